@@ -1,0 +1,670 @@
+"""Fold a fact into the state.  Decides nothing: every value it needs is in the fact.
+
+The same functions run when a decision is taken and when the journal is replayed.  What follows mechanically (a target
+released because its prerequisite is done, a counter) is worked out here; what could have gone another way is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from windfall.core import facts as f
+from windfall.core.backlog import Backlog
+from windfall.core.columns import FEW, ROW_MASK, Tasks
+from windfall.core.lifecycle import (
+    ACTIVE,
+    CANCELLED,
+    DRAINING,
+    DROPPED,
+    FIRST_FINAL,
+    FREE,
+    GONE,
+    GRANTED,
+    LOST,
+    READY,
+    STARTED,
+    SUCCEEDED,
+    SUPERSEDED,
+    WAITING,
+)
+from windfall.core.selection import class_key
+from windfall.core.state import (
+    BagState,
+    Graph,
+    PilotClass,
+    PilotState,
+    SiteState,
+    State,
+    TargetState,
+    TaskClass,
+    TokenState,
+    fresh_counts,
+)
+
+OUTSTANDING = 1  # flag of a task: an attempt was lost and may still report
+MEAN_WEIGHT = 0.2  # of the newest report in a class's mean duration
+
+
+def apply(state: State, fact: f.Fact) -> None:
+    at: int = fact.at  # type: ignore[attr-defined]
+    state.now = max(state.now, at)
+    _HANDLERS[type(fact)](state, fact)
+
+
+# --- bags ------------------------------------------------------------------------------------------------------
+
+
+def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
+    count = sum(t.count for t in fact.targets)
+    bag = BagState(
+        number=fact.bag, owner=fact.owner, name=fact.name, key=fact.key, spec=fact.spec, external=fact.external,
+        select=fact.select, open=fact.open, submitted=fact.at, tasks=Tasks(count), targets=[], runs=[],
+        counts=fresh_counts(count), touched=fact.at,
+    )
+    state.bags[fact.bag] = bag
+    state.next_bag = max(state.next_bag, fact.bag + 1)
+    if fact.key:
+        state.keys[fact.owner, fact.key] = (fact.bag, 0, count)
+    _add_targets(state, bag, fact.targets)
+    if fact.edges:
+        bag.edges = fact.edges
+        _hold_back(bag)
+    for cls in bag.classes.values():
+        recount(bag, cls)
+        state.relist(cls)
+    _maybe_end(bag, fact.at)
+
+
+def _add_targets(state: State, bag: BagState, shapes: list[f.TargetShape]) -> None:
+    first = 0
+    for index, shape in enumerate(shapes):
+        bag.targets.append(TargetState(index, shape, shape.count, 0, shape.count, shape.count))
+        bag.runs.append((first, index, 0))
+        cls = class_of(state, bag, index, 0)
+        cls.backlog.add_run(first, shape.count)
+        first += shape.count
+    for target in bag.targets:
+        for before in target.shape.after:
+            bag.targets[before].dependents.append(target.index)
+            target.pending += not target_done(bag, bag.targets[before])
+
+
+def target_done(bag: BagState, target: TargetState) -> bool:
+    return target.left == 0 and (target.count > 0 or not bag.open)
+
+
+def class_of(state: State, bag: BagState, target: int, variant: int) -> TaskClass:
+    """The class of a target's tasks after so many duration failures and memory raises; made when first needed."""
+    cls = bag.classes.get((target, variant))
+    if cls is None:
+        cls = new_class(state, bag, target, variant, state.next_class)
+    return cls
+
+
+def new_class(state: State, bag: BagState, target: int, variant: int, number: int) -> TaskClass:
+    shape = bag.targets[target].shape
+    overruns, boosts = variant >> 4, variant & 15
+    limit = shape.limit * 3**overruns
+    costs = np.frombuffer(shape.costs, dtype="<f4") if shape.costs and bag.select == "sjf" else None
+    state.next_class = max(state.next_class, number + 1)
+    cls = bag.classes[target, variant] = state.classes[number] = TaskClass(
+        number=number, bag=bag.number, target=target, overruns=overruns, boosts=boosts, cores=shape.cores,
+        memory=shape.memory << boosts, gpus=shape.gpus, disk=shape.disk, limit=limit,
+        need=shape.grace if shape.checkpoint else limit, key=class_key(bag.select, bag.number, target, variant, shape),
+        backlog=Backlog(bag.tasks, variant, costs),
+    )
+    return cls
+
+
+def graph_of(bag: BagState) -> Graph:
+    """Successors and open prerequisites, from the edges and from what has succeeded."""
+    edges = np.frombuffer(bag.edges, dtype="<i4").reshape(-1, 2)
+    n = bag.size
+    order = np.argsort(edges[:, 0], kind="stable")
+    starts = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(edges[:, 0], minlength=n), out=starts[1:])
+    open_ = bag.tasks.np_state[edges[:, 0]] != SUCCEEDED
+    pending = np.bincount(edges[open_, 1], minlength=n).astype(np.int32)
+    return Graph(starts, edges[order, 1].astype(np.int32), pending)
+
+
+def _hold_back(bag: BagState) -> None:
+    bag.graph = graph_of(bag)
+    waiting = bag.graph.pending > 0
+    n = bag.size
+    bag.tasks.np_state[:n][waiting] = WAITING
+    bag.tasks.mark(0, n - 1)
+    blocked = int(np.count_nonzero(waiting))
+    bag.counts[READY] -= blocked
+    bag.counts[WAITING] += blocked
+
+
+def recount(bag: BagState, cls: TaskClass) -> None:
+    """Count the ready tasks of a class afresh (submission and recovery only)."""
+    variant = cls.overruns << 4 | cls.boosts
+    n = 0
+    for first, target, stop in spans(bag):
+        if target == cls.target:
+            ready = bag.tasks.np_state[first:stop] == READY
+            if bag.tasks.dirty.count(1) or variant:
+                ready &= bag.tasks.np_variant[first:stop] == variant
+            n += int(np.count_nonzero(ready))
+    cls.ready = n
+
+
+def spans(bag: BagState) -> list[tuple[int, int, int]]:
+    """(first task, target, end) of every run."""
+    ends = [run[0] for run in bag.runs[1:]] + [bag.size]
+    return [(first, target, end) for (first, target, _), end in zip(bag.runs, ends, strict=True)]
+
+
+def _tasks_appended(state: State, fact: f.TasksAppended) -> None:
+    bag = state.bags[fact.bag]
+    target = bag.targets[fact.target]
+    bag.tasks.grow(fact.count)
+    if bag.runs and bag.runs[-1][1] == fact.target:
+        pass  # it follows on from the last run
+    else:
+        bag.runs.append((fact.first, fact.target, target.count))
+    target.count += fact.count
+    target.left += fact.count
+    target.unfinished += fact.count
+    bag.counts[READY] += fact.count
+    bag.appended.append(fact.source)
+    bag.touched = fact.at
+    if fact.key:
+        state.keys[bag.owner, fact.key] = (fact.bag, fact.first, fact.count)
+    cls = class_of(state, bag, fact.target, 0)
+    cls.backlog.add_run(fact.first, fact.count)
+    cls.ready += fact.count
+    state.relist(cls)
+
+
+def _bag_closed(state: State, fact: f.BagClosed) -> None:
+    bag = state.bags[fact.bag]
+    bag.open = False
+    bag.touched = fact.at
+    for target in bag.targets:
+        if target.count == 0:
+            _release_dependents(state, bag, target)
+    _maybe_end(bag, fact.at)
+
+
+def _bag_paused(state: State, fact: f.BagPaused) -> None:
+    bag = state.bags[fact.bag]
+    bag.paused = fact.paused
+    bag.touched = fact.at
+    for cls in bag.classes.values():
+        state.relist(cls)
+
+
+def _bag_removed(state: State, fact: f.BagRemoved) -> None:
+    attempts = state.attempts
+    used = attempts.rows
+    for row in np.flatnonzero((attempts.np_state[:used] != FREE) & (attempts.np_task[:used] >> 32 == fact.bag)).tolist():
+        if attempts.state[row] != LOST:
+            carry(state, row, -1)
+        free_row(state, row)
+    bag = state.bags.pop(fact.bag)
+    state.dropped.append(f"b{fact.bag}/")
+    for cls in bag.classes.values():
+        state.relist(cls)
+        state.classes.pop(cls.number, None)
+        for pc in state.pilot_classes.values():
+            pc.costs.pop(cls.number, None)
+    for key in [k for k, v in state.keys.items() if v[0] == fact.bag]:
+        del state.keys[key]
+
+
+def _tasks_cancelled(state: State, fact: f.TasksCancelled) -> None:
+    bag = state.bags[fact.bag]
+    for first, count in fact.runs:
+        states = bag.tasks.np_state[first : first + count]
+        _uncount(state, bag, first, states)
+        states[:] = CANCELLED
+        bag.tasks.np_live[first : first + count] = 0
+        bag.tasks.mark(first, first + count - 1)
+    _drop_attempts(state, fact.bag, fact.runs)
+    bag.touched = fact.at
+    for cls in bag.classes.values():
+        recount(bag, cls)
+        state.relist(cls)
+    _maybe_end(bag, fact.at)
+
+
+def _uncount(state: State, bag: BagState, first: int, states: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+    for old, n in enumerate(np.bincount(states, minlength=len(bag.counts)).tolist()):
+        bag.counts[old] -= n
+    bag.counts[CANCELLED] += len(states)
+    for lo, target, hi in spans(bag):
+        a, b = max(lo, first), min(hi, first + len(states))
+        if a < b:
+            part = states[a - first : b - first]
+            bag.targets[target].unfinished -= int(np.count_nonzero(part < FIRST_FINAL))
+
+
+def _drop_attempts(state: State, bag: int, runs: f.Runs) -> None:
+    attempts = state.attempts
+    used = attempts.rows
+    tasks = attempts.np_task[:used]
+    mine = (attempts.np_state[:used] != FREE) & (tasks >> 32 == bag)
+    for row in np.flatnonzero(mine).tolist():
+        task = attempts.task[row] & 0xFFFFFFFF
+        if any(first <= task < first + count for first, count in runs):
+            drop_row(state, row)
+
+
+def drop_row(state: State, row: int) -> None:
+    """Its task ended otherwise: tell the pilot to stop it, and wait for its word."""
+    attempts = state.attempts
+    old = attempts.state[row]
+    pilot = state.pilots[attempts.pilot[row]]
+    if old == LOST and pilot.state == GONE:
+        free_row(state, row)
+    elif old in (GRANTED, STARTED, LOST):
+        if old == LOST:
+            carry(state, row, 1)
+        attempts.state[row] = DROPPED
+        attempts.dirty[row >> 16] = 1
+        pilot.cancelling[attempts.number[row]] = False
+        state.orders[pilot.number] = None
+
+
+def _tasks_retried(state: State, fact: f.TasksRetried) -> None:
+    bag = state.bags[fact.bag]
+    t = bag.tasks
+    for first, count in fact.runs:
+        for task in range(first, first + count):
+            bag.counts[t.state[task]] -= 1
+            new = WAITING if bag.graph is not None and bag.graph.pending[task] > 0 else READY
+            t.state[task] = new
+            bag.counts[new] += 1
+            t.generation[task] = (t.generation[task] + 1) & 0xFFFF
+            t.live[task] = t.variant[task] = t.failures[task] = t.deaths[task] = 0
+            target = bag.targets[bag.target_of(task)]
+            target.unfinished += 1
+            if new == READY:
+                class_of(state, bag, target.index, 0).backlog.put(task)
+        t.mark(first, first + count - 1)
+    bag.ended = 0
+    bag.touched = fact.at
+    for cls in bag.classes.values():
+        recount(bag, cls)
+        state.relist(cls)
+
+
+def _maybe_end(bag: BagState, at: int) -> None:
+    if not bag.open and not bag.ended and bag.unfinished() == 0:
+        bag.ended = at
+
+
+def _release_dependents(state: State, bag: BagState, target: TargetState) -> None:
+    for index in target.dependents:
+        after = bag.targets[index]
+        after.pending -= 1
+        if after.pending == 0:
+            for (of, _), cls in bag.classes.items():
+                if of == index:
+                    state.relist(cls)
+            if target_done(bag, after):  # an empty target is done as soon as it may start
+                _release_dependents(state, bag, after)
+
+
+# --- sites, tokens, pilots ---------------------------------------------------------------------------------------
+
+
+def _site_added(state: State, fact: f.SiteAdded) -> None:
+    state.sites[fact.name] = SiteState(fact.name, fact.owner, fact.kind, fact.shared, fact.at)
+
+
+def _token_issued(state: State, fact: f.TokenIssued) -> None:
+    state.tokens[fact.hash] = TokenState(fact.id, fact.scope, fact.owner, fact.site, -1, fact.expires, fact.at)
+    state.token_ids[fact.id] = fact.hash
+
+
+def _token_revoked(state: State, fact: f.TokenRevoked) -> None:
+    state.tokens.pop(state.token_ids.pop(fact.id, b""), None)
+
+
+def _pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
+    older = state.nonces.get((fact.site, fact.nonce))
+    if older is not None and state.pilots[older].state != GONE:
+        state.pilots[older].state = SUPERSEDED
+    pilot = PilotState(
+        number=fact.pilot, nonce=fact.nonce, epoch=fact.epoch, site=fact.site, owner=fact.owner, host=fact.host,
+        host_name=fact.host_name, cores=fact.cores, memory=fact.memory, gpus=fact.gpus, disk=fact.disk,
+        enrolled=fact.at, ends=fact.ends, token=fact.token, detail=fact.detail, cls=0, heard=fact.at,
+    )
+    pilot.cls = pilot_class_of(state, pilot).number
+    state.pilots[fact.pilot] = pilot
+    state.nonces[fact.site, fact.nonce] = fact.pilot
+    state.next_pilot = max(state.next_pilot, fact.pilot + 1)
+    state.tokens[fact.token] = TokenState(
+        f"pilot-{fact.pilot}", "pilot", fact.owner, fact.site, fact.pilot, fact.expires, fact.at
+    )
+
+
+def pilot_class_of(state: State, pilot: PilotState) -> PilotClass:
+    site = state.sites.get(pilot.site)
+    owners = (pilot.owner, *(site.shared if site else ()))
+    what = (owners, pilot.site, pilot.cores, pilot.memory >> 28, pilot.gpus, pilot.disk >> 30)
+    number = state.shapes.get(what)
+    if number is None:
+        number = state.shapes[what] = len(state.shapes) + 1
+        # Rounded down, so that whatever fits the class fits each of its pilots.
+        state.pilot_classes[number] = PilotClass(
+            number, owners, pilot.site, pilot.cores, pilot.memory >> 28 << 28, pilot.gpus, pilot.disk >> 30 << 30
+        )
+    return state.pilot_classes[number]
+
+
+def _pilot_draining(state: State, fact: f.PilotDraining) -> None:
+    state.pilots[fact.pilot].state = DRAINING
+
+
+def _pilot_ended(state: State, fact: f.PilotEnded) -> None:
+    pilot = state.pilots[fact.pilot]
+    pilot.state = GONE
+    pilot.ended = fact.at
+    pilot.why = fact.why
+    for row in state.attempts.of_pilot(fact.pilot).tolist():
+        if state.attempts.state[row] == DROPPED:
+            carry(state, row, -1)
+            free_row(state, row)
+
+
+# --- attempts ----------------------------------------------------------------------------------------------------
+
+
+def _granted(state: State, fact: f.Granted) -> None:
+    pilot = state.pilots[fact.pilot]
+    pilot.granted = fact.number
+    for group in fact.groups:
+        bag = state.bags[group.bag]
+        cls = class_of(state, bag, group.target, group.overruns << 4 | group.boosts)
+        _open_rows(state, fact, group, bag, cls)
+        _activate(bag, cls, group.tasks)
+        n = len(group.tasks)
+        pilot.held += n
+        pilot.load += n * state.cost(state.pilot_classes[pilot.cls], cls)
+        bag.touched = fact.at
+        state.relist(cls)
+    _note_surplus(state, pilot)
+
+
+def _open_rows(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
+    attempts = state.attempts
+    top = max(group.attempts) & ROW_MASK if len(group.attempts) > 1 else group.attempts[0] & ROW_MASK
+    if top >= attempts.rows:
+        attempts.grow(top + 1 - attempts.rows)
+    if len(group.attempts) > FEW:
+        _open_many(state, fact, group, bag, cls)
+        return
+    generation = bag.tasks.generation
+    high = group.bag << 32
+    for number, task in zip(group.attempts, group.tasks, strict=True):
+        row = number & ROW_MASK
+        attempts.number[row] = number
+        attempts.task[row] = high | task
+        attempts.granted[row] = fact.at
+        attempts.started[row] = 0
+        attempts.pilot[row] = fact.pilot
+        attempts.cls[row] = cls.number
+        attempts.grant[row] = fact.number
+        attempts.generation[row] = generation[task]
+        attempts.state[row] = GRANTED
+        attempts.dirty[row >> 16] = 1
+
+
+def _open_many(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
+    attempts = state.attempts
+    numbers = np.array(group.attempts, dtype=np.int64)
+    tasks = np.array(group.tasks, dtype=np.int64)
+    rows = numbers & ROW_MASK
+    attempts.np_number[rows] = numbers
+    attempts.np_task[rows] = tasks | (group.bag << 32)
+    attempts.np_granted[rows] = fact.at
+    attempts.np_started[rows] = 0
+    attempts.np_pilot[rows] = fact.pilot
+    attempts.np_cls[rows] = cls.number
+    attempts.np_grant[rows] = fact.number
+    attempts.np_generation[rows] = bag.tasks.np_generation[tasks]
+    attempts.np_state[rows] = GRANTED
+    attempts.mark(int(rows.min()), int(rows.max()))
+
+
+def _activate(bag: BagState, cls: TaskClass, tasks: list[int]) -> None:
+    """Ready tasks become active; an active one gets one more attempt."""
+    t = bag.tasks
+    first, n = tasks[0], len(tasks)
+    fresh = n
+    if n > FEW and tasks[-1] - first == n - 1 and not t.np_state[first : first + n].any():
+        t.np_state[first : first + n] = ACTIVE
+        t.np_live[first : first + n] += 1
+        t.np_tries[first : first + n] += 1
+        t.mark(first, first + n - 1)
+    else:
+        fresh = 0
+        for task in tasks:
+            fresh += t.state[task] == READY
+            t.state[task] = ACTIVE
+            t.live[task] += 1
+            t.tries[task] = (t.tries[task] + 1) & 0xFFFF
+            t.dirty[task >> 16] = 1
+    bag.counts[READY] -= fresh
+    bag.counts[ACTIVE] += fresh
+    cls.ready -= fresh
+
+
+def _started(state: State, fact: f.Started) -> None:
+    attempts = state.attempts
+    for number in fact.attempts:
+        row = number & ROW_MASK
+        if attempts.state[row] == LOST:
+            _revive(state, row)
+        attempts.state[row] = STARTED
+        attempts.started[row] = fact.at
+        attempts.dirty[row >> 16] = 1
+
+
+def _revive(state: State, row: int) -> None:
+    """A lost attempt turns out to be running."""
+    bag, task = split(state.attempts.task[row])
+    owner = state.bags[bag]
+    t = owner.tasks
+    if t.state[task] == READY:
+        cls = class_of(state, owner, owner.target_of(task), t.variant[task])
+        cls.ready -= 1
+        owner.counts[READY] -= 1
+        owner.counts[ACTIVE] += 1
+        t.state[task] = ACTIVE
+        state.relist(cls)
+    t.live[task] += 1
+    t.dirty[task >> 16] = 1
+    carry(state, row, 1)
+
+
+def split(ref: int) -> tuple[int, int]:
+    return ref >> 32, ref & 0xFFFFFFFF
+
+
+def carry(state: State, row: int, sign: int) -> None:
+    """A pilot holds one attempt more, or one less."""
+    attempts = state.attempts
+    pilot = state.pilots[attempts.pilot[row]]
+    cls = state.classes.get(attempts.cls[row])
+    pilot.held += sign
+    pilot.load += sign * (state.cost(state.pilot_classes[pilot.cls], cls) if cls else 0)
+    _note_surplus(state, pilot)
+
+
+def _note_surplus(state: State, pilot: PilotState) -> None:
+    if pilot.load > pilot.cores * 1000:
+        state.surplus[pilot.number] = None
+    else:
+        state.surplus.pop(pilot.number, None)
+
+
+def free_row(state: State, row: int) -> None:
+    attempts = state.attempts
+    pilot = state.pilots.get(attempts.pilot[row])
+    if pilot is not None:
+        pilot.cancelling.pop(attempts.number[row], None)
+        pilot.recalling.pop(attempts.number[row], None)
+    attempts.state[row] = FREE
+    attempts.dirty[row >> 16] = 1
+    attempts.free.append(row)
+
+
+def _finished(state: State, fact: f.Finished) -> None:
+    bag = state.bags[fact.bag]
+    attempts = state.attempts
+    n = len(fact.tasks)
+    rows = np.array(fact.attempts, dtype=np.int64) & ROW_MASK
+    tasks = np.array(fact.tasks, dtype=np.int64)
+    cls = state.classes[attempts.cls[int(rows[0])]]
+    attempts.np_state[rows] = FREE
+    attempts.mark(int(rows.min()), int(rows.max()))
+    attempts.free.extend(rows.tolist())
+    bag.tasks.np_state[tasks] = SUCCEEDED
+    bag.tasks.np_live[tasks] = 0
+    bag.tasks.mark(int(tasks.min()), int(tasks.max()))
+    bag.counts[ACTIVE] -= n
+    bag.counts[SUCCEEDED] += n
+    pilot = state.pilots[fact.pilot]
+    pilot.held -= n
+    pilot.load -= n * state.cost(state.pilot_classes[pilot.cls], cls)
+    if pilot.recalling:
+        for number in fact.attempts:
+            pilot.recalling.pop(number, None)
+    _note_surplus(state, pilot)
+    learn(cls, sum(fact.walls) / n, n)
+    bag.touched = fact.at
+    _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)
+    _maybe_end(bag, fact.at)
+
+
+def learn(cls: TaskClass, wall: float, n: int) -> None:
+    wall = max(wall, 0.5)
+    weight = 1.0 if not cls.done else MEAN_WEIGHT
+    cls.mean += weight * (wall - cls.mean)
+    cls.done += n
+
+
+def _succeeded(state: State, bag: BagState, target: TargetState, tasks: list[int], finished: int) -> None:
+    target.left -= len(tasks)
+    target.unfinished -= finished
+    if bag.graph is not None:
+        _release_successors(state, bag, bag.graph, tasks)
+    if target_done(bag, target):
+        _release_dependents(state, bag, target)
+
+
+def _release_successors(state: State, bag: BagState, graph: Graph, tasks: list[int]) -> None:
+    for task in tasks:
+        for after in graph.successors[graph.starts[task] : graph.starts[task + 1]].tolist():
+            graph.pending[after] -= 1
+            if graph.pending[after] == 0 and bag.tasks.state[after] == WAITING:
+                set_task(state, bag, after, READY)
+
+
+def set_task(state: State, bag: BagState, task: int, new: int) -> None:
+    """Move one task to another state and keep every count of it right."""
+    t = bag.tasks
+    old = t.state[task]
+    if old == new:
+        return
+    bag.counts[old] -= 1
+    bag.counts[new] += 1
+    t.state[task] = new
+    t.dirty[task >> 16] = 1
+    if old == READY or new == READY:
+        cls = class_of(state, bag, bag.target_of(task), t.variant[task])
+        cls.ready += 1 if new == READY else -1
+        if new == READY:
+            cls.backlog.put(task)
+        state.relist(cls)
+
+
+def _ended(state: State, fact: f.Ended) -> None:
+    for end in fact.ends:
+        _end(state, fact, end)
+
+
+def _end(state: State, fact: f.Ended, end: f.End) -> None:
+    attempts = state.attempts
+    row = end.attempt & ROW_MASK
+    old_row = attempts.state[row]
+    bag = state.bags[end.bag]
+    bag.touched = fact.at
+    t = bag.tasks
+    current = t.generation[end.task] == end.generation
+    if old_row in (GRANTED, STARTED) and current:
+        t.live[end.task] -= 1
+    if end.outcome == 0 and end.wall and (cls := state.classes.get(attempts.cls[row])) is not None:
+        learn(cls, end.wall, 1)
+    if old_row != LOST:
+        carry(state, row, -1)
+    if end.stays:
+        attempts.state[row] = LOST
+        attempts.dirty[row >> 16] = 1
+        t.flags[end.task] |= OUTSTANDING
+    else:
+        free_row(state, row)
+    if current:
+        _judge(state, bag, end, fact.at)
+
+
+def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
+    t, task = bag.tasks, end.task
+    old, new = t.state[task], end.verdict
+    t.failures[task] = end.failures
+    t.deaths[task] = end.deaths
+    variant = end.overruns << 4 | end.boosts
+    if old == READY and variant != t.variant[task]:
+        set_task(state, bag, task, ACTIVE)  # leave the old class before joining the new one
+        old = ACTIVE
+    t.variant[task] = variant
+    t.dirty[task >> 16] = 1
+    set_task(state, bag, task, new)
+    target = bag.targets[bag.target_of(task)]
+    if new == SUCCEEDED and old != SUCCEEDED:
+        _succeeded(state, bag, target, [task], 1 if old < FIRST_FINAL else 0)
+        _drop_others(state, bag, end)
+    elif new >= FIRST_FINAL and old < FIRST_FINAL:
+        target.unfinished -= 1
+    _maybe_end(bag, at)
+
+
+def _drop_others(state: State, bag: BagState, end: f.End) -> None:
+    t = bag.tasks
+    if t.live[end.task] or t.flags[end.task] & OUTSTANDING:
+        for row in state.attempts.of_task(end.bag << 32 | end.task):
+            if state.attempts.number[row] != end.attempt:
+                drop_row(state, row)
+        t.live[end.task] = 0
+        t.flags[end.task] &= ~OUTSTANDING & 0xFF
+
+
+_HANDLERS: dict[type, Callable[[State, Any], None]] = {
+    f.BagSubmitted: _bag_submitted,
+    f.TasksAppended: _tasks_appended,
+    f.BagClosed: _bag_closed,
+    f.BagPaused: _bag_paused,
+    f.BagRemoved: _bag_removed,
+    f.TasksCancelled: _tasks_cancelled,
+    f.TasksRetried: _tasks_retried,
+    f.SiteAdded: _site_added,
+    f.TokenIssued: _token_issued,
+    f.TokenRevoked: _token_revoked,
+    f.PilotEnrolled: _pilot_enrolled,
+    f.PilotDraining: _pilot_draining,
+    f.PilotEnded: _pilot_ended,
+    f.Granted: _granted,
+    f.Started: _started,
+    f.Finished: _finished,
+    f.Ended: _ended,
+}

@@ -1,0 +1,179 @@
+"""Columns: equal-length NumPy arrays, each with a memoryview beside it.
+
+A single cell through the memoryview costs a third of a NumPy scalar; a thousand cells through the array cost a
+thousandth of a loop.  Both see the same bytes.  Rows are saved in chunks of 64 Ki; a chunk whose rows never changed
+is all zeros and is neither saved nor touched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CHUNK_BITS = 16
+CHUNK = 1 << CHUNK_BITS
+
+ROW_BITS = 24  # an attempt's number holds its row, so that finding it needs no index
+ROW_MASK = (1 << ROW_BITS) - 1
+
+# Below this many rows a loop over memoryviews is faster than NumPy calls.
+FEW = 12
+
+
+class Table:
+    """Columns named in LAYOUT: `name` is the memoryview, `np_name` the array."""
+
+    LAYOUT: tuple[tuple[str, Any], ...] = ()
+
+    def __init__(self, rows: int) -> None:
+        self.rows = 0
+        self.capacity = 0
+        self.dirty = bytearray()
+        self._reserve(max(rows, 1))
+        self.rows = rows
+
+    def _reserve(self, capacity: int) -> None:
+        for name, kind in self.LAYOUT:
+            fresh = np.zeros(capacity, dtype=kind)
+            if self.rows:
+                fresh[: self.rows] = getattr(self, "np_" + name)[: self.rows]
+            setattr(self, "np_" + name, fresh)
+            setattr(self, name, fresh.data)
+        self.capacity = capacity
+        self.dirty.extend(bytes(((capacity - 1) >> CHUNK_BITS) + 1 - len(self.dirty)))
+
+    def grow(self, rows: int) -> None:
+        """Add rows, all zero."""
+        if self.rows + rows > self.capacity:
+            self._reserve(max(self.rows + rows, self.capacity + (self.capacity >> 1), 64))
+        self.rows += rows
+
+    def mark(self, first: int, last: int) -> None:
+        """Rows first…last have changed since they were saved."""
+        for chunk in range(first >> CHUNK_BITS, (last >> CHUNK_BITS) + 1):
+            self.dirty[chunk] = 1
+
+    def dump(self, everything: bool = False) -> dict[int, bytes]:
+        """Bytes of the chunks that changed, by number."""
+        return {c: self._chunk(c) for c, flag in enumerate(self.dirty) if flag or everything}
+
+    def _chunk(self, chunk: int) -> bytes:
+        a, b = chunk << CHUNK_BITS, min((chunk + 1) << CHUNK_BITS, self.rows)
+        return b"".join(getattr(self, "np_" + name)[a:b].tobytes() for name, _ in self.LAYOUT)
+
+    def load(self, chunk: int, body: bytes) -> None:
+        a = chunk << CHUNK_BITS
+        width = sum(np.dtype(kind).itemsize for _, kind in self.LAYOUT)
+        n, offset = len(body) // width, 0
+        for name, kind in self.LAYOUT:
+            column = np.frombuffer(body, dtype=kind, count=n, offset=offset)
+            getattr(self, "np_" + name)[a : a + n] = column
+            offset += column.nbytes
+
+    def saved(self) -> None:
+        self.dirty[:] = bytes(len(self.dirty))
+
+
+class Tasks(Table):
+    """What the core remembers of each task of a bag: ten bytes."""
+
+    LAYOUT = (
+        ("state", np.uint8),
+        ("live", np.uint8),  # attempts granted or started
+        ("variant", np.uint8),  # duration failures × 16 + memory raises: the class within its target
+        ("failures", np.uint8),
+        ("deaths", np.uint8),
+        ("flags", np.uint8),
+        ("generation", np.uint16),
+        ("tries", np.uint16),
+    )
+    state: memoryview
+    live: memoryview
+    variant: memoryview
+    failures: memoryview
+    deaths: memoryview
+    flags: memoryview
+    generation: memoryview
+    tries: memoryview
+    np_state: NDArray[np.uint8]
+    np_live: NDArray[np.uint8]
+    np_variant: NDArray[np.uint8]
+    np_failures: NDArray[np.uint8]
+    np_deaths: NDArray[np.uint8]
+    np_flags: NDArray[np.uint8]
+    np_generation: NDArray[np.uint16]
+    np_tries: NDArray[np.uint16]
+
+
+class Attempts(Table):
+    """Attempts in play.  A row is used again under a new number; a report for an old number finds another one there."""
+
+    LAYOUT = (
+        ("number", np.int64),
+        ("task", np.int64),  # bag << 32 | task
+        ("granted", np.int64),
+        ("started", np.int64),
+        ("pilot", np.int32),
+        ("cls", np.int32),
+        ("grant", np.int32),
+        ("generation", np.uint16),
+        ("state", np.uint8),
+    )
+    number: memoryview
+    task: memoryview
+    granted: memoryview
+    started: memoryview
+    pilot: memoryview
+    cls: memoryview
+    grant: memoryview
+    generation: memoryview
+    state: memoryview
+    np_number: NDArray[np.int64]
+    np_task: NDArray[np.int64]
+    np_granted: NDArray[np.int64]
+    np_started: NDArray[np.int64]
+    np_pilot: NDArray[np.int32]
+    np_cls: NDArray[np.int32]
+    np_grant: NDArray[np.int32]
+    np_generation: NDArray[np.uint16]
+    np_state: NDArray[np.uint8]
+
+    def __init__(self, rows: int = 0) -> None:
+        super().__init__(rows)
+        self.free: list[int] = []  # rows to use next; rebuilt after recovery
+
+    def rebuild_free(self) -> None:
+        self.free = np.flatnonzero(self.np_state[: self.rows] == 0)[::-1].tolist()
+
+    def numbers(self, n: int) -> list[int]:
+        """Take n free rows; their new attempt numbers.  The row stays free until the grant is applied."""
+        free = self.free
+        if len(free) < n:
+            first = self.rows
+            self.grow(max(n, min(self.rows, 1 << 16), 256))
+            self.free = free = list(range(self.rows - 1, first - 1, -1)) + free
+        taken = free[: -n - 1 : -1]
+        del free[-n:]
+        number = self.number
+        return [((number[row] >> ROW_BITS) + 1 << ROW_BITS) | row for row in taken]
+
+    def row(self, attempt: int) -> int:
+        """The attempt's row, or -1 if that number is not in play."""
+        row = attempt & ROW_MASK
+        if row < self.rows and self.number[row] == attempt and self.state[row]:
+            return row
+        return -1
+
+    def of_pilot(self, pilot: int) -> NDArray[np.int64]:
+        """Rows of a pilot, oldest grant first (within a grant by number of task)."""
+        used = self.rows
+        rows = np.flatnonzero((self.np_pilot[:used] == pilot) & (self.np_state[:used] != 0))
+        order = np.lexsort((self.np_task[rows], self.np_grant[rows]))
+        return rows[order]
+
+    def of_task(self, ref: int) -> list[int]:
+        used = self.rows
+        found: list[int] = np.flatnonzero((self.np_task[:used] == ref) & (self.np_state[:used] != 0)).tolist()
+        return found

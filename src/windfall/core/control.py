@@ -1,0 +1,152 @@
+"""What users ask for: submit, append, close, pause, cancel, retry, remove; sites and tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windfall.core import events as e, facts as f
+from windfall.core.endings import cancel_stranded, runs_of
+from windfall.core.lifecycle import FIRST_FINAL, GRANTED, SUCCEEDED
+from windfall.core.state import BagState
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Core
+
+
+def submit(core: Core, event: e.Submit) -> None:
+    known = core.state.keys.get((event.owner, event.idempotency)) if event.idempotency else None
+    if known is not None:
+        core.done(event, known[0], known[2])
+        return
+    number = core.state.next_bag
+    core.emit(
+        f.BagSubmitted(
+            core.now, number, event.owner, event.name, event.idempotency, event.spec, event.targets, event.external,
+            event.select, event.open, event.edges,
+        )
+    )
+    core.done(event, number, core.state.bags[number].size)
+
+
+def append(core: Core, event: e.Append) -> None:
+    known = core.state.keys.get((event.owner, event.idempotency)) if event.idempotency else None
+    if known is not None:
+        core.done(event, known[1], known[2])
+        return
+    bag = _bag(core, event, event.bag)
+    if bag is None:
+        return
+    if not bag.open:
+        core.refuse(event, "conflict", f"bag {bag.number} is closed", "submit a new bag, or open it with open = true")
+        return
+    first = bag.size
+    core.emit(
+        f.TasksAppended(core.now, bag.number, event.target, first, event.count, event.idempotency, event.source)
+    )
+    core.done(event, first, event.count)
+
+
+def close(core: Core, event: e.Close) -> None:
+    if (bag := _bag(core, event, event.bag)) is None:
+        return
+    if bag.open:
+        core.emit(f.BagClosed(core.now, bag.number))
+        cancel_stranded(core, bag)
+    core.done(event, bag.number)
+
+
+def pause(core: Core, event: e.Pause) -> None:
+    if (bag := _bag(core, event, event.bag)) is None:
+        return
+    if bag.paused != event.paused:
+        core.emit(f.BagPaused(core.now, bag.number, event.paused))
+        if event.paused:
+            _recall_unstarted(core, bag)
+    core.done(event, bag.number)
+
+
+def _recall_unstarted(core: Core, bag: BagState) -> None:
+    attempts = core.state.attempts
+    used = attempts.rows
+    mine = (attempts.np_state[:used] == GRANTED) & (attempts.np_task[:used] >> 32 == bag.number)
+    for row in np.flatnonzero(mine).tolist():
+        pilot = core.state.pilots[attempts.pilot[row]]
+        pilot.recalling[attempts.number[row]] = False
+        core.state.orders[pilot.number] = None
+
+
+def cancel(core: Core, event: e.Cancel) -> None:
+    if (bag := _bag(core, event, event.bag)) is None:
+        return
+    chosen = _chosen(bag, event.tasks)
+    chosen = chosen[bag.tasks.np_state[chosen] < FIRST_FINAL]
+    if event.tasks is None and bag.open:
+        core.emit(f.BagClosed(core.now, bag.number))
+    if len(chosen):
+        core.emit(f.TasksCancelled(core.now, bag.number, runs_of(chosen), "user"))
+        cancel_stranded(core, bag)
+    core.done(event, len(chosen))
+
+
+def retry(core: Core, event: e.Retry) -> None:
+    """A new generation for what ended without success.  Results that were accepted stay."""
+    if (bag := _bag(core, event, event.bag)) is None:
+        return
+    chosen = _chosen(bag, event.tasks)
+    chosen = chosen[bag.tasks.np_state[chosen] > SUCCEEDED]
+    if len(chosen):
+        core.emit(f.TasksRetried(core.now, bag.number, runs_of(chosen)))
+        cancel_stranded(core, bag)
+    core.done(event, len(chosen))
+
+
+def _chosen(bag: BagState, tasks: list[int] | None) -> NDArray[np.int64]:
+    if tasks is None:
+        return np.arange(bag.size, dtype=np.int64)
+    chosen = np.unique(np.array(tasks, dtype=np.int64))
+    return chosen[(chosen >= 0) & (chosen < bag.size)]
+
+
+def remove(core: Core, event: e.Remove) -> None:
+    if (bag := _bag(core, event, event.bag)) is None:
+        return
+    if bag.unfinished():
+        core.refuse(event, "conflict", f"bag {bag.number} has unfinished tasks", f"windfall cancel {bag.number} first")
+        return
+    core.emit(f.BagRemoved(core.now, bag.number))
+    core.done(event, bag.number)
+
+
+def add_site(core: Core, event: e.AddSite) -> None:
+    site = core.state.sites.get(event.name)
+    if site is not None and site.owner != event.owner:
+        core.refuse(event, "conflict", f"the name {event.name!r} is taken", "choose another name")
+        return
+    if site is None or (site.kind, site.shared) != (event.kind, event.shared):
+        core.emit(f.SiteAdded(core.now, event.name, event.owner, event.kind, event.shared))
+    core.done(event)
+
+
+def issue_token(core: Core, event: e.IssueToken) -> None:
+    core.emit(
+        f.TokenIssued(core.now, event.id, event.hash, event.scope, event.owner, event.site, event.expires)
+    )
+    core.done(event)
+
+
+def revoke_token(core: Core, event: e.RevokeToken) -> None:
+    if event.id in core.state.token_ids:
+        core.emit(f.TokenRevoked(core.now, event.id))
+        core.done(event)
+    else:
+        core.refuse(event, "not-found", "there is no such token")
+
+
+def _bag(core: Core, event: e.Event, number: int) -> BagState | None:
+    bag = core.state.bags.get(number)
+    if bag is None:
+        core.refuse(event, "not-found", f"there is no bag {number}", "windfall ls shows yours")
+    return bag

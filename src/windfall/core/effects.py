@@ -1,0 +1,49 @@
+"""What the core wants done outside.  The driver carries effects out after the facts of the step are durable."""
+
+from __future__ import annotations
+
+import msgspec
+
+from windfall.core.facts import Group
+
+
+class Effect(msgspec.Struct, gc=False):
+    key: int  # the event's
+
+
+class Done(Effect):
+    """The event was carried out; `value` is its answer (a bag's number, a count, …)."""
+
+    value: int = 0
+    extra: int = 0
+
+
+class Refuse(Effect):
+    """The event was not carried out.  `error` names a class of `errors.py` by its code."""
+
+    error: str
+    message: str
+    hint: str = ""
+
+
+class Enrolled(Effect):
+    pilot: int
+    epoch: int
+    lease: int
+    idle: int
+    spread: int
+
+
+class Answer(Effect):
+    """Answer to an exchange, parked or not.  `grants` holds (number, groups), oldest first."""
+
+    pilot: int
+    epoch: int
+    seq: int
+    lease: int
+    spread: int
+    grants: list[tuple[int, list[Group]]] = []
+    cancel: list[int] = []
+    recall: list[int] = []
+    census: bool = False
+    stop: str = ""

@@ -1,0 +1,155 @@
+"""`Core.step(now, events)`: the only way in.
+
+Within a step every event sees what the one before it decided; nothing leaves before the driver has made the facts of
+the step durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+from windfall.core import control, effects as x, events as e, facts as f, leases, sessions
+from windfall.core.apply import apply
+from windfall.core.feeding import feed_parked, recall_for
+from windfall.core.lifecycle import GONE
+from windfall.core.snapshot import dump_state, load_state, mark_saved, rebuild
+from windfall.core.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Times in milliseconds."""
+
+    lease: int = 60_000
+    margin: int = 5_000
+    park: int = 20_000  # longest a poll is kept waiting
+    idle: int = 120_000  # a pilot without work leaves after this
+    silence: int = 3_600_000  # a pilot without limits or wall time is given up after this
+    prefetch: int = 500  # worth of work per slot a pilot holds beyond what it runs
+    prefetch_most: int = 256  # tasks per slot
+    deaths: int = 3  # of pilots, before a task is quarantined
+
+
+@dataclass(slots=True)
+class Step:
+    facts: list[f.Fact]
+    effects: list[x.Effect]
+    wake_at: int | None
+
+
+class Core:
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config or Config()
+        self.state = State()
+        self.now = 0
+        self.facts: list[f.Fact] = []
+        self.effects: list[x.Effect] = []
+        self.fresh: dict[int, tuple[int, list[f.Group]]] = {}  # grants of this step, by pilot
+        self.poor: list[int] = []  # pilots that asked in this step and got nothing
+        self.frugal = False  # the driver's disk is low: grant nothing new
+        self.alive = 0  # pilots that are not gone
+        self._timers: list[tuple[int, int, str, int]] = []
+        self._ticket = 0
+        self._fed = 0  # version of the ready list that waiting pilots have seen
+
+    # --- driving ---------------------------------------------------------------------------------------------
+
+    def step(self, now: int, events: Iterable[e.Event]) -> Step:
+        self.now = self.state.now = max(now, self.now, self.state.now)
+        self.facts, self.effects = [], []
+        self._fire()
+        for event in events:
+            _HANDLERS[type(event)](self, event)
+        self._settle()
+        return Step(self.facts, self.effects, self._timers[0][0] if self._timers else None)
+
+    def _fire(self) -> None:
+        while self._timers and self._timers[0][0] <= self.now:
+            _, _, kind, key = heappop(self._timers)
+            _TIMERS[kind](self, key)
+
+    def _settle(self) -> None:
+        """What the events made possible: work for those who wait, orders for those who hold."""
+        if self._fed != self.state.version:
+            feed_parked(self)
+            self._fed = self.state.version
+        for number in self.poor:
+            recall_for(self, self.state.pilots[number])
+        self.poor.clear()
+        if self.state.orders:
+            for number in list(self.state.orders):
+                sessions.nudge(self, self.state.pilots[number])
+            self.state.orders.clear()
+        self.fresh.clear()
+
+    # --- for the deciders --------------------------------------------------------------------------------------
+
+    def emit(self, fact: f.Fact) -> None:
+        self.facts.append(fact)
+        apply(self.state, fact)
+
+    def done(self, event: e.Event, value: int = 0, extra: int = 0) -> None:
+        self.effects.append(x.Done(event.key, value, extra))
+
+    def refuse(self, event: e.Event, error: str, message: str, hint: str = "") -> None:
+        self.effects.append(x.Refuse(event.key, error, message, hint))
+
+    def timer(self, at: int, kind: str, key: int) -> None:
+        self._ticket += 1
+        heappush(self._timers, (at, self._ticket, kind, key))
+
+    def spread(self) -> int:
+        """Having lost the server, pilots come back over this many ms: a handshake costs a fraction of one."""
+        return max(self.alive, 200)
+
+    # --- recovery ----------------------------------------------------------------------------------------------
+
+    def restore(self, meta: bytes, chunks: dict[str, bytes]) -> None:
+        self.state = load_state(meta, chunks)
+
+    def replay(self, facts: Iterable[f.Fact]) -> None:
+        for fact in facts:
+            apply(self.state, fact)
+
+    def resume(self, now: int) -> None:
+        """After recovery: silence so far means nothing, so every lease starts again."""
+        self.now = self.state.now = max(now, self.state.now)
+        rebuild(self.state)
+        self.alive = 0
+        for pilot in self.state.pilots.values():
+            if pilot.state != GONE:
+                pilot.heard = self.now
+                self.alive += 1
+                self.timer(self.now + self.config.lease + self.config.margin, "lease", pilot.number)
+
+    def snapshot(self) -> tuple[bytes, dict[str, bytes], list[str]]:
+        """(meta, changed chunks, names of chunks to drop)"""
+        return dump_state(self.state)
+
+    def saved(self) -> None:
+        """The last snapshot is durable."""
+        mark_saved(self.state)
+
+
+_TIMERS: dict[str, Callable[[Core, int], None]] = {"lease": leases.lease_due, "park": leases.park_due}
+
+_HANDLERS: dict[type, Callable[[Core, Any], None]] = {
+    e.Submit: control.submit,
+    e.Append: control.append,
+    e.Close: control.close,
+    e.Pause: control.pause,
+    e.Cancel: control.cancel,
+    e.Retry: control.retry,
+    e.Remove: control.remove,
+    e.AddSite: control.add_site,
+    e.IssueToken: control.issue_token,
+    e.RevokeToken: control.revoke_token,
+    e.Enrol: sessions.enrol,
+    e.Exchange: sessions.exchange,
+    e.Gone: sessions.gone,
+    e.Drain: sessions.drain,
+    e.Unpark: sessions.drop_connection,
+}

@@ -1,0 +1,145 @@
+"""What the outside tells the core.  `key` is the driver's: the matching effect carries it back."""
+
+from __future__ import annotations
+
+import msgspec
+
+from windfall.core.facts import TargetShape
+
+
+class Event(msgspec.Struct, gc=False):
+    key: int
+
+
+class Submit(Event):
+    owner: str
+    name: str
+    idempotency: str
+    spec: bytes
+    targets: list[TargetShape]
+    external: bool
+    select: str
+    open: bool
+    edges: bytes = b""
+
+
+class Append(Event):
+    owner: str
+    bag: int
+    target: int
+    count: int
+    idempotency: str
+    source: bytes
+
+
+class Close(Event):
+    bag: int
+
+
+class Pause(Event):
+    bag: int
+    paused: bool
+
+
+class Cancel(Event):
+    bag: int
+    tasks: list[int] | None
+
+
+class Retry(Event):
+    bag: int
+    tasks: list[int] | None
+
+
+class Remove(Event):
+    bag: int
+
+
+class AddSite(Event):
+    name: str
+    owner: str
+    kind: str
+    shared: list[str] = []
+
+
+class Enrol(Event):
+    site: str
+    nonce: str
+    host: str
+    host_name: str
+    cores: int
+    memory: int
+    gpus: int
+    disk: int
+    left: int | None
+    token: bytes  # hash of the token the driver made for it
+    detail: str = ""
+
+
+class Report(msgspec.Struct, gc=False):
+    """One end of an attempt as the pilot tells it; the names are the wire's."""
+
+    a: int
+    o: str = "succeeded"
+    why: str = ""
+    exit: int = 0
+    signal: int = 0
+    t0: int = 0
+    t1: int = 0
+    wall: int = 0
+    cpu: int = 0
+    rss: int = 0
+    out: str = ""
+    err: str = ""
+    out64: str = ""
+    err64: str = ""
+    out_size: int = 0
+    err_size: int = 0
+    files: list[tuple[str, str, int, int]] = []
+    value: str = ""
+    note: str = ""
+
+
+class Exchange(Event):
+    pilot: int
+    epoch: int
+    seq: int
+    ack: int = 0
+    want: int = 0
+    wait: int = 0
+    left: int | None = None
+    started: list[int] = []
+    reports: list[Report] = []
+    held: list[int] | None = None
+    bye: str = ""
+
+
+class Gone(Event):
+    """The site's evidence that a pilot's processes are dead."""
+
+    pilot: int
+    why: str = "gone"
+
+
+class Drain(Event):
+    pilot: int
+
+
+class Unpark(Event):
+    """The driver's connection behind a parked request is closed."""
+
+    pilot: int
+    parked: int  # the key it was parked under
+
+
+class IssueToken(Event):
+    id: str
+    hash: bytes
+    scope: str
+    owner: str
+    site: str
+    expires: int
+
+
+class RevokeToken(Event):
+    id: str

@@ -1,0 +1,122 @@
+"""Why is this task not running?  Every reason a grant would have been refused, per site and clause.
+
+The clauses are the ones `granting` goes through, asked one by one so that the failing one can be named.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windfall.core.lifecycle import GRANTED, LIVE, READY, STARTED, TASK_STATES, WAITING
+from windfall.core.state import BagState, PilotClass, PilotState, State, TaskClass
+
+Clause = dict[str, Any]
+
+
+def explain(state: State, now: int, bag_number: int, task: int | None = None) -> dict[str, Any]:
+    bag = state.bags[bag_number]
+    if task is None:
+        task = _first_unfinished(bag)
+    if task is None:
+        return {"bag": bag_number, "task": None, "state": "ended", "summary": "all tasks have ended", "sites": []}
+    target = bag.targets[bag.target_of(task)]
+    code = bag.tasks.state[task]
+    name = TASK_STATES[WAITING] if code == READY and target.pending else TASK_STATES[code]
+    answer: dict[str, Any] = {"bag": bag_number, "task": task, "state": name, "sites": []}
+    if code != READY or target.pending or bag.paused:
+        answer["summary"] = _not_ready(state, bag, task)
+        return answer
+    cls = bag.classes[target.index, bag.tasks.variant[task]]
+    answer["sites"] = [_site(state, now, cls, name) for name in state.sites]
+    answer["summary"] = _summary(state, bag, task, cls, answer["sites"])
+    return answer
+
+
+def _first_unfinished(bag: BagState) -> int | None:
+    for task in range(bag.size):
+        if bag.tasks.state[task] < 4:
+            return task
+    return None
+
+
+def _not_ready(state: State, bag: BagState, task: int) -> str:
+    code = bag.tasks.state[task]
+    target = bag.targets[bag.target_of(task)]
+    if bag.paused and code == READY:
+        return f"the bag is paused: windfall unpause {bag.number}"
+    if code == READY:
+        open_ = [bag.targets[i].shape.name for i in target.shape.after if bag.targets[i].left]
+        return f"its target waits for {', '.join(open_)}"
+    if code == WAITING and bag.graph is not None:
+        return f"it waits for {int(bag.graph.pending[task])} other tasks of the bag"
+    if TASK_STATES[code] == "active":
+        return _whereabouts(state, bag, task)
+    if TASK_STATES[code] == "quarantined":
+        return f"it was present at {bag.tasks.deaths[task]} deaths of pilots: look at its logs, then windfall retry"
+    return f"it has ended: {TASK_STATES[code]}"
+
+
+def _whereabouts(state: State, bag: BagState, task: int) -> str:
+    said = []
+    for row in state.attempts.of_task(bag.number << 32 | task):
+        pilot = state.pilots[state.attempts.pilot[row]]
+        where = f"on {pilot.host_name} ({pilot.site})"
+        if state.attempts.state[row] == STARTED:
+            said.append(f"running {where}")
+        elif state.attempts.state[row] == GRANTED:
+            said.append(f"handed to a pilot {where}, not known to have started")
+        if pilot.silent:
+            said.append(_silent(state, bag, pilot))
+    return "; ".join(said) or "active"
+
+
+def _silent(state: State, bag: BagState, pilot: PilotState) -> str:
+    text = f"that pilot has been silent for {(state.now - pilot.heard) // 1000} s"
+    if bag.external:
+        text += "; the bag has external effects, so only you can say whether it still runs: windfall retry starts it again"
+    return text
+
+
+def _site(state: State, now: int, cls: TaskClass, site: str) -> dict[str, Any]:
+    pilots = [p for p in state.pilots.values() if p.site == site and p.state == LIVE]
+    if not pilots:
+        return {"site": site, "clauses": [clause("pilots", False, "no pilot is running there")]}
+    best = max((_clauses(state, now, cls, p) for p in pilots), key=lambda cs: sum(c["holds"] for c in cs))
+    return {"site": site, "pilots": len(pilots), "clauses": best}
+
+
+def clause(name: str, holds: bool, says: str) -> Clause:
+    return {"clause": name, "holds": holds, "says": says}
+
+
+def _clauses(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[Clause]:
+    pc: PilotClass = state.pilot_classes[pilot.cls]
+    owner = state.bags[cls.bag].owner
+    left = pilot.ends - now if pilot.ends else None
+    fits_time = left is None or cls.need <= left
+    free = pilot.load + state.cost(pc, cls) <= pilot.cores * 1000
+    return [
+        clause("owner", owner in pc.owners, f"the pilot serves {', '.join(pc.owners)}"),
+        clause("cores", cls.cores <= pc.cores, f"needs {cls.cores}, the pilot has {pc.cores}"),
+        clause("memory", cls.memory <= pc.memory, f"needs {cls.memory >> 20} MiB, the pilot has {pc.memory >> 20} MiB"),
+        clause("gpus", cls.gpus <= pc.gpus, f"needs {cls.gpus}, the pilot has {pc.gpus}"),
+        clause("disk", cls.disk <= pc.disk, f"needs {cls.disk >> 20} MiB, the pilot has {pc.disk >> 20} MiB"),
+        clause("time", fits_time, f"needs {cls.need // 1000} s, left {'no end' if left is None else f'{left // 1000} s'}"),
+        clause("heard", not pilot.silent, f"last heard {max(now - pilot.heard, 0) // 1000} s ago"),
+        clause("free", free, f"it holds {pilot.held} tasks" + ("" if free else ", all its slots are taken")),
+    ]
+
+
+def _summary(state: State, bag: BagState, task: int, cls: TaskClass, sites: list[dict[str, Any]]) -> str:
+    if not sites:
+        return "no site is known: start a pilot, or add a site"
+    if all(c["holds"] for s in sites for c in s["clauses"]):
+        return "it is ready; the next pilot that asks can take it"
+    if any(all(c["holds"] or c["clause"] == "free" for c in s["clauses"]) for s in sites):
+        return f"all suitable pilots are busy; {_ahead(state, cls)} tasks stand before or beside it"
+    failing = [f"{s['site']}: {c['clause']} ({c['says']})" for s in sites for c in s["clauses"] if not c["holds"]]
+    return "no pilot can run it: " + "; ".join(failing)
+
+
+def _ahead(state: State, cls: TaskClass) -> int:
+    return sum(state.classes[n].ready for key, n in state.ready if key <= cls.key)

@@ -1,0 +1,233 @@
+"""What happened, as it is journaled.
+
+A fact carries every value that a decision computed, so that `apply` holds no policy and replay never decides
+again.  One fact covers a whole grant or a whole report.  The tag holds the version; a field may only be added at
+the end, with a default; any other change is a new tag and an upcaster (`store/codec.py`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+Runs = list[tuple[int, int]]  # (first, count): consecutive task numbers
+
+
+class Fact(msgspec.Struct, array_like=True, gc=False):
+    """Base.  `at` is the core's time of the decision."""
+
+
+class TargetShape(msgspec.Struct, array_like=True, gc=False):
+    """What the core needs to know of a target; the rest of the specification it passes on unread."""
+
+    name: str
+    count: int
+    after: list[int]
+    cores: int
+    memory: int
+    gpus: int
+    disk: int
+    limit: int  # ms, 0: none
+    expect: int  # ms, 0: unknown
+    grace: int
+    checkpoint: bool
+    retries: int
+    memory_retries: int
+    priority: int
+    costs: bytes = b""  # float32 per task, or nothing
+
+
+class BagSubmitted(Fact, tag="bag-submitted/1"):
+    at: int
+    bag: int
+    owner: str
+    name: str
+    key: str  # idempotency key, or nothing
+    spec: bytes  # the Bag, as msgpack
+    targets: list[TargetShape]
+    external: bool
+    select: str
+    open: bool
+    edges: bytes = b""  # int32 pairs (before, after)
+
+
+class TasksAppended(Fact, tag="tasks-appended/1"):
+    at: int
+    bag: int
+    target: int
+    first: int
+    count: int
+    key: str
+    source: bytes  # the Source, as msgpack
+
+
+class BagClosed(Fact, tag="bag-closed/1"):
+    at: int
+    bag: int
+
+
+class BagPaused(Fact, tag="bag-paused/1"):
+    at: int
+    bag: int
+    paused: bool
+
+
+class TasksCancelled(Fact, tag="tasks-cancelled/1"):
+    at: int
+    bag: int
+    runs: Runs
+    why: str  # "user" or "upstream"
+
+
+class TasksRetried(Fact, tag="tasks-retried/1"):
+    at: int
+    bag: int
+    runs: Runs
+
+
+class BagRemoved(Fact, tag="bag-removed/1"):
+    at: int
+    bag: int
+
+
+class SiteAdded(Fact, tag="site-added/1"):
+    at: int
+    name: str
+    owner: str
+    kind: str
+    shared: list[str]  # owners who may use it beside its own
+
+
+class PilotEnrolled(Fact, tag="pilot-enrolled/1"):
+    at: int
+    pilot: int
+    nonce: str
+    epoch: int
+    site: str
+    owner: str
+    host: str  # lasting id
+    host_name: str
+    cores: int
+    memory: int
+    gpus: int
+    disk: int
+    ends: int  # when its wall time is over by our clock; 0: never
+    token: bytes  # hash
+    expires: int
+    detail: str = ""  # platform and interpreter, for people
+
+
+class PilotDraining(Fact, tag="pilot-draining/1"):
+    at: int
+    pilot: int
+
+
+class PilotEnded(Fact, tag="pilot-ended/1"):
+    at: int
+    pilot: int
+    why: str
+    clean: bool
+
+
+class Group(msgspec.Struct, array_like=True, gc=False):
+    """Tasks of one class within a grant."""
+
+    bag: int
+    target: int
+    overruns: int
+    boosts: int
+    tasks: list[int]
+    attempts: list[int]
+
+
+class Granted(Fact, tag="granted/1"):
+    at: int
+    pilot: int
+    number: int
+    groups: list[Group]
+
+
+class Started(Fact, tag="started/1"):
+    at: int
+    pilot: int
+    attempts: list[int]
+
+
+class Detail(msgspec.Struct, array_like=True, gc=False):
+    """The part of a report that most reports do not have."""
+
+    exit: int = 0
+    signal: int = 0
+    out: bytes = b""
+    err: bytes = b""
+    out_size: int = 0
+    err_size: int = 0
+    files: list[tuple[str, str, int, int]] = []
+    value: str = ""
+    note: str = ""
+
+
+class Finished(Fact, tag="finished/1"):
+    """Plain successes of one bag from one report, as columns."""
+
+    at: int
+    pilot: int
+    bag: int
+    attempts: list[int]
+    tasks: list[int]
+    granted: list[int]
+    walls: list[int]
+    cpus: list[int]
+    rss: list[int]
+    details: dict[int, Detail] = {}  # by position in the lists
+
+
+class End(msgspec.Struct, array_like=True, gc=False):
+    """How one attempt ended, and what that makes of its task."""
+
+    attempt: int
+    bag: int
+    task: int
+    generation: int
+    outcome: int
+    why: str
+    verdict: int  # the task's state from now on
+    stays: bool  # the row is kept: a late report is still welcome
+    failures: int  # the task's counters from now on
+    overruns: int
+    boosts: int
+    deaths: int
+    granted: int
+    wall: int
+    cpu: int
+    rss: int
+    detail: Detail | None = None
+
+
+class Ended(Fact, tag="ended/1"):
+    """Ends of attempts that were not plain successes, or too few to be worth columns."""
+
+    at: int
+    pilot: int
+    ends: list[End]
+
+
+class TokenIssued(Fact, tag="token-issued/1"):
+    at: int
+    id: str
+    hash: bytes
+    scope: str
+    owner: str
+    site: str
+    expires: int  # 0: never
+
+
+class TokenRevoked(Fact, tag="token-revoked/1"):
+    at: int
+    id: str
+
+
+FACTS = (
+    BagSubmitted, TasksAppended, BagClosed, BagPaused, TasksCancelled, TasksRetried, BagRemoved,
+    SiteAdded, PilotEnrolled, PilotDraining, PilotEnded, Granted, Started, Finished, Ended,
+    TokenIssued, TokenRevoked,
+)

@@ -1,0 +1,80 @@
+"""Granting: which tasks go to the pilot that asks, and how many.
+
+A short pipeline: walk the ready list (classes in the order of their bags' selection) → does the class fit such a
+pilot at all (cached) → does it fit the time the pilot has left → how many → take them.  Work depends on the classes in
+play, never on the number of tasks.
+
+How many: what the pilot can run at once, plus a prefetch worth `prefetch` milliseconds of work per slot, so that
+short tasks amortise the exchange and long ones do not pile up behind a slow host.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windfall.core import facts as f
+from windfall.core.lifecycle import LIVE
+from windfall.core.state import BagState, PilotState, TaskClass
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Core
+
+
+def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: bool = True) -> bool:
+    """Grant up to `want` tasks, with `ahead` more than it can run at once; True if any."""
+    if want <= 0 or pilot.state != LIVE or pilot.silent or core.frugal:
+        return False
+    state = core.state
+    pc = state.pilot_classes[pilot.cls]
+    if pc.barren == state.version:
+        return False
+    groups: list[f.Group] = []
+    fitting = False
+    load = pilot.load
+    for _, number in state.ready:
+        cls = state.classes[number]
+        cost = state.cost(pc, cls)
+        if not cost:
+            continue
+        fitting = True
+        if left is not None and (cls.need or 1) > left:
+            continue
+        n = min(want, room(core, pilot, load, cls, cost, ahead), cls.ready)
+        if n <= 0:
+            break  # full: what comes later in the order must not overtake
+        group = _take(core, cls, n)
+        groups.append(group)
+        load += cost * len(group.tasks)
+        want -= len(group.tasks)
+        if want <= 0 or len(groups) >= 64:
+            break
+    if not groups:
+        if not fitting:
+            pc.barren = state.version
+        return False
+    core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, groups))
+    core.fresh[pilot.number] = (pilot.granted, groups)
+    return True
+
+
+def _take(core: Core, cls: TaskClass, n: int) -> f.Group:
+    tasks = cls.backlog.take(n)
+    assert len(tasks) == n, "a class counted more ready tasks than its backlog holds"
+    return f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, core.state.attempts.numbers(n))
+
+
+def room(core: Core, pilot: PilotState, load: int, cls: TaskClass, cost: int, ahead: bool) -> int:
+    """How many more tasks of a class the pilot should hold."""
+    capacity = pilot.cores * 1000
+    slots = capacity // cost
+    bag = core.state.bags[cls.bag]
+    more = prefetch(core, bag, cls) if ahead and not bag.external else 0
+    return ((1 + more) * slots * cost - load) // cost
+
+
+def prefetch(core: Core, bag: BagState, cls: TaskClass) -> int:
+    """Tasks per slot to hold beyond those that run."""
+    mean = cls.mean or float(bag.targets[cls.target].shape.expect)
+    if not mean:
+        return 1
+    return min(int(core.config.prefetch / mean), core.config.prefetch_most)

@@ -1,0 +1,37 @@
+"""From a validated `Bag` to the event that submits it: what the core reads of a specification, and nothing else."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from windfall.core.events import Submit
+from windfall.core.facts import TargetShape
+from windfall.model.render import Renderer
+from windfall.model.spec import Bag, Target
+
+
+def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
+    index = {target.name: i for i, target in enumerate(bag.targets)}
+    shapes = [_shape(target, index, bag.policy.select) for target in bag.targets]
+    edges = np.array(bag.edges, dtype="<i4").tobytes() if bag.edges else b""
+    return Submit(
+        key, owner, bag.name, idempotency, msgspec.msgpack.encode(bag), shapes, bag.effects == "external",
+        bag.policy.select, bag.open, edges,
+    )
+
+
+def _shape(target: Target, index: dict[str, int], select: str) -> TargetShape:
+    r = target.resources
+    renderer = Renderer(target)
+    return TargetShape(
+        target.name, renderer.count, [index[name] for name in target.after], r.cores, r.memory, r.gpus, r.disk,
+        target.time, target.expect, target.grace, bool(target.checkpoint), target.retries, target.memory_retries,
+        target.priority, _costs(target, renderer) if select == "sjf" else b"",
+    )
+
+
+def _costs(target: Target, renderer: Renderer) -> bytes:
+    if not target.cost:
+        return b""
+    return np.array([renderer.cost(i) for i in range(renderer.count)], dtype="<f4").tobytes()

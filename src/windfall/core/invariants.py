@@ -1,0 +1,218 @@
+"""The promises as checks: one function each, run after every step by every test harness.
+
+`Witness` watches the facts go by, because some promises are about history (P1).  The others look at the state alone.
+A check returns sentences; none means it holds.  P6 and P8 get theirs with provisioning and the market.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from windfall.core import facts as f
+from windfall.core.granting import room
+from windfall.core.lifecycle import (
+    ACTIVE,
+    DROPPED,
+    FREE,
+    GONE,
+    GRANTED,
+    LIVE,
+    O_SUCCEEDED,
+    READY,
+    STARTED,
+    SUCCEEDED,
+    TASK_STATES,
+)
+from windfall.core.state import BagState, State
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Core
+
+
+class Witness:
+    """Remembers which results were accepted, and who was granted what."""
+
+    def __init__(self) -> None:
+        self.accepted: dict[tuple[int, int, int], int] = {}  # (bag, task, generation) → attempt
+        self.generation: Counter[tuple[int, int]] = Counter()
+        self.granted: dict[int, tuple[int, int, int]] = {}  # attempt → (pilot, bag, task)
+        self.broken: list[str] = []
+
+    def observe(self, facts: Iterable[f.Fact]) -> None:
+        for fact in facts:
+            if isinstance(fact, f.Granted):
+                self._grant(fact)
+            elif isinstance(fact, f.Finished):
+                for attempt, task in zip(fact.attempts, fact.tasks, strict=True):
+                    self._accept(fact.pilot, fact.bag, task, self.generation[fact.bag, task], attempt)
+            elif isinstance(fact, f.Ended):
+                self._ended(fact)
+            elif isinstance(fact, f.TasksRetried):
+                for first, count in fact.runs:
+                    self.generation.update((fact.bag, task) for task in range(first, first + count))
+
+    def _grant(self, fact: f.Granted) -> None:
+        for group in fact.groups:
+            for attempt, task in zip(group.attempts, group.tasks, strict=True):
+                if attempt in self.granted:
+                    self.broken.append(f"P1: attempt {attempt} was granted twice")
+                self.granted[attempt] = (fact.pilot, group.bag, task)
+
+    def _ended(self, fact: f.Ended) -> None:
+        for end in fact.ends:
+            fresh = (end.bag, end.task, end.generation) not in self.accepted
+            if end.outcome == O_SUCCEEDED and end.verdict == SUCCEEDED and fresh:
+                self._accept(fact.pilot, end.bag, end.task, end.generation, end.attempt)
+            elif end.verdict == SUCCEEDED and fresh:
+                self.broken.append(f"P1: task {end.bag}/{end.task} succeeded without a success")
+
+    def _accept(self, pilot: int, bag: int, task: int, generation: int, attempt: int) -> None:
+        key = (bag, task, generation)
+        if key in self.accepted:
+            self.broken.append(f"P1: task {bag}/{task} has two results in generation {generation}")
+        if self.granted.get(attempt) != (pilot, bag, task):
+            self.broken.append(f"P1: attempt {attempt} of pilot {pilot} was never granted for task {bag}/{task}")
+        self.accepted[key] = attempt
+
+
+def p1_one_result(state: State, witness: Witness) -> list[str]:
+    """At most one accepted result per task and generation, and it was granted to who reported it."""
+    said = list(witness.broken)
+    for bag in state.bags.values():
+        for task in np.flatnonzero(bag.tasks.np_state[: bag.size] == SUCCEEDED).tolist():
+            if (bag.number, task, bag.tasks.generation[task]) not in witness.accepted:
+                said.append(f"P1: task {bag.number}/{task} is done, but nobody saw its result accepted")
+    return said
+
+
+def p2_nothing_lost(state: State, witness: Witness) -> list[str]:
+    """Every accepted result of a present generation is still there."""
+    said = []
+    for bag, task, generation in witness.accepted:
+        if bag in state.bags and state.bags[bag].tasks.generation[task] == generation:
+            if state.bags[bag].tasks.state[task] != SUCCEEDED:
+                said.append(f"P2: the result of task {bag}/{task} is gone")
+    return said
+
+
+def p3_own_pilots(state: State) -> list[str]:
+    """A pilot holds only tasks of owners its site serves."""
+    said = []
+    for row in np.flatnonzero(state.attempts.np_state[: state.attempts.rows] != FREE).tolist():
+        pilot = state.pilots[state.attempts.pilot[row]]
+        bag = state.bags[state.attempts.task[row] >> 32]
+        if bag.owner not in state.pilot_classes[pilot.cls].owners:
+            said.append(f"P3: pilot {pilot.number} of {pilot.owner} holds a task of {bag.owner}")
+    return said
+
+
+def p4_nobody_waits_in_vain(core: Core) -> list[str]:
+    """No pilot is parked while something is ready that it could run now."""
+    said = []
+    for pilot in core.state.pilots.values():
+        if pilot.park is None or pilot.park.want <= 0 or pilot.state != LIVE or pilot.silent or core.frugal:
+            continue
+        for _, number in core.state.ready:
+            cls = core.state.classes[number]
+            cost = core.state.cost(core.state.pilot_classes[pilot.cls], cls)
+            if not cost or (pilot.park.left is not None and (cls.need or 1) > pilot.park.left):
+                continue
+            if room(core, pilot, pilot.load, cls, cost, ahead=False) > 0:
+                said.append(f"P4: pilot {pilot.number} waits while class {number} has {cls.ready} ready")
+            break
+    return said
+
+
+def p5_within_shape(state: State) -> list[str]:
+    """What a pilot says it runs fits its cores, memory and GPUs."""
+    used: dict[int, list[int]] = {}
+    for row in np.flatnonzero(state.attempts.np_state[: state.attempts.rows] == STARTED).tolist():
+        cls = state.classes[state.attempts.cls[row]]
+        sums = used.setdefault(state.attempts.pilot[row], [0, 0, 0])
+        sums[0] += cls.cores
+        sums[1] += cls.memory
+        sums[2] += cls.gpus
+    said = []
+    for number, (cores, memory, gpus) in used.items():
+        pilot = state.pilots[number]
+        if cores > pilot.cores or memory > pilot.memory or gpus > pilot.gpus:
+            said.append(f"P5: pilot {number} runs {cores} cores, {memory} bytes, {gpus} GPUs: more than it has")
+    return said
+
+
+def p7_gone_is_gone(state: State) -> list[str]:
+    """A pilot that has left holds nothing and is waited for by nobody."""
+    return [
+        f"P7: pilot {p.number} is gone but holds {p.held} attempts" for p in state.pilots.values()
+        if p.state == GONE and (p.held or p.park is not None)
+    ]
+
+
+def books_balance(state: State) -> list[str]:
+    """Every count that is kept equals what it counts."""
+    said = []
+    for bag in state.bags.values():
+        said += _bag_balances(state, bag)
+    said += _pilots_balance(state)
+    listed = sorted(entry for cls in state.classes.values() if cls.listed for entry in [(cls.key, cls.number)])
+    if listed != state.ready:
+        said.append("books: the ready list is not the list of listed classes")
+    return said
+
+
+def _bag_balances(state: State, bag: BagState) -> list[str]:
+    t, n = bag.tasks, bag.size
+    said = []
+    tally = np.bincount(t.np_state[:n], minlength=len(TASK_STATES)).tolist()
+    if tally != bag.counts:
+        said.append(f"books: bag {bag.number} counts {bag.counts}, has {tally}")
+    live = _live_rows(state, bag.number)
+    for task in range(n):
+        if t.live[task] != live[task]:
+            said.append(f"books: task {bag.number}/{task} says {t.live[task]} live attempts, has {live[task]}")
+        if (t.state[task] == ACTIVE) != (live[task] > 0) and t.state[task] in (ACTIVE, READY):
+            said.append(f"books: task {bag.number}/{task} is {TASK_STATES[t.state[task]]} with {live[task]} attempts")
+    for (target, variant), cls in bag.classes.items():
+        ready = sum(
+            1 for task in range(n)
+            if t.state[task] == READY and t.variant[task] == variant and bag.target_of(task) == target
+        )
+        if ready != cls.ready:
+            said.append(f"books: class {cls.number} says {cls.ready} ready, has {ready}")
+    return said
+
+
+def _live_rows(state: State, bag: int) -> Counter[int]:
+    a = state.attempts
+    live: Counter[int] = Counter()
+    for row in np.flatnonzero(a.np_state[: a.rows] != FREE).tolist():
+        if a.task[row] >> 32 == bag and a.state[row] in (GRANTED, STARTED):
+            live[a.task[row] & 0xFFFFFFFF] += 1
+    return live
+
+
+def _pilots_balance(state: State) -> list[str]:
+    a = state.attempts
+    held: Counter[int] = Counter()
+    load: Counter[int] = Counter()
+    for row in np.flatnonzero(a.np_state[: a.rows] != FREE).tolist():
+        if a.state[row] in (GRANTED, STARTED, DROPPED):
+            pilot = state.pilots[a.pilot[row]]
+            held[pilot.number] += 1
+            load[pilot.number] += state.cost(state.pilot_classes[pilot.cls], state.classes[a.cls[row]])
+    return [
+        f"books: pilot {p.number} holds {p.held} ({p.load}), rows say {held[p.number]} ({load[p.number]})"
+        for p in state.pilots.values() if (p.held, p.load) != (held[p.number], load[p.number])
+    ]
+
+
+def check_all(core: Core, witness: Witness) -> list[str]:
+    state = core.state
+    return [
+        *p1_one_result(state, witness), *p2_nothing_lost(state, witness), *p3_own_pilots(state),
+        *p4_nobody_waits_in_vain(core), *p5_within_shape(state), *p7_gone_is_gone(state), *books_balance(state),
+    ]

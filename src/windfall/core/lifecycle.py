@@ -1,0 +1,101 @@
+"""States and the moves between them, as tables.  The documentation's diagrams are drawn from these.
+
+A task's state is apart from its attempts': an attempt may be lost while another one of the same task goes on, and
+a lost one may still bring the result home.  *Ready* is zero on purpose: ten million fresh tasks are untouched pages.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- tasks -------------------------------------------------------------------------------------------------------
+READY: Final = 0
+ACTIVE: Final = 1  # at least one attempt granted or started
+VALIDATING: Final = 2  # a result is there, its validity is not decided yet (quorum comes later)
+WAITING: Final = 3  # prerequisites between tasks are not done
+SUCCEEDED: Final = 4
+FAILED: Final = 5
+CANCELLED: Final = 6
+QUARANTINED: Final = 7  # present at repeated deaths of pilots
+
+TASK_STATES: Final = ("ready", "active", "validating", "waiting", "succeeded", "failed", "cancelled", "quarantined")
+FIRST_FINAL: Final = SUCCEEDED  # states from here on are ends of a generation
+
+TASK_MOVES: Final = (
+    (WAITING, READY, "its prerequisites are done"),
+    (READY, ACTIVE, "granted to a pilot"),
+    (ACTIVE, READY, "attempt failed with retries left, was returned or lost"),
+    (ACTIVE, VALIDATING, "a result came that others must confirm"),
+    (VALIDATING, READY, "the results disagree"),
+    (VALIDATING, SUCCEEDED, "enough results agree"),
+    (ACTIVE, SUCCEEDED, "first valid success"),
+    (READY, SUCCEEDED, "a lost attempt reported late"),
+    (ACTIVE, FAILED, "no retries left"),
+    (ACTIVE, QUARANTINED, "present at repeated deaths of pilots"),
+    (READY, CANCELLED, "cancelled, or what it waits for failed"),
+    (ACTIVE, CANCELLED, "cancelled"),
+    (WAITING, CANCELLED, "cancelled, or what it waits for failed"),
+    (FAILED, SUCCEEDED, "a lost attempt reported late"),
+    (QUARANTINED, SUCCEEDED, "a lost attempt reported late"),
+    (FAILED, READY, "retried by the user: a new generation"),
+    (CANCELLED, READY, "retried by the user: a new generation"),
+    (QUARANTINED, READY, "retried by the user: a new generation"),
+    (CANCELLED, WAITING, "retried by the user, prerequisites open"),
+    (FAILED, WAITING, "retried by the user, prerequisites open"),
+    (QUARANTINED, WAITING, "retried by the user, prerequisites open"),
+)
+
+# --- attempts ----------------------------------------------------------------------------------------------------
+FREE: Final = 0  # the row is not in use
+GRANTED: Final = 1
+STARTED: Final = 2
+LOST: Final = 3  # given up; a late report is still welcome
+DROPPED: Final = 4  # its task ended otherwise; told to stop, report outstanding
+
+ATTEMPT_STATES: Final = ("free", "granted", "started", "lost", "dropped")
+ATTEMPT_MOVES: Final = (
+    (FREE, GRANTED, "handed to a pilot"),
+    (GRANTED, STARTED, "the pilot says it runs"),
+    (GRANTED, LOST, "the lease ran out, or the pilot is gone"),
+    (STARTED, LOST, "the site says the pilot is gone, or limit and lease passed in silence"),
+    (LOST, STARTED, "the pilot came back and still runs it"),
+    (GRANTED, DROPPED, "the task ended otherwise"),
+    (STARTED, DROPPED, "the task ended otherwise"),
+    (LOST, DROPPED, "the task ended otherwise"),
+    (GRANTED, FREE, "reported"),
+    (STARTED, FREE, "reported"),
+    (LOST, FREE, "reported late"),
+    (DROPPED, FREE, "reported, or its pilot is gone"),
+)
+
+# How an attempt ends.  Only *failed* costs the task anything.
+OUTCOMES: Final = ("succeeded", "failed", "cancelled", "returned", "lost")
+O_SUCCEEDED, O_FAILED, O_CANCELLED, O_RETURNED, O_LOST = range(5)
+OUTCOME_CODE: Final = {name: code for code, name in enumerate(OUTCOMES)}
+
+# --- pilots ------------------------------------------------------------------------------------------------------
+LIVE: Final = 0
+DRAINING: Final = 1  # finishes what it runs, takes nothing new
+SUPERSEDED: Final = 2  # a newer epoch enrolled under its nonce: may report, not start
+GONE: Final = 3  # ended, cleanly or not
+
+PILOT_STATES: Final = ("live", "draining", "superseded", "gone")
+PILOT_MOVES: Final = (
+    (LIVE, DRAINING, "told to leave"),
+    (LIVE, SUPERSEDED, "its nonce enrolled again"),
+    (DRAINING, SUPERSEDED, "its nonce enrolled again"),
+    (LIVE, GONE, "said goodbye, or the site says it is gone"),
+    (DRAINING, GONE, "said goodbye, or the site says it is gone"),
+    (SUPERSEDED, GONE, "said goodbye, or the site says it is gone"),
+)
+
+
+def mermaid(names: tuple[str, ...], moves: tuple[tuple[int, int, str], ...]) -> str:
+    """A state diagram of one table, for the documentation."""
+    lines = ["stateDiagram-v2"]
+    lines += [f"    {names[a]} --> {names[b]}: {why}" for a, b, why in moves]
+    return "\n".join(lines)
+
+
+def allowed(moves: tuple[tuple[int, int, str], ...]) -> frozenset[tuple[int, int]]:
+    return frozenset((a, b) for a, b, _ in moves)

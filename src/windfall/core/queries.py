@@ -1,0 +1,93 @@
+"""Views of the state for people and pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from windfall.core.apply import spans
+from windfall.core.lifecycle import CANCELLED, FAILED, PILOT_STATES, QUARANTINED, READY, TASK_STATES, WAITING
+from windfall.core.state import BagState, PilotState, SiteState, State
+
+
+def bag_state(bag: BagState) -> str:
+    if bag.ended:
+        if bag.counts[FAILED] or bag.counts[QUARANTINED]:
+            return "failed"
+        return "cancelled" if bag.counts[CANCELLED] else "succeeded"
+    if bag.paused:
+        return "paused"
+    return "open" if bag.open and not bag.unfinished() else "running"
+
+
+def counts(bag: BagState) -> dict[str, int]:
+    """Tasks by state; those whose target waits are shown as waiting."""
+    numbers = list(bag.counts)
+    for (target, _), cls in bag.classes.items():
+        if bag.targets[target].pending:
+            numbers[READY] -= cls.ready
+            numbers[WAITING] += cls.ready
+    return dict(zip(TASK_STATES, numbers, strict=True))
+
+
+def bag_view(state: State, number: int) -> dict[str, Any]:
+    bag = state.bags[number]
+    view = summary(bag)
+    view["targets"] = [_target_view(bag, index) for index in range(len(bag.targets))]
+    return view
+
+
+def summary(bag: BagState) -> dict[str, Any]:
+    return {
+        "bag": bag.number, "name": bag.name, "owner": bag.owner, "state": bag_state(bag), "tasks": bag.size,
+        "counts": counts(bag), "submitted": bag.submitted, "ended": bag.ended or None,
+    }
+
+
+def _target_view(bag: BagState, index: int) -> dict[str, Any]:
+    target = bag.targets[index]
+    tally = np.zeros(len(TASK_STATES), dtype=np.int64)
+    first = -1
+    for lo, of, hi in spans(bag):
+        if of == index:
+            first = lo if first < 0 else first
+            tally += np.bincount(bag.tasks.np_state[lo:hi], minlength=len(TASK_STATES))
+    numbers = tally.tolist()
+    if target.pending:
+        numbers[WAITING] += numbers[READY]
+        numbers[READY] = 0
+    return {
+        "name": target.shape.name, "first": max(first, 0), "count": target.count,
+        "after": [bag.targets[i].shape.name for i in target.shape.after],
+        "counts": dict(zip(TASK_STATES, numbers, strict=True)),
+    }
+
+
+def task_state(bag: BagState, task: int) -> str:
+    state = bag.tasks.state[task]
+    if state == READY and bag.targets[bag.target_of(task)].pending:
+        return TASK_STATES[WAITING]
+    return TASK_STATES[state]
+
+
+def task_target(bag: BagState, task: int) -> tuple[int, int]:
+    return bag.locate(task)
+
+
+def pilot_view(pilot: PilotState) -> dict[str, Any]:
+    return {
+        "pilot": pilot.number, "site": pilot.site, "owner": pilot.owner, "host": pilot.host_name, "host_id": pilot.host,
+        "state": PILOT_STATES[pilot.state], "silent": pilot.silent, "epoch": pilot.epoch, "cores": pilot.cores,
+        "memory": pilot.memory, "gpus": pilot.gpus, "held": pilot.held, "enrolled": pilot.enrolled,
+        "heard": pilot.heard, "ends": pilot.ends or None, "ended": pilot.ended or None, "why": pilot.why,
+        "detail": pilot.detail,
+    }
+
+
+def site_view(state: State, site: SiteState) -> dict[str, Any]:
+    pilots = [p for p in state.pilots.values() if p.site == site.name and not p.ended]
+    return {
+        "site": site.name, "owner": site.owner, "kind": site.kind, "shared": site.shared,
+        "pilots": len(pilots), "cores": sum(p.cores for p in pilots), "held": sum(p.held for p in pilots),
+    }

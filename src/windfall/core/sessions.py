@@ -1,0 +1,252 @@
+"""Sessions: enrolment, and the exchange with its acknowledgements, parking, and answers.
+
+Rules
+  * A request may come twice, late, or on another connection: reports are recognised by their attempt, grants are sent
+    again until acknowledged, so answering the same request twice does no harm.
+  * An exchange with nothing to say is parked until there is something, or its time is up.  A newer poll of the same
+    pilot replaces an older one, which is answered empty.
+  * A pilot whose lease ran out must say what it holds before it is granted anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windfall.core import effects as x, events as e, facts as f
+from windfall.core.endings import lose, take_reports
+from windfall.core.granting import grant
+from windfall.core.lifecycle import DRAINING, DROPPED, GONE, GRANTED, LIVE, LOST, O_LOST, O_RETURNED, STARTED
+from windfall.core.state import Park, PilotState
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Core
+
+
+def enrol(core: Core, event: e.Enrol) -> None:
+    state = core.state
+    site = state.sites.get(event.site)
+    if site is None:
+        core.refuse(event, "not-found", f"there is no site called {event.site!r}")
+        return
+    older = state.nonces.get((event.site, event.nonce))
+    epoch = 1 if older is None else state.pilots[older].epoch + 1
+    number = state.next_pilot
+    ends = 0 if event.left is None else core.now + max(event.left, 0)
+    core.emit(
+        f.PilotEnrolled(
+            core.now, number, event.nonce, epoch, event.site, site.owner, event.host, event.host_name,
+            max(event.cores, 1), event.memory, event.gpus, event.disk, ends, event.token, 0, event.detail,
+        )
+    )
+    core.alive += 1
+    core.timer(core.now + core.config.lease + core.config.margin, "lease", number)
+    core.effects.append(
+        x.Enrolled(event.key, number, epoch, core.config.lease, core.config.idle, core.spread())
+    )
+
+
+def exchange(core: Core, event: e.Exchange) -> None:
+    pilot = core.state.pilots.get(event.pilot)
+    if pilot is None:
+        core.refuse(event, "unauthorised", "this pilot is not known any more", "enrol again")
+        return
+    _hear(core, pilot)
+    if event.reports:
+        take_reports(core, pilot, event.reports)
+    if event.started:
+        _note_started(core, pilot, event.started)
+    if event.held is not None:
+        _reconcile(core, pilot, event)
+    if event.bye:
+        _leave(core, pilot, event.bye)
+    granted = event.want > 0 and grant(core, pilot, event.want, event.left)
+    _reply(core, pilot, event, granted)
+
+
+def _hear(core: Core, pilot: PilotState) -> None:
+    pilot.heard = core.now
+    if pilot.silent and not pilot.census:
+        pilot.census = True
+
+
+def _note_started(core: Core, pilot: PilotState, numbers: list[int]) -> None:
+    """Believe a pilot that says what runs, unless the task has ended otherwise."""
+    attempts = core.state.attempts
+    running = []
+    for number in numbers:
+        row = attempts.row(number)
+        if row < 0 or attempts.pilot[row] != pilot.number:
+            continue
+        if attempts.state[row] == GRANTED or (attempts.state[row] == LOST and _may_go_on(core, row)):
+            running.append(number)
+    if running:
+        core.emit(f.Started(core.now, pilot.number, running))
+
+
+def _may_go_on(core: Core, row: int) -> bool:
+    """A lost attempt is taken up again if its task still wants a result of that generation."""
+    attempts = core.state.attempts
+    bag = core.state.bags[attempts.task[row] >> 32]
+    task = attempts.task[row] & 0xFFFFFFFF
+    return bool(bag.tasks.state[task] < 2 and bag.tasks.generation[task] == attempts.generation[row])
+
+
+def _reconcile(core: Core, pilot: PilotState, event: e.Exchange) -> None:
+    """The pilot has listed all it holds: take back what it does not, drop what it should not."""
+    attempts = core.state.attempts
+    held = dict.fromkeys(event.held or ())
+    pilot.silent = pilot.census = False
+    ends = []
+    for row in attempts.of_pilot(pilot.number).tolist():
+        if attempts.number[row] in held or attempts.grant[row] > event.ack:
+            continue
+        if attempts.state[row] in (GRANTED, STARTED, DROPPED):
+            ends.append(lose(core, row, "gone", present=False, stays=False, outcome=O_RETURNED))
+    if ends:
+        core.emit(f.Ended(core.now, pilot.number, ends))
+    for number in held:
+        row = attempts.row(number)
+        if row < 0 or attempts.pilot[row] != pilot.number or attempts.state[row] in (LOST, DROPPED):
+            if row >= 0:
+                pilot.cancelling.setdefault(number, False)
+            else:
+                pilot.strays.append(number)
+
+
+def _leave(core: Core, pilot: PilotState, why: str) -> None:
+    """Last words.  What it has not reported it has not done."""
+    end_pilot(core, pilot, why, clean=True)
+
+
+def end_pilot(core: Core, pilot: PilotState, why: str, *, clean: bool) -> None:
+    if pilot.state == GONE:
+        return
+    attempts = core.state.attempts
+    rows = attempts.of_pilot(pilot.number).tolist()
+    slots = pilot.cores
+    ends: list[f.End] = []
+    for row in rows:
+        if attempts.state[row] in (GRANTED, STARTED):
+            # A pilot starts what it is granted in order, so the first ones may have been running when it died.
+            present = not clean and (attempts.state[row] == STARTED or len(ends) < slots)
+            outcome = O_RETURNED if clean else O_LOST
+            ends.append(lose(core, row, why, present=present, stays=not clean, outcome=outcome))
+    if ends:
+        core.emit(f.Ended(core.now, pilot.number, ends))
+    core.emit(f.PilotEnded(core.now, pilot.number, why, clean))
+    core.alive -= 1
+    nudge(core, pilot)
+
+
+def _reply(core: Core, pilot: PilotState, event: e.Exchange, granted: bool) -> None:
+    news = granted or event.ack < pilot.granted or has_news(pilot)
+    if not news and event.want > 0:
+        core.poor.append(pilot.number)
+    if news or event.wait <= 0 or event.bye:
+        core.effects.append(compose(core, pilot, event.key, event.seq, event.ack))
+    else:
+        _park(core, pilot, event)
+
+
+def has_news(pilot: PilotState) -> bool:
+    """Is there anything the pilot has not been told?  Told orders are repeated, but nobody is woken for them."""
+    return bool(
+        pilot.strays or pilot.census or _stop(pilot) != pilot.told
+        or (pilot.cancelling and not all(pilot.cancelling.values()))
+        or (pilot.recalling and not all(pilot.recalling.values()))
+    )
+
+
+def _park(core: Core, pilot: PilotState, event: e.Exchange) -> None:
+    if pilot.park is not None:
+        answer_parked(core, pilot)
+    until = core.now + min(event.wait, core.config.park)
+    pilot.park = Park(event.key, event.seq, event.want, event.left, until)
+    if event.want > 0:
+        core.state.pilot_classes[pilot.cls].parked[pilot.number] = None
+    core.timer(until, "park", pilot.number)
+
+
+def unpark(core: Core, pilot: PilotState) -> Park | None:
+    park, pilot.park = pilot.park, None
+    core.state.pilot_classes[pilot.cls].parked.pop(pilot.number, None)
+    return park
+
+
+def answer_parked(core: Core, pilot: PilotState) -> None:
+    """Answer the waiting request with whatever there is to say now."""
+    park = unpark(core, pilot)
+    if park is not None:
+        # A parked poll had acknowledged everything granted before it parked.
+        core.effects.append(compose(core, pilot, park.key, park.seq, None))
+
+
+def nudge(core: Core, pilot: PilotState) -> None:
+    """Something must reach the pilot soon."""
+    if pilot.park is not None:
+        answer_parked(core, pilot)
+
+
+def compose(core: Core, pilot: PilotState, key: int, seq: int, ack: int | None) -> x.Answer:
+    answer = x.Answer(key, pilot.number, pilot.epoch, seq, core.config.lease, core.spread())
+    fresh = core.fresh.pop(pilot.number, None)
+    if ack is not None and ack < pilot.granted - (1 if fresh else 0):
+        answer.grants = _unacknowledged(core, pilot, ack)
+    elif fresh:
+        answer.grants = [fresh]
+    if pilot.cancelling or pilot.strays:
+        answer.cancel = [*pilot.cancelling, *pilot.strays]
+        pilot.cancelling = dict.fromkeys(pilot.cancelling, True)
+        pilot.strays = []
+    if pilot.recalling:
+        answer.recall = list(pilot.recalling)
+        pilot.recalling = dict.fromkeys(pilot.recalling, True)
+    answer.census = pilot.census
+    answer.stop = pilot.told = _stop(pilot)
+    return answer
+
+
+def _stop(pilot: PilotState) -> str:
+    if pilot.state == LIVE:
+        return ""
+    return "drain" if pilot.state == DRAINING else "superseded"
+
+
+def _unacknowledged(core: Core, pilot: PilotState, ack: int) -> list[tuple[int, list[f.Group]]]:
+    """Grants beyond `ack`, rebuilt from the attempts that are still only granted."""
+    attempts = core.state.attempts
+    grants: dict[int, dict[tuple[int, int], f.Group]] = {n: {} for n in range(ack + 1, pilot.granted + 1)}
+    if len(grants) > 64:  # a pilot that acknowledges nothing gets the rest later
+        grants = {n: {} for n in range(ack + 1, ack + 65)}
+    for row in attempts.of_pilot(pilot.number).tolist():
+        number = attempts.grant[row]
+        if number in grants and attempts.state[row] in (GRANTED, STARTED):
+            cls = core.state.classes[attempts.cls[row]]
+            group = grants[number].setdefault(
+                (cls.bag, cls.number), f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, [], [])
+            )
+            group.tasks.append(attempts.task[row] & 0xFFFFFFFF)
+            group.attempts.append(attempts.number[row])
+    return [(n, list(groups.values())) for n, groups in grants.items()]
+
+
+def gone(core: Core, event: e.Gone) -> None:
+    pilot = core.state.pilots.get(event.pilot)
+    if pilot is not None:
+        end_pilot(core, pilot, event.why, clean=False)
+    core.done(event)
+
+
+def drain(core: Core, event: e.Drain) -> None:
+    pilot = core.state.pilots.get(event.pilot)
+    if pilot is not None and pilot.state == LIVE:
+        core.emit(f.PilotDraining(core.now, pilot.number))
+        nudge(core, pilot)
+    core.done(event)
+
+
+def drop_connection(core: Core, event: e.Unpark) -> None:
+    """The connection behind a parked request is closed: nobody would hear an answer."""
+    pilot = core.state.pilots.get(event.pilot)
+    if pilot is not None and pilot.park is not None and pilot.park.key == event.parked:
+        unpark(core, pilot)

@@ -1,0 +1,181 @@
+"""The state as bytes: a small record of everything that is few, and chunks of columns that changed.
+
+Chunk names: `b7/t3` is chunk 3 of bag 7's task columns, `b7/spec` its specification, `b7/edges` its graph, `b7/a2` its
+third block of appended sources, `at0` the first chunk of the attempts.  Names that are gone are listed for dropping.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from windfall.core import apply as a
+from windfall.core.columns import Attempts, Tasks
+from windfall.core.facts import TargetShape
+from windfall.core.lifecycle import FREE, LOST, READY
+from windfall.core.state import BagState, PilotState, SiteState, State, TargetState, TokenState
+
+VERSION = 1
+BLOCK = 256  # appended sources per chunk
+
+_PILOT = ("number", "nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk",
+          "enrolled", "ends", "token", "detail", "state", "granted", "ended", "why")
+_BAG = ("number", "owner", "name", "key", "external", "select", "open", "submitted", "runs", "counts", "paused",
+        "ended", "touched")
+_TOKEN = ("id", "scope", "owner", "site", "pilot", "expires", "issued")
+_SITE = ("name", "owner", "kind", "shared", "added")
+
+
+def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
+    chunks: dict[str, bytes] = {f"at{n}": body for n, body in state.attempts.dump().items()}
+    for bag in state.bags.values():
+        chunks.update(_dump_bag(bag))
+    meta = {
+        "version": VERSION,
+        "now": state.now, "next_bag": state.next_bag, "next_pilot": state.next_pilot, "next_class": state.next_class,
+        "attempts": state.attempts.rows,
+        "bags": [_bag_meta(bag) for bag in state.bags.values()],
+        "pilots": [_pick(p, _PILOT) for p in state.pilots.values()],
+        "nonces": [(site, nonce, pilot) for (site, nonce), pilot in state.nonces.items()],
+        "sites": [_pick(s, _SITE) for s in state.sites.values()],
+        "tokens": [(h, *_pick(t, _TOKEN)) for h, t in state.tokens.items()],
+        "keys": [(owner, key, *value) for (owner, key), value in state.keys.items()],
+    }
+    return msgspec.msgpack.encode(meta), chunks, list(state.dropped)
+
+
+def _pick(record: object, names: tuple[str, ...]) -> list[Any]:
+    return [getattr(record, name) for name in names]
+
+
+def _bag_meta(bag: BagState) -> dict[str, Any]:
+    return {
+        "record": _pick(bag, _BAG),
+        "rows": bag.tasks.rows,
+        "targets": [(t.shape, t.count, t.pending, t.left, t.unfinished, t.dependents) for t in bag.targets],
+        "classes": [(t, v, c.number, c.mean, c.done) for (t, v), c in bag.classes.items()],
+        "appended": len(bag.appended),
+        "graph": bag.edges != b"",
+    }
+
+
+def _dump_bag(bag: BagState) -> dict[str, bytes]:
+    prefix = f"b{bag.number}/"
+    chunks = {f"{prefix}t{n}": body for n, body in bag.tasks.dump().items()}
+    if not bag.saved:
+        chunks[prefix + "spec"] = bag.spec
+        if bag.edges:
+            chunks[prefix + "edges"] = bag.edges
+    for block in range(bag.saved_appends // BLOCK, (len(bag.appended) + BLOCK - 1) // BLOCK):
+        part = bag.appended[block * BLOCK : (block + 1) * BLOCK]
+        chunks[f"{prefix}a{block}"] = msgspec.msgpack.encode(part)
+    return chunks
+
+
+def mark_saved(state: State) -> None:
+    for bag in state.bags.values():
+        bag.tasks.saved()
+        bag.saved = True
+        bag.saved_appends = len(bag.appended)
+    state.attempts.saved()
+    state.dropped.clear()
+
+
+# --- back ----------------------------------------------------------------------------------------------------------
+
+
+def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
+    m = msgspec.msgpack.decode(meta)
+    if m["version"] != VERSION:
+        raise ValueError(f"snapshot of version {m['version']}")
+    state = State(now=m["now"], next_bag=m["next_bag"], next_pilot=m["next_pilot"], next_class=m["next_class"])
+    for row in m["sites"]:
+        state.sites[row[0]] = SiteState(*row)
+    for h, *row in m["tokens"]:
+        state.tokens[h] = TokenState(*row)
+        state.token_ids[row[0]] = h
+    for row in m["pilots"]:
+        _load_pilot(state, dict(zip(_PILOT, row, strict=True)))
+    state.nonces = {(site, nonce): pilot for site, nonce, pilot in m["nonces"]}
+    state.keys = {(owner, key): (bag, first, n) for owner, key, bag, first, n in m["keys"]}
+    for bag in m["bags"]:
+        _load_bag(state, bag, chunks)
+    state.attempts = Attempts(m["attempts"])
+    for name, body in chunks.items():
+        if name.startswith("at"):
+            state.attempts.load(int(name[2:]), body)
+    mark_saved(state)
+    return state
+
+
+def _load_pilot(state: State, row: dict[str, Any]) -> None:
+    pilot = PilotState(cls=0, **row)
+    pilot.cls = a.pilot_class_of(state, pilot).number
+    state.pilots[pilot.number] = pilot
+
+
+def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None:
+    record = dict(zip(_BAG, m["record"], strict=True))
+    prefix = f"b{record['number']}/"
+    record["runs"] = [tuple(run) for run in record["runs"]]
+    bag = BagState(tasks=Tasks(m["rows"]), targets=[], spec=chunks[prefix + "spec"], **record)
+    state.bags[bag.number] = bag
+    for name, body in chunks.items():
+        if name.startswith(prefix + "t"):
+            bag.tasks.load(int(name[len(prefix) + 1 :]), body)
+    for index, (shape, count, pending, left, unfinished, dependents) in enumerate(m["targets"]):
+        shape = msgspec.convert(shape, TargetShape)
+        bag.targets.append(TargetState(index, shape, count, pending, left, unfinished, dependents))
+    for block in range((m["appended"] + BLOCK - 1) // BLOCK):
+        bag.appended += msgspec.msgpack.decode(chunks[f"{prefix}a{block}"])
+    if m["graph"]:
+        bag.edges = chunks[prefix + "edges"]
+        bag.graph = a.graph_of(bag)
+    _load_classes(state, bag, m["classes"])
+
+
+def _load_classes(state: State, bag: BagState, rows: list[Any]) -> None:
+    for target, variant, number, mean, done in rows:
+        cls = a.new_class(state, bag, target, variant, number)
+        cls.mean, cls.done = mean, done
+        if variant == 0:
+            for first, of, stop in a.spans(bag):
+                if of == target:
+                    cls.backlog.add_run(first, stop - first)
+
+
+# --- what is derived -------------------------------------------------------------------------------------------------
+
+
+def rebuild(state: State) -> None:
+    """Work out afresh everything that is not journaled: ready list, backlogs, who holds what, free rows."""
+    state.ready.clear()
+    for bag in state.bags.values():
+        for cls in bag.classes.values():
+            cls.listed = False
+            cls.backlog.rewind()
+            a.recount(bag, cls)
+            state.relist(cls)
+        _refill_variants(bag)
+    state.attempts.rebuild_free()
+    _recount_pilots(state)
+
+
+def _refill_variants(bag: BagState) -> None:
+    t = bag.tasks
+    n = bag.size
+    if len(bag.classes) == len(bag.targets):
+        return
+    for task in np.flatnonzero((t.np_state[:n] == READY) & (t.np_variant[:n] != 0)).tolist():
+        bag.classes[bag.target_of(task), t.variant[task]].backlog.put(task)
+
+
+def _recount_pilots(state: State) -> None:
+    attempts = state.attempts
+    for pilot in state.pilots.values():
+        pilot.held = pilot.load = 0
+    states = attempts.np_state[: attempts.rows]
+    for row in np.flatnonzero((states != FREE) & (states != LOST)).tolist():
+        a.carry(state, row, 1)

@@ -1,0 +1,250 @@
+"""The state: records for what is few (bags, pilots, sites, tokens), columns for what is many.
+
+Only `apply` changes what is durable.  Fields under "volatile" are the session's: they are not journaled, and start
+afresh after a recovery.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windfall.core.backlog import Backlog
+from windfall.core.columns import Attempts, Tasks
+from windfall.core.facts import TargetShape
+from windfall.core.lifecycle import LIVE, READY, TASK_STATES
+
+
+@dataclass(slots=True)
+class TaskClass:
+    """Tasks of one target that no policy can tell apart: same resources, same limits.  Mechanisms ask for n of them."""
+
+    number: int
+    bag: int
+    target: int
+    overruns: int
+    boosts: int
+    cores: int
+    memory: int
+    gpus: int
+    disk: int
+    limit: int  # ms, 0: none
+    need: int  # ms of a pilot's remaining time it takes to start one; 0: any
+    key: tuple[int, ...]  # order among classes: lower first
+    backlog: Backlog
+    ready: int = 0  # tasks in state ready
+    listed: bool = False  # stands in State.ready
+    mean: float = 0.0  # ms a success took, moving average; 0: unknown
+    done: int = 0
+
+
+@dataclass(slots=True)
+class TargetState:
+    index: int
+    shape: TargetShape
+    count: int
+    pending: int  # prerequisite targets that are not done
+    left: int  # tasks that have not succeeded
+    unfinished: int  # tasks without a final state
+    dependents: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Graph:
+    """Prerequisites between tasks: compressed rows of successors and a count of open prerequisites."""
+
+    starts: NDArray[np.int64]
+    successors: NDArray[np.int32]
+    pending: NDArray[np.int32]
+
+
+@dataclass(slots=True)
+class BagState:
+    number: int
+    owner: str
+    name: str
+    key: str
+    spec: bytes
+    external: bool
+    select: str
+    open: bool
+    submitted: int
+    tasks: Tasks
+    targets: list[TargetState]
+    runs: list[tuple[int, int, int]]  # (first task, target, first within the target), by first task
+    counts: list[int]
+    graph: Graph | None = None
+    appended: list[bytes] = field(default_factory=list)  # (target, Source) of what was appended
+    classes: dict[tuple[int, int], TaskClass] = field(default_factory=dict)  # by (target, variant)
+    paused: bool = False
+    ended: int = 0
+    touched: int = 0  # time of the last change
+    edges: bytes = b""  # as submitted; the graph is made of them
+    saved: bool = False  # its specification is in a snapshot
+    saved_appends: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.tasks.rows
+
+    def locate(self, task: int) -> tuple[int, int]:
+        """A task's target and its number within that."""
+        first, target, local = self.runs[bisect_right(self.runs, (task, 1 << 62, 0)) - 1]
+        return target, task - first + local
+
+    def target_of(self, task: int) -> int:
+        runs = self.runs
+        return runs[0][1] if len(runs) == 1 else runs[bisect_right(runs, (task, 1 << 62, 0)) - 1][1]
+
+    def unfinished(self) -> int:
+        return sum(self.counts[:4])
+
+
+@dataclass(slots=True)
+class Park:
+    """A request that waits for something to say."""
+
+    key: int
+    seq: int
+    want: int
+    left: int | None
+    until: int
+
+
+@dataclass(slots=True)
+class PilotState:
+    number: int
+    nonce: str
+    epoch: int
+    site: str
+    owner: str
+    host: str
+    host_name: str
+    cores: int
+    memory: int
+    gpus: int
+    disk: int
+    enrolled: int
+    ends: int  # 0: no wall time
+    token: bytes
+    detail: str
+    cls: int
+    state: int = LIVE
+    granted: int = 0  # number of its last grant
+    held: int = 0  # attempts granted, started or dropped
+    load: int = 0  # thousandths of a core they take
+    ended: int = 0
+    why: str = ""
+    # volatile
+    heard: int = 0
+    silent: bool = False  # its lease ran out: nothing is granted before it has said what it holds
+    census: bool = False
+    park: Park | None = None
+    cancelling: dict[int, bool] = field(default_factory=dict)  # attempt → has been told
+    recalling: dict[int, bool] = field(default_factory=dict)
+    strays: list[int] = field(default_factory=list)  # it holds them, we know nothing of them: to be dropped
+    told: str = ""  # the last `stop` it was sent
+
+
+@dataclass(slots=True)
+class PilotClass:
+    """Pilots that no policy can tell apart."""
+
+    number: int
+    owners: tuple[str, ...]
+    site: str
+    cores: int
+    memory: int
+    gpus: int
+    disk: int
+    costs: dict[int, int] = field(default_factory=dict)  # task class → thousandths of a core; 0: does not fit
+    parked: dict[int, None] = field(default_factory=dict)  # volatile: pilots waiting, first come first
+    barren: int = -1  # volatile: version of the ready list in which nothing fitted
+
+
+@dataclass(slots=True)
+class SiteState:
+    name: str
+    owner: str
+    kind: str
+    shared: list[str]
+    added: int
+
+
+@dataclass(slots=True)
+class TokenState:
+    id: str
+    scope: str  # user, admin, enrol, pilot
+    owner: str
+    site: str = ""
+    pilot: int = -1
+    expires: int = 0
+    issued: int = 0
+
+
+@dataclass(slots=True)
+class State:
+    bags: dict[int, BagState] = field(default_factory=dict)
+    classes: dict[int, TaskClass] = field(default_factory=dict)
+    attempts: Attempts = field(default_factory=Attempts)
+    pilots: dict[int, PilotState] = field(default_factory=dict)
+    nonces: dict[tuple[str, str], int] = field(default_factory=dict)  # (site, nonce) → newest pilot
+    pilot_classes: dict[int, PilotClass] = field(default_factory=dict)
+    sites: dict[str, SiteState] = field(default_factory=dict)
+    tokens: dict[bytes, TokenState] = field(default_factory=dict)  # by hash
+    token_ids: dict[str, bytes] = field(default_factory=dict)
+    keys: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)  # idempotency → (bag, first, n)
+    now: int = 0
+    next_bag: int = 1
+    next_pilot: int = 1
+    next_class: int = 1
+    # derived
+    ready: list[tuple[tuple[int, ...], int]] = field(default_factory=list)  # (key, class) with something to grant
+    version: int = 0  # of the ready list: counts additions
+    shapes: dict[tuple[object, ...], int] = field(default_factory=dict)  # pilot classes by what they are
+    surplus: dict[int, None] = field(default_factory=dict)  # pilots that hold more than they can run
+    dropped: list[str] = field(default_factory=list)  # chunks of removed bags that a snapshot may still hold
+    orders: dict[int, None] = field(default_factory=dict)  # volatile: pilots with something new to cancel
+
+    # --- the ready list --------------------------------------------------------------------------------------
+
+    def relist(self, cls: TaskClass) -> None:
+        """Put a class on the ready list, or take it off, as its backlog and its bag ask for."""
+        bag = self.bags.get(cls.bag)
+        want = cls.ready > 0 and bag is not None and not bag.paused and not bag.targets[cls.target].pending
+        if want == cls.listed:
+            return
+        entry = (cls.key, cls.number)
+        if want:
+            insort(self.ready, entry)
+            self.version += 1
+        else:
+            del self.ready[bisect_left(self.ready, entry)]
+        cls.listed = want
+
+    # --- class against class -----------------------------------------------------------------------------------
+
+    def cost(self, pilot_class: PilotClass, cls: TaskClass) -> int:
+        """Thousandths of a core one such task takes of such a pilot; 0 where it can never run there."""
+        cost = pilot_class.costs.get(cls.number)
+        if cost is None:
+            cost = pilot_class.costs[cls.number] = self._cost(pilot_class, cls)
+        return cost
+
+    def _cost(self, pc: PilotClass, cls: TaskClass) -> int:
+        if self.bags[cls.bag].owner not in pc.owners:  # P3
+            return 0
+        slots = pc.cores // cls.cores
+        for need, has in ((cls.memory, pc.memory), (cls.gpus, pc.gpus), (cls.disk, pc.disk)):
+            if need:
+                slots = min(slots, has // need)
+        return pc.cores * 1000 // slots if slots > 0 else 0
+
+
+def fresh_counts(n: int) -> list[int]:
+    counts = [0] * len(TASK_STATES)
+    counts[READY] = n
+    return counts

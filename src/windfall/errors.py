@@ -1,0 +1,193 @@
+"""The tree of errors.
+
+Every error says what happened, whether trying again helps, and what to do next.  The pilot ships with
+this file, so it keeps to the standard library and to the syntax of Python 3.6.
+
+    WindfallError
+     ├─ BadInput              the user's file or argument is wrong           exit 2, HTTP 400
+     │   └─ TooLarge          it is well-formed but over a stated bound      exit 2, HTTP 413
+     ├─ Refused               the server understood and says no              exit 3
+     │   ├─ Unauthorised      no token, or one that is not valid any more    HTTP 401
+     │   ├─ Forbidden         a valid token of the wrong scope               HTTP 403
+     │   ├─ NotFound          absent, or not yours: one answer for both      HTTP 404
+     │   ├─ Conflict          not possible in the present state              HTTP 409
+     │   ├─ VersionMismatch   the two ends share no protocol version         HTTP 426
+     │   ├─ Overloaded        too many requests at once; try again           HTTP 429
+     │   ├─ Unavailable       starting, stopping or reconciling; try again   HTTP 503
+     │   └─ DiskFull          no room for new work; results still taken      HTTP 507
+     ├─ NoServer              nothing answers at the address                 exit 3
+     ├─ TrustError            certificate or file permissions are wrong      exit 3
+     └─ StoreError            the data on disk cannot be used                exit 3
+         ├─ StoreLocked       another server has it open
+         ├─ LocksUnreliable   the file system does not keep locks
+         ├─ StoreTooNew       written by a later version
+         ├─ StoreCorrupt      does not read back as it was written
+         └─ FlushFailed       the disk refused a flush; the process must end
+"""
+
+
+class WindfallError(Exception):
+    """Base: `message` is what happened, `hint` what to do next."""
+
+    code = "error"
+    status = 500
+    exit_code = 1
+    retry = False  # does trying the same again help?
+
+    def __init__(self, message, hint="", retry_after=None):
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.retry_after = retry_after
+
+    def __str__(self):
+        return "{}\n  hint: {}".format(self.message, self.hint) if self.hint else self.message
+
+    def to_wire(self):
+        body = {"code": self.code, "message": self.message, "hint": self.hint, "retry": self.retry}
+        if self.retry_after is not None:
+            body["retry_after"] = self.retry_after
+        return {"error": body}
+
+
+class BadInput(WindfallError):
+    """The user's file or argument is wrong; `where` is "file:line" where it is known."""
+
+    code = "bad-input"
+    status = 400
+    exit_code = 2
+
+    def __init__(self, message, hint="", where="", text="", retry_after=None):
+        super().__init__(message, hint, retry_after)
+        self.where = where
+        self.text = text
+
+    def __str__(self):
+        lines = ["{}: {}".format(self.where, self.message) if self.where else self.message]
+        if self.text:
+            lines.append("    " + self.text)
+        if self.hint:
+            lines.append("  hint: " + self.hint)
+        return "\n".join(lines)
+
+    def to_wire(self):
+        body = super().to_wire()
+        body["error"].update(where=self.where, text=self.text)
+        return body
+
+
+class TooLarge(BadInput):
+    code = "too-large"
+    status = 413
+
+
+class Refused(WindfallError):
+    code = "refused"
+    status = 403
+    exit_code = 3
+
+
+class Unauthorised(Refused):
+    code = "unauthorised"
+    status = 401
+
+
+class Forbidden(Refused):
+    code = "forbidden"
+    status = 403
+
+
+class NotFound(Refused):
+    code = "not-found"
+    status = 404
+
+
+class Conflict(Refused):
+    code = "conflict"
+    status = 409
+
+
+class VersionMismatch(Refused):
+    code = "version-mismatch"
+    status = 426
+
+
+class Overloaded(Refused):
+    code = "overloaded"
+    status = 429
+    retry = True
+
+
+class Unavailable(Refused):
+    code = "unavailable"
+    status = 503
+    retry = True
+
+
+class DiskFull(Refused):
+    code = "disk-full"
+    status = 507
+    retry = True
+
+
+class NoServer(WindfallError):
+    code = "no-server"
+    status = 502
+    exit_code = 3
+    retry = True
+
+
+class TrustError(WindfallError):
+    code = "trust"
+    status = 495
+    exit_code = 3
+
+
+class StoreError(WindfallError):
+    code = "store"
+    exit_code = 3
+
+
+class StoreLocked(StoreError):
+    code = "store-locked"
+
+
+class LocksUnreliable(StoreError):
+    code = "locks-unreliable"
+
+
+class StoreTooNew(StoreError):
+    code = "store-too-new"
+
+
+class StoreCorrupt(StoreError):
+    code = "store-corrupt"
+
+
+class FlushFailed(StoreError):
+    code = "flush-failed"
+
+
+def _tree(base):
+    yield base
+    for sub in base.__subclasses__():
+        for each in _tree(sub):
+            yield each
+
+
+def from_wire(body, status=500):
+    """Rebuild the error a server sent, so that the client raises the same class."""
+    info = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(info, dict):
+        return WindfallError("the server answered {} without saying why".format(status))
+    for cls in _tree(WindfallError):
+        if cls.code == info.get("code"):
+            break
+    else:
+        cls = WindfallError
+    error = cls(str(info.get("message", "")), str(info.get("hint", "")))
+    error.retry_after = info.get("retry_after")
+    if isinstance(error, BadInput):
+        error.where = str(info.get("where", ""))
+        error.text = str(info.get("text", ""))
+    return error

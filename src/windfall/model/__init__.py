@@ -1,0 +1,1 @@
+"""Nouns: frozen, validated, owned by nobody.  Imports nothing of ours but errors."""

@@ -1,0 +1,148 @@
+"""The exchange, fixed as tables.
+
+Rules
+  * One call does the work.  A request carries reports in, an answer carries grants, cancellations and recalls out.
+  * Every request may be sent again, unchanged, any number of times: the server recognises reports by their
+    attempt, and resends grants until a request acknowledges them (`ack`).
+  * The token says who is speaking; `epoch` says which life of the pilot.  A superseded epoch may report, not start.
+  * Nothing here knows about HTTP: a relay or a spool of files can carry the same dictionaries.
+  * Fields at their default are left out.  Unknown fields are ignored, so that both ends may grow.
+
+Times are integers, milliseconds.  Sizes are bytes.  Text that is not UTF-8 travels as base64 in a field `…64`.
+
+A grant is `{"n": number, "groups": [group]}`; a group is `{"spec": SPEC, "tasks": [TASK]}`, so that what tasks of
+one class share is said once.  A TASK is `[attempt, command]` or `[attempt, command, extra]`: the command is a list
+(argument vector), a string (for `/bin/sh -c`) or, where the spec's kind is "call", base64 of a pickled call;
+`extra` has what differs per task: `outputs`, `inputs`, `environment`, each replacing the spec's.
+"""
+
+VERSIONS = (1,)  # protocol versions this end speaks, newest last
+
+# Kinds of field: i integer, n integer or null, s text, b true/false, l list, d object.
+# "?" marks a field that may be left out.
+
+ENROL = {
+    "v": "i",            # newest version the pilot speaks
+    "versions": "l?",    # all of them
+    "site": "s",         # the site's name
+    "nonce": "s",        # names this pilot within its site; the same nonce again is a new epoch
+    "host": "d",         # HOST
+    "shape": "d",        # SHAPE
+}
+ENROLLED = {
+    "v": "i",            # version to speak from now on
+    "pilot": "i",        # number of the pilot
+    "epoch": "i",
+    "token": "s",        # the pilot's own; good for its granted attempts and their blobs
+    "lease": "i",        # ms the pilot may go on starting tasks after its last successful request was *sent*
+    "idle": "i",         # ms without work after which it leaves
+    "spread": "i?",      # ms: having lost the server, wait a random part of this before coming back
+}
+HOST = {
+    "id": "s",           # survives restarts and preemption (G9)
+    "name": "s",
+    "cores": "i", "memory": "i", "gpus": "l?",       # gpus: [{"id", "name", "memory"}]
+    "platform": "s?", "python": "s?", "boot": "s?",
+}
+SHAPE = {
+    "cores": "i",        # what the allocation may use
+    "memory": "i",
+    "gpus": "i?",
+    "disk": "i?",
+    "left": "n?",        # ms of wall time left; null: no end
+}
+EXCHANGE = {
+    "v": "i",
+    "epoch": "i",
+    "seq": "i",          # counts a pilot's requests; a resent one keeps its number
+    "ack": "i",          # highest grant number taken in
+    "want": "i?",        # most tasks it will take now (0: none)
+    "wait": "i?",        # ms it is willing to be parked when there is nothing to say
+    "left": "n?",        # ms of wall time left
+    "started": "l?",     # attempts running now that it has not reported as started
+    "reports": "l?",     # [REPORT]
+    "held": "l?",        # everything it holds and has not reported: after a reconnection, or when asked (census)
+    "bye": "s?",         # last words: idle, walltime, stopped; everything unreported has been returned
+}
+REPORT = {
+    "a": "i",            # attempt
+    "o": "s?",           # outcome: succeeded (default), failed, cancelled, returned
+    "why": "s?",         # exit, signal, time, memory, disk, output, start, input, cancel, recall, stop
+    "exit": "i?", "signal": "i?",
+    "t0": "i?",          # start and end by the pilot's wall clock (for people)
+    "t1": "i?",
+    "wall": "i?",        # ms by the pilot's monotonic clock (for arithmetic)
+    "cpu": "i?",         # ms, user and system, whole tree as far as known
+    "rss": "i?",         # peak memory, bytes
+    "out": "s?", "err": "s?",        # head (and tail) of what was captured
+    "out64": "s?", "err64": "s?",    # the same when it is not UTF-8
+    "out_size": "i?", "err_size": "i?",   # bytes written in all; larger than what is kept: some is missing
+    "files": "l?",       # [[path, sha256, size, mode]] outputs already uploaded
+    "value": "s?",       # result of a call, base64
+    "note": "s?",        # one sentence for a person
+}
+ANSWER = {
+    "v": "i",
+    "epoch": "i",
+    "seq": "i",          # the request's
+    "lease": "i?",
+    "grants": "l?",      # not acknowledged yet, oldest first
+    "cancel": "l?",      # attempts to kill, or to drop when not started
+    "recall": "l?",      # attempts to give back if they have not started
+    "stream": "l?",      # attempts whose output somebody is watching
+    "census": "b?",      # say everything you hold in your next request
+    "stop": "s?",        # drain: finish, return the rest, leave.  superseded: report only, then leave
+    "again": "i?",       # come back after this many ms
+    "spread": "i?",      # as in ENROLLED
+}
+SPEC = {
+    "bag": "i",
+    "kind": "s?",        # command (default) or call
+    "cores": "i?", "memory": "i?", "gpus": "i?", "disk": "i?",
+    "time": "n?",        # limit in ms; past it the task is killed: why "time"
+    "grace": "i?",       # ms between SIGTERM and SIGKILL
+    "environment": "d?",
+    "setup": "l?",       # shell lines run before the command, in the same shell
+    "inputs": "l?",      # [[path, sha256, size, mode]]
+    "outputs": "l?",     # paths; a missing one is an output failure
+    "check": "d?",       # {"exit": [0], "file": [..], "match": "regex over stdout"}
+    "keep": "i?",        # bytes of stdout and stderr to keep of each end
+}
+
+OUTCOMES = ("succeeded", "failed", "cancelled", "returned", "lost")
+WHYS = ("", "exit", "signal", "time", "memory", "disk", "output", "start", "input",
+        "cancel", "recall", "stop", "lease", "gone", "superseded", "refused")
+
+MAX_MESSAGE = 64 << 20   # bytes of one request or answer
+MAX_REPORTS = 4096       # reports in one request
+INLINE = 16 << 10        # captured output up to this travels in the report; beyond it head and tail are kept
+
+
+def negotiate(theirs):
+    """Highest version both ends speak, or None."""
+    both = [v for v in VERSIONS if v in theirs]
+    return max(both) if both else None
+
+
+_KINDS = {"i": int, "s": str, "b": bool, "l": list, "d": dict}
+
+
+def check(table, message, name="message"):
+    """Return a sentence saying what is wrong with `message`, or "" if it fits its table."""
+    if not isinstance(message, dict):
+        return "{} is not an object".format(name)
+    for field, kind in table.items():
+        if field not in message:
+            if not kind.endswith("?"):
+                return "{} lacks '{}'".format(name, field)
+            continue
+        value = message[field]
+        letter = kind[0]
+        if letter == "n":
+            if value is None:
+                continue
+            letter = "i"
+        wanted = _KINDS[letter]
+        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+            return "{}: '{}' is not {}".format(name, field, wanted.__name__)
+    return ""
