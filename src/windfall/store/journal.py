@@ -1,0 +1,390 @@
+"""The journal: what is in it happened, what is not did not.
+
+Rules
+  * One row per commit group.  `append` returns when the row is on the disk, not earlier.
+  * One row is one statement is one transaction: SQLite's own BEGIN and COMMIT, one flush of its log.
+  * A failed flush is final.  The kernel may forget that a write failed, so nothing is tried again in this process:
+    every later call raises FlushFailed, and recovery finds out what is there.
+  * Every body carries a checksum.  What does not fit is named, by row or chunk, and never decoded.
+  * Opening deletes nothing and changes nothing in a file it does not understand.
+  * Rows after the snapshot follow each other without a gap; before it, retention may have taken some.
+  * `locking_mode=EXCLUSIVE`: no shared memory (which network file systems lack), and no second writer.
+
+Any thread may call; calls are taken one at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from windfall.errors import FlushFailed, StoreCorrupt, StoreError, StoreLocked, StoreTooNew
+from windfall.store import schema
+from windfall.store.locking import Lock, holder
+from windfall.store.schema import checksum
+
+_MAGIC = b"SQLite format 3\0"
+_BACKUP = "nothing was changed; restore the data directory from a backup, or start with an empty one"
+_SETTINGS = (
+    "locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY",
+    "journal_size_limit = 67108864", "trusted_schema = OFF",
+)
+_READ_ROWS = 256  # fetched at a time, so that no cursor stays open between calls
+_REWRITE = "rewrite"  # name of retention's bookmark in `meta`
+
+
+Place = tuple[int, int]  # number and time of a row
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    position: int
+    meta: bytes
+    chunks: dict[str, bytes]
+
+
+class Journal:
+    """`Journal.open(path)`; see the rules above."""
+
+    position: int  # number of the last committed row
+    tail_bytes: int  # bytes of the rows after the snapshot
+    identity: str  # of this journal and its copies; what is derived from it remembers it
+    flushes: int  # commits done, so that tests can count them
+
+    def __init__(self, path: Path, lock: Lock, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self.flushes = 0
+        self._lock_file = lock
+        self._connection = connection
+        self._mutex = threading.Lock()
+        self._failure = ""
+        self._staged: dict[str, int] = {}
+        self.identity: str = connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone()[0]
+        snapshot: Place = connection.execute("SELECT position, at FROM snapshot").fetchone() or (0, 0)
+        last: Place = connection.execute("SELECT seq, at FROM journal ORDER BY seq DESC LIMIT 1").fetchone() or (0, 0)
+        self._snapshot = snapshot
+        orphans = connection.execute("SELECT id FROM chunk WHERE id NOT IN (SELECT chunk FROM part)")
+        self._orphans: list[int] = [chunk for (chunk,) in orphans]
+        self.position, self._last_at = max(last, snapshot)
+        self.tail_bytes = self._measure_tail()
+
+    @classmethod
+    def open(cls, path: Path) -> Journal:
+        """Creates the file, upgrades an older one, refuses what it cannot read."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = Lock.take(path.with_suffix(".lock"))
+        connection = None
+        try:
+            if not path.exists():
+                _create(path)
+            _look_before_opening(path)
+            connection = _connect(path)
+            with _reading(path):
+                _upgrade(connection, path)
+                _settle(connection, path)
+                return cls(path, lock, connection)
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            lock.release()
+            raise
+
+    def append(self, at: int, body: bytes) -> int:
+        """Durable when it returns."""
+        with self._mutex:
+            if self._failure:
+                raise FlushFailed(self._failure)
+            seq = self.position + 1
+            row = (seq, at, checksum(seq, at, body), body)
+            try:
+                self._connection.execute("INSERT INTO journal VALUES (?, ?, ?, ?)", row)
+            except (sqlite3.Error, OSError) as error:
+                raise self._fail(error) from error
+            self.position = seq
+            self._last_at = at
+            self.tail_bytes += len(body)
+            self.flushes += 1
+            return seq
+
+    def read(self, after: int, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
+        """Rows (seq, at, body) after a position, oldest first, `limit` of them at most."""
+        left = self.position - after if limit is None else limit
+        while left > 0:
+            rows = self._fetch(after, min(left, _READ_ROWS))
+            if not rows:
+                return
+            for seq, at, crc, body in rows:
+                self._check_row(after, seq, at, crc, body)
+                after = seq
+                yield seq, at, body
+            left -= len(rows)
+
+    def last_at(self) -> int:
+        """Time of the last committed row: the server's clock never starts before it."""
+        return self._last_at
+
+    # --- snapshot ---------------------------------------------------------------------------------------------
+
+    def stage(self, name: str, body: bytes) -> None:
+        """Write a chunk of the coming snapshot ahead, in a commit of its own, between appends."""
+        with self._transaction() as connection:
+            self._reap(connection, 1)
+            if name in self._staged:
+                self._orphans.append(self._staged[name])
+            self._staged[name] = _insert_chunk(connection, body)
+
+    def save_snapshot(self, position: int, meta: bytes, chunks: Mapping[str, bytes], drop: Iterable[str] = ()) -> None:
+        """The snapshot at `position`: the last one's chunks, less `drop`, with `chunks` and the staged ones."""
+        if not self._snapshot[0] <= position <= self.position:
+            raise ValueError(f"a snapshot at {position} does not lie between {self._snapshot[0]} and {self.position}")
+        with self._transaction() as connection:
+            at = self._at_of(position)
+            self._reap(connection, len(chunks))
+            parts = {name: chunk for name, chunk in self._staged.items() if name not in chunks}
+            self._orphans += [chunk for name, chunk in self._staged.items() if name in chunks]
+            parts.update((name, _insert_chunk(connection, body)) for name, body in chunks.items())
+            self._replace_parts(connection, parts, set(drop) - parts.keys())
+            connection.execute(
+                "INSERT OR REPLACE INTO snapshot SELECT 1, ?, ?, count(*), ?, ? FROM part",
+                (position, at, zlib.crc32(meta), meta),
+            )
+        with self._mutex:
+            self._staged.clear()
+            self._snapshot = (position, at)
+            self.tail_bytes = self._measure_tail()
+
+    def load_snapshot(self) -> Snapshot | None:
+        with self._mutex, _reading(self.path):
+            found = self._connection.execute("SELECT position, parts, crc, body FROM snapshot").fetchone()
+            if found is None:
+                return None
+            position, parts, crc, meta = found
+            query = "SELECT name, crc, body FROM part JOIN chunk ON chunk.id = part.chunk"
+            rows = self._connection.execute(query).fetchall()
+        self._check(zlib.crc32(meta) == crc, "the snapshot's head")
+        self._check(len(rows) == parts, f"the snapshot has {len(rows)} chunks of {parts} and so")
+        for name, crc, body in rows:
+            self._check(zlib.crc32(body) == crc, f"chunk {name} of the snapshot")
+        return Snapshot(position, meta, {name: body for name, _, body in rows})
+
+    # --- retention --------------------------------------------------------------------------------------------
+
+    def rewrite(self, upto: int, edit: Callable[[bytes], bytes | None], budget_rows: int, name: str = "") -> int:
+        """Retention, one bounded step: change (or, with None, delete) rows up to `upto` and the snapshot.
+
+        Returns the rows looked at; 0 ends the pass.  A pass goes on where it stood, also after a restart; another
+        `name` begins anew.
+        """
+        reached = self._bookmark(name)
+        rows = [row for row in self._fetch(reached, budget_rows) if row[0] <= min(upto, self._snapshot[0])]
+        if not rows:
+            self._set_bookmark(name, 0)
+            return 0
+        with self._transaction() as connection:
+            for seq, at, crc, body in rows:
+                self._check(crc == checksum(seq, at, body), f"row {seq}")
+                _replace_row(connection, seq, at, body, edit(body))
+            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_REWRITE, f"{rows[-1][0]} {name}"))
+        return len(rows)
+
+    def close(self) -> None:
+        with self._mutex:
+            self._connection.close()
+            self._lock_file.release()
+            self._failure = self._failure or "the journal is closed"
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _fail(self, error: Exception) -> FlushFailed:
+        self._failure = f"could not write {self.path}: {error}"
+        return FlushFailed(self._failure, "make room on its disk, or see what is wrong with it; then start again")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._mutex:
+            if self._failure:
+                raise FlushFailed(self._failure)
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except (sqlite3.Error, OSError) as error:
+                raise self._fail(error) from error
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self.flushes += 1
+
+    def _fetch(self, after: int, count: int) -> list[tuple[int, int, int, bytes]]:
+        with self._mutex, _reading(self.path):
+            return self._connection.execute(
+                "SELECT seq, at, crc, body FROM journal WHERE seq > ? ORDER BY seq LIMIT ?", (after, count)
+            ).fetchall()
+
+    def _check_row(self, after: int, seq: int, at: int, crc: int, body: bytes) -> None:
+        missing = max(after, self._snapshot[0]) + 1
+        self._check(seq <= missing, f"row {missing} is missing and row {seq}")
+        self._check(crc == checksum(seq, at, body), f"row {seq}")
+
+    def _check(self, good: bool, what: str) -> None:
+        if not good:
+            raise StoreCorrupt(f"{self.path}: {what} does not read back as it was written", _BACKUP)
+
+    def _replace_parts(self, connection: sqlite3.Connection, parts: Mapping[str, int], drop: Iterable[str]) -> None:
+        for name in (*parts, *drop):
+            old = connection.execute("SELECT chunk FROM part WHERE name = ?", (name,))
+            self._orphans += [chunk for (chunk,) in old]
+            connection.execute("DELETE FROM part WHERE name = ?", (name,))
+        connection.executemany("INSERT INTO part VALUES (?, ?)", parts.items())
+
+    def _reap(self, connection: sqlite3.Connection, count: int) -> None:
+        """Delete replaced chunks, as many as are being written: freeing a large one takes as long as writing it."""
+        doomed, self._orphans = self._orphans[:count], self._orphans[count:]
+        connection.executemany("DELETE FROM chunk WHERE id = ?", [(chunk,) for chunk in doomed])
+
+    def _at_of(self, position: int) -> int:
+        query = "SELECT at FROM journal WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
+        found = self._connection.execute(query, (position,)).fetchone()
+        return max(found[0] if found else 0, self._snapshot[1])  # retention may have taken the row
+
+    def _measure_tail(self) -> int:
+        with _reading(self.path):
+            query = "SELECT coalesce(sum(length(body)), 0) FROM journal WHERE seq > ?"
+            total: int = self._connection.execute(query, (self._snapshot[0],)).fetchone()[0]
+            return total
+
+    def _bookmark(self, name: str) -> int:
+        with self._mutex, _reading(self.path):
+            found = self._connection.execute("SELECT value FROM meta WHERE name = ?", (_REWRITE,)).fetchone()
+        reached, _, whose = found[0].partition(" ") if found else ("0", "", name)
+        return int(reached) if whose == name else 0
+
+    def _set_bookmark(self, name: str, reached: int) -> None:
+        with self._transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_REWRITE, f"{reached} {name}"))
+
+
+def _insert_chunk(connection: sqlite3.Connection, body: bytes) -> int:
+    rowid = connection.execute("INSERT INTO chunk (crc, body) VALUES (?, ?)", (zlib.crc32(body), body)).lastrowid
+    assert rowid is not None
+    return rowid
+
+
+def _replace_row(connection: sqlite3.Connection, seq: int, at: int, old: bytes, new: bytes | None) -> None:
+    if new is None:
+        connection.execute("DELETE FROM journal WHERE seq = ?", (seq,))
+    elif new != old:
+        connection.execute("UPDATE journal SET crc = ?, body = ? WHERE seq = ?", (checksum(seq, at, new), new, seq))
+
+
+# --- opening --------------------------------------------------------------------------------------------------
+
+def _create(path: Path) -> None:
+    """Under another name first: a journal that exists is whole, an empty file is a damaged one."""
+    fresh = path.with_suffix(".new")
+    for leftover in (fresh, Path(f"{fresh}-wal")):
+        leftover.unlink(missing_ok=True)
+    try:
+        os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        connection = _connect(fresh)
+        connection.execute("BEGIN IMMEDIATE")
+        schema.create(connection)
+        connection.execute("COMMIT")
+        connection.close()  # folds the log into the file
+        os.rename(fresh, path)
+        _flush_directory(path.parent)
+    except (sqlite3.Error, OSError) as error:
+        raise _unusable(path, error) from error
+
+
+def _flush_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    try:
+        with _reading(path):
+            for pragma in _SETTINGS:
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # takes the lock, reads the log
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """What SQLite says while reading, as one of our errors."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+            who = holder(path.with_suffix(".lock"))
+            raise StoreLocked(f"another process has {path} open ({who})", "stop it first") from error
+        if not _is_damage(error):
+            raise _unusable(path, error) from error
+        raise StoreCorrupt(f"{path} is damaged: {error}", _BACKUP) from error
+
+
+def _unusable(path: Path, error: Exception) -> StoreError:
+    return StoreError(f"could not use {path}: {error}", "is there room on its disk, and may you write there?")
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0)
+    damaged = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA)
+    return code & 0xFF in damaged or code == sqlite3.SQLITE_IOERR_SHORT_READ
+
+
+def _look_before_opening(path: Path) -> None:
+    """SQLite may write to whatever it opens, so what is not ours is not opened."""
+    with path.open("rb") as file:
+        head = file.read(100)
+    if len(head) < 100 or not head.startswith(_MAGIC):
+        raise StoreCorrupt(f"{path} is not a database ({path.stat().st_size} bytes)", _BACKUP)
+    version, application = struct.unpack_from(">i", head, 60)[0], struct.unpack_from(">i", head, 68)[0]
+    if application != schema.APPLICATION:
+        raise StoreCorrupt(f"{path} is a database, but not a journal of Windfall", _BACKUP)
+    _check_version(version, path)
+
+
+def _check_version(version: int, path: Path) -> None:
+    if version > schema.VERSION:
+        raise StoreTooNew(
+            f"{path} has layout {version}; this Windfall knows up to {schema.VERSION}",
+            "start the newer Windfall that wrote it; nothing was changed",
+        )
+
+
+def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
+    """One transaction a step: an interrupted upgrade goes on at the next start."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    _check_version(version, path)
+    for step in range(version, schema.VERSION):
+        connection.execute("BEGIN IMMEDIATE")
+        schema.UPGRADES[step](connection)
+        connection.execute(f"PRAGMA user_version = {step + 1}")
+        connection.execute("COMMIT")
+
+
+def _settle(connection: sqlite3.Connection, path: Path) -> None:
+    """Fold the log into the file; then its length must fit.  On a full disk the log stays, and is read from there."""
+    with suppress(sqlite3.OperationalError):
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        pages: int = connection.execute("PRAGMA page_count").fetchone()[0]
+        size: int = connection.execute("PRAGMA page_size").fetchone()[0]
+        if path.stat().st_size < pages * size:
+            raise StoreCorrupt(f"{path} is cut short: {path.stat().st_size} bytes of {pages * size}", _BACKUP)

@@ -1,0 +1,231 @@
+"""Which facts fill which view.
+
+    attempt   one narrow row per ended attempt, in the order of bag and task, so that a page is one range of the tree
+    detail    what most attempts do not have: exit code, output, files, value; apart, so that pages stay small
+    span      runs of tasks that were cancelled or retried as such: a row per run, never one per task
+    started   when attempts in play began, until they end
+    bag, pilot, usage   for summaries
+
+Spans of a bag do not overlap: the last cancellation or retry of a task is the one that counts, and carries its
+generation.  Whatever has a greater `seq` than the span of its task happened after it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from windfall.core import facts as f
+from windfall.core.lifecycle import CANCELLED, O_SUCCEEDED, READY, SUCCEEDED
+
+TABLES = """
+CREATE TABLE attempt (bag INTEGER, task INTEGER, attempt INTEGER, seq INTEGER, generation INTEGER, outcome INTEGER,
+                      verdict INTEGER, why TEXT, pilot INTEGER, granted INTEGER, started INTEGER, ended INTEGER,
+                      wall INTEGER, cpu INTEGER, rss INTEGER, PRIMARY KEY (bag, task, attempt)) WITHOUT ROWID;
+CREATE INDEX attempt_unhappy ON attempt (bag, verdict, task) WHERE verdict > 4;
+CREATE TABLE detail (attempt INTEGER PRIMARY KEY, bag INTEGER, exit INTEGER, signal INTEGER, out_size INTEGER,
+                     err_size INTEGER, files BLOB, value TEXT, note TEXT, out BLOB, err BLOB);
+CREATE INDEX detail_bag ON detail (bag);
+CREATE TABLE span (bag INTEGER, first INTEGER, last INTEGER, seq INTEGER, state INTEGER, generation INTEGER, at INTEGER,
+                   why TEXT, PRIMARY KEY (bag, first)) WITHOUT ROWID;
+CREATE TABLE started (attempt INTEGER PRIMARY KEY, at INTEGER);
+CREATE TABLE bag (bag INTEGER PRIMARY KEY, owner TEXT, name TEXT, tasks INTEGER, submitted INTEGER, closed INTEGER,
+                  removed INTEGER);
+CREATE TABLE usage (bag INTEGER, outcome INTEGER, attempts INTEGER, wall INTEGER, cpu INTEGER, rss INTEGER,
+                    first INTEGER, last INTEGER, PRIMARY KEY (bag, outcome)) WITHOUT ROWID;
+CREATE TABLE pilot (pilot INTEGER PRIMARY KEY, site TEXT, owner TEXT, host TEXT, host_name TEXT, cores INTEGER,
+                    memory INTEGER, epoch INTEGER, enrolled INTEGER, ended INTEGER, why TEXT, detail TEXT);
+"""
+
+_ATTEMPT = f"INSERT OR REPLACE INTO attempt VALUES ({', '.join('?' * 15)})"
+_DETAIL = f"INSERT OR REPLACE INTO detail VALUES ({', '.join('?' * 11)})"
+_USAGE = (
+    "INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (bag, outcome) DO UPDATE SET"
+    " attempts = attempts + excluded.attempts, wall = wall + excluded.wall, cpu = cpu + excluded.cpu,"
+    " rss = max(rss, excluded.rss), first = min(first, excluded.first), last = max(last, excluded.last)"
+)
+_PLAIN = f.Detail()
+_files = msgspec.json.encode
+
+Span = tuple[int, int, int, int, int, int, int, str]  # the columns of `span`
+
+
+class Projection:
+    """Turns facts into rows.  Attempts are gathered and written together by `write`; the rest goes in at once."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.attempts: list[tuple[Any, ...]] = []
+        self._details: list[tuple[Any, ...]] = []
+        self._usage: dict[tuple[int, int], list[int]] = {}
+        self._over: list[tuple[int]] = []
+        self._started: dict[int, int] = dict(connection.execute("SELECT attempt, at FROM started"))
+        self._spanned = {bag for (bag,) in connection.execute("SELECT DISTINCT bag FROM span")}
+        self._handlers: dict[type[Any], Callable[[int, Any], None]] = {
+            f.BagSubmitted: self._bag_submitted,
+            f.TasksAppended: self._tasks_appended,
+            f.BagClosed: self._bag_closed,
+            f.BagRemoved: self._bag_removed,
+            f.TasksCancelled: self._tasks_cancelled,
+            f.TasksRetried: self._tasks_retried,
+            f.PilotEnrolled: self._pilot_enrolled,
+            f.PilotEnded: self._pilot_ended,
+            f.Started: self._attempts_started,
+            f.Finished: self._finished,
+            f.Ended: self._ended,
+        }
+
+    def take(self, seq: int, facts: Sequence[f.Fact]) -> None:
+        for fact in facts:
+            handler = self._handlers.get(type(fact))
+            if handler is not None:
+                handler(seq, fact)
+
+    def write(self) -> None:
+        """Everything gathered, into the open transaction."""
+        many = self._connection.executemany
+        many(_ATTEMPT, self.attempts)
+        many(_DETAIL, self._details)
+        many("DELETE FROM started WHERE attempt = ?", self._over)
+        many(_USAGE, [(*key, *values) for key, values in self._usage.items()])
+        for gathered in (self.attempts, self._details, self._over):
+            gathered.clear()
+        self._usage.clear()
+
+    # --- ends of attempts -------------------------------------------------------------------------------------
+
+    def _finished(self, seq: int, fact: f.Finished) -> None:
+        bag, pilot, at, started = fact.bag, fact.pilot, fact.at, self._started
+        generations = self._generations(bag, fact.tasks) if bag in self._spanned else [0] * len(fact.tasks)
+        lists = (fact.attempts, fact.tasks, generations, fact.granted, fact.walls, fact.cpus, fact.rss)
+        self.attempts += [
+            (bag, task, attempt, seq, generation, O_SUCCEEDED, SUCCEEDED, "", pilot,
+             granted, started.get(attempt, at - wall), at, wall, cpu, rss)
+            for attempt, task, generation, granted, wall, cpu, rss in zip(*lists, strict=True)
+        ]
+        for place, detail in fact.details.items():
+            self._keep_detail(fact.attempts[place], bag, detail)
+        self._forget_started(fact.attempts)
+        if fact.tasks:
+            sums = [len(fact.tasks), sum(fact.walls), sum(fact.cpus), max(fact.rss), min(fact.granted), at]
+            self._add_usage(bag, O_SUCCEEDED, sums)
+
+    def _ended(self, seq: int, fact: f.Ended) -> None:
+        for e in fact.ends:
+            started = self._started.get(e.attempt, fact.at - e.wall)
+            self.attempts.append(
+                (e.bag, e.task, e.attempt, seq, e.generation, e.outcome, e.verdict, e.why, fact.pilot,
+                 e.granted, started, fact.at, e.wall, e.cpu, e.rss)
+            )
+            if e.detail is not None:
+                self._keep_detail(e.attempt, e.bag, e.detail)
+            if not e.stays:
+                self._forget_started([e.attempt])
+            self._add_usage(e.bag, e.outcome, [1, e.wall, e.cpu, e.rss, e.granted, fact.at])
+
+    def _keep_detail(self, attempt: int, bag: int, d: f.Detail) -> None:
+        if d != _PLAIN:
+            files = _files(d.files) if d.files else None
+            self._details.append(
+                (attempt, bag, d.exit, d.signal, d.out_size, d.err_size, files, d.value, d.note, d.out, d.err)
+            )
+
+    def _forget_started(self, attempts: list[int]) -> None:
+        if self._started:
+            self._over += [(attempt,) for attempt in attempts if self._started.pop(attempt, None) is not None]
+
+    def _add_usage(self, bag: int, outcome: int, more: list[int]) -> None:
+        """`more` has the columns of `usage` after its key."""
+        old = self._usage.get((bag, outcome))
+        if old is not None:
+            sums = [a + b for a, b in zip(old[:3], more[:3], strict=True)]
+            more = [*sums, max(old[3], more[3]), min(old[4], more[4]), max(old[5], more[5])]
+        self._usage[bag, outcome] = more
+
+    def _attempts_started(self, seq: int, fact: f.Started) -> None:
+        begun = dict.fromkeys(fact.attempts, fact.at)
+        self._started.update(begun)
+        self._connection.executemany("INSERT OR REPLACE INTO started VALUES (?, ?)", begun.items())
+
+    # --- runs of tasks ----------------------------------------------------------------------------------------
+
+    def _tasks_cancelled(self, seq: int, fact: f.TasksCancelled) -> None:
+        self._paint(seq, fact, CANCELLED, fact.why, bump=0)
+
+    def _tasks_retried(self, seq: int, fact: f.TasksRetried) -> None:
+        self._paint(seq, fact, READY, "", bump=1)
+
+    def _paint(self, seq: int, fact: f.TasksCancelled | f.TasksRetried, state: int, why: str, bump: int) -> None:
+        """Lay runs over what is there; where there was a span, its generation goes on."""
+        self._spanned.add(fact.bag)
+        for first, count in fact.runs:
+            last = first + count - 1
+            old = overlapping(self._connection, fact.bag, first, last)
+            fresh = _cover(old, first, last, lambda a, b, generation: (
+                fact.bag, a, b, seq, state, generation + bump, fact.at, why))
+            self._connection.executemany("DELETE FROM span WHERE bag = ? AND first = ?", [span[:2] for span in old])
+            self._connection.executemany("INSERT INTO span VALUES (?, ?, ?, ?, ?, ?, ?, ?)", fresh)
+
+    def _generations(self, bag: int, tasks: list[int]) -> list[int]:
+        spans = overlapping(self._connection, bag, min(tasks, default=0), max(tasks, default=0))
+        return [next((s[5] for s in spans if s[1] <= task <= s[2]), 0) for task in tasks]
+
+    # --- bags and pilots --------------------------------------------------------------------------------------
+
+    def _bag_submitted(self, seq: int, fact: f.BagSubmitted) -> None:
+        tasks = sum(target.count for target in fact.targets)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO bag VALUES (?, ?, ?, ?, ?, ?, 0)",
+            (fact.bag, fact.owner, fact.name, tasks, fact.at, None if fact.open else fact.at),
+        )
+
+    def _tasks_appended(self, seq: int, fact: f.TasksAppended) -> None:
+        self._connection.execute("UPDATE bag SET tasks = tasks + ? WHERE bag = ?", (fact.count, fact.bag))
+
+    def _bag_closed(self, seq: int, fact: f.BagClosed) -> None:
+        self._connection.execute("UPDATE bag SET closed = ? WHERE bag = ?", (fact.at, fact.bag))
+
+    def _bag_removed(self, seq: int, fact: f.BagRemoved) -> None:
+        self._connection.execute("UPDATE bag SET removed = 1 WHERE bag = ?", (fact.bag,))
+
+    def _pilot_enrolled(self, seq: int, fact: f.PilotEnrolled) -> None:
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO pilot VALUES ({', '.join('?' * 12)})",
+            (fact.pilot, fact.site, fact.owner, fact.host, fact.host_name, fact.cores, fact.memory, fact.epoch, fact.at,
+             None, "", fact.detail),
+        )
+
+    def _pilot_ended(self, seq: int, fact: f.PilotEnded) -> None:
+        self._connection.execute("UPDATE pilot SET ended = ?, why = ? WHERE pilot = ?", (fact.at, fact.why, fact.pilot))
+
+
+def overlapping(connection: sqlite3.Connection, bag: int, first: int, last: int) -> list[Span]:
+    """The spans of a bag that touch tasks `first` to `last`, in order."""
+    return connection.execute(
+        "SELECT * FROM span WHERE bag = ?1 AND last >= ?2 AND first <= ?3 AND first >= coalesce("
+        "(SELECT max(first) FROM span WHERE bag = ?1 AND first <= ?2), ?2) ORDER BY first",
+        (bag, first, last),
+    ).fetchall()
+
+
+def _cover(old: list[Span], first: int, last: int, make: Callable[[int, int, int], Span]) -> list[Span]:
+    """`first` to `last` painted over `old`: what sticks out of them, and the new pieces."""
+    fresh: list[Span] = []
+    at = first
+    for span in old:
+        begin, end, generation = max(span[1], first), min(span[2], last), span[5]
+        if span[1] < first:
+            fresh.append((*span[:2], first - 1, *span[3:]))
+        if at < begin:
+            fresh.append(make(at, begin - 1, 0))
+        fresh.append(make(begin, end, generation))
+        if span[2] > last:
+            fresh.append((span[0], last + 1, *span[2:]))
+        at = end + 1
+    if at <= last:
+        fresh.append(make(at, last, 0))
+    return fresh
+

@@ -1,0 +1,68 @@
+"""The journal's tables, version by version.
+
+`user_version` of the file says which layout it has, `application_id` that it is ours.  A layout changes only by adding
+one to VERSION and a function to UPGRADES; a file of every version lies in `tests/store/golden` and must still open.
+
+    0   no checksums
+    1   a checksum with every body; snapshot chunks apart from their names, so that they can be written ahead
+
+In layout 1 a snapshot's chunks are written one by one into `chunk` while commits go on, and become the snapshot when
+`part` names them: one short transaction, however large the state.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Callable
+
+APPLICATION = 0x57464A31  # "WFJ1"
+VERSION = 1
+
+TABLES = """
+CREATE TABLE journal (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, crc INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE chunk (id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE part (name TEXT PRIMARY KEY, chunk INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE snapshot (id INTEGER PRIMARY KEY CHECK (id = 1), position INTEGER NOT NULL, at INTEGER NOT NULL,
+                       parts INTEGER NOT NULL, crc INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+INSERT INTO meta VALUES ('identity', lower(hex(randomblob(16))));
+"""
+
+
+def checksum(seq: int, at: int, body: bytes) -> int:
+    """Of a journal row; its number and time are in it, so that a row in the wrong place is caught too."""
+    return zlib.crc32(body, (seq * 0x9E3779B1 ^ at) & 0xFFFFFFFF)
+
+
+def create(connection: sqlite3.Connection) -> None:
+    run(connection, TABLES)
+    connection.execute(f"PRAGMA application_id = {APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def run(connection: sqlite3.Connection, script: str) -> None:
+    """Like `executescript`, which would commit first and so break a transaction in two."""
+    for statement in script.split(";"):
+        if statement.strip():
+            connection.execute(statement)
+
+
+def _add_checksums(connection: sqlite3.Connection) -> None:
+    connection.create_function("checksum", 3, checksum, deterministic=True)
+    connection.create_function("crc32", 1, zlib.crc32, deterministic=True)
+    for table in ("journal", "chunk", "meta"):
+        connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+    run(connection, TABLES)
+    run(connection, """
+        INSERT INTO journal SELECT seq, at, checksum(seq, at, body), body FROM old_journal ORDER BY seq;
+        INSERT INTO chunk SELECT rowid, crc32(body), body FROM old_chunk;
+        INSERT INTO part SELECT name, rowid FROM old_chunk;
+        INSERT INTO snapshot
+            SELECT 1, p.value, coalesce((SELECT at FROM journal WHERE seq = p.value), 0),
+                   (SELECT count(*) FROM part), crc32(m.value), m.value
+            FROM old_meta p, old_meta m WHERE p.name = 'position' AND m.name = 'snapshot';
+        DROP TABLE old_journal; DROP TABLE old_chunk; DROP TABLE old_meta""")
+
+
+UPGRADES: dict[int, Callable[[sqlite3.Connection], None]] = {0: _add_checksums}

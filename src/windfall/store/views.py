@@ -1,0 +1,373 @@
+"""Views: tables for people and pages, made from the journal and good for nothing else.
+
+Rules
+  * They are never the truth.  On any doubt (another version, another journal, further than it, damaged) the file is
+    deleted and filled again from the journal's first row.
+  * `position` says how far they are; it is written in the same transaction as the rows.
+  * One thread projects.  Readers have connections of their own, one a thread, and block nobody.
+  * A page costs what is on it, not what the bag holds.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from heapq import merge
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windfall.core.facts import Fact
+from windfall.core.lifecycle import CANCELLED, FIRST_FINAL, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
+from windfall.errors import NotFound, StoreError
+from windfall.store import projection
+from windfall.store.schema import run
+
+APPLICATION = 0x57465631  # "WFV1"
+VERSION = 1
+BATCH = 20_000  # attempts gathered before they are written
+
+
+class Row(msgspec.Struct):
+    """One attempt, or one ended task: the ROW of docs/reference/http.md less what comes from the specification."""
+
+    task: int
+    state: str
+    generation: int = 0
+    attempt: int | None = None
+    outcome: str = ""
+    why: str = ""
+    exit: int | None = None
+    signal: int | None = None
+    pilot: int | None = None
+    site: str = ""
+    host: str = ""
+    granted: int | None = None
+    started: int | None = None
+    ended: int | None = None
+    wall: int = 0
+    cpu: int = 0
+    rss: int = 0
+    out_size: int = 0
+    err_size: int = 0
+    files: list[tuple[str, str, int, int]] = []
+    value: str = ""
+    note: str = ""
+
+
+class Views:
+    """`Views.open(path, identity, position)` of the journal; `project` and `flush` to fill; the rest to ask."""
+
+    position: int  # the journal's row up to which everything is readable here
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self.position = connection.execute("SELECT position FROM place").fetchone()[0]
+        self._connection = connection
+        self._projection = projection.Projection(connection)
+        self._reached = self.position
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        self._mutex = threading.Lock()
+
+    @classmethod
+    def open(cls, path: Path, identity: str = "", journal_position: int | None = None) -> Views:
+        """Of the journal with that `identity`, which has come to `journal_position`."""
+        connection = None
+        try:
+            connection = _connect(path)
+            if _is_sound(connection, identity, journal_position):
+                return cls(path, connection)
+        except sqlite3.Error:
+            pass
+        if connection is not None:
+            connection.close()
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        connection = _connect(path)
+        _create(connection, identity)
+        return cls(path, connection)
+
+    # --- filling ----------------------------------------------------------------------------------------------
+
+    def project(self, seq: int, facts: Sequence[Fact]) -> None:
+        """Take in one journal row; readable after `flush`, which comes by itself when enough has gathered.
+
+        StoreError when it cannot be written: then the views stand at `position` still, and can go on from there.
+        """
+        if seq <= self._reached:
+            return
+        with self._or_back():
+            if not self._connection.in_transaction:
+                self._connection.execute("BEGIN IMMEDIATE")
+            self._projection.take(seq, facts)
+        self._reached = seq
+        if len(self._projection.attempts) >= BATCH:
+            self.flush()
+
+    def flush(self) -> int:
+        """Make everything projected readable; returns `position`."""
+        if self._connection.in_transaction:
+            with self._or_back():
+                self._projection.write()
+                self._connection.execute("UPDATE place SET position = ?", (self._reached,))
+                self._connection.execute("COMMIT")
+            self.position = self._reached
+        return self.position
+
+    def forget(self, bag: int, budget_rows: int = 50_000) -> int:
+        """Delete rows of a bag, a bounded number; 0: all are gone."""
+        self.flush()
+        deleted = 0
+        self._connection.execute("BEGIN IMMEDIATE")
+        for statement in (
+            "DELETE FROM detail WHERE attempt IN (SELECT attempt FROM detail WHERE bag = ?1 LIMIT ?2)",
+            "DELETE FROM attempt WHERE (bag, task, attempt) IN"
+            " (SELECT bag, task, attempt FROM attempt WHERE bag = ?1 LIMIT ?2)",
+            "DELETE FROM span WHERE (bag, first) IN (SELECT bag, first FROM span WHERE bag = ?1 LIMIT ?2)",
+            "DELETE FROM usage WHERE bag = ?1 AND ?2 > 0",
+            "DELETE FROM bag WHERE bag = ?1 AND ?2 > 0",
+        ):
+            deleted += self._connection.execute(statement, (bag, budget_rows - deleted)).rowcount
+        self._connection.execute("COMMIT")
+        return deleted
+
+    def close(self) -> None:
+        self.flush()
+        with self._mutex:
+            for reader in self._readers:
+                reader.close()
+            self._readers.clear()
+        self._connection.close()
+
+    # --- asking -----------------------------------------------------------------------------------------------
+
+    def results(self, bag: int, after: int = -1, limit: int = 1000, state: str = "") -> list[Row]:
+        """One row per ended task, by task number: the attempt whose result counts, else the last one."""
+        reader = self._reader()
+        if self._is_removed(reader, bag):
+            return []
+        wanted = TASK_STATES.index(state) if state else None
+        found: list[Row] = []
+        for task, rows, span in _ended_tasks(reader, bag, after, wanted):
+            row = _verdict(task, rows, span)
+            if row is not None and (not state or row.state == state):
+                found.append(row)
+                if len(found) >= limit:
+                    break
+        return found
+
+    def attempts(self, bag: int, task: int) -> list[Row]:
+        """All ended attempts of a task, oldest first."""
+        query = f"{_SELECT} WHERE a.bag = ? AND a.task = ? ORDER BY a.seq, a.attempt"
+        return [_row(row) for row in self._reader().execute(query, (bag, task))]
+
+    def logs(self, bag: int, task: int, attempt: int | None = None, stream: str = "out") -> tuple[bytes, int]:
+        """What was kept of an attempt's output, and how much there was; of the one that counts, unless told."""
+        if stream not in ("out", "err"):
+            raise NotFound(f"there is no stream {stream!r}", "it is 'out' or 'err'")
+        chosen = attempt if attempt is not None else self._counting_attempt(bag, task)
+        found = self._reader().execute(
+            f"SELECT {stream}, {stream}_size FROM attempt a LEFT JOIN detail d USING (attempt)"
+            " WHERE a.bag = ? AND a.task = ? AND a.attempt = ?", (bag, task, chosen)
+        ).fetchone()
+        if found is None:
+            raise NotFound(f"task {task} of bag {bag} has no such ended attempt")
+        return found[0] or b"", found[1] or 0
+
+    def summary(self, bag: int) -> dict[str, Any]:
+        """What a bag has used so far, by outcome of its attempts."""
+        reader = self._reader()
+        columns = ("bag", "owner", "name", "tasks", "submitted", "closed")
+        found = reader.execute(f"SELECT {', '.join(columns)} FROM bag WHERE bag = ? AND NOT removed", (bag,)).fetchone()
+        if found is None:
+            raise NotFound(f"there is no bag {bag}")
+        names = ("attempts", "wall", "cpu", "rss", "first", "last")
+        usage = reader.execute(f"SELECT outcome, {', '.join(names)} FROM usage WHERE bag = ? ORDER BY outcome", (bag,))
+        by_outcome = {OUTCOMES[row[0]]: dict(zip(names, row[1:], strict=True)) for row in usage}
+        return dict(zip(columns, found, strict=True), usage=by_outcome, position=self.position)
+
+    def pilots(self, after: int = -1, limit: int = 1000) -> list[dict[str, Any]]:
+        """Pilots ever enrolled, by number."""
+        cursor = self._reader().execute("SELECT * FROM pilot WHERE pilot > ? ORDER BY pilot LIMIT ?", (after, limit))
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def removed(self) -> list[int]:
+        """Bags that were removed and still have rows: `forget` them, bit by bit."""
+        return [bag for (bag,) in self._reader().execute("SELECT bag FROM bag WHERE removed ORDER BY bag")]
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _or_back(self) -> Iterator[None]:
+        """What fails half-way is undone; a full disk is no reason to stop, views can wait."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            self._projection = projection.Projection(self._connection)
+            self._reached = self.position
+            raise StoreError(f"could not write {self.path}: {error}", "is there room on its disk?") from error
+
+    def _reader(self) -> sqlite3.Connection:
+        reader: sqlite3.Connection | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = sqlite3.connect(self.path, timeout=5, isolation_level=None, check_same_thread=False)
+            reader.execute("PRAGMA query_only = ON")
+            self._local.reader = reader
+            with self._mutex:
+                self._readers.append(reader)
+        return reader
+
+    def _is_removed(self, reader: sqlite3.Connection, bag: int) -> bool:
+        return reader.execute("SELECT 1 FROM bag WHERE bag = ? AND removed", (bag,)).fetchone() is not None
+
+    def _counting_attempt(self, bag: int, task: int) -> int | None:
+        ended = self.results(bag, after=task - 1, limit=1)
+        if ended and ended[0].task == task and ended[0].attempt is not None:
+            return ended[0].attempt
+        every = self.attempts(bag, task)
+        return every[-1].attempt if every else None
+
+
+# --- from rows to results -------------------------------------------------------------------------------------
+
+_SELECT = (
+    "SELECT a.task, a.attempt, a.seq, a.generation, a.outcome, a.verdict, a.why, d.exit, d.signal, a.pilot, p.site,"
+    " p.host_name, a.granted, a.started, a.ended, a.wall, a.cpu, a.rss, d.out_size, d.err_size, d.files, d.value,"
+    " d.note"
+    " FROM attempt a LEFT JOIN detail d ON d.attempt = a.attempt LEFT JOIN pilot p ON p.pilot = a.pilot"
+)
+_SEQ, _GENERATION, _OUTCOME, _VERDICT = 2, 3, 4, 5
+_decode_files = msgspec.json.Decoder(list[tuple[str, str, int, int]]).decode
+
+Raw = tuple[Any, ...]
+Group = tuple[int, list[Raw] | None]  # a task and its attempts
+Candidate = tuple[int, list[Raw], projection.Span | None]
+
+
+def _ended_tasks(reader: sqlite3.Connection, bag: int, after: int, wanted: int | None) -> Iterator[Candidate]:
+    """Tasks that may have ended, in order, with their attempts and the span they lie in."""
+    spans = _Spans(reader, bag, after)
+    groups = _groups(reader, bag, after, wanted)
+    rows: list[Raw] | None
+    if wanted is not None and wanted != CANCELLED:
+        for task, rows in groups:
+            yield task, rows or [], spans.of(task)
+        return
+    numbers = ((task, None) for task in spans.cancelled())
+    together = merge(groups, numbers, key=lambda pair: pair[0])
+    for task, pairs in groupby(together, key=lambda pair: pair[0]):
+        rows = next((found for _, found in pairs if found is not None), None)
+        if rows is None and wanted is not None:  # the index knows only final rows: look for the others
+            rows = reader.execute(f"{_SELECT} WHERE a.bag = ? AND a.task = ?", (bag, task)).fetchall()
+        yield task, rows or [], spans.of(task)
+
+
+def _groups(reader: sqlite3.Connection, bag: int, after: int, wanted: int | None) -> Iterator[Group]:
+    """Attempts by task, all of a task together; lazily, so that a page reads only its own rows."""
+    if wanted is None or wanted <= SUCCEEDED:
+        cursor = reader.execute(f"{_SELECT} WHERE a.bag = ? AND a.task > ? ORDER BY a.task", (bag, after))
+        for task, rows in groupby(cursor, key=lambda row: row[0]):
+            yield task, list(rows)
+        return
+    query = ("SELECT DISTINCT task FROM attempt INDEXED BY attempt_unhappy"
+             " WHERE bag = ? AND verdict = ? AND verdict > 4 AND task > ? ORDER BY task")
+    for (task,) in reader.execute(query, (bag, wanted, after)):
+        yield task, reader.execute(f"{_SELECT} WHERE a.bag = ? AND a.task = ?", (bag, task)).fetchall()
+
+
+class _Spans:
+    """The spans of a bag from a task on; they do not overlap."""
+
+    def __init__(self, reader: sqlite3.Connection, bag: int, after: int) -> None:
+        self._spans = projection.overlapping(reader, bag, after + 1, 1 << 62)
+        self._after = after
+        self._next = 0
+
+    def cancelled(self) -> Iterator[int]:
+        for span in self._spans:
+            if span[4] == CANCELLED:
+                yield from range(max(span[1], self._after + 1), span[2] + 1)
+
+    def of(self, task: int) -> projection.Span | None:
+        """Asked for in the order of tasks."""
+        while self._next < len(self._spans) and self._spans[self._next][2] < task:
+            self._next += 1
+        if self._next < len(self._spans) and self._spans[self._next][1] <= task:
+            return self._spans[self._next]
+        return None
+
+
+def _verdict(task: int, rows: list[Raw], span: projection.Span | None) -> Row | None:
+    """What a task has come to; None: it has not ended."""
+    generation = max([span[5] if span else 0, *(row[_GENERATION] for row in rows)])
+    rows = sorted((row for row in rows if row[_GENERATION] == generation), key=lambda row: row[_SEQ])
+    final = [row for row in rows if row[_VERDICT] >= FIRST_FINAL]
+    if span and span[4] == CANCELLED and not any(row[_SEQ] > span[3] for row in final):
+        return _cancelled(task, rows, span)
+    if not final:
+        return None
+    if final[-1][_VERDICT] == SUCCEEDED:
+        return _row(next((row for row in rows if row[_OUTCOME] == O_SUCCEEDED), final[-1]), SUCCEEDED)
+    return _row(final[-1])
+
+
+def _cancelled(task: int, rows: list[Raw], span: projection.Span) -> Row:
+    if rows:
+        return _row(rows[-1], CANCELLED)
+    return Row(task, TASK_STATES[CANCELLED], generation=span[5], why=span[7], ended=span[6])
+
+
+def _row(raw: Raw, state: int | None = None) -> Row:
+    (task, attempt, _, generation, outcome, verdict, why, exit_code, signal, pilot, site, host, granted, started, ended,
+     wall, cpu, rss, out_size, err_size, files, value, note) = raw
+    state = verdict if state is None else state
+    if exit_code is None and outcome == O_SUCCEEDED:
+        exit_code, signal = 0, 0
+    return Row(
+        task, TASK_STATES[state], generation, attempt, OUTCOMES[outcome], why, exit_code, signal, pilot,
+        site or "", host or "", granted, started, ended, wall, cpu, rss, out_size or 0, err_size or 0,
+        _decode_files(files) if files else [], value or "", note or "",
+    )
+
+
+# --- opening --------------------------------------------------------------------------------------------------
+
+def _connect(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.touch(mode=0o600)
+    connection = sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+    except sqlite3.OperationalError:
+        pass  # no shared memory on this file system: readers and writer take turns
+    for pragma in ("synchronous = NORMAL", "wal_autocheckpoint = 8192", "cache_size = -16384", "temp_store = MEMORY",
+                   "journal_size_limit = 67108864"):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+    return connection
+
+
+def _is_sound(connection: sqlite3.Connection, identity: str, journal_position: int | None) -> bool:
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if (application, version) != (APPLICATION, VERSION):
+        return False
+    position, whose = connection.execute("SELECT position, identity FROM place").fetchone()
+    return whose == identity and (journal_position is None or position <= journal_position)
+
+
+def _create(connection: sqlite3.Connection, identity: str) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    run(connection, projection.TABLES)
+    connection.execute("CREATE TABLE place (position INTEGER, identity TEXT)")
+    connection.execute("INSERT INTO place VALUES (0, ?)", (identity,))
+    connection.execute(f"PRAGMA application_id = {APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
