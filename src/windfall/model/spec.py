@@ -8,8 +8,6 @@ Times are integers in milliseconds, sizes in bytes, everywhere inside; only file
 
 from __future__ import annotations
 
-from typing import Union
-
 import msgspec
 
 
@@ -19,7 +17,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 # --- parameter space -----------------------------------------------------------------------------------------
 
-Value = Union[int, float, str, bool]
+Value = int | float | str | bool
 
 
 class Range(Record, frozen=True, tag="range"):
@@ -51,7 +49,7 @@ class Derived(Record, frozen=True, tag="derived"):
     template: str
 
 
-Axis = Union[Range, Values, Zip]
+Axis = Range | Values | Zip
 
 
 class Sweep(Record, frozen=True, tag="sweep"):
@@ -74,10 +72,11 @@ class Items(Record, frozen=True, tag="items"):
     items: list[str]
 
 
-Source = Union[Sweep, Lines, Items]
+Source = Sweep | Lines | Items
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------
+
 
 class Resources(Record, frozen=True):
     cores: int = 1

@@ -1,0 +1,95 @@
+"""What `run` and `submit` take: a bag file, or a command and options."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import BadInput
+
+if TYPE_CHECKING:
+    from ..model.bagfile import Parsed
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what",
+        metavar="BAG.toml | 'COMMAND'",
+        nargs="*",
+        help="a bag file, or a command in quotes with {name} for parameters; "
+        "after -- an argument vector that no shell sees",
+    )
+    parser.add_argument(
+        "-s",
+        "--sweep",
+        metavar="NAME=VALUES",
+        action="append",
+        default=[],
+        help="a parameter: x=1..100, x=0..1:0.1, x=a,b,c, or out=r-{x}.txt; several make a product",
+    )
+    parser.add_argument("--name", help="name of the bag")
+    task = parser.add_argument_group("each task (instead of [task] in a bag file)")
+    task.add_argument("--cores", type=int, metavar="N")
+    task.add_argument("--memory", metavar="SIZE", help="such as 2GB")
+    task.add_argument("--time", metavar="DURATION", help="limit, such as 30min")
+    task.add_argument("--retries", type=int, metavar="N")
+    task.add_argument(
+        "--input", dest="inputs", action="append", metavar="FILE", help="'FILE' or 'FILE -> PATH'; may be repeated"
+    )
+    task.add_argument(
+        "--output", dest="outputs", action="append", metavar="PATH", help="file to bring home; may be repeated"
+    )
+
+
+TASK_OPTIONS = ("cores", "memory", "time", "retries", "inputs", "outputs")
+
+
+def parsed(args: argparse.Namespace) -> Parsed:
+    from ..model import bagfile
+
+    command = _command(args)
+    task = {key: getattr(args, key) for key in TASK_OPTIONS if getattr(args, key) is not None}
+    if command is not None:
+        first = command[0] if isinstance(command, list) else (command.split() or [""])[0]
+        return bagfile.from_options(command, args.sweep, args.name or _name_of(first), task)
+    if args.sweep or task:
+        option = "sweep" if args.sweep else next(iter(task)).removesuffix("s")
+        raise BadInput(f"--{option} goes with a command, not with a bag file", "change the bag file")
+    found = bagfile.load(args.what[0])
+    if args.name:
+        import msgspec
+
+        from ..model.check import validate
+
+        found = found._replace(bag=msgspec.structs.replace(found.bag, name=args.name))
+        validate(found.bag)
+    return found
+
+
+def _command(args: argparse.Namespace) -> str | list[str] | None:
+    """The command that was given, or None for a bag file."""
+    if args.vector is not None:
+        if args.what:
+            raise BadInput(f"'{args.what[0]}' stands before '--', which begins the command")
+        if not args.vector:
+            raise BadInput("there is no command after '--'")
+        return list(args.vector)
+    if not args.what:
+        raise BadInput("there is nothing to run", "windfall run BAG.toml, or windfall run 'prog {x}' --sweep x=1..10")
+    if len(args.what) > 1:
+        raise BadInput(
+            "one bag file or one command in quotes is taken",
+            f"put the command in quotes, or: windfall run [options] -- {' '.join(args.what)}",
+        )
+    text: str = args.what[0]
+    if text.endswith(".toml") and (os.path.exists(text) or not re.search(r"\s", text)):
+        return None
+    return text
+
+
+def _name_of(program: str) -> str:
+    name = re.sub(r"[^\w.-]+", "-", Path(program).name).strip("-.")
+    return name[:50] or "command"

@@ -1,0 +1,31 @@
+"""`windfall explain`: why it is not running, site by site and clause by clause."""
+
+from __future__ import annotations
+
+import argparse
+
+from .connect import Session, find_bag
+from .output import print_json, shown
+from .parser import add_bag, task_number
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_bag(parser)
+    parser.add_argument("task", metavar="TASK", nargs="?", type=task_number, help="number of a task")
+
+
+def execute(args: argparse.Namespace) -> int:
+    with Session() as session:
+        found = session.client.explain(find_bag(session.client, args.bag), args.task)
+    if args.json:
+        print_json(found)
+        return 0
+    if found.get("task") is not None:
+        print(f"task {found['task']}: {found.get('state', '')}")
+    print(shown(found.get("summary"), 500))
+    for site in found.get("sites") or []:
+        print(f"  {shown(site.get('site'))}")
+        for clause in site.get("clauses") or []:
+            mark = "yes" if clause.get("holds") else "NO "
+            print(f"    {mark}  {shown(clause.get('clause'), 100)}: {shown(clause.get('says'), 200)}")
+    return 0

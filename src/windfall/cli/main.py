@@ -1,0 +1,137 @@
+"""`windfall COMMAND …`: finds the command's module, runs it, turns every error into a sentence and an exit code.
+
+Exit codes: 0 all succeeded, 1 some failed, 2 bad input, 3 no server or refused, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ..errors import WindfallError
+
+COMMANDS = {
+    "run": "submit a bag, watch it, bring the results home; needs no server",
+    "submit": "submit a bag and return at once",
+    "ls": "list bags",
+    "show": "show a bag, or one of its tasks",
+    "wait": "wait for a bag, with a progress bar",
+    "results": "one row per ended task, as a table, CSV or JSON",
+    "logs": "what a task wrote",
+    "explain": "why a bag, or a task, is not running",
+    "cancel": "cancel a bag, or some of its tasks",
+    "retry": "run failed tasks again",
+    "pause": "start no more tasks of a bag",
+    "unpause": "start them again",
+    "serve": "run a server",
+    "pilot": "run a pilot: serve this machine's cores to a server",
+    "token": "make, list and revoke tokens",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        return _guarded(arguments)
+    except BrokenPipeError:
+        _discard_output()
+        return 141
+    except KeyboardInterrupt:
+        return 130
+
+
+def _guarded(arguments: list[str]) -> int:
+    try:
+        code = dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    except WindfallError as error:
+        if os.environ.get("WINDFALL_DEBUG"):
+            raise
+        return complain(error, "--json" in arguments)
+    except Exception as error:
+        if os.environ.get("WINDFALL_DEBUG"):
+            raise
+        print(
+            f"windfall: something went wrong inside: {type(error).__name__}: {error}\n"
+            "  hint: WINDFALL_DEBUG=1 shows where; please report it",
+            file=sys.stderr,
+        )
+        return 1
+
+
+def dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        return _help(arguments[1:] if arguments[:1] == ["help"] else [])
+    if arguments[0] in ("-V", "--version", "version"):
+        from .. import __version__
+
+        print(f"windfall {__version__}")
+        return 0
+    return _run(arguments[0], arguments[1:])
+
+
+def _run(command: str, rest: list[str]) -> int:
+    if command not in COMMANDS:
+        raise _unknown(command)
+    from importlib import import_module
+
+    module = import_module(f"windfall.cli.{command}")
+    if command == "pilot":
+        return int(module.execute(rest))  # has a parser of its own, in the zipapp
+    from .parser import make
+
+    parser = make(command, COMMANDS[command], getattr(module, "EXAMPLES", ""))
+    module.add_arguments(parser)
+    vector = None
+    if "--" in rest:
+        at = rest.index("--")
+        rest, vector = rest[:at], rest[at + 1 :]
+    args = parser.parse_args(rest)
+    args.vector = vector
+    if vector is not None and not getattr(module, "TAKES_VECTOR", False):
+        parser.error("'--' and what follows it means nothing here")
+    return int(module.execute(args))
+
+
+def _unknown(command: str) -> WindfallError:
+    from difflib import get_close_matches
+
+    from ..errors import BadInput
+
+    near = get_close_matches(command, COMMANDS, 1)
+    hint = f"did you mean 'windfall {near[0]}'?" if near else "'windfall help' lists the commands"
+    if command.endswith(".toml"):
+        hint = f"did you mean 'windfall run {command}'?"
+    return BadInput(f"there is no command '{command}'", hint)
+
+
+def _help(about: list[str]) -> int:
+    if about:
+        return _run(about[0], ["--help"])
+    width = max(map(len, COMMANDS))
+    print(
+        "Windfall: one queue in front of every machine you can log in to.\n\n"
+        "  windfall run BAG.toml\n"
+        "  windfall run 'prog --seed {x}' --sweep x=1..100\n\nCommands:"
+    )
+    for name, text in COMMANDS.items():
+        print(f"  {name:{width}}  {text}")
+    print("\n'windfall COMMAND --help' says more.  Every command takes --json.")
+    return 0
+
+
+def complain(error: WindfallError, as_json: bool = False) -> int:
+    if as_json:
+        import json
+
+        print(json.dumps(error.to_wire()))
+    print(f"windfall: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def _discard_output() -> None:
+    """Nobody reads any more; keep the interpreter from complaining when it flushes at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,73 @@
+"""argparse, told the width of the terminal (finding it out costs it an import) and to complain as we do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any, NoReturn
+
+from ..errors import BadInput
+
+
+def _width() -> int:
+    try:
+        return min(100, os.get_terminal_size(2).columns)
+    except OSError:
+        return 100
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=28, width=_width())
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(message, f"'{self.prog} --help' says what it takes")
+
+
+def make(command: str, description: str, examples: str = "") -> Parser:
+    parser = Parser(
+        f"windfall {command}",
+        description=description[0].upper() + description[1:] + ".",
+        epilog=examples or None,
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
+    return parser
+
+
+def add_bag(parser: argparse.ArgumentParser, **options: Any) -> None:
+    parser.add_argument(
+        "bag", metavar="BAG", help="number of the bag, or its name (the latest of that name)", **options
+    )
+
+
+def add_tasks(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("tasks", metavar="TASK", nargs="*", help=what + ": numbers, or ranges such as 5..9")
+
+
+MAX_TASKS_NAMED = 1_000_000
+
+
+def task_numbers(texts: list[str]) -> list[int] | None:
+    """`["3", "5..7"]` → [3, 5, 6, 7]; nothing → None, which is all."""
+    if not texts:
+        return None
+    found: list[int] = []
+    for text in texts:
+        first, dots, last = text.partition("..")
+        if not (first.isdecimal() and (not dots or last.isdecimal()) and len(text) < 40):
+            raise BadInput(f"'{text}' is not a task's number", "tasks are counted from 0; as in 12, or 5..9")
+        span = range(int(first), int(last if dots else first) + 1)
+        if len(span) + len(found) > MAX_TASKS_NAMED:
+            raise BadInput(f"more than {MAX_TASKS_NAMED:,} tasks are named", "name none to mean all")
+        found.extend(span)
+    return found
+
+
+def task_number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise BadInput(f"'{text}' is not a task's number", "tasks are counted from 0")
+    return int(text)

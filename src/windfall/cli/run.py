@@ -1,0 +1,182 @@
+"""`windfall run`: submit, watch, fetch, sum up."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import NoServer
+from . import bagargs
+from .output import counts_of, plural, print_json, say
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from ..model.bagfile import Parsed
+    from .connect import Session
+
+TAKES_VECTOR = True
+EXAMPLES = """examples:
+  windfall run sweep.toml
+  windfall run 'prog --seed {x} > out-{x}.txt' --sweep x=1..100 --output 'out-{x}.txt'
+  windfall run --sweep x=1..100 -- /bin/prog --seed {x}"""
+
+SHOWN = 20  # commands of a dry run; in JSON, SHOWN_JSON
+SHOWN_JSON = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    bagargs.add_arguments(parser)
+    parser.add_argument("-o", dest="directory", metavar="DIR", help="where output files land (default: NAME.results)")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="show the commands and the files; run nothing")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def execute(args: argparse.Namespace) -> int:
+    parsed = bagargs.parsed(args)
+    if args.dry_run:
+        return dry_run(parsed, args.json)
+    started = time.monotonic()
+    total = count(parsed)
+    quiet = args.quiet or args.json
+    if not quiet:
+        say(f"{parsed.bag.name}: {plural(total, 'task')}")
+    from .connect import Session
+
+    with Session(work=True) as session:
+        bag = _submit(session, parsed)
+        final = attend(session, bag, Progress(parsed.bag.name, total, quiet), _directory(args, parsed.bag.name))
+        return finish(session, final, started, _directory(args, parsed.bag.name), args.json)
+
+
+def count(parsed: Parsed) -> int:
+    from ..model.render import source_count
+
+    return sum(source_count(target.source) for target in parsed.bag.targets)
+
+
+def _directory(args: argparse.Namespace, name: str) -> Path:
+    return Path(args.directory or re.sub(r"[/\0]+|^\.+", "_", name) + ".results")
+
+
+def _submit(session: Session, parsed: Parsed) -> int:
+    """With one key, so that the bag is submitted once even if the server changes under us."""
+    from ..client.client import new_key
+
+    key = new_key()
+    while True:
+        try:
+            return session.client.submit(parsed.bag, parsed.uploads, key)
+        except NoServer:
+            session.again()
+
+
+def attend(session: Session, bag: int, progress: Progress, directory: Path | None = None) -> dict[str, Any]:
+    """Wait for the bag; on Ctrl-C say what can be done, and leave."""
+    try:
+        while True:
+            try:
+                return session.client.wait(bag, progress)
+            except NoServer:
+                session.again()
+    except KeyboardInterrupt:
+        progress.finish()
+        fetched = f" -o {directory}" if directory else ""
+        stays = "nothing runs until you do" if session.embedded else "it goes on without you"
+        say(
+            f"interrupted: bag {bag} is kept; {stays}\n"
+            f"  go on:   windfall wait {bag}{fetched}\n  give up: windfall cancel {bag}"
+        )
+        raise
+    finally:
+        progress.finish()
+
+
+def finish(session: Session, bag: dict[str, Any], started: float, directory: Path | None, as_json: bool) -> int:
+    """Bring the files home, sum up, choose the exit code."""
+    files = session.client.fetch(bag["bag"], directory) if directory else 0
+    elapsed = time.monotonic() - started
+    tasks, succeeded, failed, cancelled = counts_of(bag)
+    if as_json:
+        print_json(
+            {
+                "bag": bag["bag"],
+                "name": bag["name"],
+                "state": bag["state"],
+                "tasks": tasks,
+                "succeeded": succeeded,
+                "failed": failed,
+                "cancelled": cancelled,
+                "elapsed": round(elapsed, 3),
+                "files": files,
+                "directory": str(directory) if files else None,
+            }
+        )
+    else:
+        from .summary import lines
+
+        if tasks == 1:
+            _show_output(session, bag["bag"])
+        for line in lines(session.client, bag, int(elapsed * 1000)):
+            say(line)
+        if files:
+            say(f"  {plural(files, 'file')} in {directory}/")
+        elif tasks > 1 and succeeded:
+            say(f"  table: windfall results {bag['bag']}")
+    return 0 if succeeded == tasks else 1
+
+
+def _show_output(session: Session, bag: int) -> None:
+    """A single task's output is what its user wants to see."""
+    for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
+        for data in session.client.log(bag, 0, name):
+            stream.flush()
+            stream.buffer.write(data)
+        stream.flush()
+
+
+def dry_run(parsed: Parsed, as_json: bool) -> int:
+    from ..model.render import Renderer
+
+    renderers = [Renderer(target) for target in parsed.bag.targets]
+    if as_json:
+        print_json({"name": parsed.bag.name, "tasks": count(parsed), "targets": [_described(r) for r in renderers]})
+        return 0
+    print(f"{parsed.bag.name}: {plural(count(parsed), 'task')}")
+    first = 0
+    for renderer in renderers:
+        _print_target(renderer, first, many=len(renderers) > 1)
+        first += renderer.count
+    return 0
+
+
+def _described(renderer: Any) -> dict[str, Any]:
+    target, shown = renderer.target, range(min(renderer.count, SHOWN_JSON))
+    return {
+        "name": target.name,
+        "after": target.after,
+        "tasks": renderer.count,
+        "commands": renderer.commands(shown),
+        "inputs": [[each.path, each.blob, each.size] for each in target.inputs],
+        "outputs": [renderer.outputs(index) for index in shown] if target.outputs else [],
+    }
+
+
+def _print_target(renderer: Any, first: int, many: bool) -> None:
+    from ..model.template import quote_bare
+    from ..model.units import format_size
+
+    target = renderer.target
+    if many:
+        print(f"target {target.name}" + (f", after {', '.join(target.after)}" if target.after else ""))
+    for index, command in enumerate(renderer.commands(range(min(renderer.count, SHOWN))), start=first):
+        print(f"  {index:>6}  {command if isinstance(command, str) else ' '.join(map(quote_bare, command))}")
+    if renderer.count > SHOWN:
+        print(f"          … {renderer.count - SHOWN:,} more")
+    for each in target.inputs:
+        print(f"  input   {each.path} ({format_size(each.size)})")
+    if target.outputs:
+        print(f"  output  {', '.join(renderer.outputs(0))}" + (" …" if renderer.count > 1 else ""))

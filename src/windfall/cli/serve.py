@@ -1,0 +1,28 @@
+"""`windfall serve`: a server, until it is stopped."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..client.profile import home
+
+EXAMPLES = """examples:
+  windfall serve --pilot                   for this account on this machine, over a Unix socket
+  windfall serve --listen 0.0.0.0:8765     for pilots elsewhere too, over TLS"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen", metavar="ADDRESS:PORT", help="also listen here, with TLS (default: a Unix socket only)"
+    )
+    parser.add_argument("--pilot", action="store_true", help="also serve this machine's cores")
+    parser.add_argument("--home", type=Path, metavar="DIR", help="where the data lies (default: $WINDFALL_HOME)")
+
+
+def execute(args: argparse.Namespace) -> int:
+    from ..server.main import serve
+
+    options: dict[str, Any] = {"pilot": True} if args.pilot else {}
+    return int(serve(args.home or home(), args.listen, **options))

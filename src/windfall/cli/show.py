@@ -1,0 +1,73 @@
+"""`windfall show`: a bag, or one task with its attempts."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .connect import Session, find_bag
+from .output import clock, duration, print_json, print_table, shown
+from .parser import add_bag, task_number
+from .summary import cause
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_bag(parser)
+    parser.add_argument("task", metavar="TASK", nargs="?", type=task_number, help="number of a task")
+
+
+def execute(args: argparse.Namespace) -> int:
+    with Session() as session:
+        bag = find_bag(session.client, args.bag)
+        found = session.client.bag(bag) if args.task is None else session.client.task(bag, args.task)
+    if args.json:
+        print_json(found)
+    elif args.task is None:
+        _print_bag(found)
+    else:
+        _print_task(found)
+    return 0
+
+
+def _print_bag(bag: dict[str, Any]) -> None:
+    owner = shown(bag.get("owner"))
+    print(f"bag {bag['bag']} '{shown(bag['name'])}': {bag['state']}, {bag['tasks']:,} tasks, owner {owner}")
+    print(f"submitted {clock(bag.get('submitted'))}" + (f", ended {clock(bag['ended'])}" if bag.get("ended") else ""))
+    states = ("waiting", "ready", "active", "validating", "succeeded", "failed", "cancelled", "quarantined")
+    used = [
+        state for state in states if any(t["counts"].get(state) for t in bag["targets"]) or bag["counts"].get(state)
+    ]
+    rows = [
+        [
+            target["name"],
+            str(target["count"]),
+            ", ".join(target.get("after") or []),
+            *(f"{target['counts'].get(state, 0):,}" for state in used),
+        ]
+        for target in bag["targets"]
+    ]
+    print_table(["target", "tasks", "after", *used], rows, right=(1, *range(3, 3 + len(used))))
+
+
+def _print_task(task: dict[str, Any]) -> None:
+    from ..model.template import quote_bare
+
+    command = task.get("command")
+    print(f"task {task['task']} of {task.get('target', 'main')}: {task['state']}")
+    for name, value in (task.get("params") or {}).items():
+        print(f"  {name} = {shown(value)}")
+    print("  " + shown(" ".join(map(quote_bare, command)) if isinstance(command, list) else command, 500))
+    rows = [
+        [
+            str(row.get("attempt", "")),
+            row.get("outcome") or row.get("state") or "",
+            "" if row.get("outcome") in (None, "succeeded") else cause(row),
+            row.get("site"),
+            row.get("host"),
+            clock(row.get("started")),
+            duration(row.get("wall")),
+        ]
+        for row in task.get("attempts") or []
+    ]
+    if rows:
+        print_table(["attempt", "outcome", "why", "site", "host", "started", "wall"], rows, right=(0, 6))

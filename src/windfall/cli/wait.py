@@ -1,0 +1,28 @@
+"""`windfall wait`: go on watching a bag; where no server runs, this runs it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from .connect import Session, find_bag
+from .parser import add_bag
+from .progress import Progress
+from .run import attend, finish
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_bag(parser)
+    parser.add_argument("-o", dest="directory", metavar="DIR", help="bring output files home to DIR at the end")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def execute(args: argparse.Namespace) -> int:
+    started = time.monotonic()
+    with Session(work=True) as session:
+        number = find_bag(session.client, args.bag)
+        bag = session.client.bag(number)
+        directory = Path(args.directory) if args.directory else None
+        final = attend(session, number, Progress(bag["name"], bag["tasks"], args.quiet or args.json), directory)
+        return finish(session, final, started, directory, args.json)

@@ -1,0 +1,7 @@
+"""What talks to a server: `Client` for people's programs, `http` below it."""
+
+from __future__ import annotations
+
+from .client import Client
+
+__all__ = ["Client"]

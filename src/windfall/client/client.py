@@ -1,0 +1,230 @@
+"""`Client`: what a program of the user's calls.
+
+    from windfall import Client
+    client = Client()                       # finds the server of this home
+    bag = client.submit(*load("sweep.toml"))
+    client.wait(bag)
+    for row in client.results(bag): ...
+
+A client holds one connection for calls and opens others for what streams.  Use one per thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from ..errors import NoServer
+from .http import PATIENCE, Http
+from .profile import Profile, find, from_fields
+
+if TYPE_CHECKING:
+    from ..model.spec import Bag, Source
+
+Json = dict[str, Any]
+Row = dict[str, Any]
+
+FINAL = ("succeeded", "failed", "cancelled")
+"""States in which a bag changes no more by itself."""
+
+PAGE = 1000
+
+
+class Client:
+    def __init__(self, profile: Profile | Mapping[str, object] | None = None, patience: float = PATIENCE):
+        if profile is None:
+            profile = find()
+        elif not isinstance(profile, Profile):
+            profile = from_fields(dict(profile))
+        self._http = Http(profile, patience)
+        self._calls: Any = None
+
+    def close(self) -> None:
+        if self._calls is not None:
+            self._calls.close()
+            self._calls = None
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- submitting ----------------------------------------------------------------------------------------
+
+    def submit(self, bag: Bag, uploads: Mapping[str, str | os.PathLike[str]] | None = None, key: str = "") -> int:
+        """Send the files the server lacks, then the bag; returns its number.  The same `key` again is the same bag."""
+        return int(self.submitted(bag, uploads, key)["bag"])
+
+    def submitted(self, bag: Bag, uploads: Mapping[str, str | os.PathLike[str]] | None = None, key: str = "") -> Json:
+        """As `submit`; returns all the server says."""
+        import msgspec
+
+        for sha, file in (uploads or {}).items():
+            self._http.upload(sha, file)
+        return self._object(self._http.call("POST", "/v1/bags", raw=msgspec.json.encode(bag), key=key or new_key()))
+
+    def append(self, bag: int, source: Source, target: str = "main", key: str = "") -> Json:
+        """More tasks for an open bag."""
+        body = {"target": target, "source": source}
+        return self._object(self._http.call("POST", f"/v1/bags/{bag:d}/tasks", body, key=key or new_key()))
+
+    def close_bag(self, bag: int) -> Json:
+        """Nothing more will be appended."""
+        return self._act(bag, "close")
+
+    # --- looking -------------------------------------------------------------------------------------------
+
+    def health(self) -> Json:
+        return self._get("/health")
+
+    def bags(self) -> list[Json]:
+        return list(self._get("/v1/bags")["bags"])
+
+    def bag(self, bag: int) -> Json:
+        return self._get(f"/v1/bags/{bag:d}")
+
+    def spec(self, bag: int) -> Bag:
+        """The bag as it was submitted."""
+        import msgspec
+
+        from ..model.spec import Bag
+
+        return msgspec.convert(self._get(f"/v1/bags/{bag:d}/spec"), Bag)
+
+    def task(self, bag: int, task: int) -> Json:
+        return self._get(f"/v1/bags/{bag:d}/tasks/{task:d}")
+
+    def explain(self, bag: int, task: int | None = None) -> Json:
+        """Why it is not running."""
+        return self._get(f"/v1/bags/{bag:d}/explain" + ("" if task is None else f"?task={task:d}"))
+
+    def pilots(self) -> list[Json]:
+        return list(self._get("/v1/pilots")["pilots"])
+
+    def sites(self) -> list[Json]:
+        return list(self._get("/v1/sites")["sites"])
+
+    def results(self, bag: int, state: str = "", after: int = -1, page: int = PAGE) -> Iterator[Row]:
+        """One row per ended task, by task number; pages are asked for as they are needed."""
+        at: int | None = after
+        while at is not None:
+            query = {"after": at, "limit": page, **({"state": state} if state else {})}
+            answer = self._get(f"/v1/bags/{bag:d}/results?{urlencode(query)}")
+            yield from answer["rows"]
+            following = answer.get("next")
+            at = following if following is None or following > at else None
+
+    def log(self, bag: int, task: int, stream: str = "out", follow: bool = False) -> Iterator[bytes]:
+        """What the task wrote; with `follow`, until it ends."""
+        path = f"/v1/bags/{bag:d}/tasks/{task:d}/log?stream={quote(stream)}" + ("&follow=1" if follow else "")
+        with self._http.sibling() as http:
+            answer = http.open(path)
+            while data := answer.read():
+                yield data
+
+    # --- waiting -------------------------------------------------------------------------------------------
+
+    def watch(self, bag: int, position: int = 0, rows: bool = False) -> Iterator[Json]:
+        """What happens to a bag, as it happens; ends when the bag does."""
+        path = f"/v1/bags/{bag:d}/watch?from={position:d}" + ("&rows=1" if rows else "")
+        with self._http.sibling() as http:
+            yield from http.stream(path)
+
+    def wait(self, bag: int, on_update: Callable[[Json], None] | None = None) -> Json:
+        """Until nothing is left to do; returns the bag.  Goes on by itself over a restart of the server."""
+        while True:
+            now = self.bag(bag)
+            if on_update:
+                on_update(now["counts"])
+            if now["state"] in FINAL:
+                return now
+            update: Json = {}
+            try:
+                for update in self.watch(bag, int(now.get("position", 0))):
+                    if on_update and update.get("counts"):
+                        on_update(update["counts"])
+                    if update.get("done"):
+                        break
+            except NoServer:
+                pass  # the next question is asked with patience, and says so if nothing answers
+            time.sleep(0 if update.get("done") else 0.05)
+
+    # --- acting --------------------------------------------------------------------------------------------
+
+    def cancel(self, bag: int, tasks: Iterable[int] | None = None) -> int:
+        return self._on_tasks(bag, "cancel", tasks)
+
+    def retry(self, bag: int, tasks: Iterable[int] | None = None) -> int:
+        """Run again; without `tasks`, all that failed, were cancelled or quarantined."""
+        return self._on_tasks(bag, "retry", tasks)
+
+    def pause(self, bag: int) -> Json:
+        return self._act(bag, "pause")
+
+    def unpause(self, bag: int) -> Json:
+        return self._act(bag, "unpause")
+
+    def remove(self, bag: int) -> Json:
+        return self._act(bag, "remove")
+
+    # --- files ---------------------------------------------------------------------------------------------
+
+    def fetch(self, bag: int, directory: str | os.PathLike[str], on_file: Callable[[Path], None] | None = None) -> int:
+        """Bring the output files home; returns how many.  What is there already, unchanged, is left alone."""
+        from .fetch import fetch
+
+        return fetch(self, self._http, bag, Path(directory), on_file)
+
+    # --- Python calls --------------------------------------------------------------------------------------
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run one Python call on a pilot and return what it returns, or raise what it raises."""
+        if self._calls is None:
+            from .calls import Calls
+
+            self._calls = Calls(self)
+        return self._calls.call(function, args, kwargs)
+
+    # --- tokens --------------------------------------------------------------------------------------------
+
+    def tokens(self) -> list[Json]:
+        return list(self._get("/v1/tokens")["tokens"])
+
+    def add_token(self, scope: str, user: str = "", site: str = "", days: int | None = None) -> Json:
+        body = {"scope": scope, "user": user, "site": site, "days": days}
+        return self._object(
+            self._http.call("POST", "/v1/tokens", {k: v for k, v in body.items() if v not in ("", None)})
+        )
+
+    def remove_token(self, token_id: str) -> None:
+        self._http.call("DELETE", f"/v1/tokens/{quote(str(token_id), safe='')}")
+
+    # --- inside --------------------------------------------------------------------------------------------
+
+    def _get(self, path: str) -> Json:
+        return self._object(self._http.call("GET", path))
+
+    def _act(self, bag: int, verb: str) -> Json:
+        return self._object(self._http.call("POST", f"/v1/bags/{bag:d}/{verb}", {}, repeatable=True))
+
+    def _on_tasks(self, bag: int, verb: str, tasks: Iterable[int] | None) -> int:
+        body = {"tasks": None if tasks is None else list(tasks)}
+        # Repeating either changes nothing: what is cancelled stays so, what waits again is not waiting twice.
+        return int(self._object(self._http.call("POST", f"/v1/bags/{bag:d}/{verb}", body, repeatable=True))["count"])
+
+    @staticmethod
+    def _object(answer: Any) -> Json:
+        if not isinstance(answer, dict):
+            raise NoServer("what answers is not a Windfall server")
+        return answer
+
+
+def new_key() -> str:
+    """An idempotency key nobody else will think of."""
+    return os.urandom(16).hex()

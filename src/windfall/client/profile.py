@@ -1,0 +1,86 @@
+"""Where the server is and what lets us in: `server.json`, readable by its owner only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import NoServer, TrustError
+
+MAX_FILE = 1 << 20
+
+
+class Profile(NamedTuple):
+    server: str  # "unix:/path" or "https://host:port"
+    token: str
+    certificate: str = ""  # PEM; pinned
+
+    def __repr__(self) -> str:
+        return f"Profile({self.server!r})"  # tokens stay out of logs and tracebacks
+
+
+def home() -> Path:
+    """`$WINDFALL_HOME`, or where such data belongs."""
+    given = os.environ.get("WINDFALL_HOME")
+    if given:
+        return Path(given)
+    data = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    return Path(data) / "windfall"
+
+
+def find(directory: Path | None = None) -> Profile:
+    """The profile of `$WINDFALL_SERVER_FILE`, else of the server of this home."""
+    named = os.environ.get("WINDFALL_SERVER_FILE")
+    return load(Path(named) if named else (directory or home()) / "server.json")
+
+
+def load(path: Path) -> Profile:
+    try:
+        text = _read_private(path)
+    except FileNotFoundError:
+        raise NoServer(
+            f"no server is known here: {path} does not exist",
+            "start one with 'windfall serve', or name its file in WINDFALL_SERVER_FILE",
+        ) from None
+    except OSError as error:
+        raise NoServer(f"{path} cannot be read: {error.strerror}") from None
+    return from_fields(_fields(text, path), str(path))
+
+
+def from_fields(fields: dict[str, object], origin: str = "the profile") -> Profile:
+    server, token = fields.get("server"), fields.get("token")
+    certificate = fields.get("certificate") or ""
+    if not (isinstance(server, str) and isinstance(token, str) and isinstance(certificate, str)):
+        raise NoServer(f"{origin} does not describe a server", "it needs 'server' and 'token'")
+    if server.startswith("https://"):
+        if not certificate:
+            raise TrustError(f"{origin} names no certificate to pin", "get a new one from the server")
+    elif not server.startswith("unix:"):
+        raise TrustError(f"{origin}: '{server}' is neither unix:/path nor https://host:port")
+    return Profile(server, token, certificate)
+
+
+def _fields(text: str, path: Path) -> dict[str, object]:
+    import json
+
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise NoServer(f"{path} is not what a server writes", "remove it, or start the server again")
+    return fields
+
+
+def _read_private(path: Path) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb") as stream:
+        info = os.fstat(descriptor)
+        if info.st_uid != os.getuid():
+            raise TrustError(f"{path} belongs to somebody else", "use a file of your own")
+        if info.st_mode & 0o077:
+            raise TrustError(
+                f"{path} can be read by others, and it holds a token", f"chmod 600 {path}; then make a new token"
+            )
+        return stream.read(MAX_FILE).decode("utf-8", "replace")

@@ -1,0 +1,513 @@
+"""Is this bag one that can be run?  The server asks this of whatever a client sends, so nothing is taken for granted.
+
+Everything is counted, nothing expanded: a sweep costs its axes, and the length of the longest text a template
+can give is known before any is made.  What has been through here can be rendered without surprises.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from ..errors import BadInput, TooLarge
+from . import template as tpl
+from .render import Renderer, axis_names, axis_size, source_count, text_of
+from .spec import (
+    MAX_NAME,
+    MAX_TARGETS,
+    MAX_TASKS,
+    MAX_TEXT,
+    Axis,
+    Bag,
+    Check,
+    Input,
+    Items,
+    Lines,
+    Policy,
+    Range,
+    Source,
+    Sweep,
+    Target,
+    Value,
+    Values,
+)  # fmt: skip
+from .units import MAX_DURATION, MAX_SIZE
+
+SELECT = ("fcfs", "sjf")
+EFFECTS = ("none", "external")
+KINDS = ("command", "call")
+
+MAX_AXES = 64
+MAX_DERIVED = 256
+MAX_WORDS = 10_000
+MAX_FILES = 10_000
+MAX_VARIABLES = 1_000
+MAX_PATTERN = 4_096
+MAX_EDGES = 50_000_000
+MAX_CORES = 1 << 20
+MAX_RETRIES = 1_000
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PRINTABLE = re.compile(r"[^\x00-\x1f\x7f]*")
+
+
+def validate(bag: Bag) -> None:
+    """Raise BadInput, or TooLarge, if the bag cannot be run as it is."""
+    _name(bag.name, "the bag's name")
+    _one_of(bag.effects, EFFECTS, "effects")
+    check_policy(bag.policy)
+    if not bag.targets:
+        raise BadInput("the bag has no target", "give it a command")
+    at_most(len(bag.targets), MAX_TARGETS, "targets in a bag")
+    for target in bag.targets:
+        _target(target, bag.open)
+    total = sum(source_count(target.source) for target in bag.targets)
+    if total > MAX_TASKS:
+        raise TooLarge(
+            f"the bag has {total:,} tasks; at most {MAX_TASKS:,} are taken", "make fewer points, or several bags"
+        )
+    _prerequisites(bag)
+    _edges(bag, total)
+
+
+def validate_source(target: Target, source: Source) -> None:
+    """The same for tasks that are appended to a target."""
+    if isinstance(source, Sweep) or type(source) is not type(target.source):
+        raise BadInput(
+            f"these tasks cannot be appended to '{target.name}'", "an open bag takes more of what it began with"
+        )
+    _source(source, target.name)
+    at_most(source_count(source), MAX_TASKS, "tasks at once")
+
+
+# --- one target ------------------------------------------------------------------------------------------------
+
+
+def _target(target: Target, is_open: bool) -> None:
+    _name(target.name, "a target's name")
+    if not tpl.NAME.fullmatch(target.name):
+        raise BadInput(f"'{target.name}' cannot be the name of a target", "use letters, digits, - and _")
+    _one_of(target.kind, KINDS, "kind")
+    _source(target.source, target.name)
+    if source_count(target.source) == 0 and not (is_open and not isinstance(target.source, Sweep)):
+        raise BadInput(f"the target '{target.name}' has no tasks", "an empty range or list leaves nothing to run")
+    _command(target)
+    _numbers(target)
+    _files(target)
+    _variables(target)
+    _check(target.check)
+    _lengths(target)
+    _cost(target)
+
+
+def _command(target: Target) -> None:
+    command = target.command
+    if not isinstance(target.source, Sweep):
+        if command:
+            raise BadInput("a command template goes with a sweep", "leave it out: the tasks bring their own commands")
+        if target.kind == "call" and not isinstance(target.source, Items):
+            raise BadInput("calls are given as items")
+        return
+    if target.kind == "call":
+        raise BadInput("calls are given as items, not as a sweep")
+    words = command if isinstance(command, list) else [command]
+    at_most(len(words), MAX_WORDS, "words in a command")
+    if not words or not words[0].strip():
+        raise BadInput(f"the target '{target.name}' has no command", 'give one, as in command = "prog {x}"')
+    for word in words:
+        _text(word, "the command")
+
+
+def _numbers(target: Target) -> None:
+    needs = target.resources
+    _within(needs.cores, 1, MAX_CORES, "cores")
+    _within(needs.memory, 0, MAX_SIZE, "memory")
+    _within(needs.gpus, 0, MAX_CORES, "gpus")
+    _within(needs.disk, 0, MAX_SIZE, "disk")
+    _within(target.time, 0, MAX_DURATION, "time")
+    _within(target.expect, 0, MAX_DURATION, "expect")
+    _within(target.grace, 0, MAX_DURATION, "grace")
+    _within(target.retries, 0, MAX_RETRIES, "retries")
+    _within(target.memory_retries, 0, 16, "memory-retries")
+    _within(target.priority, -(1 << 31), (1 << 31) - 1, "priority")
+
+
+def _files(target: Target) -> None:
+    for what, paths in (
+        ("outputs", target.outputs),
+        ("checkpoint", target.checkpoint),
+        ("check: file", target.check.file),
+    ):
+        at_most(len(paths), MAX_FILES, what)
+        for path in paths:
+            relative_path(path, what)
+    at_most(len(target.inputs), MAX_FILES, "inputs")
+    for each in target.inputs:
+        _input(each)
+    _distinct([each.path for each in target.inputs], "two inputs would lie at '{}'")
+    _distinct(target.outputs, "the output '{}' is named twice")
+
+
+def _input(each: Input) -> None:
+    relative_path(each.path, "inputs")
+    if not _HASH.fullmatch(each.blob):
+        raise BadInput(f"inputs: '{each.path}' does not carry a SHA-256")
+    _within(each.size, 0, MAX_SIZE, "size of an input")
+    _within(each.mode, 0, 0o777, "mode of an input")
+
+
+def relative_path(path: str, what: str) -> str:
+    """A path that stays inside the working directory."""
+    _text(path, what)
+    parts = path.split("/")
+    if not path or path.startswith("/") or ".." in parts or not _PRINTABLE.fullmatch(path) or path.strip("./") == "":
+        raise BadInput(
+            f"{what}: '{tpl.excerpt(path)}' does not lie inside the task's working directory",
+            "name a file below it, without a leading / and without ..",
+            text=tpl.excerpt(path),
+        )
+    if len(path.encode()) > 4000:
+        raise BadInput(f"{what}: a path of {len(path)} characters is too long")
+    return path
+
+
+def _variables(target: Target) -> None:
+    at_most(len(target.environment), MAX_VARIABLES, "environment variables")
+    for name, value in target.environment.items():
+        if not _VARIABLE.fullmatch(name) or len(name) > MAX_NAME:
+            raise BadInput(f"'{tpl.excerpt(name)}' cannot be the name of an environment variable")
+        _text(value, f"the environment variable {name}")
+    at_most(len(target.setup), MAX_WORDS, "set-up lines")
+    for line in target.setup:
+        _text(line, "setup")
+
+
+def _check(check: Check) -> None:
+    at_most(len(check.exit), 256, "exit codes")
+    if not check.exit:
+        raise BadInput("check: exit names no exit code, so no task could succeed", "exit = [0]")
+    for code in check.exit:
+        _within(code, 0, 255, "check: exit")
+    pattern(check.match, "check: match")
+
+
+def pattern(text: str, what: str) -> None:
+    if len(text) > MAX_PATTERN:
+        raise TooLarge(f"{what}: a pattern of {len(text)} characters; at most {MAX_PATTERN}")
+    _text(text, what)
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise BadInput(f"{what}: not a regular expression: {error}", text=tpl.excerpt(text)) from None
+
+
+# --- parameters ------------------------------------------------------------------------------------------------
+
+
+def _source(source: Source, target: str) -> None:
+    if isinstance(source, Lines):
+        _lines(source)
+    elif isinstance(source, Items):
+        _items(source)
+    else:
+        _sweep(source)
+
+
+def _lines(source: Lines) -> None:
+    text = source.text
+    found = text.count("\n") + 1 if text else 0
+    if found != source.count:
+        raise BadInput(f"{source.count} lines were announced, {found} came")
+    if not text:
+        return
+    _clean(text, "a command")
+    if text.startswith("\n") or text.endswith("\n") or "\n\n" in text:
+        raise BadInput("there is an empty line among the commands")
+    if len(text) > MAX_TEXT and max(map(len, text.split("\n"))) > MAX_TEXT:
+        raise TooLarge(f"a command is longer than {MAX_TEXT:,} characters")
+
+
+def _items(source: Items) -> None:
+    for item in source.items:
+        if not item:
+            raise BadInput("there is an empty item among the commands")
+        if len(item) > MAX_TEXT:
+            raise TooLarge(
+                f"an item of {len(item):,} characters; at most {MAX_TEXT:,}", "give large data as an input file"
+            )
+        _clean(item, "a command")
+
+
+def _sweep(sweep: Sweep) -> None:
+    at_most(len(sweep.axes), MAX_AXES, "axes of a sweep")
+    at_most(len(sweep.derived), MAX_DERIVED, "derived parameters")
+    found: list[str] = []
+    for axis in sweep.axes:
+        check_axis(axis)
+        found += axis_names(axis)
+    found += [derived.name for derived in sweep.derived]
+    for name in found:
+        parameter_name(name)
+    _distinct(found, "the parameter '{}' is given twice")
+    for derived in sweep.derived:
+        _text(derived.template, f"the parameter '{derived.name}'")
+
+
+def parameter_name(name: str) -> None:
+    if not tpl.NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise BadInput(f"'{tpl.excerpt(name)}' cannot be the name of a parameter", "use letters, digits, - and _")
+
+
+def check_axis(axis: Axis) -> None:
+    if isinstance(axis, Range):
+        for number in (axis.first, axis.last, axis.step):
+            check_value(number, axis.name)
+        if axis.step == 0:
+            raise BadInput(f"the range of '{axis.name}' has step 0")
+    elif isinstance(axis, Values):
+        _values(axis)
+    else:
+        at_most(len(axis.columns), MAX_AXES, "columns of a zip")
+        for column in axis.columns:
+            _values(column)
+        lengths = {column.name: len(column.values) for column in axis.columns}
+        if len(set(lengths.values())) != 1:
+            said = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+            raise BadInput(f"lists walked together must be equally long: {said or 'there is none'}")
+    if axis_size(axis) == 0:
+        hint = "a range goes from its first to its last value; give a negative step to count down"
+        raise BadInput(
+            f"'{', '.join(axis_names(axis))}' has no values, so the sweep is empty",
+            hint if isinstance(axis, Range) else "give it at least one",
+        )
+
+
+def _values(axis: Values) -> None:
+    for value in axis.values:
+        check_value(value, axis.name)
+
+
+def check_value(value: Value, name: str) -> None:
+    if isinstance(value, str):
+        _text(value, f"a value of '{name}'")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadInput(f"a value of '{name}' is not finite")
+    elif not -(1 << 63) <= value < 1 << 63:
+        raise BadInput(f"a value of '{name}' does not fit 64 bits")
+
+
+def _lengths(target: Target) -> None:
+    """No template may swell past MAX_TEXT: derived parameters of derived parameters grow exponentially."""
+    if not isinstance(target.source, Sweep):
+        Renderer(_without_tasks(target))
+        return
+    Renderer(target)  # compiles every template, refuses unknown parameters and circles
+    longest = _longest_values(target.source)
+    words = target.command if isinstance(target.command, list) else [target.command]
+    total = sum(_swollen(tpl.pieces(word), longest) for word in words)
+    for text in (*target.outputs, *target.checkpoint, *target.check.file, *target.environment.values()):
+        total = max(total, _swollen(tpl.pieces(text), longest))
+    if total > MAX_TEXT:
+        raise TooLarge(f"a command of the target '{target.name}' could have {total:,} characters; at most {MAX_TEXT:,}")
+
+
+def _without_tasks(target: Target) -> Target:
+    empty: Source = Lines(text="", count=0) if isinstance(target.source, Lines) else Items(items=[])
+    return Target(
+        name=target.name,
+        kind=target.kind,
+        source=empty,
+        outputs=target.outputs,
+        checkpoint=target.checkpoint,
+        check=target.check,
+        environment=target.environment,
+        cost=target.cost,
+    )
+
+
+def _longest_values(sweep: Sweep) -> dict[str, int]:
+    longest: dict[str, int] = {}
+    for axis in sweep.axes:
+        if isinstance(axis, Range):
+            longest[axis.name] = 25
+        else:
+            for column in [axis] if isinstance(axis, Values) else axis.columns:
+                longest[column.name] = max(map(len, map(text_of, column.values)))
+    templates = {derived.name: tpl.pieces(derived.template) for derived in sweep.derived}
+    while len(longest) < len(templates) + sum(len(axis_names(axis)) for axis in sweep.axes):
+        for name, template in templates.items():
+            if name not in longest and all(part in longest for part in tpl.names(template)):
+                longest[name] = _swollen(template, longest)
+                at_most(longest[name], MAX_TEXT, f"characters in '{name}'")
+    return longest
+
+
+def _swollen(template: list[tpl.Piece], longest: dict[str, int]) -> int:
+    return sum(longest[piece.name] if isinstance(piece, tpl.Slot) else len(piece) for piece in template)
+
+
+def _cost(target: Target) -> None:
+    if len(target.cost) > MAX_NAME:
+        raise BadInput("cost is too long", 'name one parameter: cost = "{position}"')
+    if not target.cost or not isinstance(target.source, Sweep):
+        return
+    for axis in target.source.axes:
+        for column in [] if isinstance(axis, Range) else [axis] if isinstance(axis, Values) else axis.columns:
+            if target.cost in (column.name, f"{{{column.name}}}"):
+                wrong = next((v for v in column.values if isinstance(v, (str, bool))), None)
+                if wrong is not None:
+                    raise BadInput(f"cost: '{column.name}' has values that are no numbers, such as {text_of(wrong)!r}")
+
+
+# --- the bag ---------------------------------------------------------------------------------------------------
+
+
+def check_policy(policy: Policy) -> None:
+    if policy.select not in SELECT:
+        raise BadInput(
+            f"policy: select = '{tpl.excerpt(policy.select)}' does not exist yet", f"there is {', '.join(SELECT)}"
+        )
+    _within(policy.deadline, 0, MAX_DURATION, "policy: deadline")
+
+
+def _prerequisites(bag: Bag) -> None:
+    _distinct([target.name for target in bag.targets], "two targets are called '{}'")
+    after = {target.name: list(target.after) for target in bag.targets}
+    for name, before in after.items():
+        for each in before:
+            if each not in after:
+                raise BadInput(
+                    f"the target '{name}' waits for '{tpl.excerpt(each)}', which does not exist",
+                    nearest(each, after),
+                    text=each,
+                )
+        _distinct(before, f"'{name}' names '{{}}' twice in after")
+    circle = find_circle(after)
+    if circle:
+        raise BadInput(f"targets wait for one another in a circle: {' → '.join(circle)}", text=circle[0])
+
+
+def find_circle(after: dict[str, list[str]]) -> list[str]:
+    """Names along a circle of prerequisites, the first one repeated at the end; empty where there is none."""
+    pending = {name: len(before) for name, before in after.items()}
+    followers: dict[str, list[str]] = {name: [] for name in after}
+    for name, before in after.items():
+        for each in before:
+            followers[each].append(name)
+    ready = [name for name, count in pending.items() if count == 0]
+    while ready:
+        for name in followers[ready.pop()]:
+            pending[name] -= 1
+            if pending[name] == 0:
+                ready.append(name)
+    stuck = {name for name, count in pending.items() if count}
+    if not stuck:
+        return []
+    path: dict[str, None] = {}
+    at = next(name for name in after if name in stuck)
+    while at not in path:
+        path[at] = None
+        at = next(each for each in after[at] if each in stuck)
+    walked = list(path)
+    return [*walked[walked.index(at) :], at]
+
+
+def _edges(bag: Bag, total: int) -> None:
+    edges = bag.edges
+    if not edges:
+        return
+    at_most(len(edges), MAX_EDGES, "prerequisites between tasks")
+    for before, after in edges:
+        if not (0 <= before < total and 0 <= after < total):
+            raise BadInput(f"a prerequisite between tasks {before} and {after}: there are tasks 0 to {total - 1}")
+    place = {target.name: at for at, target in enumerate(bag.targets)}
+    in_order = all(place[each] < at for at, target in enumerate(bag.targets) for each in target.after)
+    if in_order and all(before < after for before, after in edges):
+        return  # numbers grow along every edge and every target: no circle
+    _refuse_circle(bag)
+
+
+def _refuse_circle(bag: Bag) -> None:
+    """Tasks that occur in edges, and the two ends of every target, as one graph."""
+    graph: dict[str, list[str]] = {}
+    first = 0
+    bounds = []
+    for target in bag.targets:
+        graph[f"start of {target.name}"] = [f"end of {each}" for each in target.after]
+        graph[f"end of {target.name}"] = [f"start of {target.name}"]
+        bounds.append((first, target.name))
+        first += source_count(target.source)
+    starts = [start for start, _ in bounds]
+    for edge in bag.edges:
+        for task in edge:
+            if str(task) not in graph:
+                name = bounds[bisect_right(starts, task) - 1][1]
+                graph[str(task)] = [f"start of {name}"]
+                graph[f"end of {name}"].append(str(task))
+        graph[str(edge[1])].append(str(edge[0]))
+    circle = find_circle(graph)
+    if circle:
+        raise BadInput(f"tasks wait for one another in a circle: {' → '.join(circle[:10])}")
+
+
+# --- small ones ------------------------------------------------------------------------------------------------
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a name that is not known."""
+    from difflib import get_close_matches
+
+    known = list(known)
+    near = get_close_matches(name[:MAX_NAME], known[:1000], 1)
+    return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known[:20])}" if known else ""
+
+
+def _name(name: str, what: str) -> None:
+    if not name.strip() or len(name) > MAX_NAME or not _PRINTABLE.fullmatch(name):
+        raise BadInput(f"{what} must have 1 to {MAX_NAME} printable characters", text=tpl.excerpt(name))
+    _clean(name, what)
+
+
+def _one_of(value: str, known: tuple[str, ...], what: str) -> None:
+    if value not in known:
+        raise BadInput(
+            f"{what} = '{tpl.excerpt(value)}' does not exist", nearest(value, known), text=tpl.excerpt(value)
+        )
+
+
+def _text(text: str, what: str) -> None:
+    if len(text) > MAX_TEXT:
+        raise TooLarge(f"{what} has {len(text):,} characters; at most {MAX_TEXT:,}")
+    _clean(text, what)
+
+
+def _clean(text: str, what: str) -> None:
+    if "\0" in text:
+        raise BadInput(f"{what} contains a NUL character")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise BadInput(f"{what} is not valid text") from None
+
+
+def _within(number: int, least: int, most: int, what: str) -> None:
+    if isinstance(number, bool) or not least <= number <= most:
+        raise BadInput(f"{what} = {number} is not between {least} and {most}")
+
+
+def at_most(count: int, most: int, what: str) -> None:
+    if count > most:
+        raise TooLarge(f"{count:,} {what}; at most {most:,}")
+
+
+def _distinct(names: Iterable[str], message: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise BadInput(message.format(tpl.excerpt(name)), text=tpl.excerpt(name))
+        seen.add(name)

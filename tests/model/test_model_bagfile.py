@@ -1,0 +1,329 @@
+import hashlib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from windfall.errors import BadInput, TooLarge
+from windfall.model import bagfile
+from windfall.model.check import validate
+from windfall.model.render import Renderer, source_count
+from windfall.model.spec import Bag, Derived, Range, Values, Zip
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
+
+FULL = """\
+[bag]
+name = "ldla"
+command = "ldla --position {position} --seed {seed} --out {out}"
+effects = "external"
+[sweep]
+position = "1..200"
+seed = [1, 2, 3]
+fixed = true
+out = "result-{position}-{seed}.txt"
+[[sweep.zip]]
+a = ["x", "y"]
+b = "0.5..1:0.5"
+[task]
+cores = 2
+memory = "2GB"
+gpus = 1
+disk = "1GiB"
+time = "30min"
+expect = "5min"
+cost = "{position}"
+outputs = ["{out}"]
+checkpoint = ["state.bin"]
+retries = 5
+memory-retries = 2
+environment = { OMP_NUM_THREADS = 2, SEED = "{seed}" }
+setup = ["module load gcc"]
+priority = 3
+grace = "10s"
+[check]
+exit = [0, 3]
+file = "{out}"
+match = "converged"
+[policy]
+select = "sjf"
+deadline = "12h"
+[targets.merge]
+after = ["main"]
+command = ["merge", "{k}"]
+memory = "4GB"
+[targets.merge.sweep]
+k = "1..2"
+[targets.merge.check]
+exit = 1
+"""
+
+
+def test_every_word_of_the_language():
+    bag = bagfile.parse(FULL).bag
+    main, merge = bag.targets
+    assert (bag.name, bag.effects, bag.policy.select, bag.policy.deadline) == ("ldla", "external", "sjf", 43_200_000)
+    assert main.source.axes == [
+        Range(name="position", first=1, last=200),
+        Values(name="seed", values=[1, 2, 3]),
+        Values(name="fixed", values=[True]),
+        Zip(columns=[Values(name="a", values=["x", "y"]), Values(name="b", values=[0.5, 1.0])]),
+    ]
+    assert main.source.derived == [Derived(name="out", template="result-{position}-{seed}.txt")]
+    assert (main.resources.cores, main.resources.memory, main.resources.gpus, main.resources.disk) == (
+        2,
+        2 * 10**9,
+        1,
+        1 << 30,
+    )
+    assert (main.time, main.expect, main.grace, main.cost) == (1_800_000, 300_000, 10_000, "{position}")
+    assert (main.outputs, main.checkpoint, main.retries, main.memory_retries) == (["{out}"], ["state.bin"], 5, 2)
+    assert (main.environment, main.setup, main.priority) == (
+        {"OMP_NUM_THREADS": "2", "SEED": "{seed}"},
+        ["module load gcc"],
+        3,
+    )
+    assert (main.check.exit, main.check.file, main.check.match) == ([0, 3], ["{out}"], "converged")
+    assert (merge.name, merge.after, merge.command, merge.check.exit) == ("merge", ["main"], ["merge", "{k}"], [1])
+    assert source_count(main.source) == 200 * 3 * 2
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_examples_are_good(path):
+    validate(bagfile.load(path).bag)
+
+
+# old text, new text, line, what the message says, what the hint says
+WRONG = [
+    ("cores = 2", "core = 2", "no key 'core'", "'cores'"),
+    ("cores = 2", "wibble = 2", "no key 'wibble'", "cores"),
+    ("cores = 2", 'cores = "two"', "whole number", ""),
+    ("cores = 2", "cores = true", "whole number", ""),
+    ("cores = 2", "cores = 0", "1 or more", ""),
+    ("cores = 2", "nodes = 2", "does not exist yet", "cores"),
+    ("cores = 2", "select = 2", "no key", "belongs in [policy]"),
+    ('memory = "2GB"', "memory = 2", "not a size", "2GB"),
+    ('time = "30min"', 'time = "30 mim"', "not a duration", "30min"),
+    ('"{out}"]', '"/tmp/{out}"]', "working directory", "below"),
+    ('"{out}"]', '"../{out}"]', "working directory", ""),
+    ('"{out}"]', '"{out} @stay"]', "left in place", ""),
+    ("retries = 5", "retries = 5000", "between", ""),
+    ("retries = 5", 'inputs = ["nothing.dat"]', "cannot be read", "beside the bag file"),
+    ("retries = 5", 'inputs = ["."]', "directory", ""),
+    ("retries = 5", 'inputs = ["site:/x"]', "cannot be named yet", ""),
+    ("retries = 5", 'inputs = ["in-{seed}"]', "cannot be used", ""),
+    ("retries = 5", 'inputs = ["a -> ../b"]', "working directory", ""),
+    ('"converged"', '"conv(erged"', "regular expression", ""),
+    ('select = "sjf"', 'select = "adaptive"', "does not exist yet", "fcfs, sjf"),
+    ("deadline =", "replicate =", "does not exist yet", "select, deadline"),
+    ('"external"', '"maybe"', "effects", "external"),
+    ("{seed} --out", "{sede} --out", "{sede}", "{seed}"),
+    ('"1..200"', '"1..x"', "not a range", "1..10"),
+    ('"1..200"', '"200..1"', "empty", "negative step"),
+    ('"1..200"', '"1..200:0"', "step 0", ""),
+    ('"1..200"', '{ sample = "uniform(0,1)" }', "do not exist yet", ""),
+    ("[1, 2, 3]", "[]", "empty", ""),
+    ("[1, 2, 3]", "[1, [2]]", "a list cannot be a value", ""),
+    ("[1, 2, 3]", "1979-05-27", "date", "quotes"),
+    ("[1, 2, 3]", "nan", "finite", ""),
+    ("[1, 2, 3]", "99999999999999999999", "64 bits", ""),
+    ('["x", "y"]', '["x"]', "equally long", ""),
+    ('out = "result', 'out = "{out}result', "circle", ""),
+    ('out = "result', 'out = "{nix}result', "{nix}", ""),
+    ('after = ["main"]', 'after = ["mian"]', "does not exist", "'main'"),
+    ('after = ["main"]', 'after = ["merge"]', "circle", ""),
+    ("[policy]", "[polcy]", "no key 'polcy'", "'policy'"),
+    ("[policy]", "[capture]", "does not exist yet", ""),
+    ("[targets.merge.check]", "[targets.merge.task]", "not needed", "directly"),
+    ('name = "ldla"', 'name = "ldla', "not TOML", ""),
+    ('name = "ldla"', "name = 7", "a text", ""),
+    ("{k}", "{main.outputs}", "another target", ""),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "says", "hints"), WRONG, ids=[new for _, new, _, _ in WRONG])
+def test_what_is_wrong_is_said_with_its_line(old, new, says, hints):
+    assert old in FULL
+    text = FULL.replace(old, new, 1)
+    with pytest.raises(BadInput) as caught:
+        bagfile.parse(text, "sweep.toml")
+    error = caught.value
+    assert says in error.message
+    assert hints in error.hint
+    line = FULL[: FULL.index(old)].count("\n") + 1
+    line -= {"equally long": 1, "circle": error.text.startswith("[targets")}.get(says, 0)  # said of the table
+    assert error.where == f"sweep.toml:{line}"
+    assert error.text
+    assert error.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no command"),
+        ("[bag]\nname='x'", "no command"),
+        ("bag = 3", "must be a table"),
+        ("[bag]\ncommand = []", "a text or a list"),
+        ("[bag]\ncommand = ''", "no command"),
+        ("[bag]\ncommand='p'\n[sweep]", "the sweep is empty"),
+        ("[sweep]\nx=1\n[targets.a]\ncommand='p'", "main target"),
+        ("[bag]\ncommand='p'\n[targets.main]\ncommand='q'", "main"),
+        ("[bag]\ncommand='p'\n[targets]\na=1", "must be a table"),
+        ("[bag]\ncommand='p'\n[targets.a]\nafter=['main']", "no command"),
+        ("[bag]\ncommand='p'\n[sweep]\nzip=[1]", "walked together"),
+        ("[bag]\ncommand='p'\n[[sweep.zip]]", "empty"),
+        ("[bag]\ncommand='p'\n[sweep]\n'a b'=1", "name of a parameter"),
+        ("x = " + "[" * 5000, "TOML"),
+        ("[bag]\nx = " + "9" * 5000, "TOML"),
+        ("[bag]\ncommand='p'\n[sweep.csv]\nfile='x'", "does not exist yet"),
+    ],
+)
+def test_shapes_that_make_no_bag(text, says):
+    with pytest.raises(BadInput) as caught:
+        bagfile.parse(text, "f.toml")
+    assert says in str(caught.value) or "nested" in str(caught.value)
+    assert caught.value.where.startswith("f.toml")
+
+
+def test_too_many_tasks_and_files_too_large(monkeypatch, tmp_path):
+    with pytest.raises(TooLarge, match="1,000,000,000,000 tasks"):
+        bagfile.parse("[bag]\ncommand='p {x}'\n[sweep]\nx = '1..1000000000000'")
+    monkeypatch.setattr(bagfile, "MAX_FILE", 10)
+    (tmp_path / "b.toml").write_text("[bag]\ncommand='p'")
+    with pytest.raises(TooLarge):
+        bagfile.load(tmp_path / "b.toml")
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "latin.toml").write_bytes(b"[bag]\ncommand = '\xff'")
+    for name, says in (
+        ("nix.toml", "cannot read"),
+        ("latin.toml", "UTF-8"),
+        (".", "cannot read"),
+        ("a\0b", "file name"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            bagfile.load(tmp_path / name)
+
+
+def test_inputs_are_hashed_and_kept_apart(tmp_path):
+    (tmp_path / "a.dat").write_bytes(b"alpha")
+    (tmp_path / "run.sh").write_bytes(b"#!/bin/sh\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    text = f"[bag]\ncommand='p'\n[task]\ninputs = ['a.dat', './run.sh -> bin/run', '{tmp_path}/a.dat -> z', './run.sh']"
+    parsed = bagfile.parse(text, "x.toml", tmp_path)
+    alpha = hashlib.sha256(b"alpha").hexdigest()
+    inputs = parsed.bag.targets[0].inputs
+    assert (inputs[0].path, inputs[0].blob, inputs[0].size, inputs[0].mode) == ("a.dat", alpha, 5, 0o644)
+    assert [(each.path, each.mode) for each in inputs[1:]] == [("bin/run", 0o755), ("z", 0o644), ("run.sh", 0o755)]
+    assert parsed.uploads[alpha].read_bytes() == b"alpha"
+
+
+def test_two_inputs_at_one_place(tmp_path):
+    (tmp_path / "a").write_bytes(b"1")
+    with pytest.raises(BadInput, match="would lie at"):
+        bagfile.parse("[bag]\ncommand='p'\n[task]\ninputs = ['a', 'a -> a']", "x.toml", tmp_path)
+
+
+def test_options_of_run():
+    parsed = bagfile.from_options("p {x} {y} {o}", ["x=1..3", "y=a,007,1.50,2", "o=r-{x}.txt"], "n", {"memory": "1GB"})
+    target = parsed.bag.targets[0]
+    assert target.source.axes == [Range(name="x", first=1, last=3), Values(name="y", values=["a", "007", "1.50", 2])]
+    assert target.resources.memory == 10**9
+    assert Renderer(target).command(0) == ["p", "1", "a", "r-1.txt"]
+    for wrong in (["x"], ["=1"], ["x=1", "x=2"], ["x=5..1"], ["x y=1"]):
+        with pytest.raises(BadInput):
+            bagfile.from_options("p", wrong, "n", {})
+
+
+@pytest.mark.parametrize("value", ["../up", "a..b", "v1..2/x", ".", "..", "1.5", "-", "hg38", ""])
+def test_constants_that_look_a_little_like_ranges(value):
+    assert bagfile.axis("x", value) == Values(name="x", values=[value])
+
+
+# --- five hundred mutated files ----------------------------------------------------------------------------------
+
+PIECES = [
+    "[",
+    "]",
+    "=",
+    '"',
+    "'",
+    "{",
+    "}",
+    "..",
+    "\n",
+    "#",
+    "0",
+    "-1",
+    "1e999",
+    "nan",
+    "true",
+    "\\",
+    "\x00",
+    "é",
+    "@stay",
+    "->",
+    "..:",
+    "[[",
+    "]]",
+    "name",
+    "command",
+    "[sweep]",
+    "[task]",
+    "x = 1",
+    "1..",
+    "99999999999999999999",
+    '"""',
+    "''",
+    "{x}",
+    "{{",
+    "after = ['main']",
+]
+
+
+@st.composite
+def mutants(draw):
+    lines = FULL.splitlines()
+    for _ in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from(["cut", "insert", "swap", "drop", "double", "change"]))
+        at = draw(st.integers(0, len(lines) - 1))
+        line = lines[at]
+        column = draw(st.integers(0, len(line)))
+        if kind == "cut":
+            lines[at] = line[:column]
+        elif kind == "insert":
+            lines[at] = line[:column] + draw(st.sampled_from(PIECES)) + line[column:]
+        elif kind == "swap":
+            other = draw(st.integers(0, len(lines) - 1))
+            lines[at], lines[other] = lines[other], lines[at]
+        elif kind == "double":
+            lines.insert(at, line)
+        elif kind == "change":
+            lines[at] = line[:column] + draw(st.text(max_size=3)) + line[column + 1 :]
+        elif len(lines) > 1:
+            del lines[at]
+    return "\n".join(lines)
+
+
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(mutants())
+def test_a_mutant_is_a_bag_or_bad_input_and_nothing_else(text):
+    try:
+        bag = bagfile.parse(text, "mutant.toml", Path("/nowhere")).bag
+    except BadInput as error:
+        assert error.where.startswith("mutant.toml")
+        assert error.message
+        return
+    assert isinstance(bag, Bag)
+    for target in bag.targets:
+        renderer = Renderer(target)
+        for index in (0, renderer.count - 1):
+            renderer.command(index), renderer.outputs(index), renderer.environment(index), renderer.params(index)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=80))
+def test_noise_is_bad_input(text):
+    with pytest.raises(BadInput):
+        bagfile.parse(text)

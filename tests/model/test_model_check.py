@@ -1,0 +1,170 @@
+import time
+
+import msgspec
+import pytest
+
+from windfall.errors import BadInput, TooLarge
+from windfall.model.check import validate, validate_source
+from windfall.model.spec import (
+    MAX_TASKS,
+    MAX_TEXT,
+    Bag,
+    Check,
+    Derived,
+    Input,
+    Items,
+    Lines,
+    Policy,
+    Range,
+    Resources,
+    Sweep,
+    Target,
+    Values,
+    Zip,
+)
+
+HASH = "ab" * 32
+X = Range(name="x", first=1, last=3)
+
+
+def bag(target=None, **fields):
+    return Bag(**{"name": "b", "targets": [target or Target(command="p")], **fields})
+
+
+def sweep(*axes, derived=()):
+    return Target(command="p", source=Sweep(axes=list(axes), derived=list(derived)))
+
+
+GOOD = [
+    bag(),
+    bag(sweep(X, derived=[Derived(name="o", template="{x}.txt")])),
+    bag(Target(source=Lines(text="a\nb", count=2))),
+    bag(Target(source=Lines(text="", count=0)), open=True),
+    bag(Target(kind="call", source=Items(items=[])), open=True),
+    bag(Target(command="p", inputs=[Input(path="a/b", blob=HASH, size=1)], outputs=["o"], environment={"A_1": "x"})),
+    bag(targets=[Target(command="p"), Target(name="t", command="q", after=["main"])], edges=[(0, 1)]),
+    bag(targets=[Target(name="t", command="q", after=["main"]), Target(command="p")], edges=[(1, 0)]),
+    bag(sweep(Range(name="x", first=1, last=MAX_TASKS))),
+]
+
+
+@pytest.mark.parametrize("good", GOOD)
+def test_good_bags_pass_and_survive_the_wire(good):
+    validate(good)
+    assert msgspec.json.decode(msgspec.json.encode(good), type=Bag) == good
+
+
+BAD = [
+    bag(name=""),
+    bag(name="x" * 201),
+    bag(name="a\nb"),
+    bag(targets=[]),
+    bag(effects="some"),
+    bag(policy=Policy(select="adaptive")),
+    bag(policy=Policy(deadline=-1)),
+    bag(Target(command="")),
+    bag(Target(command=[])),
+    bag(Target(command="p\0")),
+    bag(Target(command="p {y}")),
+    bag(Target(command="p {")),
+    bag(Target(name="a b", command="p")),
+    bag(Target(kind="dance", command="p")),
+    bag(Target(kind="call", command="p")),
+    bag(Target(command="p", resources=Resources(cores=0))),
+    bag(Target(command="p", resources=Resources(memory=-1))),
+    bag(Target(command="p", time=-1)),
+    bag(Target(command="p", retries=-1)),
+    bag(Target(command="p", priority=1 << 40)),
+    bag(Target(command="p", outputs=["/etc/passwd"])),
+    bag(Target(command="p", outputs=["a/../../b"])),
+    bag(Target(command="p", outputs=["o", "o"])),
+    bag(Target(command="p", outputs=["{y}"])),
+    bag(Target(command="p", checkpoint=["{y}"])),
+    bag(Target(command="p", check=Check(file=["{y}"]))),
+    bag(Target(command="p", inputs=[Input(path="a", blob="zz", size=1)])),
+    bag(Target(command="p", inputs=[Input(path="../a", blob=HASH, size=1)])),
+    bag(Target(command="p", inputs=[Input(path="a", blob=HASH, size=1)] * 2)),
+    bag(Target(command="p", inputs=[Input(path="a", blob=HASH, size=-1)])),
+    bag(Target(command="p", environment={"A=B": "x"})),
+    bag(Target(command="p", environment={"A": "\0"})),
+    bag(Target(command="p", check=Check(exit=[]))),
+    bag(Target(command="p", check=Check(exit=[256]))),
+    bag(Target(command="p", check=Check(match="("))),
+    bag(sweep(Range(name="x", first=2, last=1))),
+    bag(sweep(Range(name="x", first=1, last=2, step=0))),
+    bag(sweep(Range(name="x", first=1, last=float("inf")))),
+    bag(sweep(Values(name="x", values=[]))),
+    bag(sweep(X, X)),
+    bag(sweep(Range(name="x y", first=1, last=2))),
+    bag(sweep(Range(name="x", first=1, last=1 << 64))),
+    bag(sweep(Zip(columns=[Values(name="a", values=[1]), Values(name="b", values=[1, 2])]))),
+    bag(sweep(Zip(columns=[]))),
+    bag(sweep(X, derived=[Derived(name="x", template="1")])),
+    bag(sweep(derived=[Derived(name="a", template="{a}")])),
+    bag(Target(source=Lines(text="a\nb", count=3))),
+    bag(Target(source=Lines(text="a\n\nb", count=3))),
+    bag(Target(source=Lines(text="", count=0))),
+    bag(Target(command="p", source=Lines(text="a", count=1))),
+    bag(Target(source=Items(items=[""]))),
+    bag(Target(kind="call", source=Lines(text="a", count=1))),
+    bag(targets=[Target(command="p"), Target(command="p")]),
+    bag(Target(command="p", after=["x"])),
+    bag(Target(command="p", after=["main"])),
+    bag(edges=[(0, 0)]),
+    bag(edges=[(0, 5)]),
+    bag(sweep(X), edges=[(0, 1), (1, 0)]),
+    bag(targets=[Target(command="p"), Target(name="t", command="q", after=["main"])], edges=[(1, 0)]),
+    bag(Target(command="p", cost="{y}")),
+    bag(Target(command="p", cost="x", source=Sweep(axes=[Values(name="x", values=["big"])]))),
+]
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_bad_bags_are_refused_with_a_sentence(bad):
+    with pytest.raises(BadInput) as caught:
+        validate(bad)
+    assert caught.value.message
+
+
+HUGE = [
+    bag(sweep(Range(name="x", first=1, last=10**12))),
+    bag(sweep(*[Range(name=f"x{i}", first=1, last=10) for i in range(60)])),
+    bag(sweep(*[Range(name=f"x{i}", first=1, last=1) for i in range(65)])),
+    bag(sweep(Range(name="x", first=0.0, last=1.0, step=1e-300))),
+    bag(Target(command="p" * (MAX_TEXT + 1))),
+    bag(
+        sweep(
+            Values(name="a0", values=["x" * 100]),
+            derived=[Derived(name=f"a{i + 1}", template=f"{{a{i}}}" * 10) for i in range(60)],
+        )
+    ),
+    bag(Target(command="p " + "{x}" * 20, source=Sweep(axes=[Values(name="x", values=["y" * 100_000])]))),
+    bag(Target(source=Items(items=["x" * (MAX_TEXT + 1)]))),
+    bag(Target(source=Lines(text="x" * (MAX_TEXT + 1), count=1))),
+]
+
+
+@pytest.mark.parametrize("huge", HUGE, ids=range(len(HUGE)))
+def test_what_would_blow_up_is_refused_at_once(huge):
+    start = time.perf_counter()
+    with pytest.raises(TooLarge):
+        validate(huge)
+    assert time.perf_counter() - start < 0.5
+
+
+def test_a_large_sweep_costs_nothing_and_a_million_lines_little():
+    start = time.perf_counter()
+    validate(bag(sweep(Range(name="x", first=1, last=10**7))))
+    assert time.perf_counter() - start < 0.005 * 4
+    lines = "\n".join(f"prog {i}" for i in range(10**6))
+    start = time.perf_counter()
+    validate(bag(Target(source=Lines(text=lines, count=10**6))))
+    assert time.perf_counter() - start < 0.3 * 4
+
+
+def test_appending():
+    target = Target(source=Lines(text="a", count=1))
+    validate_source(target, Lines(text="b\nc", count=2))
+    for wrong in (Items(items=["b"]), Sweep(), Lines(text="b", count=2)):
+        with pytest.raises(BadInput):
+            validate_source(target, wrong)

@@ -1,0 +1,112 @@
+"""Whatever a value contains, it stays one word of the command: proven against /bin/sh itself."""
+
+import subprocess
+
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from windfall.errors import BadInput
+from windfall.model import template as tpl
+from windfall.model.render import Renderer
+from windfall.model.spec import Sweep, Target, Values
+
+VALUES = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=12)
+
+
+def rendered(command, value):
+    return Renderer(Target(command=command, source=Sweep(axes=[Values(name="x", values=[value])]))).command(0)
+
+
+def words(command):
+    """The words a command passes on, as printed by printf, NUL-separated."""
+    done = subprocess.run(
+        command if isinstance(command, list) else ["/bin/sh", "-c", command], capture_output=True, check=True
+    )
+    return done.stdout.split(b"\0")[:-1]
+
+
+PRINT = "printf '%s\\0'"
+
+
+@settings(max_examples=60, deadline=None)
+@given(VALUES)
+@example("a b")
+@example("$(id)")
+@example("`id`")
+@example("'\"\\")
+@example("")
+@example("-n")
+def test_a_value_stays_what_it_is_in_every_kind_of_quotes(value):
+    command = rendered(PRINT + """ {x} 'in {x} single' "in {x} double" "$(printf %s "{x}")" a{x}b""", value)
+    assert isinstance(command, str)
+    want = value.encode()
+    got = words(command)
+    assert got[:3] == [want, b"in " + want + b" single", b"in " + want + b" double"]
+    assert got[3] == want.rstrip(b"\n")  # what $( ) does
+    assert got[4] == b"a" + want + b"b"
+
+
+@settings(max_examples=40, deadline=None)
+@given(VALUES)
+def test_splitting_here_means_what_the_shell_would_have_meant(value):
+    text = "/usr/bin/env printf %s\\0 {x} 'a b' --k={x} \"c {x}\""
+    vector = rendered(text.replace("%s\\0", "'%s\\0'"), value)
+    assert isinstance(vector, list)
+    want = value.encode()
+    assert words(vector) == [want, b"a b", b"--k=" + want, b"c " + want]
+
+
+@pytest.mark.parametrize("text", ["prog a b", "prog --x={x} 'a b'", "/bin/true", 'prog "a" b', "prog a=b"])
+def test_no_shell_where_none_is_needed(text):
+    assert isinstance(rendered(text, 1), list)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cd /tmp",
+        "X=1 prog",
+        "prog | wc",
+        "prog > f",
+        "prog $HOME",
+        "prog *.txt",
+        "echo {x}",
+        "{x} a",
+        "prog ~",
+        "a; b",
+        "a & b",
+        "prog # no",
+        "if true; then a; fi",
+        "prog \\\na",
+        'prog "$HOME"',
+        "a\nb",
+        "prog 'open",
+    ],
+)
+def test_the_shell_gets_what_is_its(text):
+    assert isinstance(rendered(text, "v"), str)
+
+
+def test_a_vector_is_never_split():
+    assert rendered(["prog", "{x}", "{x} and {{x}}"], "a b; $c") == ["prog", "a b; $c", "a b; $c and {x}"]
+
+
+def test_escapes_and_percent_signs():
+    assert rendered(["{{{x}}}", "%s %d 100%", "{x}%s"], 5) == ["{5}", "%s %d 100%", "5%s"]
+
+
+@pytest.mark.parametrize("text", ["{", "}", "{x", "x}", "{}", "{1x}", "{a b}", "{{{x}}", "awk '{print $1}'"])
+def test_what_is_no_template(text):
+    with pytest.raises(BadInput) as caught:
+        tpl.pieces(text)
+    assert caught.value.hint
+
+
+def test_another_targets_outputs_are_refused_by_name():
+    with pytest.raises(BadInput, match="another target"):
+        tpl.pieces("merge {main.outputs}")
+
+
+@given(st.text(max_size=30))
+def test_escaped_text_comes_back(text):
+    assert "".join(tpl.pieces(text.replace("{", "{{").replace("}", "}}"))) == text
