@@ -1,0 +1,144 @@
+"""Pages of the reference that are made from the code: the life of tasks, attempts and pilots, and the command line.
+
+    pages() → {path below docs: text}
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from windfall.cli.main import COMMANDS
+from windfall.cli.parser import make
+from windfall.core import lifecycle
+from windfall.pilot.main import USAGE
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+NOTE = "<!-- Made by scripts/docs from {}; changes here are lost. -->\n\n"
+
+LIVES = """# The lives of tasks, attempts and pilots
+
+The tables that the server itself goes by, drawn. Every move of a task, an attempt or a pilot is one of these
+arrows.
+
+A task's state is apart from its attempts'. An attempt may be given up as *lost* while its task goes to another
+pilot, and the lost one may still bring the result home: the first valid success of a generation counts, however late.
+
+## Tasks
+{tasks}
+*Succeeded, failed, cancelled* and *quarantined* end a generation. A retry by the user starts the next one; what comes
+from an attempt of an older generation is then recorded and changes nothing. *Validating* is for results that others
+must confirm; nothing uses it yet.
+
+## Attempts
+{attempts}
+*Free* is the absence of an attempt: its row in the table of attempts can be used again, under a new number.
+
+An attempt ends in one of these outcomes, and only *failed* costs the task anything:
+
+| outcome | meaning |
+|---|---|
+{outcomes}
+
+## Pilots
+{pilots}
+A pilot that enrols again under the same nonce is a new epoch. The older one may still report, so nothing it finished is
+lost, but it is granted nothing more.
+"""
+
+MEANINGS = {
+    "succeeded": "it ended as the bag's `[check]` asks for",
+    "failed": "bad exit, failed check, or a limit; counts against `retries`, a time limit against a counter of its own",
+    "cancelled": "the user, or the end of its task by another attempt, stopped it",
+    "returned": "given back unharmed: the pilot had to leave, had not started it, or was asked for it",
+    "lost": "the server gave it up on evidence or after long silence; never guessed into a success",
+}
+
+
+def _diagram(names: tuple[str, ...], moves: tuple[tuple[int, int, str], ...]) -> str:
+    return f"```mermaid\n{lifecycle.mermaid(names, moves)}\n```\n"
+
+
+def lives() -> str:
+    return NOTE.format("src/windfall/core/lifecycle.py") + LIVES.format(
+        tasks=_diagram(lifecycle.TASK_STATES, lifecycle.TASK_MOVES),
+        attempts=_diagram(lifecycle.ATTEMPT_STATES, lifecycle.ATTEMPT_MOVES),
+        pilots=_diagram(lifecycle.PILOT_STATES, lifecycle.PILOT_MOVES),
+        outcomes="\n".join(f"| {name} | {MEANINGS[name]} |" for name in lifecycle.OUTCOMES),
+    )
+
+
+HEAD = """# The command line
+
+`windfall help` lists the commands, `windfall COMMAND --help` says what one takes. Every command but `pilot` takes
+`--json`.
+
+**Exit codes**: 0 all is well, and for `run` and `wait` every task succeeded; 1 some tasks did not; 2 bad input; 3 no
+server, or it refused; 130 interrupted.
+
+**Which server?** The one that the file named by `WINDFALL_SERVER_FILE` describes; else the one running in
+`WINDFALL_HOME` (default: `~/.local/share/windfall`); else the command starts one inside itself, on the data of that
+home, for as long as it runs.
+
+`WINDFALL_DEBUG=1` shows where an unexpected error came from.
+
+"""
+
+
+def command_line() -> str:
+    return NOTE.format("src/windfall/cli") + HEAD + "\n".join(_command(name, text) for name, text in COMMANDS.items())
+
+
+def _command(name: str, text: str) -> str:
+    lines = [f"## windfall {name}", text[0].upper() + text[1:] + ".", ""]
+    if name == "pilot":
+        return "\n".join([*lines, "```text", USAGE.replace("windfall-pilot", "windfall pilot").rstrip(), "```", ""])
+    module = import_module(f"windfall.cli.{name}")
+    parser = make(name, text)
+    module.add_arguments(parser)
+    lines += ["| argument | |", "|---|---|"]
+    actions = [action for action in parser._actions if "--help" not in action.option_strings]
+    lines += [f"| {_shown(action)} | {_escaped(action)} |" for action in actions]
+    examples = getattr(module, "EXAMPLES", "").splitlines()[1:]
+    if examples:
+        lines += ["", "```sh", *(line.strip() for line in examples), "```"]
+    return "\n".join([*lines, ""])
+
+
+def _shown(action: argparse.Action) -> str:
+    if not action.option_strings:
+        name = str(action.metavar or action.dest)
+        if action.choices:
+            name = "|".join(map(str, action.choices))
+        return f"`{name}`".replace("|", "\\|") + (" (may be left out)" if action.nargs in ("?", "*") else "")
+    value = str(action.metavar or "|".join(map(str, action.choices or [action.dest.upper()])))
+    value = "" if action.nargs == 0 else " " + value
+    return ", ".join(f"`{option}{value}`" for option in action.option_strings).replace("|", "\\|")
+
+
+def _escaped(action: argparse.Action) -> str:
+    return (action.help or "").replace("|", "\\|").replace("<", "&lt;")
+
+
+def pages() -> dict[str, str]:
+    return {"reference/lifecycle.md": lives(), "reference/command-line.md": command_line()}
+
+
+def main(arguments: list[str]) -> int:
+    stale = []
+    for name, text in pages().items():
+        path = DOCS / name
+        if not path.exists() or path.read_text() != text:
+            stale.append(name)
+            if "--check" not in arguments:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+    if stale:
+        print("stale:" if "--check" in arguments else "written:", *stale)
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

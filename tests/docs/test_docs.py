@@ -1,0 +1,156 @@
+"""The documentation is run: commands of tutorial and how-tos as they stand, bag files as they stand, links followed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from windfall.cli.main import COMMANDS
+from windfall.model import bagfile
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
+RUN = sorted([*(DOCS / "tutorial").glob("*.md"), *(DOCS / "howto").glob("*.md"), ROOT / "README.md"])
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def script(path: Path) -> str:
+    """The lines after `$ ` and `> ` of a page's console blocks."""
+    lines = [line[2:] for block in blocks(path, "console") for line in block.splitlines() if line[:2] in ("$ ", "> ")]
+    return "\n".join(line for line in lines if line != "./scripts/test")
+
+
+# --- generated pages ----------------------------------------------------------------------------------------
+
+
+def test_generated_pages_are_current() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "scripts" / "generate.py")
+    assert spec and spec.loader
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    for name, text in generate.pages().items():
+        assert (DOCS / name).read_text() == text, f"docs/{name} is stale: run scripts/docs"
+
+
+# --- links --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{name_of(page)} links to {target}"
+        if anchor:
+            assert anchor in _anchors(file), f"{name_of(page)} links to {target}"
+
+
+def _anchors(page: Path) -> list[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_named_in_the_pages_exist(page: Path) -> None:
+    for name in re.findall(r"`((?:core|model|wire|pilot|data|store|server|client|cli)/\w+\.py)`", page.read_text()):
+        assert (ROOT / "src" / "windfall" / name).exists(), f"{name_of(page)} names {name}"
+    for name in re.findall(r"`((?:scripts|examples|tests|bench|docs)/[\w./-]+)`", page.read_text()):
+        assert (ROOT / name).exists(), f"{name_of(page)} names {name}"
+
+
+def test_every_page_can_be_found() -> None:
+    """From the README, by links alone."""
+    found, todo = {ROOT / "README.md"}, [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        for target in re.findall(r"\]\(([^)\s#]+\.md)", page.read_text()):
+            file = (page.parent / target).resolve()
+            if "://" not in target and file not in found:
+                found.add(file)
+                todo.append(file)
+    assert set(PAGES) - found == set()
+
+
+# --- commands -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_exists(page: Path) -> None:
+    text = page.read_text()
+    code = "\n".join(re.findall(r"^```(?:console|sh)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)) + "\n"
+    code += "\n".join(re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)))
+    for command in re.findall(r"(?:^|[\s/;=])windfall ([a-z]+)\b", code):
+        assert command in COMMANDS or command == "help", f"{name_of(page)}: windfall {command}"
+
+
+def test_every_command_is_described() -> None:
+    text = (DOCS / "reference" / "command-line.md").read_text()
+    assert [name for name in COMMANDS if f"## windfall {name}\n" not in text] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in RUN if script(page)], ids=name_of)
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    program = tmp_path / "windfall"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -c "import sys; sys.path.insert(0, \'{ROOT / "src"}\'); '
+                       'from windfall.cli.main import main; sys.exit(main())" "$@"\n')
+    program.chmod(0o755)
+    env = {key: value for key, value in os.environ.items() if not key.startswith("WINDFALL")}
+    env |= {"WINDFALL_HOME": str(tmp_path / "home"), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    process = subprocess.Popen(["bash", "-e", "-m", "-c", script(page)], cwd=tmp_path, env=env, text=True,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               start_new_session=True)
+    try:
+        output, _ = process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise AssertionError("still running after two minutes:\n" + process.communicate()[0]) from None
+    assert process.returncode == 0, output
+
+
+# --- bag files ----------------------------------------------------------------------------------------------
+
+
+def _bags() -> list[tuple[str, str]]:
+    found = [(f"{name_of(page)}-{n}", text) for page in PAGES for n, text in enumerate(blocks(page, "toml"))]
+    return found + [(name_of(path), path.read_text()) for path in sorted((ROOT / "examples").glob("*.toml"))]
+
+
+@pytest.mark.parametrize("text", [text for _, text in _bags()], ids=[name for name, _ in _bags()])
+def test_bag_files_parse(text: str, tmp_path: Path) -> None:
+    assert bagfile.parse(text, base=tmp_path).bag.targets
+
+
+def test_every_key_is_described() -> None:
+    """And no key is described that does not exist."""
+    sections = re.split(r"^## ", (DOCS / "reference" / "bag-file.md").read_text(), flags=re.MULTILINE)
+    for kind in ("bag", "task", "check", "policy"):
+        section = next(text for text in sections if text.startswith(f"[{kind}]"))
+        rows = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
+        described = [key for row in rows for key in re.findall(r"`([\w-]+)`", row)]
+        assert sorted(described) == sorted(bagfile.KEYS[kind])
+
+
+def test_the_examples_are_toml() -> None:
+    assert all(tomllib.loads(path.read_text()) for path in (ROOT / "examples").glob("*.toml"))

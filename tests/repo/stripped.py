@@ -1,0 +1,42 @@
+"""A real interpreter with parts of its library taken out, as distributions ship it.
+
+The binary is copied and the standard library linked entry by entry beside it, so that the copy takes the new place for
+its home: `sys.executable`, `sys.prefix` and what can be imported are then truly those of a smaller installation.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+
+def strip(place: Path, without: tuple[str, ...]) -> Path | None:
+    """Make it under `place`; its path, or None where this interpreter cannot be moved."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    library, program = place / "lib" / version, place / "bin" / version
+    (library / "site-packages").mkdir(parents=True)
+    program.parent.mkdir()
+    shutil.copy2(os.path.realpath(sys.executable), program)
+    for entry in stdlib.iterdir():
+        if entry.name not in (*without, "site-packages", "dist-packages", "EXTERNALLY-MANAGED"):
+            (library / entry.name).symlink_to(entry)
+    return program if _works(program, without) else None
+
+
+def give_pip(program: Path, requirement: str = "pip") -> None:
+    """Install pip for a stripped interpreter, from outside."""
+    site = program.parent.parent / "lib" / program.name / "site-packages"
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(site), requirement], check=True)
+
+
+def _works(program: Path, without: tuple[str, ...]) -> bool:
+    code = f"import ssl, sys; sys.exit(sys.prefix != {str(program.parent.parent)!r})"
+    if subprocess.run([program, "-I", "-c", code], capture_output=True).returncode:
+        return False
+    absent = [subprocess.run([program, "-I", "-c", f"import {name}"], capture_output=True) for name in without]
+    return all(each.returncode for each in absent)

@@ -1,0 +1,281 @@
+"""`./windfall` on machines that lack something: every way of getting the packages in is walked for real.
+
+The interpreters are true ones with parts taken out (`stripped.py`); the packages come from wherever pip gets them.  To
+save time the project under test asks for two packages only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.repo import stripped
+
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEM_PATH = "/usr/bin:/bin"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _index(tmp_path_factory: pytest.TempPathFactory) -> None:
+    where = tmp_path_factory.mktemp("index")
+    asked = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(where), "msgspec"],
+                           capture_output=True, text=True)
+    if asked.returncode:
+        pytest.skip("no Python package index can be reached: " + asked.stderr.strip()[-200:])
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    return make_checkout(tmp_path / "checkout")
+
+
+def make_checkout(place: Path) -> Path:
+    (place / "scripts").mkdir(parents=True)
+    shutil.copy2(ROOT / "windfall", place)
+    shutil.copy2(ROOT / "scripts" / "bootstrap.sh", place / "scripts")
+    shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    text = (ROOT / "pyproject.toml").read_text()
+    text, n = re.subn(r"(?ms)^dependencies = \[.*?^\]", 'dependencies = ["numpy", "msgspec"]', text)
+    assert n == 1
+    (place / "pyproject.toml").write_text(text)
+    return place
+
+
+def environment(home: Path, python: Path | str = "", path: str = SYSTEM_PATH) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k.startswith("PIP_") or "proxy" in k.lower() or k.startswith("SSL")}
+    if "PIP_CONFIG_FILE" not in kept:
+        for file in (Path.home() / ".config/pip/pip.conf", Path.home() / ".pip/pip.conf"):
+            if file.exists():
+                kept["PIP_CONFIG_FILE"] = str(file)
+    return {**kept, "HOME": str(home), "PATH": path, "WINDFALL_PYTHON": str(python or os.path.realpath(sys.executable))}
+
+
+def run(command: list[str | Path], env: dict[str, str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def way(checkout: Path) -> str:
+    return (checkout / ".venv" / "made-of").read_text().splitlines()[1]
+
+
+def assert_clean(checkout: Path) -> None:
+    assert sorted(p.name for p in checkout.glob(".venv*")) == [".venv"]
+
+
+# --- the everyday -------------------------------------------------------------------------------------------
+
+
+def test_first_run_then_warm(checkout: Path, tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    first = run([checkout / "windfall", "--version"], env)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.startswith("windfall ")
+    assert "setting up once" in first.stderr
+    assert way(checkout) == "by_venv"
+    assert_clean(checkout)
+    again = run([checkout / "windfall", "--version"], env)
+    assert (again.returncode, again.stderr) == (0, "")
+    _through_links(checkout, tmp_path, env)
+    _in_a_hostile_directory(checkout, tmp_path, env)
+    _touched_and_changed(checkout, env)
+    _moved(checkout, env)
+
+
+def _through_links(checkout: Path, tmp_path: Path, env: dict[str, str]) -> None:
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    (bin_ / "wf").symlink_to("../checkout/windfall")
+    (bin_ / "windfall").symlink_to("wf")
+    found = run(["windfall", "--version"], {**env, "PATH": f"{bin_}:{SYSTEM_PATH}"}, cwd=tmp_path)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def _in_a_hostile_directory(checkout: Path, tmp_path: Path, env: dict[str, str]) -> None:
+    """Neither the current directory nor PYTHONPATH can stand in for a module."""
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    for name in ("argparse", "windfall", "json", "numpy"):
+        (trap / f"{name}.py").write_text("raise SystemExit('trapped')")
+    answer = run([checkout / "windfall", "ls", "--help"], {**env, "PYTHONPATH": str(trap)}, cwd=trap)
+    assert answer.returncode == 0, answer.stderr
+
+
+def _touched_and_changed(checkout: Path, env: dict[str, str]) -> None:
+    project = checkout / "pyproject.toml"
+    os.utime(project, (time.time() + 2, time.time() + 2))
+    touched = run([checkout / "windfall", "--version"], env)
+    assert (touched.returncode, touched.stderr) == (0, ""), "touching the file must not install anything"
+    project.write_text(project.read_text().replace('"msgspec"]', '"msgspec", "iniconfig"]'))
+    changed = run([checkout / "windfall", "--version"], env)
+    assert changed.returncode == 0 and "setting up" in changed.stderr
+    assert way(checkout) == "kept", "a changed project updates the environment that is there"
+    assert list(checkout.glob(".venv/lib/*/site-packages/iniconfig"))
+    assert run([checkout / "windfall", "--version"], env).stderr == ""
+
+
+def _moved(checkout: Path, env: dict[str, str]) -> None:
+    elsewhere = checkout.rename(checkout.with_name("a new place"))
+    moved = run([elsewhere / "windfall", "--version"], env)
+    assert moved.returncode == 0, moved.stderr
+    assert way(elsewhere) == "by_venv"
+    assert_clean(elsewhere)
+
+
+def test_the_shell_costs_little(checkout: Path, tmp_path: Path) -> None:
+    """Warm, less than 10 ms pass before Python takes over."""
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    (checkout / ".venv" / "bin" / "python").symlink_to("/bin/true")
+    (checkout / ".venv" / "stamp").write_text(f"{checkout.resolve()}\n\n")
+    env = {"PATH": SYSTEM_PATH}
+    times = []
+    for _ in range(15):
+        start = time.perf_counter()
+        subprocess.run([checkout / "windfall"], env=env, check=True)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.010, f"{min(times) * 1000:.1f} ms"
+
+
+# --- something is missing -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def without(tmp_path: Path) -> Callable[..., Path]:
+    def make(*names: str) -> Path:
+        program = stripped.strip(tmp_path / "python", names)
+        if program is None:
+            pytest.skip("this interpreter cannot be copied to another place")
+        return program
+
+    return make
+
+
+def _sets_up(checkout: Path, env: dict[str, str], by: str) -> None:
+    answer = run([checkout / "windfall", "--version"], env)
+    assert answer.returncode == 0, answer.stderr
+    assert way(checkout) == by
+    assert_clean(checkout)
+    warm = run([checkout / "windfall", "--version"], env)
+    assert (warm.returncode, warm.stderr) == (0, "")
+
+
+def test_without_ensurepip(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
+    """Debian and Ubuntu with python3-pip but without python3-venv."""
+    python = without("ensurepip")
+    stripped.give_pip(python)
+    _sets_up(checkout, environment(tmp_path, python), "by_pip_outside")
+
+
+def test_with_an_old_pip(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
+    python = without("ensurepip", "venv")
+    try:
+        stripped.give_pip(python, "pip==22.2.2")
+    except subprocess.CalledProcessError:
+        pytest.skip("pip 22.2.2 cannot be had from this index")
+    _sets_up(checkout, environment(tmp_path, python), "by_pip_target")
+
+
+def test_without_pip_on_debian(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
+    if not shutil.which("apt-get", path=SYSTEM_PATH):
+        pytest.skip("apt-get is not here")
+    asked = run(["apt-get", "-q", "download", "--print-uris", "python3-pip-whl"], environment(tmp_path), cwd=tmp_path)
+    if asked.returncode:
+        pytest.skip("apt-get knows no python3-pip-whl here")
+    env = environment(tmp_path, without("ensurepip"), path=_only(tmp_path, exclude=("virtualenv", "uv")))
+    _sets_up(checkout, env, "by_debian_wheel")
+
+
+def test_without_anything(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
+    path = _only(tmp_path, exclude=("apt-get", "virtualenv", "uv"))
+    answer = run([checkout / "windfall", "--version"], environment(tmp_path, without("ensurepip"), path))
+    assert answer.returncode == 3
+    assert answer.stdout == ""
+    assert "could not be installed" in answer.stderr and "what helps" in answer.stderr
+    assert not (checkout / ".venv" / "stamp").exists()
+    assert not (checkout / ".venv.lock").is_symlink()
+
+
+def _only(tmp_path: Path, exclude: tuple[str, ...]) -> str:
+    """A PATH with the system's programs, some of them left out."""
+    place = tmp_path / "programs"
+    place.mkdir()
+    for folder in SYSTEM_PATH.split(":"):
+        for program in Path(folder).iterdir():
+            if program.name not in exclude and not (place / program.name).is_symlink():
+                (place / program.name).symlink_to(program)
+    return str(place)
+
+
+@pytest.mark.parametrize("given", ["/bin/false", "no-such-program"])
+def test_a_python_that_is_none(checkout: Path, tmp_path: Path, given: str) -> None:
+    answer = run([checkout / "windfall", "--version"], environment(tmp_path, given))
+    assert answer.returncode == 3
+    assert f"WINDFALL_PYTHON={given} is not Python 3.11" in answer.stderr
+    assert not (checkout / ".venv.lock").is_symlink()
+
+
+# --- several at once, interruptions, no room ----------------------------------------------------------------
+
+
+def test_first_runs_at_once_and_a_killed_one(checkout: Path, tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    killed = subprocess.Popen([checkout / "windfall", "--version"], env=env, stderr=subprocess.DEVNULL,
+                              start_new_session=True)
+    _until((checkout / ".venv").is_dir)
+    os.killpg(killed.pid, 9)
+    killed.wait()
+    assert (checkout / ".venv.lock").is_symlink()
+    runs = [subprocess.Popen([checkout / "windfall", "--version"], env=env, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    ends = [(process.communicate(timeout=300), process.returncode) for process in runs]
+    assert [code for _, code in ends] == [0] * 4, ends
+    assert [out.split()[0] for (out, _), _ in ends] == ["windfall"] * 4
+    assert sum("setting up once" in err for (_, err), _ in ends) == 1
+    assert_clean(checkout)
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def read_only(checkout: Path) -> Iterator[list[str]]:
+    """What to put before a command so that it sees the checkout as read-only."""
+    if os.geteuid():
+        checkout.chmod(0o555)
+        yield []
+        checkout.chmod(0o755)
+        return
+    script = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    prefix = ["unshare", "--mount", "sh", "-c", script, str(checkout)]
+    if subprocess.run([*prefix, "true"], capture_output=True).returncode:
+        pytest.skip("root may not mount here, and permissions do not stop root")
+    yield prefix
+
+
+def test_a_checkout_that_cannot_be_written(checkout: Path, tmp_path: Path, read_only: list[str]) -> None:
+    env = environment(tmp_path)
+    first = run([*read_only, str(checkout / "windfall"), "--version"], env)
+    assert first.returncode == 0, first.stderr
+    assert not (checkout / ".venv").exists()
+    made = list((tmp_path / ".cache" / "windfall").iterdir())
+    assert len(made) == 1 and (made[0] / "stamp").exists()
+    again = run([*read_only, str(checkout / "windfall"), "--version"], env)
+    assert (again.returncode, again.stderr) == (0, "")
+
+
+def test_nowhere_to_write(checkout: Path, tmp_path: Path, read_only: list[str]) -> None:
+    answer = run([*read_only, str(checkout / "windfall"), "--version"], {**environment(tmp_path), "HOME": "/proc"})
+    assert answer.returncode == 3
+    assert "XDG_CACHE_HOME" in answer.stderr

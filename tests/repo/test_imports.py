@@ -1,0 +1,228 @@
+"""Who may import whom.  The folders are the architecture; this test is what keeps them so.
+
+`server` and `sim` are siblings, two drivers of one core.  What ships to clusters (`wire`, `pilot`, `errors`) is Python
+3.6 and the standard library.  The core is pure: it reads no clock, opens nothing, and walks everything in a defined
+order.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.repo.source import Import, imports, package_of, path_of, trees
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+ANY = ("*",)
+SERVER = ("model", "wire", "core", "pilot", "workflow", "sites", "market", "data", "store", "provision")
+
+MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own package, always
+    "windfall": ("client",),  # the package itself, lazily
+    "__main__": ("cli.main",),
+    "errors": (),
+    "model": (),
+    "wire": (),
+    "core": ("model",),
+    "pilot": ("wire",),
+    "workflow": ("model",),
+    "sites": ("model",),
+    "market": ("model",),
+    "data": ("model",),
+    "store": ("model", "core.facts", "core.lifecycle"),
+    "provision": ("model", "sites", "client"),
+    "client": ("model", "data"),
+    "sim": ("core", "model", "wire", "workflow", "market", "pilot.agenda", "pilot.seats"),
+    "server": SERVER,
+    "cli": ("client", "model", "workflow", "sim", "pilot.main", "server.main", "server.embedded"),
+    "console": (),
+}
+
+LAZILY = {"windfall": ("client",), "cli": ("workflow", "sim", "pilot.main", "server.main", "server.embedded")}
+"""What starting the command line must not load."""
+
+OUTSIDE: dict[str, tuple[str, ...]] = {  # beside the standard library
+    "windfall": (), "__main__": (), "errors": (), "wire": (), "pilot": (), "data": (), "console": (),
+    "model": ("msgspec",),
+    "core": ("msgspec", "numpy"),
+    "store": ("msgspec",),
+    "client": ("msgspec", "cloudpickle"),
+    "cli": ("msgspec",),
+}  # fmt: skip
+
+
+def _matches(target: str, allowed: tuple[str, ...]) -> bool:
+    inner = target.removeprefix("windfall").removeprefix(".")
+    return any(inner == each or inner.startswith(each + ".") for each in allowed)
+
+
+def _ours() -> Iterator[tuple[str, Import]]:
+    for each in imports():
+        if each.target.startswith("windfall."):  # the package itself holds the version, which all may know
+            yield package_of(each.module), each
+
+
+def test_every_package_has_a_line_in_the_table() -> None:
+    assert {package_of(module) for module in trees()} <= set(MAY_IMPORT)
+
+
+def test_packages_import_only_what_the_table_allows() -> None:
+    wrong = [str(each) for package, each in _ours()
+             if package_of(each.target) != package and not _matches(each.target, ("errors", *MAY_IMPORT[package]))]
+    assert wrong == []
+
+
+def test_what_is_to_be_imported_lazily_is() -> None:
+    wrong = [str(each) for package, each in _ours()
+             if _matches(each.target, LAZILY.get(package, ())) and not (each.lazy or each.typing_only)]
+    assert wrong == []
+
+
+def test_third_parties() -> None:
+    wrong = []
+    for each in imports():
+        top = each.target.split(".")[0]
+        allowed = OUTSIDE.get(package_of(each.module), ANY)
+        if top not in sys.stdlib_module_names and top != "windfall" and allowed != ANY and top not in allowed:
+            wrong.append(str(each))
+    assert wrong == []
+
+
+def test_no_cycles() -> None:
+    """Between modules, by what is imported when they load."""
+    graph: dict[str, list[str]] = {module: [] for module in trees()}
+    for _, each in _ours():
+        if not each.lazy and not each.typing_only and each.target != each.module:
+            graph[each.module].append(each.target)
+    done: dict[str, bool] = {}
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " → ".join([*path[path.index(module):], module])
+        if module not in done:
+            for target in graph[module]:
+                visit(target, (*path, module))
+            done[module] = True
+
+    for module in graph:
+        visit(module, ())
+
+
+# --- what ships to clusters ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", [m for m in trees() if package_of(m) in ("wire", "pilot", "errors")])
+def test_what_ships_is_python_3_6(module: str) -> None:
+    ast.parse(path_of(module).read_text(), feature_version=(3, 6))
+    for node in ast.walk(trees()[module]):
+        assert not isinstance(node, (ast.NamedExpr, ast.Match)), f"{module}:{node.lineno}"
+        assert not (isinstance(node, ast.JoinedStr) and _has_equals(node)), f"{module}:{node.lineno}"
+        assert not (isinstance(node, ast.ImportFrom) and node.module == "__future__"
+                    and any(alias.name == "annotations" for alias in node.names)), f"{module}:{node.lineno}: 3.7"
+
+
+def _has_equals(node: ast.JoinedStr) -> bool:
+    return any(isinstance(part, ast.FormattedValue) and ast.unparse(part).endswith("=}") for part in node.values)
+
+
+NEWER = {  # of the standard library, newer than 3.6: where a name is needed, it is asked for with getattr or try
+    "dataclasses", "contextvars", "graphlib", "zoneinfo", "tomllib", "importlib.metadata", "importlib.resources",
+}  # fmt: skip
+
+
+def test_what_ships_uses_no_newer_module() -> None:
+    assert [str(each) for each in imports()
+            if package_of(each.module) in ("wire", "pilot", "errors") and each.target in NEWER] == []
+
+
+# --- purity of the core -------------------------------------------------------------------------------------
+
+PURE = {
+    "__future__", "typing", "collections", "collections.abc", "dataclasses", "enum", "bisect", "heapq", "itertools",
+    "functools", "operator", "math", "struct", "array", "base64", "binascii", "msgspec", "numpy", "numpy.typing",
+}  # fmt: skip
+IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "compile", "__import__", "breakpoint", "hash", "id"}
+IMPURE_ATTRIBUTES = {"random", "fromfile", "tofile", "memmap", "load", "save", "loadtxt", "savetxt"}  # of numpy
+CORE = [module for module in trees() if package_of(module) == "core"]
+
+
+def test_the_core_imports_only_what_is_pure() -> None:
+    wrong = [str(each) for each in imports() if package_of(each.module) == "core"
+             and each.target.split(".")[0] != "windfall" and each.target not in PURE]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("module", CORE)
+def test_the_core_does_nothing_to_the_world(module: str) -> None:
+    wrong = []
+    for node in ast.walk(trees()[module]):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
+            wrong.append(f"{module}:{node.lineno} calls {node.func.id}")
+        if (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy")
+                and node.attr in IMPURE_ATTRIBUTES):
+            wrong.append(f"{module}:{node.lineno} uses numpy.{node.attr}")
+        if isinstance(node, (ast.AsyncFunctionDef, ast.Await, ast.Global)):
+            wrong.append(f"{module}:{node.lineno} {type(node).__name__}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("module", CORE)
+def test_the_core_walks_no_set(module: str) -> None:
+    """A set's order depends on how it came about, so two replays could differ.  `sorted(…)` and `in` are fine."""
+    wrong = [f"{module}:{line}" for line in walked_sets(trees()[module])]
+    assert wrong == []
+
+
+def walked_sets(tree: ast.AST) -> list[int]:
+    """Lines where a set is walked in its own order."""
+    sets = {name for node in ast.walk(tree) for name in _named_sets(node)}
+    walked = []
+    for node in ast.walk(tree):
+        for each in _walked(node):
+            if _is_set(each) or (isinstance(each, (ast.Name, ast.Attribute)) and ast.unparse(each) in sets):
+                walked.append(each.lineno)
+    return walked
+
+
+def _named_sets(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Assign) and _is_set(node.value):
+        yield from (ast.unparse(target) for target in node.targets)
+    if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).startswith(("set", "frozenset")):
+        yield ast.unparse(node.target)
+    if isinstance(node, ast.arg) and node.annotation and ast.unparse(node.annotation).startswith(("set", "frozenset")):
+        yield node.arg
+
+
+def _walked(node: ast.AST) -> Iterator[ast.expr]:
+    if isinstance(node, (ast.For, ast.comprehension)):
+        yield node.iter
+    if isinstance(node, ast.Starred):
+        yield node.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+        if node.func.id in ("list", "tuple", "iter", "enumerate", "map", "zip", "filter", "next", "reversed"):
+            yield from node.args
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+        if node.func.attr == "pop":
+            yield node.func.value
+
+
+def _is_set(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _is_set(node.left) or _is_set(node.right)
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("set", "frozenset")
+    return called or isinstance(node, (ast.Set, ast.SetComp))
+
+
+@pytest.mark.parametrize("code", [
+    "for x in {1, 2}: pass", "[x for x in set(y)]", "s = {1}\nfor x in s: pass", "list({1} | t)",
+    "def f(s: set[int]): [*s]", "s = set()\ns.pop()",
+])  # fmt: skip
+def test_the_test_finds_walked_sets(code: str) -> None:
+    assert walked_sets(ast.parse(code))
+
+
+@pytest.mark.parametrize("code", ["x in {1, 2}", "sorted({1, 2})", "s = [1]\nfor x in s: pass", "len({1})"])
+def test_the_test_spares_what_is_not_walked(code: str) -> None:
+    assert not walked_sets(ast.parse(code))

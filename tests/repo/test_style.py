@@ -1,0 +1,88 @@
+"""What holds for every file: short functions, nothing unfinished, nothing that only makes sense on one machine."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import windfall
+from tests.repo.source import ROOT, functions
+from windfall.cli.main import COMMANDS
+
+MEDIAN, P90 = 12, 45
+
+
+def test_functions_are_short() -> None:
+    lengths = sorted(((node.end_lineno or 0) - node.lineno + 1, f"{name}.{node.name}") for name, node in functions())
+    sizes = [length for length, _ in lengths]
+    median, p90 = statistics.median(sizes), sizes[int(len(sizes) * 0.9)]
+    longest = "\n".join(f"{length:>5}  {name}" for length, name in lengths[:-16:-1])
+    print(f"{len(sizes)} functions, median {median}, 90th percentile {p90}, longest:\n{longest}")
+    assert median < MEDIAN and p90 < P90, f"median {median}, 90th percentile {p90}; the longest:\n{longest}"
+
+
+def texts() -> list[Path]:
+    """The files of the repository; without git, whatever lies here."""
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                            capture_output=True, text=True)
+    if listed.returncode == 0:
+        paths = [ROOT / line for line in listed.stdout.splitlines()]
+    else:
+        hidden = re.compile(r"/(\.venv|\.git|__pycache__|\.\w+_cache)/")
+        paths = [path for path in ROOT.rglob("*") if not hidden.search(str(path))]
+    return [path for path in paths if path.is_file() and b"\0" not in path.read_bytes()[:4096]]
+
+
+def _lines_with(pattern: str) -> list[str]:
+    found = re.compile(pattern)
+    return [f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+            for path in texts() for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+            if found.search(line)]
+
+
+def test_nothing_is_left_to_do() -> None:
+    assert _lines_with(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b") == []
+
+
+def test_no_paths_of_one_machine() -> None:
+    places = "|".join(("wo" "rk", "ro" "ot", "tmp/" "venv", "opt/" "wheels"))
+    assert _lines_with(rf"(?<![\w.~}})*-])(?<!\+ \")/({places})(?=/|\b(?![-\w.]))") == []
+
+
+@pytest.mark.parametrize("name", ["windfall", "scripts/test", "scripts/soak", "scripts/docs", ".ci/run"])
+def test_scripts_can_be_run(name: str) -> None:
+    assert (ROOT / name).stat().st_mode & 0o111 == 0o111
+
+
+# --- the public surface -------------------------------------------------------------------------------------
+
+
+def test_what_the_package_exports() -> None:
+    assert windfall.__all__ == ["Client", "WindfallError", "__version__"]
+    assert all(getattr(windfall, name) for name in windfall.__all__)
+
+
+def test_the_commands() -> None:
+    assert list(COMMANDS) == [
+        "run", "submit", "ls", "show", "wait", "results", "logs", "explain", "cancel", "retry", "pause", "unpause",
+        "serve", "pilot", "token",
+    ]  # fmt: skip
+
+
+def test_what_a_client_can_do() -> None:
+    assert sorted(name for name in vars(windfall.Client) if not name.startswith("_")) == [
+        "add_site", "add_token", "append", "bag", "bags", "call", "cancel", "close", "close_bag", "explain", "fetch",
+        "gone", "health", "log", "pause", "pilots", "remove", "remove_token", "results", "retry", "sites", "spec",
+        "submit", "submitted", "task",
+        "tokens", "unpause", "wait", "watch",
+    ]  # fmt: skip
+
+
+def test_the_version_is_said_once() -> None:
+    import tomllib
+
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == windfall.__version__
