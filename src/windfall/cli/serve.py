@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--pilot", action="store_true", help="also serve this machine's cores")
     parser.add_argument("--home", type=Path, metavar="DIR", help="where the data lies (default: $WINDFALL_HOME)")
+    parser.add_argument("--lease", type=float, metavar="SECONDS", help=argparse.SUPPRESS)  # for tests
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from typing import Any
 
 from ..errors import BadInput
 from .connect import Session
@@ -25,7 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--user", default="", help="for whom (admin only)")
     parser.add_argument("--site", default="", help="the site whose pilots may enrol with it")
     parser.add_argument("--days", type=int, help="how long it is valid")
-    parser.add_argument("-o", dest="file", metavar="FILE", help="write it here, mode 0600, instead of showing it")
+    parser.add_argument(
+        "-o", dest="file", metavar="FILE",
+        help="write it here, mode 0600, instead of showing it; for 'enrol' that is a ticket for 'windfall pilot'",
+    )
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -56,18 +60,31 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _add(session: Session, args: argparse.Namespace) -> int:
+    if args.scope == "enrol":
+        args.site = args.site or "local"
+        if args.site not in [site["site"] for site in session.client.sites()]:
+            session.client.add_site(args.site, "ssh")
     made = session.client.add_token(args.scope, args.user, args.site, args.days)
     if args.file:
-        _write_private(args.file, json.dumps(made) + "\n")
+        body = _ticket(session, args.site, made) if args.scope == "enrol" else made
+        _write_private(args.file, json.dumps(body) + "\n")
         made = {**made, "token": None, "file": args.file}
     if args.json:
         print_json(made)
+    elif args.file and args.scope == "enrol":
+        print(f"{args.file} is a ticket for site {args.site}: windfall pilot --ticket {args.file}")
     elif args.file:
         print(f"token {made['id']} is in {args.file}")
     else:
         print(made["token"])
         say(f"token {made['id']}: it is not shown again; keep it in a file of mode 0600")
     return 0
+
+
+def _ticket(session: Session, site: str, made: dict[str, Any]) -> dict[str, Any]:
+    """All a pilot needs.  Without a nonce, each pilot started with the ticket is another one."""
+    profile = session.client.profile
+    return {"server": profile.server, "certificate": profile.certificate, "token": made["token"], "site": site}
 
 
 def _write_private(path: str, text: str) -> None:

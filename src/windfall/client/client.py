@@ -40,6 +40,7 @@ class Client:
             profile = find()
         elif not isinstance(profile, Profile):
             profile = from_fields(dict(profile))
+        self.profile = profile
         self._http = Http(profile, patience)
         self._calls: Any = None
 
@@ -192,6 +193,13 @@ class Client:
         return self._calls.call(function, args, kwargs)
 
     # --- tokens --------------------------------------------------------------------------------------------
+
+    def add_site(self, name: str, kind: str) -> Json:
+        return self._object(self._http.call("POST", "/v1/sites", {"name": name, "kind": kind}))
+
+    def gone(self, pilot: int) -> None:
+        """Evidence that a pilot's processes are dead: what it had started may start elsewhere now."""
+        self._http.call("POST", f"/v1/pilots/{pilot}/gone", {})
 
     def tokens(self) -> list[Json]:
         return list(self._get("/v1/tokens")["tokens"])

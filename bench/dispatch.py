@@ -1,0 +1,94 @@
+"""How many tasks a second does the server hand out and take back, durably, over TLS?
+
+    python bench/dispatch.py            the three bars
+    python bench/dispatch.py --growth   how it grows with pilots, queued tasks, bags
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing as mp
+import time
+
+from common import Server, raise_file_limit, server, spread
+
+
+def _farm(profile: dict, token: str, pilots: int, want: int, goal: int, out: mp.Queue) -> None:  # type: ignore[type-arg]
+    import gc
+
+    from nullpilots import Farm, run
+
+    raise_file_limit()
+
+    async def main() -> None:
+        farm = Farm(profile, token, pilots, want, cores=want)
+        await farm.enrol()
+        gc.freeze()
+        gc.disable()
+        farm.goal = max(goal // 10, 1)
+        farm.start()
+        await farm.reached.wait()  # warm
+        farm.reached.clear()
+        began, tasks = time.perf_counter(), farm.tasks
+        farm.goal = tasks + goal
+        await farm.reached.wait()
+        out.put((farm.tasks - tasks) / (time.perf_counter() - began))
+        farm.stopped = True
+        await asyncio.sleep(0.05)
+
+    run(main())
+
+
+def measure(s: Server, pilots: int, want: int, goal: int, queued: int = 0, bags: int = 1) -> float:
+    client = s.client()
+    client.add_site("null", "null")
+    token = client.add_token("enrol", site="null")["token"]
+    from windfall.model.spec import Bag, Range, Sweep, Target
+
+    each = max(queued, int(goal * 1.3) + pilots * want * 4) // bags + 1
+    submitted = []
+    for i in range(bags):
+        sweep = Sweep(axes=[Range(name="x", first=1, last=each)])
+        submitted.append(client.submit(Bag(name=f"null-{i}", targets=[Target(command=["/bin/echo", "{x}"], source=sweep)])))
+    out: mp.Queue[float] = mp.get_context("spawn").Queue()
+    process = mp.get_context("spawn").Process(target=_farm, args=(s.profile, token, pilots, want, goal, out))
+    cpu = s.cpu()
+    process.start()
+    rate = out.get(timeout=300)
+    process.join(20)
+    print(f"      server: {(s.cpu() - cpu):.2f} s CPU, {s.rss() >> 20} MiB", flush=True)
+    return rate
+
+
+BARS = ((10, 10, 40_000, 200_000), (100, 1, 8_000, 40_000), (10, 100, 150_000, 600_000))
+
+
+def bars(times: int) -> None:
+    for pilots, want, bar, goal in BARS:
+        rates = []
+        for _ in range(times):
+            with server() as s:
+                rates.append(measure(s, pilots, want, goal))
+        print(f"{pilots} connections, grants of {want}: {spread(rates)} tasks/s (bar {bar:,})", flush=True)
+
+
+def growth() -> None:
+    for pilots in (1, 10, 100, 1_000, 10_000):
+        with server() as s:
+            print(f"{pilots} pilots, grants of 10: {measure(s, pilots, 10, 100_000):,.0f} tasks/s", flush=True)
+    for queued in (10**3, 10**5, 10**7):
+        with server() as s:
+            print(f"{queued} queued: {measure(s, 10, 10, 100_000, queued=queued):,.0f} tasks/s", flush=True)
+    for bags in (1, 10, 100, 1_000):
+        with server() as s:
+            print(f"{bags} bags: {measure(s, 10, 10, 100_000, bags=bags):,.0f} tasks/s", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--times", type=int, default=3)
+    options = parser.parse_args()
+    raise_file_limit()
+    growth() if options.growth else bars(options.times)

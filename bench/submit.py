@@ -1,0 +1,67 @@
+"""What does it cost to submit very many tasks, and to remember them?
+
+A sweep of ten million; a million irregular commands; memory of the core per task, waiting and finished.
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+from common import server, spread
+
+
+def accepted(bag) -> float:  # type: ignore[no-untyped-def]
+    with server() as s:
+        client = s.client()
+        client.bags()
+        began = time.perf_counter()
+        client.submit(bag)
+        return time.perf_counter() - began
+
+
+def core_bytes(bag, finish: bool) -> float:  # type: ignore[no-untyped-def]
+    """Bytes per task of the core's own state, the specification's text left out."""
+    from windfall.core.engine import Core
+    from windfall.core.intake import submission
+
+    core = Core()
+    event = submission(1, "me", bag)
+    tracemalloc.start()
+    core.step(1, [event])
+    state = core.state.bags[1]
+    if finish:
+        for name, _ in state.tasks.LAYOUT:
+            getattr(state.tasks, "np_" + name)[:] = 1  # touch every page
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return used / state.size
+
+
+def resident(bag, text: int) -> float:  # type: ignore[no-untyped-def]
+    """Growth of the server's memory per task, text left out, after the dust has settled."""
+    with server() as s:
+        client = s.client()
+        client.bags()
+        before = s.rss()
+        number = client.submit(bag)
+        client.task(number, 999_999)  # whatever is needed to show a task has been made
+        time.sleep(6)
+        return (s.rss() - before - text) / client.bag(number)["tasks"]
+
+
+def main() -> None:
+    from windfall.model.spec import Bag, Lines, Range, Sweep, Target
+
+    sweep = Bag(name="sweep", targets=[Target(
+        command="prog {x}", source=Sweep(axes=[Range(name="x", first=1, last=10_000_000)]))])
+    text = "\n".join(f"prog --seed {i} --mode m{i % 7}" for i in range(1_000_000))
+    lines = Bag(name="lines", targets=[Target(source=Lines(text=text, count=1_000_000))])
+    print(f"sweep of 10,000,000 accepted: {spread([accepted(sweep) * 1000 for _ in range(5)])} ms (bar 100)", flush=True)
+    print(f"1,000,000 irregular commands: {spread([accepted(lines) * 1000 for _ in range(3)])} ms (bar 1000)", flush=True)
+    print(f"core bytes per task: sweep {core_bytes(sweep, True):.1f} (bar 16)")
+    print(f"server bytes per irregular task beyond its text: {resident(lines, len(text)):.1f} (bar 32)")
+
+
+if __name__ == "__main__":
+    main()

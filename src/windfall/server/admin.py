@@ -1,0 +1,122 @@
+"""Tokens, sites, pilots, and how the server is."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import windfall
+from windfall.core import events, queries
+from windfall.errors import BadInput, Forbidden, NotFound
+from windfall.server import auth, schema, tokens
+from windfall.server.http import BYTES, JSON, TEXT, Answer, Request, reply_json
+from windfall.server.writer import Writer
+
+DEFAULT_DAYS = {"user": 365, "admin": 90, "enrol": 30}
+VERSION = getattr(windfall, "__version__", "0")
+
+_decode_token = msgspec.json.Decoder(schema.NewToken).decode
+_decode_site = msgspec.json.Decoder(schema.NewSite).decode
+
+
+class AdminCalls:
+    def __init__(self, writer: Writer, home: Path) -> None:
+        self._writer = writer
+        self._state = writer.state
+        self._home = home
+        self._loop = asyncio.get_running_loop()
+        self._bundle: asyncio.Future[tuple[bytes, str]] | None = None
+        self.describe: Any = None  # the OpenAPI document, made when asked for
+        self.measure: Any = None
+
+    # --- tokens -----------------------------------------------------------------------------------------------
+
+    async def make_token(self, request: Request) -> Answer:
+        wanted, who = _decode_token(request.body), request.who
+        owner = wanted.user or who.owner
+        if who.scope != "admin" and (owner != who.owner or wanted.scope == "admin"):
+            raise Forbidden("only an admin makes tokens for others, or for admins")
+        if wanted.scope == "enrol":
+            self._check_site(wanted.site, owner)
+        days = wanted.days or DEFAULT_DAYS[wanted.scope]
+        token, name = tokens.new_token(), os.urandom(6).hex()
+        expires = self._writer.clock.now() + days * auth.DAY
+        site = wanted.site if wanted.scope == "enrol" else ""
+        await self._writer.do(events.IssueToken(0, name, tokens.digest(token), wanted.scope, owner, site, expires))
+        return reply_json(schema.TokenMade(name, token, expires), 201)
+
+    def _check_site(self, name: str, owner: str) -> None:
+        if not name:
+            raise BadInput("an enrolment token is for one site", "say which: \"site\"")
+        site = self._state.sites.get(name)
+        if site is None or site.owner != owner:
+            raise NotFound(f"there is no site {name[:100]}")
+
+    def _visible(self, who: Any) -> list[Any]:
+        listed = [t for t in self._state.tokens.values() if t.scope != "pilot"]
+        return listed if who.scope == "admin" else [t for t in listed if t.owner == who.owner]
+
+    async def tokens(self, request: Request) -> Answer:
+        listed = [
+            {"id": t.id, "scope": t.scope, "user": t.owner, "site": t.site, "expires": t.expires, "issued": t.issued}
+            for t in self._visible(request.who)
+        ]
+        return reply_json({"tokens": listed, "position": self._writer.position})
+
+    async def revoke(self, request: Request) -> Answer:
+        name = request.args[0]
+        if not any(t.id == name for t in self._visible(request.who)):
+            raise NotFound(f"there is no token {name[:40]}")
+        await self._writer.do(events.RevokeToken(0, name))
+        return reply_json({"id": name})
+
+    # --- sites and pilots -------------------------------------------------------------------------------------
+
+    async def sites(self, request: Request) -> Answer:
+        owner = request.who.owner
+        mine = [s for s in self._state.sites.values() if s.owner == owner or owner in s.shared]
+        views = [queries.site_view(self._state, s) for s in mine]
+        return reply_json({"sites": views, "position": self._writer.position})
+
+    async def add_site(self, request: Request) -> Answer:
+        wanted = _decode_site(request.body)
+        await self._writer.do(events.AddSite(0, wanted.name, request.who.owner, wanted.kind, wanted.shared))
+        return reply_json(queries.site_view(self._state, self._state.sites[wanted.name]), 201)
+
+    async def pilots(self, request: Request) -> Answer:
+        mine = [p for p in self._state.pilots.values() if p.owner == request.who.owner]
+        return reply_json({"pilots": [queries.pilot_view(p) for p in mine], "position": self._writer.position})
+
+    async def bundle(self, request: Request) -> Answer:
+        """The pilot's zipapp, made when first asked for."""
+        if self._bundle is None or (self._bundle.done() and self._bundle.exception()):
+            self._bundle = asyncio.ensure_future(self._loop.run_in_executor(None, _build, self._home / "pilot"))
+        body, sha = await asyncio.shield(self._bundle)
+        return Answer(body, 200, BYTES, (("ETag", f'"{sha}"'),))
+
+    # --- operation --------------------------------------------------------------------------------------------
+
+    async def health(self, request: Request) -> Answer:
+        return reply_json(schema.Health("ok", VERSION, self._writer.position))
+
+    async def metrics(self, request: Request) -> Answer:
+        return Answer(self.measure().encode(), 200, TEXT)
+
+    async def openapi(self, request: Request) -> Answer:
+        return Answer(await self._loop.run_in_executor(None, self.describe), 200, JSON)
+
+
+def _build(folder: Path) -> tuple[bytes, str]:
+    from windfall.pilot import bundle
+
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path, sha = bundle.build(str(folder))
+    body = Path(path).read_bytes()
+    if hashlib.sha256(body).hexdigest() != sha:
+        raise RuntimeError("the pilot's bundle changed while it was read")
+    return body, sha

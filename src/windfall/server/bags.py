@@ -1,0 +1,280 @@
+"""The users' calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from windfall.core import events, explain, queries
+from windfall.core.intake import submission
+from windfall.core.lifecycle import FIRST_FINAL, TASK_STATES
+from windfall.data.blobs import Blobs
+from windfall.errors import BadInput, Conflict, NotFound
+from windfall.model import check
+from windfall.model.render import source_count
+from windfall.model.spec import Bag
+from windfall.server import rows, schema
+from windfall.server.disk import DiskGuard
+from windfall.server.grants import Renderings
+from windfall.server.http import BYTES, JSON, Answer, Request, Stream, reply_json
+from windfall.server.logs import LOOK_S, Live, pump
+from windfall.server.project import Projector
+from windfall.server.subscribe import Hub
+from windfall.server.writer import Writer
+
+T = TypeVar("T")
+LARGE = 256 << 10  # bytes of a submission beyond which it is read in a thread
+MAX_PAGE = 10_000
+MAX_KEY = 200
+
+_decode_bag = msgspec.json.Decoder(Bag).decode
+_decode_append = msgspec.json.Decoder(schema.Append).decode
+_decode_selection = msgspec.json.Decoder(schema.Selection).decode
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class BagCalls:
+    def __init__(
+        self, writer: Writer, renderings: Renderings, projector: Projector, hub: Hub, *, live: Live, disk: DiskGuard,
+        blobs: Callable[[], Blobs], nudge: Callable[[int], None],
+    ) -> None:
+        self._writer = writer
+        self._state = writer.state
+        self._renderings = renderings
+        self._projector = projector
+        self._hub = hub
+        self._live = live
+        self._disk = disk
+        self._blobs = blobs
+        self._nudge = nudge
+        self._loop = asyncio.get_running_loop()
+
+    def _own(self, request: Request) -> Any:
+        """The bag a call is about; somebody else's does not exist."""
+        text = request.args[0]
+        bag = self._state.bags.get(int(text)) if text.isdigit() and len(text) < 16 else None
+        if bag is None or bag.owner != request.who.owner:
+            raise NotFound(f"there is no bag {text[:20]}", "`windfall ls` lists yours")
+        return bag
+
+    def _view(self, bag: Any) -> dict[str, Any]:
+        view = queries.bag_view(self._state, bag.number)
+        view["position"] = self._writer.position
+        return view
+
+    async def _aside(self, size: int, function: Callable[[], T]) -> T:
+        """What takes long goes to a thread; the loop goes on."""
+        return function() if size < LARGE else await self._loop.run_in_executor(None, function)
+
+    # --- submit -----------------------------------------------------------------------------------------------
+
+    async def submit(self, request: Request) -> Answer:
+        self._disk.admit()
+        key, owner, body = _idempotency(request), request.who.owner, request.body
+        request.body = b""
+        event, inputs = await self._aside(len(body), lambda: _read_bag(body, owner, key))
+        if inputs:
+            await self._loop.run_in_executor(None, self._find_inputs, owner, inputs)
+        done = await self._writer.do(event)
+        return reply_json(schema.Submitted(done.value, done.extra, self._writer.position), 201)
+
+    def _find_inputs(self, owner: str, inputs: dict[str, str]) -> None:
+        blobs = self._blobs()
+        for sha, path in inputs.items():
+            try:
+                blobs.size(owner, sha)
+            except NotFound:
+                raise BadInput(f"the input '{path}' has not been sent", "PUT it to /v1/blobs first") from None
+
+    async def append(self, request: Request) -> Answer:
+        self._disk.admit()
+        bag, key, body = self._own(request), _idempotency(request), request.body
+        request.body = b""
+        spec = self._renderings.of(bag).spec
+        event = await self._aside(len(body), lambda: _read_append(body, bag, spec, key))
+        done = await self._writer.do(event)
+        return reply_json(schema.Appended(done.value, done.extra))
+
+    # --- orders -----------------------------------------------------------------------------------------------
+
+    async def close(self, request: Request) -> Answer:
+        bag = self._own(request)
+        await self._writer.do(events.Close(0, bag.number))
+        return reply_json(self._view(bag))
+
+    async def pause(self, request: Request) -> Answer:
+        bag = self._own(request)
+        await self._writer.do(events.Pause(0, bag.number, True))
+        return reply_json(self._view(bag))
+
+    async def unpause(self, request: Request) -> Answer:
+        bag = self._own(request)
+        await self._writer.do(events.Pause(0, bag.number, False))
+        return reply_json(self._view(bag))
+
+    async def remove(self, request: Request) -> Answer:
+        bag = self._own(request)
+        view = self._view(bag)
+        await self._writer.do(events.Remove(0, bag.number))
+        self._renderings.forget(bag.number)
+        return reply_json(view)
+
+    async def cancel(self, request: Request) -> Answer:
+        bag = self._own(request)
+        done = await self._writer.do(events.Cancel(0, bag.number, _tasks(request, bag)))
+        return reply_json(schema.Counted(done.value))
+
+    async def retry(self, request: Request) -> Answer:
+        bag = self._own(request)
+        done = await self._writer.do(events.Retry(0, bag.number, _tasks(request, bag)))
+        return reply_json(schema.Counted(done.value))
+
+    # --- questions --------------------------------------------------------------------------------------------
+
+    async def list(self, request: Request) -> Answer:
+        mine = [bag for bag in self._state.bags.values() if bag.owner == request.who.owner]
+        return reply_json({"bags": [self._view(bag) for bag in mine], "position": self._writer.position})
+
+    async def show(self, request: Request) -> Answer:
+        return reply_json(self._view(self._own(request)))
+
+    async def spec(self, request: Request) -> Answer:
+        spec = self._renderings.of(self._own(request)).spec
+        return Answer(await self._aside(LARGE, lambda: msgspec.json.encode(spec)), 200, JSON)
+
+    async def results(self, request: Request) -> Answer:
+        bag = self._own(request)
+        limit = min(max(1, request.number("limit", 1000)), MAX_PAGE)
+        after, state = request.number("after", -1), request.option("state")
+        if state and state not in TASK_STATES[FIRST_FINAL:]:
+            raise BadInput(f"there is no end called '{state[:40]}'", f"one of {', '.join(TASK_STATES[FIRST_FINAL:])}")
+        found, position = await self._projector.ask(
+            lambda views: (views.results(bag.number, after, limit, state), views.position))
+        rendering = self._renderings.of(bag)
+        made = [rows.from_view(rendering, row) for row in found]
+        return reply_json(schema.Rows(made, found[-1].task if len(found) == limit else None, position))
+
+    async def explain(self, request: Request) -> Answer:
+        bag = self._own(request)
+        task = request.number("task", -1)
+        if task >= bag.size:
+            raise NotFound(f"bag {bag.number} has no task {task}")
+        now = self._writer.clock.now()
+        return reply_json(explain.explain(self._state, now, bag.number, task if task >= 0 else None))
+
+    async def watch(self, request: Request) -> None:
+        await self._hub.watch(request, self._own(request))
+
+    async def events(self, request: Request) -> None:
+        await self._hub.events(request)
+
+    # --- one task ---------------------------------------------------------------------------------------------
+
+    def _task(self, request: Request, bag: Any) -> int:
+        text = request.args[1]
+        if not text.isdigit() or len(text) > 15 or int(text) >= bag.size:
+            raise NotFound(f"bag {bag.number} has no task {text[:20]}")
+        return int(text)
+
+    async def task(self, request: Request) -> Answer:
+        bag = self._own(request)
+        task = self._task(request, bag)
+        rendering = self._renderings.of(bag)
+        target, index = bag.locate(task)
+        renderer = rendering.renderer(target)
+        attempts = await self._projector.ask(lambda views: views.attempts(bag.number, task))
+        view = schema.TaskView(
+            task, renderer.target.name, renderer.params(index), renderer.command(index), queries.task_state(bag, task),
+            [rows.from_view(rendering, row) for row in attempts])
+        return reply_json(view)
+
+    async def log(self, request: Request) -> Answer | None:
+        bag = self._own(request)
+        task, stream = self._task(request, bag), request.option("stream", "out")
+        if stream not in ("out", "err"):
+            raise BadInput(f"there is no stream '{stream[:20]}'", "it is out or err")
+        if request.option("follow") in ("1", "true"):
+            await self._follow(request, bag, task, stream)
+            return None
+        kept, size = await self._projector.ask(lambda views: views.logs(bag.number, task, None, stream))
+        return Answer(kept, 200, BYTES, (("X-Size", str(size)),))
+
+    async def _follow(self, request: Request, bag: Any, task: int, stream: str) -> None:
+        out = request.start(BYTES)
+        sent = 0
+        while not out.closed and not self._live.stopped:
+            found = self._live.running(bag.number, task)
+            if found is not None:
+                sent = await self._pump(request, out, found, stream)
+                if bag.tasks.state[task] >= FIRST_FINAL:
+                    break
+            elif bag.tasks.state[task] >= FIRST_FINAL or bag.number not in self._state.bags:
+                break
+            await asyncio.sleep(LOOK_S)
+        await self._rest(out, bag, task, stream, sent)
+        out.end()
+
+    async def _pump(self, request: Request, out: Stream, found: tuple[int, int], stream: str) -> int:
+        attempt, pilot = found
+        tail = self._live.open(attempt, pilot, stream)
+        self._nudge(pilot)
+        try:
+            return await pump(self._live, request, out, attempt, tail)
+        finally:
+            self._live.close(attempt, stream)
+
+    async def _rest(self, out: Stream, bag: Any, task: int, stream: str, sent: int) -> None:
+        """What came too late for the live stream lies in the result, unless its middle was cut out."""
+        if out.closed or self._live.stopped or not ended_task(bag, task):
+            return
+        try:
+            kept, size = await self._projector.ask(lambda views: views.logs(bag.number, task, None, stream))
+        except NotFound:
+            return
+        if size <= len(kept) and sent < len(kept):
+            await out.write(kept[sent:])
+        elif not sent:
+            await out.write(kept)
+
+
+def ended_task(bag: Any, task: int) -> bool:
+    return bool(bag.tasks.state[task] >= FIRST_FINAL)
+
+
+def _idempotency(request: Request) -> str:
+    key = request.header(b"idempotency-key")
+    if len(key) > MAX_KEY:
+        raise BadInput(f"the Idempotency-Key is longer than {MAX_KEY} characters")
+    return key
+
+
+def _read_bag(body: bytes | bytearray, owner: str, key: str) -> tuple[events.Submit, dict[str, str]]:
+    bag = _decode_bag(body)
+    check.validate(bag)
+    inputs = {each.blob: each.path for target in bag.targets for each in target.inputs}
+    return submission(0, owner, bag, key), inputs
+
+
+def _read_append(body: bytes | bytearray, bag: Any, spec: Bag, key: str) -> events.Append:
+    message = _decode_append(body)
+    if not bag.open:
+        raise Conflict(f"bag {bag.number} is closed", "make a new bag, or submit it with open = true")
+    names = [target.name for target in spec.targets]
+    if message.target not in names:
+        raise BadInput(f"there is no target '{message.target[:80]}'", f"this bag has {', '.join(names[:10])}")
+    index = names.index(message.target)
+    check.validate_source(spec.targets[index], message.source)
+    source = _pack((index, message.source))
+    return events.Append(0, bag.owner, bag.number, index, source_count(message.source), key, source)
+
+
+def _tasks(request: Request, bag: Any) -> list[int] | None:
+    tasks = _decode_selection(request.body or b"{}").tasks
+    if tasks is not None and any(task >= bag.size for task in tasks):
+        raise BadInput(f"bag {bag.number} has {bag.size} tasks, numbered from 0")
+    return tasks
+
+

@@ -1,0 +1,186 @@
+"""File contents in and out, apart from the core's loop.
+
+A user reaches the own ones.  A pilot names an attempt it holds: it may read that bag's inputs, and send outputs, which
+belong to the bag's owner.  Absent and forbidden are one answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from windfall.data.blobs import Blobs
+from windfall.errors import BadInput, Conflict, NotFound, WindfallError
+from windfall.server.disk import DiskGuard
+from windfall.server.grants import Renderings
+from windfall.server.http import BYTES, JSON, Answer, Disconnected, Request, json, reply_json
+
+T = TypeVar("T")
+PIECE = 1 << 20
+_RANGE = re.compile(r"bytes=(\d{0,15})-(\d{0,15})")
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})")
+
+
+class BlobCalls:
+    def __init__(self, root: Path, state: Any, renderings: Renderings, disk: DiskGuard) -> None:
+        self._root = root
+        self._made: Blobs | None = None
+        self._state = state
+        self._renderings = renderings
+        self._disk = disk
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(4, "blobs")
+
+    def store(self) -> Blobs:
+        """Made when first needed: most short runs have no files."""
+        if self._made is None:
+            self._made = Blobs(self._root)
+        return self._made
+
+    async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await self._loop.run_in_executor(self._threads, function, *arguments)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
+
+    # --- who may what -----------------------------------------------------------------------------------------
+
+    def _owner(self, request: Request, sha: str, writing: bool) -> str:
+        """Whose blob is meant; NotFound where the caller has no business with it."""
+        who = request.who
+        if who.scope != "pilot":
+            return str(who.owner)
+        bag = self._bag_of_attempt(request)
+        if bag is None or not (writing or sha in self._renderings.of(bag).inputs()):
+            raise NotFound(f"there is no blob {sha[:64]}")
+        return str(bag.owner)
+
+    def _bag_of_attempt(self, request: Request) -> Any:
+        text = request.header(b"x-attempt")
+        attempts = self._state.attempts
+        if not text.isdigit() or len(text) > 18:
+            return None
+        row = attempts.row(int(text))
+        if row < 0 or attempts.pilot[row] != request.who.pilot:
+            return None
+        return self._state.bags.get(attempts.task[row] >> 32)
+
+    # --- calls ------------------------------------------------------------------------------------------------
+
+    async def head(self, request: Request) -> Answer | None:
+        sha = request.args[0]
+        owner = self._owner(request, sha, writing=True)
+        try:
+            self._owner(request, sha, writing=False)
+            size = await self._run(self.store().size, owner, sha)
+        except NotFound as error:
+            received = await self._run(self.store().received, owner, sha)
+            return _error(error, received)
+        request.start(BYTES, size, headers=(("Accept-Ranges", "bytes"), ("ETag", f'"{sha}"'))).end()
+        return None
+
+    async def get(self, request: Request) -> None:
+        sha = request.args[0]
+        file = await self._run(self.store().open, self._owner(request, sha, writing=False), sha)
+        try:
+            size = await self._run(_size, file)
+            await self._send(request, file, sha, size)
+        finally:
+            file.close()
+
+    async def _send(self, request: Request, file: Any, sha: str, size: int) -> None:
+        first, last = _wanted(request.header(b"range"), size)
+        headers = [("Accept-Ranges", "bytes"), ("ETag", f'"{sha}"')]
+        whole = (first, last) == (0, size - 1)
+        if not whole:
+            headers.append(("Content-Range", f"bytes {first}-{last}/{size}"))
+        stream = request.start(BYTES, last - first + 1, 200 if whole else 206, tuple(headers))
+        while first <= last:
+            piece = await self._run(_read, file, first, min(PIECE, last - first + 1))
+            if not piece:
+                return stream.abort()
+            await stream.write(piece)
+            first += len(piece)
+        stream.end()
+
+    async def put(self, request: Request) -> Answer:
+        sha = request.args[0]
+        owner = self._owner(request, sha, writing=True)
+        if request.who.scope != "pilot":
+            self._disk.admit()
+        first, last, total = _announced(request)
+        try:
+            complete = await self._receive(request, owner, sha, first, total)
+        except Conflict as error:
+            return _error(error, await self._run(self.store().received, owner, sha))
+        if complete:
+            return reply_json({"blob": sha, "size": total}, 201)
+        return reply_json({"received": last + 1}, 200, (("X-Received", str(last + 1)),))
+
+    async def _receive(self, request: Request, owner: str, sha: str, at: int, total: int) -> bool:
+        """In pieces of a megabyte; where the connection breaks, what came is kept."""
+        gathered, complete = bytearray(), False
+        try:
+            async for piece in request.pieces():
+                gathered += piece
+                if len(gathered) >= PIECE:
+                    complete = await self._run(self.store().append, owner, sha, at, total, [bytes(gathered)])
+                    at += len(gathered)
+                    gathered.clear()
+        except Disconnected:
+            if gathered:
+                await self._run(self.store().append, owner, sha, at, total, [bytes(gathered)])
+            raise
+        if gathered or not complete:
+            complete = await self._run(self.store().append, owner, sha, at, total, [bytes(gathered)])
+        return complete
+
+
+def _error(error: WindfallError, received: int) -> Answer:
+    return Answer(json.encode(error.to_wire()), error.status, JSON, (("X-Received", str(received)),))
+
+
+def _size(file: Any) -> int:
+    return int(file.seek(0, 2))
+
+
+def _read(file: Any, at: int, count: int) -> bytes:
+    file.seek(at)
+    return bytes(file.read(count))
+
+
+def _wanted(header: str, size: int) -> tuple[int, int]:
+    """First and last byte; what cannot be understood means everything."""
+    found = _RANGE.fullmatch(header.strip())
+    if found is None or (not found[1] and not found[2]):
+        return 0, size - 1
+    if not found[1]:
+        return max(0, size - int(found[2])), size - 1
+    first = int(found[1])
+    last = min(int(found[2]), size - 1) if found[2] else size - 1
+    if first > last:
+        raise BadInput(f"the blob has {size} bytes; byte {first} is not among them")
+    return first, last
+
+
+def _announced(request: Request) -> tuple[int, int, int]:
+    """First, last and total of Content-Range; without one the body is the whole."""
+    header = request.header(b"content-range")
+    length = request.header(b"content-length")
+    if not header:
+        if not length.isdigit():
+            raise BadInput("the size of the blob is not announced", "send Content-Length or Content-Range")
+        return 0, int(length) - 1, int(length)
+    found = _CONTENT_RANGE.fullmatch(header.strip())
+    if found is None:
+        raise BadInput(f"cannot read Content-Range: {header[:60]}", "write bytes FIRST-LAST/TOTAL")
+    first, last, total = map(int, found.groups())
+    if first > last or last >= total:
+        raise BadInput("Content-Range does not lie within its total")
+    if length.isdigit() and int(length) != last - first + 1:
+        raise BadInput("Content-Range and Content-Length disagree")
+    return first, last, total

@@ -1,0 +1,43 @@
+"""The server's eye on its disk: low, refuse new work; full, give up the reserve so that results still go in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from windfall.errors import DiskFull
+
+PERIOD_S = 1.0
+
+
+class DiskGuard:
+    def __init__(self, room: Any, core: Any) -> None:
+        self._core = core
+        self._room = room
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self.low = False
+        self.look()
+
+    def look(self) -> None:
+        """One system call a second."""
+        state = self._room.check()
+        self.low = self._core.frugal = state != "ok"
+        if state == "full":
+            self._room.release()
+        self._timer = self._loop.call_later(PERIOD_S, self._again)
+
+    def _again(self) -> None:
+        self.look()
+        if not self.low and not self._room.held():
+            self._loop.run_in_executor(None, self._room.renew)
+
+    def admit(self) -> None:
+        """Raises where new work would have to be refused."""
+        if self.low:
+            raise DiskFull("the server's disk is nearly full: no new work is taken, results still are",
+                           "free some room there, or remove old bags", retry_after=30)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,629 @@
+"""HTTP/1.1 on httptools, without a framework: requests in, answers out.
+
+Rules
+  * A connection handles one request at a time; what a client sends ahead waits in its socket, not in our memory.
+  * A *fast* route is a plain function, called as soon as the request is there, and answers when it likes: a parked
+    poll is one entry in a table, not a coroutine.  All other routes are coroutines.
+  * A body is bounded by its route.  A *streaming* route takes it in pieces, and reading stops while it is busy.
+  * No timer per connection: one sweep closes those that are idle or dawdle.
+  * An error of `errors.py` becomes its status; anything else becomes 500 with a number that is also in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, NamedTuple, cast
+from urllib.parse import parse_qsl, unquote
+
+import httptools
+import msgspec
+
+from windfall.errors import BadInput, NotFound, Overloaded, TooLarge, Unavailable, WindfallError
+
+log = logging.getLogger("windfall.server")
+json = msgspec.json.Encoder()
+
+MAX_HEAD = 32 << 10  # bytes of a request's line and headers
+MAX_BUFFERED = 512 << 20  # bytes of all bodies being received
+MAX_UNWANTED = 1 << 20  # bytes of a body that is refused
+HIGH_WATER = 256 << 10  # bytes of a streamed body that wait for their handler
+IDLE_S = 120  # a connection without a request
+DAWDLE_S = 30  # a request that does not arrive, an answer that is not taken
+
+JSON = b"application/json"
+NDJSON = b"application/x-ndjson"
+BYTES = b"application/octet-stream"
+TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+Headers = tuple[tuple[str, str], ...]
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Route(NamedTuple):
+    method: str
+    path: str  # a parameter is "{}"
+    handler: Callable[..., Any]
+    scope: str = "user"  # or admin, enrol, pilot, "user pilot", "" for nobody in particular
+    limit: int = 1 << 20  # bytes of its body
+    fast: bool = False
+    streaming: bool = False
+    takes: Any = None  # type of the body, for the description
+    gives: Any = None
+    says: str = ""  # one sentence for the description
+
+
+class Disconnected(ConnectionError):
+    """The client is gone."""
+
+
+class Answer(NamedTuple):
+    body: bytes = b""
+    status: int = 200
+    kind: bytes = JSON
+    headers: Headers = ()
+
+
+class Request:
+    """One request, and the way to answer it."""
+
+    __slots__ = (
+        "_pieces", "_wake", "answered", "args", "body", "complete", "connection", "expects", "headers", "keep",
+        "method", "on_gone", "path", "query", "refusal", "route", "size", "who",
+    )
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.method = self.path = self.query = ""
+        self.headers: dict[bytes, bytes] = {}
+        self.route: Route | None = None
+        self.args: tuple[str, ...] = ()
+        self.who: Any = None  # the token's state
+        self.body: bytes | bytearray = b""
+        self.size = 0
+        self.refusal: WindfallError | None = None
+        self.complete = self.answered = self.expects = False
+        self.keep = True
+        self.on_gone: Callable[[], None] | None = None
+        self._pieces: deque[bytes] | None = None
+        self._wake: asyncio.Future[None] | None = None
+
+    # --- the request ------------------------------------------------------------------------------------------
+
+    def header(self, name: bytes, default: str = "") -> str:
+        value = self.headers.get(name)
+        return default if value is None else value.decode("latin-1")
+
+    def option(self, name: str, default: str = "") -> str:
+        for key, value in parse_qsl(self.query, keep_blank_values=True):
+            if key == name:
+                return value
+        return default
+
+    def number(self, name: str, default: int) -> int:
+        text = self.option(name)
+        if not text:
+            return default
+        try:
+            return int(text)
+        except ValueError:
+            raise BadInput(f"'{name}' is not a number: {text[:40]}") from None
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body of a streaming route, as it comes."""
+        if self.expects:
+            self.connection.write(_CONTINUE)
+        assert self._pieces is not None
+        while True:
+            while self._pieces:
+                piece = self._pieces.popleft()
+                self.connection.taken(len(piece))
+                yield piece
+            if self.complete:
+                return
+            if self.connection.closed:
+                raise Disconnected
+            await self._more()
+
+    async def _more(self) -> None:
+        self._wake = self.connection.server.loop.create_future()
+        await self._wake
+        self._wake = None
+
+    def stirred(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    # --- the answer -------------------------------------------------------------------------------------------
+
+    def reply(self, body: bytes, status: int = 200, kind: bytes = JSON, headers: Headers = ()) -> None:
+        """The whole answer at once."""
+        if self.answered or self.connection.closed:
+            return
+        self.answered = True
+        head = [_LINES[status], b"content-type: ", kind, b"\r\ncontent-length: %d\r\n" % len(body)]
+        self._finish_head(head, headers)
+        if self.method == "HEAD":
+            body = b""
+        if len(body) < 65536:
+            head.append(body)
+            self.connection.write(b"".join(head))
+        else:
+            self.connection.write(b"".join(head))
+            self.connection.write(body)
+        self.connection.done(self)
+
+    def _finish_head(self, head: list[bytes], headers: Headers) -> None:
+        for name, value in headers:
+            head.append(f"{name}: {value}\r\n".encode("latin-1"))
+        if not self.keep:
+            head.append(b"connection: close\r\n")
+        head.append(b"\r\n")
+
+    def fail(self, error: WindfallError) -> None:
+        headers: Headers = ()
+        if error.status in (429, 503, 507):
+            headers = (("Retry-After", str(max(1, round(error.retry_after or 1)))),)
+        if not self.complete:
+            self.keep = False  # the rest of its body is not wanted
+        self.reply(json.encode(error.to_wire()), error.status, JSON, headers)
+
+    def start(self, kind: bytes, length: int | None = None, status: int = 200,
+              headers: Headers = ()) -> Stream:
+        """An answer in pieces; without `length` in chunks."""
+        if self.connection.closed:
+            raise Disconnected
+        self.answered = True
+        size = b"transfer-encoding: chunked\r\n" if length is None else b"content-length: %d\r\n" % length
+        head = [_LINES[status], b"content-type: ", kind, b"\r\n", size]
+        self._finish_head(head, headers)
+        self.connection.write(b"".join(head))
+        return Stream(self, chunked=length is None)
+
+
+class Stream:
+    """An answer being sent."""
+
+    def __init__(self, request: Request, chunked: bool) -> None:
+        self._request = request
+        self._connection = request.connection
+        self._chunked = chunked
+
+    @property
+    def closed(self) -> bool:
+        return self._connection.closed
+
+    async def write(self, data: bytes) -> None:
+        if self._connection.closed:
+            raise Disconnected
+        if data:
+            self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        await self._connection.drained()
+
+    def end(self) -> None:
+        if self._chunked:
+            self._connection.write(b"0\r\n\r\n")
+        self._connection.done(self._request)
+
+    def abort(self) -> None:
+        """The answer cannot be completed: the client must notice."""
+        self._connection.close()
+
+
+class Connection(asyncio.Protocol):
+    __slots__ = (
+        "_reading", "_url", "_waiting", "_writable", "closed", "head", "local", "parser", "peer", "request",
+        "server", "since", "transport",
+    )
+
+    def __init__(self, server: HttpServer, local: bool) -> None:
+        self.server = server
+        self.local = local  # a Unix socket
+        self.transport: asyncio.Transport | None = None
+        self.parser: Any = None
+        self.request: Request | None = None  # arriving, or being handled
+        self.head = 0
+        self.closed = False
+        self.since = 0.0
+        self.peer = ""
+        self._url = b""
+        self._waiting: deque[Request] | None = None  # sent ahead
+        self._reading = True
+        self._writable: asyncio.Future[None] | None = None
+
+    # --- of the transport -------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        if self.server.full():
+            self.transport.abort()
+            self.closed = True
+            return
+        self.parser = httptools.HttpRequestParser(self)
+        if not self.local:
+            name = transport.get_extra_info("peername")
+            self.peer = str(name[0]) if name else ""
+        self.since = self.server.loop.time()
+        self.server.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        self.server.connections.discard(self)
+        self.parser = None
+        self.resume_writing()
+        request, self.request = self.request, None
+        for ahead in self._waiting or ():
+            self._account(ahead)
+        if request is not None:
+            if request._pieces is None:
+                self._account(request)  # of a streamed one the handler still takes what has come
+            request.stirred()
+            if request.on_gone is not None:
+                request.on_gone()
+
+    def data_received(self, data: bytes) -> None:
+        if self.parser is None:
+            return
+        self.since = self.server.loop.time()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.refuse(BadInput("no other protocol is spoken here"))
+        except httptools.HttpParserCallbackError as error:
+            self.refuse(_cause(error))
+        except httptools.HttpParserError:
+            self.refuse(BadInput("that is not HTTP/1.1"))
+
+    def pause_writing(self) -> None:
+        if self._writable is None:
+            self._writable = self.server.loop.create_future()
+
+    def resume_writing(self) -> None:
+        waiting, self._writable = self._writable, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    async def drained(self) -> None:
+        if self._writable is not None:
+            await asyncio.shield(self._writable)
+
+    def write(self, data: bytes) -> None:
+        if not self.closed and self.transport is not None:
+            self.transport.write(data)
+
+    def close(self) -> None:
+        if not self.closed and self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        if not self.closed and self.transport is not None:
+            self.transport.abort()
+
+    @property
+    def stuck(self) -> bool:
+        """The client does not take what it is sent."""
+        return self._writable is not None
+
+    # --- of the parser ----------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self.head = 0
+        self._url = b""
+        request = Request(self)
+        if self.request is None:
+            self.request = request
+            return
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append(request)
+        self._read(False)
+
+    def _arriving(self) -> Request:
+        request = self._waiting[-1] if self._waiting else self.request
+        assert request is not None
+        return request
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + 4)
+        headers = self._arriving().headers
+        name = name.lower()
+        if name in headers:
+            if name in (b"host", b"authorization", b"content-length", b"content-range", b"origin"):
+                raise BadInput(f"the header {name.decode('latin-1')} stands there twice")
+            value = headers[name] + b", " + value
+        headers[name] = value
+
+    def _count(self, size: int) -> None:
+        self.head += size
+        if self.head > MAX_HEAD:
+            raise TooLarge(f"the request's head is larger than {MAX_HEAD} bytes")
+
+    def on_headers_complete(self) -> None:
+        request = self._arriving()
+        request.method = self.parser.get_method().decode()
+        request.keep = self.parser.should_keep_alive()
+        request.path, request.query = _target(self._url)
+        request.expects = b"expect" in request.headers
+        try:
+            self.server.find(request)
+        except WindfallError as error:
+            self._object(request, error)
+            return
+        if request.route is not None and request.route.streaming:
+            request._pieces = deque()
+            if request is self.request:
+                self._start(request)
+        elif request.expects:
+            self.write(_CONTINUE)
+
+    def _object(self, request: Request, error: WindfallError) -> None:
+        """A short body is let in before the refusal, so that the client is not cut off while it sends."""
+        request.refusal = error
+        length = request.headers.get(b"content-length", b"0")
+        if request.expects or int(length) > MAX_UNWANTED:
+            raise error
+
+    def on_body(self, data: bytes) -> None:
+        request = self._arriving()
+        request.size += len(data)
+        if request.refusal is not None:
+            if request.size > MAX_UNWANTED:
+                raise request.refusal
+            return
+        assert request.route is not None
+        self.server.buffered += len(data)
+        if request.size > request.route.limit:
+            raise _too_large(request.route)
+        if self.server.buffered > MAX_BUFFERED:
+            raise Unavailable("too much is being received at once", retry_after=1)
+        if request._pieces is None:
+            self._collect(request, data)
+            return
+        request._pieces.append(data)
+        request.stirred()
+        if sum(map(len, request._pieces)) > HIGH_WATER:
+            self._read(False)
+
+    def _collect(self, request: Request, data: bytes) -> None:
+        if not request.body:
+            request.body = data
+            return
+        if type(request.body) is bytes:
+            request.body = bytearray(request.body)
+        request.body += data
+
+    def on_message_complete(self) -> None:
+        request = self._arriving()
+        request.complete = True
+        if request._pieces is not None:
+            request.stirred()
+        elif request is self.request:
+            self._start(request)
+
+    # --- one after the other ----------------------------------------------------------------------------------
+
+    def _start(self, request: Request) -> None:
+        if request._pieces is None:
+            self._account(request)
+        if request.refusal is not None:
+            request.fail(request.refusal)
+        else:
+            self.server.handle(request)
+
+    def discard(self, request: Request) -> None:
+        """Its handler is through."""
+        if request._pieces:
+            self._account(request)
+
+    def _account(self, request: Request) -> None:
+        """What it holds is no longer counted."""
+        if request._pieces is None:
+            if request.refusal is None:
+                self.server.buffered -= request.size
+            request.size = 0
+        else:
+            self.server.buffered -= sum(map(len, request._pieces))
+            request._pieces.clear()
+
+    def taken(self, size: int) -> None:
+        self.server.buffered -= size
+        if not self._reading and not self._waiting:
+            self._read(True)
+
+    def _read(self, on: bool) -> None:
+        if self._reading == on or self.closed or self.transport is None:
+            return
+        self._reading = on
+        (self.transport.resume_reading if on else self.transport.pause_reading)()
+
+    def done(self, request: Request) -> None:
+        """The answer has been written: on to the next request, or close."""
+        self.since = self.server.loop.time()
+        if not request.keep or not request.complete or self.parser is None or self.server.stopping:
+            self.close()
+            return
+        if self._waiting:
+            self.request = self._waiting.popleft()
+            if self.request.complete or self.request._pieces is not None:
+                self.server.loop.call_soon(self._start, self.request)
+            return
+        self.request = None
+        self._read(True)
+
+    def refuse(self, error: WindfallError) -> None:
+        """Bad bytes: say so, then close; a request that is being handled gets its own answer first."""
+        request = self.request or Request(self)
+        request.keep = False
+        self.parser = None
+        if self._waiting or (request.complete and not request.answered):
+            return
+        if not request.answered:
+            request.fail(error)
+        self.close()
+
+
+class HttpServer:
+    """All connections, and the table of routes."""
+
+    def __init__(self, routes: list[Route], authenticate: Callable[[Request], None], guard: Callable[[Request], None],
+                 limit: int = 20_000) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[Connection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.buffered = 0
+        self.served = 0
+        self.stopping = False
+        self.limit = limit
+        self._authenticate = authenticate
+        self._guard = guard
+        self._routes = {(r.method, r.path): r for r in routes}
+        self._sweeper = self.loop.call_later(15, self.sweep)
+
+    def full(self) -> bool:
+        return len(self.connections) >= self.limit
+
+    # --- from request to handler ------------------------------------------------------------------------------
+
+    def find(self, request: Request) -> None:
+        """Route, trust and size, before the first byte of a body is taken."""
+        self._guard(request)
+        request.route, request.args = self._match(request.method, request.path)
+        self._authenticate(request)
+        length = request.headers.get(b"content-length")
+        if length is not None and int(length) > request.route.limit:
+            raise _too_large(request.route)
+
+    def _match(self, method: str, path: str) -> tuple[Route, tuple[str, ...]]:
+        route = self._routes.get((method, path))
+        if route is not None:
+            return route, ()
+        parts = path.split("/")
+        args = tuple(parts[i] for i in (3, 5) if i < len(parts))
+        for i in range(3, min(len(parts), 6), 2):
+            parts[i] = "{}"
+        route = self._routes.get((method, "/".join(parts)))
+        if route is None:
+            raise NotFound(f"there is no {method} {path[:200]}", "GET /v1/openapi.json lists what there is")
+        return route, args
+
+    def handle(self, request: Request) -> None:
+        self.served += 1
+        route = request.route
+        assert route is not None
+        if route.fast:
+            try:
+                route.handler(request)
+            except Exception as error:  # the process goes on
+                request.fail(explain(error))
+            return
+        task = self.loop.create_task(self._run(request, route.handler))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _run(self, request: Request, handler: Callable[[Request], Awaitable[Answer | None]]) -> None:
+        try:
+            answer = await handler(request)
+            if answer is not None:
+                request.reply(*answer)
+        except (Disconnected, asyncio.CancelledError):
+            request.connection.close()
+        except Exception as error:  # the process goes on
+            if request.answered:
+                explain(error)
+                request.connection.close()
+            else:
+                await _swallow(request)
+                request.fail(explain(error))
+        finally:
+            request.connection.discard(request)
+
+    # --- housekeeping -----------------------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        now = self.loop.time()
+        for connection in list(self.connections):
+            request = connection.request
+            quiet = now - connection.since
+            if connection.stuck and quiet > IDLE_S:
+                connection.abort()
+            elif request is None and quiet > IDLE_S:
+                connection.close()
+            elif request is not None and not request.complete and quiet > DAWDLE_S:
+                connection.refuse(BadInput("the request does not arrive"))
+        self._sweeper = self.loop.call_later(15, self.sweep)
+
+    async def stop(self, grace_s: float = 1.0) -> None:
+        """Every connection is closed once its answer is out."""
+        self.stopping = True
+        self._sweeper.cancel()
+        for connection in list(self.connections):
+            if connection.request is None:
+                connection.close()
+        if self.tasks:
+            await asyncio.wait(self.tasks, timeout=grace_s)
+        for task in self.tasks:
+            task.cancel()
+        for connection in list(self.connections):
+            connection.close()
+        await asyncio.sleep(0)
+
+
+# --- helpers --------------------------------------------------------------------------------------------------
+
+_numbers = itertools.count(1)
+
+
+def explain(error: Exception) -> WindfallError:
+    """What the client is told; what it is not told goes to the log under the same number."""
+    if isinstance(error, WindfallError):
+        return error
+    if isinstance(error, msgspec.ValidationError | msgspec.DecodeError):
+        return BadInput(str(error))
+    number = next(_numbers)
+    log.exception("internal error %d", number, exc_info=error)
+    return WindfallError(f"internal error {number}", "the server's log says more under this number")
+
+
+def _cause(error: BaseException) -> WindfallError:
+    inner = error.__context__ or error.__cause__ or error
+    return explain(inner if isinstance(inner, Exception) else BadInput("bad request"))
+
+
+async def _swallow(request: Request) -> None:
+    """Take in the rest of a short body that nobody wants, so that the client hears why."""
+    size = 0
+    if request._pieces is None or request.complete or (request.expects and not request.size):
+        return
+    with suppress(Disconnected):
+        async for piece in request.pieces():
+            size += len(piece)
+            if size > MAX_UNWANTED:
+                return
+
+
+def _too_large(route: Route) -> TooLarge:
+    return TooLarge(f"the body is larger than {route.limit} bytes", "send less at once")
+
+
+def _target(url: bytes) -> tuple[str, str]:
+    if not url.startswith(b"/"):
+        raise BadInput("the request's target is not a path")
+    path, _, query = url.decode("latin-1").partition("?")
+    return (unquote(path) if "%" in path else path), query
+
+
+def reply_json(value: Any, status: int = 200, headers: Headers = ()) -> Answer:
+    return Answer(json.encode(value), status, JSON, headers)
+
+
+def overloaded() -> WindfallError:
+    return Overloaded("too many requests at once", "come back a little later", retry_after=1)

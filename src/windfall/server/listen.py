@@ -1,0 +1,118 @@
+"""Where connections come in: a Unix socket, TLS, or both.
+
+A TLS handshake costs a third of a millisecond.  Ten thousand pilots that come back at once would stop everything for
+seconds, so connections are taken at a bounded rate; the others wait in the kernel's queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+from windfall.errors import BadInput
+from windfall.server.home import BACKLOG
+from windfall.server.http import Connection, HttpServer, log
+
+if TYPE_CHECKING:
+    import ssl
+
+BURST = 8  # connections taken at once
+PAUSE_S = 0.004  # between bursts: 2,000 a second, about half a core
+HANDSHAKE_S = 20.0
+MAX_HANDSHAKES = 2048  # under way at once
+
+
+async def unix(http: HttpServer, listener: socket.socket) -> asyncio.AbstractServer:
+    return await http.loop.create_unix_server(lambda: Connection(http, local=True), sock=listener, backlog=BACKLOG)
+
+
+def address(listen: str) -> tuple[str, int]:
+    """`host:port`, `:port` or `port`."""
+    host, _, port = listen.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise BadInput(f"cannot listen on '{listen}'", "write HOST:PORT, for instance 0.0.0.0:7430")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class TlsListener:
+    """Takes connections at its own pace."""
+
+    def __init__(self, http: HttpServer, context: ssl.SSLContext, host: str, port: int) -> None:
+        self._http = http
+        self._context = context
+        self._shaking = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._socket = _bind(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        http.loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(BURST):
+            try:
+                accepted, _ = self._socket.accept()
+            except OSError as error:
+                if not isinstance(error, BlockingIOError):
+                    log.warning("cannot take a connection: %s", error)
+                    self._rest(0.1)
+                return
+            self._shake(accepted)
+        self._rest(PAUSE_S)
+
+    def _rest(self, seconds: float) -> None:
+        self._http.loop.remove_reader(self._socket)
+        self._timer = self._http.loop.call_later(seconds, self._again)
+
+    def _again(self) -> None:
+        if self._shaking >= MAX_HANDSHAKES:
+            self._timer = self._http.loop.call_later(0.05, self._again)
+            return
+        self._timer = None
+        self._http.loop.add_reader(self._socket, self._accept)
+
+    def _shake(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._shaking += 1
+        task = self._http.loop.create_task(self._handshake(accepted))
+        self._tasks.add(task)
+        task.add_done_callback(self._shaken)
+
+    async def _handshake(self, accepted: socket.socket) -> None:
+        try:
+            await self._http.loop.connect_accepted_socket(
+                lambda: Connection(self._http, local=False), accepted, ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_S, ssl_shutdown_timeout=2.0)
+        except (OSError, TimeoutError):
+            accepted.close()
+
+    def _shaken(self, task: asyncio.Task[None]) -> None:
+        self._shaking -= 1
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.warning("a handshake failed: %s", task.exception())
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._http.loop.remove_reader(self._socket)
+        self._socket.close()
+        for task in self._tasks:
+            task.cancel()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setblocking(False)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        hint = "choose another address with --listen"
+        raise BadInput(f"cannot listen on {host}:{port}: {error.strerror}", hint) from error
+    return listener

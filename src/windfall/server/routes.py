@@ -1,0 +1,83 @@
+"""Which call does what."""
+
+from __future__ import annotations
+
+from windfall.data.blobs import MAX_BLOB
+from windfall.model.spec import Bag
+from windfall.server import schema as s
+from windfall.server.admin import AdminCalls
+from windfall.server.bags import BagCalls
+from windfall.server.blobs import BlobCalls
+from windfall.server.exchange import Exchanges
+from windfall.server.http import Route
+from windfall.server.logs import Live
+from windfall.wire.messages import MAX_MESSAGE
+
+MAX_SUBMISSION = 256 << 20
+OCTETS = "application/octet-stream"
+LINES = "application/x-ndjson"
+
+
+def routes(bags: BagCalls, blobs: BlobCalls, exchanges: Exchanges, live: Live, admin: AdminCalls) -> list[Route]:
+    return [*_users(bags), *_pilots(exchanges, live, admin), *_blobs(blobs), *_operation(admin)]
+
+
+def _users(b: BagCalls) -> list[Route]:
+    bag, big = "/v1/bags/{}", MAX_SUBMISSION
+    return [
+        Route("POST", "/v1/bags", b.submit, limit=big, takes=Bag, gives=s.Submitted, says="submit a bag"),
+        Route("GET", "/v1/bags", b.list, says="list one's bags"),
+        Route("GET", bag, b.show, gives=s.BagView, says="show a bag"),
+        Route("GET", bag + "/spec", b.spec, gives=Bag, says="a bag as submitted"),
+        Route("POST", bag + "/tasks", b.append, limit=big, takes=s.Append, gives=s.Appended,
+              says="append tasks to an open bag"),
+        Route("POST", bag + "/close", b.close, takes=s.Nothing, gives=s.BagView, says="no more tasks will be appended"),
+        Route("POST", bag + "/pause", b.pause, takes=s.Nothing, gives=s.BagView, says="start no more of its tasks"),
+        Route("POST", bag + "/unpause", b.unpause, takes=s.Nothing, gives=s.BagView, says="go on"),
+        Route("POST", bag + "/remove", b.remove, takes=s.Nothing, gives=s.BagView, says="forget a bag and its results"),
+        Route("POST", bag + "/cancel", b.cancel, limit=64 << 20, takes=s.Selection, gives=s.Counted,
+              says="cancel tasks"),
+        Route("POST", bag + "/retry", b.retry, limit=64 << 20, takes=s.Selection, gives=s.Counted,
+              says="try tasks again"),
+        Route("GET", bag + "/results", b.results, gives=s.Rows, says="one row per ended task"),
+        Route("GET", bag + "/tasks/{}", b.task, gives=s.TaskView, says="one task and its attempts"),
+        Route("GET", bag + "/tasks/{}/log", b.log, gives=OCTETS, says="captured output"),
+        Route("GET", bag + "/explain", b.explain, says="why it is not running"),
+        Route("GET", bag + "/watch", b.watch, gives=LINES, says="follow a bag"),
+        Route("GET", "/v1/events", b.events, gives=LINES, says="follow all of one's bags"),
+    ]
+
+
+def _pilots(x: Exchanges, live: Live, a: AdminCalls) -> list[Route]:
+    return [
+        Route("POST", "/v1/enrol", x.enrol, "enrol", takes=s.Enrol, gives=s.Enrolled, says="a pilot introduces itself"),
+        Route("POST", "/v1/exchange", x.exchange, "pilot", MAX_MESSAGE, fast=True, takes=s.Exchange, gives=s.Answer,
+              says="reports in, grants out"),
+        Route("POST", "/v1/attempts/{}/output", live.receive, "pilot", 4 << 20, takes=OCTETS, gives=s.Go,
+              says="a piece of output that somebody watches"),
+        Route("GET", "/v1/pilot.pyz", a.bundle, "any", gives=OCTETS, says="the pilot"),
+    ]
+
+
+def _blobs(b: BlobCalls) -> list[Route]:
+    path = "/v1/blobs/{}"
+    return [
+        Route("HEAD", path, b.head, "user pilot", says="is it there, or how much of it"),
+        Route("GET", path, b.get, "user pilot", gives=OCTETS, says="file content, or a range of it"),
+        Route("PUT", path, b.put, "user pilot", MAX_BLOB, streaming=True, takes=OCTETS,
+              says="send file content, or a piece"),
+    ]
+
+
+def _operation(a: AdminCalls) -> list[Route]:
+    return [
+        Route("POST", "/v1/tokens", a.make_token, takes=s.NewToken, gives=s.TokenMade, says="make a token"),
+        Route("GET", "/v1/tokens", a.tokens, says="list tokens, not their secrets"),
+        Route("DELETE", "/v1/tokens/{}", a.revoke, says="revoke a token"),
+        Route("GET", "/v1/sites", a.sites, says="list sites"),
+        Route("POST", "/v1/sites", a.add_site, takes=s.NewSite, says="add a site"),
+        Route("GET", "/v1/pilots", a.pilots, says="list pilots"),
+        Route("GET", "/health", a.health, "", gives=s.Health, says="is it up"),
+        Route("GET", "/metrics", a.metrics, "admin", gives="text/plain", says="numbers for Prometheus"),
+        Route("GET", "/v1/openapi.json", a.openapi, "any", says="this document"),
+    ]

@@ -1,0 +1,165 @@
+"""Everything wired together and served: what `main` and `embedded` have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from windfall.core import events
+from windfall.core.engine import Config
+from windfall.server import auth, listen, metrics, tokens
+from windfall.server.admin import AdminCalls
+from windfall.server.bags import BagCalls
+from windfall.server.blobs import BlobCalls
+from windfall.server.disk import DiskGuard
+from windfall.server.exchange import Exchanges
+from windfall.server.grants import Renderings
+from windfall.server.home import Home, user
+from windfall.server.http import HttpServer
+from windfall.server.logs import Live
+from windfall.server.project import Projector
+from windfall.server.recovery import recover
+from windfall.server.routes import routes
+from windfall.server.subscribe import Hub
+from windfall.server.writer import Die, Writer, die as end_process
+from windfall.store.disk import Room
+from windfall.store.journal import Journal
+
+OWNER_DAYS = 3660
+SMALL_TAIL = 256 << 10  # a journal tail that is replayed faster than a snapshot is written
+
+
+class Runtime:
+    """`await Runtime.start(home, …)`; `await stop()`."""
+
+    home: Home
+    journal: Journal
+    writer: Writer
+    http: HttpServer
+    profile: dict[str, Any]
+
+    @classmethod
+    async def start(
+        cls, home: Path | Home, address: str | None = None, *, socket: bool = True, names: tuple[str, ...] = (),
+        config: Config | None = None, die: Die = end_process, enrol: str = "",
+        mark: dict[str, Any] | None = None, claimed: Any = None, room: Room | None = None, limit: int = 20_000,
+    ) -> Runtime:
+        """`enrol`: a token, made beforehand, that lets a local pilot in; `mark`: added to server.json; `claimed`:
+        the Unix socket, if it is bound already."""
+        self = cls()
+        self.home = home if isinstance(home, Home) else Home(home)
+        core, self.journal, clock = recover(self.home.journal, config)
+        try:
+            self.writer = Writer(core, self.journal, clock, die)
+            self._build(names, room, limit)
+            token = await self._bootstrap(enrol)
+            listener = (claimed or self.home.claim()) if socket else None
+            await self._listen(address, listener, names, {"token": token, **(mark or {})})
+        except BaseException:
+            self.journal.close()
+            self.home.release()
+            raise
+        return self
+
+    def _build(self, names: tuple[str, ...], room: Room | None, limit: int) -> None:
+        w, home = self.writer, self.home
+        self.disk = DiskGuard(room or Room(home.path), w.core)
+        self.renderings = Renderings(w.state)
+        self.live = Live(w.state)
+        self.projector = Projector(home.views, self.journal)
+        self.hub = Hub(w, self.renderings, self.projector)
+        self.exchanges = Exchanges(w, self.renderings, self.live)
+        self.blobs = BlobCalls(home.path, w.state, self.renderings, self.disk)
+        self.bags = BagCalls(w, self.renderings, self.projector, self.hub, live=self.live, disk=self.disk,
+                             blobs=self.blobs.store, nudge=self.exchanges.nudge)
+        self.admin = AdminCalls(w, home.path)
+        self.auth = auth.Auth(w.state, w.clock)
+        table = routes(self.bags, self.blobs, self.exchanges, self.live, self.admin)
+        self.http = HttpServer(table, self.auth.check, auth.Guard(names).check, limit)
+        self.admin.measure = lambda: metrics.text(self)
+        self.admin.describe = lambda: _describe(table)
+        w.listeners += [self.projector.commit, self.hub.commit, self.live.commit]
+
+    # --- first things -----------------------------------------------------------------------------------------
+
+    async def _bootstrap(self, enrol: str) -> str:
+        """The owner's token and the local site, where they are not there yet: one commit."""
+        owner, state = user(), self.writer.state
+        token = str(self.home.read_profile().get("token", ""))
+        orders: list[events.Event] = []
+        known = state.tokens.get(tokens.digest(token))
+        if known is None or known.scope != "admin" or known.owner != owner:
+            token = tokens.new_token()
+            orders.append(self._issue(token, "admin", owner, "", OWNER_DAYS))
+        if "local" not in state.sites:
+            orders.append(events.AddSite(0, "local", owner, "local"))
+        if enrol and tokens.digest(enrol) not in state.tokens:
+            orders.append(self._enrolment(enrol))
+        await asyncio.gather(*(self.writer.do(order) for order in orders))
+        return token
+
+    async def admit_local(self, token: str) -> None:
+        """A pilot of this machine comes with this token."""
+        if tokens.digest(token) not in self.writer.state.tokens:
+            await self.writer.do(self._enrolment(token))
+
+    def _enrolment(self, token: str) -> events.IssueToken:
+        return self._issue(token, "enrol", user(), "local", OWNER_DAYS)
+
+    def _issue(self, token: str, scope: str, owner: str, site: str, days: int) -> events.IssueToken:
+        expires = self.writer.clock.now() + days * auth.DAY
+        return events.IssueToken(0, os.urandom(6).hex(), tokens.digest(token), scope, owner, site, expires)
+
+    async def _listen(self, address: str | None, listener: Any, names: tuple[str, ...], mark: dict[str, Any]) -> None:
+        self._unix = await listen.unix(self.http, listener) if listener is not None else None
+        self._tls: listen.TlsListener | None = None
+        server, certificate = f"unix:{self.home.socket}", ""
+        if address is not None:
+            server, certificate = self._listen_tls(address, names)
+        self.profile = {"server": server, "certificate": certificate, "pid": os.getpid(), **mark}
+        self.home.write_profile(self.profile)
+        self.writer.kick()
+
+    def _listen_tls(self, address: str, names: tuple[str, ...]) -> tuple[str, str]:
+        from windfall.server import tls
+
+        host, port = listen.address(address)
+        context, certificate = tls.context(self.home.tls, names)
+        self._tls = listen.TlsListener(self.http, context, host, port)
+        shown = names[0] if names else {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        return f"https://{f'[{shown}]' if ':' in shown else shown}:{self._tls.port}", certificate
+
+    # --- last things ------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Nothing new comes in, everything waiting is answered, what is known is saved."""
+        self.close_listeners()
+        self.writer.finish()
+        self.exchanges.stop()
+        self.hub.stop()
+        self.live.stop()
+        await self.http.stop()
+        self.disk.stop()
+        if self.journal.tail_bytes > SMALL_TAIL:
+            self.writer.snapshot()
+        await self.projector.close()
+        self.blobs.close()
+        self.journal.close()
+        self.home.release()
+
+    def close_listeners(self) -> None:
+        if self._unix is not None:
+            self._unix.close()
+            self.home.socket.unlink(missing_ok=True)
+            self._unix = None
+        if self._tls is not None:
+            self._tls.close()
+            self._tls = None
+
+
+def _describe(table: list[Any]) -> bytes:
+    from windfall.server import openapi
+
+    return openapi.document(table)

@@ -1,0 +1,261 @@
+"""What the calls carry, as records: decoded and checked in one pass.
+
+The exchange's tables are fixed in `wire/messages.py`; a test proves that these records agree with them.  Numbers from
+outside are bounded here, because the core keeps them in columns of 64 bits.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from windfall.core import events
+from windfall.model.spec import Items, Lines
+from windfall.wire.messages import MAX_REPORTS
+
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]
+Code = Annotated[int, Meta(ge=-(1 << 31), le=1 << 31)]
+Word = Annotated[str, Meta(max_length=64)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Line = Annotated[str, Meta(max_length=4096)]
+Sha = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Attempts = Annotated[list[Count], Meta(max_length=1 << 20)]
+File = tuple[Line, Sha, Count, Count]
+
+
+# --- exchange -------------------------------------------------------------------------------------------------
+
+class Report(events.Report, gc=False):
+    """The core's own record, bounded."""
+
+    a: Count
+    o: Literal["succeeded", "failed", "cancelled", "returned"] = "succeeded"
+    why: Word = ""
+    exit: Code = 0
+    signal: Code = 0
+    t0: Count = 0
+    t1: Count = 0
+    wall: Count = 0
+    cpu: Count = 0
+    rss: Count = 0
+    out_size: Count = 0
+    err_size: Count = 0
+    files: Annotated[list[File], Meta(max_length=10_000)] = []  # noqa: RUF012
+    note: Line = ""
+
+
+class Exchange(Struct, kw_only=True, gc=False):
+    v: Count
+    epoch: Count
+    seq: Count
+    ack: Count
+    want: Count = 0
+    wait: Count = 0
+    left: Count | None = None
+    started: Attempts = []
+    reports: Annotated[list[Report], Meta(max_length=MAX_REPORTS)] = []
+    held: Attempts | None = None
+    bye: Word = ""
+
+
+class Host(Struct):
+    id: Name
+    name: Name
+    cores: Count
+    memory: Count
+    gpus: list[Any] = []
+    platform: Line = ""
+    python: Line = ""
+    boot: Line = ""
+
+
+class Shape(Struct):
+    cores: Annotated[int, Meta(ge=1, le=1 << 20)]
+    memory: Count
+    gpus: Annotated[int, Meta(ge=0, le=4096)] = 0
+    disk: Count = 0
+    left: Count | None = None
+
+
+class Enrol(Struct):
+    v: Count
+    site: Name
+    nonce: Name
+    host: Host
+    shape: Shape
+    versions: list[int] | None = None
+
+
+class Enrolled(Struct, omit_defaults=True):
+    v: int
+    pilot: int
+    epoch: int
+    token: str
+    lease: int
+    idle: int
+    spread: int = 0
+
+
+class Group(Struct, gc=False):
+    spec: msgspec.Raw
+    tasks: list[Any]
+
+
+class Grant(Struct, gc=False):
+    n: int
+    groups: list[Group]
+
+
+class Answer(Struct, omit_defaults=True, gc=False):
+    v: int
+    epoch: int
+    seq: int
+    lease: int = 0
+    grants: list[Grant] = []
+    cancel: list[int] = []
+    recall: list[int] = []
+    stream: list[int] = []
+    census: bool = False
+    stop: str = ""
+    again: int = 0
+    spread: int = 0
+
+
+class Spec(Struct, omit_defaults=True):
+    bag: int
+    kind: str = "command"
+    cores: int = 1
+    memory: int = 0
+    gpus: int = 0
+    disk: int = 0
+    time: int | None = None
+    grace: int = 5_000
+    environment: dict[str, str] = {}
+    setup: list[str] = []
+    inputs: list[tuple[str, str, int, int]] = []
+    outputs: list[str] = []
+    check: dict[str, Any] = {}
+    keep: int = 0
+
+
+# --- users ----------------------------------------------------------------------------------------------------
+
+class Append(Struct, forbid_unknown_fields=True):
+    source: Lines | Items
+    target: str = "main"
+
+
+class Nothing(Struct):
+    pass
+
+
+class Selection(Struct, forbid_unknown_fields=True):
+    tasks: list[Count] | None = None
+
+
+class NewToken(Struct, forbid_unknown_fields=True):
+    scope: Literal["user", "admin", "enrol"]
+    user: Annotated[str, Meta(max_length=64)] = ""
+    site: Annotated[str, Meta(max_length=200)] = ""
+    days: Annotated[int, Meta(ge=1, le=3660)] | None = None
+
+
+class NewSite(Struct, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    kind: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,31}$")] = "local"
+    shared: list[Name] = []
+
+
+class Submitted(Struct):
+    bag: int
+    tasks: int
+    position: int
+
+
+class Appended(Struct):
+    first: int
+    count: int
+
+
+class Counted(Struct):
+    count: int
+
+
+class TargetView(Struct):
+    name: str
+    first: int
+    count: int
+    after: list[str]
+    counts: dict[str, int]
+
+
+class BagView(Struct):
+    bag: int
+    name: str
+    owner: str
+    state: str
+    tasks: int
+    counts: dict[str, int]
+    submitted: int
+    ended: int | None
+    targets: list[TargetView]
+    position: int
+
+
+class Row(Struct):
+    task: int
+    target: str
+    params: dict[str, Any]
+    state: str
+    generation: int
+    attempt: int | None
+    outcome: str
+    why: str
+    exit: int | None
+    signal: int | None
+    site: str
+    host: str
+    granted: int | None
+    started: int | None
+    ended: int | None
+    wall: int
+    cpu: int
+    rss: int
+    out_size: int
+    err_size: int
+    files: list[tuple[str, str, int, int]]
+    value: str
+    note: str
+
+
+class Rows(Struct):
+    rows: list[Row]
+    next: int | None
+    position: int
+
+
+class TaskView(Struct):
+    task: int
+    target: str
+    params: dict[str, Any]
+    command: str | list[str]
+    state: str
+    attempts: list[Row]
+
+
+class TokenMade(Struct):
+    id: str
+    token: str
+    expires: int
+
+
+class Health(Struct):
+    status: str
+    version: str
+    position: int
+
+
+class Go(Struct):
+    go: bool

@@ -1,0 +1,234 @@
+"""The single writer: decide, apply, flush, then release.
+
+Rules
+  * Handlers put events in; once per turn of the loop everything that came is one group: one step of the core, one
+    row in the journal, one flush.
+  * All of that happens within one callback, flush included.  So whenever any other code runs, memory equals disk,
+    and whatever it reads it may tell.
+  * Effects leave after the flush, never before.
+  * A failed flush, or an exception inside the core, ends the process: recovery is the only error path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from windfall import errors
+from windfall.core import effects, events
+from windfall.core.facts import Fact
+from windfall.server.clock import Clock
+from windfall.server.http import log, overloaded
+from windfall.store import codec
+
+MAX_INBOX = 50_000  # events of one turn
+SNAPSHOT_TAIL = 16 << 20  # bytes of journal after which a snapshot is taken
+
+Callback = Callable[[Any, Any], None]  # context, effect
+Listener = Callable[[int, int, list[Fact]], None]  # position, time, facts
+Die = Callable[[str], None]
+
+_CLASSES = {cls.code: cls for cls in errors._tree(errors.WindfallError)}
+
+
+class Journal(Protocol):
+    position: int
+    tail_bytes: int
+
+    def append(self, at: int, body: bytes) -> int: ...
+    def save_snapshot(self, position: int, meta: bytes, chunks: dict[str, bytes], drop: list[str]) -> None: ...
+
+
+def die(message: str) -> None:
+    """End now, without cleaning up: what is in memory may be wrong."""
+    sys.stderr.write(f"windfall: {message}\n")
+    sys.stderr.flush()
+    os._exit(70)
+
+
+class Writer:
+    def __init__(
+        self, core: Any, journal: Journal, clock: Clock, die: Die = die, snapshot_tail: int = SNAPSHOT_TAIL
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.core = core
+        self.state = core.state
+        self.journal = journal
+        self.clock = clock
+        self.position = journal.position
+        self.listeners: list[Listener] = []
+        self.closed = False
+        self.flush_times = [0] * (len(BUCKETS) + 1)
+        self.flush_total = 0.0
+        self.groups = self.events = 0
+        self._die = die
+        self._snapshot_tail = snapshot_tail
+        self._inbox: list[events.Event] = []
+        self._waiting: dict[int, tuple[Callback, Any]] = {}
+        self._next = 1
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_at: int | None = None
+
+    # --- in ---------------------------------------------------------------------------------------------------
+
+    def put(self, event: events.Event, callback: Callback | None = None, context: Any = None) -> int:
+        """Hand in an event; `callback(context, effect)` is called once what it says is durable."""
+        if self.closed:
+            raise errors.Unavailable("the server is stopping", "try again in a moment", retry_after=1)
+        if len(self._inbox) >= MAX_INBOX:
+            raise overloaded()
+        key = self._next
+        self._next = key + 1
+        event.key = key
+        if callback is not None:
+            self._waiting[key] = (callback, context)
+        self._inbox.append(event)
+        if not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._turn)
+        return key
+
+    async def do(self, event: events.Event) -> Any:
+        """Hand in an event and wait for its effect; a refusal is raised."""
+        future: asyncio.Future[Any] = self.loop.create_future()
+        self.put(event, _resolve, future)
+        effect = await future
+        if type(effect) is effects.Refuse:
+            raise refusal(effect)
+        return effect
+
+    def forget(self, key: int) -> None:
+        """Nobody waits for this effect any more."""
+        self._waiting.pop(key, None)
+
+    @property
+    def depth(self) -> int:
+        return len(self._inbox)
+
+    # --- a turn -----------------------------------------------------------------------------------------------
+
+    def kick(self) -> None:
+        if not self._scheduled and not self.closed:
+            self._scheduled = True
+            self.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self.closed:
+            return
+        group, self._inbox = self._inbox, []
+        now = self.clock.now()
+        step = self._step(now, group)
+        if step is None:
+            return
+        if step.facts and not self._flush(now, step.facts):
+            return
+        self.groups += 1
+        self.events += len(group)
+        self._release(step.effects)
+        if step.facts:
+            self._publish(now, step.facts)
+        self._arm(now, step.wake_at)
+        if self.journal.tail_bytes > self._snapshot_tail:
+            self.snapshot()
+
+    def _step(self, now: int, group: list[events.Event]) -> Any:
+        try:
+            return self.core.step(now, group)
+        except Exception:  # the state may be half changed
+            self._end("the core failed; starting again recovers from the journal\n" + traceback.format_exc())
+            return None
+
+    def _flush(self, now: int, facts: list[Fact]) -> bool:
+        began = time.perf_counter()
+        try:
+            self.position = self.journal.append(now, codec.encode(facts))
+        except errors.FlushFailed as error:
+            self._end(str(error))
+            return False
+        except Exception:  # memory is ahead of the disk, whatever the reason
+            self._end("a commit could not be written\n" + traceback.format_exc())
+            return False
+        self._measure(time.perf_counter() - began)
+        return True
+
+    def _measure(self, seconds: float) -> None:
+        self.flush_total += seconds
+        for place, bound in enumerate(BUCKETS):
+            if seconds <= bound:
+                self.flush_times[place] += 1
+                return
+        self.flush_times[-1] += 1
+
+    def _release(self, released: list[effects.Effect]) -> None:
+        waiting = self._waiting
+        for effect in released:
+            found = waiting.pop(effect.key, None)
+            if found is not None:
+                try:
+                    found[0](found[1], effect)
+                except Exception:  # one answer that fails keeps no other from leaving
+                    log.exception("an answer could not be given")
+
+    def _publish(self, now: int, facts: list[Fact]) -> None:
+        for listener in self.listeners:
+            try:
+                listener(self.position, now, facts)
+            except Exception:
+                log.exception("a commit could not be told to %s", listener)
+
+    def _arm(self, now: int, wake_at: int | None) -> None:
+        if wake_at == self._wake_at and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._wake_at = wake_at
+        if wake_at is not None:
+            self._timer = self.loop.call_later(max(0, wake_at - now) / 1000, self._woken)
+
+    def _woken(self) -> None:
+        self._timer = None
+        self._wake_at = None
+        self.kick()
+
+    # --- snapshot and end -------------------------------------------------------------------------------------
+
+    def snapshot(self) -> None:
+        try:
+            meta, chunks, drop = self.core.snapshot()
+            self.journal.save_snapshot(self.position, meta, chunks, drop)
+            self.core.saved()
+        except errors.FlushFailed as error:
+            self._end(str(error))
+
+    def finish(self) -> None:
+        """The last turn; nothing is taken in after it."""
+        if not self.closed and self._inbox:
+            self._turn()
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self, message: str) -> None:
+        self.closed = True
+        self._die(message)
+
+
+BUCKETS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0)  # seconds of a flush
+
+
+def _resolve(future: asyncio.Future[Any], effect: Any) -> None:
+    if not future.done():
+        future.set_result(effect)
+
+
+def refusal(effect: effects.Refuse) -> errors.WindfallError:
+    made: errors.WindfallError = _CLASSES.get(effect.error, errors.Refused)(effect.message, effect.hint)
+    return made

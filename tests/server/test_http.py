@@ -1,0 +1,180 @@
+"""The HTTP layer, with real sockets."""
+
+import re
+import socket
+import time
+
+import pytest
+from server_tools import Client, connect, until
+
+
+@pytest.fixture
+def raw(server):
+    """Bytes out, everything that comes back in."""
+    def talk(data, pieces=None):
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(5)
+            sock.connect(server.start()["server"][5:])
+            for piece in pieces or [data]:
+                sock.sendall(piece)
+            sock.shutdown(socket.SHUT_WR) if data is None else None
+            got = b""
+            while True:
+                try:
+                    more = sock.recv(65536)
+                except TimeoutError:
+                    return got
+                if not more:
+                    return got
+                got += more
+    return talk
+
+
+def get(path="/health", more=b""):
+    return b"GET %b HTTP/1.1\r\nHost: localhost\r\n%b\r\n" % (path.encode(), more)
+
+
+CLOSE = b"Connection: close\r\n"
+
+
+def test_pipelined_requests_are_answered_in_order(raw):
+    got = raw(get("/health") + get("/nothing") + get("/health", CLOSE))
+    assert re.findall(rb"HTTP/1.1 (\d+)", got) == [b"200", b"404", b"200"]
+
+
+def test_a_request_may_come_byte_by_byte(raw):
+    data = get("/health", CLOSE)
+    assert raw(b"", [data[i:i + 1] for i in range(len(data))]).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("data", [b"nonsense\r\n\r\n",
+                                  b"GET http://evil/ HTTP/1.1\r\nHost: a\r\n\r\n",
+                                  b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+                                  b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n"])
+def test_bad_bytes_are_refused_and_the_connection_closed(raw, data):
+    assert raw(data).startswith(b"HTTP/1.1 400")
+
+
+def test_a_head_without_end_is_refused(raw):
+    got = raw(b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X-Long: " + b"a" * 40_000 + b"\r\n\r\n")
+    assert got.startswith(b"HTTP/1.1 413")
+
+
+def test_an_upgrade_is_refused(raw):
+    got = raw(get("/health", b"Connection: upgrade\r\nUpgrade: websocket\r\n"))
+    assert b"HTTP/1.1 101" not in got
+
+
+def test_a_body_over_the_limit_is_refused_before_it_is_sent(client):
+    reply = client.call("POST", "/v1/sites", raw=b"", Content_Length=str(1 << 30))
+    assert reply.status == 413 and reply.code == "too-large"
+
+
+def test_a_chunked_body_over_the_limit_is_cut_off(client):
+    connection = connect(client.profile)
+    headers = {"Authorization": f"Bearer {client.token}"}
+    pieces = (b"x" * 65536 for _ in range(64))
+    try:
+        connection.request("POST", "/v1/sites", pieces, headers, encode_chunked=True)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # it was told early
+    try:
+        assert connection.getresponse().status == 413
+    except ConnectionResetError:
+        pass
+
+
+def test_expect_continue(raw, client):
+    body = b'{"name": "s", "kind": "local"}'
+    got = raw(b"POST /v1/sites HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nAuthorization: Bearer %b\r\n"
+              b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (client.token.encode(), len(body), body))
+    assert got.startswith(b"HTTP/1.1 100 Continue") and b"HTTP/1.1 201" in got
+
+
+def test_errors_have_one_form(client):
+    error = client.call("GET", "/v1/nothing").body["error"]
+    assert set(error) >= {"code", "message", "hint", "retry"}
+
+
+def test_json_that_is_none(client):
+    reply = client.call("POST", "/v1/bags", raw=b"{")
+    assert reply.status == 400 and reply.code == "bad-input"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", ""])
+def test_an_unknown_name_is_refused_over_tcp(tls, host):
+    reply = Client(tls.profile).call("GET", "/health", Host=host)
+    assert reply.status in (400, 403)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "[::1]:5", "10.1.2.3"])
+def test_known_names_and_addresses_pass(tls, host):
+    assert Client(tls.profile).call("GET", "/health", Host=host).status == 200
+
+
+def test_a_page_of_another_site_is_refused(tls):
+    client = Client(tls.profile)
+    own = "https://" + tls.profile["server"][8:]
+    assert client.call("GET", "/health", Origin="https://evil.example").status == 403
+    assert client.call("GET", "/health", Origin="null").status == 403
+    assert client.call("GET", "/health", Origin=own).status == 200
+
+
+def test_no_page_reaches_the_unix_socket(client):
+    assert client.call("GET", "/health", Origin="http://localhost").status == 403
+
+
+def test_an_unexpected_exception_is_500_and_the_server_goes_on(server, client, monkeypatch):
+    def boom(*_):
+        raise ZeroDivisionError
+    monkeypatch.setattr(server._runtime.bags, "_own", boom)
+    reply = client.call("GET", "/v1/bags/1")
+    assert reply.status == 500 and "internal error" in reply.body["error"]["message"]
+    assert client.call("GET", "/health").status == 200
+
+
+def test_too_many_events_at_once_are_put_off(client, monkeypatch):
+    from windfall.server import writer
+    monkeypatch.setattr(writer, "MAX_INBOX", 0)
+    reply = client.call("POST", "/v1/sites", {"name": "s"})
+    assert reply.status == 429 and reply.code == "overloaded" and int(reply.headers["Retry-After"]) >= 1
+
+
+def test_connections_are_bounded(server, client):
+    assert client.call("GET", "/health").status == 200
+    server._runtime.http.limit = 1
+    with pytest.raises((ConnectionError, OSError)):
+        Client(client.profile).call("GET", "/health")
+    assert client.call("GET", "/health").status == 200
+
+
+def test_one_who_dawdles_is_closed(server, client, monkeypatch):
+    from windfall.server import http as layer
+    monkeypatch.setattr(layer, "DAWDLE_S", 0)
+    monkeypatch.setattr(layer, "IDLE_S", 0)
+    running = server._runtime.http
+    idle, slow = connect(client.profile), connect(client.profile)
+    for each in (idle, slow):
+        each.connect()
+    slow.sock.sendall(b"GET /health HTTP/1.1\r\nHost:")
+    until(lambda: sorted(c.request is None for c in list(running.connections)) == [False, True])
+    time.sleep(0.05)  # the loop's clock counts milliseconds
+    running.loop.call_soon_threadsafe(running.sweep)
+    until(lambda: not running.connections)
+    assert slow.sock.recv(100).startswith(b"HTTP/1.1 400") and idle.sock.recv(100) == b""
+
+
+def test_a_streamed_body_does_not_pile_up(server, client):
+    """Reading stops while the handler is busy."""
+    import hashlib
+    body = b"x" * (32 << 20)
+    most = []
+    running = server._runtime
+    append = running.blobs.store().append
+
+    def slow(*arguments):
+        most.append(running.http.buffered)
+        return append(*arguments)
+    running.blobs.store().append = slow
+    assert client.call("PUT", f"/v1/blobs/{hashlib.sha256(body).hexdigest()}", raw=body).status == 201
+    assert max(most) < 4 << 20 and running.http.buffered == 0

@@ -1,0 +1,72 @@
+"""The interface described by itself, against what the documentation promises."""
+
+import re
+from pathlib import Path
+
+import pytest
+from server_tools import Client
+
+DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "http.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def document(tls):
+    return Client(tls.profile).call("GET", "/v1/openapi.json").body
+
+
+def walk(value):
+    if isinstance(value, dict):
+        yield value
+        for each in value.values():
+            yield from walk(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from walk(each)
+
+
+def test_every_reference_leads_somewhere(document):
+    known = document["components"]["schemas"]
+    for each in walk(document):
+        if "$ref" in each:
+            assert each["$ref"].removeprefix("#/components/schemas/") in known
+
+
+def test_every_operation_is_complete(document):
+    assert document["openapi"].startswith("3.1")
+    seen = set()
+    for path, item in document["paths"].items():
+        for operation in item.values():
+            assert operation["responses"] and operation["summary"]
+            assert operation["operationId"] not in seen
+            seen.add(operation["operationId"])
+            named = {p["name"] for p in operation["parameters"] if p["in"] == "path"}
+            assert named == set(re.findall(r"{(\w+)}", path))
+
+
+def test_what_the_documentation_promises_is_there(document):
+    listed = [(method, path) for path, item in document["paths"].items() for method in item]
+    calls = {(method.upper(), re.sub(r"{\w+}", "N", path)) for method, path in listed}
+    text = DOCUMENT.replace("SHA256", "1").replace("/ID", "/1")
+    for method, path in re.findall(r"`(GET|POST|PUT|HEAD|DELETE) (/[^`?\[ ]*)", text):
+        assert (method, re.sub(r"/\d+", "/N", path)) in calls, (method, path)
+
+
+def test_valid_by_the_standard(document):
+    validator = pytest.importorskip("openapi_spec_validator")
+    validator.validate(document)
+
+
+def test_metrics(tls):
+    text = Client(tls.profile).call("GET", "/metrics").raw.decode()
+    names = set(re.findall(r"^# TYPE (\w+)", text, re.M))
+    assert {"windfall_tasks", "windfall_pilots", "windfall_exchanges_total", "windfall_flush_seconds"} <= names
+    for line in text.splitlines():
+        assert re.fullmatch(r'# (HELP|TYPE) .*|\w+({[^}]*})? [-+0-9.e]+|\w+', line), line
+    counts = [int(n) for n in re.findall(r"windfall_flush_seconds_bucket{[^}]*} (\d+)", text)]
+    assert counts == sorted(counts)
+
+
+def test_pilot_zipapp(tls):
+    import hashlib
+    reply = Client(tls.profile).call("GET", "/v1/pilot.pyz")
+    assert reply.status == 200 and reply.headers["ETag"] == f'"{hashlib.sha256(reply.raw).hexdigest()}"'

@@ -1,0 +1,117 @@
+"""File contents over HTTP."""
+
+import hashlib
+import os
+
+import pytest
+from server_tools import Client, Pilot, sweep, until
+
+
+def sha(body):
+    return hashlib.sha256(body).hexdigest()
+
+
+def put(client, body, first=None, last=None, name=None, **headers):
+    name = name or sha(body)
+    if first is None:
+        return client.call("PUT", f"/v1/blobs/{name}", raw=body, **headers)
+    return client.call("PUT", f"/v1/blobs/{name}", raw=body[first:last + 1],
+                       Content_Range=f"bytes {first}-{last}/{len(body)}", **headers)
+
+
+BODY = os.urandom(3_000_000)
+
+
+def test_there_and_back(client):
+    assert client.call("HEAD", f"/v1/blobs/{sha(BODY)}").status == 404
+    assert put(client, BODY).status == 201
+    reply = client.call("GET", f"/v1/blobs/{sha(BODY)}")
+    assert reply.status == 200 and reply.raw == BODY
+    head = client.call("HEAD", f"/v1/blobs/{sha(BODY)}")
+    assert head.status == 200 and int(head.headers["Content-Length"]) == len(BODY)
+
+
+@pytest.mark.parametrize("wanted, first, last", [
+    ("bytes=0-9", 0, 9), ("bytes=2999990-", 2_999_990, 2_999_999), ("bytes=-5", 2_999_995, 2_999_999),
+    ("bytes=1048570-1048590", 1_048_570, 1_048_590), ("bytes=10-99999999", 10, 2_999_999)])
+def test_ranges(client, wanted, first, last):
+    put(client, BODY)
+    reply = client.call("GET", f"/v1/blobs/{sha(BODY)}", Range=wanted)
+    assert reply.status == 206 and reply.raw == BODY[first:last + 1]
+    assert reply.headers["Content-Range"] == f"bytes {first}-{last}/{len(BODY)}"
+
+
+def test_an_upload_goes_on_where_it_stopped(client):
+    name = sha(BODY)
+    assert put(client, BODY, 0, 999_999).status == 200
+    head = client.call("HEAD", f"/v1/blobs/{name}")
+    assert head.status == 404 and head.headers["X-Received"] == "1000000"
+    wrong = put(client, BODY, 5, 10)
+    assert wrong.status == 409 and wrong.headers["X-Received"] == "1000000"
+    assert put(client, BODY, 1_000_000, len(BODY) - 1).status == 201
+    assert client.call("GET", f"/v1/blobs/{name}").raw == BODY
+
+
+def test_a_broken_connection_keeps_what_arrived(client):
+    name = sha(BODY)
+    sender = Client(client.profile)
+    sender.connection.putrequest("PUT", f"/v1/blobs/{name}")
+    for key, value in (("Authorization", f"Bearer {client.token}"), ("Content-Length", str(len(BODY)))):
+        sender.connection.putheader(key, value)
+    sender.connection.endheaders()
+    sender.connection.sock.sendall(BODY[:2_500_000])
+    sender.connection.sock.close()
+    sender.connection.close()
+    def stands():
+        return int(client.call("HEAD", f"/v1/blobs/{name}").headers["X-Received"])
+    until(lambda: stands() == 2_500_000)
+    assert put(client, BODY, 2_500_000, len(BODY) - 1).status == 201
+
+
+def test_what_does_not_fit_its_name_is_refused(client):
+    assert put(client, b"abc", name="0" * 64).status == 400
+    assert client.call("HEAD", "/v1/blobs/" + "0" * 64).status == 404
+    assert client.call("GET", "/v1/blobs/..%2f..%2fserver.json").status in (400, 404)
+
+
+@pytest.mark.parametrize("header", ["bytes 0-1/1", "bytes 5-1/10", "nonsense", "bytes 0-9/10"])
+def test_a_range_that_lies(client, header):
+    assert client.call("PUT", "/v1/blobs/" + "0" * 64, raw=b"abc", Content_Range=header).status == 400
+
+
+def test_empty(client):
+    assert put(client, b"").status == 201
+    assert client.call("GET", f"/v1/blobs/{sha(b'')}").raw == b""
+
+
+def test_owners_are_apart(client):
+    put(client, b"mine")
+    ann = client.token_for("user", user="ann")["token"]
+    absent = client.call("GET", f"/v1/blobs/{'1' * 64}", token=ann)
+    other = client.call("GET", f"/v1/blobs/{sha(b'mine')}", token=ann)
+    assert other.status == absent.status == 404
+    assert other.raw.replace(sha(b"mine").encode(), b"1" * 64) == absent.raw
+    assert client.call("HEAD", f"/v1/blobs/{sha(b'mine')}", token=ann).headers["X-Received"] == "0"
+
+
+def test_a_pilot_reaches_what_its_attempts_need_and_no_more(client):
+    put(client, b"input")
+    put(client, b"secret")
+    client.submit(sweep(2, inputs=[{"path": "in", "blob": sha(b"input"), "size": 5}]))
+    one, two = Pilot(client, nonce="1"), Pilot(client, nonce="2")
+    (attempt, _), = one.get()
+    mark = str(attempt)
+    def get(pilot, name, **headers):
+        return pilot.client.call("GET", f"/v1/blobs/{name}", **headers).status
+    assert get(one, sha(b"input"), X_Attempt=mark) == 200
+    assert get(one, sha(b"secret"), X_Attempt=mark) == 404
+    assert get(one, sha(b"input")) == 404
+    assert get(two, sha(b"input"), X_Attempt=mark) == 404
+    assert put(two.client, b"output", X_Attempt=mark).status == 404
+    assert put(one.client, b"output", X_Attempt=mark).status == 201
+    one.finish([attempt], files=[["out.txt", sha(b"output"), 6, 0o644]])
+    assert put(one.client, b"more", X_Attempt=mark).status == 404
+    assert get(one, sha(b"input"), X_Attempt=mark) == 404
+    row = client.call("GET", "/v1/bags/1/results").body["rows"][0]
+    assert row["files"] == [["out.txt", sha(b"output"), 6, 0o644]]
+    assert client.call("GET", f"/v1/blobs/{row['files'][0][1]}").raw == b"output"
