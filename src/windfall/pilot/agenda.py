@@ -1,0 +1,598 @@
+"""The pilot's side of the exchange, pure: what to run, what to say, and when.
+
+Rules
+  * No I/O and no clock: `now` is an argument, integer milliseconds of a clock that never goes back.
+  * Events in (`enrolled`, `answer_received`, `failed`, `fetched`, `vacated`, `task_ended`, `given_back`, `running`,
+    `stop`), instructions out: `next_request` for the network, `orders` for whoever runs the tasks.
+  * A lease counts from when the last request that was answered had been *sent* (rule 8).  After it nothing starts;
+    what runs goes on, reports wait, and the first request that gets through lists all that is held.
+  * Grants are taken once each, by number; the acknowledgement is the highest number below which none is missing.
+  * At most two requests are in flight: one parked, one brief.  A report never waits behind a parked poll.
+  * Tasks start in the order they were granted.  None is skipped.
+  * A report is forgotten when the request that carried it was answered, never earlier.
+
+Orders: ("fetch", task), ("run", task), ("kill", attempt, why), ("back", station, [attempts]), ("watch", attempt).
+"""
+
+import json
+
+from windfall.wire.messages import MAX_REPORTS
+
+from .seats import Seats
+
+PARK = 30000             # ms a poll is willing to be parked
+QUIET = 200              # ms without an exchange after which a poll is parked even if nothing is wanted
+LINGER = 25              # ms a report waits for company while there is more work here
+COMPANY = 64             # reports that leave at once
+NOTICE = 250             # ms a start waits to be told
+PER_CORE = 256           # tasks to hold per core, at most
+STAGE_MS = 40            # work to lay out ahead per seat, so that a spawner never waits for us
+STAGE_MAX = 64
+STUCK = 20               # ms without movement after which staged tasks may be taken elsewhere
+FETCH_AHEAD = 8          # tasks whose inputs are fetched early, beyond two per core
+ROOM = 8 << 20           # bytes of reports in one request
+BACKOFF_FIRST, BACKOFF_LAST = 500, 30000
+
+QUEUED, FETCHING, READY, PLACED, FINISHING = range(5)
+
+
+class Task:
+    """An attempt in our hands."""
+
+    __slots__ = ("attempt", "command", "spec", "extra", "need", "state", "station", "gpus", "until", "width",
+                 "serial", "recalled", "told")
+
+    def __init__(self, attempt, command, spec, extra):
+        self.attempt = attempt
+        self.command = command
+        self.spec = spec
+        self.extra = extra
+        self.need = spec.need
+        self.state = QUEUED if self.field("inputs") or self.field("outputs") else READY
+        self.station = None
+        self.gpus = ()
+        self.until = None        # ms: not to be started later than this
+        self.width = 0           # seats of the station when the task was placed
+        self.serial = 0          # for whoever runs it
+        self.recalled = False
+        self.told = False        # the server knows that it runs
+
+    def field(self, name):
+        return self.extra[name] if self.extra and name in self.extra else self.spec.fields.get(name)
+
+
+class Spec:
+    """What tasks share; one object, and one key, per distinct content."""
+
+    __slots__ = ("key", "fields", "need", "time")
+
+    def __init__(self, key, fields):
+        self.key = key
+        self.fields = fields
+        self.need = (max(1, fields.get("cores", 1)), fields.get("memory", 0), fields.get("gpus", 0))
+        self.time = fields.get("time") or None
+
+
+def _weight(report):
+    """About how many bytes a report takes."""
+    size = 200
+    for name in ("out", "err", "out64", "err64", "value", "files"):
+        if name in report:
+            size += 2 * len(report[name])  # text may be escaped, a file entry is longer than one
+    return size
+
+
+class Flight:
+    """A request under way."""
+
+    __slots__ = ("sent", "reports", "started", "want", "parked", "bye")
+
+    def __init__(self, sent, reports, started, *, want, parked, bye):
+        self.sent = sent
+        self.reports = reports
+        self.started = started
+        self.want = want
+        self.parked = parked
+        self.bye = bye
+
+
+class Agenda:
+    def __init__(self, cores, memory=0, gpus=(), *, stations=1, end=None, idle=None, jitter=None):
+        self.seats = Seats(cores, memory, gpus, stations)
+        self.end = end                   # ms: wall time is over
+        self.idle = idle                 # ms, overriding the server's
+        self.jitter = jitter or (lambda: 0.5)
+        self.capacity = PER_CORE * cores
+        self.version = 1
+        self.epoch = None
+        self.lease = 0
+        self.lease_end = 0
+        self.idle_limit = idle
+        self.idle_since = 0
+        self.seq = 0
+        self.queue = {}                  # attempt → Task, in the order granted
+        self.placed = {}                 # attempt → Task with a spawner
+        self.finishing = {}              # attempt → Task that has ended and whose files are under way
+        self.reports = {}                # attempt → report not under way
+        self.oldest = 0                  # when the oldest of them came
+        self.started = {}                # attempt → when noticed
+        self.flights = {}                # seq → Flight
+        self.ack = None
+        self.ahead = set()
+        self.census = False
+        self.not_before = 0
+        self.poll_not_before = 0
+        self.fruitless = 0
+        self.failures = 0
+        self.last_heard = 0
+        self.average = None              # ms a task takes here, lately
+        self.asked = False               # for work, and got an answer: nobody leaves idle before that
+        self.leaving = ""                # why we leave: "", "drain", "superseded", "idle", "walltime", "stopped"
+        self.over = False                # bye was answered
+        self.asked_back = set()
+        self.specs = {}
+        self.pending = []                # orders not fetched yet
+
+    # --- what the network tells -------------------------------------------------------------------------------
+
+    def enrolled(self, now, message, sent=None):
+        """A new epoch; what we hold goes along."""
+        self.version = message["v"]
+        self.epoch = message["epoch"]
+        self.lease = message["lease"]
+        self.lease_end = (now if sent is None else sent) + self.lease
+        self.idle_limit = message.get("idle") if self.idle is None else self.idle
+        for seq in list(self.flights):
+            self._land(seq)
+        self.ack, self.ahead = None, set()
+        self.census = bool(self.held() or self.reports)
+        self.not_before = self.poll_not_before = now
+        self.failures = 0
+        self.idle_since = self.last_heard = now
+
+    def answer_received(self, now, answer):
+        """The answer to a request that is still waited for; any other is ignored.  True if it counted."""
+        if answer.get("epoch") != self.epoch:
+            return False
+        flight = self.flights.pop(answer.get("seq"), None)
+        if flight is None:
+            return False
+        self.lease = answer.get("lease", self.lease)
+        self.lease_end = max(self.lease_end, flight.sent + self.lease)
+        self.last_heard = now
+        self.failures = 0
+        self.asked = self.asked or flight.want > 0
+        self.over = self.over or bool(flight.bye)
+        fresh = self._take_grants(answer.get("grants", ()))
+        self._pace(now, flight, fresh, answer)
+        self._heed(now, answer)
+        if fresh:
+            self.idle_since = now
+        return True
+
+    def failed(self, now, seq, retry_after=None):
+        """No answer to `seq`, or one that says to come later (`retry_after`: seconds)."""
+        if seq not in self.flights:
+            return
+        self._land(seq)
+        self.census = True
+        if now >= self.not_before:
+            self.failures += 1
+            self.not_before = now + self._backoff()
+        if retry_after is not None:
+            self.not_before = max(self.not_before, now + int(1000 * retry_after * (1 + self.jitter() / 4)))
+
+    def _land(self, seq):
+        """What a lost request carried is ours to say again."""
+        flight = self.flights.pop(seq)
+        flight.reports.update(self.reports)
+        self.reports = flight.reports
+        for attempt in flight.started:
+            if attempt in self.placed:
+                self.started[attempt] = flight.sent
+
+    def _backoff(self):
+        if self.failures <= 1:
+            return int(50 * self.jitter())  # most first failures are a kept connection that went stale
+        return int(min(BACKOFF_LAST, BACKOFF_FIRST << min(self.failures - 2, 8)) * (0.5 + self.jitter() / 2))
+
+    def _take_grants(self, grants):
+        fresh = 0
+        for grant in grants:
+            number = grant["n"]
+            if self.ack is None:
+                self.ack = number - 1  # the oldest the server still resends
+            if number <= self.ack or number in self.ahead:
+                continue
+            tasks = [task for group in grant["groups"] for task in self._tasks(group)]  # all of it, before any counts
+            self.ahead.add(number)
+            while self.ack + 1 in self.ahead:
+                self.ack += 1
+                self.ahead.discard(self.ack)
+            for task in tasks:
+                if not self.holds(task.attempt):
+                    self.queue[task.attempt] = task
+                    fresh += 1
+        return fresh
+
+    def _tasks(self, group):
+        spec = self._spec(group["spec"])
+        return [Task(item[0], item[1], spec, item[2] if len(item) > 2 else None) for item in group["tasks"]]
+
+    def _spec(self, fields):
+        content = json.dumps(fields, sort_keys=True)
+        spec = self.specs.get(content)
+        if spec is None:
+            spec = self.specs[content] = Spec(len(self.specs) + 1, fields)
+        return spec
+
+    def _pace(self, now, flight, fresh, answer):
+        """When to ask next: at once, unless we were told or asking has been in vain."""
+        if fresh or not flight.want or now - flight.sent > 50:
+            self.fruitless = 0
+        else:
+            self.fruitless = min(self.fruitless + 1, 6)
+            if flight.parked:
+                self.poll_not_before = now + (25 << self.fruitless)
+        if answer.get("again"):
+            self.not_before = now + answer["again"]
+
+    def _heed(self, now, answer):
+        self.census = self.census or bool(answer.get("census"))
+        if answer.get("stop") and not self.leaving:
+            self.leaving = answer["stop"]
+        if answer.get("cancel"):
+            self._cancel(now, answer["cancel"])
+        if answer.get("recall"):
+            self._recall(now, answer["recall"])
+        for attempt in answer.get("stream", ()):
+            if attempt in self.placed:
+                self.pending.append(("watch", attempt))
+        if self.leaving:
+            self._return_queue(now)
+
+    def _cancel(self, now, attempts):
+        for attempt in attempts:
+            if attempt in self.queue:
+                self._drop(now, attempt, "cancelled", "cancel")
+            elif attempt in self.placed:
+                self.pending.append(("kill", attempt, "cancel"))
+
+    def _recall(self, now, attempts):
+        back = {}
+        for attempt in attempts:
+            if attempt in self.queue:
+                self._drop(now, attempt, "returned", "recall")
+            elif attempt in self.placed:
+                task = self.placed[attempt]
+                task.recalled = True
+                back.setdefault(task.station.index, []).append(attempt)
+        self.pending.extend(("back", index, back[index]) for index in sorted(back))
+
+    # --- what those who run tasks tell ------------------------------------------------------------------------
+
+    def fetched(self, now, attempt, report=None):
+        """A task's inputs are in place; with a report, they cannot be."""
+        task = self.queue.get(attempt)
+        if task is None:
+            return
+        task.state = READY
+        if report is not None:
+            self.task_ended(now, attempt, report)
+
+    def running(self, now, attempts):
+        """These are seen to run (and have been for a while)."""
+        for attempt in attempts:
+            task = self.placed.get(attempt)
+            if task is not None and not task.told:
+                task.told = True
+                self.started[attempt] = now
+
+    def vacated(self, now, attempt):
+        """The process has ended; its files have yet to be brought home."""
+        task = self.placed.pop(attempt, None)
+        if task is not None:
+            self._leave_seat(now, task)
+            task.state = FINISHING
+            self.finishing[attempt] = task
+
+    def task_ended(self, now, attempt, report):
+        """The attempt is over and this is all there is to say about it."""
+        task = self.placed.pop(attempt, None)
+        if task is not None:
+            self._leave_seat(now, task)
+            if "wall" in report:
+                self._learn(report["wall"])
+        elif self.queue.pop(attempt, None) is None and self.finishing.pop(attempt, None) is None:
+            return
+        self.started.pop(attempt, None)
+        self._say(now, report)
+        self.idle_since = now
+
+    def given_back(self, now, attempts):
+        """A spawner gives back what it has not started."""
+        again = {}
+        for attempt in attempts:
+            task = self.placed.pop(attempt, None)
+            if task is None:
+                continue
+            self._leave_seat(now, task)
+            task.state, task.station = READY, None
+            again[attempt] = task
+        again.update(self.queue)
+        self.queue = again
+        self.asked_back.clear()
+        for attempt in attempts:
+            if attempt in self.queue and self.queue[attempt].recalled:
+                self._drop(now, attempt, "returned", "recall")
+        if self.leaving:
+            self._return_queue(now)
+
+    def stop(self, now, why="stopped"):
+        """We have to go: return the unstarted, end the running, report, leave."""
+        self.leaving = why
+        self._return_queue(now)
+        for attempt in self.placed:
+            self.pending.append(("kill", attempt, "stop"))
+
+    def _learn(self, wall):
+        self.average = wall if self.average is None else self.average + (wall - self.average) / 8.0
+
+    def _leave_seat(self, now, task):
+        self.seats.leave(task.station, task.need, task.gpus, now)
+        task.gpus = ()
+
+    def _say(self, now, report):
+        if not self.reports:
+            self.oldest = now
+        self.reports[report["a"]] = report
+
+    def _drop(self, now, attempt, outcome, why, note=""):
+        report = {"a": attempt, "o": outcome, "why": why}
+        if note:
+            report["note"] = note
+        del self.queue[attempt]
+        self._say(now, report)
+
+    def _return_queue(self, now):
+        why = "superseded" if self.leaving == "superseded" else "stop"
+        for attempt in list(self.queue):
+            self._drop(now, attempt, "returned", why)
+        back = {}
+        for attempt, task in self.placed.items():
+            if not task.told:
+                back.setdefault(task.station.index, []).append(attempt)
+        self.pending.extend(("back", index, back[index]) for index in sorted(back)
+                            if len(back[index]) > len(self.seats.stations[index].needs))
+
+    # --- what to run --------------------------------------------------------------------------------------------
+
+    def orders(self, now):
+        """Instructions since the last call, in order."""
+        if not self.leaving:
+            self._fetch_ahead()
+            self._start(now)
+            self._rebalance(now)
+        orders, self.pending = self.pending, []
+        return orders
+
+    def may_start(self, now):
+        return not self.leaving and self.epoch is not None and now < self.lease_end
+
+    def _fetch_ahead(self):
+        if not self.queue:
+            return
+        ahead = FETCH_AHEAD + 2 * self.seats.cores
+        for task in self.queue.values():
+            if task.state == QUEUED:
+                task.state = FETCHING
+                self.pending.append(("fetch", task))
+            ahead -= 1
+            if not ahead:
+                return
+
+    def _start(self, now):
+        if not self.queue or not self.may_start(now):
+            return
+        depth = self._depth()
+        while self.queue:
+            task = self.queue[next(iter(self.queue))]
+            if self._can_ever(now, task) and (task.state != READY or not self._place(now, task, depth)):
+                return
+
+    def _can_ever(self, now, task):
+        if not self.seats.ever(task.need):
+            self._drop(now, task.attempt, "returned", "refused", "the task needs more than this pilot has")
+            return False
+        if self.end is not None and task.spec.time and now + task.spec.time > self.end:
+            self._drop(now, task.attempt, "returned", "stop", "the pilot's remaining time is shorter than the task's")
+            return False
+        return True
+
+    def _place(self, now, task, depth):
+        place = self.seats.open(task.need, now)
+        if place is not None:
+            task.station, task.gpus = place
+        else:
+            task.station = self.seats.stage(task.need, depth)
+        if task.station is None:
+            return False
+        task.state = PLACED
+        task.width = len(task.station.needs)
+        task.until = self.lease_end
+        if self.end is not None and task.spec.time:
+            task.until = min(task.until, self.end - task.spec.time)
+        self.placed[task.attempt] = task
+        del self.queue[task.attempt]
+        self.pending.append(("run", task))
+        return True
+
+    def _depth(self):
+        """Tasks to lay out ahead per seat: a few when they are long known to be short, none otherwise."""
+        if self.average is None:
+            return 0
+        return min(STAGE_MAX, int(STAGE_MS / max(self.average, 0.5)))
+
+    def _rebalance(self, now):
+        """Seats are free here while tasks wait behind a long one there: ask for those."""
+        if self.queue or not self.seats.free_cores:
+            return
+        for station in self.seats.stations:
+            staged = station.staged()
+            if staged > 0 and now - station.moved >= STUCK and station.index not in self.asked_back:
+                self.asked_back.add(station.index)
+                there = [a for a, t in self.placed.items() if t.station is station]
+                self.pending.append(("back", station.index, there[-staged:]))
+
+    # --- what to say ----------------------------------------------------------------------------------------------
+
+    def next_request(self, now):
+        """The next message to send now, or None.  It counts as sent at `now`."""
+        if self.epoch is None or self.over or now < self.not_before:
+            return None
+        self._consider_leaving(now)
+        parked = any(f.parked for f in self.flights.values())
+        if self._urgent(now):
+            return self._request(now, False) if len(self.flights) == parked else None
+        if self.flights or not self._poll_due(now):
+            return None
+        # What parks says nothing that waits for a confirmation; what has something to say comes back at once.
+        return self._request(now, not self.reports and not self.started)
+
+    def _consider_leaving(self, now):
+        if self.leaving or not self.asked or self.holding() or self.reports or self.flights_with_reports():
+            return
+        if self.idle_limit is not None and now - self.idle_since >= self.idle_limit:
+            self.leaving = "idle"
+
+    def _urgent(self, now):
+        if self.census or self._bye():
+            return True
+        if self.reports and now >= self._report_due(now):
+            return True
+        return bool(self.started) and now >= min(self.started.values()) + NOTICE
+
+    def _report_due(self, now):
+        if len(self.reports) >= COMPANY or not self.unstarted():
+            return now
+        return self.oldest + LINGER
+
+    def _poll_due(self, now):
+        if now < self.poll_not_before:
+            return False
+        return self._want() > 0 or now - self.last_heard >= QUIET
+
+    def _want(self):
+        """How many more we would take: all there is room for, once a quarter is empty."""
+        if self.leaving or any(f.want for f in self.flights.values()):
+            return 0
+        room = self.capacity - len(self.queue) - max(0, len(self.placed) - self.seats.cores)
+        return room if 4 * room >= self.capacity else 0
+
+    def _bye(self):
+        """Last words, once there is nothing else to say."""
+        if not self.leaving or self.holding() or len(self.reports) > MAX_REPORTS or self.flights_with_reports():
+            return ""
+        if any(f.bye for f in self.flights.values()):
+            return ""
+        return self.leaving if self.leaving in ("idle", "walltime") else "stopped"
+
+    def _request(self, now, park):
+        self.seq += 1
+        request = {"v": self.version, "epoch": self.epoch, "seq": self.seq, "ack": self.ack or 0}
+        bye = self._bye()
+        want = self._want()
+        reports, started = self._pack_reports(), self._pack_started()
+        bye = "" if self.reports else bye
+        self.flights[self.seq] = Flight(now, reports, started, want=want, parked=park, bye=bye)
+        for name, value in (("reports", list(reports.values())), ("started", started), ("want", want), ("bye", bye)):
+            if value:
+                request[name] = value
+        if park:
+            request["wait"] = self._park_for(now)
+        if self.end is not None:
+            request["left"] = max(0, self.end - now)
+        if self.census:
+            self.census = False
+            request["held"] = sorted(self.held() + list(self.reports))
+        return request
+
+    def _pack_reports(self):
+        """As many as fit into one message, oldest first; at least one."""
+        room, some = ROOM, []
+        for attempt, report in self.reports.items():
+            room -= _weight(report)
+            if some and (room < 0 or len(some) == MAX_REPORTS):
+                break
+            some.append(attempt)
+        if len(some) == len(self.reports):
+            reports, self.reports = self.reports, {}
+            return reports
+        return {attempt: self.reports.pop(attempt) for attempt in some}
+
+    def _pack_started(self):
+        started, self.started = list(self.started), {}
+        return started
+
+    def _park_for(self, now):
+        wait = min(PARK, max(1000, self.lease // 3))
+        if self.idle_limit is not None and not self.holding():
+            wait = min(wait, max(0, self.idle_since + self.idle_limit - now))
+        return wait
+
+    # --- where we stand -------------------------------------------------------------------------------------------
+
+    def holds(self, attempt):
+        return (attempt in self.queue or attempt in self.placed or attempt in self.finishing
+                or attempt in self.reports or any(attempt in f.reports for f in self.flights.values()))
+
+    def held(self):
+        """Attempts we have and have said nothing final about."""
+        return list(self.queue) + list(self.placed) + list(self.finishing)
+
+    def holding(self):
+        return bool(self.queue or self.placed or self.finishing)
+
+    def unstarted(self):
+        """Is there more work here than what runs?"""
+        return bool(self.queue) or any(s.staged() > 0 for s in self.seats.stations)
+
+    def flights_with_reports(self):
+        return any(f.reports for f in self.flights.values())
+
+    def undelivered(self):
+        """Reports the server has not confirmed."""
+        reports = {}
+        for flight in self.flights.values():
+            reports.update(flight.reports)
+        reports.update(self.reports)
+        return reports
+
+    def lease_out(self, now):
+        return self.epoch is not None and now >= self.lease_end
+
+    def due(self, now):
+        """When to look at `next_request` and `orders` again if nothing happens before; None: never."""
+        times = self._times_to_speak(now)
+        if times:
+            times = [max(min(times), self.not_before)]
+        if not self.queue and self.seats.free_cores:
+            times.extend(s.moved + STUCK for s in self.seats.stations
+                         if s.staged() > 0 and s.index not in self.asked_back)
+        return max(now, min(times)) if times else None
+
+    def _times_to_speak(self, now):
+        if any(not f.parked for f in self.flights.values()):
+            return []  # its answer comes first
+        times = []
+        if self.reports:
+            times.append(self._report_due(now))
+        if self.started:
+            times.append(min(self.started.values()) + NOTICE)
+        if not self.flights:
+            times.append(self.poll_not_before if self._want() else max(self.poll_not_before, self.last_heard + QUIET))
+        if self.census or self._bye():
+            times.append(now)
+        if self.idle_limit is not None and self.asked and not self.leaving and not self.holding():
+            times.append(self.idle_since + self.idle_limit)
+        return times

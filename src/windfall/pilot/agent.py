@@ -1,0 +1,543 @@
+"""The agent: joins the pure agenda to the network, the spawners, the porters and the outbox.  One epoll loop.
+
+It decides nothing about tasks: it tells the agenda what happened and does what the agenda orders.
+"""
+
+import gc
+import os
+import select
+import signal
+import sys
+import time
+from collections import deque
+
+from windfall.errors import Overloaded, VersionMismatch, WindfallError, from_wire
+from windfall.wire.messages import ANSWER, check
+
+from . import enrol, host, runners
+from .link import Link, address, tls_context
+from .stations import Stations, count_for
+
+LOOK_SECONDS = 0.25      # between looks at what runs
+BYE_SECONDS = 5.0        # how long last words are tried before the outbox has to do
+
+
+def clock():
+    return int(time.monotonic() * 1000)
+
+
+class Agent:
+    def __init__(self, options, ticket, folders, mark, guard):
+        self.options = options
+        self.ticket = ticket
+        self.folders = folders
+        self.guard = guard
+        self.mark = mark
+        self.born = time.monotonic()
+        self.handlers = {}
+        self.writing = set()         # descriptors also watched for room to write
+        self.poller = select.epoll()
+        self.errands = deque()       # functions other threads want called in the loop
+        self.signals = 0
+        self.code = None             # exit code, once it is known
+        self.enrolling = False
+        self.seen = set()            # attempts seen running at the last look
+        self.next_look = self.born
+        self.leaving_since = None
+        self.files = {}              # attempt → outputs, of tasks with a directory of their own
+        self.porters_ = None
+        self.outbox_ = None
+        self.pilot_token = ""
+
+    # --- life
+
+    def run(self):
+        gc.set_threshold(50000)  # tasks come and go by the thousand, and none of them in cycles
+        self._catch_signals()
+        self._watch_guard()
+        self.place = address(self.ticket.server)
+        self._shape()
+        script = runners.write_script(self.folders.run)
+        self.stations = Stations(count_for(self.cores), self.cores, self.folders.run,
+                                 mark=self.mark, script=script, gpus=bool(self.gpus))
+        try:
+            self._enrol()
+            self._settle()
+            while self.code is None:
+                self._round()
+        finally:
+            self._close()
+        return self.code
+
+    def _shape(self):
+        options = self.options
+        self.cores = options.cores or host.cores()
+        self.memory = host.memory() if options.memory is None else options.memory
+        self.gpus = host.gpus(options.gpus)
+        self.end = None if options.walltime is None else int((self.born + options.walltime) * 1000)
+
+    def _enrol(self):
+        self.context = tls_context(self.ticket.certificate) if self.place[0] != "unix" else None
+        link = Link(self.place, self.context)
+        shape = {"cores": self.cores, "memory": self.memory, "gpus": len(self.gpus),
+                 "disk": host.disk(self.folders.base)}
+        if self.end is not None:
+            shape["left"] = max(0, self.end - clock())
+        self.body = enrol.message(self.ticket, host.describe(self.gpus), shape)
+        patience = enrol.PATIENCE if self.options.idle is None else self.options.idle
+        answer, sent = enrol.enrol(link, self.ticket, self.body, patience, stopped=lambda: self.signals,
+                                   say=self.say)
+        self.pilot_token = answer["token"]
+        self._make_agenda()
+        self.agenda.enrolled(clock(), answer, int(sent * 1000))
+        self._make_lanes(link)
+
+    def _make_agenda(self):
+        from .agenda import Agenda
+        idle = None if self.options.idle is None else int(self.options.idle * 1000)
+        self.agenda = Agenda(self.cores, self.memory, [gpu["id"] for gpu in self.gpus],
+                             stations=len(self.stations.posts), end=self.end, idle=idle, jitter=enrol.fraction)
+
+    def _make_lanes(self, link):
+        from .lanes import Lane
+        self.lanes = [Lane(link, self), Lane(Link(self.place, self.context), self)]
+        if link.sock is not None:
+            self.lanes[0].adopt()
+
+    def _settle(self):
+        """What can wait until the first request is out."""
+        for post in self.stations.posts:
+            self._watch_post(post)
+        self._talk(clock())
+        from . import proctree
+        proctree.become_subreaper()
+        self.folders.clear_others()
+        self._deliver_leftovers()
+        self.say("enrolled at {} with {} cores".format(self.lanes[0].link.where(), self.cores))
+
+    def _round(self):
+        now = clock()
+        self._obey(now)
+        self._talk(now)
+        for fd, _ in self.poller.poll(self._timeout()):
+            handler = self.handlers.get(fd)
+            if handler is not None:
+                handler(fd)
+        self._timers(time.monotonic())
+
+    def _timeout(self):
+        now = clock()
+        due = None if self.enrolling else self.agenda.due(now)
+        if due is not None and due <= now:
+            due = now + 1  # it was looked at a moment ago: the network is what it waits for
+        look = int(self.next_look * 1000)
+        return max(0, (look if due is None else min(due, look)) - now) / 1000.0
+
+    def _close(self):
+        """Let the spawners end what runs, and clear up."""
+        from . import proctree
+        for post in self.stations.posts:
+            post.order("quit")
+            post.flush()
+        end = time.monotonic() + 2.0
+        for post in self.stations.posts:
+            proctree._reap(post.pid, end)
+        proctree.kill_descendants()
+        if self.porters_ is not None:
+            self.porters_.close()
+        self._close_outbox()
+        self.folders.clear()
+
+    def say(self, text):
+        if not self.options.quiet:
+            try:
+                sys.stderr.write("windfall-pilot: {}\n".format(text))
+            except OSError:
+                pass
+
+    # --- the loop's plumbing, also for lanes
+
+    def token(self):
+        return self.pilot_token
+
+    def watch(self, fd, function):
+        self.handlers[fd] = function
+        self.poller.register(fd, select.EPOLLIN)
+
+    def rewatch(self, fd, writing):
+        if writing != (fd in self.writing):
+            self.poller.modify(fd, select.EPOLLIN | select.EPOLLOUT if writing else select.EPOLLIN)
+            (self.writing.add if writing else self.writing.discard)(fd)
+
+    def unwatch(self, fd):
+        self.handlers.pop(fd, None)
+        self.writing.discard(fd)
+        try:
+            self.poller.unregister(fd)
+        except (OSError, ValueError):
+            pass
+
+    def later(self, function):
+        """Called from threads."""
+        self.errands.append(function)
+        self._ring()
+
+    def _ring(self):
+        try:
+            os.write(self.bell, b"!")
+        except OSError:
+            pass  # full: it rings already
+
+    def _catch_signals(self):
+        reader, self.bell = os.pipe()
+        for fd in (reader, self.bell):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(self.bell)
+        for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+            signal.signal(getattr(signal, name), self._signalled)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        self.watch(reader, self._rung)
+
+    def _signalled(self, number, frame):
+        self.signals += 1
+
+    def _watch_guard(self):
+        if self.guard is not None:
+            self.watch(self.guard, self._orphaned)
+
+    def _orphaned(self, fd):
+        """The guardian was killed: so are we, and all with us."""
+        from . import proctree
+        proctree.kill_descendants()
+        os._exit(1)
+
+    def _rung(self, fd):
+        try:
+            while len(os.read(fd, 4096)) == 4096:
+                pass
+        except BlockingIOError:
+            pass
+        self._reap()
+        while self.errands:
+            self.errands.popleft()()
+        if self.porters_ is not None:
+            self._from_porters()
+        if self.signals:
+            self._told_to_stop()
+
+    def _reap(self):
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass  # a spawner's end is noticed on its socket
+        except ChildProcessError:
+            pass
+
+    def _told_to_stop(self):
+        if self.leaving_since is None:
+            self.say("told to stop")
+            self._leave("stopped")
+        elif self.signals > 1:
+            for post in self.stations.posts:
+                post.order("hasten")
+                post.flush()
+
+    def _leave(self, why):
+        self.leaving_since = time.monotonic()
+        self.agenda.stop(clock(), why)
+
+    # --- orders
+
+    def _obey(self, now):
+        orders = self.agenda.orders(now)
+        for order in orders:
+            getattr(self, "_do_" + order[0])(*order[1:])
+        for post in self.stations.posts:
+            if post.orders or post.runs or post.frames.outbox:
+                self.rewatch(post.frames.fileno(), not post.flush())
+
+    def _do_run(self, task):
+        cwd = self._porters().place(task.attempt) if task.attempt in self.files else None
+        self.stations.posts[task.station.index].run(task, cwd)
+
+    def _do_fetch(self, task):
+        self.files[task.attempt] = task.field("outputs") or []
+        self._porters().fetch(task.attempt, task.field("inputs"))
+
+    def _do_kill(self, attempt, why):
+        task = self.agenda.placed.get(attempt)
+        if task is not None:
+            self.stations.posts[task.station.index].order("kill", attempt, why)
+
+    def _do_back(self, index, attempts):
+        self.stations.posts[index].order("back", attempts)
+
+    def _do_watch(self, attempt):
+        task = self.agenda.placed.get(attempt)
+        if task is not None:
+            self.stations.posts[task.station.index].order("watch", attempt)
+
+    # --- spawners
+
+    def _watch_post(self, post):
+        self.watch(post.frames.fileno(), lambda fd: self._from_spawner(post))
+
+    def _from_spawner(self, post):
+        messages = post.frames.receive()
+        if messages is None:
+            self._spawner_died(post)
+            return
+        now = clock()
+        for message in messages:
+            if message[0] == "ended":
+                self._ended(now, message[1])
+            elif message[0] == "back":
+                self.agenda.given_back(now, message[1])
+            else:
+                self._porters().show(*message[1:])
+
+    def _ended(self, now, reports):
+        for report in reports:
+            attempt = report["a"]
+            if attempt in self.files:
+                self._ended_with_files(now, attempt, report)
+            else:
+                self.agenda.task_ended(now, attempt, report)
+
+    def _ended_with_files(self, now, attempt, report):
+        outputs = self.files.pop(attempt)
+        if outputs and report.get("o", "succeeded") == "succeeded":
+            self.agenda.vacated(now, attempt)
+            self._porters().bring(attempt, report, outputs)
+        else:
+            self._porters().discard(attempt)
+            self.agenda.task_ended(now, attempt, report)
+
+    def _spawner_died(self, post):
+        """Somebody killed it.  What ran there is over, by our hand at the latest; what waited there is not lost."""
+        from . import proctree
+        now = clock()
+        there = [task for task in self.agenda.placed.values() if task.station.index == post.index]
+        ran = [task.attempt for task in there if task.serial <= post.last_begun()]
+        self.say("a spawner died with {} tasks begun".format(len(ran)))
+        self.unwatch(post.frames.fileno())
+        spare = [pid for pid in self.stations.pids() if pid != post.pid]
+        proctree.kill_descendants(spare)
+        for _, pid in post.running():
+            proctree.signal_tree(pid, signal.SIGKILL)
+        for attempt in ran:
+            self.files.pop(attempt, None)
+            self.agenda.task_ended(now, attempt, {"a": attempt, "o": "returned", "why": "gone",
+                                                  "note": "the pilot's spawner was killed while the task ran"})
+        self.agenda.given_back(now, [task.attempt for task in there if task.attempt not in ran])
+        self._watch_post(self.stations.restart(post.index))
+
+    # --- the exchange
+
+    def _talk(self, now):
+        while not self.enrolling:
+            request = self.agenda.next_request(now)
+            if request is None:
+                return
+            free = [lane for lane in self.lanes if lane.request is None]
+            best = [lane for lane in free if lane.open] or free
+            best[0].send(request)
+
+    def answered(self, request, reply):
+        """From a lane: there is a reply."""
+        now = clock()
+        answer = enrol.parse(reply.body)
+        if reply.status != 200:
+            self._refused(now, request, reply, from_wire(answer, reply.status))
+            return
+        try:
+            problem = check(ANSWER, answer, "the answer")
+            if not problem and not self.agenda.answer_received(now, answer):
+                problem = "an answer to another request"
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            problem = "the answer makes no sense: {!r}".format(error)
+        if problem:
+            self.say(problem)
+            self.agenda.failed(now, request["seq"])
+            return
+        if self.outbox_ is not None:
+            self.outbox_.forget([report["a"] for report in request.get("reports", ())])
+        self._discard_dropped()
+
+    def _refused(self, now, request, reply, error):
+        wait = error.retry_after if error.retry_after is not None else reply.retry_after()
+        if isinstance(error, Overloaded) and wait is None:
+            wait = 1.0
+        self.agenda.failed(now, request["seq"], wait)
+        if reply.status == 401:
+            self._enrol_again()
+        elif reply.status == 426 or isinstance(error, VersionMismatch):
+            self._give_up("the server speaks another version of the protocol: {}".format(error.message))
+        elif not error.retry:
+            self.say("the server answered {}: {}".format(reply.status, error.message))
+
+    def broken(self, request, error):
+        """From a lane: there will be no reply."""
+        if self.agenda.failures == 1:  # the first may be a connection gone stale, the tenth is no news
+            self.say(error.message)
+        self.agenda.failed(clock(), request["seq"])
+
+    def _enrol_again(self):
+        """The token is not valid any more: a new epoch, by the ticket."""
+        if self.enrolling or self.code is not None:
+            return
+        self.enrolling = True
+        import _thread
+        _thread.start_new_thread(self._enrol_thread, ())
+
+    def _enrol_thread(self):
+        sent = clock()
+        link = Link(self.place, self.context)
+        try:
+            answer, error = enrol.enrol_once(link, self.ticket, self.body), None
+        except WindfallError as failure:
+            answer, error = None, failure
+        link.close()
+        self.later(lambda: self._enrolled_again(answer, error, sent))
+
+    def _enrolled_again(self, answer, error, sent):
+        self.enrolling = False
+        if answer is not None:
+            self.pilot_token = answer["token"]
+            self.agenda.enrolled(clock(), answer, sent)
+            self.say("enrolled again")
+        elif enrol.final(error):
+            self._give_up("the server does not let us in: {}".format(error.message))
+
+    def _give_up(self, text):
+        """No report of ours will be taken any more: keep what there is, and go."""
+        sys.stderr.write("windfall-pilot: {}\n".format(text))
+        self.code = 3
+
+    # --- files
+
+    def _porters(self):
+        if self.porters_ is None:
+            from .porters import Porters
+            self.porters_ = Porters(self.folders.tasks, self.folders.cache,
+                                    lambda: Link(self.place, self.context), self.token, self._ring)
+        return self.porters_
+
+    def _from_porters(self):
+        now = clock()
+        while self.porters_.done:
+            what, attempt, value = self.porters_.done.popleft()
+            if what == "fetched":
+                self._fetched(now, attempt, value)
+            elif what == "brought":
+                self.agenda.task_ended(now, attempt, value)
+            elif what == "unwatch":
+                self._unwatch_attempt(attempt)
+            else:
+                self.say(value)
+
+    def _fetched(self, now, attempt, report):
+        if report is not None or attempt not in self.agenda.queue:
+            self.files.pop(attempt, None)
+            self.porters_.discard(attempt)
+        self.agenda.fetched(now, attempt, report)
+
+    def _unwatch_attempt(self, attempt):
+        task = self.agenda.placed.get(attempt)
+        if task is not None:
+            self.stations.posts[task.station.index].order("unwatch", attempt)
+
+    def _discard_dropped(self):
+        """Directories of tasks that were returned or cancelled before they started."""
+        for attempt in [a for a in self.files if a not in self.agenda.queue and a not in self.agenda.placed]:
+            del self.files[attempt]
+            self.porters_.discard(attempt)
+
+    # --- time
+
+    def _timers(self, now):
+        if self.agenda.over:
+            self.code = 0
+        if now < self.next_look:
+            return
+        self.next_look = now + LOOK_SECONDS
+        for lane in self.lanes:
+            lane.check(now)
+        self._look_at_running()
+        if self.end is not None and self.leaving_since is None and now * 1000 >= self.end - self._reserve():
+            self._leave("walltime")
+        if self.agenda.lease_out(clock()):
+            self._keep(self.agenda.undelivered())
+        self._check_departure(now)
+
+    def _look_at_running(self):
+        seen = {attempt for post in self.stations.posts for attempt, _ in post.running()}
+        self.agenda.running(clock(), sorted(seen & self.seen))
+        self.seen = seen
+
+    def _reserve(self):
+        """Milliseconds before the end of wall time at which we begin to leave."""
+        return min(30000, int(100 * self.options.walltime))
+
+    def _check_departure(self, now):
+        """Leave without the server's blessing when it cannot be had."""
+        agenda = self.agenda
+        if agenda.leaving and self.leaving_since is None:
+            self.leaving_since = now
+        unheard = now - agenda.last_heard / 1000.0
+        if agenda.placed or unheard < BYE_SECONDS:
+            return
+        if agenda.leaving and now - self.leaving_since >= BYE_SECONDS:
+            self._depart()
+        elif agenda.idle_limit is not None and unheard * 1000 >= agenda.idle_limit + agenda.lease:
+            self._depart()  # P7 holds without a server, too
+
+    def _depart(self):
+        self.code = 0 if not self.agenda.undelivered() and not self.agenda.finishing else 3
+
+    # --- the outbox
+
+    def _keep(self, reports, files=False):
+        if not files and (not reports or self.outbox_ is not None and self.outbox_.kept.issuperset(reports)):
+            return
+        try:
+            box = self._open_outbox()
+            for report in list(reports.values()):
+                box.keep(report)
+            if files:
+                for folder, report, outputs in list(self.porters_.carried.values()):
+                    box.keep(report, folder, outputs)
+        except (OSError, ValueError) as error:
+            self.say("the outbox cannot be written: {}".format(error))
+
+    def _open_outbox(self):
+        if self.outbox_ is None:
+            from .outbox import Outbox
+            self.outbox_ = Outbox(self.folders.outbox, self.folders.name)
+        self.outbox_.open({"server": self.ticket.server, "certificate": self.ticket.certificate,
+                           "token": self.pilot_token, "v": self.agenda.version, "epoch": self.agenda.epoch,
+                           "seq": self.agenda.seq + 1, "ack": self.agenda.ack or 0})
+        return self.outbox_
+
+    def _close_outbox(self):
+        if getattr(self, "agenda", None) is None:
+            return
+        self._keep(self.agenda.undelivered(), bool(self.porters_ is not None and self.porters_.carried))
+        if self.outbox_ is not None and not self.outbox_.close():
+            self.say("results not delivered are in {}".format(self.outbox_.folder))
+
+    def _deliver_leftovers(self):
+        if os.path.isdir(self.folders.outbox):
+            from . import outbox
+            for folder in outbox.left_behind(self.folders.outbox):
+                self._porters().errand(lambda blobs, folder=folder: self._deliver(folder))
+
+    def _deliver(self, folder):
+        from . import outbox
+        from .blobs import Blobs
+        try:
+            count = outbox.deliver(folder, lambda link, token: Blobs(link, lambda: token, lambda: False))
+            text = "" if count is None else "delivered {} results an earlier pilot left".format(count)
+        except WindfallError as error:
+            text = error.message
+        if text:
+            self.later(lambda: self.say(text))

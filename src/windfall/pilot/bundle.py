@@ -1,0 +1,62 @@
+"""Builds the zipapp: the pilot with `wire` and `errors`, the same bytes from the same sources and interpreter.
+
+Beside each source lies its code compiled for the interpreter that builds: where the pilot runs with the same version,
+as it does next to its server, that saves 25 ms at start; any other sees the wrong magic number and takes the source.
+"""
+
+import hashlib
+import importlib.util
+import marshal
+import os
+import zipfile
+
+NAME = "windfall-pilot.pyz"
+_MAIN = b"import sys\nfrom windfall.pilot.main import main\nsys.exit(main(sys.argv[1:]))\n"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def _sources():
+    """[(name in the archive, bytes)] in a fixed order."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    files = [("__main__.py", _MAIN), ("windfall/__init__.py", b"")]
+    names = ["errors.py"]
+    for folder in ("pilot", "wire"):
+        names.extend(os.path.join(folder, name) for name in sorted(os.listdir(os.path.join(root, folder)))
+                     if name.endswith(".py") and (folder, name) != ("pilot", "bundle.py"))
+    for name in names:
+        with open(os.path.join(root, name), "rb") as file:
+            files.append(("windfall/" + name.replace(os.sep, "/"), file.read()))
+    return files
+
+
+def _compiled(name, source):
+    """A hash-based .pyc that is not checked.  Marshal version 2: later ones depend on reference counts."""
+    flags = (1).to_bytes(4, "little")
+    code = compile(source, name, "exec", dont_inherit=True)
+    return importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(source) + marshal.dumps(code, 2)
+
+
+def _entries():
+    for name, source in _sources():
+        yield name, source
+        if name != "__main__.py":
+            yield name + "c", _compiled(name, source)
+
+
+def build(dest_dir):
+    """Write the zipapp into `dest_dir`; returns (path, sha256)."""
+    os.makedirs(dest_dir, exist_ok=True)
+    path = os.path.join(dest_dir, NAME)
+    part = "{}.{}.new".format(path, os.getpid())
+    with open(part, "wb") as file:
+        file.write(b"#!/usr/bin/env python3\n")
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, data in _entries():
+                info = zipfile.ZipInfo(name, _EPOCH)
+                info.external_attr = 0o644 << 16
+                info.create_system = 3
+                archive.writestr(info, data)
+    os.chmod(part, 0o755)
+    os.rename(part, path)
+    with open(path, "rb") as file:
+        return path, hashlib.sha256(file.read()).hexdigest()

@@ -1,0 +1,81 @@
+"""What is kept of a stream: all of it while it is short, else its two ends.  Memory is bounded by 4 × keep."""
+
+import binascii
+
+from windfall.wire.messages import INLINE
+
+DEFAULT_KEEP = INLINE // 2
+MAX_KEEP = 1 << 20
+
+
+class Capture:
+    __slots__ = ("keep", "size", "head", "tail")
+
+    def __init__(self, keep=DEFAULT_KEEP):
+        self.keep = keep
+        self.size = 0
+        self.head = b""      # the first 2 × keep bytes while there are no more, then the first keep
+        self.tail = None
+
+    def add(self, data):
+        self.size += len(data)
+        if self.tail is None:
+            self.head += data
+            if self.size <= 2 * self.keep:
+                return
+            self.tail = bytearray(self.head[-self.keep:]) if self.keep else bytearray()
+            self.head = self.head[:self.keep]
+            return
+        self.tail += data[-self.keep:] if self.keep else b""
+        if len(self.tail) > 2 * self.keep:
+            del self.tail[:-self.keep or None]
+
+    def pieces(self):
+        """[(offset, bytes)] of what is kept."""
+        if self.tail is None:
+            return [(0, self.head)] if self.head else []
+        tail = bytes(self.tail[-self.keep:]) if self.keep else b""
+        return [(0, self.head), (self.size - len(tail), tail)]
+
+    def kept(self):
+        return b"".join(data for _, data in self.pieces())
+
+    def describe(self, report, name):
+        """Put what was captured into a report as `out`/`err`, or as base64 where it is not UTF-8."""
+        if not self.size:
+            return
+        report[name + "_size"] = self.size
+        try:
+            report[name] = self._text()
+        except UnicodeDecodeError:
+            report[name + "64"] = binascii.b2a_base64(self.kept(), newline=False).decode("ascii")
+
+    def _text(self):
+        if self.tail is None:
+            return self.head.decode("utf-8")
+        # A cut may go through a character: what is left of it on either side is dropped, it is missing anyway.
+        (_, head), (_, tail) = self.pieces()
+        return _trim_end(head).decode("utf-8") + _trim_start(tail).decode("utf-8")
+
+
+def _trim_start(data):
+    skip = 0
+    while skip < min(3, len(data)) and data[skip] & 0xC0 == 0x80:
+        skip += 1
+    return data[skip:]
+
+
+def _trim_end(data):
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue
+        need = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+        return data[:-back] if need > back else data
+    return data
+
+
+def keep_of(spec):
+    """Bytes to keep of each end, by the task's spec."""
+    keep = spec.get("keep")
+    return DEFAULT_KEEP if keep is None else max(0, min(int(keep), MAX_KEEP))

@@ -1,0 +1,88 @@
+"""What a spawner knows of a task: the plan it shares with others of its spec, and the job while it runs."""
+
+import time
+
+from .capture import Capture, keep_of
+
+GRACE = 5000                 # ms between SIGTERM and SIGKILL
+FIRST_LOOK = 1.0             # seconds after which memory and disk are first looked at
+GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+class Plan:
+    """What follows from a spec, worked out once: most tasks of a bag differ in their command alone."""
+
+    __slots__ = ("spec", "env", "call", "setup", "keep", "time", "memory", "disk", "grace", "limited", "check")
+
+    def __init__(self, spec, base, gpus=None):
+        """`base` is the pilot's environment; `gpus` what is bound to the task, None where GPUs are not given out."""
+        self.spec = spec
+        self.env = dict(base)
+        self.env.update((str(k), str(v)) for k, v in (spec.get("environment") or {}).items())
+        if gpus is not None:
+            for name in GPU_VARIABLES:
+                self.env[name] = ",".join(map(str, gpus))
+        self.call = spec.get("kind") == "call"
+        self.setup = [str(line) for line in spec.get("setup") or ()]
+        self.keep = keep_of(spec)
+        self.time = (spec.get("time") or 0) / 1000.0
+        self.memory = int(spec.get("memory") or 0)
+        self.disk = int(spec.get("disk") or 0)
+        self.grace = spec.get("grace", GRACE) / 1000.0
+        self.limited = bool(self.time or self.memory or self.disk)
+        self.check = spec.get("check")
+
+
+class Job:
+    """A task that runs."""
+
+    __slots__ = ("attempt", "pid", "slot", "plan", "cwd", "t0", "m0", "out", "err", "deadline", "kill_at",
+                 "look_memory", "look_disk", "doom", "watched")
+
+    def __init__(self, attempt, slot, plan, cwd):
+        self.attempt = attempt
+        self.slot = slot
+        self.plan = plan
+        self.cwd = cwd
+        self.pid = 0
+        self.out = self.err = None   # a Capture once something was written
+        self.t0 = time.time()
+        self.m0 = time.monotonic()
+        self.deadline = self.look_memory = self.look_disk = self.kill_at = None
+        self.doom = ""               # why we are ending it
+        self.watched = False
+        if plan.limited:
+            self._set_limits(plan)
+
+    def _set_limits(self, plan):
+        if plan.time:
+            self.deadline = self.m0 + plan.time
+        if plan.memory:
+            self.look_memory = self.m0 + FIRST_LOOK
+        if plan.disk:
+            self.look_disk = self.m0 + FIRST_LOOK
+
+    def next_look(self):
+        times = [t for t in (self.deadline, self.kill_at, self.look_memory, self.look_disk) if t is not None]
+        return min(times) if times else None
+
+    def capture(self, name):
+        if getattr(self, name) is None:
+            setattr(self, name, Capture(self.plan.keep))
+        return getattr(self, name)
+
+    def captured(self):
+        """Bytes kept of stdout."""
+        return b"" if self.out is None else self.out.kept()
+
+    def measured(self, cpu, rss):
+        """The report's beginning: times, usage, output."""
+        wall = time.monotonic() - self.m0
+        begin = int(self.t0 * 1000)
+        span = int(wall * 1000)
+        report = {"a": self.attempt, "t0": begin, "t1": begin + span, "wall": span, "cpu": cpu, "rss": rss}
+        if self.out is not None:
+            self.out.describe(report, "out")
+        if self.err is not None:
+            self.err.describe(report, "err")
+        return report

@@ -1,0 +1,122 @@
+"""Porters: a few threads that carry files, so that the loop never waits for a disk or for a large transfer.
+
+Jobs go in through `fetch`, `bring`, `show`, `discard`; what became of them comes back through `done` (a deque) and a
+byte on the bell.  Threads start when there is work for them.
+"""
+
+import _thread
+import os
+import queue
+from collections import deque
+
+from windfall.errors import WindfallError
+
+from . import slot, staging
+from .blobs import Blobs, Closing
+
+THREADS = 3
+
+
+class Porters:
+    def __init__(self, folder, cache, dial, token, bell):
+        self.folder = folder
+        self.cache_folder = cache
+        self.cache = None
+        self.dial = dial             # function: a Link not connected yet
+        self.token = token
+        self.bell = bell             # function: wakes the loop
+        self.jobs = queue.Queue()
+        self.done = deque()
+        self.threads = 0
+        self.closed = False
+        self.carried = {}            # attempt → (folder, report, outputs): being brought home
+
+    def fetch(self, attempt, inputs):
+        if self.cache is None:
+            self.cache = staging.Cache(self.cache_folder)  # here, not in the threads: there must be one
+        self._add(self._fetch, attempt, inputs)
+
+    def bring(self, attempt, report, outputs):
+        self.carried[attempt] = (self.place(attempt), report, outputs)
+        self._add(self._bring, attempt, report, outputs)
+
+    def show(self, attempt, stream, offset, data):
+        self._add(self._show, attempt, stream, offset, data)
+
+    def discard(self, attempt):
+        self._add(self._discard, attempt)
+
+    def errand(self, function):
+        """Anything else that takes a while: function(blobs)."""
+        self._add(function)
+
+    def place(self, attempt):
+        return os.path.join(self.folder, str(attempt))
+
+    def close(self):
+        self.closed = True
+
+    # --- in the threads
+
+    def _add(self, *job):
+        self.jobs.put(job)
+        if self.threads < THREADS and self.jobs.qsize() > 0:
+            self.threads += 1
+            _thread.start_new_thread(self._work, ())
+
+    def _work(self):
+        blobs = Blobs(self.dial(), self.token, lambda: self.closed)
+        while True:
+            job = self.jobs.get()
+            try:
+                job[0](blobs, *job[1:])
+            except Closing:
+                pass
+            except Exception as error:  # a porter never dies of one job, and says what happened
+                self._post("trouble", None, "{}: {}".format(type(error).__name__, error))
+
+    def _post(self, *event):
+        self.done.append(event)
+        self.bell()
+
+    def _fetch(self, blobs, attempt, inputs):
+        report = None
+        try:
+            staging.stage_in(self.place(attempt), inputs, self.cache, blobs, attempt)
+        except WindfallError as error:
+            report = _failure(attempt, "input", "an input could not be brought: {}".format(error.message))
+        except OSError as error:
+            report = _failure(attempt, "disk", "no place for the inputs: {}".format(error.strerror or error))
+        self._post("fetched", attempt, report)
+
+    def _bring(self, blobs, attempt, report, outputs):
+        folder = self.place(attempt)
+        try:
+            files = staging.describe(folder, outputs)
+            for path, digest, size, _ in files:
+                blobs.upload(os.path.join(folder, staging.inside(path)), digest, size, attempt)
+            report["files"] = files
+        except WindfallError as error:
+            report.update(_failure(attempt, "output", error.message))
+        except OSError as error:
+            report.update(_failure(attempt, "output", "the outputs cannot be read: {}".format(error)))
+        self.carried.pop(attempt, None)
+        slot.remove(folder)
+        self._post("brought", attempt, report)
+
+    def _show(self, blobs, attempt, stream, offset, data):
+        path = "/v1/attempts/{}/output?stream={}&offset={}".format(attempt, stream, offset)
+        try:
+            reply = blobs.request("POST", path, [("Content-Type", "application/octet-stream")], data)
+            go = reply.status == 200 and b"false" not in reply.body
+        except WindfallError:
+            go = False  # live output is a courtesy: what is kept comes with the report
+        if not go:
+            self._post("unwatch", attempt, None)
+
+    def _discard(self, blobs, attempt):
+        slot.remove(self.place(attempt))
+
+
+def _failure(attempt, why, note):
+    return {"a": attempt, "o": "failed", "why": why, "note": note}

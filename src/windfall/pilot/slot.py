@@ -1,0 +1,180 @@
+"""A slot of a spawner: a private working directory and two pipes, reused from task to task while that is safe.
+
+Reused means not made anew: a directory per task costs a third of the throughput.  So after each task the slot checks
+that the directory is untouched and that the pipes are as they were; whatever is in doubt is emptied or replaced.
+Untouched: its time of change is still the 1970 we gave it, and what changes with renaming, removing or chmod is as it
+was; one fstat tells.  Pipes are replaced whenever the task left a process behind, which might still write.
+"""
+
+import fcntl
+import os
+import select
+import stat
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+class Slot:
+    def __init__(self, number, base):
+        self.number = number
+        self.base = base         # path under which directories are made
+        self.made = 0
+        self.path = None
+        self.handle = -1         # descriptor of the directory
+        self.identity = None
+        self.out_r = self.out_w = self.err_r = self.err_w = -1
+        self.fds = ()            # a task's descriptors 0, 1, 2
+        self.poller = None       # over both reading ends
+        self.job = None
+        self.runner = None
+
+    # --- directory
+
+    def directory(self):
+        """Path of a clean directory; raises OSError when none can be made."""
+        if self.path is None:
+            self.made += 1
+            path = "{}-{}".format(self.base, self.made)
+            os.mkdir(path, 0o700)
+            self.handle = os.open(path, _OPEN)
+            self.path = path
+            self._remember()
+        return self.path
+
+    def _remember(self):
+        os.utime(self.handle, (0, 0))
+        self.identity = _identity(self.handle)
+
+    def tidy(self):
+        """After a task: keep the directory if it is as it was, else empty it, else forget it."""
+        if self.path is None:
+            return
+        if _identity(self.handle) == self.identity:
+            return
+        try:
+            about = os.lstat(self.path)
+            if about.st_mode == self.identity[0] and os.path.samestat(about, os.fstat(self.handle)):
+                if empty(self.path):
+                    self._remember()
+                    return
+        except OSError:
+            pass
+        self.abandon()
+
+    def abandon(self):
+        """Take a new directory next time; the old one goes with the pilot's directory at the latest."""
+        remove(self.path)
+        os.close(self.handle)
+        self.path, self.handle = None, -1
+
+    # --- pipes
+
+    def make_pipes(self, null):
+        self.out_r, self.out_w = os.pipe()
+        self.err_r, self.err_w = os.pipe()
+        self.fds = (null, self.out_w, self.err_w)
+        self.poller = select.poll()
+        for fd in (self.out_r, self.err_r):
+            os.set_blocking(fd, False)
+            self.poller.register(fd, select.POLLIN)
+
+    def pipes_intact(self):
+        """A task may have made its end non-blocking; the next one must not inherit that."""
+        return not (fcntl.fcntl(self.out_w, fcntl.F_GETFL) | fcntl.fcntl(self.err_w, fcntl.F_GETFL)) & os.O_NONBLOCK
+
+    def close_pipes(self):
+        for fd in (self.out_r, self.out_w, self.err_r, self.err_w):
+            if fd >= 0:
+                os.close(fd)
+        self.out_r = self.out_w = self.err_r = self.err_w = -1
+
+
+def _identity(handle):
+    about = os.fstat(handle)
+    return about.st_mode, about.st_mtime, about.st_ctime, about.st_nlink
+
+
+def empty(path):
+    """Remove what is in a directory; True if it is empty then.  Never follows a link out of it."""
+    try:
+        fd = os.open(path, _OPEN)
+    except OSError:
+        return False
+    try:
+        return _empty(fd)
+    finally:
+        os.close(fd)
+
+
+def _empty(top):
+    clean = True
+    for name in os.listdir(top):
+        clean = _remove_entry(name, top) and clean
+    return clean
+
+
+def _remove_entry(name, parent):
+    try:
+        os.unlink(name, dir_fd=parent)
+        return True
+    except IsADirectoryError:
+        pass
+    except OSError as error:
+        if not stat.S_ISDIR(_mode(name, parent)):
+            return isinstance(error, FileNotFoundError)
+    try:
+        os.chmod(name, 0o700, dir_fd=parent)
+        fd = os.open(name, _OPEN, dir_fd=parent)
+    except OSError:
+        return False
+    try:
+        _empty(fd)
+    except (OSError, RecursionError):
+        return False
+    finally:
+        os.close(fd)
+    try:
+        os.rmdir(name, dir_fd=parent)
+        return True
+    except OSError:
+        return False
+
+
+def _mode(name, parent):
+    try:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    except OSError:
+        return 0
+
+
+def remove(path):
+    """Remove a directory and all in it; True if it is gone."""
+    try:
+        os.chmod(path, 0o700)
+    except OSError:
+        pass
+    empty(path)
+    try:
+        os.rmdir(path)
+        return True
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def usage(path, entries=20000):
+    """Bytes of disk under a directory; stops counting after `entries` files."""
+    total, todo = 0, [path]
+    while todo and entries > 0:
+        try:
+            with os.scandir(todo.pop()) as listed:
+                for entry in listed:
+                    entries -= 1
+                    about = entry.stat(follow_symlinks=False)
+                    total += about.st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append(entry.path)
+        except OSError:
+            continue
+    return total

@@ -1,0 +1,595 @@
+"""The spawner: starts tasks in its slots, drains their output, enforces their limits, kills what they leave behind.
+
+Rules
+  * Everything is done by one loop over epoll, SIGCHLD arriving through a pipe; nothing here blocks on a task.
+  * It starts what it was given in order, as long as fewer tasks run than it has seats (`width`), and gives back what
+    it was told to start too late (`until`: the lease, or the wall time).
+  * A table shared with the agent says what runs now and what was begun; if this process is killed, the agent reads
+    it there, and nothing has to be guessed.
+  * When the agent is gone, it kills all below it and ends.
+
+From the agent, per frame a list of
+    ("specs", {key: fields}), ("run", width, [(attempt, key, command, extra, until, gpus, cwd, serial)]),
+    ("kill", attempt, why), ("back", [attempts]), ("watch", attempt), ("unwatch", attempt), ("hasten",), ("quit",)
+and to it: ("ended", [report]), ("back", [attempts]), ("output", attempt, stream, offset, bytes).
+"""
+
+import errno
+import os
+import select
+import signal
+import time
+from collections import deque
+
+from . import proctree, runners, spawn, verdict
+from .channel import Frames
+from .job import Job, Plan
+from .slot import Slot, usage
+from .stations import ROW
+
+FLUSH_AT = 32                # reports that leave at once
+FLUSH_SECONDS = 0.015        # how long a report waits for company while there is more to start
+MEMORY_SECONDS = 1.0         # between looks at a task's memory
+DISK_SECONDS = 5.0
+PIECE = 1 << 16
+OOM_ADJUST = b"500"
+
+
+class Spawner:
+    def __init__(self, sock, table, folder, *, mark, script, gpus=False):
+        self.frames = Frames(sock)
+        self.clogged = False         # the agent is slow to read: we wait for room to write
+        self.table = table           # shared memory: one ROW per slot
+        self.folder = folder
+        self.script = script
+        self.gpus = gpus             # the pilot gives out GPUs: who asked for none sees none
+        self.base = _base_environment(mark)
+        self.plans = {}
+        self.finder = spawn.Finder()
+        self.specs = {}
+        self.waiting = deque()       # tuples as they came
+        self.width = 0
+        self.free = []
+        self.slots = []
+        self.jobs = {}               # pid → Job
+        self.attempts = {}           # attempt → Job
+        self.timed = {}              # pid → Job with something to look at
+        self.next_look = None
+        self.reports = []
+        self.first_report = 0.0
+        self.handlers = {}
+        self.poller = None
+        self.alone = True            # the last wait found no child at all
+        self.suspicious = False      # somebody unknown lives below us
+        self.grace_over = False
+        self.oom_seen = 0
+        self.here = None
+
+    # --- set-up and the loop
+
+    def prepare(self):
+        reserve_low_descriptors()
+        self.null = os.open("/dev/null", os.O_RDWR)
+        self.poller = select.epoll()
+        self._catch_signals()
+        self._handle(self.frames.fileno(), self._hear)
+        self.children = proctree.own_children()
+        proctree.become_subreaper()
+        self.oom_seen = proctree.oom_kills()
+        _raise_oom_score()
+
+    def _catch_signals(self):
+        reader, writer = os.pipe()
+        for fd in (reader, writer):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(writer)
+        # Caught, not ignored: an ignored signal would stay ignored in the tasks.  A task that signals its parent
+        # with anything but SIGKILL achieves nothing.
+        for name in ("SIGCHLD", "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT"):
+            signal.signal(getattr(signal, name), _nothing)
+        self.bell = reader
+        self._handle(reader, self._rung)
+
+    def _handle(self, fd, function):
+        self.handlers[fd] = function
+        self.poller.register(fd, select.EPOLLIN)
+
+    def _unhandle(self, fd):
+        self.poller.unregister(fd)
+        del self.handlers[fd]
+
+    def serve(self):
+        self.prepare()
+        while True:
+            for fd, _ in self.poller.poll(self._timeout()):
+                handler = self.handlers.get(fd)
+                if handler is not None:
+                    handler(fd)
+            self._look()
+            self._start_waiting()
+            self._flush()
+
+    def _timeout(self):
+        times = []
+        if self.next_look is not None:
+            times.append(self.next_look)
+        if self.reports:
+            times.append(self.first_report + FLUSH_SECONDS)
+        if self.suspicious:
+            times.append(time.monotonic() + 0.02)
+        return max(0.0, min(times) - time.monotonic()) if times else -1
+
+    # --- the agent
+
+    def _hear(self, fd):
+        if self.clogged:
+            self._push(None)
+        messages = self.frames.receive()
+        if messages is None:
+            self._end()
+        for message in messages:
+            for order in message:
+                getattr(self, "_on_" + order[0])(*order[1:])
+
+    def _on_specs(self, specs):
+        self.specs.update(specs)  # plans are made when they are needed: a spec that makes no sense fails its tasks
+
+    def _on_run(self, width, tasks):
+        self.width = width
+        self.waiting.extend(tasks)
+
+    def _on_back(self, attempts):
+        """Give back what has not started, of these.  Always answered."""
+        wanted = set(attempts)
+        back = [task[0] for task in self.waiting if task[0] in wanted]
+        self.waiting = deque(task for task in self.waiting if task[0] not in wanted)
+        self._tell("back", back)
+
+    def _on_kill(self, attempt, why):
+        job = self.attempts.get(attempt)
+        if job is not None:
+            self._doom(job, why)
+        elif any(task[0] == attempt for task in self.waiting):
+            if why == "cancel":
+                self.waiting = deque(task for task in self.waiting if task[0] != attempt)
+                self._report({"a": attempt, "o": "cancelled", "why": "cancel"})
+            else:
+                self._on_back([attempt])
+
+    def _on_watch(self, attempt):
+        job = self.attempts.get(attempt)
+        if job is None or job.watched:
+            return
+        job.watched = True
+        for name in ("out", "err"):
+            for offset, data in job.capture(name).pieces():
+                self._tell("output", attempt, name, offset, data)
+
+    def _on_unwatch(self, attempt):
+        job = self.attempts.get(attempt)
+        if job is not None:
+            job.watched = False
+
+    def _on_hasten(self):
+        """No more grace for anybody."""
+        for job in self.jobs.values():
+            if job.kill_at is not None:
+                job.kill_at = 0.0
+                self._watch_time(job)
+
+    def _on_quit(self):
+        self._end()
+
+    def _end(self):
+        """The agent has gone, or lets us go: nothing of ours survives us."""
+        proctree.kill_descendants()
+        os._exit(0)
+
+    def _tell(self, *message):
+        """At once, after the reports that came before it."""
+        self._flush(True)
+        self._push(message)
+
+    def _push(self, message):
+        """Send a message, or with None go on with what is left of the last."""
+        try:
+            done = self.frames.push() if message is None else self.frames.send(message)
+        except OSError:
+            self._end()
+        if done == self.clogged:
+            self.clogged = not done
+            self.poller.modify(self.frames.fileno(), select.EPOLLIN if done else select.EPOLLIN | select.EPOLLOUT)
+
+    def _report(self, report):
+        if not self.reports:
+            self.first_report = time.monotonic()
+        self.reports.append(report)
+
+    def _flush(self, now=False):
+        if not self.reports:
+            return
+        if (now or not self.waiting or len(self.reports) >= FLUSH_AT
+                or time.monotonic() >= self.first_report + FLUSH_SECONDS):
+            reports, self.reports = self.reports, []
+            self._push(("ended", reports))
+
+    # --- starting
+
+    def _start_waiting(self):
+        while self.waiting and len(self.jobs) < self.width:
+            task = self.waiting.popleft()
+            if task[4] is not None and time.monotonic() * 1000 >= task[4]:
+                self._tell("back", [task[0]])
+            else:
+                self._start(task)
+
+    def _start(self, task):
+        attempt, key, command, extra, _, gpus, cwd, serial = task
+        ROW.pack_into(self.table, 0, serial, 0)
+        slot = self.free.pop() if self.free else self._new_slot()
+        job = None
+        try:
+            plan = self._plan(key, extra, gpus)
+            job = Job(attempt, slot, plan, cwd)
+            self._launch(job, command)
+        except (OSError, ValueError, TypeError, IndexError, AttributeError) as error:
+            # All but the first are what Python says of a command or spec that no system call would take.
+            self._failed_start(attempt, slot, error, command)
+            return
+        slot.job = job
+        self.jobs[job.pid] = self.attempts[attempt] = job
+        ROW.pack_into(self.table, (slot.number + 1) * ROW.size, attempt, job.pid)
+        if plan.limited:
+            self._watch_time(job)
+
+    def _plan(self, key, extra, gpus):
+        if extra or gpus:
+            return self._new_plan(dict(self.specs[key], **(extra or {})), gpus)
+        plan = self.plans.get(key)
+        if plan is None:
+            plan = self.plans[key] = self._new_plan(self.specs[key], gpus)
+        return plan
+
+    def _new_plan(self, spec, gpus):
+        return Plan(spec, self.base, gpus if spec.get("gpus") or self.gpus else None)
+
+    def _new_slot(self):
+        number = len(self.slots)
+        slot = Slot(number, os.path.join(self.folder, "s{}".format(number)))
+        self.slots.append(slot)
+        return slot
+
+    def _launch(self, job, command):
+        slot = job.slot
+        if job.cwd is None:
+            job.cwd = slot.directory()
+        if slot.out_r < 0:
+            slot.make_pipes(self.null)
+            self._handle(slot.out_r, lambda fd: self._output(fd, slot))
+            self._handle(slot.err_r, lambda fd: self._output(fd, slot))
+        if job.plan.call:
+            self._launch_call(job, command)
+        else:
+            self._enter(job.cwd)
+            job.pid = self._execute(job, command)
+
+    def _enter(self, path):
+        """Change directory if we are not there; a directory that was removed under us is noticed by its absence."""
+        if self.here != path:
+            os.chdir(path)
+            self.here = path
+
+    def _execute(self, job, command):
+        plan = job.plan
+        argv = command if type(command) is list and not plan.setup else spawn.argv_of(command, plan.setup)
+        plan.env[proctree.ATTEMPT_MARK] = str(job.attempt)
+        try:
+            return self._try(argv, plan.env, job.slot.fds)
+        except FileNotFoundError:
+            self.finder.forget()  # it may have moved since we looked
+            return self._try(argv, plan.env, job.slot.fds)
+
+    def _try(self, argv, env, fds):
+        file = self.finder.find(argv[0], env.get("PATH", spawn.DEFAULT_PATH))
+        try:
+            return spawn.start(file, argv, env, fds)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            return spawn.start(spawn.SHELL, [spawn.SHELL, file] + argv[1:], env, fds)  # a script without #!
+
+    def _failed_start(self, attempt, slot, error, command):
+        number = getattr(error, "errno", None)
+        report = {"a": attempt, "o": "failed", "why": "start", "t0": int(time.time() * 1000), "note": str(error)}
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            report.update(why="disk", note="no room on the pilot's scratch disk: {}".format(error.strerror))
+        elif number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
+            # The host is out of something, the task is not to blame.
+            report.update(o="returned", why="start", note="the host cannot start it now: {}".format(error.strerror))
+        elif number and isinstance(command, list) and command:
+            report["note"] = "cannot run {!r}: {} (PATH is {})".format(
+                command[0], error.strerror, self.base.get("PATH", spawn.DEFAULT_PATH))
+        self.here = None
+        if slot.path is not None and not os.path.isdir(slot.path):
+            slot.abandon()
+        self.free.append(slot)
+        self._report(report)
+
+    # --- calls
+
+    def _launch_call(self, job, command):
+        slot, env = job.slot, job.plan.env
+        if slot.runner is not None and slot.runner.environment != env:
+            self._retire(slot)
+        if slot.runner is None:
+            self._enter(job.cwd)
+            slot.runner = runners.start(self.script, dict(env), slot, self.null)
+            self._handle(slot.runner.fileno(), lambda fd: self._result(fd, slot))
+        job.pid = slot.runner.pid
+        done = slot.runner.send(job.attempt, job.cwd, command)
+        if not done:
+            self.poller.modify(slot.runner.fileno(), select.EPOLLIN | select.EPOLLOUT)
+
+    def _result(self, fd, slot):
+        """A runner is ready to be written to, or to be read, or gone."""
+        runner, job = slot.runner, slot.job
+        try:
+            if runner.frames.outbox and runner.frames.push():
+                self.poller.modify(fd, select.EPOLLIN)
+            values = runner.receive()
+        except OSError:
+            values = None
+        if values is None:
+            proctree.signal_tree(runner.pid, signal.SIGKILL)  # its death is noticed like any other
+            self._unhandle(fd)
+            if job is None:
+                self._retire(slot, known=False)
+            return
+        for value in values:
+            if job is not None and value["a"] == job.attempt and not job.doom:
+                self._call_ended(job, value)
+
+    def _call_ended(self, job, value):
+        slot = job.slot
+        del self.jobs[job.pid], self.attempts[job.attempt]
+        self._drain(job)
+        report = job.measured(int(value.get("cpu", 0)), int(value.get("rss", 0)))
+        report["value"] = str(value.get("value", ""))
+        if not value.get("ok"):
+            report.update(o="failed", why="exit", note=str(value.get("note", ""))[:2000])
+        strays = bool(value.get("left")) or self._strays()
+        if strays:
+            self._retire(slot)
+        self._finish(job, report, strays)
+
+    def _retire(self, slot, known=True):
+        runner, slot.runner = slot.runner, None
+        if known:
+            self._unhandle(runner.fileno())
+        runner.close()
+        proctree.signal_tree(runner.pid, signal.SIGKILL)
+        self.suspicious = True
+
+    # --- output
+
+    def _output(self, fd, slot):
+        job = slot.job
+        try:
+            data = os.read(fd, PIECE)
+        except BlockingIOError:
+            return
+        if job is not None:
+            self._take(job, "out" if fd == slot.out_r else "err", data)
+
+    def _take(self, job, name, data):
+        capture = job.capture(name)
+        if job.watched:
+            self._tell("output", job.attempt, name, capture.size, data)
+        capture.add(data)
+
+    def _drain(self, job):
+        """All that has been written until now; at most what a pipe holds, twice, if somebody goes on writing."""
+        if not job.slot.poller.poll(0):
+            return
+        for name, fd in (("out", job.slot.out_r), ("err", job.slot.err_r)):
+            for _ in range(32):
+                try:
+                    data = os.read(fd, PIECE)
+                except BlockingIOError:
+                    break
+                if not data:
+                    break
+                self._take(job, name, data)
+
+    # --- ending
+
+    def _rung(self, fd):
+        try:
+            os.read(fd, 512)
+        except BlockingIOError:
+            pass
+        self._reap()
+
+    def _reap(self):
+        ended = []
+        while True:
+            try:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.alone = True
+                break
+            if not pid:
+                self.alone = False
+                break
+            job = self.jobs.pop(pid, None)
+            if job is not None:
+                ended.append((job, status, used))
+        for job, status, used in ended:
+            self._ended(job, status, used)
+
+    def _ended(self, job, status, used):
+        self._drain(job)
+        del self.attempts[job.attempt]
+        strays = not self.alone and self._strays()
+        report = job.measured(int(1000 * (used.ru_utime + used.ru_stime)), used.ru_maxrss << 10)
+        number, code = (status & 0x7F, -1) if status & 0x7F else (0, status >> 8)  # WTERMSIG, WEXITSTATUS
+        if number == signal.SIGKILL and not job.doom and self._out_of_memory(job, report):
+            job.doom = "memory"
+        verdict.judge(report, code, number, job)
+        if job.plan.call:
+            self._runner_died(job, report)
+        self._finish(job, report, strays)
+
+    def _runner_died(self, job, report):
+        slot = job.slot
+        if slot.runner is not None:
+            if slot.runner.fileno() in self.handlers:
+                self._unhandle(slot.runner.fileno())
+            slot.runner.close()
+            slot.runner = None
+        if report.get("o", "succeeded") == "succeeded" or report.get("why") == "exit":
+            # It ended itself before it gave a result (os._exit): whatever the exit code, no success.
+            report.update(o="failed", why="exit", note="the call ended its process before it returned")
+
+    def _finish(self, job, report, strays):
+        slot = job.slot
+        slot.job = None
+        if self.timed:
+            self.timed.pop(job.pid, None)
+        ROW.pack_into(self.table, (slot.number + 1) * ROW.size, 0, 0)
+        self._report(report)
+        self._recycle(slot, strays, job.cwd)
+        self.free.append(slot)
+
+    def _recycle(self, slot, strays, cwd):
+        """Make the slot fit for the next task."""
+        if strays or not slot.pipes_intact():
+            if slot.runner is not None:
+                self._retire(slot)
+            for fd in (slot.out_r, slot.err_r):
+                self._unhandle(fd)
+            slot.close_pipes()
+        if cwd == slot.path:
+            slot.tidy()
+            if slot.path is None and self.here == cwd:
+                self.here = None
+
+    def _strays(self):
+        """Kill what tasks that have ended left behind; True if there was any."""
+        runners_ = {slot.runner.pid for slot in self.slots if slot.runner is not None}
+        strays = [p for p in self.children() if p not in self.jobs and p not in runners_]
+        found = False
+        self.suspicious = False
+        for pid in strays:
+            if self._belongs_to_running(pid):
+                continue
+            found = self.suspicious = True
+            proctree.signal_tree(pid, signal.SIGKILL)
+        return found
+
+    def _belongs_to_running(self, pid):
+        try:
+            if os.getsid(pid) in self.jobs:
+                return True
+        except OSError:
+            return False
+        attempt = proctree.attempt_of(pid)
+        if attempt is not None:
+            return attempt in self.attempts
+        return bool(self.jobs)  # its origin is hidden: it may belong to any task that runs now
+
+    def _out_of_memory(self, job, report):
+        kills, before = proctree.oom_kills(), self.oom_seen
+        self.oom_seen = kills
+        limit = job.plan.memory
+        return kills > before or bool(limit and report["rss"] >= 0.95 * limit)
+
+    # --- limits
+
+    def _watch_time(self, job):
+        look = job.next_look()
+        if look is not None:
+            self.timed[job.pid] = job
+            if self.next_look is None or look < self.next_look:
+                self.next_look = look
+
+    def _look(self):
+        if self.suspicious:
+            self._strays()
+        if self.next_look is None or time.monotonic() < self.next_look:
+            return
+        now = time.monotonic()
+        for job in list(self.timed.values()):
+            self._look_at(job, now)
+        looks = [job.next_look() for job in self.timed.values()]
+        looks = [look for look in looks if look is not None]
+        self.next_look = min(looks) if looks else None
+
+    def _look_at(self, job, now):
+        if job.kill_at is not None:
+            if now >= job.kill_at:
+                self._kill(job, now)
+            return
+        if job.deadline is not None and now >= job.deadline:
+            self._doom(job, "time")
+        elif job.look_memory is not None and now >= job.look_memory:
+            self._look_at_memory(job, now)
+        elif job.look_disk is not None and now >= job.look_disk:
+            job.look_disk = now + DISK_SECONDS
+            if usage(job.cwd) > job.plan.disk:
+                self._doom(job, "disk")
+
+    def _look_at_memory(self, job, now):
+        job.look_memory = now + MEMORY_SECONDS
+        limit = job.plan.memory
+        if proctree.memory(job.pid) > limit and proctree.memory_shared_once(job.pid) > limit:
+            self._doom(job, "memory", grace=0)  # what outgrows its memory does not wait for a polite end
+
+    def _doom(self, job, why, grace=None):
+        """SIGTERM to all of it, and SIGKILL after its grace.  The first reason counts."""
+        if job.doom:
+            return
+        job.doom = why
+        job.deadline = job.look_memory = job.look_disk = None
+        if grace is None:
+            grace = job.plan.grace
+        job.kill_at = time.monotonic() + grace
+        if grace and not job.plan.call:
+            proctree.signal_tree(job.pid, signal.SIGTERM)
+        else:
+            job.kill_at = 0.0
+        self._watch_time(job)
+
+    def _kill(self, job, now):
+        proctree.signal_tree(job.pid, signal.SIGKILL)
+        for pid in proctree.marked(proctree.ATTEMPT_MARK, job.attempt):
+            proctree.send(pid, signal.SIGKILL)
+        job.kill_at = now + 1.0  # again, should it have escaped by forking
+
+
+def _nothing(number, frame):
+    """A handler, so that the signal wakes the loop."""
+
+
+def reserve_low_descriptors():
+    """Keep 0–9 taken, so that no descriptor of ours is overwritten when a child's are arranged."""
+    fd = os.open("/dev/null", os.O_RDWR)
+    while fd < 9:
+        fd = os.dup(fd)
+    if fd > 9:
+        os.close(fd)
+
+
+def _base_environment(mark):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("WINDFALL_")}
+    env[proctree.PILOT_MARK] = mark
+    return env
+
+
+def _raise_oom_score():
+    """When memory runs out the kernel should take a task, not the agent; children inherit this."""
+    try:
+        with open("/proc/self/oom_score_adj", "wb") as file:
+            file.write(OOM_ADJUST)
+    except OSError:
+        pass

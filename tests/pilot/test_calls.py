@@ -1,0 +1,140 @@
+"""Python calls in warm runners."""
+
+import operator
+import os
+import signal
+import time
+
+import pytest
+from harness import alive, call, value, wait_until
+
+
+@pytest.fixture
+def one(server, launch):
+    launch("--cores", "1")
+    numbers = iter(range(1, 10000))
+
+    def run(function, *args, spec=None, **kwargs):
+        number = next(numbers)
+        server.submit([number, call(function, *args, **kwargs)], kind="call", **(spec or {}))
+        return server.result(number)
+
+    return run
+
+
+def test_result_comes_back(one):
+    report = one(divmod, 17, 5)
+    assert report.get("o", "succeeded") == "succeeded" and value(report) == ("ok", (3, 2))
+    assert value(one(sorted, [3, 1, 2], reverse=True)) == ("ok", [3, 2, 1])
+
+
+def test_runner_stays_warm(one):
+    assert value(one(os.getpid)) == value(one(os.getpid))
+
+
+def test_exception_comes_back(one):
+    report = one(operator.truediv, 1, 0)
+    assert (report["o"], report["why"]) == ("failed", "exit")
+    kind, error, text = value(report)
+    assert kind == "error" and isinstance(error, ZeroDivisionError) and "Traceback" in text
+    assert report["note"] == "ZeroDivisionError: division by zero"
+
+
+def test_exception_that_cannot_be_pickled(one):
+    report = one(exec, "class Odd(Exception): pass\nraise Odd('hm')")
+    kind, error, text = value(report)
+    assert kind == "error" and error is None and "hm" in text and report["why"] == "exit"
+
+
+def test_result_that_cannot_be_pickled(one):
+    assert one(eval, "lambda: 0")["why"] == "exit"
+
+
+def test_what_is_no_call(server, launch):
+    launch()
+    server.submit([1, "bm9uc2Vuc2U="], kind="call")
+    assert server.result(1)["why"] == "exit"
+
+
+def test_output_of_a_call(one):
+    report = one(exec, "import os, sys; print('py'); os.system('echo sh'); print('err', file=sys.stderr)")
+    assert sorted(report["out"].split()) == ["py", "sh"] and report["err"] == "err\n"
+    assert "out" not in one(abs, 1)
+
+
+def test_system_exit_is_a_failure(one):
+    report = one(exec, "raise SystemExit(0)")
+    assert (report["o"], report["why"]) == ("failed", "exit")
+
+
+def test_runner_killed_in_mid_call_is_replaced(one):
+    report = one(exec, "import os; os.kill(os.getpid(), 9)")
+    assert (report["o"], report["why"], report["signal"]) == ("failed", "signal", signal.SIGKILL)
+    assert value(one(abs, -4)) == ("ok", 4)
+
+
+def test_runner_that_leaves_quietly_has_not_succeeded(one):
+    report = one(os._exit, 0)
+    assert (report["o"], report["why"]) == ("failed", "exit") and "value" not in report
+    assert value(one(abs, -4)) == ("ok", 4)
+
+
+def test_runner_that_closes_its_channel(one):
+    report = one(exec, "import os, time\nos.closerange(3, 30)\ntime.sleep(20)")
+    assert report["o"] == "failed" and report["wall"] < 5000
+    assert value(one(abs, -4)) == ("ok", 4)
+
+
+def test_time_limit_of_a_call(one):
+    report = one(time.sleep, 30, spec={"time": 300})
+    assert (report["o"], report["why"]) == ("failed", "time") and report["wall"] < 3000
+    assert value(one(abs, -4)) == ("ok", 4)
+
+
+def test_children_of_a_call_end_with_it(one):
+    report = one(exec, "import subprocess; print(subprocess.Popen(['sleep', '60']).pid)")
+    wait_until(lambda: not alive(int(report["out"])), 3)
+    report = one(exec, "import subprocess; subprocess.call('setsid sleep 60 > /dev/null 2>&1 & echo $!', shell=True)")
+    wait_until(lambda: not alive(int(report["out"])), 3)
+    assert value(one(abs, -4)) == ("ok", 4)
+
+
+def test_cancelled_call(server, launch):
+    launch("--cores", "1")
+    server.submit([1, call(time.sleep, 30)], kind="call")
+    server.wait_started(1)
+    server.say(cancel=[1])
+    assert server.result(1)["o"] == "cancelled"
+
+
+def test_environment_of_a_call(one):
+    get = "__import__('os').environ.get('COLOUR')"
+    assert value(one(eval, get, spec={"environment": {"COLOUR": "red"}})) == ("ok", "red")
+    assert value(one(eval, get)) == ("ok", None)
+
+
+def test_own_directory(one):
+    assert value(one(exec, "open('junk', 'w').write('x')")) == ("ok", None)
+    assert value(one(os.listdir)) == ("ok", [])
+
+
+def test_large_argument_and_result(one):
+    assert value(one(bytes.upper, b"x" * 5000000)) == ("ok", b"X" * 5000000)
+
+
+def test_site_packages_of_the_user_not_ours(one):
+    assert value(one(eval, "__import__('sys').flags.no_site")) == ("ok", 0)
+    kind, names = value(one(eval, "[m for m in __import__('sys').modules if m.startswith('windfall')]"))
+    assert names == []
+
+
+def test_calls_and_commands_take_turns(server, launch):
+    launch("--cores", "2")
+    for i in range(1, 61):
+        if i % 2:
+            server.submit([i, call(abs, -i)], kind="call")
+        else:
+            server.submit([i, f"echo {i}"])
+    for i in range(1, 61):
+        report = server.result(i)
+        assert value(report) == ("ok", i) if i % 2 else report["out"] == f"{i}\n"

@@ -1,0 +1,373 @@
+"""The pilot and the server: enrolment, grants, lease, recall, stop, outage, trust.  Real processes."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+from harness import Pilot, Server, alive, wait_until
+
+
+def test_enrolment_describes_host_and_shape(server, launch):
+    launch("--cores", "3", "--memory", "123456789", "--walltime", "1000")
+    server.wait_for(lambda: server.requests)
+    message = server.enrols[0]
+    assert message["shape"]["cores"] == 3 and message["shape"]["memory"] == 123456789
+    assert 0 < message["shape"]["left"] <= 1000000 and message["nonce"] == "n1" and message["site"] == "local"
+    assert len(message["host"]["id"]) == 32 and message["host"]["boot"]
+    assert 0 < server.requests[0]["left"] <= 1000000
+
+
+def test_over_tls_with_the_pinned_certificate(tmp_path):
+    server = Server(tmp_path, tls=True)
+    pilot = Pilot(server, "--idle", "0.2")
+    server.submit([1, "echo over tls"])
+    assert server.result(1)["out"] == "over tls\n"
+    assert pilot.wait() == 0 and server.bye == "idle"
+    assert os.listdir(pilot.dir) == []
+    pilot.end()
+    server.close()
+
+
+def test_another_certificate_is_refused(tmp_path):
+    os.mkdir(str(tmp_path / "other"))
+    server, other = Server(tmp_path, tls=True), Server(tmp_path / "other", tls=True)
+    other.url = server.url
+    pilot = Pilot(server, ticket=other.ticket())
+    assert pilot.wait() == 3 and "certificate" in pilot.text() and not server.enrols
+    pilot.end()
+    server.close()
+    other.close()
+
+
+@pytest.mark.parametrize("damage, code, words", [
+    (lambda path: os.chmod(path, 0o644), 3, "read by others"),
+    (lambda path: os.unlink(path), 2, "cannot read"),
+    (lambda path: open(path, "w").write("{"), 2, "not JSON"),
+    (lambda path: open(path, "w").write("[]"), 2, "not a JSON object"),
+    (lambda path: open(path, "w").write('{"server": "unix:/x"}'), 2, "lacks 'token'"),
+])
+def test_bad_tickets(server, launch, damage, code, words):
+    path = server.ticket()
+    damage(path)
+    pilot = launch(ticket=path)
+    assert pilot.wait() == code and words in pilot.text()
+
+
+def test_plain_http_is_refused(server, launch):
+    server.url = "http://127.0.0.1:1"
+    pilot = launch()
+    assert pilot.wait() == 2 and "https" in pilot.text()
+
+
+def test_token_is_nowhere_to_be_seen(server, launch):
+    pilot = launch()
+    server.submit([1, "cat /proc/$PPID/environ /proc/$PPID/cmdline"])
+    seen = server.result(1)["out"] + pilot.text()
+    assert "ticket-token" not in seen and "pilot-" + list(server.tokens)[0][6:] not in seen
+
+
+def test_revoked_ticket(server, launch):
+    pilot = launch(ticket=server.ticket(token="stale"))
+    assert pilot.wait() == 3 and "unauthorised" in pilot.text()
+
+
+def test_version_mismatch_is_said(server, launch):
+    server.intercept = lambda handler, method, path: handler.refuse(426, "version-mismatch") or True
+    pilot = launch()
+    assert pilot.wait() == 3 and "version" in pilot.text()
+
+
+def test_idle_pilot_leaves_and_clears_up(server, launch):
+    pilot = launch("--idle", "0.3")
+    server.submit([1, "touch left-over"])
+    server.result(1)
+    begin = time.monotonic()
+    assert pilot.wait() == 0 and server.bye == "idle" and 0.2 < time.monotonic() - begin < 2
+    assert os.listdir(pilot.dir) == []
+
+
+def test_server_says_how_long_to_idle(server, launch):
+    server.idle = 300
+    assert launch().wait() == 0 and server.bye == "idle"
+
+
+def test_duplicate_grants_run_once(server, launch, tmp_path):
+    launch()
+    task = [1, "echo ran >> {}".format(tmp_path / "log")]
+    grant = {"n": 1, "groups": [{"spec": {"bag": 1}, "tasks": [task]}]}
+    for _ in range(3):
+        server.say(grants=[grant])
+        server.result(1)
+        time.sleep(0.1)
+    assert (tmp_path / "log").read_text() == "ran\n"
+    assert server.requests[-1]["ack"] == 1
+
+
+def test_reports_do_not_wait_behind_a_parked_poll(server, launch):
+    launch()
+    server.submit([1, "sleep 0.5"])
+    report = server.result(1)
+    assert time.time() - report["t1"] / 1000.0 < 0.2
+    assert any(r.get("wait") for r in server.requests)
+
+
+def test_started_is_told(server, launch):
+    launch()
+    server.submit([1, "sleep 3"], [2, "true"])
+    server.wait_started(1, 2)
+    assert 2 not in server.started
+
+
+def test_recall_gives_back_only_the_unstarted(server, launch):
+    launch("--cores", "1")
+    server.submit([1, "sleep 1"], [2, "echo 2"], [3, "echo 3"])
+    server.wait_started(1)
+    server.say(recall=[1, 2])
+    assert (server.result(2)["o"], server.result(2)["why"]) == ("returned", "recall")
+    assert server.result(1)["exit"] == 0 and server.result(3)["out"] == "3\n"
+
+
+def test_recall_reaches_what_is_laid_out_at_the_spawner(server, launch):
+    launch("--cores", "1")
+    server.submit(*[[i, "true"] for i in range(1, 50)])
+    server.result(49)
+    server.submit([100, "sleep 1"], *[[i, "true"] for i in range(101, 120)])
+    server.wait_started(100)
+    server.say(recall=list(range(101, 120)))
+    for i in range(101, 120):
+        assert server.result(i, 0.6)["why"] == "recall"
+    assert server.result(100)["exit"] == 0
+
+
+def test_cancel_kills_the_running_and_drops_the_waiting(server, launch):
+    launch("--cores", "1")
+    server.submit([1, "echo $$; sleep 30"], [2, "true"], [3, "true"])
+    server.wait_started(1)
+    server.say(cancel=[1, 2])
+    for i in (1, 2):
+        assert (server.result(i)["o"], server.result(i)["why"]) == ("cancelled", "cancel")
+    assert server.result(3)["exit"] == 0
+    assert not alive(int(server.result(1)["out"]))
+
+
+def test_census(server, launch):
+    launch("--cores", "1")
+    server.submit([1, "sleep 2"], [2, "true"])
+    server.wait_started(1)
+    server.say(census=True)
+    server.wait_for(lambda: any(r.get("held") == [1, 2] for r in server.requests))
+
+
+def test_drain_finishes_the_running_and_returns_the_rest(server, launch):
+    pilot = launch("--cores", "1")
+    server.submit([1, "sleep 0.8; echo whole"], [2, "true"])
+    server.wait_started(1)
+    server.say(stop="drain")
+    assert (server.result(2)["o"], server.result(2)["why"]) == ("returned", "stop")
+    assert server.result(1)["out"] == "whole\n"
+    assert pilot.wait() == 0 and server.bye == "stopped"
+
+
+def test_superseded_reports_and_leaves(server, launch):
+    pilot = launch("--cores", "1")
+    server.submit([1, "sleep 0.8; echo whole"], [2, "true"])
+    server.wait_started(1)
+    server.say(stop="superseded")
+    assert server.result(2)["o"] == "returned" and server.result(1)["out"] == "whole\n"
+    assert pilot.wait() == 0
+
+
+def test_sigterm_returns_ends_reports(server, launch):
+    pilot = launch("--cores", "1")
+    server.submit([1, "trap 'echo saving; exit 0' TERM; echo $$; sleep 30 & wait"], [2, "true"], grace=2000)
+    server.wait_started(1)
+    assert pilot.stop() == 0
+    assert (server.result(2)["o"], server.result(2)["why"]) == ("returned", "stop")
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("returned", "stop") and report["out"].endswith("saving\n")
+    assert server.bye == "stopped" and os.listdir(pilot.dir) == []
+
+
+def test_second_sigterm_hastens(server, launch):
+    pilot = launch("--cores", "1")
+    server.submit([1, "trap '' TERM; while :; do sleep 1; done"], grace=30000)
+    server.wait_started(1)
+    pilot.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    pilot.process.send_signal(signal.SIGTERM)
+    assert pilot.wait(5) == 0 and server.result(1)["signal"] == signal.SIGKILL
+
+
+def test_walltime(server, launch):
+    pilot = launch("--cores", "1", "--walltime", "2")
+    server.submit([1, "true"], time=5000)
+    server.submit([2, "sleep 30"], time=0)
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("returned", "stop")
+    assert (server.result(2)["o"], server.result(2)["why"]) == ("returned", "stop")
+    assert pilot.wait() == 0 and server.bye == "walltime"
+
+
+def drop(handler, method, path):
+    handler.close_connection = True
+    handler.connection.close()
+    return True
+
+
+def test_cut_off_for_longer_than_the_lease(tmp_path):
+    server = Server(tmp_path, lease=1500)
+    pilot = Pilot(server, "--cores", "1", "--idle", "30")
+    server.submit([1, "sleep 2; echo late"], [2, "echo two"])
+    server.wait_for(lambda: server.requests and server.requests[-1]["ack"] == 1)
+    server.intercept = drop
+    server.say(census=True)                     # wake the parked poll into a dead line
+    box = os.path.join(pilot.dir, "outbox")
+    wait_until(lambda: any(name == "1.json" for _, _, names in os.walk(box) for name in names), 8)
+    assert 1 not in server.reports
+    server.intercept = None
+    assert server.result(1)["out"] == "late\n"  # the good work counts
+    assert server.result(2)["out"] == "two\n"   # started only after a new lease
+    assert server.result(2)["t0"] > server.result(1)["t1"] + 100
+    assert any(2 in r.get("held", ()) for r in server.requests)
+    assert pilot.stop() == 0 and not os.path.exists(box)
+    pilot.end()
+    server.close()
+
+
+def test_lost_answers_are_asked_for_again(server, launch, tmp_path):
+    """Every third answer is lost after the server has taken the request in."""
+    count = [0]
+
+    def lossy(handler, method, path):
+        count[0] += path == "/v1/exchange"
+        if count[0] % 3 or path != "/v1/exchange":
+            return False
+        server.exchange(dict(handler.body(), wait=0))
+        return drop(handler, method, path)
+
+    server.intercept = lossy
+    launch("--cores", "2")
+    server.grant_size = 10
+    log = tmp_path / "log"
+    server.submit(*[[i, f"echo {i} >> {log}"] for i in range(1, 101)])
+    server.wait_for(lambda: len(server.reports) == 100, 30)
+    server.intercept = None
+    assert sorted(map(int, log.read_text().split())) == list(range(1, 101))
+    for reports in server.reports.values():
+        assert all(r == reports[0] for r in reports)
+
+
+def test_busy_server_is_left_alone(server, launch):
+    times = []
+
+    def busy(handler, method, path):
+        if path != "/v1/exchange" or len(times) >= 3:
+            return False
+        times.append(time.monotonic())
+        handler.raw()
+        handler.refuse(503, "unavailable", [("Retry-After", "0.4")])
+        return True
+
+    server.intercept = busy
+    launch()
+    server.submit([1, "true"])
+    assert server.result(1)["exit"] == 0
+    assert all(b - a >= 0.4 for a, b in zip(times, times[1:]))
+
+
+def test_told_to_come_again_later(server, launch):
+    server.extra = {"again": 700}
+    launch()
+    server.wait_for(lambda: server.requests)
+    begin = time.monotonic()
+    server.submit([1, "true"])
+    server.result(1)
+    assert time.monotonic() - begin > 0.5
+
+
+def test_invalid_token_means_a_new_epoch(server, launch):
+    launch("--cores", "1")
+    server.submit([1, "sleep 1; echo kept"], [2, "echo two"])
+    server.wait_started(1)
+    server.tokens.clear()
+    server.say(census=True)
+    assert server.result(1)["out"] == "kept\n" and server.epoch == 2 and server.result(2)["out"] == "two\n"
+    assert any(r["epoch"] == 2 and r.get("held") for r in server.requests)
+
+
+def test_server_down_at_start(tmp_path):
+    server = Server(tmp_path)
+    refused = [0]
+
+    def down(handler, method, path):
+        refused[0] += 1
+        return refused[0] <= 2 and drop(handler, method, path)
+
+    server.intercept = down
+    pilot = Pilot(server)
+    server.submit([1, "true"])
+    assert server.result(1)["exit"] == 0
+    pilot.end()
+    server.close()
+
+
+def test_outbox_is_delivered_by_the_next_pilot(server, launch):
+    pilot = launch("--cores", "1")
+    server.submit([1, "echo made > result; sleep 1"], outputs=["result"])
+    server.submit([2, "sleep 30"], grace=100)
+    server.wait_started(1)
+    server.intercept = drop
+    server.say(census=True)
+    time.sleep(0.8)
+    begin = time.monotonic()
+    assert pilot.stop(20) == 3 and time.monotonic() - begin < 9
+    box = os.path.join(pilot.dir, "outbox")
+    assert "not delivered" in pilot.text()
+    for folder, _, names in os.walk(box):
+        assert os.stat(folder).st_mode & 0o777 == 0o700
+        assert all(os.stat(os.path.join(folder, n)).st_mode & 0o077 == 0 for n in names if folder.count(".d") == 0)
+    server.intercept = None
+    launch("--idle", "1")
+    assert server.result(1).get("o", "succeeded") == "succeeded"
+    assert server.blobs[server.result(1)["files"][0][1]] == b"made\n"
+    assert (server.result(2)["o"], server.result(2)["why"]) == ("returned", "stop")
+    assert {r["epoch"] for r in server.requests if r.get("reports")} == {1}
+    wait_until(lambda: not os.path.exists(box))
+
+
+def test_live_output(server, launch):
+    launch()
+    server.submit([1, "echo one; sleep 0.6; echo two; sleep 0.6; echo three >&2; sleep 30"])
+    server.wait_started(1)
+    server.say(stream=[1])
+    server.wait_for(lambda: bytes(server.outputs.get((1, "out"), b"")) == b"one\ntwo\n")
+    server.wait_for(lambda: bytes(server.outputs.get((1, "err"), b"")) == b"three\n")
+
+
+def test_answers_that_make_no_sense(server, launch):
+    answers = [b"nonsense", json.dumps({"v": 1, "epoch": 99, "seq": 1}).encode(),
+               json.dumps({"v": 1, "epoch": 1, "seq": 1, "grants": [{"n": 1, "groups": [{"tasks": [[5]]}]}]}).encode()]
+
+    def odd(handler, method, path):
+        if path != "/v1/exchange" or not answers:
+            return False
+        handler.raw()
+        handler.answer(200, answers.pop())
+        return True
+
+    server.intercept = odd
+    launch()
+    server.submit([1, "true"])
+    assert server.result(1)["exit"] == 0
+
+
+def test_unknown_arguments(server, launch):
+    assert launch("--nonsense", "1").wait() == 2
+
+
+def test_host_id_survives(server, launch):
+    launch("--idle", "0.1").wait()
+    launch("--idle", "0.1", nonce="n2").wait()
+    assert server.enrols[0]["host"]["id"] == server.enrols[1]["host"]["id"]

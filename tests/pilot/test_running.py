@@ -1,0 +1,319 @@
+"""How tasks run: outcomes, output, limits, leftovers.  Real processes, a scripted server."""
+
+import base64
+import os
+import signal
+import time
+
+import pytest
+from harness import alive, children, wait_until
+
+
+@pytest.fixture
+def one(server, launch):
+    """Run a single task and return its report."""
+    launch("--idle", "30")
+    numbers = iter(range(1, 10000))
+
+    def run(command, extra=None, timeout=15.0, **spec):
+        number = next(numbers)
+        server.submit([number, command, extra] if extra else [number, command], **spec)
+        return server.result(number, timeout)
+
+    return run
+
+
+def test_success_says_what_it_used(one):
+    report = one(["/bin/sh", "-c", "echo out; echo err >&2"])
+    assert report.get("o", "succeeded") == "succeeded" and report["exit"] == 0
+    assert report["out"] == "out\n" and report["err"] == "err\n" and report["out_size"] == 4
+    assert report["rss"] > 0 and report["wall"] >= 0 and report["t1"] >= report["t0"] > 1.5e12
+
+
+def test_cpu_and_memory_are_measured(one):
+    report = one(["python3", "-c", "x = bytearray(60 << 20)\nfor i in range(3000000): pass"])
+    assert report["cpu"] >= 50 and report["rss"] > 60 << 20
+
+
+def test_bad_exit_fails(one):
+    report = one("exit 7")
+    assert (report["o"], report["why"], report["exit"]) == ("failed", "exit", 7)
+
+
+def test_signal_is_named(one):
+    report = one("kill -SEGV $$")
+    assert (report["o"], report["why"], report["signal"]) == ("failed", "signal", signal.SIGSEGV)
+    assert "SIGSEGV" in report["note"]
+
+
+def test_missing_command_names_command_and_path(one):
+    report = one(["no-such-command-anywhere"])
+    assert (report["o"], report["why"]) == ("failed", "start")
+    assert "no-such-command-anywhere" in report["note"] and "PATH" in report["note"] and "/bin" in report["note"]
+
+
+def test_not_executable_is_a_failed_start(one):
+    report = one(["/etc/passwd"])
+    assert (report["o"], report["why"]) == ("failed", "start")
+
+
+@pytest.mark.parametrize("command", [[], ["nul\0byte"], [""], "echo \0", None, 7, [1, 2], ["echo", None]])
+def test_commands_that_make_no_sense(one, command):
+    assert (one(command)["o"], one(command)["why"]) == ("failed", "start")
+    assert one("echo fine")["out"] == "fine\n"
+
+
+@pytest.mark.parametrize("spec", [{"environment": {"A=B": "c"}}, {"time": "soon"}, {"environment": [1]}, {"keep": "x"}])
+def test_specs_that_make_no_sense(one, spec):
+    assert (one("true", **spec)["o"], one("true", **spec)["why"]) == ("failed", "start")
+    assert one("echo fine")["out"] == "fine\n"
+
+
+def test_checks_that_make_no_sense(one):
+    assert one("true", check={"exit": 5})["why"] == "output" and one("true", check=[1])["why"] == "output"
+    assert one("true", check={"match": "("})["why"] == "output" and one("true", check={"file": [1]})["why"] == "output"
+
+
+def test_script_without_interpreter_line_runs(one, tmp_path):
+    script = tmp_path / "script"
+    script.write_text("echo plain $1\n")
+    script.chmod(0o755)
+    assert one([str(script), "x"])["out"] == "plain x\n"
+
+
+def test_environment_and_setup(one, monkeypatch):
+    report = one(["sh", "-c", "echo $A $B $0"], setup=["B=set", "export B"], environment={"A": "given"})
+    assert report["out"].startswith("given set ")
+    assert one("echo $A-$B", {"environment": {"A": "own"}}, setup=["B=2"])["out"] == "own-2\n"
+
+
+def test_no_secret_in_environment(one):
+    text = one("env")["out"]
+    assert "token" not in text and "WINDFALL_ATTEMPT=" in text
+
+
+def test_stdin_is_empty(one):
+    assert one("cat; echo end")["out"] == "end\n"
+
+
+def test_own_session_and_empty_private_directory(one):
+    look, dirty = "ps -o sid= -p $$; echo $$; ls -A | wc -l; stat -c %a .", "touch junk; mkdir -p d/e; ln -s / root"
+    first = one(["sh", "-c", look + ";" + dirty])
+    sid, pid, entries, mode = first["out"].split()
+    assert sid == pid and entries == "0" and mode == "700"
+    for _ in range(4):
+        assert "out" not in one("ls -A")
+
+
+def test_directory_removed_or_locked_by_the_task(one):
+    assert one("rmdir $PWD")["exit"] == 0
+    assert one("touch x; chmod 000 .")["exit"] == 0
+    for _ in range(4):
+        assert one("touch y && ls")["out"] == "y\n"
+
+
+def test_output_that_is_not_utf8(one):
+    report = one(["printf", r"\377\376abc"])
+    assert base64.b64decode(report["out64"]) == b"\xff\xfeabc" and "out" not in report
+
+
+def test_long_output_keeps_both_ends(one):
+    report = one("echo first; seq 1 20000; echo last >&1")
+    assert report["out"].startswith("first\n") and report["out"].endswith("last\n")
+    assert len(report["out"]) == 16384 and report["out_size"] > 100000
+    short = one("seq 1 20000", keep=10)
+    assert short["out"] == "1\n2\n3\n4\n5\n" + "999\n20000\n"
+
+
+def test_cut_through_a_character(one):
+    report = one(["python3", "-c", "import sys; sys.stdout.buffer.write('ä€😀'.encode() * 20000)"])
+    assert set(report["out"]) == set("ä€😀")
+
+
+def test_300_megabytes_of_output(one):
+    begin = time.monotonic()
+    report = one("head -c 300000000 /dev/zero", timeout=30)
+    assert report["out_size"] == 300000000 and len(report["out"]) == 16384
+    assert time.monotonic() - begin < 15
+
+
+def test_nonblocking_pipe_is_not_passed_on(one):
+    one(["python3", "-c", "import os; os.set_blocking(1, False)"])
+    for _ in range(3):
+        assert one(["python3", "-c", "import os; print(os.get_blocking(1))"])["out"] == "True\n"
+
+
+def test_time_limit(one):
+    report = one("echo begun; sleep 30", time=300, grace=200)
+    assert (report["o"], report["why"], report["out"]) == ("failed", "time", "begun\n")
+    assert 300 <= report["wall"] < 3000
+
+
+def test_sigterm_ignored_ends_in_sigkill(one):
+    report = one("trap '' TERM; sleep 30 & while :; do sleep 1; done", time=200, grace=300)
+    assert (report["why"], report["signal"]) == ("time", signal.SIGKILL) and report["wall"] < 4000
+
+
+def test_grace_is_used(one):
+    report = one("trap 'echo saved; exit 0' TERM; sleep 30 & wait", time=200, grace=3000)
+    assert (report["o"], report["why"], report["out"]) == ("failed", "time", "saved\n") and report["wall"] < 3000
+
+
+def test_memory_limit(one):
+    report = one(["python3", "-c", "x = bytearray(200 << 20); import time; time.sleep(30)"], memory=50 << 20)
+    assert (report["o"], report["why"]) == ("failed", "memory") and report["wall"] < 5000
+
+
+def test_disk_limit(one):
+    report = one("head -c 30000000 /dev/zero > big; sync; sleep 30", disk=10000000)
+    assert (report["o"], report["why"]) == ("failed", "disk") and report["wall"] < 5000
+
+
+def test_checks(one):
+    assert one("exit 3", check={"exit": [0, 3]}).get("o", "succeeded") == "succeeded"
+    report = one("true", check={"file": ["made"]})
+    assert (report["o"], report["why"]) == ("failed", "output") and "made" in report["note"]
+    assert "o" not in one("touch made", check={"file": ["made"]})
+    assert "o" not in one("echo has converged", check={"match": "conv.*d"})
+    assert one("echo nothing", check={"match": "conv.*d"})["why"] == "output"
+
+
+def test_pattern_that_takes_for_ever(one):
+    report = one("echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", check={"match": "(a+)+$"})
+    assert report["why"] == "output" and "longer" in report["note"]
+
+
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        if len(sys.argv) > 1: os.execve("/bin/sleep", ["sleep", "60"], {})
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["no environment"]])
+def test_task_that_daemonises_leaves_nobody(one, more):
+    report = one(["python3", "-c", DAEMON] + more)
+    assert report["exit"] == 0
+    wait_until(lambda: not alive(int(report["out"])), 3)
+    assert one("echo next")["out"] == "next\n"
+
+
+def test_background_children_are_killed(one):
+    report = one("sleep 60 & echo $!; setsid sleep 61 & echo $!")
+    for pid in map(int, report["out"].split()):
+        wait_until(lambda: not alive(pid), 3)
+
+
+def test_daemon_of_a_running_task_lives_on(server, launch):
+    launch("--cores", "8")  # several slots per spawner
+    server.submit(*[[i, ["python3", "-c", DAEMON + "\ntime.sleep(2)"]] for i in range(1, 5)])
+    time.sleep(0.8)
+    server.submit(*[[i, "true"] for i in range(10, 30)])
+    for i in range(10, 30):
+        server.result(i)
+    daemons = [p for p in _sleepers() if DAEMON[:20] in _command(p)]
+    assert len(daemons) >= 4
+    for i in range(1, 5):
+        pid = int(server.result(i)["out"])
+        wait_until(lambda: not alive(pid), 3)
+
+
+def _sleepers():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _command(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def test_task_that_kills_its_parent(server, launch):
+    pilot = launch("--cores", "1")
+    server.submit([1, "sleep 60 & echo $!; kill -9 $PPID; sleep 60"], [2, "echo fine"])
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("returned", "gone")
+    assert server.result(2)["out"] == "fine\n"
+    assert not [p for p in children(pilot.agent()) if p not in pilot.spawners()]
+
+
+def test_task_that_sends_its_parent_every_other_signal(one):
+    assert one("for s in TERM INT HUP USR1 USR2 QUIT PIPE; do kill -$s $PPID; done; echo done")["out"] == "done\n"
+    assert one("echo still")["out"] == "still\n"
+
+
+def test_killed_task_among_others(server, launch):
+    launch("--cores", "4")
+    server.submit(*[[i, "kill -9 $$" if i % 5 == 0 else f"echo {i}"] for i in range(1, 101)])
+    for i in range(1, 101):
+        report = server.result(i)
+        assert report.get("why") == "signal" if i % 5 == 0 else report["out"] == f"{i}\n"
+
+
+def test_never_more_than_the_cores(server, launch, tmp_path):
+    launch("--cores", "3")
+    log = tmp_path / "log"
+    server.submit(*[[i, f"echo + >> {log}; sleep 0.03; echo - >> {log}"] for i in range(1, 31)])
+    server.submit(*[[i, f"echo ++ >> {log}; sleep 0.03; echo -- >> {log}"] for i in range(31, 41)], cores=2)
+    for i in range(1, 41):
+        server.result(i)
+    level = peak = 0
+    for line in log.read_text().split():
+        level += len(line) if line[0] == "+" else -len(line)
+        peak = max(peak, level)
+    assert peak == 3 and level == 0
+
+
+def test_gpus_are_bound_and_never_shared(server, launch, tmp_path):
+    env = dict(os.environ, CUDA_VISIBLE_DEVICES="3,7")
+    launch("--cores", "4", env=env)
+    server.submit(*[[i, "echo $CUDA_VISIBLE_DEVICES; sleep 0.2"] for i in range(1, 5)], gpus=1)
+    server.submit([5, "echo $CUDA_VISIBLE_DEVICES"], gpus=2)
+    server.submit([6, "echo none${CUDA_VISIBLE_DEVICES}"])
+    seen = [server.result(i)["out"].strip() for i in range(1, 5)]
+    assert sorted(seen) == ["3", "3", "7", "7"] and set(seen[:2]) == {"3", "7"}
+    assert server.result(5)["out"] == "3,7\n" and server.result(6)["out"] == "none\n"
+    assert len(server.enrols[0]["host"]["gpus"]) == 2
+
+
+def test_what_can_never_fit_is_returned(server, launch):
+    launch("--cores", "2", "--memory", "1000000000")
+    server.submit([1, "true"], cores=3)
+    server.submit([2, "true"], memory=2000000000)
+    server.submit([3, "true"])
+    for i in (1, 2):
+        assert (server.result(i)["o"], server.result(i)["why"]) == ("returned", "refused")
+    assert server.result(3)["exit"] == 0
+
+
+def test_staged_behind_a_long_one_goes_elsewhere(server, launch):
+    launch("--cores", "2")
+    server.submit(*[[i, "true"] for i in range(1, 101)])
+    server.result(100)
+    server.submit([101, "sleep 3"], *[[i, "sleep 0.01"] for i in range(102, 200)])
+    begin = time.monotonic()
+    for i in range(102, 200):
+        server.result(i)
+    assert time.monotonic() - begin < 2.5
+
+
+def test_scratch_that_cannot_be_made(server, launch):
+    pilot = launch("--cores", "1")
+    wait_until(lambda: os.path.isdir(pilot.dir) and os.listdir(pilot.dir))
+    run = os.path.join(pilot.dir, [n for n in os.listdir(pilot.dir) if n.startswith("run-")][0])
+    wait_until(lambda: os.path.isdir(run + "/w1"))
+    os.rename(run + "/w1", run + "/gone")
+    server.submit([1, "true"])
+    assert server.result(1)["o"] == "failed"
+    os.rename(run + "/gone", run + "/w1")
+    server.submit([2, "true"])
+    assert server.result(2)["exit"] == 0

@@ -1,0 +1,114 @@
+"""Whatever process is killed, nothing is left running and nothing is guessed."""
+
+import os
+import signal
+import time
+
+import pytest
+from harness import alive, wait_until
+
+TREE = "echo $$ > {0}/a$$; (setsid sleep 60 & echo $! > {0}/b$$); env -i sleep 60 & echo $! > {0}/c$$; sleep 60"
+
+
+def start_trees(server, launch, folder, count=2):
+    pilot = launch("--cores", str(count))
+    server.submit(*[[i, TREE.format(folder)] for i in range(1, count + 1)])
+    wait_until(lambda: len(pids(folder)) == 3 * count)
+    return pilot
+
+
+def pids(folder):
+    return [int(p.read_text()) for p in folder.iterdir() if p.name[0] in "abc" and p.read_text().strip()]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "pids").mkdir()
+    return tmp_path / "pids"
+
+
+def assert_gone(pilot, family, folder):
+    wait_until(lambda: not any(alive(pid) for pid in pids(folder) + family), 8)
+
+
+@pytest.mark.parametrize("victims", ["guardian", "agent", "agent+spawners", "guardian+agent", "guardian+spawners"])
+def test_killed_pilot_leaves_no_process(server, launch, folder, victims):
+    pilot = start_trees(server, launch, folder)
+    agent, spawners = pilot.agent(), pilot.spawners()
+    doomed = {"guardian": [pilot.pid], "agent": [agent], "spawners": spawners}
+    for name in victims.split("+"):
+        for pid in doomed[name]:
+            os.kill(pid, signal.SIGKILL)
+    assert_gone(pilot, [agent] + spawners, folder)
+    pilot.wait()
+
+
+def test_killed_spawner_is_replaced(server, launch, folder):
+    pilot = start_trees(server, launch, folder)
+    for pid in pilot.spawners():
+        os.kill(pid, signal.SIGKILL)
+    for i in (1, 2):
+        assert (server.result(i)["o"], server.result(i)["why"]) == ("returned", "gone")
+    assert_gone(pilot, [], folder)
+    server.submit(*[[i, "echo again"] for i in range(10, 40)])
+    for i in range(10, 40):
+        assert server.result(i)["out"] == "again\n"
+
+
+def test_what_a_killed_spawner_had_not_started_runs_elsewhere(server, launch):
+    pilot = launch("--cores", "1")
+    server.submit(*[[i, "true"] for i in range(1, 50)])
+    server.result(49)
+    server.submit([100, "sleep 5"], *[[i, f"echo {i}"] for i in range(101, 120)])
+    server.wait_started(100)
+    os.kill(pilot.spawners()[0], signal.SIGKILL)
+    assert server.result(100)["why"] == "gone"
+    for i in range(101, 120):
+        assert server.result(i)["out"] == f"{i}\n"
+
+
+def test_stopped_tasks_die_too(server, launch, folder):
+    pilot = launch("--cores", "1")
+    server.submit([1, f"echo $$ > {folder}/a; kill -STOP $$; sleep 60"], grace=300)
+    wait_until(lambda: len(pids(folder)) == 1)
+    time.sleep(0.1)
+    assert pilot.stop(5) == 0
+    assert not alive(pids(folder)[0])
+
+
+def test_random_kills_lose_and_double_nothing(server, launch, tmp_path):
+    """Spawners die at random while short tasks run: each attempt begins once and ends once, and none is guessed."""
+    pilot = launch("--cores", "2")
+    log = tmp_path / "log"
+    server.submit(*[[i, f"echo {i}; echo {i} >> {log}"] for i in range(1, 1501)])
+    for _ in range(8):
+        time.sleep(0.05)
+        living = pilot.spawners()
+        if living:
+            try:
+                os.kill(living[-1], signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+    server.wait_for(lambda: len(server.reports) == 1500, 30)
+    for attempt, reports in server.reports.items():
+        assert all(r == reports[0] for r in reports)
+        report = reports[0]
+        assert report.get("why") == "gone" or report["out"] == f"{attempt}\n"
+    ran = log.read_text().split()
+    assert len(ran) == len(set(ran))
+    gone = [a for a, r in server.reports.items() if r[0].get("why") == "gone"]
+    assert len(gone) <= 8 * 40 and len(ran) + len(gone) >= 1500
+
+
+def test_scratch_of_a_killed_pilot_is_cleared_by_the_next(server, launch):
+    pilot = launch("--cores", "1")
+    server.submit([1, "touch rubbish; sleep 60"])
+    server.wait_started(1)
+    agent = pilot.agent()
+    for pid in (pilot.pid, agent):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not alive(agent))
+    old = os.listdir(pilot.dir)
+    assert old
+    launch("--idle", "0.5").wait()
+    wait_until(lambda: os.listdir(pilot.dir) == [], 3)
