@@ -139,13 +139,23 @@ def test_lines_come_back_however_they_were_appended(lines, size):
     assert renderer.commands(range(len(lines))) == lines
 
 
+def test_lines_are_looked_at_where_they_lie_and_appended_to():
+    shared = b"before" + "eins\nzwei 2\ndrei".encode() + b"after"
+    renderer = Renderer(Target(source=Lines(text="eins\nzwei 2\ndrei", count=3)), shared)
+    renderer.extend(Lines(text="vier", count=1))
+    renderer.extend(Lines(text="funf\nsechs", count=2))
+    assert renderer.commands(range(6)) == [["eins"], ["zwei", "2"], ["drei"], ["vier"], ["funf"], ["sechs"]]
+
+
 def test_items_and_calls():
     renderer = Renderer(Target(source=Items(items=["prog a", "cd x\ny"])))
     renderer.extend(Items(items=["prog 'b c'"]))
     assert renderer.commands(range(3)) == [["prog", "a"], "cd x\ny", ["prog", "b c"]]
     assert Renderer(Target(kind="call", source=Items(items=["gASV"]))).command(0) == "gASV"
+    renderer.extend(Lines(text="x\ny", count=2))
+    assert renderer.commands([3, 4]) == [["x"], ["y"]]
     with pytest.raises(BadInput):
-        renderer.extend(Lines(text="x", count=1))
+        Renderer(Target(source=Lines(text="x", count=1))).extend(Items(items=["x"]))
     with pytest.raises(BadInput):
         Renderer(Target(command="p")).extend(Items(items=["x"]))
 

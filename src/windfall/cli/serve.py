@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from ..client.profile import home
 
@@ -17,6 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen", metavar="ADDRESS:PORT", help="also listen here, with TLS (default: a Unix socket only)"
     )
+    parser.add_argument(
+        "--name", action="append", default=[], metavar="HOST", help="a name pilots reach it by (repeatable)"
+    )
     parser.add_argument("--pilot", action="store_true", help="also serve this machine's cores")
     parser.add_argument("--home", type=Path, metavar="DIR", help="where the data lies (default: $WINDFALL_HOME)")
     parser.add_argument("--lease", type=float, metavar="SECONDS", help=argparse.SUPPRESS)  # for tests
@@ -25,5 +27,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     from ..server.main import serve
 
-    options: dict[str, Any] = {"pilot": True} if args.pilot else {}
-    return int(serve(args.home or home(), args.listen, **options))
+    where = args.home or home()
+    return int(serve(where, args.listen, names=tuple(args.name), pilot=args.pilot, lease=args.lease))

@@ -7,7 +7,7 @@ import numpy as np
 
 from windfall.core.events import Submit
 from windfall.core.facts import TargetShape
-from windfall.model.render import Renderer
+from windfall.model.render import Renderer, source_count
 from windfall.model.spec import Bag, Target
 
 
@@ -23,15 +23,15 @@ def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
 
 def _shape(target: Target, index: dict[str, int], select: str) -> TargetShape:
     r = target.resources
-    renderer = Renderer(target)
     return TargetShape(
-        target.name, renderer.count, [index[name] for name in target.after], r.cores, r.memory, r.gpus, r.disk,
+        target.name, source_count(target.source), [index[name] for name in target.after], r.cores, r.memory, r.gpus, r.disk,
         target.time, target.expect, target.grace, bool(target.checkpoint), target.retries, target.memory_retries,
-        target.priority, _costs(target, renderer) if select == "sjf" else b"",
+        target.priority, _costs(target) if select == "sjf" else b"",
     )
 
 
-def _costs(target: Target, renderer: Renderer) -> bytes:
+def _costs(target: Target) -> bytes:
     if not target.cost:
         return b""
-    return np.array([renderer.cost(i) for i in range(renderer.count)], dtype="<f4").tobytes()
+    renderer = Renderer(target)
+    return np.array(renderer.costs(range(renderer.count)), dtype="<f4").tobytes()

@@ -75,9 +75,11 @@ def validate(bag: Bag) -> None:
 
 def validate_source(target: Target, source: Source) -> None:
     """The same for tasks that are appended to a target."""
-    if isinstance(source, Sweep) or type(source) is not type(target.source):
+    lines_need_lines = isinstance(target.source, Lines) and not isinstance(source, Lines)
+    if isinstance(source, Sweep) or isinstance(target.source, Sweep) or lines_need_lines:
         raise BadInput(
-            f"these tasks cannot be appended to '{target.name}'", "an open bag takes more of what it began with"
+            f"these tasks cannot be appended to '{target.name}'",
+            "lines take lines, items take items and lines, sweeps take nothing",
         )
     _source(source, target.name)
     at_most(source_count(source), MAX_TASKS, "tasks at once")

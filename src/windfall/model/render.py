@@ -273,32 +273,46 @@ class _Shell:
 
 
 class _LineCommands:
-    """Commands one after the other in a byte array, and where each of them ends: 8 bytes a task beside the text."""
+    """Commands one after the other, and where each of them ends: 8 bytes a task beside the text.
 
-    def __init__(self, source: Lines):
-        self.text = bytearray()
+    Where the text is part of `shared`, bytes that are kept anyway, it is looked at there instead of kept twice.
+    """
+
+    def __init__(self, source: Lines, shared: bytes = b""):
+        self.text: bytearray | memoryview = bytearray()
+        self.more = bytearray()  # what was appended later
         self.ends = array("Q")
-        self.extend(source)
+        self.own = 0  # tasks whose text is in `text`
+        if source.count:
+            data = source.text.encode()
+            at = shared.find(data) if shared else -1
+            self.text = memoryview(shared)[at : at + len(data)] if at >= 0 else bytearray(data)
+            self._index(data, 0)
+            self.own = len(self.ends)
+
+    def _index(self, data: bytes, base: int) -> None:
+        self.ends.extend(base + match.start() for match in re.finditer(b"\n", data))
+        self.ends.append(base + len(data))
 
     def extend(self, source: Source) -> None:
         if not isinstance(source, Lines):
             raise BadInput("these tasks are lines; only lines can be added to them")
         if not source.count:
             return
-        base = len(self.text)
         data = source.text.encode()
-        self.text += data
-        self.text += b"\n"
-        self.ends.extend(base + match.start() for match in re.finditer(b"\n", data))
-        self.ends.append(base + len(data))
+        self._index(data, len(self.more))
+        self.more += data + b"\n"
 
     @property
     def count(self) -> int:
         return len(self.ends)
 
     def lines(self, indices: Sequence[int]) -> list[str]:
-        text, ends = self.text, self.ends
-        return [str(text[ends[i - 1] + 1 if i else 0 : ends[i]], "utf-8") for i in indices]
+        ends, own = self.ends, self.own
+        return [
+            str((self.text if i < own else self.more)[ends[i - 1] + 1 if i not in (0, own) else 0 : ends[i]], "utf-8")
+            for i in indices
+        ]
 
     def render(self, indices: Sequence[int]) -> list[Command]:
         return list(map(tpl.split, self.lines(indices)))
@@ -309,9 +323,9 @@ class _ItemCommands:
         self.items, self.call = list(source.items), call
 
     def extend(self, source: Source) -> None:
-        if not isinstance(source, Items):
-            raise BadInput("these tasks are items; only items can be added to them")
-        self.items.extend(source.items)
+        if isinstance(source, Sweep):
+            raise BadInput("a sweep cannot be added to items")
+        self.items.extend(source.items if isinstance(source, Items) else source.text.split("\n") if source.count else ())
 
     @property
     def count(self) -> int:
@@ -325,13 +339,13 @@ class _ItemCommands:
 class Renderer:
     """Everything that differs from task to task in one target."""
 
-    def __init__(self, target: Target):
+    def __init__(self, target: Target, shared: bytes = b""):
         source = target.source
         self.target = target
         self._listed: _LineCommands | _ItemCommands | None = None
         self._space = Space(source if isinstance(source, Sweep) else Sweep())
         if isinstance(source, Lines):
-            self._listed = _LineCommands(source)
+            self._listed = _LineCommands(source, shared)
         elif isinstance(source, Items):
             self._listed = _ItemCommands(source, target.kind == "call")
         self._command = self._listed or self._compile(target.command)

@@ -92,6 +92,15 @@ class AdminCalls:
         mine = [p for p in self._state.pilots.values() if p.owner == request.who.owner]
         return reply_json({"pilots": [queries.pilot_view(p) for p in mine], "position": self._writer.position})
 
+    async def gone(self, request: Request) -> Answer:
+        """The user's evidence that a pilot is dead."""
+        text = request.args[0]
+        pilot = self._state.pilots.get(int(text)) if text.isdigit() and len(text) < 16 else None
+        if pilot is None or pilot.owner != request.who.owner:
+            raise NotFound(f"there is no pilot {text[:20]}")
+        await self._writer.do(events.Gone(0, pilot.number, "gone"))
+        return reply_json(queries.pilot_view(pilot))
+
     async def bundle(self, request: Request) -> Answer:
         """The pilot's zipapp, made when first asked for."""
         if self._bundle is None or (self._bundle.done() and self._bundle.exception()):

@@ -31,6 +31,7 @@ MAX_PAGE = 10_000
 MAX_KEY = 200
 
 _decode_bag = msgspec.json.Decoder(Bag).decode
+_unpack_bag = msgspec.msgpack.Decoder(Bag).decode
 _decode_append = msgspec.json.Decoder(schema.Append).decode
 _decode_selection = msgspec.json.Decoder(schema.Selection).decode
 _pack = msgspec.msgpack.Encoder().encode
@@ -136,14 +137,14 @@ class BagCalls:
 
     async def list(self, request: Request) -> Answer:
         mine = [bag for bag in self._state.bags.values() if bag.owner == request.who.owner]
-        return reply_json({"bags": [self._view(bag) for bag in mine], "position": self._writer.position})
+        return reply_json({"bags": [queries.summary(bag) for bag in mine], "position": self._writer.position})
 
     async def show(self, request: Request) -> Answer:
         return reply_json(self._view(self._own(request)))
 
     async def spec(self, request: Request) -> Answer:
-        spec = self._renderings.of(self._own(request)).spec
-        return Answer(await self._aside(LARGE, lambda: msgspec.json.encode(spec)), 200, JSON)
+        packed = self._own(request).spec
+        return Answer(await self._aside(LARGE, lambda: msgspec.json.encode(_unpack_bag(packed))), 200, JSON)
 
     async def results(self, request: Request) -> Answer:
         bag = self._own(request)

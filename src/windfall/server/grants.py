@@ -13,7 +13,7 @@ import msgspec
 
 from windfall.core.facts import Group
 from windfall.model.render import Renderer
-from windfall.model.spec import Bag, Source, Target
+from windfall.model.spec import Bag, Lines, Source, Target
 from windfall.server import schema
 
 MAX_RENDERINGS = 4096  # bags kept ready
@@ -35,7 +35,8 @@ class Rendering:
     def renderer(self, target: int) -> Renderer:
         found = self._renderers.get(target)
         if found is None:
-            found = self._renderers[target] = Renderer(self.spec.targets[target])
+            found = self._renderers[target] = Renderer(self.spec.targets[target], self._bag.spec)
+            self._let_go(target)
         appended = self._bag.appended
         at = self._appended.get(target, 0)
         if at < len(appended):
@@ -45,6 +46,15 @@ class Rendering:
                     found.extend(source)
             self._appended[target] = len(appended)
         return found
+
+    def _let_go(self, target: int) -> None:
+        """The renderer has the text of a million commands; once is enough."""
+        source = self.spec.targets[target].source
+        if isinstance(source, Lines):
+            lean = msgspec.structs.replace(self.spec.targets[target], source=Lines(text="", count=source.count))
+            targets = [*self.spec.targets[:target], lean, *self.spec.targets[target + 1 :]]
+            self.spec = msgspec.structs.replace(self.spec, targets=targets)
+            self._renderers[target].target = lean
 
     def locals(self, tasks: list[int]) -> list[int]:
         """Numbers within the target."""
@@ -115,6 +125,8 @@ def _extra(renderer: Renderer, index: int) -> dict[str, Any]:
         extra["outputs"] = renderer.outputs(index)
     if renderer.target.environment:
         extra["environment"] = renderer.environment(index)
+    if renderer.target.check.file:
+        extra["check"] = _check(renderer.target, renderer.check_file(index))
     return extra
 
 
@@ -130,16 +142,16 @@ def _spec(bag: Any, target: Target, renderer: Renderer, overruns: int, boosts: i
         setup=target.setup,
         inputs=[(i.path, i.blob, i.size, i.mode) for i in target.inputs],
         outputs=renderer.outputs(0) if fixed and target.outputs else [],
-        check=_check(target),
+        check=_check(target, renderer.check_file(0) if fixed and target.check.file else []),
     )
 
 
-def _check(target: Target) -> dict[str, Any]:
+def _check(target: Target, files: list[str]) -> dict[str, Any]:
     check: dict[str, Any] = {}
     if target.check.exit != [0]:
         check["exit"] = target.check.exit
-    if target.check.file:
-        check["file"] = target.check.file
+    if files:
+        check["file"] = files
     if target.check.match:
         check["match"] = target.check.match
     return check

@@ -9,43 +9,78 @@ import resource
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
+from windfall.core.engine import Config
 from windfall.errors import WindfallError
+from windfall.server.home import Home
+from windfall.server.local import LocalPilot, Supervisor
 from windfall.server.runtime import Runtime
 
 COLLECT_S = 5.0
+DRAIN_S = 10.0  # for the pilot to give back what it has, before it is killed
 MAX_CONNECTIONS = 50_000
 OWN_FILES = 256
 MANY = 1_000  # connections beyond which old objects are left alone by the collector
 
 
-def serve(home: Path, listen: str | None = None, *, names: tuple[str, ...] = (), socket: bool = True) -> int:
-    """Serve until SIGTERM or SIGINT.  Returns the exit code."""
+def serve(
+    home: Path, listen: str | None = None, *, names: tuple[str, ...] = (), socket: bool = True, pilot: bool = False,
+    lease: float | None = None,
+) -> int:
+    """Serve until SIGTERM or SIGINT, with a pilot for this machine where asked.  Returns the exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     limit = _connections()
     import uvloop
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(home, listen, names, socket, limit))
+            runner.run(_serve(Home(home), listen, pilot, names=names, socket=socket, limit=limit, config=_config(lease)))
     except WindfallError as error:
         sys.stderr.write(f"windfall: {error}\n")
         return error.exit_code
     return 0
 
 
-async def _serve(home: Path, listen: str | None, names: tuple[str, ...], socket: bool, limit: int) -> None:
+def _config(lease: float | None) -> Config:
+    if lease is None:
+        return Config()
+    ms = int(lease * 1000)
+    return Config(lease=ms, margin=max(ms // 10, 100), park=min(Config().park, ms // 2))
+
+
+async def _serve(home: Home, listen: str | None, pilot: bool, **options: Any) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    runtime = await Runtime.start(home, listen, names=names, socket=socket, limit=limit)
+    runtime = await Runtime.start(home, listen, **options)
+    local = await _start_pilot(runtime, home) if pilot else None
     sys.stderr.write(f"windfall: serving at {runtime.profile['server']}\n")
     sys.stderr.flush()
     collector = loop.create_task(_collect(runtime))
     await stop.wait()
     collector.cancel()
+    if local is not None:
+        await _stop_pilot(*local)
     await runtime.stop()
+
+
+async def _start_pilot(runtime: Runtime, home: Home) -> tuple[LocalPilot, Supervisor]:
+    pilot = LocalPilot(home)
+    await runtime.admit_local(pilot.ticket.token)
+    supervisor = Supervisor(runtime, pilot)
+    pilot.start()
+    pilot.watch()
+    return pilot, supervisor
+
+
+async def _stop_pilot(pilot: LocalPilot, supervisor: Supervisor) -> None:
+    """It leaves first, so that its last words are heard."""
+    supervisor.stop()
+    pilot.terminate()
+    if not await asyncio.get_running_loop().run_in_executor(None, pilot.wait, DRAIN_S):
+        pilot.kill()
 
 
 async def _collect(runtime: Runtime) -> None:

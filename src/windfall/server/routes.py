@@ -77,6 +77,7 @@ def _operation(a: AdminCalls) -> list[Route]:
         Route("GET", "/v1/sites", a.sites, says="list sites"),
         Route("POST", "/v1/sites", a.add_site, takes=s.NewSite, says="add a site"),
         Route("GET", "/v1/pilots", a.pilots, says="list pilots"),
+        Route("POST", "/v1/pilots/{}/gone", a.gone, takes=s.Nothing, says="evidence that a pilot is dead"),
         Route("GET", "/health", a.health, "", gives=s.Health, says="is it up"),
         Route("GET", "/metrics", a.metrics, "admin", gives="text/plain", says="numbers for Prometheus"),
         Route("GET", "/v1/openapi.json", a.openapi, "any", says="this document"),

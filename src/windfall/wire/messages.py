@@ -13,7 +13,7 @@ Times are integers, milliseconds.  Sizes are bytes.  Text that is not UTF-8 trav
 A grant is `{"n": number, "groups": [group]}`; a group is `{"spec": SPEC, "tasks": [TASK]}`, so that what tasks of
 one class share is said once.  A TASK is `[attempt, command]` or `[attempt, command, extra]`: the command is a list
 (argument vector), a string (for `/bin/sh -c`) or, where the spec's kind is "call", base64 of a pickled call;
-`extra` has what differs per task: `outputs`, `inputs`, `environment`, each replacing the spec's.
+`extra` has what differs per task: `outputs`, `inputs`, `environment`, `check`, each replacing the spec's.
 """
 
 VERSIONS = (1,)  # protocol versions this end speaks, newest last

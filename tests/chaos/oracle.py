@@ -1,0 +1,119 @@
+"""The independent witness: it submits, and writes down every acknowledgement before it goes on.
+
+What it was told must still be true at the end.  It shares no state with the server: afterwards it reads the journal's rows
+and counts accepted results itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from windfall import Client
+from windfall.errors import WindfallError
+from windfall.model.spec import Bag, Items, Lines, Target
+
+
+class Oracle:
+    def __init__(self, profile: dict[str, str], tasks: int, each: int = 100) -> None:
+        self.profile = profile
+        self.total = tasks
+        self.each = each
+        self.acknowledged = 0  # tasks the server said it has
+        self.seen: dict[int, int] = {}  # task → attempt of the result we were shown
+        self.contradictions: list[str] = []
+        self.bag = 0
+        self.done = threading.Event()
+        self.failure: BaseException | None = None
+
+    def start(self) -> None:
+        for work in (self._submit, self._watch):
+            threading.Thread(target=self._guard, args=(work,), daemon=True).start()
+
+    def _guard(self, work: Any) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self.failure = error
+            self.done.set()
+
+    def _submit(self) -> None:
+        """An open bag, appended to piece by piece; each piece under its own key, sent until acknowledged."""
+        target = Target(source=Items(items=[]), retries=100, time=20_000)
+        bag = Bag(name="chaos", open=True, targets=[target])
+        self.bag = self._insist(lambda c: c.submit(bag, key="chaos-bag"))
+        for first in range(0, self.total, self.each):
+            lines = [command(task) for task in range(first, first + self.each)]
+            source = Lines(text="\n".join(lines), count=len(lines))
+            answer = self._insist(lambda c, s=source, f=first: c.append(self.bag, s, key=f"chaos-{f}"))
+            if answer["first"] != first or answer["count"] != len(lines):
+                self.contradictions.append(f"append of {first} was answered {answer}")
+            self.acknowledged = first + len(lines)
+            time.sleep(0.01)
+        self._insist(lambda c: c.close_bag(self.bag))
+
+    def _insist(self, ask: Any) -> Any:
+        while True:
+            try:
+                with Client(self.profile, patience=0) as client:
+                    return ask(client)
+            except (WindfallError, OSError):
+                time.sleep(0.1)
+
+    def _watch(self) -> None:
+        while not self.bag:
+            time.sleep(0.01)
+        position = 0
+        while True:
+            try:
+                with Client(self.profile, patience=0) as client:
+                    for update in client.watch(self.bag, position, rows=True):
+                        position = update.get("position", position)
+                        self._note(update.get("rows", ()))
+                        if update.get("done"):
+                            self.done.set()
+                            return
+            except (WindfallError, OSError):
+                time.sleep(0.1)
+
+    def _note(self, rows: Any) -> None:
+        for row in rows:
+            if row["state"] == "succeeded" and row["outcome"] == "succeeded":
+                before = self.seen.setdefault(row["task"], row["attempt"])
+                if before != row["attempt"]:
+                    self.contradictions.append(f"task {row['task']}: first attempt {before}, then {row['attempt']}")
+
+
+def command(task: int) -> str:
+    """Mixed work: most of it instant, some of it long enough to be hit."""
+    if task % 50 == 7:
+        return f"sleep 0.2; echo {task}"
+    if task % 10 == 3:
+        return f"sleep 0.05; echo {task}"
+    return f"/bin/echo {task}"
+
+
+def accepted_in_journal(home: Path, bag: int) -> Counter[int]:
+    """How often each task's success was accepted, straight from the journal's facts."""
+    from windfall.core import facts as f
+    from windfall.store import codec
+    from windfall.store.journal import Journal
+
+    journal = Journal.open(home / "journal.db")
+    counts: Counter[int] = Counter()
+    done: set[int] = set()
+    for _, _, body in journal.read(0):
+        for fact in codec.decode(body):
+            if isinstance(fact, f.Finished) and fact.bag == bag:
+                counts.update(fact.tasks)
+                done.update(fact.tasks)
+            elif isinstance(fact, f.Ended):
+                for end in fact.ends:
+                    if end.bag == bag and end.outcome == 0 and end.verdict == 4 and end.task not in done:
+                        counts[end.task] += 1
+                        done.add(end.task)
+    journal.close()
+    return counts
