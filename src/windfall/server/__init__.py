@@ -23,6 +23,7 @@
     rows.py       rows of results, from facts or from views
     subscribe.py  what happens, as it happens
     project.py    views, kept up lazily
+    retention.py  forgetting what was removed
     logs.py       live output
     blobs.py      file contents in and out
     metrics.py    numbers for Prometheus

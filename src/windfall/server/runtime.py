@@ -21,6 +21,7 @@ from windfall.server.http import HttpServer
 from windfall.server.logs import Live
 from windfall.server.project import Projector
 from windfall.server.recovery import recover
+from windfall.server.retention import Keeper
 from windfall.server.routes import routes
 from windfall.server.subscribe import Hub
 from windfall.server.writer import Die, Writer, die as end_process
@@ -80,7 +81,8 @@ class Runtime:
         self.http = HttpServer(table, self.auth.check, auth.Guard(names).check, limit)
         self.admin.measure = lambda: metrics.text(self)
         self.admin.describe = lambda: _describe(table)
-        w.listeners += [self.projector.commit, self.hub.commit, self.live.commit]
+        self.keeper = Keeper(w, self.projector, self.renderings, self.blobs.store)
+        w.listeners += [self.projector.commit, self.hub.commit, self.live.commit, self.keeper.commit]
 
     # --- first things -----------------------------------------------------------------------------------------
 
@@ -140,6 +142,7 @@ class Runtime:
         self.exchanges.stop()
         self.hub.stop()
         self.live.stop()
+        self.keeper.stop()
         await self.http.stop()
         self.disk.stop()
         if self.journal.tail_bytes > SMALL_TAIL:

@@ -197,6 +197,11 @@ class Views:
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
+    def blobs(self) -> set[str]:
+        """Contents that some result refers to."""
+        rows = self._reader().execute("SELECT files FROM detail WHERE files IS NOT NULL")
+        return {sha for (files,) in rows for _, sha, _, _ in _decode_files(files)}
+
     def removed(self) -> list[int]:
         """Bags that were removed and still have rows: `forget` them, bit by bit."""
         return [bag for (bag,) in self._reader().execute("SELECT bag FROM bag WHERE removed ORDER BY bag")]
