@@ -17,7 +17,7 @@ from windfall.server.home import Home
 from windfall.server.local import LocalPilot, Supervisor
 from windfall.server.runtime import Runtime
 
-COLLECT_S = 5.0
+COLLECT_S = 2.0
 DRAIN_S = 10.0  # for the pilot to give back what it has, before it is killed
 MAX_CONNECTIONS = 50_000
 OWN_FILES = 256
@@ -88,12 +88,24 @@ async def _collect(runtime: Runtime) -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    groups = -1
+    groups, tidied = -1, -1
     while True:
         await asyncio.sleep(COLLECT_S)
         idle, groups = runtime.writer.groups == groups, runtime.writer.groups
         few = len(runtime.http.connections) < MANY
         gc.collect(2 if idle and few else 1 if idle else 0)
+        if idle and tidied != groups:
+            tidied = groups
+            _give_back()
+
+
+def _give_back() -> None:
+    """Memory that a large submission took on its way through goes back to the system."""
+    import ctypes
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
+    if trim is not None:
+        trim(0)
 
 
 def _connections() -> int:
