@@ -6,10 +6,12 @@ released because its prerequisite is done, a counter) is worked out here; what c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windfall.core import facts as f
 from windfall.core.backlog import Backlog
@@ -24,6 +26,7 @@ from windfall.core.lifecycle import (
     GONE,
     GRANTED,
     LOST,
+    O_LOST,
     READY,
     STARTED,
     SUCCEEDED,
@@ -72,28 +75,29 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     if fact.edges:
         bag.edges = fact.edges
         _hold_back(bag)
-    for cls in bag.classes.values():
-        recount(bag, cls)
-        state.relist(cls)
+        recount(bag)
+    relist_all(state, bag)
     _maybe_end(bag, fact.at)
 
 
 def _add_targets(state: State, bag: BagState, shapes: list[f.TargetShape]) -> None:
     first = 0
     for index, shape in enumerate(shapes):
-        bag.targets.append(TargetState(index, shape, shape.count, 0, shape.count, shape.count))
+        bag.targets.append(TargetState(index, shape, shape.count, len(shape.after), shape.count, shape.count))
         bag.runs.append((first, index, 0))
         cls = class_of(state, bag, index, 0)
         cls.backlog.add_run(first, shape.count)
+        cls.ready = shape.count
         first += shape.count
     for target in bag.targets:
         for before in target.shape.after:
             bag.targets[before].dependents.append(target.index)
-            target.pending += not target_done(bag, bag.targets[before])
+    _release_dependents(state, bag, [target for target in bag.targets if target_done(bag, target)])
 
 
 def target_done(bag: BagState, target: TargetState) -> bool:
-    return target.left == 0 and (target.count > 0 or not bag.open)
+    """All it has have succeeded; an empty one is done once nothing can be appended and it could start."""
+    return target.left == 0 and target.pending == 0 and (target.count > 0 or not bag.open)
 
 
 def class_of(state: State, bag: BagState, target: int, variant: int) -> TaskClass:
@@ -109,12 +113,13 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
     overruns, boosts = variant >> 4, variant & 15
     limit = shape.limit * 3**overruns
     costs = np.frombuffer(shape.costs, dtype="<f4") if shape.costs and bag.select == "sjf" else None
+    base = bag.classes.get((target, 0))
     state.next_class = max(state.next_class, number + 1)
     cls = bag.classes[target, variant] = state.classes[number] = TaskClass(
         number=number, bag=bag.number, target=target, overruns=overruns, boosts=boosts, cores=shape.cores,
         memory=shape.memory << boosts, gpus=shape.gpus, disk=shape.disk, limit=limit,
         need=shape.grace if shape.checkpoint else limit, key=class_key(bag.select, bag.number, target, variant, shape),
-        backlog=Backlog(bag.tasks, variant, costs),
+        backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
     )
     return cls
 
@@ -142,23 +147,41 @@ def _hold_back(bag: BagState) -> None:
     bag.counts[WAITING] += blocked
 
 
-def recount(bag: BagState, cls: TaskClass) -> None:
-    """Count the ready tasks of a class afresh (submission and recovery only)."""
-    variant = cls.overruns << 4 | cls.boosts
-    n = 0
+def recount(bag: BagState) -> None:
+    """Count the ready tasks of every class afresh, in one pass over the columns."""
+    plain = len(bag.classes) == len(bag.targets)  # no task has left its target's first class
+    for cls in bag.classes.values():
+        cls.ready = 0
     for first, target, stop in spans(bag):
-        if target == cls.target:
-            ready = bag.tasks.np_state[first:stop] == READY
-            if bag.tasks.dirty.count(1) or variant:
-                ready &= bag.tasks.np_variant[first:stop] == variant
-            n += int(np.count_nonzero(ready))
-    cls.ready = n
+        ready = bag.tasks.np_state[first:stop] == READY
+        if plain:
+            bag.classes[target, 0].ready += int(np.count_nonzero(ready))
+            continue
+        tally = np.bincount(bag.tasks.np_variant[first:stop][ready], minlength=1)
+        for variant in np.flatnonzero(tally).tolist():
+            bag.classes[target, variant].ready += int(tally[variant])
+
+
+def relist_all(state: State, bag: BagState) -> None:
+    for cls in bag.classes.values():
+        state.relist(cls)
 
 
 def spans(bag: BagState) -> list[tuple[int, int, int]]:
     """(first task, target, end) of every run."""
     ends = [run[0] for run in bag.runs[1:]] + [bag.size]
     return [(first, target, end) for (first, target, _), end in zip(bag.runs, ends, strict=True)]
+
+
+def parts(bag: BagState, first: int, count: int) -> Iterator[tuple[int, int, int]]:
+    """Consecutive tasks cut where targets change: (first task, target, end)."""
+    at = bisect_right(bag.runs, (first, 1 << 62, 0)) - 1
+    end = first + count
+    while first < end:
+        stop = min(bag.runs[at + 1][0] if at + 1 < len(bag.runs) else bag.size, end)
+        if stop > first:
+            yield first, bag.runs[at][1], stop
+        first, at = stop, at + 1
 
 
 def _tasks_appended(state: State, fact: f.TasksAppended) -> None:
@@ -187,9 +210,7 @@ def _bag_closed(state: State, fact: f.BagClosed) -> None:
     bag = state.bags[fact.bag]
     bag.open = False
     bag.touched = fact.at
-    for target in bag.targets:
-        if target.count == 0:
-            _release_dependents(state, bag, target)
+    _release_dependents(state, bag, [t for t in bag.targets if t.count == 0 and target_done(bag, t)])
     _maybe_end(bag, fact.at)
 
 
@@ -197,19 +218,22 @@ def _bag_paused(state: State, fact: f.BagPaused) -> None:
     bag = state.bags[fact.bag]
     bag.paused = fact.paused
     bag.touched = fact.at
-    for cls in bag.classes.values():
-        state.relist(cls)
+    relist_all(state, bag)
 
 
 def _bag_removed(state: State, fact: f.BagRemoved) -> None:
     attempts = state.attempts
     used = attempts.rows
-    for row in np.flatnonzero((attempts.np_state[:used] != FREE) & (attempts.np_task[:used] >> 32 == fact.bag)).tolist():
+    mine = (attempts.np_state[:used] != FREE) & (attempts.np_task[:used] >> 32 == fact.bag)
+    for row in np.flatnonzero(mine).tolist():
         if attempts.state[row] != LOST:
             carry(state, row, -1)
+            pilot = state.pilots[attempts.pilot[row]]
+            pilot.strays.append(attempts.number[row])
+            state.orders[pilot.number] = None
         free_row(state, row)
     bag = state.bags.pop(fact.bag)
-    state.dropped.append(f"b{fact.bag}/")
+    state.dropped += bag.chunk_names()
     for cls in bag.classes.values():
         state.relist(cls)
         state.classes.pop(cls.number, None)
@@ -223,38 +247,43 @@ def _tasks_cancelled(state: State, fact: f.TasksCancelled) -> None:
     bag = state.bags[fact.bag]
     for first, count in fact.runs:
         states = bag.tasks.np_state[first : first + count]
-        _uncount(state, bag, first, states)
+        _uncount(bag, first, count)
         states[:] = CANCELLED
         bag.tasks.np_live[first : first + count] = 0
         bag.tasks.mark(first, first + count - 1)
     _drop_attempts(state, fact.bag, fact.runs)
     bag.touched = fact.at
-    for cls in bag.classes.values():
-        recount(bag, cls)
-        state.relist(cls)
+    recount(bag)
+    relist_all(state, bag)
     _maybe_end(bag, fact.at)
 
 
-def _uncount(state: State, bag: BagState, first: int, states: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
-    for old, n in enumerate(np.bincount(states, minlength=len(bag.counts)).tolist()):
-        bag.counts[old] -= n
-    bag.counts[CANCELLED] += len(states)
-    for lo, target, hi in spans(bag):
-        a, b = max(lo, first), min(hi, first + len(states))
-        if a < b:
-            part = states[a - first : b - first]
-            bag.targets[target].unfinished -= int(np.count_nonzero(part < FIRST_FINAL))
+def _uncount(bag: BagState, first: int, count: int) -> None:
+    """These tasks are about to be cancelled."""
+    for lo, target, hi in parts(bag, first, count):
+        tally = np.bincount(bag.tasks.np_state[lo:hi], minlength=len(bag.counts)).tolist()
+        bag.counts[:] = [old - n for old, n in zip(bag.counts, tally, strict=True)]
+        bag.targets[target].unfinished -= sum(tally[:FIRST_FINAL])
+    bag.counts[CANCELLED] += count
 
 
 def _drop_attempts(state: State, bag: int, runs: f.Runs) -> None:
     attempts = state.attempts
     used = attempts.rows
     tasks = attempts.np_task[:used]
-    mine = (attempts.np_state[:used] != FREE) & (tasks >> 32 == bag)
-    for row in np.flatnonzero(mine).tolist():
-        task = attempts.task[row] & 0xFFFFFFFF
-        if any(first <= task < first + count for first, count in runs):
-            drop_row(state, row)
+    rows = np.flatnonzero((attempts.np_state[:used] != FREE) & (tasks >> 32 == bag))
+    mine = within(tasks[rows] & 0xFFFFFFFF, runs)
+    for row in rows[mine].tolist():
+        drop_row(state, row)
+
+
+def within(tasks: NDArray[np.int64], runs: f.Runs) -> NDArray[np.bool_]:
+    """Which of these tasks lie in one of the runs."""
+    table = np.array(sorted(runs), dtype=np.int64).reshape(-1, 2)
+    ends = np.maximum.accumulate(table.sum(axis=1))
+    at = np.searchsorted(table[:, 0], tasks, side="right") - 1
+    found: NDArray[np.bool_] = (at >= 0) & (tasks < ends[at])
+    return found
 
 
 def drop_row(state: State, row: int) -> None:
@@ -277,23 +306,32 @@ def _tasks_retried(state: State, fact: f.TasksRetried) -> None:
     bag = state.bags[fact.bag]
     t = bag.tasks
     for first, count in fact.runs:
-        for task in range(first, first + count):
-            bag.counts[t.state[task]] -= 1
-            new = WAITING if bag.graph is not None and bag.graph.pending[task] > 0 else READY
-            t.state[task] = new
-            bag.counts[new] += 1
-            t.generation[task] = (t.generation[task] + 1) & 0xFFFF
-            t.live[task] = t.variant[task] = t.failures[task] = t.deaths[task] = 0
-            target = bag.targets[bag.target_of(task)]
-            target.unfinished += 1
-            if new == READY:
-                class_of(state, bag, target.index, 0).backlog.put(task)
+        for lo, target, hi in parts(bag, first, count):
+            _renew(state, bag, target, lo, hi)
         t.mark(first, first + count - 1)
+    _drop_attempts(state, fact.bag, fact.runs)  # lost ones of the generation before
     bag.ended = 0
     bag.touched = fact.at
-    for cls in bag.classes.values():
-        recount(bag, cls)
-        state.relist(cls)
+    recount(bag)
+    relist_all(state, bag)
+
+
+def _renew(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
+    """A new generation for tasks of one target, all of them ended."""
+    t = bag.tasks
+    tally = np.bincount(t.np_state[lo:hi], minlength=len(bag.counts)).tolist()
+    bag.counts[:] = [old - n for old, n in zip(bag.counts, tally, strict=True)]
+    t.np_state[lo:hi] = READY
+    if bag.graph is not None:
+        t.np_state[lo:hi][bag.graph.blocked(lo, hi)] = WAITING
+    waiting = int(np.count_nonzero(t.np_state[lo:hi]))
+    bag.counts[WAITING] += waiting
+    bag.counts[READY] += hi - lo - waiting
+    bag.targets[target].unfinished += hi - lo
+    t.np_generation[lo:hi] += 1
+    for column in (t.np_live, t.np_variant, t.np_failures, t.np_deaths, t.np_flags):
+        column[lo:hi] = 0
+    class_of(state, bag, target, 0).backlog.put_all(lo, hi)
 
 
 def _maybe_end(bag: BagState, at: int) -> None:
@@ -301,16 +339,17 @@ def _maybe_end(bag: BagState, at: int) -> None:
         bag.ended = at
 
 
-def _release_dependents(state: State, bag: BagState, target: TargetState) -> None:
-    for index in target.dependents:
-        after = bag.targets[index]
-        after.pending -= 1
-        if after.pending == 0:
-            for (of, _), cls in bag.classes.items():
-                if of == index:
-                    state.relist(cls)
-            if target_done(bag, after):  # an empty target is done as soon as it may start
-                _release_dependents(state, bag, after)
+def _release_dependents(state: State, bag: BagState, done: list[TargetState]) -> None:
+    """These targets are done.  One that is empty is done as soon as it may start, so the news may travel far."""
+    while done:
+        for index in done.pop().dependents:
+            after = bag.targets[index]
+            after.pending -= 1
+            if after.pending:
+                continue
+            if after.count == 0 and target_done(bag, after):
+                done.append(after)
+            state.relist(bag.classes[index, 0])  # nothing of it has run, so it has no other class
 
 
 # --- sites, tokens, pilots ---------------------------------------------------------------------------------------
@@ -318,6 +357,24 @@ def _release_dependents(state: State, bag: BagState, target: TargetState) -> Non
 
 def _site_added(state: State, fact: f.SiteAdded) -> None:
     state.sites[fact.name] = SiteState(fact.name, fact.owner, fact.kind, fact.shared, fact.at)
+    for pilot in state.pilots.values():
+        if pilot.site == fact.name:
+            _reclass(state, pilot)
+
+
+def _reclass(state: State, pilot: PilotState) -> None:
+    """Its site serves others now: so does the pilot."""
+    old, new = state.pilot_classes[pilot.cls], pilot_class_of(state, pilot)
+    if new is old:
+        return
+    if old.parked.pop(pilot.number, True) is None:
+        new.parked[pilot.number] = None
+    pilot.cls = new.number
+    rows = [row for row in state.attempts.of_pilot(pilot.number).tolist() if state.attempts.state[row] != LOST]
+    pilot.held = pilot.load = 0
+    for row in rows:
+        carry(state, row, 1)
+    state.version += 1  # who could not run something may now
 
 
 def _token_issued(state: State, fact: f.TokenIssued) -> None:
@@ -330,9 +387,9 @@ def _token_revoked(state: State, fact: f.TokenRevoked) -> None:
 
 
 def _pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
-    older = state.nonces.get((fact.site, fact.nonce))
-    if older is not None and state.pilots[older].state != GONE:
-        state.pilots[older].state = SUPERSEDED
+    older = state.pilots.get(state.nonces.get((fact.site, fact.nonce), 0))
+    if older is not None and older.state != GONE:
+        older.state = SUPERSEDED
     pilot = PilotState(
         number=fact.pilot, nonce=fact.nonce, epoch=fact.epoch, site=fact.site, owner=fact.owner, host=fact.host,
         host_name=fact.host_name, cores=fact.cores, memory=fact.memory, gpus=fact.gpus, disk=fact.disk,
@@ -342,9 +399,9 @@ def _pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
     state.pilots[fact.pilot] = pilot
     state.nonces[fact.site, fact.nonce] = fact.pilot
     state.next_pilot = max(state.next_pilot, fact.pilot + 1)
-    state.tokens[fact.token] = TokenState(
-        f"pilot-{fact.pilot}", "pilot", fact.owner, fact.site, fact.pilot, fact.expires, fact.at
-    )
+    token = TokenState(f"pilot-{fact.pilot}", "pilot", fact.owner, fact.site, fact.pilot, fact.expires, fact.at)
+    state.tokens[fact.token] = token
+    state.token_ids[token.id] = fact.token
 
 
 def pilot_class_of(state: State, pilot: PilotState) -> PilotClass:
@@ -376,6 +433,17 @@ def _pilot_ended(state: State, fact: f.PilotEnded) -> None:
             free_row(state, row)
 
 
+def _pilots_forgotten(state: State, fact: f.PilotsForgotten) -> None:
+    for number in fact.pilots:
+        pilot = state.pilots.pop(number)
+        state.tokens.pop(pilot.token, None)
+        state.token_ids.pop(f"pilot-{number}", None)
+        state.surplus.pop(number, None)
+        state.orders.pop(number, None)
+        if state.nonces.get((pilot.site, pilot.nonce)) == number:
+            del state.nonces[pilot.site, pilot.nonce]
+
+
 # --- attempts ----------------------------------------------------------------------------------------------------
 
 
@@ -397,7 +465,8 @@ def _granted(state: State, fact: f.Granted) -> None:
 
 def _open_rows(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
     attempts = state.attempts
-    top = max(group.attempts) & ROW_MASK if len(group.attempts) > 1 else group.attempts[0] & ROW_MASK
+    numbers = group.attempts  # the highest number need not have the last row
+    top = numbers[0] & ROW_MASK if len(numbers) == 1 else max([number & ROW_MASK for number in numbers])
     if top >= attempts.rows:
         attempts.grow(top + 1 - attempts.rows)
     if len(group.attempts) > FEW:
@@ -459,12 +528,35 @@ def _activate(bag: BagState, cls: TaskClass, tasks: list[int]) -> None:
     cls.ready -= fresh
 
 
-def _started(state: State, fact: f.Started) -> None:
+def _adopted(state: State, fact: f.Adopted) -> None:
     attempts = state.attempts
+    new = state.pilots[fact.pilot]
     for number in fact.attempts:
         row = number & ROW_MASK
+        old = state.pilots[attempts.pilot[row]]
+        held = attempts.state[row] != LOST
+        if held:
+            carry(state, row, -1)
+        attempts.pilot[row] = new.number
+        attempts.grant[row] = 0  # it was taken in long ago
+        attempts.dirty[row >> 16] = 1
+        if held:
+            carry(state, row, 1)
+        old.recalling.pop(number, None)
+        if old.cancelling.pop(number, None) is not None:
+            new.cancelling[number] = False
+            state.orders[new.number] = None
+
+
+def _started(state: State, fact: f.Started) -> None:
+    attempts = state.attempts
+    recalling = state.pilots[fact.pilot].recalling
+    for number in fact.attempts:
+        row = number & ROW_MASK
+        recalling.pop(number, None)  # too late
         if attempts.state[row] == LOST:
             _revive(state, row)
+            state.pilots[fact.pilot].cancelling.pop(number, None)
         attempts.state[row] = STARTED
         attempts.started[row] = fact.at
         attempts.dirty[row >> 16] = 1
@@ -560,12 +652,12 @@ def _succeeded(state: State, bag: BagState, target: TargetState, tasks: list[int
     if bag.graph is not None:
         _release_successors(state, bag, bag.graph, tasks)
     if target_done(bag, target):
-        _release_dependents(state, bag, target)
+        _release_dependents(state, bag, [target])
 
 
 def _release_successors(state: State, bag: BagState, graph: Graph, tasks: list[int]) -> None:
     for task in tasks:
-        for after in graph.successors[graph.starts[task] : graph.starts[task + 1]].tolist():
+        for after in graph.after(task):
             graph.pending[after] -= 1
             if graph.pending[after] == 0 and bag.tasks.state[after] == WAITING:
                 set_task(state, bag, after, READY)
@@ -581,7 +673,7 @@ def set_task(state: State, bag: BagState, task: int, new: int) -> None:
     bag.counts[new] += 1
     t.state[task] = new
     t.dirty[task >> 16] = 1
-    if old == READY or new == READY:
+    if READY in (old, new):
         cls = class_of(state, bag, bag.target_of(task), t.variant[task])
         cls.ready += 1 if new == READY else -1
         if new == READY:
@@ -609,6 +701,8 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
     if old_row != LOST:
         carry(state, row, -1)
     if end.stays:
+        if old_row == GRANTED and end.outcome == O_LOST:
+            recall_lost(state, row)
         attempts.state[row] = LOST
         attempts.dirty[row >> 16] = 1
         t.flags[end.task] |= OUTSTANDING
@@ -616,6 +710,11 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
         free_row(state, row)
     if current:
         _judge(state, bag, end, fact.at)
+
+
+def recall_lost(state: State, row: int) -> None:
+    """Given up before it was known to run: whatever answer renews the pilot's lease must also say not to start it."""
+    state.pilots[state.attempts.pilot[row]].cancelling[state.attempts.number[row]] = False
 
 
 def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
@@ -663,7 +762,9 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.PilotEnrolled: _pilot_enrolled,
     f.PilotDraining: _pilot_draining,
     f.PilotEnded: _pilot_ended,
+    f.PilotsForgotten: _pilots_forgotten,
     f.Granted: _granted,
+    f.Adopted: _adopted,
     f.Started: _started,
     f.Finished: _finished,
     f.Ended: _ended,

@@ -7,6 +7,7 @@ task, and finds what is ready, so that ten million untouched tasks cost nothing 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from heapq import heappop, heappush
 
 import numpy as np
@@ -17,22 +18,31 @@ from windfall.core.lifecycle import READY
 
 _ZEROS = bytes(4096)
 _SPAN = 4096
+_MANY = 64
+_LAST = float("inf")
 
 
 class Backlog:
-    """`take(n)` gives up to n ready tasks; `put(task)` brings one back."""
+    """`take(n)` gives up to n ready tasks; `put(task)` brings one back.
+
+    Positions count the target's tasks in the order they were given; `costs` go by position, and what was appended
+    later has none: it comes last.  Classes of the same target share the runs; only the first one walks them.
+    """
 
     __slots__ = ("costs", "cursor", "heap", "order", "runs", "tasks", "total", "variant")
 
-    def __init__(self, tasks: Tasks, variant: int, costs: NDArray[np.float32] | None = None) -> None:
+    def __init__(
+        self, tasks: Tasks, variant: int, costs: NDArray[np.float32] | None = None,
+        runs: list[tuple[int, int, int]] | None = None,
+    ) -> None:
         self.tasks = tasks
         self.variant = variant
-        self.runs: list[tuple[int, int, int]] = []  # (first position, first task, count) of a base class
-        self.total = 0  # positions in all
+        self.runs: list[tuple[int, int, int]] = [] if runs is None else runs  # (first position, first task, count)
+        self.total = 0  # positions to walk
         self.cursor = 0
         self.heap: list[tuple[float, int]] = []
-        self.costs = costs  # by position; None: in the order of their numbers
-        self.order = None if costs is None else np.argsort(costs, kind="stable").astype(np.int32)
+        self.costs = costs  # None: in the order of their numbers
+        self.order = None if costs is None or variant else np.argsort(costs, kind="stable").astype(np.int32)
 
     def add_run(self, first: int, count: int) -> None:
         if self.runs and self.runs[-1][1] + self.runs[-1][2] == first:
@@ -48,10 +58,18 @@ class Backlog:
 
     def put(self, task: int) -> None:
         """A task is ready again.  Ahead of the cursor it will be found anyway."""
-        if self.order is not None and self.costs is not None:
-            heappush(self.heap, (float(self.costs[self._position(task)]), task))
+        if self.costs is not None:
+            heappush(self.heap, (self._cost(self._position(task)), task))
         elif self.variant or task < self._task_at_cursor():
             heappush(self.heap, (task, task))
+
+    def put_all(self, first: int, stop: int) -> None:
+        """Many at once: walking again is cheaper than a heap of them."""
+        if stop - first > _MANY and not self.variant:
+            self.rewind()
+            return
+        for task in range(first, stop):
+            self.put(task)
 
     def take(self, n: int) -> list[int]:
         if not self.heap:
@@ -60,59 +78,63 @@ class Backlog:
 
     def _merge(self, n: int) -> list[int]:
         """Heap against cursor, cheapest first.  Rare: only while something has come back."""
-        taken: list[int] = []
+        taken: dict[int, None] = {}
         while len(taken) < n and self.heap:
-            task = self.heap[0][1]
-            if task in taken or not self._is_ready(task):
-                heappop(self.heap)
-            elif self._cursor_is_cheaper(self.heap[0][0]):
-                taken += [t for t in self._walk(1) if t not in taken]
-            else:
-                heappop(self.heap)
-                taken.append(task)
+            key, task = self.heap[0]
+            if task not in taken and self._is_ready(task):
+                if self._cursor_is_cheaper(key):
+                    taken.update(dict.fromkeys(self._walk(1)))
+                    continue
+                taken[task] = None
+            heappop(self.heap)
         while len(taken) < n:
             more = self._walk(n - len(taken))
             if not more:
                 break
-            taken += [t for t in more if t not in taken]
-        return taken
+            taken.update(dict.fromkeys(more))
+        return list(taken)
 
     def _cursor_is_cheaper(self, key: float) -> bool:
-        if self.order is None or self.costs is None:
-            return False  # what came back is always behind the cursor
-        return self.cursor < self.total and float(self.costs[self.order[self.cursor]]) < key
+        # Without costs, what came back is always behind the cursor.
+        return self.order is not None and self.cursor < self.total and self._cost(self._place(self.cursor)) < key
+
+    def _cost(self, position: int) -> float:
+        assert self.costs is not None
+        return float(self.costs[position]) if position < len(self.costs) else _LAST
+
+    def _place(self, step: int) -> int:
+        """The position that the walk reaches after so many steps."""
+        return int(self.order[step]) if self.order is not None and step < len(self.order) else step
 
     def _is_ready(self, task: int) -> bool:
         return bool(self.tasks.state[task] == READY and self.tasks.variant[task] == self.variant)
 
     def _position(self, task: int) -> int:
-        for start, first, count in self.runs:
-            if first <= task < first + count:
-                return start + task - first
-        raise KeyError(task)
+        start, first, _ = self.runs[bisect_right(self.runs, task, key=_first_task) - 1]
+        return start + task - first
+
+    def _task_at(self, position: int) -> int:
+        start, first, _ = self.runs[bisect_right(self.runs, position, key=_first_position) - 1]
+        return first + position - start
 
     def _task_at_cursor(self) -> int:
-        for start, first, count in reversed(self.runs):
-            if self.cursor >= start:
-                return first + self.cursor - start
-        return 0
+        return self._task_at(self.cursor) if self.runs else 0
 
     def _walk(self, n: int) -> list[int]:
         """Move the cursor over up to n ready tasks."""
         taken: list[int] = []
         if self.order is not None:
             return self._walk_order(n, taken)
-        for start, first, count in self.runs:
-            if self.cursor < start + count:
-                self._walk_run(n, taken, start, first, count)
-                if len(taken) >= n:
-                    break
+        at = max(bisect_right(self.runs, self.cursor, key=_first_position) - 1, 0)
+        while self.cursor < self.total and len(taken) < n:
+            self._walk_run(n, taken, *self.runs[at])
+            at += 1
         return taken
 
     def _walk_run(self, n: int, taken: list[int], start: int, first: int, count: int) -> None:
         end = first + count
         while len(taken) < n and self.cursor < start + count:
-            task = first + max(self.cursor - start, 0)
+            task = first + self.cursor - start
             stop = min(task + n - len(taken), end, task + _SPAN)
             width = stop - task
             zeros = _ZEROS[:width]
@@ -130,16 +152,17 @@ class Backlog:
         self.cursor = start + (task + few[-1] + 1 if len(few) < len(ready) else stop) - first
 
     def _walk_order(self, n: int, taken: list[int]) -> list[int]:
-        assert self.order is not None
         while len(taken) < n and self.cursor < self.total:
-            task = self._task_at(int(self.order[self.cursor]))
+            task = self._task_at(self._place(self.cursor))
             self.cursor += 1
             if self._is_ready(task):
                 taken.append(task)
         return taken
 
-    def _task_at(self, position: int) -> int:
-        for start, first, count in self.runs:
-            if start <= position < start + count:
-                return first + position - start
-        raise IndexError(position)
+
+def _first_position(run: tuple[int, int, int]) -> int:
+    return run[0]
+
+
+def _first_task(run: tuple[int, int, int]) -> int:
+    return run[1]

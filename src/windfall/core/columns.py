@@ -77,13 +77,13 @@ class Table:
 
 
 class Tasks(Table):
-    """What the core remembers of each task of a bag: ten bytes."""
+    """What the core remembers of each task of a bag: eleven bytes."""
 
     LAYOUT = (
         ("state", np.uint8),
         ("live", np.uint8),  # attempts granted or started
         ("variant", np.uint8),  # duration failures × 16 + memory raises: the class within its target
-        ("failures", np.uint8),
+        ("failures", np.uint16),
         ("deaths", np.uint8),
         ("flags", np.uint8),
         ("generation", np.uint16),
@@ -100,7 +100,7 @@ class Tasks(Table):
     np_state: NDArray[np.uint8]
     np_live: NDArray[np.uint8]
     np_variant: NDArray[np.uint8]
-    np_failures: NDArray[np.uint8]
+    np_failures: NDArray[np.uint16]
     np_deaths: NDArray[np.uint8]
     np_flags: NDArray[np.uint8]
     np_generation: NDArray[np.uint16]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core import events as e, facts as f
+from windfall.core.apply import target_done
 from windfall.core.endings import cancel_stranded, runs_of
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, SUCCEEDED
 from windfall.core.state import BagState
@@ -41,6 +42,16 @@ def append(core: Core, event: e.Append) -> None:
         return
     if not bag.open:
         core.refuse(event, "conflict", f"bag {bag.number} is closed", "submit a new bag, or open it with open = true")
+        return
+    if not 0 <= event.target < len(bag.targets) or event.count <= 0:
+        core.refuse(event, "bad-input", f"bag {bag.number} has no target {event.target}, or nothing was appended")
+        return
+    target = bag.targets[event.target]
+    if target.dependents and target_done(bag, target):
+        core.refuse(
+            event, "conflict", f"target {target.shape.name!r} is done and what waits for it may run",
+            "append before its last task is done",
+        )
         return
     first = bag.size
     core.emit(

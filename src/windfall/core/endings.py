@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from binascii import Error as Base64Error
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,6 @@ from windfall.core.columns import FEW, ROW_MASK
 from windfall.core.events import Report
 from windfall.core.lifecycle import (
     ACTIVE,
-    CANCELLED,
     DROPPED,
     FAILED,
     FIRST_FINAL,
@@ -39,7 +39,7 @@ from windfall.core.lifecycle import (
     STARTED,
     SUCCEEDED,
 )
-from windfall.core.state import BagState, PilotState
+from windfall.core.state import BagState, Graph, PilotState
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -50,25 +50,49 @@ MAX_OVERRUNS = 3
 def take_reports(core: Core, pilot: PilotState, reports: list[Report]) -> None:
     if len(reports) > FEW and _finish_in_bulk(core, pilot, reports):
         return
-    ends = []
-    bags: dict[int, None] = {}
+    settle(core, pilot.number, _reported_ends(core, pilot, reports))
+
+
+def _reported_ends(core: Core, pilot: PilotState, reports: list[Report]) -> Iterator[f.End]:
+    attempts, number = core.state.attempts, pilot.number
+    said: dict[int, None] = {}
     for report in reports:
-        row = core.state.attempts.row(report.a)
-        if row < 0 or core.state.attempts.pilot[row] != pilot.number:
-            continue
-        end = _reported(core, row, report)
-        # One by one: the next report may be of the same task.
-        core.emit(f.Ended(core.now, pilot.number, [end])) if _crowded(core, end) else ends.append(end)
-        bags[end.bag] = None
-    if ends:
-        core.emit(f.Ended(core.now, pilot.number, ends))
-    _cancel_stranded(core, bags)
+        attempt = report.a
+        row = attempts.row(attempt)
+        if row >= 0 and attempts.pilot[row] == number and attempt not in said:
+            said[attempt] = None
+            yield _reported(core, row, report)
 
 
-def _crowded(core: Core, end: f.End) -> bool:
-    """Other attempts of the task are in play, so that ends must be judged one after the other."""
-    tasks = core.state.bags[end.bag].tasks
-    return bool(tasks.live[end.task] > 1 or tasks.flags[end.task] & OUTSTANDING)
+def settle(core: Core, pilot: int, ends: Iterable[f.End]) -> None:
+    """Journal ends of attempts, in one fact where it can be.
+
+    `ends` is lazy: where other attempts of the same task are in play, each end is judged after the one before it
+    has taken effect.
+    """
+    gathered: list[f.End] = []
+    touched: dict[tuple[int, int], bool] = {}  # (bag, target) where a task ended → one did without success
+    for end in ends:
+        bag = core.state.bags[end.bag]
+        tasks = bag.tasks
+        if (bag.graph is not None or len(bag.targets) > 1) and end.verdict >= FIRST_FINAL > tasks.state[end.task]:
+            where = (end.bag, bag.target_of(end.task))
+            touched[where] = touched.get(where, False) or end.verdict != SUCCEEDED
+        if tasks.live[end.task] > 1 or tasks.flags[end.task] & OUTSTANDING:
+            core.emit(f.Ended(core.now, pilot, [end]))
+        else:
+            gathered.append(end)
+    if gathered:
+        core.emit(f.Ended(core.now, pilot, gathered))
+    for (number, target), badly in touched.items():
+        _maybe_strand(core, core.state.bags[number], target, badly)
+
+
+def _maybe_strand(core: Core, bag: BagState, target: int, badly: bool) -> None:
+    """Tasks of a target have ended: did the last one, or one that others wait for?"""
+    of = bag.targets[target]
+    if (badly and bag.graph is not None) or (of.dependents and of.left and not of.unfinished):
+        cancel_stranded(core, bag)
 
 
 def _finish_in_bulk(core: Core, pilot: PilotState, reports: list[Report]) -> bool:
@@ -86,6 +110,7 @@ def _finish_in_bulk(core: Core, pilot: PilotState, reports: list[Report]) -> boo
     cls = attempts.np_cls[rows]
     if bag is None or not _all_plain(bag, pilot, attempts, numbers, rows, refs, cls):
         return False
+    target = core.state.classes[int(cls[0])].target
     tasks = refs & 0xFFFFFFFF
     details = {i: d for i, r in enumerate(reports) if (d := detail_of(r)) is not None}
     core.emit(
@@ -94,6 +119,7 @@ def _finish_in_bulk(core: Core, pilot: PilotState, reports: list[Report]) -> boo
             [r.wall for r in reports], [r.cpu for r in reports], [r.rss for r in reports], details,
         )
     )
+    _maybe_strand(core, bag, target, badly=False)
     return True
 
 
@@ -119,7 +145,8 @@ def detail_of(r: Report) -> f.Detail | None:
             or r.err_size):
         return None
     return f.Detail(
-        r.exit, r.signal, _bytes(r.out, r.out64), _bytes(r.err, r.err64), r.out_size, r.err_size, r.files, r.value, r.note
+        r.exit, r.signal, _bytes(r.out, r.out64), _bytes(r.err, r.err64), r.out_size, r.err_size, r.files, r.value,
+        r.note,
     )
 
 
@@ -158,27 +185,29 @@ def _end(
         attempts.number[row], bag.number, task, attempts.generation[row], outcome, why, t.state[task], stays,
         t.failures[task], variant >> 4, variant & 15, t.deaths[task], attempts.granted[row], wall, cpu, rss, detail,
     )
+    old = end.verdict
     if end.generation == t.generation[task]:
         _verdict(core, bag, row, end, died)
+    end.decides = old != end.verdict >= FIRST_FINAL
     return end
 
 
 def _verdict(core: Core, bag: BagState, row: int, end: f.End, died: bool) -> None:
     """Set what the task becomes.  `end` arrives with the task's present state and counters."""
     state = core.state.attempts.state[row]
-    counts = state in (GRANTED, STARTED)
     if end.outcome == O_SUCCEEDED:
         if state != DROPPED and (end.verdict < SUCCEEDED or end.verdict in (FAILED, QUARANTINED)):
             end.verdict = SUCCEEDED
         return
-    if end.verdict >= FIRST_FINAL or not counts:
+    counts = state in (GRANTED, STARTED)
+    if end.verdict >= FIRST_FINAL or not (counts or died):
         return  # decided already, or given up before: nothing more to lose
     if end.outcome == O_FAILED:
         _charge(core, bag, row, end)
     elif died:
         end.deaths = min(end.deaths + 1, 255)
     retries = bag.targets[bag.target_of(end.task)].shape.retries
-    if bag.tasks.live[end.task] > 1:
+    if bag.tasks.live[end.task] > counts:
         end.verdict = ACTIVE  # another attempt goes on
     elif end.failures > retries or end.overruns > MAX_OVERRUNS:
         end.verdict = FAILED
@@ -197,44 +226,48 @@ def _charge(core: Core, bag: BagState, row: int, end: f.End) -> None:
     elif end.why == "memory" and shape.memory and end.boosts < min(shape.memory_retries, 15):
         end.boosts += cls.boosts == end.boosts
     else:
-        end.failures = min(end.failures + 1, 255)
-
-
-def _cancel_stranded(core: Core, bags: dict[int, None]) -> None:
-    for number in bags:
-        cancel_stranded(core, core.state.bags[number])
+        end.failures = min(end.failures + 1, 0xFFFF)
 
 
 def cancel_stranded(core: Core, bag: BagState) -> None:
     """Cancel what waits for something that will not succeed any more, so that nothing waits for ever (P4)."""
-    runs = _stranded_targets(bag) if len(bag.targets) > 1 else []
-    if bag.graph is not None and bag.counts[FAILED] + bag.counts[CANCELLED] + bag.counts[QUARANTINED]:
-        runs += _stranded_tasks(bag)
-    if runs:
-        core.emit(f.TasksCancelled(core.now, bag.number, runs, "upstream"))
-        cancel_stranded(core, bag)
+    while len(doomed := _stranded(bag)):
+        core.emit(f.TasksCancelled(core.now, bag.number, runs_of(doomed), "upstream"))
 
 
-def _stranded_targets(bag: BagState) -> f.Runs:
-    doomed = {
-        i for t in bag.targets if t.left and not t.unfinished and not bag.open for i in t.dependents
-        if bag.targets[i].unfinished
-    }
-    return [(first, end - first) for first, target, end in spans(bag) if target in doomed and end > first]
+def _stranded(bag: BagState) -> NDArray[np.int64]:
+    states = bag.tasks.np_state[: bag.size]
+    found = [np.zeros(0, dtype=np.int64)]
+    targets = _stranded_targets(bag) if len(bag.targets) > 1 and not bag.open else {}
+    if targets:
+        found += [np.arange(first, stop) for first, target, stop in spans(bag) if target in targets]
+    if bag.graph is not None:
+        found.append(_stranded_tasks(bag.graph, np.flatnonzero(states > SUCCEEDED).tolist()))
+    tasks: NDArray[np.int64] = np.unique(np.concatenate(found))
+    return tasks[states[tasks] < FIRST_FINAL]
 
 
-def _stranded_tasks(bag: BagState) -> f.Runs:
-    graph = bag.graph
-    assert graph is not None
-    n = bag.size
-    states = bag.tasks.np_state[:n]
-    failed = np.flatnonzero(states > SUCCEEDED)
+def _stranded_targets(bag: BagState) -> dict[int, None]:
+    """Targets behind one that has ended without all its successes, however far behind."""
     doomed: dict[int, None] = {}
-    for task in failed.tolist():
-        for after in graph.successors[graph.starts[task] : graph.starts[task + 1]].tolist():
-            if states[after] < FIRST_FINAL:
+    front = [t for t in bag.targets if t.left and not t.unfinished]
+    while front:
+        for index in front.pop().dependents:
+            if index not in doomed:
+                doomed[index] = None
+                front.append(bag.targets[index])
+    return doomed
+
+
+def _stranded_tasks(graph: Graph, front: list[int]) -> NDArray[np.int64]:
+    """All that comes after these tasks, however far."""
+    doomed: dict[int, None] = {}
+    while front:
+        for after in graph.after(front.pop()):
+            if after not in doomed:
                 doomed[after] = None
-    return runs_of(np.array(sorted(doomed), dtype=np.int64))
+                front.append(after)
+    return np.array(sorted(doomed), dtype=np.int64)
 
 
 def runs_of(tasks: NDArray[np.int64]) -> f.Runs:

@@ -31,6 +31,7 @@ class Config:
     prefetch: int = 500  # worth of work per slot a pilot holds beyond what it runs
     prefetch_most: int = 256  # tasks per slot
     deaths: int = 3  # of pilots, before a task is quarantined
+    forget: int = 86_400_000  # a pilot that is gone is forgotten after this
 
 
 @dataclass(slots=True)
@@ -120,10 +121,12 @@ class Core:
         rebuild(self.state)
         self.alive = 0
         for pilot in self.state.pilots.values():
-            if pilot.state != GONE:
-                pilot.heard = self.now
-                self.alive += 1
-                self.timer(self.now + self.config.lease + self.config.margin, "lease", pilot.number)
+            if pilot.state == GONE:
+                self.timer(pilot.ended + self.config.forget, "forget", pilot.number)
+                continue
+            pilot.heard = self.now
+            self.alive += 1
+            self.timer(self.now + self.config.lease + self.config.margin, "lease", pilot.number)
 
     def snapshot(self) -> tuple[bytes, dict[str, bytes], list[str]]:
         """(meta, changed chunks, names of chunks to drop)"""
@@ -134,7 +137,9 @@ class Core:
         mark_saved(self.state)
 
 
-_TIMERS: dict[str, Callable[[Core, int], None]] = {"lease": leases.lease_due, "park": leases.park_due}
+_TIMERS: dict[str, Callable[[Core, int], None]] = {
+    "lease": leases.lease_due, "park": leases.park_due, "forget": leases.forget_due,
+}
 
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     e.Submit: control.submit,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core.lifecycle import GRANTED, LIVE, READY, STARTED, TASK_STATES, WAITING
+from windfall.core.apply import target_done
+from windfall.core.lifecycle import FIRST_FINAL, GRANTED, LIVE, READY, STARTED, TASK_STATES, WAITING
 from windfall.core.state import BagState, PilotClass, PilotState, State, TaskClass
 
 Clause = dict[str, Any]
@@ -33,10 +34,8 @@ def explain(state: State, now: int, bag_number: int, task: int | None = None) ->
 
 
 def _first_unfinished(bag: BagState) -> int | None:
-    for task in range(bag.size):
-        if bag.tasks.state[task] < 4:
-            return task
-    return None
+    open_ = bag.tasks.np_state[: bag.size] < FIRST_FINAL
+    return int(open_.argmax()) if open_.any() else None
 
 
 def _not_ready(state: State, bag: BagState, task: int) -> str:
@@ -45,7 +44,7 @@ def _not_ready(state: State, bag: BagState, task: int) -> str:
     if bag.paused and code == READY:
         return f"the bag is paused: windfall unpause {bag.number}"
     if code == READY:
-        open_ = [bag.targets[i].shape.name for i in target.shape.after if bag.targets[i].left]
+        open_ = [bag.targets[i].shape.name for i in target.shape.after if not target_done(bag, bag.targets[i])]
         return f"its target waits for {', '.join(open_)}"
     if code == WAITING and bag.graph is not None:
         return f"it waits for {int(bag.graph.pending[task])} other tasks of the bag"
@@ -73,7 +72,8 @@ def _whereabouts(state: State, bag: BagState, task: int) -> str:
 def _silent(state: State, bag: BagState, pilot: PilotState) -> str:
     text = f"that pilot has been silent for {(state.now - pilot.heard) // 1000} s"
     if bag.external:
-        text += "; the bag has external effects, so only you can say whether it still runs: windfall retry starts it again"
+        text += "; the bag has external effects, so only you can say whether it still runs; if not, "
+        text += f"windfall cancel {bag.number} and windfall retry {bag.number} start it again"
     return text
 
 
@@ -94,6 +94,7 @@ def _clauses(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[
     owner = state.bags[cls.bag].owner
     left = pilot.ends - now if pilot.ends else None
     fits_time = left is None or cls.need <= left
+    time_left = "no end" if left is None else f"{left // 1000} s"
     free = pilot.load + state.cost(pc, cls) <= pilot.cores * 1000
     return [
         clause("owner", owner in pc.owners, f"the pilot serves {', '.join(pc.owners)}"),
@@ -101,7 +102,7 @@ def _clauses(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[
         clause("memory", cls.memory <= pc.memory, f"needs {cls.memory >> 20} MiB, the pilot has {pc.memory >> 20} MiB"),
         clause("gpus", cls.gpus <= pc.gpus, f"needs {cls.gpus}, the pilot has {pc.gpus}"),
         clause("disk", cls.disk <= pc.disk, f"needs {cls.disk >> 20} MiB, the pilot has {pc.disk >> 20} MiB"),
-        clause("time", fits_time, f"needs {cls.need // 1000} s, left {'no end' if left is None else f'{left // 1000} s'}"),
+        clause("time", fits_time, f"needs {cls.need // 1000} s, left {time_left}"),
         clause("heard", not pilot.silent, f"last heard {max(now - pilot.heard, 0) // 1000} s ago"),
         clause("free", free, f"it holds {pilot.held} tasks" + ("" if free else ", all its slots are taken")),
     ]

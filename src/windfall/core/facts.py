@@ -128,6 +128,13 @@ class PilotEnded(Fact, tag="pilot-ended/1"):
     clean: bool
 
 
+class PilotsForgotten(Fact, tag="pilots-forgotten/1"):
+    """Long gone, nothing of theirs in play: their records and tokens go."""
+
+    at: int
+    pilots: list[int]
+
+
 class Group(msgspec.Struct, array_like=True, gc=False):
     """Tasks of one class within a grant."""
 
@@ -144,6 +151,14 @@ class Granted(Fact, tag="granted/1"):
     pilot: int
     number: int
     groups: list[Group]
+
+
+class Adopted(Fact, tag="adopted/1"):
+    """A new epoch of a pilot holds what an older one was granted: it is the new one's from now on."""
+
+    at: int
+    pilot: int
+    attempts: list[int]
 
 
 class Started(Fact, tag="started/1"):
@@ -201,6 +216,7 @@ class End(msgspec.Struct, array_like=True, gc=False):
     cpu: int
     rss: int
     detail: Detail | None = None
+    decides: bool = True  # this is what ended the task; False: it goes on, or had ended before
 
 
 class Ended(Fact, tag="ended/1"):
@@ -228,6 +244,6 @@ class TokenRevoked(Fact, tag="token-revoked/1"):
 
 FACTS = (
     BagSubmitted, TasksAppended, BagClosed, BagPaused, TasksCancelled, TasksRetried, BagRemoved,
-    SiteAdded, PilotEnrolled, PilotDraining, PilotEnded, Granted, Started, Finished, Ended,
+    SiteAdded, PilotEnrolled, PilotDraining, PilotEnded, PilotsForgotten, Granted, Adopted, Started, Finished, Ended,
     TokenIssued, TokenRevoked,
 )

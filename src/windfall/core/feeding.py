@@ -29,7 +29,7 @@ def _feed_class(core: Core, pc: PilotClass) -> None:
             return
         pilot = core.state.pilots[number]
         park = pilot.park
-        if park is not None and grant(core, pilot, park.want, park.left, ahead):
+        if park is not None and grant(core, pilot, park.want, park.left(core.now), ahead):
             answer_parked(core, pilot)
         elif pc.barren == core.state.version:
             return
@@ -43,9 +43,8 @@ def recall_for(core: Core, pilot: PilotState) -> None:
     pc = state.pilot_classes[pilot.cls]
     for number in list(state.surplus):
         rich = state.pilots[number]
-        if rich is not pilot and rich.state == LIVE and not rich.recalling:
-            if _recall(core, rich, pc):
-                return
+        if rich is not pilot and rich.state == LIVE and not rich.recalling and _recall(core, rich, pc):
+            return
 
 
 def _recall(core: Core, rich: PilotState, pc: PilotClass) -> bool:

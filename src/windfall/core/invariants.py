@@ -11,21 +11,30 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windfall.core import facts as f
+from windfall.core.apply import graph_of, target_done
 from windfall.core.granting import room
 from windfall.core.lifecycle import (
     ACTIVE,
+    ATTEMPT_MOVES,
+    ATTEMPT_STATES,
     DROPPED,
+    FIRST_FINAL,
     FREE,
     GONE,
     GRANTED,
     LIVE,
     O_SUCCEEDED,
+    PILOT_MOVES,
+    PILOT_STATES,
     READY,
     STARTED,
     SUCCEEDED,
+    TASK_MOVES,
     TASK_STATES,
+    allowed,
 )
 from windfall.core.state import BagState, State
 
@@ -39,13 +48,24 @@ class Witness:
     def __init__(self) -> None:
         self.accepted: dict[tuple[int, int, int], int] = {}  # (bag, task, generation) → attempt
         self.generation: Counter[tuple[int, int]] = Counter()
-        self.granted: dict[int, tuple[int, int, int]] = {}  # attempt → (pilot, bag, task)
+        self.granted: dict[int, tuple[int, int, int, int]] = {}  # attempt → (pilot, bag, task, generation)
+        self.takes: dict[int, bool] = {}  # pilot → may be granted something
+        self.newest: dict[tuple[str, str], int] = {}
         self.broken: list[str] = []
 
     def observe(self, facts: Iterable[f.Fact]) -> None:
         for fact in facts:
             if isinstance(fact, f.Granted):
                 self._grant(fact)
+            elif isinstance(fact, f.Adopted):
+                for attempt in fact.attempts:
+                    self.granted[attempt] = (fact.pilot, *self.granted[attempt][1:])
+            elif isinstance(fact, f.PilotEnrolled):
+                self.takes[fact.pilot] = True
+                self.takes[self.newest.get((fact.site, fact.nonce), 0)] = False
+                self.newest[fact.site, fact.nonce] = fact.pilot
+            elif isinstance(fact, f.PilotDraining | f.PilotEnded):
+                self.takes[fact.pilot] = False
             elif isinstance(fact, f.Finished):
                 for attempt, task in zip(fact.attempts, fact.tasks, strict=True):
                     self._accept(fact.pilot, fact.bag, task, self.generation[fact.bag, task], attempt)
@@ -56,25 +76,30 @@ class Witness:
                     self.generation.update((fact.bag, task) for task in range(first, first + count))
 
     def _grant(self, fact: f.Granted) -> None:
+        if not self.takes.get(fact.pilot):
+            self.broken.append(f"rule 8: pilot {fact.pilot} was granted work after its epoch was over")
         for group in fact.groups:
             for attempt, task in zip(group.attempts, group.tasks, strict=True):
                 if attempt in self.granted:
                     self.broken.append(f"P1: attempt {attempt} was granted twice")
-                self.granted[attempt] = (fact.pilot, group.bag, task)
+                self.granted[attempt] = (fact.pilot, group.bag, task, self.generation[group.bag, task])
 
     def _ended(self, fact: f.Ended) -> None:
         for end in fact.ends:
-            fresh = (end.bag, end.task, end.generation) not in self.accepted
-            if end.outcome == O_SUCCEEDED and end.verdict == SUCCEEDED and fresh:
+            if not end.decides or end.verdict != SUCCEEDED:
+                continue
+            if end.outcome == O_SUCCEEDED:
                 self._accept(fact.pilot, end.bag, end.task, end.generation, end.attempt)
-            elif end.verdict == SUCCEEDED and fresh:
+            else:
                 self.broken.append(f"P1: task {end.bag}/{end.task} succeeded without a success")
 
     def _accept(self, pilot: int, bag: int, task: int, generation: int, attempt: int) -> None:
         key = (bag, task, generation)
         if key in self.accepted:
             self.broken.append(f"P1: task {bag}/{task} has two results in generation {generation}")
-        if self.granted.get(attempt) != (pilot, bag, task):
+        if generation != self.generation[bag, task]:
+            self.broken.append(f"P1: task {bag}/{task} took a result of generation {generation}, which is over")
+        if self.granted.get(attempt) != (pilot, bag, task, generation):
             self.broken.append(f"P1: attempt {attempt} of pilot {pilot} was never granted for task {bag}/{task}")
         self.accepted[key] = attempt
 
@@ -93,9 +118,9 @@ def p2_nothing_lost(state: State, witness: Witness) -> list[str]:
     """Every accepted result of a present generation is still there."""
     said = []
     for bag, task, generation in witness.accepted:
-        if bag in state.bags and state.bags[bag].tasks.generation[task] == generation:
-            if state.bags[bag].tasks.state[task] != SUCCEEDED:
-                said.append(f"P2: the result of task {bag}/{task} is gone")
+        tasks = state.bags[bag].tasks if bag in state.bags else None
+        if tasks is not None and tasks.generation[task] == generation and tasks.state[task] != SUCCEEDED:
+            said.append(f"P2: the result of task {bag}/{task} is gone")
     return said
 
 
@@ -105,6 +130,8 @@ def p3_own_pilots(state: State) -> list[str]:
     for row in np.flatnonzero(state.attempts.np_state[: state.attempts.rows] != FREE).tolist():
         pilot = state.pilots[state.attempts.pilot[row]]
         bag = state.bags[state.attempts.task[row] >> 32]
+        if state.attempts.granted[row] <= state.sites[pilot.site].added:
+            continue  # it was shared with others then
         if bag.owner not in state.pilot_classes[pilot.cls].owners:
             said.append(f"P3: pilot {pilot.number} of {pilot.owner} holds a task of {bag.owner}")
     return said
@@ -116,10 +143,11 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
     for pilot in core.state.pilots.values():
         if pilot.park is None or pilot.park.want <= 0 or pilot.state != LIVE or pilot.silent or core.frugal:
             continue
+        left = pilot.park.left(core.now)
         for _, number in core.state.ready:
             cls = core.state.classes[number]
             cost = core.state.cost(core.state.pilot_classes[pilot.cls], cls)
-            if not cost or (pilot.park.left is not None and (cls.need or 1) > pilot.park.left):
+            if not cost or (left is not None and (cls.need or 1) > left):
                 continue
             if room(core, pilot, pilot.load, cls, cost, ahead=False) > 0:
                 said.append(f"P4: pilot {pilot.number} waits while class {number} has {cls.ready} ready")
@@ -128,27 +156,21 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
 
 
 def p5_within_shape(state: State) -> list[str]:
-    """What a pilot says it runs fits its cores, memory and GPUs."""
-    used: dict[int, list[int]] = {}
-    for row in np.flatnonzero(state.attempts.np_state[: state.attempts.rows] == STARTED).tolist():
-        cls = state.classes[state.attempts.cls[row]]
-        sums = used.setdefault(state.attempts.pilot[row], [0, 0, 0])
-        sums[0] += cls.cores
-        sums[1] += cls.memory
-        sums[2] += cls.gpus
+    """Nothing is granted that its pilot could not run.  How much it runs at once is the pilot's to keep."""
     said = []
-    for number, (cores, memory, gpus) in used.items():
-        pilot = state.pilots[number]
-        if cores > pilot.cores or memory > pilot.memory or gpus > pilot.gpus:
-            said.append(f"P5: pilot {number} runs {cores} cores, {memory} bytes, {gpus} GPUs: more than it has")
+    for row in np.flatnonzero(state.attempts.np_state[: state.attempts.rows] != FREE).tolist():
+        cls, pilot = state.classes[state.attempts.cls[row]], state.pilots[state.attempts.pilot[row]]
+        needs, has = (cls.cores, cls.memory, cls.gpus, cls.disk), (pilot.cores, pilot.memory, pilot.gpus, pilot.disk)
+        if any(need > there for need, there in zip(needs, has, strict=True)):
+            said.append(f"P5: pilot {pilot.number} has {has} and was granted what needs {needs}")
     return said
 
 
 def p7_gone_is_gone(state: State) -> list[str]:
-    """A pilot that has left holds nothing and is waited for by nobody."""
+    """A pilot that has left holds nothing."""
     return [
         f"P7: pilot {p.number} is gone but holds {p.held} attempts" for p in state.pilots.values()
-        if p.state == GONE and (p.held or p.park is not None)
+        if p.state == GONE and p.held
     ]
 
 
@@ -176,6 +198,7 @@ def _bag_balances(state: State, bag: BagState) -> list[str]:
             said.append(f"books: task {bag.number}/{task} says {t.live[task]} live attempts, has {live[task]}")
         if (t.state[task] == ACTIVE) != (live[task] > 0) and t.state[task] in (ACTIVE, READY):
             said.append(f"books: task {bag.number}/{task} is {TASK_STATES[t.state[task]]} with {live[task]} attempts")
+    said += _targets_balance(bag)
     for (target, variant), cls in bag.classes.items():
         ready = sum(
             1 for task in range(n)
@@ -183,6 +206,24 @@ def _bag_balances(state: State, bag: BagState) -> list[str]:
         )
         if ready != cls.ready:
             said.append(f"books: class {cls.number} says {cls.ready} ready, has {ready}")
+    return said
+
+
+def _targets_balance(bag: BagState) -> list[str]:
+    states: dict[int, Counter[int]] = {target.index: Counter() for target in bag.targets}
+    for task in range(bag.size):
+        states[bag.target_of(task)][bag.tasks.state[task]] += 1
+    said = []
+    for target in bag.targets:
+        tally = states[target.index]
+        left = target.count - tally[SUCCEEDED]
+        unfinished = sum(n for state, n in tally.items() if state < FIRST_FINAL)
+        pending = sum(not target_done(bag, bag.targets[i]) for i in target.shape.after)
+        kept = (target.count, target.left, target.unfinished, target.pending)
+        if kept != (tally.total(), left, unfinished, pending):
+            said.append(f"books: target {bag.number}/{target.index} says {kept}, has {left}, {unfinished}, {pending}")
+    if bag.graph is not None and not np.array_equal(bag.graph.pending, graph_of(bag).pending[: len(bag.graph.pending)]):
+        said.append(f"books: the graph of bag {bag.number} does not count its open prerequisites")
     return said
 
 
@@ -216,3 +257,35 @@ def check_all(core: Core, witness: Witness) -> list[str]:
         *p1_one_result(state, witness), *p2_nothing_lost(state, witness), *p3_own_pilots(state),
         *p4_nobody_waits_in_vain(core), *p5_within_shape(state), *p7_gone_is_gone(state), *books_balance(state),
     ]
+
+
+class Moves:
+    """Made before a fact is applied; afterwards `broken` names every move that is not in the lifecycle tables."""
+
+    def __init__(self, state: State) -> None:
+        self.tasks = {bag.number: bag.tasks.np_state[: bag.size].copy() for bag in state.bags.values()}
+        self.attempts = state.attempts.np_state[: state.attempts.rows].copy()
+        self.pilots = {pilot.number: pilot.state for pilot in state.pilots.values()}
+
+    def broken(self, state: State) -> list[str]:
+        said = []
+        for number, old in self.tasks.items():
+            if number in state.bags:
+                new = state.bags[number].tasks.np_state[: len(old)]
+                said += _illegal("task", old, new, TASK_STATES, TASK_MOVES)
+        new = state.attempts.np_state[: len(self.attempts)]
+        said += _illegal("attempt", self.attempts, new, ATTEMPT_STATES, ATTEMPT_MOVES)
+        for number, was in self.pilots.items():
+            if number in state.pilots and state.pilots[number].state != was:
+                made = (was, state.pilots[number].state)
+                said += [] if made in allowed(PILOT_MOVES) else [f"lifecycle: pilot {PILOT_STATES[was]} → {made[1]}"]
+        return said
+
+
+def _illegal(
+    noun: str, old: NDArray[np.uint8], new: NDArray[np.uint8], names: tuple[str, ...],
+    moves: tuple[tuple[int, int, str], ...],
+) -> list[str]:
+    changed = np.flatnonzero(old != new)
+    made = sorted(set(zip(old[changed].tolist(), new[changed].tolist(), strict=True)))
+    return [f"lifecycle: {noun} {names[a]} → {names[b]}" for a, b in made if (a, b) not in allowed(moves)]

@@ -8,10 +8,11 @@ effects gives up nothing on silence alone (P1 outranks P4).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from windfall.core import facts as f
-from windfall.core.endings import lose
+from windfall.core.endings import lose, settle
 from windfall.core.lifecycle import GONE, GRANTED, STARTED
 from windfall.core.sessions import answer_parked, end_pilot
 from windfall.core.state import PilotState
@@ -29,26 +30,31 @@ def lease_due(core: Core, number: int) -> None:
         core.timer(pilot.heard + patience, "lease", number)
         return
     pilot.silent = True
-    _expire(core, pilot)
-    if pilot.held == 0 and core.now >= pilot.heard + core.config.silence:
+    if pilot.held:
+        settle(core, pilot.number, _expired(core, pilot))
+    if core.now >= pilot.heard + core.config.silence and not _awaited(core, pilot):
         end_pilot(core, pilot, "silent", clean=False)
     else:
         core.timer(core.now + patience, "lease", number)
 
 
-def _expire(core: Core, pilot: PilotState) -> None:
+def _expired(core: Core, pilot: PilotState) -> Iterator[f.End]:
     attempts = core.state.attempts
-    ends = []
     for row in attempts.of_pilot(pilot.number).tolist():
         if core.state.bags[attempts.task[row] >> 32].external:
             continue
         state = attempts.state[row]
         if state == GRANTED:
-            ends.append(lose(core, row, "lease", present=False, stays=True))
+            yield lose(core, row, "lease", present=False, stays=True)
         elif state == STARTED and _given_up(core, pilot, row):
-            ends.append(lose(core, row, "silence", present=False, stays=True))
-    if ends:
-        core.emit(f.Ended(core.now, pilot.number, ends))
+            yield lose(core, row, "silence", present=False, stays=True)
+
+
+def _awaited(core: Core, pilot: PilotState) -> bool:
+    """Is anything it holds still wanted?"""
+    attempts = core.state.attempts
+    rows = attempts.of_pilot(pilot.number).tolist() if pilot.held else []
+    return any(attempts.state[row] in (GRANTED, STARTED) for row in rows)
 
 
 def _given_up(core: Core, pilot: PilotState, row: int) -> bool:
@@ -67,3 +73,14 @@ def park_due(core: Core, number: int) -> None:
         return
     if pilot.park.until <= core.now:
         answer_parked(core, pilot)
+
+
+def forget_due(core: Core, number: int) -> None:
+    """Long gone: forgotten, unless an attempt of its own may still bring a result."""
+    pilot = core.state.pilots.get(number)
+    if pilot is None:
+        return
+    if pilot.park is None and not len(core.state.attempts.of_pilot(number)):
+        core.emit(f.PilotsForgotten(core.now, [number]))
+    else:
+        core.timer(core.now + core.config.forget, "forget", number)

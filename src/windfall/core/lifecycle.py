@@ -32,6 +32,7 @@ TASK_MOVES: Final = (
     (READY, SUCCEEDED, "a lost attempt reported late"),
     (ACTIVE, FAILED, "no retries left"),
     (ACTIVE, QUARANTINED, "present at repeated deaths of pilots"),
+    (READY, QUARANTINED, "an attempt given up before turns out to have died with its pilot"),
     (READY, CANCELLED, "cancelled, or what it waits for failed"),
     (ACTIVE, CANCELLED, "cancelled"),
     (WAITING, CANCELLED, "cancelled, or what it waits for failed"),

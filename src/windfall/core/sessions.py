@@ -10,16 +10,31 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from windfall.core import effects as x, events as e, facts as f
-from windfall.core.endings import lose, take_reports
+from windfall.core.endings import lose, settle, take_reports
 from windfall.core.granting import grant
-from windfall.core.lifecycle import DRAINING, DROPPED, GONE, GRANTED, LIVE, LOST, O_LOST, O_RETURNED, STARTED
+from windfall.core.lifecycle import (
+    ACTIVE,
+    DRAINING,
+    DROPPED,
+    GONE,
+    GRANTED,
+    LIVE,
+    LOST,
+    O_LOST,
+    O_RETURNED,
+    READY,
+    STARTED,
+)
 from windfall.core.state import Park, PilotState
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
+
+MOST_LIVE = 200  # attempts of one task; the column holds a byte
 
 
 def enrol(core: Core, event: e.Enrol) -> None:
@@ -28,8 +43,8 @@ def enrol(core: Core, event: e.Enrol) -> None:
     if site is None:
         core.refuse(event, "not-found", f"there is no site called {event.site!r}")
         return
-    older = state.nonces.get((event.site, event.nonce))
-    epoch = 1 if older is None else state.pilots[older].epoch + 1
+    older = state.pilots.get(state.nonces.get((event.site, event.nonce), 0))
+    epoch = 1 if older is None else older.epoch + 1
     number = state.next_pilot
     ends = 0 if event.left is None else core.now + max(event.left, 0)
     core.emit(
@@ -38,6 +53,8 @@ def enrol(core: Core, event: e.Enrol) -> None:
             max(event.cores, 1), event.memory, event.gpus, event.disk, ends, event.token, 0, event.detail,
         )
     )
+    if older is not None:
+        nudge(core, older)
     core.alive += 1
     core.timer(core.now + core.config.lease + core.config.margin, "lease", number)
     core.effects.append(
@@ -51,6 +68,8 @@ def exchange(core: Core, event: e.Exchange) -> None:
         core.refuse(event, "unauthorised", "this pilot is not known any more", "enrol again")
         return
     _hear(core, pilot)
+    if pilot.epoch > 1:
+        _adopt(core, pilot, event)
     if event.reports:
         take_reports(core, pilot, event.reports)
     if event.started:
@@ -59,8 +78,37 @@ def exchange(core: Core, event: e.Exchange) -> None:
         _reconcile(core, pilot, event)
     if event.bye:
         _leave(core, pilot, event.bye)
-    granted = event.want > 0 and grant(core, pilot, event.want, event.left)
-    _reply(core, pilot, event, granted)
+    if pilot.park is not None and pilot.park.ends is not None and event.left is not None:
+        pilot.park.ends = min(pilot.park.ends, core.now + event.left)
+    _reply(core, pilot, event, grant(core, pilot, _wanted(pilot, event), event.left))
+
+
+def _wanted(pilot: PilotState, event: e.Exchange) -> int:
+    """What a parked poll of the same pilot asks for stands: these reports may have made room for it."""
+    if event.want > 0 or pilot.park is None or not event.reports:
+        return event.want
+    return pilot.park.want
+
+
+def _adopt(core: Core, pilot: PilotState, event: e.Exchange) -> None:
+    """An older epoch was granted what this one now speaks of: the same process, under a new name."""
+    attempts = core.state.attempts
+    numbers = [report.a for report in event.reports]
+    if pilot.state != GONE:
+        numbers += [*event.started, *(event.held or ())]
+    found: dict[int, None] = {}
+    for number in numbers:
+        row = attempts.row(number)
+        if row >= 0 and attempts.pilot[row] != pilot.number and _follows(core, pilot, attempts.pilot[row]):
+            found[number] = None
+    if found:
+        core.emit(f.Adopted(core.now, pilot.number, list(found)))
+
+
+def _follows(core: Core, pilot: PilotState, number: int) -> bool:
+    older = core.state.pilots[number]
+    lineage = (older.site, older.nonce, older.owner) == (pilot.site, pilot.nonce, pilot.owner)
+    return lineage and older.epoch < pilot.epoch
 
 
 def _hear(core: Core, pilot: PilotState) -> None:
@@ -77,40 +125,54 @@ def _note_started(core: Core, pilot: PilotState, numbers: list[int]) -> None:
         row = attempts.row(number)
         if row < 0 or attempts.pilot[row] != pilot.number:
             continue
-        if attempts.state[row] == GRANTED or (attempts.state[row] == LOST and _may_go_on(core, row)):
+        if attempts.state[row] == GRANTED or (attempts.state[row] == LOST and _may_go_on(core, pilot, row)):
             running.append(number)
     if running:
         core.emit(f.Started(core.now, pilot.number, running))
 
 
-def _may_go_on(core: Core, row: int) -> bool:
+def _may_go_on(core: Core, pilot: PilotState, row: int) -> bool:
     """A lost attempt is taken up again if its task still wants a result of that generation."""
+    if pilot.state == GONE:
+        return False
     attempts = core.state.attempts
-    bag = core.state.bags[attempts.task[row] >> 32]
+    tasks = core.state.bags[attempts.task[row] >> 32].tasks
     task = attempts.task[row] & 0xFFFFFFFF
-    return bool(bag.tasks.state[task] < 2 and bag.tasks.generation[task] == attempts.generation[row])
+    fits = tasks.live[task] < MOST_LIVE and tasks.generation[task] == attempts.generation[row]
+    return bool(fits and tasks.state[task] in (READY, ACTIVE))
 
 
 def _reconcile(core: Core, pilot: PilotState, event: e.Exchange) -> None:
     """The pilot has listed all it holds: take back what it does not, drop what it should not."""
-    attempts = core.state.attempts
     held = dict.fromkeys(event.held or ())
     pilot.silent = pilot.census = False
-    ends = []
+    settle(core, pilot.number, _not_held(core, pilot, held, event.ack))
+    _sort_held(core, pilot, list(held))
+
+
+def _not_held(core: Core, pilot: PilotState, held: dict[int, None], ack: int) -> Iterator[f.End]:
+    """A report that travels beside this request may still come, so what the task can use of it is kept."""
+    attempts = core.state.attempts
     for row in attempts.of_pilot(pilot.number).tolist():
-        if attempts.number[row] in held or attempts.grant[row] > event.ack:
-            continue
-        if attempts.state[row] in (GRANTED, STARTED, DROPPED):
-            ends.append(lose(core, row, "gone", present=False, stays=False, outcome=O_RETURNED))
-    if ends:
-        core.emit(f.Ended(core.now, pilot.number, ends))
+        state = attempts.state[row]
+        if state in (GRANTED, STARTED, DROPPED) and attempts.number[row] not in held and attempts.grant[row] <= ack:
+            yield lose(core, row, "gone", present=False, stays=state != DROPPED, outcome=O_RETURNED)
+
+
+def _sort_held(core: Core, pilot: PilotState, held: list[int]) -> None:
+    """What it holds and was given up: what runs goes on while its task wants it, the rest it is to drop."""
+    attempts = core.state.attempts
+    running = []
     for number in held:
         row = attempts.row(number)
-        if row < 0 or attempts.pilot[row] != pilot.number or attempts.state[row] in (LOST, DROPPED):
-            if row >= 0:
-                pilot.cancelling.setdefault(number, False)
-            else:
-                pilot.strays.append(number)
+        if row < 0 or attempts.pilot[row] != pilot.number:
+            pilot.strays.append(number)
+        elif attempts.state[row] == LOST and attempts.started[row] and _may_go_on(core, pilot, row):
+            running.append(number)
+        elif attempts.state[row] == DROPPED or (attempts.state[row] == LOST and pilot.state != GONE):
+            pilot.cancelling.setdefault(number, False)
+    if running:
+        core.emit(f.Started(core.now, pilot.number, running))
 
 
 def _leave(core: Core, pilot: PilotState, why: str) -> None:
@@ -121,21 +183,24 @@ def _leave(core: Core, pilot: PilotState, why: str) -> None:
 def end_pilot(core: Core, pilot: PilotState, why: str, *, clean: bool) -> None:
     if pilot.state == GONE:
         return
-    attempts = core.state.attempts
-    rows = attempts.of_pilot(pilot.number).tolist()
-    slots = pilot.cores
-    ends: list[f.End] = []
-    for row in rows:
-        if attempts.state[row] in (GRANTED, STARTED):
-            # A pilot starts what it is granted in order, so the first ones may have been running when it died.
-            present = not clean and (attempts.state[row] == STARTED or len(ends) < slots)
-            outcome = O_RETURNED if clean else O_LOST
-            ends.append(lose(core, row, why, present=present, stays=not clean, outcome=outcome))
-    if ends:
-        core.emit(f.Ended(core.now, pilot.number, ends))
+    settle(core, pilot.number, _left_behind(core, pilot, why, clean))
     core.emit(f.PilotEnded(core.now, pilot.number, why, clean))
     core.alive -= 1
+    core.timer(core.now + core.config.forget, "forget", pilot.number)
     nudge(core, pilot)
+
+
+def _left_behind(core: Core, pilot: PilotState, why: str, clean: bool) -> Iterator[f.End]:
+    """A pilot starts what it is granted in order, so the first ones may have been running when it died."""
+    attempts = core.state.attempts
+    outcome = O_RETURNED if clean else O_LOST
+    for place, row in enumerate(attempts.of_pilot(pilot.number).tolist()):
+        state = attempts.state[row]
+        present = not clean and (state == STARTED or place < pilot.cores)
+        if state in (GRANTED, STARTED):
+            yield lose(core, row, why, present=present, stays=not clean, outcome=outcome)
+        elif state == LOST and present:
+            yield lose(core, row, why, present=True, stays=True)
 
 
 def _reply(core: Core, pilot: PilotState, event: e.Exchange, granted: bool) -> None:
@@ -161,7 +226,8 @@ def _park(core: Core, pilot: PilotState, event: e.Exchange) -> None:
     if pilot.park is not None:
         answer_parked(core, pilot)
     until = core.now + min(event.wait, core.config.park)
-    pilot.park = Park(event.key, event.seq, event.want, event.left, until)
+    ends = None if event.left is None else core.now + event.left
+    pilot.park = Park(event.key, event.seq, event.ack, event.want, ends, until)
     if event.want > 0:
         core.state.pilot_classes[pilot.cls].parked[pilot.number] = None
     core.timer(until, "park", pilot.number)
@@ -177,8 +243,7 @@ def answer_parked(core: Core, pilot: PilotState) -> None:
     """Answer the waiting request with whatever there is to say now."""
     park = unpark(core, pilot)
     if park is not None:
-        # A parked poll had acknowledged everything granted before it parked.
-        core.effects.append(compose(core, pilot, park.key, park.seq, None))
+        core.effects.append(compose(core, pilot, park.key, park.seq, park.ack))
 
 
 def nudge(core: Core, pilot: PilotState) -> None:
@@ -187,10 +252,10 @@ def nudge(core: Core, pilot: PilotState) -> None:
         answer_parked(core, pilot)
 
 
-def compose(core: Core, pilot: PilotState, key: int, seq: int, ack: int | None) -> x.Answer:
+def compose(core: Core, pilot: PilotState, key: int, seq: int, ack: int) -> x.Answer:
     answer = x.Answer(key, pilot.number, pilot.epoch, seq, core.config.lease, core.spread())
     fresh = core.fresh.pop(pilot.number, None)
-    if ack is not None and ack < pilot.granted - (1 if fresh else 0):
+    if ack < pilot.granted - (1 if fresh else 0):
         answer.grants = _unacknowledged(core, pilot, ack)
     elif fresh:
         answer.grants = [fresh]

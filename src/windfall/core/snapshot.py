@@ -14,11 +14,10 @@ import numpy as np
 from windfall.core import apply as a
 from windfall.core.columns import Attempts, Tasks
 from windfall.core.facts import TargetShape
-from windfall.core.lifecycle import FREE, LOST, READY
-from windfall.core.state import BagState, PilotState, SiteState, State, TargetState, TokenState
+from windfall.core.lifecycle import DROPPED, FREE, LOST, READY
+from windfall.core.state import BLOCK, BagState, PilotState, SiteState, State, TargetState, TokenState
 
 VERSION = 1
-BLOCK = 256  # appended sources per chunk
 
 _PILOT = ("number", "nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk",
           "enrolled", "ends", "token", "detail", "state", "granted", "ended", "why")
@@ -125,9 +124,8 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None
     for name, body in chunks.items():
         if name.startswith(prefix + "t"):
             bag.tasks.load(int(name[len(prefix) + 1 :]), body)
-    for index, (shape, count, pending, left, unfinished, dependents) in enumerate(m["targets"]):
-        shape = msgspec.convert(shape, TargetShape)
-        bag.targets.append(TargetState(index, shape, count, pending, left, unfinished, dependents))
+    for index, (shape, *numbers) in enumerate(m["targets"]):
+        bag.targets.append(TargetState(index, msgspec.convert(shape, TargetShape), *numbers))
     for block in range((m["appended"] + BLOCK - 1) // BLOCK):
         bag.appended += msgspec.msgpack.decode(chunks[f"{prefix}a{block}"])
     if m["graph"]:
@@ -140,10 +138,8 @@ def _load_classes(state: State, bag: BagState, rows: list[Any]) -> None:
     for target, variant, number, mean, done in rows:
         cls = a.new_class(state, bag, target, variant, number)
         cls.mean, cls.done = mean, done
-        if variant == 0:
-            for first, of, stop in a.spans(bag):
-                if of == target:
-                    cls.backlog.add_run(first, stop - first)
+    for first, target, stop in a.spans(bag):
+        bag.classes[target, 0].backlog.add_run(first, stop - first)
 
 
 # --- what is derived -------------------------------------------------------------------------------------------------
@@ -156,8 +152,8 @@ def rebuild(state: State) -> None:
         for cls in bag.classes.values():
             cls.listed = False
             cls.backlog.rewind()
-            a.recount(bag, cls)
-            state.relist(cls)
+        a.recount(bag)
+        a.relist_all(state, bag)
         _refill_variants(bag)
     state.attempts.rebuild_free()
     _recount_pilots(state)
@@ -174,8 +170,14 @@ def _refill_variants(bag: BagState) -> None:
 
 def _recount_pilots(state: State) -> None:
     attempts = state.attempts
+    state.surplus.clear()
+    state.orders.clear()
     for pilot in state.pilots.values():
         pilot.held = pilot.load = 0
+        pilot.cancelling, pilot.recalling, pilot.strays = {}, {}, []
     states = attempts.np_state[: attempts.rows]
-    for row in np.flatnonzero((states != FREE) & (states != LOST)).tolist():
-        a.carry(state, row, 1)
+    for row in np.flatnonzero(states != FREE).tolist():
+        if states[row] != LOST:
+            a.carry(state, row, 1)
+        if states[row] == DROPPED or (states[row] == LOST and not attempts.started[row]):
+            a.recall_lost(state, row)

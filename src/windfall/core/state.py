@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from windfall.core.backlog import Backlog
 from windfall.core.columns import Attempts, Tasks
 from windfall.core.facts import TargetShape
-from windfall.core.lifecycle import LIVE, READY, TASK_STATES
+from windfall.core.lifecycle import FIRST_FINAL, LIVE, READY, TASK_STATES
+
+BLOCK = 256  # appended sources per chunk of a snapshot
 
 
 @dataclass(slots=True)
@@ -60,6 +62,17 @@ class Graph:
     successors: NDArray[np.int32]
     pending: NDArray[np.int32]
 
+    def after(self, task: int) -> list[int]:
+        """Tasks that wait for this one; one appended later has none."""
+        if task >= len(self.pending):
+            return []
+        found: list[int] = self.successors[self.starts[task] : self.starts[task + 1]].tolist()
+        return found
+
+    def blocked(self, first: int, stop: int) -> NDArray[np.int64]:
+        """Of these tasks, those with open prerequisites, counted from `first`."""
+        return np.flatnonzero(self.pending[first:stop])
+
 
 @dataclass(slots=True)
 class BagState:
@@ -100,7 +113,14 @@ class BagState:
         return runs[0][1] if len(runs) == 1 else runs[bisect_right(runs, (task, 1 << 62, 0)) - 1][1]
 
     def unfinished(self) -> int:
-        return sum(self.counts[:4])
+        return sum(self.counts[:FIRST_FINAL])
+
+    def chunk_names(self) -> list[str]:
+        """Every chunk a snapshot may hold of it."""
+        names = ["spec", "edges"]
+        names += [f"t{n}" for n in range(len(self.tasks.dirty))]
+        names += [f"a{n}" for n in range(-(-len(self.appended) // BLOCK))]
+        return [f"b{self.number}/{name}" for name in names]
 
 
 @dataclass(slots=True)
@@ -109,9 +129,13 @@ class Park:
 
     key: int
     seq: int
+    ack: int
     want: int
-    left: int | None
+    ends: int | None  # when the pilot's wall time is over, by its own word
     until: int
+
+    def left(self, now: int) -> int | None:
+        return None if self.ends is None else max(self.ends - now, 0)
 
 
 @dataclass(slots=True)
@@ -203,7 +227,7 @@ class State:
     next_class: int = 1
     # derived
     ready: list[tuple[tuple[int, ...], int]] = field(default_factory=list)  # (key, class) with something to grant
-    version: int = 0  # of the ready list: counts additions
+    version: int = 0  # of the ready list: counts what may give a waiting pilot something to do
     shapes: dict[tuple[object, ...], int] = field(default_factory=dict)  # pilot classes by what they are
     surplus: dict[int, None] = field(default_factory=dict)  # pilots that hold more than they can run
     dropped: list[str] = field(default_factory=list)  # chunks of removed bags that a snapshot may still hold
@@ -223,6 +247,7 @@ class State:
             self.version += 1
         else:
             del self.ready[bisect_left(self.ready, entry)]
+            self.version += bool(self.ready)  # what stood behind it may come first now
         cls.listed = want
 
     # --- class against class -----------------------------------------------------------------------------------

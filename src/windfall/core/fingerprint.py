@@ -1,0 +1,54 @@
+"""A state as plain values: two states are the same if these are equal.
+
+For tests and for doubt: what was recovered from snapshot and journal must equal what was lost with the process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from windfall.core.columns import Table
+from windfall.core.state import BagState, PilotState, State
+
+_BAG = ("owner", "name", "key", "spec", "external", "select", "open", "submitted", "runs", "counts", "appended",
+        "paused", "ended", "touched", "edges")
+_PILOT = ("nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk", "enrolled", "ends",
+          "token", "detail", "state", "granted", "held", "load", "ended", "why")
+_CLASS = ("number", "limit", "need", "memory", "key", "ready", "listed", "mean", "done")
+
+
+def fingerprint(state: State) -> dict[str, Any]:
+    return {
+        "bags": {number: _bag(bag) for number, bag in state.bags.items()},
+        "pilots": {number: _pilot(state, pilot) for number, pilot in state.pilots.items()},
+        "attempts": _rows(state.attempts, np.flatnonzero(state.attempts.np_state[: state.attempts.rows])),
+        "numbers": state.attempts.np_number[state.attempts.np_number > 0].tolist(),  # none is given out twice
+        "nonces": dict(state.nonces),
+        "sites": {name: (s.owner, s.kind, list(s.shared), s.added) for name, s in state.sites.items()},
+        "tokens": {h: (t.id, t.scope, t.owner, t.site, t.pilot, t.expires, t.issued) for h, t in state.tokens.items()},
+        "token ids": dict(state.token_ids),
+        "keys": dict(state.keys),
+        "next": (state.next_bag, state.next_pilot, state.next_class),
+        "ready": list(state.ready),
+        "surplus": sorted(state.surplus),
+    }
+
+
+def _bag(bag: BagState) -> dict[str, Any]:
+    made = {name: getattr(bag, name) for name in _BAG}
+    made["tasks"] = _rows(bag.tasks, np.arange(bag.size))
+    made["targets"] = [(t.count, t.pending, t.left, t.unfinished, t.dependents) for t in bag.targets]
+    made["classes"] = {key: [getattr(cls, name) for name in _CLASS] for key, cls in bag.classes.items()}
+    made["pending"] = None if bag.graph is None else bag.graph.pending.tolist()
+    return made
+
+
+def _pilot(state: State, pilot: PilotState) -> list[Any]:
+    cls = state.pilot_classes[pilot.cls]
+    return [getattr(pilot, name) for name in _PILOT] + [cls.owners, cls.memory, cls.disk]
+
+
+def _rows(table: Table, rows: Any) -> dict[str, list[int]]:
+    return {name: getattr(table, "np_" + name)[rows].tolist() for name, _ in table.LAYOUT}

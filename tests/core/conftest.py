@@ -1,0 +1,162 @@
+"""A bench: a core, a clock turned by hand, and every promise checked after every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from windfall.core import effects as x, events as e, facts as f
+from windfall.core.engine import Config, Core
+from windfall.core.explain import explain
+from windfall.core.fingerprint import fingerprint
+from windfall.core.invariants import Moves, Witness, check_all
+from windfall.core.lifecycle import ATTEMPT_STATES, TASK_STATES
+from windfall.store import codec
+
+LEASE, MARGIN = 60_000, 5_000
+GONE_SILENT = LEASE + MARGIN + 1
+
+
+def shape(count: int = 1, **changes: Any) -> f.TargetShape:
+    usual = f.TargetShape("main", count, [], 1, 0, 0, 0, 0, 0, 1_000, False, 3, 0, 0)
+    return msgspec.structs.replace(usual, **changes)
+
+
+class Watched(Core):
+    def emit(self, fact: f.Fact) -> None:
+        moves = Moves(self.state)
+        super().emit(fact)
+        assert moves.broken(self.state) == []
+
+
+class Bench:
+    def __init__(self, **config: Any) -> None:
+        self.config = Config(**config)
+        self.core = Watched(self.config)
+        self.now = 1_000_000
+        self.key = self.seq = 0
+        self.witness = Witness()
+        self.journal: list[bytes] = []
+        self.effects: list[x.Effect] = []
+        self.step(e.AddSite(0, "here", "ann", "local"))
+
+    # --- driving -------------------------------------------------------------------------------------------------
+
+    def step(self, *events: e.Event) -> list[x.Effect]:
+        for event in events:
+            self.key += 1
+            event.key = self.key
+        made = self.core.step(self.now, events)
+        if made.facts:
+            self.journal.append(codec.encode(made.facts))
+        self.witness.observe(made.facts)
+        self.facts, self.effects, self.wake_at = made.facts, made.effects, made.wake_at
+        assert check_all(self.core, self.witness) == []
+        return made.effects
+
+    def do(self, event: e.Event) -> Any:
+        """Its own effect."""
+        effects = self.step(event)
+        return next((effect for effect in effects if effect.key == event.key), None)
+
+    def wait(self, ms: int) -> list[x.Effect]:
+        """Time passes, timers fire when they are due."""
+        end, seen = self.now + ms, []
+        while self.wake_at is not None and self.wake_at <= end:
+            self.now = max(self.now, self.wake_at)
+            seen += self.step()
+        self.now = end
+        return seen + self.step()
+
+    # --- users ---------------------------------------------------------------------------------------------------
+
+    def submit(self, *targets: f.TargetShape, owner: str = "ann", key: str = "", **more: Any) -> int:
+        event = e.Submit(
+            0, owner, "bag", key, b"spec", list(targets) or [shape()], more.get("external", False),
+            more.get("select", "fcfs"), more.get("open", False), more.get("edges", b""),
+        )
+        return int(self.do(event).value)
+
+    def append(self, bag: int, count: int, target: int = 0, key: str = "") -> Any:
+        return self.do(e.Append(0, "ann", bag, target, count, key, b"source"))
+
+    # --- pilots --------------------------------------------------------------------------------------------------
+
+    def pilot(self, cores: int = 1, nonce: str = "", site: str = "here", left: int | None = None, **more: Any) -> int:
+        nonce = nonce or f"n{self.core.state.next_pilot}"
+        event = e.Enrol(
+            0, site, nonce, "host", "host", cores, more.get("memory", 4 << 30), more.get("gpus", 0),
+            more.get("disk", 1 << 40), left, b"token %d" % self.core.state.next_pilot,
+        )
+        return int(self.do(event).pilot)
+
+    def exchange(self, pilot: int, **fields: Any) -> x.Answer | None:
+        """The answer, or None if the request is parked."""
+        self.seq += 1
+        state = self.core.state.pilots.get(pilot)
+        fields.setdefault("ack", state.granted if state else 0)
+        return self.do(e.Exchange(0, pilot, state.epoch if state else 1, self.seq, **fields))
+
+    def take(self, pilot: int, want: int = 1_000, **fields: Any) -> list[tuple[int, int]]:
+        """Ask for work: (attempt, task) in the order granted."""
+        answer = self.exchange(pilot, want=want, **fields)
+        assert answer is not None
+        return granted(answer)
+
+    def report(self, pilot: int, attempt: int, outcome: str = "succeeded", why: str = "", **more: Any) -> Any:
+        return self.exchange(pilot, reports=[e.Report(attempt, outcome, why, **more)])
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    def task(self, bag: int, task: int = 0) -> str:
+        return TASK_STATES[self.core.state.bags[bag].tasks.state[task]]
+
+    def tasks(self, bag: int) -> str:
+        """One letter a task."""
+        return "".join(self.task(bag, task)[0] for task in range(self.core.state.bags[bag].size))
+
+    def attempt(self, number: int) -> str:
+        row = self.core.state.attempts.row(number)
+        return "free" if row < 0 else ATTEMPT_STATES[self.core.state.attempts.state[row]]
+
+    def explain(self, bag: int, task: int | None = None) -> str:
+        return str(explain(self.core.state, self.now, bag, task)["summary"])
+
+    # --- recovery ------------------------------------------------------------------------------------------------
+
+    def restart(self, snapshot: tuple[int, bytes, dict[str, bytes]] | None = None) -> None:
+        """Memory is lost; a new core folds the journal."""
+        core = Watched(self.config)
+        after = 0
+        if snapshot is not None:
+            after, meta, chunks = snapshot
+            core.restore(meta, chunks)
+        for body in self.journal[after:]:
+            core.replay(codec.decode(body))
+        core.resume(self.now)
+        before, self.core = fingerprint(self.core.state), core
+        assert fingerprint(core.state) == before
+        assert check_all(core, self.witness) == []
+        self.wake_at = self.now
+
+    def snapshot(self) -> tuple[int, bytes, dict[str, bytes]]:
+        meta, chunks, _ = self.core.snapshot()
+        return len(self.journal), meta, dict(chunks)
+
+
+def granted(answer: x.Answer) -> list[tuple[int, int]]:
+    return [
+        (attempt, task) for _, groups in answer.grants for group in groups
+        for attempt, task in zip(group.attempts, group.tasks, strict=True)
+    ]
+
+
+def answers(effects: list[x.Effect], pilot: int) -> list[x.Answer]:
+    return [effect for effect in effects if isinstance(effect, x.Answer) and effect.pilot == pilot]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()

@@ -1,0 +1,270 @@
+"""What users ask for: bags, targets, graphs, pausing, cancelling, owners, tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from windfall.core import events as e
+
+from .conftest import Bench, answers, shape
+
+
+def edges(*pairs: tuple[int, int]) -> bytes:
+    return np.array(pairs, dtype="<i4").tobytes()
+
+
+def run(bench: Bench, pilot: int, *failing: int) -> list[int]:
+    """Everything that is ready, one at a time, until nothing is; the tasks in order."""
+    seen = []
+    while work := bench.take(pilot, want=1):
+        (attempt, task), = work
+        seen.append(task)
+        bench.report(pilot, attempt, *(("failed", "exit") if task in failing else ()))
+    return seen
+
+
+# --- submission and open bags ------------------------------------------------------------------------------------
+
+
+def test_the_same_key_is_the_same_bag(bench: Bench) -> None:
+    assert bench.submit(shape(2), key="k") == bench.submit(shape(2), key="k") == 1
+    assert bench.submit(shape(2), key="k", owner="bob") == 2
+    assert bench.facts[0].bag == 2
+
+
+def test_append_and_close(bench: Bench) -> None:
+    bag = bench.submit(shape(1), open=True)
+    pilot = bench.pilot()
+    assert run(bench, pilot) == [0] and not bench.core.state.bags[bag].ended
+    done = bench.append(bag, 2, key="a")
+    assert (done.value, done.extra) == (1, 2)
+    assert (bench.append(bag, 2, key="a").value, bench.facts) == (1, [])
+    bench.step(e.Close(0, bag))
+    assert bench.append(bag, 1).error == "conflict"
+    assert run(bench, pilot) == [1, 2] and bench.core.state.bags[bag].ended
+
+
+def test_appending_to_several_targets(bench: Bench) -> None:
+    bag = bench.submit(shape(0, name="a"), shape(0, name="b"), open=True)
+    for n in range(6):
+        bench.append(bag, 2, target=n % 2)
+    assert [bench.core.state.bags[bag].locate(task) for task in (0, 2, 5, 11)] == [(0, 0), (1, 0), (0, 3), (1, 5)]
+    assert sorted(run(bench, bench.pilot())) == list(range(12))
+
+
+def test_appending_what_cannot_be(bench: Bench) -> None:
+    bag = bench.submit(shape(1, name="a"), shape(1, name="b", after=[0]), open=True)
+    assert bench.append(bag, 1, target=2).error == "bad-input"
+    assert bench.append(bag, 0).error == "bad-input"
+    assert bench.append(99, 1).error == "not-found"
+    run(bench, bench.pilot())
+    assert bench.append(bag, 1, target=0).error == "conflict"  # b has run: a cannot grow any more
+    assert bench.append(bag, 1, target=1).value == 2
+
+
+def test_appending_to_a_graph(bench: Bench) -> None:
+    bag = bench.submit(shape(2), edges=edges((0, 1)), open=True)
+    bench.append(bag, 2)
+    assert run(bench, bench.pilot()) == [0, 1, 2, 3]
+    bench.step(e.Cancel(0, bag, None))
+    bench.restart()
+
+
+def test_an_open_bag_without_tasks_ends_when_closed(bench: Bench) -> None:
+    bag = bench.submit(shape(0), open=True)
+    bench.step(e.Close(0, bag))
+    assert bench.core.state.bags[bag].ended
+
+
+# --- targets and graphs ------------------------------------------------------------------------------------------
+
+
+def test_targets_wait_for_each_other(bench: Bench) -> None:
+    bag = bench.submit(shape(2, name="a"), shape(1, name="b", after=[0]), shape(1, name="c", after=[0, 1]))
+    assert "a" in bench.explain(bag, 2)
+    assert run(bench, bench.pilot()) == [0, 1, 2, 3]
+    assert bench.tasks(bag) == "ssss"
+
+
+def test_an_empty_target_is_done_when_it_could_start(bench: Bench) -> None:
+    """It once was done from the start, and once more when it could: what waited for it started early, or never."""
+    bag = bench.submit(shape(1, name="a"), shape(0, name="b", after=[0]), shape(1, name="c", after=[1]))
+    assert len(bench.take(bench.pilot(4), want=9)) == 1
+    bench.step(e.Cancel(0, bag, None))
+    bench.step(e.Retry(0, bag, None))
+    assert run(bench, bench.pilot()) == [0, 1]
+
+
+def test_an_empty_target_of_an_open_bag_is_done_when_it_is_closed(bench: Bench) -> None:
+    bag = bench.submit(shape(1, name="a"), shape(0, name="b", after=[0]), shape(1, name="c", after=[1]), open=True)
+    pilot = bench.pilot()
+    assert run(bench, pilot) == [0]
+    bench.step(e.Close(0, bag))
+    assert run(bench, pilot) == [1]
+
+
+def test_a_long_chain_of_targets(bench: Bench) -> None:
+    targets = [shape(0 if n % 2 else 1, name=str(n), after=[n - 1] if n else [], retries=0) for n in range(400)]
+    bag = bench.submit(*targets)
+    pilot = bench.pilot()
+    bench.report(pilot, bench.take(pilot, want=1)[0][0])
+    bench.report(pilot, bench.take(pilot, want=1)[0][0], "failed", "exit")
+    assert bench.tasks(bag)[:3] == "sfc" and bench.core.state.bags[bag].ended
+
+
+def test_a_failed_target_cancels_what_waits_for_it(bench: Bench) -> None:
+    bag = bench.submit(
+        shape(2, name="a", retries=0), shape(2, name="b", after=[0]), shape(1, name="c", after=[1]), shape(1, name="d")
+    )
+    assert run(bench, bench.pilot(), 0) == [0, 1, 5]
+    assert bench.tasks(bag) == "fscccs" and bench.core.state.bags[bag].ended
+
+
+def test_also_when_many_successes_come_after_the_failure(bench: Bench) -> None:
+    bag = bench.submit(shape(30, name="a", retries=0), shape(1, name="b", after=[0]))
+    pilot = bench.pilot(30)
+    work = bench.take(pilot)
+    bench.report(pilot, work[0][0], "failed", "exit")
+    bench.exchange(pilot, reports=[e.Report(attempt) for attempt, _ in work[1:]])
+    assert bench.task(bag, 30) == "cancelled"
+
+
+def test_also_when_the_failure_is_a_quarantine(bench: Bench) -> None:
+    bag = bench.submit(shape(1, name="a"), shape(1, name="b", after=[0]))
+    for _ in range(3):
+        pilot = bench.pilot()
+        bench.take(pilot)
+        bench.step(e.Gone(0, pilot))
+    assert bench.tasks(bag) == "qc"
+
+
+def test_a_retry_revives_what_was_cancelled_with_it(bench: Bench) -> None:
+    bag = bench.submit(shape(1, name="a", retries=0), shape(1, name="b", after=[0]))
+    pilot = bench.pilot()
+    run(bench, pilot, 0)
+    assert bench.tasks(bag) == "fc"
+    bench.step(e.Retry(0, bag, [1]))
+    assert bench.tasks(bag) == "fc"  # what it waits for has failed still
+    bench.step(e.Retry(0, bag, None))
+    assert run(bench, pilot) == [0, 1] and bench.tasks(bag) == "ss"
+
+
+def test_tasks_wait_for_each_other(bench: Bench) -> None:
+    bag = bench.submit(shape(4), edges=edges((3, 0), (3, 1), (0, 2), (1, 2)))
+    assert bench.tasks(bag) == "wwwr"
+    assert "waits for 1 other" in bench.explain(bag, 0)
+    assert run(bench, bench.pilot()) == [3, 0, 1, 2]
+
+
+def test_a_failure_cancels_all_that_comes_after_it_and_a_retry_revives(bench: Bench) -> None:
+    bag = bench.submit(shape(5, retries=0), edges=edges((0, 1), (1, 2), (2, 3)))
+    pilot = bench.pilot()
+    assert run(bench, pilot, 0) == [0, 4]
+    assert bench.tasks(bag) == "fcccs"
+    bench.step(e.Retry(0, bag, None))
+    assert bench.tasks(bag) == "rwwws"
+    assert run(bench, pilot) == [0, 1, 2, 3]
+
+
+def test_a_deep_chain_of_tasks_fails_at_once(bench: Bench) -> None:
+    n = 5_000
+    bag = bench.submit(shape(n, retries=0), edges=edges(*((i, i + 1) for i in range(n - 1))))
+    run(bench, bench.pilot(), 0)
+    assert bench.core.state.bags[bag].ended and len(bench.journal) < 20
+
+
+# --- pause, cancel, remove ---------------------------------------------------------------------------------------
+
+
+def test_pause_recalls_what_has_not_started(bench: Bench) -> None:
+    bag, pilot = bench.submit(shape(3)), bench.pilot()
+    (a, _), (b, _) = bench.take(pilot)
+    bench.exchange(pilot, started=[a])
+    bench.step(e.Pause(0, bag, True))
+    assert bench.exchange(pilot, want=5).recall == [b]
+    bench.report(pilot, b, "returned", "recall")
+    assert bench.take(pilot, held=[a]) == [] and bench.tasks(bag) == "arr" and "unpause" in bench.explain(bag, 1)
+    bench.step(e.Pause(0, bag, False))
+    assert len(bench.take(pilot)) == 1
+
+
+def test_cancel_stops_what_runs(bench: Bench) -> None:
+    bag, pilot = bench.submit(shape(3)), bench.pilot()
+    (a, _), (b, _) = bench.take(pilot)
+    bench.exchange(pilot, wait=9_000)
+    assert bench.do(e.Cancel(0, bag, None)).value == 3
+    (told,) = answers(bench.effects, pilot)
+    assert told.cancel == [a, b] and bench.tasks(bag) == "ccc"
+    bench.report(pilot, a)
+    assert bench.tasks(bag) == "ccc" and bench.core.state.pilots[pilot].held == 1
+
+
+def test_cancel_some_of_many(bench: Bench) -> None:
+    bag, pilot = bench.submit(shape(1_000, expect=1)), bench.pilot(2)
+    bench.take(pilot, want=500)
+    bench.step(e.Cancel(0, bag, [*range(0, 1_000, 3), 5_000, -1]))
+    assert bench.tasks(bag)[:6] == "caacaa" and bench.tasks(bag)[600:603] == "crr"
+    assert len(bench.exchange(pilot).cancel) == 167
+
+
+def test_cancelling_closes_an_open_bag(bench: Bench) -> None:
+    bag = bench.submit(shape(1), open=True)
+    bench.step(e.Cancel(0, bag, None))
+    assert bench.core.state.bags[bag].ended and bench.append(bag, 1).error == "conflict"
+
+
+def test_remove(bench: Bench) -> None:
+    bag, pilot = bench.submit(key="k"), bench.pilot()
+    (a, _), = bench.take(pilot)
+    assert bench.do(e.Remove(0, bag)).error == "conflict"
+    bench.step(e.Cancel(0, bag, None), e.Remove(0, bag))
+    assert bench.core.state.bags == {} and bench.core.state.classes == {}
+    assert bench.exchange(pilot).cancel == [a]  # it still runs there
+    bench.report(pilot, a)
+    assert bench.do(e.Remove(0, bag)).error == "not-found"
+    assert bench.submit(key="k") == 2
+
+
+# --- owners, sites, tokens ---------------------------------------------------------------------------------------
+
+
+def test_a_pilot_runs_only_its_owners_tasks(bench: Bench) -> None:
+    mine, theirs = bench.submit(), bench.submit(owner="bob")
+    pilot = bench.pilot(4)
+    bench.take(pilot)
+    assert (bench.task(mine), bench.task(theirs)) == ("active", "ready")
+    assert "owner" in bench.explain(theirs)
+
+
+def test_sharing_a_site_serves_others_at_once_and_not_longer(bench: Bench) -> None:
+    theirs = bench.submit(shape(3), owner="bob")
+    pilot = bench.pilot(1)
+    bench.exchange(pilot, want=1, wait=9_000)
+    bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
+    assert len(answers(bench.effects, pilot)) == 1 and bench.tasks(theirs) == "arr"
+    bench.restart(bench.snapshot())
+    bench.step(e.AddSite(0, "here", "ann", "local", []))
+    assert bench.take(pilot) == []
+    bench.restart()
+
+
+def test_a_sites_name_belongs_to_its_owner(bench: Bench) -> None:
+    assert bench.do(e.AddSite(0, "here", "bob", "local")).error == "conflict"
+
+
+def test_tokens(bench: Bench) -> None:
+    bench.step(e.IssueToken(0, "t1", b"hash", "user", "ann", "", 0))
+    assert bench.core.state.tokens[b"hash"].owner == "ann"
+    bench.step(e.RevokeToken(0, "t1"))
+    assert bench.core.state.tokens == {}
+    assert bench.do(e.RevokeToken(0, "t1")).error == "not-found"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_pilots_token_can_be_revoked(bench: Bench, restart: bool) -> None:
+    pilot = bench.pilot()
+    if restart:
+        bench.restart(bench.snapshot())
+    bench.step(e.RevokeToken(0, f"pilot-{pilot}"))
+    assert bench.core.state.tokens == {}

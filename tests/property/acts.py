@@ -1,0 +1,180 @@
+"""What a plan can make happen, and the bags it can submit."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from windfall.core import effects as x, events as e
+from windfall.core.facts import TargetShape
+
+from .plan import Act, BagPlan
+
+if TYPE_CHECKING:
+    from .process import Process
+    from .world import World
+
+
+def play(world: World, act: Act) -> None:
+    _ACTS[act.kind](world, act)
+
+
+def _bag(world: World, act: Act) -> int | None:
+    return world.bags[act.who % len(world.bags)] if world.bags else None
+
+
+def _process(world: World, act: Act) -> Process | None:
+    alive = [p for p in world.processes if p.alive]
+    return alive[act.who % len(alive)] if alive else None
+
+
+def _on_bag(make: Any) -> Any:
+    def run(world: World, act: Act) -> None:
+        bag = _bag(world, act)
+        if bag is not None:
+            make(world, act, bag)
+
+    return run
+
+
+def _on_process(make: Any) -> Any:
+    def run(world: World, act: Act) -> None:
+        process = _process(world, act)
+        if process is not None:
+            make(world, act, process)
+
+    return run
+
+
+def _cut(world: World, act: Act, process: Process) -> None:
+    """Nothing comes and nothing goes, for up to 30 s: three leases."""
+    process.mute = process.deaf = world.now + 300 * act.how
+
+
+def _deafen(world: World, act: Act, process: Process) -> None:
+    process.deaf = world.now + 300 * act.how
+
+
+def _twin(world: World, act: Act, process: Process) -> None:
+    """The site started the same job twice, or again: one nonce, two processes."""
+    world.new_pilot(process.cores, process.nonce)
+    if act.how % 3 == 0:
+        world.kill(process, evidence=False)
+
+
+def _revoke(world: World, act: Act, process: Process) -> None:
+    """Its token is taken away: the same process enrols again, with all it holds."""
+    if process.number:
+        number = process.number
+        world.client(lambda: e.RevokeToken(0, f"pilot-{number}"))
+
+
+def _append(world: World, act: Act, bag: int) -> None:
+    world.asked += 1
+    key, count = f"k{world.asked}", 1 + act.how % 7
+    shapes = world.oracle.shapes.get(bag)
+    if shapes is None:
+        return
+
+    def done(effect: Any) -> None:
+        if isinstance(effect, x.Done):
+            world.oracle.appended[key] = (bag, effect.value, effect.extra)
+
+    target = act.how % len(shapes)
+    world.client(lambda: e.Append(0, "ann", bag, target, count, key, b"source"), done)
+
+
+def _some(world: World, act: Act, bag: int) -> None:
+    world.client(lambda: e.Cancel(0, bag, list(range(act.how % 3, 40, 1 + act.how % 4))))
+
+
+def _pause(world: World, act: Act, bag: int) -> None:
+    world.client(lambda: e.Pause(0, bag, True))
+    world.after(100 * act.how, lambda: world.client(lambda: e.Pause(0, bag, False)))
+
+
+def _share(world: World, act: Act) -> None:
+    world.client(lambda: e.AddSite(0, "here", "ann", "local", ["bob"] if act.how % 2 else []))
+
+
+def _new_pilot(world: World, act: Act) -> None:
+    world.new_pilot(1 + act.how % 4, wall=10_000 + 500 * act.how if act.who % 2 else None)
+
+
+def _drain(world: World, act: Act, process: Process) -> None:
+    if process.number:
+        number = process.number
+        world.client(lambda: e.Drain(0, number))
+
+
+def _lie(world: World, act: Act, process: Process) -> None:
+    """A pilot speaks of attempts that others hold."""
+    lineage = [p.name for p in world.processes if p.nonce == process.nonce]
+    core = world.server.core
+    if core is None or not process.number:
+        return
+    a = core.state.attempts
+    rows = [row for row in range(a.rows) if a.state[row] and core.state.pilots[a.pilot[row]].host not in lineage]
+    numbers = [a.number[row] for row in rows][: 1 + act.how]
+    event = e.Exchange(
+        0, 0, 1, 0, 0, 0, 0, None, numbers[1::2], [e.Report(number) for number in numbers for _ in range(2)],
+        numbers[::3] if process.enrolments == 1 else None,
+    )
+    world.call(process, event, process.number, lambda effect: None)
+
+
+_ACTS = {
+    "lie": _on_process(_lie),
+    "server crash": lambda world, act: world.server.die(),
+    "pilot dies": _on_process(lambda world, act, process: world.kill(process, evidence=True)),
+    "pilot dies unseen": _on_process(lambda world, act, process: world.kill(process, evidence=False)),
+    "cut off": _on_process(_cut),
+    "deaf": _on_process(_deafen),
+    "twin": _on_process(_twin),
+    "revoke": _on_process(_revoke),
+    "drain": _on_process(_drain),
+    "new pilot": _new_pilot,
+    "cancel": _on_bag(lambda world, act, bag: world.client(lambda: e.Cancel(0, bag, None))),
+    "cancel some": _on_bag(_some),
+    "retry": _on_bag(lambda world, act, bag: world.client(lambda: e.Retry(0, bag, None))),
+    "pause": _on_bag(_pause),
+    "append": _on_bag(_append),
+    "close": _on_bag(lambda world, act, bag: world.client(lambda: e.Close(0, bag))),
+    "remove": _on_bag(lambda world, act, bag: world.client(lambda: e.Remove(0, bag))),
+    "snapshot": lambda world, act: world.server.snapshot(),
+    "share": _share,
+}
+
+
+# --- bags --------------------------------------------------------------------------------------------------------
+
+
+def shape(name: str = "main", count: int = 1, **changes: Any) -> TargetShape:
+    usual = TargetShape(name, count, [], 1, 0, 0, 0, 0, 0, 1_000, False, 3, 0, 0)
+    return msgspec.structs.replace(usual, **changes)
+
+
+def make_shapes(plan: BagPlan, r: random.Random) -> tuple[list[TargetShape], bytes]:
+    n = plan.tasks
+    if plan.shape == "targets":
+        third = max(n // 3, 1)
+        return [
+            shape("a", third), shape("b", third, after=[0], limit=20_000), shape("none", 0, after=[1]),
+            shape("c", third, after=[0, 2], cores=r.choice((1, 2))),
+        ], b""
+    if plan.shape == "graph":
+        pairs = [(before, after) for after in range(n) for before in range(after) if r.random() < 0.3]
+        return [shape(count=n)], np.array(pairs, dtype="<i4").tobytes()
+    if plan.shape == "sjf":
+        costs = np.array([r.randint(1, 5) for _ in range(n)], dtype="<f4").tobytes()
+        return [shape(count=n, costs=costs, limit=6_000)], b""
+    if plan.shape == "limited":
+        return [shape(count=n, limit=r.choice((300, 2_000)), memory=1 << 29, memory_retries=2, retries=1)], b""
+    if plan.shape == "open":
+        return [shape("main", n), shape("more", 0, priority=1), shape("last", 2, after=[1])], b""
+    if plan.shape == "long":
+        return [shape(count=n, cores=r.choice((1, 2)), limit=50_000, retries=1)], b""
+    return [shape(count=n)], b""

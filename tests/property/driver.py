@@ -1,0 +1,199 @@
+"""The server without its sockets: decide, append, flush, release, over a disk that forgets what was not flushed.
+
+It does what `server/writer.py` and `server/recovery.py` do, in the same order; between any two steps it may die.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from windfall.core import events as e
+from windfall.core.engine import Config, Core
+from windfall.core.facts import Fact
+from windfall.core.fingerprint import fingerprint
+from windfall.core.invariants import Moves, check_all
+from windfall.store import codec
+
+if TYPE_CHECKING:
+    from .world import World
+
+CONFIG = Config(
+    lease=10_000, margin=1_000, park=4_000, idle=1 << 40, silence=60_000, prefetch=500, prefetch_most=4, forget=200_000
+)
+Callback = Callable[[Any], None]
+
+
+class Died(Exception):
+    """The server's process was killed here."""
+
+
+class WatchedCore(Core):
+    """Every move that a fact makes is in the lifecycle tables."""
+
+    def emit(self, fact: Fact) -> None:
+        moves = Moves(self.state)
+        super().emit(fact)
+        self.strange = [*getattr(self, "strange", ()), *moves.broken(self.state)]
+
+
+class Disk:
+    """A journal and a snapshot.  What was written is there only after the flush."""
+
+    def __init__(self) -> None:
+        self.rows: list[bytes] = []
+        self.cache: list[bytes] = []
+        self.snapshot: tuple[int, bytes] | None = None
+        self.chunks: dict[str, bytes] = {}
+        self.flushes = 0
+
+    def append(self, body: bytes) -> None:
+        self.cache.append(body)
+
+    def flush(self) -> list[bytes]:
+        fresh, self.cache = self.cache, []
+        self.rows += fresh
+        self.flushes += 1
+        return fresh
+
+    def forget(self) -> None:
+        self.cache.clear()
+
+    def save(self, meta: bytes, chunks: dict[str, bytes], drop: list[str]) -> None:
+        """One transaction, exact names, as in `store/journal.py`."""
+        for name in drop:
+            self.chunks.pop(name, None)
+        self.chunks.update(chunks)
+        self.snapshot = (len(self.rows), meta)
+
+
+class Server:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.disk = Disk()
+        self.core: Core | None = WatchedCore(CONFIG)
+        self.inbox: list[e.Event] = []
+        self.waiting: dict[int, Callback] = {}
+        self.key = 0
+        self.scheduled = False
+        self.crashes = 0
+        self.life = 0
+        self.ahead = False  # memory knows more than the disk
+
+    @property
+    def up(self) -> bool:
+        return self.core is not None
+
+    # --- in -----------------------------------------------------------------------------------------------------
+
+    def put(self, event: e.Event, callback: Callback | None = None) -> int:
+        self.key += 1
+        event.key = self.key
+        if callback is not None:
+            self.waiting[self.key] = callback
+        self.inbox.append(event)
+        self.kick()
+        return self.key
+
+    def kick(self) -> None:
+        if not self.scheduled and self.up:
+            self.scheduled = True
+            self.world.after(0, self._turn_of(self.life))
+
+    def _turn_of(self, life: int) -> Callable[[], None]:
+        return lambda: self.turn() if life == self.life else None
+
+    # --- a turn --------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        self.scheduled = False
+        try:
+            self._turn()
+        except Died:
+            self.die()
+
+    def _turn(self) -> None:
+        assert self.core is not None
+        group, self.inbox = self.inbox, []
+        self._may_die()
+        self.ahead = True
+        step = self.core.step(self.world.now, group)
+        self.ahead = bool(step.facts)
+        self._may_die()
+        if step.facts:
+            self.commit(step.facts)
+        self.check()
+        for effect in step.effects:
+            callback = self.waiting.pop(effect.key, None)
+            if callback is not None:
+                callback(effect)
+            self._may_die()
+        if step.wake_at is not None:
+            self.world.at(step.wake_at, self._wake_of(self.life))
+
+    def _wake_of(self, life: int) -> Callable[[], None]:
+        return lambda: self.kick() if life == self.life else None
+
+    def commit(self, facts: list[Fact]) -> None:
+        self.disk.append(codec.encode(facts))
+        self._may_die()
+        self.flush()
+        self._may_die()
+
+    def flush(self) -> None:
+        for body in self.disk.flush():
+            self.world.oracle.observe(codec.decode(body))
+        self.ahead = False
+
+    def check(self) -> None:
+        assert self.core is not None
+        self.world.blame(getattr(self.core, "strange", []))
+        self.world.blame(check_all(self.core, self.world.oracle.witness))
+        self.world.blame(self.world.oracle.check(self.core.state))
+
+    # --- death and recovery --------------------------------------------------------------------------------------
+
+    def _may_die(self) -> None:
+        if self.world.chance(self.world.crash_rate / 10):
+            raise Died
+
+    def die(self) -> None:
+        """kill -9: memory and what was not flushed are gone, connections break."""
+        if not self.up:
+            return
+        self.life += 1
+        self.crashes += 1
+        before = None if self.ahead else fingerprint(self.core.state)
+        self.ahead = False
+        self.core, self.inbox, self.waiting, self.scheduled = None, [], {}, False
+        self.disk.forget()
+        self.world.connections_break()
+        self.world.after(self.world.random.choice((1, 200, 4_000, 15_000)), lambda: self.recover(before))
+
+    def recover(self, before: dict[str, Any] | None) -> None:
+        core = WatchedCore(CONFIG)
+        after = 0
+        if self.disk.snapshot is not None:
+            after, meta = self.disk.snapshot
+            core.restore(meta, dict(self.disk.chunks))
+        for body in self.disk.rows[after:]:
+            core.replay(codec.decode(body))
+        core.resume(self.world.now)
+        self.core = core
+        self.check()
+        if before is not None:
+            self.world.blame([f"P2: recovery changed {part}" for part in differences(before, fingerprint(core.state))])
+        self.kick()
+
+    def snapshot(self) -> None:
+        if self.core is not None and not self.disk.cache:
+            meta, chunks, drop = self.core.snapshot()
+            self.disk.save(meta, chunks, drop)
+            self.core.saved()
+
+
+def differences(a: Any, b: Any, path: str = "") -> list[str]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = list(dict.fromkeys([*a, *b]))
+        return [d for k in keys for d in differences(a.get(k), b.get(k), f"{path}/{k}")]
+    return [] if a == b else [f"{path}: {a} → {b}"]

@@ -1,0 +1,299 @@
+"""Mistakes that somebody could make, one each, and the promise that must tell.
+
+A mutant patches the core, the driver or the agenda.  One that no promise catches shows a hole in the invariants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from windfall.core import apply, endings, engine, feeding, granting, leases, sessions, snapshot
+from windfall.core.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, SUCCEEDED
+from windfall.core.state import State
+from windfall.pilot.agenda import Agenda
+from windfall.pilot.seats import Seats
+
+from . import driver
+
+Patch = pytest.MonkeyPatch
+MUTANTS: dict[str, tuple[str, Callable[[Patch], None]]] = {}
+
+
+def mutant(promise: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    def add(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        MUTANTS[make.__name__] = (promise, make)
+        return make
+
+    return add
+
+
+# --- the driver --------------------------------------------------------------------------------------------------
+
+
+@mutant("P2")
+def release_before_flush(patch: Patch) -> None:
+    def turn(self: Any) -> None:
+        group, self.inbox = self.inbox, []
+        self.ahead = True
+        step = self.core.step(self.world.now, group)
+        for effect in step.effects:
+            callback = self.waiting.pop(effect.key, None)
+            if callback is not None:
+                callback(effect)
+        self._may_die()
+        if step.facts:
+            self.commit(step.facts)
+        self.ahead = False
+        self.check()
+        if step.wake_at is not None:
+            self.world.at(step.wake_at, self._wake_of(self.life))
+
+    patch.setattr(driver.Server, "_turn", turn)
+
+
+@mutant("P2")
+def a_disk_that_does_not_flush(patch: Patch) -> None:
+    def flush(self: Any) -> list[bytes]:
+        fresh, self.cache = self.cache, []
+        self.rows += fresh[: len(self.rows) % 7]  # now and then one gets lost
+        return fresh
+
+    patch.setattr(driver.Disk, "flush", flush)
+
+
+# --- fences ------------------------------------------------------------------------------------------------------
+
+
+@mutant("P1")
+def no_generation_fence(patch: Patch) -> None:
+    """A success of an older generation counts for the present one."""
+    original = endings._reported
+
+    def reported(core: Any, row: int, report: Any) -> Any:
+        end = original(core, row, report)
+        tasks = core.state.bags[end.bag].tasks
+        if end.outcome == O_SUCCEEDED and tasks.state[end.task] < SUCCEEDED and not end.decides:
+            end.generation, end.verdict, end.decides = tasks.generation[end.task], SUCCEEDED, True
+        return end
+
+    patch.setattr(endings, "_reported", reported)
+
+
+@mutant("rule 8")
+def no_epoch_fence(patch: Patch) -> None:
+    """A superseded or draining pilot is granted work."""
+    original = granting.grant
+
+    def grant(core: Any, pilot: Any, *rest: Any) -> bool:
+        state, pilot.state = pilot.state, LIVE
+        try:
+            return original(core, pilot, *rest)
+        finally:
+            pilot.state = state
+
+    patch.setattr(sessions, "grant", grant)
+
+
+@mutant("P1")
+def anybody_may_report(patch: Patch) -> None:
+    def ends(core: Any, pilot: Any, reports: list[Any]) -> Iterator[Any]:
+        for report in reports:
+            row = core.state.attempts.row(report.a)
+            if row >= 0:
+                yield endings._reported(core, row, report)
+
+    def settle(core: Any, pilot: int, ends: Iterator[Any]) -> None:
+        for end in ends:
+            core.emit(endings.f.Ended(core.now, pilot, [end]))
+
+    patch.setattr(endings, "_reported_ends", ends)
+    patch.setattr(endings, "settle", settle)
+    patch.setattr(endings, "_finish_in_bulk", lambda *_: False)
+
+
+@mutant("P3")
+def owners_do_not_matter(patch: Patch) -> None:
+    original = State._cost
+
+    def cost(self: State, pc: Any, cls: Any) -> int:
+        owners, pc.owners = pc.owners, (self.bags[cls.bag].owner,)
+        try:
+            return original(self, pc, cls)
+        finally:
+            pc.owners = owners
+
+    patch.setattr(State, "_cost", cost)
+
+
+# --- results -----------------------------------------------------------------------------------------------------
+
+
+@mutant("P1")
+def lost_is_guessed_to_be_done(patch: Patch) -> None:
+    original = endings.lose
+
+    def lose(core: Any, row: int, why: str, present: bool, stays: bool, outcome: int = 0) -> Any:
+        del outcome
+        return original(core, row, why, present, False, O_SUCCEEDED)
+
+    patch.setattr(leases, "lose", lose)
+    patch.setattr(sessions, "lose", lose)
+
+
+@mutant("P1")
+def a_success_counts_twice(patch: Patch) -> None:
+    """A second success of the same generation is taken for the result, too."""
+    original = endings._end
+
+    def end(core: Any, row: int, outcome: int, *rest: Any, **more: Any) -> Any:
+        made = original(core, row, outcome, *rest, **more)
+        made.decides = made.decides or (outcome == O_SUCCEEDED and made.verdict == SUCCEEDED)
+        return made
+
+    patch.setattr(endings, "_end", end)
+
+
+@mutant("books")
+def a_success_is_counted_twice_in_its_target(patch: Patch) -> None:
+    original = apply._succeeded
+
+    def succeeded(state: Any, bag: Any, target: Any, tasks: list[int], finished: int) -> None:
+        target.left -= len(tasks)
+        original(state, bag, target, tasks, finished)
+
+    patch.setattr(apply, "_succeeded", succeeded)
+
+
+@mutant("P2")
+def a_duplicate_epoch_is_a_stranger(patch: Patch) -> None:
+    """Reports under a new epoch for what the older one was granted are ignored."""
+    patch.setattr(sessions, "_adopt", lambda *_: None)
+
+
+@mutant("cost")
+def returned_counts_as_failed(patch: Patch) -> None:
+    original = endings._end
+
+    def end(core: Any, row: int, outcome: int, *rest: Any, **more: Any) -> Any:
+        made = original(core, row, O_FAILED if outcome == O_RETURNED else outcome, *rest, **more)
+        made.outcome = outcome
+        return made
+
+    patch.setattr(endings, "_end", end)
+
+
+# --- waiting for ever --------------------------------------------------------------------------------------------
+
+
+@mutant("P4")
+def a_grant_is_not_sent_again(patch: Patch) -> None:
+    patch.setattr(sessions, "_unacknowledged", lambda *_: [])
+
+
+@mutant("P4")
+def a_lease_that_runs_out_gives_nothing_back(patch: Patch) -> None:
+    patch.setattr(leases, "_expired", lambda *_: iter(()))
+
+
+@mutant("P4")
+def a_wake_up_is_lost(patch: Patch) -> None:
+    patch.setattr(engine, "feed_parked", lambda _: None)
+    patch.setattr(feeding, "feed_parked", lambda _: None)
+
+
+@mutant("P4")
+def nobody_cancels_what_is_stranded(patch: Patch) -> None:
+    patch.setattr(endings, "_maybe_strand", lambda *_, **__: None)
+
+
+@mutant("books")
+def what_comes_back_is_not_ready(patch: Patch) -> None:
+    original = apply.set_task
+
+    def set_task(state: Any, bag: Any, task: int, new: int) -> None:
+        if new != apply.READY:
+            original(state, bag, task, new)
+
+    patch.setattr(apply, "set_task", set_task)
+
+
+# --- leases ------------------------------------------------------------------------------------------------------
+
+
+@mutant("rule 8")
+def silence_counts_from_before_the_restart(patch: Patch) -> None:
+    """No time to reconcile: everything unstarted expires as soon as the server is back."""
+    original = engine.Core.resume
+
+    def resume(self: Any, now: int) -> None:
+        original(self, now)
+        for pilot in self.state.pilots.values():
+            pilot.heard = 0
+            self.timer(now, "lease", pilot.number)
+
+    patch.setattr(engine.Core, "resume", resume)
+
+
+@mutant("rule 8")
+def a_pilot_starts_after_its_lease(patch: Patch) -> None:
+    def forever(self: Any, now: int) -> bool:
+        self.lease_end = now + 60_000
+        return True
+
+    patch.setattr(Agenda, "may_start", forever)
+
+
+@mutant("P1")
+def external_effects_do_not_matter(patch: Patch) -> None:
+    """Silence is enough to start what has external effects a second time."""
+    original = leases._expired
+
+    def expired(core: Any, pilot: Any) -> Any:
+        bags = [bag for bag in core.state.bags.values() if bag.external]
+        for bag in bags:
+            bag.external = False
+        ends = list(original(core, pilot))
+        for bag in bags:
+            bag.external = True
+        return iter(ends)
+
+    patch.setattr(leases, "_expired", expired)
+    patch.setattr(leases, "_given_up", lambda *_: True)
+
+
+@mutant("P5")
+def seats_are_free(patch: Patch) -> None:
+    patch.setattr(Seats, "fits", lambda self, need: True)
+
+
+@mutant("P5")
+def memory_does_not_matter(patch: Patch) -> None:
+    original = State._cost
+
+    def cost(self: State, pc: Any, cls: Any) -> int:
+        memory, cls.memory = cls.memory, 0
+        try:
+            return original(self, pc, cls)
+        finally:
+            cls.memory = memory
+
+    patch.setattr(State, "_cost", cost)
+
+
+# --- recovery ----------------------------------------------------------------------------------------------------
+
+
+@mutant("P2")
+def a_snapshot_forgets_a_column(patch: Patch) -> None:
+    original = snapshot.load_state
+
+    def load_state(meta: bytes, chunks: dict[str, bytes]) -> Any:
+        state = original(meta, chunks)
+        for bag in state.bags.values():
+            bag.tasks.np_failures[:] = 0
+        return state
+
+    patch.setattr(engine, "load_state", load_state)

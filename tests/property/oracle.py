@@ -1,0 +1,151 @@
+"""What must be true, judged from outside the core: by durable facts, by acknowledgements, and by what really ran."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from windfall.core import facts as f
+from windfall.core.invariants import Witness
+from windfall.core.lifecycle import FIRST_FINAL, O_LOST, SUCCEEDED, TASK_STATES
+from windfall.core.state import State
+
+Ref = tuple[int, int, int]  # bag, task, generation
+
+
+class Oracle:
+    def __init__(self) -> None:
+        self.witness = Witness()  # sees durable facts only
+        self.generation: Counter[tuple[int, int]] = Counter()
+        self.meant: dict[int, Ref] = {}  # attempt → what it was granted for
+        self.given_up: dict[int, str] = {}  # attempt → why the server lost it
+        self.ended: dict[Ref, str] = {}  # cancelled, removed: no result is wanted any more
+        self.removed: dict[int, None] = {}
+        self.external: dict[int, bool] = {}
+        self.shapes: dict[int, list[f.TargetShape]] = {}
+        self.running: dict[Ref, dict[int, None]] = {}  # what really runs now
+        self.succeeded: dict[int, None] = {}  # attempts that really did
+        self.done: dict[Ref, list[Callable[[], bool]]] = {}  # successes, and whether their pilot is still alive
+        self.failed: Counter[Ref] = Counter()  # executions that really did
+        self.lies: list[str] = []
+        self.submitted: dict[str, tuple[int, int]] = {}  # acknowledged: key → (bag, tasks)
+        self.appended: dict[str, tuple[int, int, int]] = {}  # key → (bag, first, count)
+
+    # --- facts that reached the disk -----------------------------------------------------------------------------
+
+    def observe(self, facts: Iterable[f.Fact]) -> None:
+        facts = list(facts)
+        for fact in facts:
+            if isinstance(fact, f.Granted):
+                for group in fact.groups:
+                    for attempt, task in zip(group.attempts, group.tasks, strict=True):
+                        self.meant[attempt] = (group.bag, task, self.generation[group.bag, task])
+            elif isinstance(fact, f.TasksRetried):
+                for first, count in fact.runs:
+                    self.generation.update((fact.bag, task) for task in range(first, first + count))
+            elif isinstance(fact, f.TasksCancelled):
+                for first, count in fact.runs:
+                    for task in range(first, first + count):
+                        self.ended[fact.bag, task, self.generation[fact.bag, task]] = "cancelled"
+            elif isinstance(fact, f.BagRemoved):
+                self.removed[fact.bag] = None
+            elif isinstance(fact, f.BagSubmitted):
+                self.external[fact.bag] = fact.external
+                self.shapes[fact.bag] = fact.targets
+            elif isinstance(fact, f.Finished):
+                for attempt in fact.attempts:
+                    self._believed(attempt)
+            elif isinstance(fact, f.Ended):
+                for end in fact.ends:
+                    self._ended(end)
+        self.witness.observe(facts)
+
+    def _ended(self, end: f.End) -> None:
+        if end.outcome == O_LOST:
+            self.given_up[end.attempt] = end.why
+        if end.decides and end.verdict == SUCCEEDED:
+            self._believed(end.attempt)
+        ref = (end.bag, end.task, end.generation)
+        charged = end.failures + end.overruns + end.boosts
+        if self.generation[end.bag, end.task] == end.generation and charged > self.failed[ref]:
+            self.lies.append(f"cost: task {ref} is charged {charged} failures, {self.failed[ref]} happened")
+
+    def _believed(self, attempt: int) -> None:
+        if attempt not in self.succeeded:
+            self.lies.append(f"P1: attempt {attempt} never succeeded, but the server says so")
+
+    # --- what really happened ------------------------------------------------------------------------------------
+
+    def really(self, attempt: int, outcome: str, alive: Callable[[], bool]) -> None:
+        if outcome == "succeeded":
+            self.succeeded[attempt] = None
+            self.done.setdefault(self.meant[attempt], []).append(alive)
+        elif outcome == "failed" and attempt in self.meant:
+            self.failed[self.meant[attempt]] += 1
+
+    # --- what the outside saw ------------------------------------------------------------------------------------
+
+    def answered(self, reports: Iterable[dict[str, object]]) -> list[str]:
+        """The server has answered a request that carried these: a success is accepted by now, or not wanted."""
+        said = []
+        for report in reports:
+            ref = self.meant.get(report["a"])  # type: ignore[call-overload]
+            if report.get("o", "succeeded") != "succeeded":
+                continue
+            if ref is None:
+                said.append(f"P2: attempt {report['a']} was answered, but no grant of it is on the disk")
+            elif not self._settled(ref):
+                said.append(f"P2: the success of attempt {report['a']} (task {ref}) was acknowledged and is lost")
+        return said
+
+    def _settled(self, ref: Ref) -> bool:
+        bag, task, generation = ref
+        stale = self.generation[bag, task] > generation
+        return stale or ref in self.witness.accepted or ref in self.ended or bag in self.removed
+
+    def starts(self, attempt: int, renewed: bool) -> list[str]:
+        """A process of this attempt begins to run; `renewed`: under a lease that a new enrolment brought."""
+        said = []
+        ref = self.meant.get(attempt)
+        if ref is None:
+            return [f"P2: attempt {attempt} runs, but no grant of it is on the disk"]
+        # `Agenda.enrolled` renews the lease of what the older epoch was granted: too early, but only work is wasted.
+        if self.given_up.get(attempt) == "lease" and not renewed:
+            said.append(f"rule 8: attempt {attempt} starts after the server gave it up for its lease")
+        others = self.running.setdefault(ref, {})
+        if self.external.get(ref[0]) and others:
+            said.append(f"P1: attempt {attempt} of {ref}, with external effects, starts while {list(others)} runs")
+        if self.external.get(ref[0]) and any(alive() for alive in self.done.get(ref, ())):
+            said.append(f"P1: {ref} runs again, its effects are external, and the pilot that did it lives to tell")
+        others[attempt] = None
+        return said
+
+    def stops(self, attempt: int) -> None:
+        ref = self.meant.get(attempt)
+        if ref is not None:
+            self.running.get(ref, {}).pop(attempt, None)
+
+    def check(self, state: State) -> list[str]:
+        """What was acknowledged to clients is there."""
+        said = list(self.lies)
+        for key, (bag, tasks) in self.submitted.items():
+            if bag in self.removed:
+                continue
+            if bag not in state.bags or state.bags[bag].key != key or state.bags[bag].size < tasks:
+                said.append(f"P2: bag {bag} was acknowledged under {key} and is not there")
+        for key, (bag, first, count) in self.appended.items():
+            if bag not in self.removed and (bag not in state.bags or state.bags[bag].size < first + count):
+                said.append(f"P2: tasks {first}+{count} were appended to bag {bag} under {key} and are not there")
+        return said
+
+    def final(self, state: State) -> list[str]:
+        """All is healed and time has passed."""
+        said = []
+        for bag in state.bags.values():
+            for task in range(bag.size):
+                if bag.tasks.state[task] < FIRST_FINAL:
+                    where = TASK_STATES[bag.tasks.state[task]]
+                    said.append(f"P4: task {bag.number}/{task} waits for ever ({where})")
+        return said
+
+

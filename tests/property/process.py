@@ -1,0 +1,191 @@
+"""A pilot's process: the real `Agenda`, with tasks that only pretend to run and a network that is not to be trusted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from windfall.core import effects as x, events as e
+from windfall.pilot.agenda import Agenda
+
+if TYPE_CHECKING:
+    from .world import World
+
+TIMEOUT = 6_000  # ms beyond the wait it asked for, after which a request has failed
+ENROL_AGAIN = 1_000
+
+
+class Process:
+    def __init__(self, world: World, name: str, nonce: str, cores: int, wall: int | None = None) -> None:
+        self.world = world
+        self.name = name
+        self.nonce = nonce
+        self.cores = cores
+        self.end = None if wall is None else world.now + wall
+        self.agenda = Agenda(cores, memory=cores << 30, end=self.end, jitter=world.random.random)
+        self.alive = True
+        self.deaf = self.mute = 0  # until when nothing reaches it, or leaves it
+        self.number = 0
+        self.tries = self.enrolments = 0
+        self.enrolling = False
+        self.station: dict[int, Any] = {}  # placed, not running
+        self.width = 0
+        self.running: dict[int, Any] = {}  # attempt → task
+        self.life: dict[int, int] = {}  # attempt → number of this run of it, so that an old timer does nothing
+        self.enrol()
+
+    # --- enrolment -----------------------------------------------------------------------------------------------
+
+    def enrol(self) -> None:
+        if not self.alive or self.enrolling:
+            return
+        self.enrolling = True
+        self.tries += 1
+        sent = self.world.now
+        left = None if self.end is None else max(0, self.end - sent)
+        event = e.Enrol(
+            0, "here", self.nonce, self.name, self.name, self.cores, self.cores << 30, 0, 1 << 40, left, b""
+        )
+        self.world.call(self, event, 0, lambda effect: self._enrolled(effect, sent))
+        tries = self.tries
+        self.world.after(TIMEOUT, lambda: self._enrol_late(tries))
+
+    def _enrol_late(self, tries: int) -> None:
+        if self.enrolling and tries == self.tries:
+            self.enrolling = False
+            self.enrol()
+
+    def _enrolled(self, effect: Any, sent: int) -> None:
+        if not self.alive or not self.enrolling or not isinstance(effect, x.Enrolled):
+            return
+        self.enrolling = False
+        self.number = effect.pilot
+        self.enrolments += 1
+        self.agenda.enrolled(
+            self.world.now, {"v": 1, "epoch": effect.epoch, "lease": effect.lease, "idle": effect.idle}, sent
+        )
+        self.pump()
+
+    # --- exchange ------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Whatever just happened: say what there is to say, do what there is to do."""
+        if not self.alive or self.enrolling:
+            return
+        now = self.world.now
+        while (request := self.agenda.next_request(now)) is not None:
+            self._send(request)
+        for order in self.agenda.orders(now):
+            self._obey(order)
+        self._run_next()
+        if self.agenda.over:
+            self.leave()
+            return
+        due = self.agenda.due(now)
+        if due is not None:
+            self.world.at(max(due, now + 1), self.pump)
+
+    def _send(self, request: dict[str, Any]) -> None:
+        reports = [e.Report(**report) for report in request.get("reports", ())]
+        event = e.Exchange(
+            0, 0, request["epoch"], request["seq"], request["ack"], request.get("want", 0), request.get("wait", 0),
+            request.get("left"), list(request.get("started", ())), reports, request.get("held"), request.get("bye", ""),
+        )
+        self.world.call(self, event, self.number, lambda effect: self._answer(effect, request))
+        self.world.after(request.get("wait", 0) + TIMEOUT, lambda: self.lost(request["seq"]))
+
+    def lost(self, seq: int) -> None:
+        if self.alive and seq in self.agenda.flights:
+            self.agenda.failed(self.world.now, seq)
+            self.pump()
+
+    def _answer(self, effect: Any, request: dict[str, Any]) -> None:
+        if not self.alive:
+            return
+        now = self.world.now
+        if isinstance(effect, x.Refuse):
+            self.agenda.failed(now, request["seq"])
+            if effect.error == "unauthorised" and not self.enrolling and request["epoch"] == self.agenda.epoch:
+                self.enrol()
+            self.pump()
+            return
+        counted = self.agenda.answer_received(now, self.world.render(effect))
+        if counted:
+            self.world.blame(self.world.oracle.answered(request.get("reports", ())))
+        self.pump()
+
+    # --- tasks ---------------------------------------------------------------------------------------------------
+
+    def _obey(self, order: tuple[Any, ...]) -> None:
+        kind = order[0]
+        if kind == "run":
+            self.station[order[1].attempt] = order[1]
+            self.width = order[1].width
+        elif kind == "kill":
+            self._kill(order[1], order[2])
+        elif kind == "back":
+            back = [a for a in order[2] if self.station.pop(a, None) is not None]
+            self.agenda.given_back(self.world.now, back)
+
+    def _kill(self, attempt: int, why: str) -> None:
+        if attempt in self.running or attempt in self.station:
+            outcome = "cancelled" if why == "cancel" else "returned"
+            self._over(attempt, {"a": attempt, "o": outcome, "why": why})
+
+    def _run_next(self) -> None:
+        now = self.world.now
+        for attempt, task in list(self.station.items()):
+            if now >= task.until:
+                del self.station[attempt]
+                self.agenda.given_back(now, [attempt])
+                continue
+            if len(self.running) >= self.width:
+                return  # as a spawner does: the agenda says how many at once
+            del self.station[attempt]
+            self._start(attempt, task)
+
+    def _start(self, attempt: int, task: Any) -> None:
+        world = self.world
+        world.blame(world.oracle.starts(attempt, self.enrolments > 1))
+        self.running[attempt] = task
+        run = self.life[attempt] = self.life.get(attempt, 0) + 1
+        wall, report = world.outcome(attempt, task)
+        world.after(wall, lambda: self._finish(attempt, run, report))
+        world.after(world.random.choice((1, 30, 300)), lambda: self._seen(attempt, run))
+        used = [sum(t.need[i] for t in self.running.values()) for i in (0, 1)]
+        if used[0] > self.cores or used[1] > self.cores << 30:
+            world.blame([f"P5: {self.name} runs {used[0]} cores and {used[1]} bytes"])
+
+    def _seen(self, attempt: int, run: int) -> None:
+        if self.alive and attempt in self.running and self.life[attempt] == run:
+            self.agenda.running(self.world.now, [attempt])
+            self.pump()
+
+    def _finish(self, attempt: int, run: int, report: dict[str, Any]) -> None:
+        if not self.alive or attempt not in self.running or self.life[attempt] != run:
+            return
+        if report.get("why") == "poison":
+            self.world.kill(self, evidence=True)
+            return
+        self._over(attempt, report)
+        self.pump()
+
+    def _over(self, attempt: int, report: dict[str, Any]) -> None:
+        if self.running.pop(attempt, None) is not None:
+            self.world.oracle.stops(attempt)
+        self.station.pop(attempt, None)
+        self.world.oracle.really(attempt, report.get("o", "succeeded"), lambda: self.alive)
+        self.agenda.task_ended(self.world.now, attempt, report)
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        if self.running or self.station:
+            self.world.blame([f"P7: {self.name} leaves while it runs {list(self.running)}"])
+        self.alive = False
+        self.world.gone(self)
+
+    def die(self) -> None:
+        self.alive = False
+        for attempt in self.running:
+            self.world.oracle.stops(attempt)
+        self.running.clear()

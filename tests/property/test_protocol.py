@@ -1,0 +1,67 @@
+"""The whole protocol in memory, under faults.  A failure prints the plan that replays it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from .plan import Act, BagPlan, Plan, plans, random_plan
+from .world import World
+
+QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+
+@settings(
+    max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=QUIET,
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
+)
+@given(plans())
+def test_every_promise_holds_whatever_happens(plan: Plan) -> None:
+    World(plan).run()
+
+
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_seeds(first: int) -> None:
+    """The seeds that scripts/soak goes on with."""
+    for seed in range(first, first + 100):
+        World(random_plan(seed)).run()
+
+
+def test_a_world_is_decided_by_its_plan() -> None:
+    plan = random_plan(34)
+    assert World(plan).run().server.disk.rows == World(plan).run().server.disk.rows
+
+
+def test_faults_really_happen() -> None:
+    worlds = [World(random_plan(seed)).run() for seed in range(40)]
+    assert sum(world.server.crashes for world in worlds) > 20
+    assert sum(len(world.oracle.given_up) for world in worlds) > 20
+    assert sum(world.server.disk.flushes for world in worlds) > 1_000
+
+
+# Plans that once broke something.
+FOUND = {
+    "the highest attempt number is not in the last row": Plan(
+        seed=294, bags=(BagPlan(6_513, 1, "limited", 1), BagPlan(13_012, 20, "graph")),
+        loss=3, double=5, delay=60, crash=30,
+    ),
+    "a census answer renews the lease of what was given up": Plan(
+        seed=149, bags=(BagPlan(0, 3), BagPlan(0, 1, "limited")), loss=3, crash=30, fail=0
+    ),
+    "the last success of a target strands what waits for it": Plan(
+        seed=54, pilots=(4,),
+        bags=(BagPlan(0, 20, "limited"), BagPlan(0, 20, "targets"), BagPlan(0, 20, "external", 1)),
+        acts=(Act(27_185, "new pilot", 4, 18), Act(6_341, "new pilot", 2, 56), Act(38_447, "pilot dies", 3, 86)),
+        double=20, fail=40,
+    ),
+    "a class that leaves the ready list unblocks another": Plan(
+        seed=1_318, pilots=(2, 4, 2), bags=(BagPlan(0, 20, "long"), BagPlan(0, 8, "graph", 1), BagPlan(0, 8, "long")),
+        acts=(Act(37_305, "pilot dies unseen", 3, 4), Act(56_800, "retry", 4, 52)),
+        loss=15, delay=60, crash=30, fail=40,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found_before(name: str) -> None:
+    World(FOUND[name]).run()

@@ -1,0 +1,295 @@
+"""A world: one server, some pilots, clients, a network that loses, delays, doubles and reorders, and virtual time.
+
+`World(plan).run()` plays the plan, heals everything, lets time pass, and raises `Broken` at the first promise that does
+not hold.  Everything is decided by the plan: the same plan, the same world.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+import msgspec
+
+from windfall.core import effects as x, events as e
+from windfall.core.explain import explain
+from windfall.core.facts import TargetShape
+
+from . import acts
+from .driver import Server
+from .oracle import Oracle
+from .plan import HORIZON, BagPlan, Plan
+from .process import Process
+
+PATIENCE = 3_000_000  # ms after healing in which all tasks must end
+OWNERS = ("ann", "bob")
+
+
+class Broken(AssertionError):
+    """A promise does not hold."""
+
+    def __init__(self, said: list[str], plan: Plan, now: int) -> None:
+        replay = f"replay: python -m tests.property.soak --plan '{plan.text()}'"
+        super().__init__("\n  ".join([f"at {now} ms", *said[:6], replay]))
+        self.said = said
+
+
+class World:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.random = random.Random(plan.seed)
+        self.now = 1_000
+        self.queue: list[tuple[int, int, Callable[[], None]]] = []
+        self.ticket = 0
+        self.crash_rate = plan.crash
+        self.loss, self.double, self.delay = plan.loss, plan.double, plan.delay
+        self.healed = False
+        self.oracle = Oracle()
+        self.server = Server(self)
+        self.processes: list[Process] = []
+        self.bags: list[int] = []  # acknowledged
+        self.asked = 0  # keys
+        self.enrolments = 0
+
+    # --- time and chance -----------------------------------------------------------------------------------------
+
+    def at(self, when: int, what: Callable[[], None]) -> None:
+        self.ticket += 1
+        heappush(self.queue, (max(when, self.now), self.ticket, what))
+
+    def after(self, wait: int, what: Callable[[], None]) -> None:
+        self.at(self.now + wait, what)
+
+    def chance(self, percent: float) -> bool:
+        return percent > 0 and self.random.random() * 100 < percent
+
+    def blame(self, said: list[str]) -> None:
+        if said:
+            raise Broken(said, self.plan, self.now)
+
+    # --- running -------------------------------------------------------------------------------------------------
+
+    def run(self) -> World:
+        self._set_up()
+        self._until(lambda: self.now >= HORIZON)
+        self._heal()
+        limit = self.now + PATIENCE
+        self._until(lambda: self.now >= limit or self._quiet())
+        assert self.server.core is not None
+        self.blame(self.oracle.final(self.server.core.state))
+        self.blame(self._leftovers())
+        return self
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        while not done():
+            if not self.queue:
+                return
+            self.now, _, what = heappop(self.queue)
+            what()
+
+    def _quiet(self) -> bool:
+        core = self.server.core
+        if core is None or any(bag.unfinished() for bag in core.state.bags.values()):
+            return False
+        return not any(p.alive and (p.agenda.holding() or p.agenda.undelivered()) for p in self.processes)
+
+    def _leftovers(self) -> list[str]:
+        held = [(p.name, p.agenda.held()) for p in self.processes if p.alive and p.agenda.holding()]
+        return [f"P7: all has ended, but {name} still holds {attempts}" for name, attempts in held]
+
+    def _set_up(self) -> None:
+        self.client(lambda: e.AddSite(0, "here", OWNERS[0], "local", [OWNERS[1]]))
+        for cores in self.plan.pilots:
+            self.new_pilot(cores)
+        for bag in self.plan.bags:
+            self.at(bag.at, lambda bag=bag: self.submit(bag))
+        for act in self.plan.acts:
+            self.at(act.at, lambda act=act: acts.play(self, act))
+
+    def _heal(self) -> None:
+        """No more faults; somebody is there to do the work."""
+        self.healed = True
+        self.crash_rate = self.loss = self.double = 0
+        self.delay = 5
+        for process in list(self.processes):
+            process.deaf = process.mute = 0
+            if not process.alive and any(bag.shape == "external" for bag in self.plan.bags):
+                self.gone(process)  # elsewhere silence must do
+        self.new_pilot(4)
+        self.after(200, self._tidy)
+
+    def _tidy(self) -> None:
+        """What people do: unpause, close, start a pilot where none is left, answer when `explain` asks them."""
+        self.after(10_000, self._tidy)
+        if self.server.core is None:
+            return
+        state = self.server.core.state
+        if "here" not in state.sites or not state.sites["here"].shared:
+            self.client(lambda: e.AddSite(0, "here", OWNERS[0], "local", [OWNERS[1]]))
+        for number, bag in state.bags.items():
+            if bag.paused:
+                self.client(lambda number=number: e.Pause(0, number, False))
+            if bag.open:
+                self.client(lambda number=number: e.Close(0, number))
+            if bag.external and bag.unfinished():
+                self._answer_for(number, bag.size)
+        if not any(p.alive and not p.agenda.leaving and p.cores >= 4 for p in self.processes):
+            self.new_pilot(4)
+
+    def _answer_for(self, number: int, size: int) -> None:
+        assert self.server.core is not None
+        for task in range(size):
+            if "only you can say" in explain(self.server.core.state, self.now, number, task)["summary"]:
+                again = lambda _, task=task: self.client(lambda: e.Retry(0, number, [task]))
+                self.client(lambda task=task: e.Cancel(0, number, [task]), again)
+
+    # --- the network ---------------------------------------------------------------------------------------------
+
+    def call(self, process: Process, event: e.Event, pilot: int, answer: Callable[[Any], None]) -> None:
+        """A request and its answer.  `pilot` says whose token it carries."""
+        copies = 2 if self.chance(self.double) else 1
+        for _ in range(copies):
+            if self._passes(process.mute):
+                copy = msgspec.structs.replace(event)
+                self.after(self._lag(), lambda copy=copy: self._arrive(process, copy, pilot, answer))
+
+    def _arrive(self, process: Process, event: e.Event, pilot: int, answer: Callable[[Any], None]) -> None:
+        if not self.server.up:
+            if isinstance(event, e.Exchange):
+                self.after(self._lag(), lambda: process.lost(event.seq))
+            return
+        if isinstance(event, e.Exchange):
+            known = self._known(pilot)
+            if known is None:
+                self._back(process, x.Refuse(0, "unauthorised", "no valid token"), answer)
+                return
+            event.pilot = known.pilot
+        else:
+            self.enrolments += 1
+            event.token = b"%d" % self.enrolments  # as the server makes them, one for each request
+        self.server.put(event, lambda effect: self._back(process, effect, answer))
+
+    def _known(self, pilot: int) -> Any:
+        """Is that pilot's token still good?"""
+        assert self.server.core is not None
+        state = self.server.core.state
+        return state.tokens.get(state.token_ids.get(f"pilot-{pilot}", b"?"))
+
+    def _back(self, process: Process, effect: Any, answer: Callable[[Any], None]) -> None:
+        if self._passes(process.deaf):
+            self.after(self._lag(), lambda: answer(effect))
+
+    def _passes(self, cut_until: int) -> bool:
+        return self.now >= cut_until and not self.chance(self.loss)
+
+    def _lag(self) -> int:
+        if self.chance(5):
+            return self.random.randint(0, 20 * self.delay)
+        return self.random.randint(0, self.delay)
+
+    def connections_break(self) -> None:
+        for process in self.processes:
+            for seq in list(process.agenda.flights):
+                if self.chance(70):
+                    self.after(self._lag(), lambda process=process, seq=seq: process.lost(seq))
+
+    def render(self, effect: x.Answer) -> dict[str, Any]:
+        """What `server/exchange.py` makes of an answer, as far as the agenda reads it."""
+        assert isinstance(effect, x.Answer)
+        shapes = self.oracle.shapes
+        grants = [{"n": number, "groups": [
+            {"spec": _spec(shapes[g.bag][g.target], g.overruns, g.boosts),
+             "tasks": [[a, [g.bag, t]] for a, t in zip(g.attempts, g.tasks, strict=True)]}
+            for g in groups if g.bag in shapes
+        ]} for number, groups in effect.grants]
+        return {
+            "v": 1, "epoch": effect.epoch, "seq": effect.seq, "lease": effect.lease, "grants": grants,
+            "cancel": effect.cancel, "recall": effect.recall, "census": effect.census, "stop": effect.stop,
+        }
+
+    # --- what tasks do -------------------------------------------------------------------------------------------
+
+    def outcome(self, attempt: int, task: Any) -> tuple[int, dict[str, Any]]:
+        r = self.random
+        wall = r.choice((3, 40, 400, 3_000, 12_000))
+        if not self.healed and self.chance(30 if self.oracle.external.get(task.command[0]) else 2):
+            wall = 45_000  # longer than a lease: to be silent is not to be dead
+        limit = task.spec.time
+        if limit and wall > limit:
+            return limit, {"a": attempt, "o": "failed", "why": "time", "wall": limit}
+        if self.chance(self.plan.fail):
+            why = r.choice(("exit", "output", "memory", "returned", "poison" if not self.healed else "exit"))
+            if why == "returned":
+                return wall, {"a": attempt, "o": "returned", "why": "stop", "wall": wall}
+            return wall, {"a": attempt, "o": "failed", "why": why, "exit": 1, "wall": wall}
+        return wall, {"a": attempt, "wall": wall}
+
+    # --- pilots --------------------------------------------------------------------------------------------------
+
+    def new_pilot(self, cores: int, nonce: str = "", wall: int | None = None) -> None:
+        name = f"p{len(self.processes)}"
+        self.processes.append(Process(self, name, nonce or name, cores, wall))
+
+    def kill(self, process: Process, evidence: bool) -> None:
+        process.die()
+        if evidence:
+            self.after(self.random.choice((10, 2_000, 15_000)), lambda: self.gone(process))
+
+    def gone(self, process: Process) -> None:
+        """The site says that this process is dead: evidence about every epoch it ever was."""
+        core = self.server.core
+        if core is None:
+            self.after(1_000, lambda: self.gone(process))
+            return
+        for pilot in list(core.state.pilots.values()):
+            if pilot.host == process.name:
+                self.client(lambda number=pilot.number: e.Gone(0, number))
+
+    # --- clients -------------------------------------------------------------------------------------------------
+
+    def client(self, make: Callable[[], e.Event], done: Callable[[Any], None] | None = None) -> None:
+        """A client asks again until it is answered."""
+        answered: list[Any] = []
+
+        def answer(effect: Any) -> None:
+            if not answered:
+                answered.append(effect)
+                if done is not None:
+                    done(effect)
+
+        def ask() -> None:
+            if answered:
+                return
+            if self.server.up and not self.chance(self.loss):
+                self.server.put(make(), lambda effect: None if self.chance(self.loss) else answer(effect))
+            self.after(2_000, ask)
+
+        ask()
+
+    def submit(self, plan: BagPlan) -> None:
+        self.asked += 1
+        key = f"k{self.asked}"
+        shapes, edges = acts.make_shapes(plan, self.random)
+        owner = OWNERS[plan.owner]
+
+        def done(effect: x.Done) -> None:
+            self.oracle.submitted[key] = (effect.value, effect.extra)
+            if effect.value not in self.bags:
+                self.bags.append(effect.value)
+
+        def make() -> e.Event:
+            return e.Submit(
+                0, owner, key, key, b"spec", shapes, plan.shape == "external", "sjf" if plan.shape == "sjf" else "fcfs",
+                plan.shape == "open", edges,
+            )
+
+        self.client(make, done)
+
+
+def _spec(shape: TargetShape, overruns: int, boosts: int) -> dict[str, Any]:
+    return {
+        "bag": 0, "cores": shape.cores, "memory": shape.memory << boosts, "gpus": shape.gpus,
+        "time": shape.limit * 3**overruns or None,
+    }
