@@ -103,14 +103,13 @@ class Oracle:
         stale = self.generation[bag, task] > generation
         return stale or ref in self.witness.accepted or ref in self.ended or bag in self.removed
 
-    def starts(self, attempt: int, renewed: bool) -> list[str]:
-        """A process of this attempt begins to run; `renewed`: under a lease that a new enrolment brought."""
+    def starts(self, attempt: int) -> list[str]:
+        """A process of this attempt begins to run."""
         said = []
         ref = self.meant.get(attempt)
         if ref is None:
             return [f"P2: attempt {attempt} runs, but no grant of it is on the disk"]
-        # `Agenda.enrolled` renews the lease of what the older epoch was granted: too early, but only work is wasted.
-        if self.given_up.get(attempt) == "lease" and not renewed:
+        if self.given_up.get(attempt) == "lease":
             said.append(f"rule 8: attempt {attempt} starts after the server gave it up for its lease")
         others = self.running.setdefault(ref, {})
         if self.external.get(ref[0]) and others:

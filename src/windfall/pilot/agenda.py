@@ -117,7 +117,7 @@ class Agenda:
         self.oldest = 0                  # when the oldest of them came
         self.started = {}                # attempt → when noticed
         self.flights = {}                # seq → Flight
-        self.ack = None
+        self.ack = 0
         self.ahead = set()
         self.census = False
         self.not_before = 0
@@ -140,12 +140,13 @@ class Agenda:
         self.version = message["v"]
         self.epoch = message["epoch"]
         self.lease = message["lease"]
-        self.lease_end = (now if sent is None else sent) + self.lease
         self.idle_limit = message.get("idle") if self.idle is None else self.idle
         for seq in list(self.flights):
             self._land(seq)
-        self.ack, self.ahead = None, set()
+        self.ack, self.ahead = 0, set()
         self.census = bool(self.held() or self.reports)
+        # What an older life was granted may have been given up since: it may start once the server has said so.
+        self.lease_end = now if self.census else (now if sent is None else sent) + self.lease
         self.not_before = self.poll_not_before = now
         self.failures = 0
         self.idle_since = self.last_heard = now
@@ -200,8 +201,6 @@ class Agenda:
         fresh = 0
         for grant in grants:
             number = grant["n"]
-            if self.ack is None:
-                self.ack = number - 1  # the oldest the server still resends
             if number <= self.ack or number in self.ahead:
                 continue
             tasks = [task for group in grant["groups"] for task in self._tasks(group)]  # all of it, before any counts
@@ -499,7 +498,7 @@ class Agenda:
 
     def _request(self, now, park):
         self.seq += 1
-        request = {"v": self.version, "epoch": self.epoch, "seq": self.seq, "ack": self.ack or 0}
+        request = {"v": self.version, "epoch": self.epoch, "seq": self.seq, "ack": self.ack}
         bye = self._bye()
         want = self._want()
         reports, started = self._pack_reports(), self._pack_started()
@@ -514,8 +513,12 @@ class Agenda:
             request["left"] = max(0, self.end - now)
         if self.census:
             self.census = False
-            request["held"] = sorted(self.held() + list(self.reports))
+            request["held"] = sorted(self.held() + list(self.reports) + self._under_way(self.seq))
         return request
+
+    def _under_way(self, seq):
+        """Attempts whose reports travel in other requests than `seq`."""
+        return [attempt for other, f in self.flights.items() if other != seq for attempt in f.reports]
 
     def _pack_reports(self):
         """As many as fit into one message, oldest first; at least one."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from windfall.core import facts as f
-from windfall.core.lifecycle import CANCELLED, FIRST_FINAL, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
+from windfall.core.lifecycle import CANCELLED, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
 from windfall.server.grants import Rendering
 from windfall.server.schema import Row
 
@@ -43,7 +43,7 @@ class Maker:
                 if fact.bag == number:
                     yield from self._finished(fact)
             elif isinstance(fact, f.Ended):
-                yield from (self._ended(fact, e) for e in fact.ends if e.bag == number and e.verdict >= FIRST_FINAL)
+                yield from (self._ended(fact, e) for e in fact.ends if e.bag == number and e.decides)
             elif isinstance(fact, f.TasksCancelled) and fact.bag == number:
                 yield from self._cancelled(fact)
 
