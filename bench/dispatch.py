@@ -47,10 +47,10 @@ def measure(s: Server, pilots: int, want: int, goal: int, queued: int = 0, bags:
     from windfall.model.spec import Bag, Range, Sweep, Target
 
     each = max(queued, int(goal * 1.3) + pilots * want * 4) // bags + 1
-    submitted = []
     for i in range(bags):
         sweep = Sweep(axes=[Range(name="x", first=1, last=each)])
-        submitted.append(client.submit(Bag(name=f"null-{i}", targets=[Target(command=["/bin/echo", "{x}"], source=sweep)])))
+        target = Target(command=["/bin/echo", "{x}"], source=sweep)
+        client.submit(Bag(name=f"null-{i}", targets=[target]))
     out: mp.Queue[float] = mp.get_context("spawn").Queue()
     process = mp.get_context("spawn").Process(target=_farm, args=(s.profile, token, pilots, want, goal, out))
     cpu = s.cpu()

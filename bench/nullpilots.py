@@ -84,6 +84,7 @@ class Pilot(asyncio.Protocol):
                 self.ack = grant["n"]
                 for group in grant["groups"]:
                     done += [task[0] for task in group["tasks"]]
+                    self.farm.granted(group["tasks"])
         self.farm.answered(self, len(done), time.perf_counter() - self.sent)
         if not self.farm.stopped:
             self.exchange(done)
@@ -91,7 +92,8 @@ class Pilot(asyncio.Protocol):
     def exchange(self, done: list[int]) -> None:
         self.seq += 1
         self.send("/v1/exchange", {
-            "v": 1, "epoch": self.epoch, "seq": self.seq, "ack": self.ack, "want": self.farm.want, "wait": self.farm.wait,
+            "v": 1, "epoch": self.epoch, "seq": self.seq, "ack": self.ack,
+            "want": self.farm.want, "wait": self.farm.wait,
             "reports": [{"a": a, "wall": 1, "cpu": 1, "rss": 1 << 20} for a in done],
         })
 
@@ -102,7 +104,9 @@ class Pilot(asyncio.Protocol):
 class Farm:
     """Many null pilots against one server."""
 
-    def __init__(self, profile: dict[str, str], token: str, pilots: int, want: int, cores: int, wait: int = 20_000) -> None:
+    def __init__(
+        self, profile: dict[str, str], token: str, pilots: int, want: int, cores: int, wait: int = 20_000
+    ) -> None:
         self.where = profile["server"]
         self.token = token.encode()
         self.pilots = pilots
@@ -154,6 +158,9 @@ class Farm:
             self.latencies.append(seconds)
         if self.goal and self.tasks >= self.goal:
             self.reached.set()
+
+    def granted(self, tasks: list[list]) -> None:  # type: ignore[type-arg]
+        """For those who want to look at what came."""
 
     def trouble(self, pilot: Pilot, status: int, body: bytes) -> None:
         raise SystemExit(f"the server answered {status}: {body[:300]!r}")

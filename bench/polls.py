@@ -1,6 +1,8 @@
-"""Ten thousand pilots long-polling over TLS at a thousand tasks a second: memory, answers, and the way back after a restart.
+"""Ten thousand pilots long-polling over TLS at a thousand tasks a second: memory, answers, the way back after a
+restart.
 
-The answer's time is from submission (as seen by the submitting client) to the grant's arrival at a parked pilot.
+An answer's time is from before the submission of a task to the arrival of its grant at a parked pilot: the command
+carries the time at which it was submitted.
 """
 
 from __future__ import annotations
@@ -26,7 +28,15 @@ def _farm(profile: dict, token: str, pilots: int, pipe) -> None:  # type: ignore
         """Pilots that come back by themselves, as real ones do: after a random part of the spread."""
 
         back = 0
-        spread = 5.0
+        spread = 10.0
+
+        def __init__(self, *args: object) -> None:
+            super().__init__(*args)  # type: ignore[arg-type]
+            self.answers: list[float] = []
+
+        def granted(self, tasks: list[list]) -> None:  # type: ignore[type-arg]
+            now = time.time()
+            self.answers += [now - float(task[1][1]) for task in tasks]
 
         def lost(self, pilot: Pilot) -> None:
             if not self.stopped:
@@ -47,16 +57,17 @@ def _farm(profile: dict, token: str, pilots: int, pipe) -> None:  # type: ignore
             asyncio.get_running_loop().call_later(0.5 + random.random(), pilot.exchange, [])
 
     async def main() -> None:
-        farm = Returning(profile, token, pilots, 1, cores=1)
+        farm = Returning(profile, token, pilots, 1, 1)
         await farm.enrol(at_once=100)
         gc.freeze()
+        gc.disable()
         farm.start()
         pipe.send("ready")
         loop = asyncio.get_running_loop()
         while True:
             command = await loop.run_in_executor(None, pipe.recv)
-            if command == "latencies":
-                pipe.send((farm.tasks, farm.arrivals if hasattr(farm, "arrivals") else farm.latencies))
+            if command == "answers":
+                pipe.send(farm.answers)
             elif command == "back":
                 pipe.send(farm.back)
             else:
@@ -66,6 +77,35 @@ def _farm(profile: dict, token: str, pilots: int, pipe) -> None:  # type: ignore
     run(main())
 
 
+def stream(client, rate: int, seconds: int) -> int:  # type: ignore[no-untyped-def]
+    """Append tasks at a steady rate, in bursts 20 ms apart; the bag's number."""
+    from windfall.model.spec import Bag, Items, Lines, Target
+
+    bag = client.submit(Bag(name="stream", open=True, targets=[Target(source=Items(items=[]))]))
+    each = max(rate // 50, 1)
+    began = time.perf_counter()
+    for turn in range(seconds * 50):
+        time.sleep(max(0.0, began + turn / 50 - time.perf_counter()))
+        client.append(bag, Lines(text="\n".join([f"at {time.time():.6f}"] * each), count=each))
+    time.sleep(1)
+    return int(bag)
+
+
+def come_back(s: Server, folder, pipe, pilots: int) -> Server:  # type: ignore[no-untyped-def]
+    s.stop(signal.SIGKILL)
+    began = time.perf_counter()
+    s = Server(folder, port=s.port)
+    up = time.perf_counter() - began
+    back = 0
+    while back < pilots and time.perf_counter() - began < 60:
+        time.sleep(0.2)
+        pipe.send("back")
+        back = pipe.recv()
+    took = time.perf_counter() - began
+    print(f"restart: serving after {up:.1f} s, {back} of {pilots} back after {took:.1f} s (bar 15)")
+    return s
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pilots", type=int, default=10_000)
@@ -73,8 +113,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=15)
     options = parser.parse_args()
     raise_file_limit()
-    from windfall.model.spec import Bag, Items, Lines, Target
-
     with home() as folder:
         s = Server(folder)
         client = s.client()
@@ -85,35 +123,16 @@ def main() -> None:
         began = time.perf_counter()
         process.start()
         assert ours.recv() == "ready"
-        time.sleep(3)
-        print(f"{options.pilots} pilots enrolled in {time.perf_counter() - began:.1f} s; server {s.rss() >> 20} MiB", flush=True)
-        bag = client.submit(Bag(name="stream", open=True, targets=[Target(source=Items(items=[]))]))
-        answers = []
-        each = max(options.rate // 50, 1)
-        for turn in range(options.seconds * 50):
-            due = began_stream + turn / 50 if turn else (began_stream := time.perf_counter())
-            time.sleep(max(0.0, due - time.perf_counter()))
-            t = time.perf_counter()
-            client.append(bag, Lines(text="\n".join(["true"] * each), count=each))
-            answers.append((time.perf_counter() - t) * 1000)
-        time.sleep(1)
-        counts = client.bag(bag)["counts"]
-        print(f"{options.rate}/s for {options.seconds} s: {counts['succeeded']} done; answer to the submitter "
-              f"p50 {percentile(answers, 50):.1f}  p99 {percentile(answers, 99):.1f}  worst {max(answers):.1f} ms; "
-              f"server {s.rss() >> 20} MiB", flush=True)
-        ours.send("latencies")
-        tasks, _ = ours.recv()
-        print(f"tasks seen by pilots: {tasks}")
-        s.stop(signal.SIGKILL)
-        began = time.perf_counter()
-        s = Server(folder, port=s.port)
-        up = time.perf_counter() - began
-        while time.perf_counter() - began < 60:
-            ours.send("back")
-            if ours.recv() >= options.pilots:
-                break
-            time.sleep(0.2)
-        print(f"restart: serving after {up:.1f} s, all {options.pilots} back after {time.perf_counter() - began:.1f} s (bar 15)")
+        took = time.perf_counter() - began
+        time.sleep(5)
+        print(f"{options.pilots} pilots enrolled in {took:.1f} s; server {s.rss() >> 20} MiB", flush=True)
+        counts = client.bag(stream(client, options.rate, options.seconds))["counts"]
+        ours.send("answers")
+        ms = [1000 * seconds for seconds in ours.recv()]
+        print(f"{options.rate}/s for {options.seconds} s: {counts['succeeded']} done; submission to grant: "
+              f"p50 {percentile(ms, 50):.1f}  p99 {percentile(ms, 99):.1f} (bar 20)  worst {max(ms):.1f} ms (bar 100); "
+              f"server {s.rss() >> 20} MiB (bar 512)", flush=True)
+        s = come_back(s, folder, ours, options.pilots)
         ours.send("stop")
         process.join(20)
         s.stop()

@@ -1,6 +1,7 @@
 """How long from submitting one trivial task to having its result, warm?
 
-A server over TLS and one pilot; commands and Python calls.  Prints the time of a flush beside it, because two lie on the path.
+A server over TLS and one pilot; commands and Python calls.  The time of a flush is printed beside it: two lie on the
+path.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ def once(folder: str) -> float:
     env = {k: v for k, v in ENV.items() if k != "PYTHONPATH"}
     with tempfile.TemporaryDirectory() as cwd:
         began = time.perf_counter()
-        subprocess.run([str(ROOT / "windfall"), "run", "--", "/bin/true"], env={**env, "WINDFALL_HOME": folder}, cwd=cwd,
-                       check=True, capture_output=True)
+        subprocess.run([str(ROOT / "windfall"), "run", "--", "/bin/true"], env={**env, "WINDFALL_HOME": folder},
+                       cwd=cwd, check=True, capture_output=True)
         return time.perf_counter() - began
 
 

@@ -64,8 +64,10 @@ def main() -> None:
         command="prog {x}", source=Sweep(axes=[Range(name="x", first=1, last=10_000_000)]))])
     text = "\n".join(f"prog --seed {i} --mode m{i % 7}" for i in range(1_000_000))
     lines = Bag(name="lines", targets=[Target(source=Lines(text=text, count=1_000_000))])
-    print(f"sweep of 10,000,000 accepted: {spread([accepted(sweep) * 1000 for _ in range(5)])} ms (bar 100)", flush=True)
-    print(f"1,000,000 irregular commands: {spread([accepted(lines) * 1000 for _ in range(3)])} ms (bar 1000)", flush=True)
+    times = [accepted(sweep) * 1000 for _ in range(5)]
+    print(f"sweep of 10,000,000 accepted: {spread(times)} ms (bar 100)", flush=True)
+    times = [accepted(lines) * 1000 for _ in range(3)]
+    print(f"1,000,000 irregular commands: {spread(times)} ms (bar 1000)", flush=True)
     print(f"core bytes per task of a sweep, waiting or finished: {core_bytes(sweep):.1f} (bar 16)")
     print(f"core bytes per irregular task beyond its text: {core_bytes(lines) - len(text) / 1_000_000:.1f} (bar 32)")
     print(f"the same as growth of the server's resident memory: {resident(lines, len(text)):.1f}")

@@ -1,7 +1,7 @@
 """The independent witness: it submits, and writes down every acknowledgement before it goes on.
 
-What it was told must still be true at the end.  It shares no state with the server: afterwards it reads the journal's rows
-and counts accepted results itself.
+What it was told must still be true at the end.  It shares no state with the server: afterwards it reads the
+journal's rows and counts accepted results itself.
 """
 
 from __future__ import annotations

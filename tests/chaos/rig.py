@@ -1,7 +1,7 @@
 """A real server and real pilots, and the means to kill any of them at any moment.
 
-Every process the rig starts, and whatever those start, carries a mark in its environment; at the end nobody may carry it.
-Only processes with the mark are ever killed, by pid.
+Every process the rig starts, and whatever those start, carries a mark in its environment; at the end nobody may carry
+it.  Only processes with the mark are ever killed, by pid.
 """
 
 from __future__ import annotations
@@ -39,6 +39,13 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
 
 
 class Rig:
@@ -112,8 +119,11 @@ class Rig:
 
     def kill(self, kind: str) -> bool:
         """SIGKILL one victim of that kind; False if there is none just now."""
-        done = {"server": self._kill_server, "pilot": self._kill_pilot, "runner": self._kill_runner, "task": self._kill_task}
-        if not done[kind]():
+        ways = {
+            "server": self._kill_server, "pilot": self._kill_pilot,
+            "runner": self._kill_runner, "task": self._kill_task,
+        }
+        if not ways[kind]():
             return False
         self.kills[kind] = self.kills.get(kind, 0) + 1
         return True
@@ -199,7 +209,7 @@ class Rig:
         until = time.monotonic() + patience
         while (left := self.family()) and time.monotonic() < until:
             time.sleep(0.1)
-        return [f"{pid}: " + Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() for pid in left if alive(pid)]
+        return [f"{pid}: {command_of(pid)}" for pid in left if alive(pid)]
 
     def sweep_up(self) -> None:
         """Whatever happened, leave nobody behind."""

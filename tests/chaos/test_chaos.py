@@ -64,7 +64,8 @@ def harass(rig: Rig, oracle: Oracle) -> None:
 
 def progress(rig: Rig, oracle: Oracle) -> str:
     with Client(rig.profile) as client:
-        return f"kills {rig.kills}, seed {SEED}: {client.bag(oracle.bag)['counts']}, explain: {client.explain(oracle.bag)}"
+        counts, why = client.bag(oracle.bag)["counts"], client.explain(oracle.bag)
+        return f"kills {rig.kills}, seed {SEED}: {counts}, explain: {why}"
 
 
 def judge(rig: Rig, oracle: Oracle) -> None:

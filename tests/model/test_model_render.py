@@ -140,7 +140,7 @@ def test_lines_come_back_however_they_were_appended(lines, size):
 
 
 def test_lines_are_looked_at_where_they_lie_and_appended_to():
-    shared = b"before" + "eins\nzwei 2\ndrei".encode() + b"after"
+    shared = b"before" + b"eins\nzwei 2\ndrei" + b"after"
     renderer = Renderer(Target(source=Lines(text="eins\nzwei 2\ndrei", count=3)), shared)
     renderer.extend(Lines(text="vier", count=1))
     renderer.extend(Lines(text="funf\nsechs", count=2))

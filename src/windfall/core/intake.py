@@ -29,8 +29,8 @@ def _packed(bag: Bag) -> bytes:
 def _shape(target: Target, index: dict[str, int], select: str) -> TargetShape:
     r = target.resources
     return TargetShape(
-        target.name, source_count(target.source), [index[name] for name in target.after], r.cores, r.memory, r.gpus, r.disk,
-        target.time, target.expect, target.grace, bool(target.checkpoint), target.retries, target.memory_retries,
+        target.name, source_count(target.source), [index[name] for name in target.after], r.cores, r.memory, r.gpus,
+        r.disk, target.time, target.expect, target.grace, bool(target.checkpoint), target.retries, target.memory_retries,
         target.priority, _costs(target) if select == "sjf" else b"",
     )
 

@@ -78,8 +78,8 @@ def task_target(bag: BagState, task: int) -> tuple[int, int]:
 def pilot_view(pilot: PilotState) -> dict[str, Any]:
     return {
         "pilot": pilot.number, "site": pilot.site, "owner": pilot.owner, "host": pilot.host_name, "host_id": pilot.host,
-        "nonce": pilot.nonce, "state": PILOT_STATES[pilot.state], "silent": pilot.silent, "epoch": pilot.epoch, "cores": pilot.cores,
-        "memory": pilot.memory, "gpus": pilot.gpus, "held": pilot.held, "enrolled": pilot.enrolled,
+        "nonce": pilot.nonce, "state": PILOT_STATES[pilot.state], "silent": pilot.silent, "epoch": pilot.epoch,
+        "cores": pilot.cores, "memory": pilot.memory, "gpus": pilot.gpus, "held": pilot.held, "enrolled": pilot.enrolled,
         "heard": pilot.heard, "ends": pilot.ends or None, "ended": pilot.ended or None, "why": pilot.why,
         "detail": pilot.detail,
     }

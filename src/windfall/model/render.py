@@ -325,7 +325,10 @@ class _ItemCommands:
     def extend(self, source: Source) -> None:
         if isinstance(source, Sweep):
             raise BadInput("a sweep cannot be added to items")
-        self.items.extend(source.items if isinstance(source, Items) else source.text.split("\n") if source.count else ())
+        if isinstance(source, Items):
+            self.items.extend(source.items)
+        elif source.count:
+            self.items.extend(source.text.split("\n"))
 
     @property
     def count(self) -> int:

@@ -35,7 +35,8 @@ def serve(
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(Home(home), listen, pilot, names=names, socket=socket, limit=limit, config=_config(lease)))
+            options = {"names": names, "socket": socket, "limit": limit, "config": _config(lease)}
+            runner.run(_serve(Home(home), listen, pilot, **options))
     except WindfallError as error:
         sys.stderr.write(f"windfall: {error}\n")
         return error.exit_code

@@ -19,7 +19,9 @@ ERROR = {
         },
     }},
 }
-_NAMES = {"bags": ("bag", "task"), "blobs": ("sha256",), "attempts": ("attempt",), "tokens": ("id",), "pilots": ("pilot",)}
+_NAMES = {
+    "bags": ("bag", "task"), "blobs": ("sha256",), "attempts": ("attempt",), "tokens": ("id",), "pilots": ("pilot",),
+}
 
 
 def document(routes: list[Route]) -> bytes:
