@@ -99,7 +99,8 @@ def _command(name: str, text: str) -> str:
     parser = make(name, text)
     module.add_arguments(parser)
     lines += ["| argument | |", "|---|---|"]
-    actions = [action for action in parser._actions if "--help" not in action.option_strings]
+    shown = (action for action in parser._actions if action.help != argparse.SUPPRESS)
+    actions = [action for action in shown if "--help" not in action.option_strings]
     lines += [f"| {_shown(action)} | {_escaped(action)} |" for action in actions]
     examples = getattr(module, "EXAMPLES", "").splitlines()[1:]
     if examples:

@@ -80,8 +80,8 @@ def pilot_view(pilot: PilotState) -> dict[str, Any]:
         "pilot": pilot.number, "site": pilot.site, "owner": pilot.owner, "host": pilot.host_name, "host_id": pilot.host,
         "nonce": pilot.nonce, "state": PILOT_STATES[pilot.state], "silent": pilot.silent, "epoch": pilot.epoch,
         "cores": pilot.cores, "memory": pilot.memory, "gpus": pilot.gpus, "held": pilot.held,
-        "enrolled": pilot.enrolled, "heard": pilot.heard, "ends": pilot.ends or None, "ended": pilot.ended or None, "why": pilot.why,
-        "detail": pilot.detail,
+        "enrolled": pilot.enrolled, "heard": pilot.heard, "ends": pilot.ends or None, "ended": pilot.ended or None,
+        "why": pilot.why, "detail": pilot.detail,
     }
 
 

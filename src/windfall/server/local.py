@@ -27,6 +27,7 @@ _START = (
 _ROOT = str(Path(windfall.errors.__file__).parent.parent)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 STEADY_S = 60.0  # one that lived this long is started again at once
+IDLE_S = 30  # without work, or with nobody to give it any, it leaves; it is back in a moment when there is some
 SITE = "local"
 
 
@@ -78,7 +79,7 @@ class LocalPilot:
         if self.running():
             return
         command = [sys.executable, "-I", "-S", "-E", "-c", _START, _ROOT, "--ticket", str(self.ticket.path), "--quiet",
-                   "--dir", str(self._home.pilot / "local")]
+                   "--dir", str(self._home.pilot / "local"), "--idle", str(IDLE_S)]
         if self._cores is not None:
             command += ["--cores", str(self._cores)]
         with (self._home.pilot / "local.log").open("wb") as log:
