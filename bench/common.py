@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
 ENV = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 
 

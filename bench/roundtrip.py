@@ -48,9 +48,8 @@ def command_once(client) -> None:  # type: ignore[no-untyped-def]
     from windfall.model.spec import Bag, Target
 
     bag = client.submit(Bag(name="one", targets=[Target(command=["/bin/true"])]))
-    for update in client.watch(bag, rows=True):
-        if update.get("rows"):
-            return
+    rows = [row for update in client.watch(bag, rows=True) for row in update.get("rows", ())]
+    assert rows[0]["state"] == "succeeded"
 
 
 def main() -> None:

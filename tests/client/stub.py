@@ -325,6 +325,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         ranged = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
         return self._answer(206, data[int(ranged[1]) :]) if ranged else self._answer(200, data)
 
+    def sites(self):
+        self._answer(200, {"sites": [{"site": "local"}]})
+
     def tokens(self):
         self._answer(200, {"tokens": [{"id": "t1", "scope": "user", "user": "me", "expires": 1}]})
 
@@ -351,6 +354,7 @@ ROUTES = [
     (r"HEAD /v1/blobs/(\w+)", "blob_head"),
     (r"PUT /v1/blobs/(\w+)", "blob_put"),
     (r"GET /v1/blobs/(\w+)", "blob_get"),
+    (r"GET /v1/sites", "sites"),
     (r"GET /v1/tokens", "tokens"),
     (r"POST /v1/tokens", "token_add"),
     (r"DELETE /v1/tokens/(\w+)", "token_remove"),

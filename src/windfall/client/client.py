@@ -43,8 +43,13 @@ class Client:
         self.profile = profile
         self._http = Http(profile, patience)
         self._calls: Any = None
+        self._spare: list[Http] = []  # connections whose stream came to its end
+        self._closed = False
 
     def close(self) -> None:
+        self._closed = True
+        for http in self._spare:
+            http.close()
         if self._calls is not None:
             self._calls.close()
             self._calls = None
@@ -134,8 +139,14 @@ class Client:
     def watch(self, bag: int, position: int = 0, rows: bool = False) -> Iterator[Json]:
         """What happens to a bag, as it happens; ends when the bag does."""
         path = f"/v1/bags/{bag:d}/watch?from={position:d}" + ("&rows=1" if rows else "")
-        with self._http.sibling() as http:
+        http = self._spare.pop() if self._spare else self._http.sibling()
+        try:
             yield from http.stream(path)
+        finally:
+            if http.connected and not self._closed:
+                self._spare.append(http)  # a handshake saved for the next one
+            else:
+                http.close()
 
     def wait(self, bag: int, on_update: Callable[[Json], None] | None = None) -> Json:
         """Until nothing is left to do; returns the bag.  Goes on by itself over a restart of the server."""

@@ -155,6 +155,10 @@ class Http:
                     pass
         self._socket = self._reader = None
 
+    @property
+    def connected(self) -> bool:
+        return self._socket is not None
+
     def __enter__(self) -> Http:
         return self
 
