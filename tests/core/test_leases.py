@@ -175,3 +175,13 @@ def test_forgetting_survives_a_restart(restart: bool) -> None:
     bench.wait(1_000_001)
     assert bench.core.state.pilots == {}
     assert answers(bench.effects, 1) == []
+
+
+def test_silence_puts_nobody_under_suspicion(bench: Bench) -> None:
+    bag = bench.submit()
+    for _ in range(4):
+        pilot = bench.pilot()
+        [(attempt, _)] = bench.take(pilot)
+        bench.exchange(pilot, started=[attempt])
+        bench.wait(bench.config.silence + 2 * GONE_SILENT)
+    assert bench.task(bag) == "ready"

@@ -9,7 +9,7 @@ from windfall.core import events as e
 from windfall.core.backlog import Backlog
 from windfall.core.columns import Tasks
 
-from .conftest import Bench, shape
+from .conftest import Bench, answers, granted, shape
 
 
 def costs(*values: float) -> bytes:
@@ -154,3 +154,45 @@ def test_putting_many_back_rewinds() -> None:
     backlog.put_all(100, 300)
     assert backlog.take(1) == [0]  # all are ready here: it walks from the start
     assert backlog.heap == []
+
+
+def test_a_pilots_own_memory_and_disk_decide(bench: Bench) -> None:
+    """Not those of a rounded class: 900 MB run on a pilot of 1000 MB, and 1100 MB do not."""
+    bench.submit(shape(1, memory=900 * 10**6, disk=19 * 10**8))
+    bench.submit(shape(1, memory=1_010 * 10**6))
+    pilot = bench.pilot(4, memory=1000 * 10**6, disk=20 * 10**8)
+    assert len(bench.take(pilot)) == 1
+    assert "memory (needs 963 MiB, has 953 MiB)" in bench.explain(2)
+
+
+def test_a_grant_is_bounded_in_bytes(bench: Bench) -> None:
+    bench.submit(shape(100, weight=1 << 20))
+    pilot = bench.pilot(64)
+    assert len(bench.take(pilot)) == 4
+    assert len(bench.take(pilot)) == 4
+
+
+def test_resent_grants_are_bounded_in_bytes_and_all_arrive(bench: Bench) -> None:
+    bench.submit(shape(20, weight=1 << 20))
+    pilot = bench.pilot(20)
+    for _ in range(5):
+        bench.exchange(pilot, want=100, ack=0)
+    seen: dict[int, int] = {}
+    for ack in range(6):
+        answer = bench.exchange(pilot, ack=ack)
+        assert answer is not None and len(granted(answer)) <= 8
+        seen.update(granted(answer))
+    assert len(seen) == 20
+
+
+def test_a_full_pilot_waits_outside_the_line_until_it_has_room(bench: Bench) -> None:
+    bench.submit(shape(1, expect=10_000_000))
+    pilot = bench.pilot(1)
+    [(attempt, _)] = bench.take(pilot)
+    assert bench.exchange(pilot, want=10, wait=10_000) is None
+    line = bench.core.state.pilot_classes[bench.core.state.pilots[pilot].cls].parked
+    assert pilot not in line
+    bench.submit(shape(1, expect=10_000_000))
+    assert answers(bench.effects, pilot) == []
+    bench.report(pilot, attempt)
+    assert [task for answer in answers(bench.effects, pilot) for _, task in granted(answer)] == [0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from windfall.core import events as e
+from windfall.core import apply, events as e
 
 from .conftest import Bench, answers, shape
 
@@ -268,3 +268,23 @@ def test_a_pilots_token_can_be_revoked(bench: Bench, restart: bool) -> None:
         bench.restart(bench.snapshot())
     bench.step(e.RevokeToken(0, f"pilot-{pilot}"))
     assert bench.core.state.tokens == {}
+
+
+def test_a_key_belongs_to_one_bag_and_one_request(bench: Bench) -> None:
+    first, second = bench.submit(shape(0), open=True), bench.submit(shape(0), open=True)
+    assert bench.append(first, 5, key="part-1").extra == 5
+    assert bench.append(second, 7, key="part-1").extra == 7
+    assert bench.append(first, 5, key="part-1").value == 0  # the same again
+    assert bench.submit(shape(3), key="part-1") not in (first, second)
+    other = bench.do(e.Append(0, "ann", first, 0, 5, "part-1", b"something else"))
+    assert (other.error, bench.core.state.bags[first].size, bench.core.state.bags[second].size) == ("conflict", 5, 7)
+
+
+def test_only_the_latest_keys_of_appends_are_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply, "RECENT_KEYS", 10)
+    bag = bench.submit(shape(0), open=True)
+    for i in range(30):
+        bench.append(bag, 1, key=f"k{i}")
+    assert len(bench.core.state.keys) == 10
+    bench.restart(bench.snapshot())
+    assert bench.append(bag, 1, key="k29").value == 29

@@ -25,7 +25,7 @@ class Process:
         self.alive = True
         self.deaf = self.mute = 0  # until when nothing reaches it, or leaves it
         self.number = 0
-        self.tries = 0
+        self.tries = self.enrolments = 0
         self.enrolling = False
         self.station: dict[int, Any] = {}  # placed, not running
         self.width = 0
@@ -59,6 +59,7 @@ class Process:
             return
         self.enrolling = False
         self.number = effect.pilot
+        self.enrolments += 1
         self.agenda.enrolled(
             self.world.now, {"v": 1, "epoch": effect.epoch, "lease": effect.lease, "idle": effect.idle}, sent
         )

@@ -6,6 +6,7 @@ released because its prerequisite is done, a counter) is worked out here; what c
 
 from __future__ import annotations
 
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -48,6 +49,7 @@ from windfall.core.state import (
 )
 
 OUTSTANDING = 1  # flag of a task: an attempt was lost and may still report
+RECENT_KEYS = 1_000  # idempotency keys of appends kept per bag
 MEAN_WEIGHT = 0.2  # of the newest report in a class's mean duration
 
 
@@ -70,7 +72,7 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     state.bags[fact.bag] = bag
     state.next_bag = max(state.next_bag, fact.bag + 1)
     if fact.key:
-        state.keys[fact.owner, fact.key] = (fact.bag, 0, count)
+        state.keys[submission_key(fact.owner, fact.key)] = (fact.bag, 0, count, digest(fact.spec))
     _add_targets(state, bag, fact.targets)
     if fact.edges:
         bag.edges = fact.edges
@@ -119,7 +121,7 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
         number=number, bag=bag.number, target=target, overruns=overruns, boosts=boosts, cores=shape.cores,
         memory=shape.memory << boosts, gpus=shape.gpus, disk=shape.disk, limit=limit,
         need=shape.grace if shape.checkpoint else limit, key=class_key(bag.select, bag.number, target, variant, shape),
-        backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
+        weight=shape.weight, backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
     )
     return cls
 
@@ -184,6 +186,28 @@ def parts(bag: BagState, first: int, count: int) -> Iterator[tuple[int, int, int
         first, at = stop, at + 1
 
 
+def submission_key(owner: str, key: str) -> tuple[str, str]:
+    return owner, "submit " + key
+
+
+def append_key(bag: BagState, key: str) -> tuple[str, str]:
+    return bag.owner, f"append {bag.number} {key}"
+
+
+def digest(body: bytes) -> int:
+    """Tells one request from another under the same idempotency key."""
+    return zlib.crc32(body)
+
+
+def _remember_append(state: State, bag: BagState, fact: f.TasksAppended) -> None:
+    """Appends are sent again within moments; the keys of the last thousand are enough."""
+    key = append_key(bag, fact.key)
+    state.keys[key] = (fact.bag, fact.first, fact.count, digest(fact.source))
+    bag.recent.append(key)
+    if len(bag.recent) > RECENT_KEYS:
+        state.keys.pop(bag.recent.popleft(), None)
+
+
 def _tasks_appended(state: State, fact: f.TasksAppended) -> None:
     bag = state.bags[fact.bag]
     target = bag.targets[fact.target]
@@ -199,8 +223,9 @@ def _tasks_appended(state: State, fact: f.TasksAppended) -> None:
     bag.appended.append(fact.source)
     bag.touched = fact.at
     if fact.key:
-        state.keys[bag.owner, fact.key] = (fact.bag, fact.first, fact.count)
+        _remember_append(state, bag, fact)
     cls = class_of(state, bag, fact.target, 0)
+    cls.weight = max(cls.weight, len(fact.source) // max(fact.count, 1))
     cls.backlog.add_run(fact.first, fact.count)
     cls.ready += fact.count
     state.relist(cls)
@@ -407,14 +432,15 @@ def _pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
 def pilot_class_of(state: State, pilot: PilotState) -> PilotClass:
     site = state.sites.get(pilot.site)
     owners = (pilot.owner, *(site.shared if site else ()))
-    what = (owners, pilot.site, pilot.cores, pilot.memory >> 28, pilot.gpus, pilot.disk >> 30)
+    # Nodes of one kind differ by a few pages.  Rounded up, so that a class turns nothing away that one of its pilots
+    # could run; each pilot's own memory and disk are looked at when it asks.
+    grain = 1 << max(pilot.memory.bit_length() - 5, 0)
+    memory = -(-pilot.memory // grain) * grain
+    what = (owners, pilot.site, pilot.cores, memory, pilot.gpus)
     number = state.shapes.get(what)
     if number is None:
         number = state.shapes[what] = len(state.shapes) + 1
-        # Rounded down, so that whatever fits the class fits each of its pilots.
-        state.pilot_classes[number] = PilotClass(
-            number, owners, pilot.site, pilot.cores, pilot.memory >> 28 << 28, pilot.gpus, pilot.disk >> 30 << 30
-        )
+        state.pilot_classes[number] = PilotClass(number, owners, pilot.site, pilot.cores, memory, pilot.gpus)
     return state.pilot_classes[number]
 
 
@@ -460,7 +486,7 @@ def _granted(state: State, fact: f.Granted) -> None:
         pilot.load += n * state.cost(state.pilot_classes[pilot.cls], cls)
         bag.touched = fact.at
         state.relist(cls)
-    _note_surplus(state, pilot)
+    _note_load(state, pilot)
 
 
 def _open_rows(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
@@ -590,14 +616,20 @@ def carry(state: State, row: int, sign: int) -> None:
     cls = state.classes.get(attempts.cls[row])
     pilot.held += sign
     pilot.load += sign * (state.cost(state.pilot_classes[pilot.cls], cls) if cls else 0)
-    _note_surplus(state, pilot)
+    _note_load(state, pilot)
 
 
-def _note_surplus(state: State, pilot: PilotState) -> None:
-    if pilot.load > pilot.cores * 1000:
+def _note_load(state: State, pilot: PilotState) -> None:
+    capacity = pilot.cores * 1000
+    if pilot.load > capacity:
         state.surplus[pilot.number] = None
-    else:
-        state.surplus.pop(pilot.number, None)
+        return
+    state.surplus.pop(pilot.number, None)
+    if pilot.park is not None and pilot.park.want > 0 and pilot.load < capacity:
+        line = state.pilot_classes[pilot.cls].parked
+        if pilot.number not in line:  # it was full when it began to wait
+            line[pilot.number] = None
+            state.version += 1
 
 
 def free_row(state: State, row: int) -> None:
@@ -632,7 +664,7 @@ def _finished(state: State, fact: f.Finished) -> None:
     if pilot.recalling:
         for number in fact.attempts:
             pilot.recalling.pop(number, None)
-    _note_surplus(state, pilot)
+    _note_load(state, pilot)
     learn(cls, sum(fact.walls) / n, n)
     bag.touched = fact.at
     _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)

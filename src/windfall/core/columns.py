@@ -7,6 +7,7 @@ is all zeros and is neither saved nor touched.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -142,10 +143,10 @@ class Attempts(Table):
 
     def __init__(self, rows: int = 0) -> None:
         super().__init__(rows)
-        self.free: list[int] = []  # rows to use next; rebuilt after recovery
+        self.free: deque[int] = deque()  # rows to use next, longest unused first; rebuilt after recovery
 
     def rebuild_free(self) -> None:
-        self.free = np.flatnonzero(self.np_state[: self.rows] == 0)[::-1].tolist()
+        self.free = deque(np.flatnonzero(self.np_state[: self.rows] == 0).tolist())
 
     def numbers(self, n: int) -> list[int]:
         """Take n free rows; their new attempt numbers.  The row stays free until the grant is applied."""
@@ -153,11 +154,14 @@ class Attempts(Table):
         if len(free) < n:
             first = self.rows
             self.grow(max(n, min(self.rows, 1 << 16), 256))
-            self.free = free = list(range(self.rows - 1, first - 1, -1)) + free
-        taken = free[: -n - 1 : -1]
-        del free[-n:]
-        number = self.number
+            free.extend(range(first, self.rows))
+        number, take = self.number, free.popleft
+        taken = [take() for _ in range(n)]
         return [((number[row] >> ROW_BITS) + 1 << ROW_BITS) | row for row in taken]
+
+    def spare(self) -> int:
+        """How many more attempts can be in play: the row must fit into the number."""
+        return ROW_MASK - (1 << 16) - self.rows + len(self.free)
 
     def row(self, attempt: int) -> int:
         """The attempt's row, or -1 if that number is not in play."""

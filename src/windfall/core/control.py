@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core import events as e, facts as f
-from windfall.core.apply import target_done
+from windfall.core.apply import append_key, digest, submission_key, target_done
 from windfall.core.endings import cancel_stranded, runs_of
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, SUCCEEDED
 from windfall.core.state import BagState
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def submit(core: Core, event: e.Submit) -> None:
-    known = core.state.keys.get((event.owner, event.idempotency)) if event.idempotency else None
+    known = core.state.keys.get(submission_key(event.owner, event.idempotency)) if event.idempotency else None
     if known is not None:
-        core.done(event, known[0], known[2])
+        _again(core, event, known, event.spec, known[0])
         return
     number = core.state.next_bag
     core.emit(
@@ -32,13 +32,21 @@ def submit(core: Core, event: e.Submit) -> None:
     core.done(event, number, core.state.bags[number].size)
 
 
+def _again(core: Core, event: e.Event, known: tuple[int, int, int, int], body: bytes, value: int) -> None:
+    """A request that was sent again gets the first one's answer; another request under its key gets none."""
+    if digest(body) == known[3]:
+        core.done(event, value, known[2])
+    else:
+        core.refuse(event, "conflict", "this idempotency key was used for something else", "choose a new key")
+
+
 def append(core: Core, event: e.Append) -> None:
-    known = core.state.keys.get((event.owner, event.idempotency)) if event.idempotency else None
-    if known is not None:
-        core.done(event, known[1], known[2])
-        return
     bag = _bag(core, event, event.bag)
     if bag is None:
+        return
+    known = core.state.keys.get(append_key(bag, event.idempotency)) if event.idempotency else None
+    if known is not None:
+        _again(core, event, known, event.source, known[1])
         return
     if not bag.open:
         core.refuse(event, "conflict", f"bag {bag.number} is closed", "submit a new bag, or open it with open = true")
@@ -64,7 +72,7 @@ def close(core: Core, event: e.Close) -> None:
     if (bag := _bag(core, event, event.bag)) is None:
         return
     if bag.open:
-        core.emit(f.BagClosed(core.now, bag.number))
+        core.emit(f.BagClosed(core.now, bag.number, event.by))
         cancel_stranded(core, bag)
     core.done(event, bag.number)
 
@@ -73,7 +81,7 @@ def pause(core: Core, event: e.Pause) -> None:
     if (bag := _bag(core, event, event.bag)) is None:
         return
     if bag.paused != event.paused:
-        core.emit(f.BagPaused(core.now, bag.number, event.paused))
+        core.emit(f.BagPaused(core.now, bag.number, event.paused, event.by))
         if event.paused:
             _recall_unstarted(core, bag)
     core.done(event, bag.number)
@@ -95,9 +103,9 @@ def cancel(core: Core, event: e.Cancel) -> None:
     chosen = _chosen(bag, event.tasks)
     chosen = chosen[bag.tasks.np_state[chosen] < FIRST_FINAL]
     if event.tasks is None and bag.open:
-        core.emit(f.BagClosed(core.now, bag.number))
+        core.emit(f.BagClosed(core.now, bag.number, event.by))
     if len(chosen):
-        core.emit(f.TasksCancelled(core.now, bag.number, runs_of(chosen), "user"))
+        core.emit(f.TasksCancelled(core.now, bag.number, runs_of(chosen), "user", event.by))
         cancel_stranded(core, bag)
     core.done(event, len(chosen))
 
@@ -109,7 +117,7 @@ def retry(core: Core, event: e.Retry) -> None:
     chosen = _chosen(bag, event.tasks)
     chosen = chosen[bag.tasks.np_state[chosen] > SUCCEEDED]
     if len(chosen):
-        core.emit(f.TasksRetried(core.now, bag.number, runs_of(chosen)))
+        core.emit(f.TasksRetried(core.now, bag.number, runs_of(chosen), event.by))
         cancel_stranded(core, bag)
     core.done(event, len(chosen))
 
@@ -127,7 +135,7 @@ def remove(core: Core, event: e.Remove) -> None:
     if bag.unfinished():
         core.refuse(event, "conflict", f"bag {bag.number} has unfinished tasks", f"windfall cancel {bag.number} first")
         return
-    core.emit(f.BagRemoved(core.now, bag.number))
+    core.emit(f.BagRemoved(core.now, bag.number, event.by))
     core.done(event, bag.number)
 
 
@@ -143,14 +151,14 @@ def add_site(core: Core, event: e.AddSite) -> None:
 
 def issue_token(core: Core, event: e.IssueToken) -> None:
     core.emit(
-        f.TokenIssued(core.now, event.id, event.hash, event.scope, event.owner, event.site, event.expires)
+        f.TokenIssued(core.now, event.id, event.hash, event.scope, event.owner, event.site, event.expires, event.by)
     )
     core.done(event)
 
 
 def revoke_token(core: Core, event: e.RevokeToken) -> None:
     if event.id in core.state.token_ids:
-        core.emit(f.TokenRevoked(core.now, event.id))
+        core.emit(f.TokenRevoked(core.now, event.id, event.by))
         core.done(event)
     else:
         core.refuse(event, "not-found", "there is no such token")

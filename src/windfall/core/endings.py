@@ -117,6 +117,7 @@ def _finish_in_bulk(core: Core, pilot: PilotState, reports: list[Report]) -> boo
         f.Finished(
             core.now, pilot.number, bag.number, numbers.tolist(), tasks.tolist(), attempts.np_granted[rows].tolist(),
             [r.wall for r in reports], [r.cpu for r in reports], [r.rss for r in reports], details,
+            [r.t0 for r in reports],
         )
     )
     _maybe_strand(core, bag, target, badly=False)
@@ -163,7 +164,9 @@ def _reported(core: Core, row: int, r: Report) -> f.End:
     outcome = OUTCOME_CODE.get(r.o, O_FAILED)
     if outcome == O_LOST:  # a pilot cannot lose what it reports
         outcome = O_RETURNED
-    return _end(core, row, outcome, r.why, wall=r.wall, cpu=r.cpu, rss=r.rss, detail=detail_of(r))
+    end = _end(core, row, outcome, r.why, wall=r.wall, cpu=r.cpu, rss=r.rss, detail=detail_of(r))
+    end.start = r.t0
+    return end
 
 
 def lose(core: Core, row: int, why: str, present: bool, stays: bool, outcome: int = O_LOST) -> f.End:

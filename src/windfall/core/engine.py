@@ -31,6 +31,8 @@ class Config:
     prefetch: int = 500  # worth of work per slot a pilot holds beyond what it runs
     prefetch_most: int = 256  # tasks per slot
     deaths: int = 3  # of pilots, before a task is quarantined
+    message: int = 4 << 20  # bytes of commands in one answer, about
+    token: int = 90 * 86_400_000  # a pilot's token ends so long after its wall time, or after its enrolment
     forget: int = 86_400_000  # a pilot that is gone is forgotten after this
 
 

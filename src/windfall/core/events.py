@@ -34,25 +34,30 @@ class Append(Event):
 
 class Close(Event):
     bag: int
+    by: str = ""
 
 
 class Pause(Event):
     bag: int
     paused: bool
+    by: str = ""
 
 
 class Cancel(Event):
     bag: int
     tasks: list[int] | None
+    by: str = ""
 
 
 class Retry(Event):
     bag: int
     tasks: list[int] | None
+    by: str = ""
 
 
 class Remove(Event):
     bag: int
+    by: str = ""
 
 
 class AddSite(Event):
@@ -139,7 +144,9 @@ class IssueToken(Event):
     owner: str
     site: str
     expires: int
+    by: str = ""
 
 
 class RevokeToken(Event):
     id: str
+    by: str = ""

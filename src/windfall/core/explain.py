@@ -99,9 +99,9 @@ def _clauses(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[
     return [
         clause("owner", owner in pc.owners, f"the pilot serves {', '.join(pc.owners)}"),
         clause("cores", cls.cores <= pc.cores, f"needs {cls.cores}, the pilot has {pc.cores}"),
-        clause("memory", cls.memory <= pc.memory, f"needs {cls.memory >> 20} MiB, the pilot has {pc.memory >> 20} MiB"),
+        clause("memory", cls.memory <= pilot.memory, f"needs {cls.memory >> 20} MiB, has {pilot.memory >> 20} MiB"),
         clause("gpus", cls.gpus <= pc.gpus, f"needs {cls.gpus}, the pilot has {pc.gpus}"),
-        clause("disk", cls.disk <= pc.disk, f"needs {cls.disk >> 20} MiB, the pilot has {pc.disk >> 20} MiB"),
+        clause("disk", cls.disk <= pilot.disk, f"needs {cls.disk >> 20} MiB, has {pilot.disk >> 20} MiB"),
         clause("time", fits_time, f"needs {cls.need // 1000} s, left {time_left}"),
         clause("heard", not pilot.silent, f"last heard {max(now - pilot.heard, 0) // 1000} s ago"),
         clause("free", free, f"it holds {pilot.held} tasks" + ("" if free else ", all its slots are taken")),

@@ -34,6 +34,7 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
     memory_retries: int
     priority: int
     costs: bytes = b""  # float32 per task, or nothing
+    weight: int = 256  # bytes one task takes in a message, about
 
 
 class BagSubmitted(Fact, tag="bag-submitted/1"):
@@ -63,12 +64,14 @@ class TasksAppended(Fact, tag="tasks-appended/1"):
 class BagClosed(Fact, tag="bag-closed/1"):
     at: int
     bag: int
+    by: str = ""  # who asked for it
 
 
 class BagPaused(Fact, tag="bag-paused/1"):
     at: int
     bag: int
     paused: bool
+    by: str = ""  # who asked for it
 
 
 class TasksCancelled(Fact, tag="tasks-cancelled/1"):
@@ -76,17 +79,20 @@ class TasksCancelled(Fact, tag="tasks-cancelled/1"):
     bag: int
     runs: Runs
     why: str  # "user" or "upstream"
+    by: str = ""  # who asked for it
 
 
 class TasksRetried(Fact, tag="tasks-retried/1"):
     at: int
     bag: int
     runs: Runs
+    by: str = ""  # who asked for it
 
 
 class BagRemoved(Fact, tag="bag-removed/1"):
     at: int
     bag: int
+    by: str = ""  # who asked for it
 
 
 class SiteAdded(Fact, tag="site-added/1"):
@@ -95,6 +101,7 @@ class SiteAdded(Fact, tag="site-added/1"):
     owner: str
     kind: str
     shared: list[str]  # owners who may use it beside its own
+    by: str = ""  # who asked for it
 
 
 class PilotEnrolled(Fact, tag="pilot-enrolled/1"):
@@ -194,6 +201,7 @@ class Finished(Fact, tag="finished/1"):
     cpus: list[int]
     rss: list[int]
     details: dict[int, Detail] = {}  # by position in the lists
+    starts: list[int] = []  # by the pilot's wall clock
 
 
 class End(msgspec.Struct, array_like=True, gc=False):
@@ -217,6 +225,7 @@ class End(msgspec.Struct, array_like=True, gc=False):
     rss: int
     detail: Detail | None = None
     decides: bool = True  # this is what ended the task; False: it goes on, or had ended before
+    start: int = 0  # by the pilot's wall clock
 
 
 class Ended(Fact, tag="ended/1"):
@@ -235,11 +244,13 @@ class TokenIssued(Fact, tag="token-issued/1"):
     owner: str
     site: str
     expires: int  # 0: never
+    by: str = ""  # who asked for it
 
 
 class TokenRevoked(Fact, tag="token-revoked/1"):
     at: int
     id: str
+    by: str = ""  # who asked for it
 
 
 FACTS = (

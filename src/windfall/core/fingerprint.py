@@ -47,7 +47,7 @@ def _bag(bag: BagState) -> dict[str, Any]:
 
 def _pilot(state: State, pilot: PilotState) -> list[Any]:
     cls = state.pilot_classes[pilot.cls]
-    return [getattr(pilot, name) for name in _PILOT] + [cls.owners, cls.memory, cls.disk]
+    return [getattr(pilot, name) for name in _PILOT] + [cls.owners, cls.memory]
 
 
 def _rows(table: Table, rows: Any) -> dict[str, list[int]]:

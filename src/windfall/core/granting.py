@@ -28,6 +28,8 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     pc = state.pilot_classes[pilot.cls]
     if pc.barren == state.version:
         return False
+    want = min(want, state.attempts.spare())
+    budget = core.config.message
     groups: list[f.Group] = []
     fitting = False
     load = pilot.load
@@ -37,16 +39,17 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
         if not cost:
             continue
         fitting = True
-        if left is not None and (cls.need or 1) > left:
+        if not fits(pilot, cls, left):
             continue
         n = min(want, room(core, pilot, load, cls, cost, ahead), cls.ready)
         if n <= 0:
             break  # full: what comes later in the order must not overtake
-        group = _take(core, cls, n)
-        groups.append(group)
-        load += cost * len(group.tasks)
-        want -= len(group.tasks)
-        if want <= 0 or len(groups) >= 64:
+        n = min(n, max(budget // cls.weight, 1))
+        groups.append(_take(core, cls, n))
+        load += cost * n
+        want -= n
+        budget -= n * cls.weight
+        if want <= 0 or budget <= 0 or len(groups) >= 64:
             break
     if not groups:
         if not fitting:
@@ -55,6 +58,13 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, groups))
     core.fresh[pilot.number] = (pilot.granted, groups)
     return True
+
+
+def fits(pilot: PilotState, cls: TaskClass, left: int | None) -> bool:
+    """What the class of the pilot cannot say: this one's own memory and disk, and the time it has left."""
+    if cls.memory > pilot.memory or cls.disk > pilot.disk:
+        return False
+    return left is None or (cls.need or 1) <= left
 
 
 def _take(core: Core, cls: TaskClass, n: int) -> f.Group:

@@ -8,7 +8,10 @@ import numpy as np
 from windfall.core.events import Submit
 from windfall.core.facts import TargetShape
 from windfall.model.render import Renderer, source_count
-from windfall.model.spec import Bag, Target
+from windfall.model.spec import Bag, Items, Lines, Sweep, Target
+
+ENVELOPE = 64  # bytes around a command
+SMALL = 4 << 20  # bytes: all commands together fit into one message
 
 
 def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
@@ -31,8 +34,20 @@ def _shape(target: Target, index: dict[str, int], select: str) -> TargetShape:
     return TargetShape(
         target.name, source_count(target.source), [index[name] for name in target.after], r.cores, r.memory, r.gpus,
         r.disk, target.time, target.expect, target.grace, bool(target.checkpoint), target.retries,
-        target.memory_retries, target.priority, _costs(target) if select == "sjf" else b"",
+        target.memory_retries, target.priority, _costs(target) if select == "sjf" else b"", _weight(target),
     )
+
+
+def _weight(target: Target) -> int:
+    """Bytes a task takes in a message, about; among commands of very different lengths the longest counts."""
+    source = target.source
+    count = max(source_count(source), 1)
+    if isinstance(source, Sweep):
+        return ENVELOPE + len(str(Renderer(target).command(0)))
+    if isinstance(source, Lines) and len(source.text) < SMALL:
+        return ENVELOPE + len(source.text) // count
+    lengths = list(map(len, source.items if isinstance(source, Items) else source.text.split("\n")))
+    return ENVELOPE + max(sum(lengths) // count, max(lengths, default=0) // 4)
 
 
 def _costs(target: Target) -> bytes:

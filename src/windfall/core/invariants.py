@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from windfall.core import facts as f
 from windfall.core.apply import graph_of, target_done
-from windfall.core.granting import room
+from windfall.core.granting import fits, room
 from windfall.core.lifecycle import (
     ACTIVE,
     ATTEMPT_MOVES,
@@ -147,7 +147,7 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
         for _, number in core.state.ready:
             cls = core.state.classes[number]
             cost = core.state.cost(core.state.pilot_classes[pilot.cls], cls)
-            if not cost or (left is not None and (cls.need or 1) > left):
+            if not cost or not fits(pilot, cls, left):
                 continue
             if room(core, pilot, pilot.load, cls, cost, ahead=False) > 0:
                 said.append(f"P4: pilot {pilot.number} waits while class {number} has {cls.ready} ready")

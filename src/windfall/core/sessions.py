@@ -50,7 +50,8 @@ def enrol(core: Core, event: e.Enrol) -> None:
     core.emit(
         f.PilotEnrolled(
             core.now, number, event.nonce, epoch, event.site, site.owner, event.host, event.host_name,
-            max(event.cores, 1), event.memory, event.gpus, event.disk, ends, event.token, 0, event.detail,
+            max(event.cores, 1), event.memory, event.gpus, event.disk, ends, event.token,
+            (ends or core.now) + core.config.token, event.detail,
         )
     )
     if older is not None:
@@ -196,7 +197,8 @@ def _left_behind(core: Core, pilot: PilotState, why: str, clean: bool) -> Iterat
     outcome = O_RETURNED if clean else O_LOST
     for place, row in enumerate(attempts.of_pilot(pilot.number).tolist()):
         state = attempts.state[row]
-        present = not clean and (state == STARTED or place < pilot.cores)
+        # Silence is no death: a closed lid must not put anybody under suspicion.
+        present = not clean and why != "silent" and (state == STARTED or place < pilot.cores)
         if state in (GRANTED, STARTED):
             yield lose(core, row, why, present=present, stays=not clean, outcome=outcome)
         elif state == LOST and present:
@@ -228,7 +230,7 @@ def _park(core: Core, pilot: PilotState, event: e.Exchange) -> None:
     until = core.now + min(event.wait, core.config.park)
     ends = None if event.left is None else core.now + event.left
     pilot.park = Park(event.key, event.seq, event.ack, event.want, ends, until)
-    if event.want > 0:
+    if event.want > 0 and pilot.load < pilot.cores * 1000:  # a full one joins the line when it has room
         core.state.pilot_classes[pilot.cls].parked[pilot.number] = None
     core.timer(until, "park", pilot.number)
 
@@ -283,6 +285,7 @@ def _unacknowledged(core: Core, pilot: PilotState, ack: int) -> list[tuple[int, 
     grants: dict[int, dict[tuple[int, int], f.Group]] = {n: {} for n in range(ack + 1, pilot.granted + 1)}
     if len(grants) > 64:  # a pilot that acknowledges nothing gets the rest later
         grants = {n: {} for n in range(ack + 1, ack + 65)}
+    weights = dict.fromkeys(grants, 0)
     for row in attempts.of_pilot(pilot.number).tolist():
         number = attempts.grant[row]
         if number in grants and attempts.state[row] in (GRANTED, STARTED):
@@ -292,7 +295,17 @@ def _unacknowledged(core: Core, pilot: PilotState, ack: int) -> list[tuple[int, 
             )
             group.tasks.append(attempts.task[row] & 0xFFFFFFFF)
             group.attempts.append(attempts.number[row])
-    return [(n, list(groups.values())) for n, groups in grants.items()]
+            weights[number] += cls.weight
+    return [(n, list(grants[n].values())) for n in _first_of(weights, core.config.message)]
+
+
+def _first_of(weights: dict[int, int], budget: int) -> Iterator[int]:
+    """As many grants as one message should carry, at least one; the rest follows when these are acknowledged."""
+    for number, weight in weights.items():
+        yield number
+        budget -= weight
+        if budget <= 0:
+            return
 
 
 def gone(core: Core, event: e.Gone) -> None:

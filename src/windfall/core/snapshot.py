@@ -16,6 +16,7 @@ from windfall.core.columns import Attempts, Tasks
 from windfall.core.facts import TargetShape
 from windfall.core.lifecycle import DROPPED, FREE, LOST, READY
 from windfall.core.state import BLOCK, BagState, PilotState, SiteState, State, TargetState, TokenState
+from windfall.errors import StoreCorrupt, StoreTooNew
 
 VERSION = 1
 
@@ -35,6 +36,7 @@ def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
         "version": VERSION,
         "now": state.now, "next_bag": state.next_bag, "next_pilot": state.next_pilot, "next_class": state.next_class,
         "attempts": state.attempts.rows,
+        "layout": _layout(),
         "bags": [_bag_meta(bag) for bag in state.bags.values()],
         "pilots": [_pick(p, _PILOT) for p in state.pilots.values()],
         "nonces": [(site, nonce, pilot) for (site, nonce), pilot in state.nonces.items()],
@@ -45,6 +47,26 @@ def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
     return msgspec.msgpack.encode(meta), chunks, list(state.dropped)
 
 
+def _layout() -> dict[str, list[tuple[str, str]]]:
+    """What the chunks hold: read with other columns they would be nonsense."""
+    return {
+        table.__name__: [(name, np.dtype(kind).str) for name, kind in table.LAYOUT] for table in (Tasks, Attempts)
+    }
+
+
+def _check(meta: dict[str, Any]) -> None:
+    if meta["version"] > VERSION:
+        raise StoreTooNew(f"the snapshot is of version {meta['version']}, this is {VERSION}", "use a newer Windfall")
+    layout = {name: [tuple(column) for column in columns] for name, columns in meta.get("layout", {}).items()}
+    if meta["version"] != VERSION or layout != _layout():
+        raise StoreCorrupt("the snapshot has other columns than this Windfall", "use the Windfall that wrote it")
+
+
+def _lean(shape: TargetShape) -> TargetShape:
+    """Costs may be many; they have a chunk of their own, which never changes."""
+    return msgspec.structs.replace(shape, costs=b"") if shape.costs else shape
+
+
 def _pick(record: object, names: tuple[str, ...]) -> list[Any]:
     return [getattr(record, name) for name in names]
 
@@ -53,8 +75,8 @@ def _bag_meta(bag: BagState) -> dict[str, Any]:
     return {
         "record": _pick(bag, _BAG),
         "rows": bag.tasks.rows,
-        "targets": [(t.shape, t.count, t.pending, t.left, t.unfinished, t.dependents) for t in bag.targets],
-        "classes": [(t, v, c.number, c.mean, c.done) for (t, v), c in bag.classes.items()],
+        "targets": [(_lean(t.shape), t.count, t.pending, t.left, t.unfinished, t.dependents) for t in bag.targets],
+        "classes": [(t, v, c.number, c.mean, c.done, c.weight) for (t, v), c in bag.classes.items()],
         "appended": len(bag.appended),
         "graph": bag.edges != b"",
     }
@@ -67,6 +89,7 @@ def _dump_bag(bag: BagState) -> dict[str, bytes]:
         chunks[prefix + "spec"] = bag.spec
         if bag.edges:
             chunks[prefix + "edges"] = bag.edges
+        chunks.update((f"{prefix}costs{t.index}", t.shape.costs) for t in bag.targets if t.shape.costs)
     for block in range(bag.saved_appends // BLOCK, (len(bag.appended) + BLOCK - 1) // BLOCK):
         part = bag.appended[block * BLOCK : (block + 1) * BLOCK]
         chunks[f"{prefix}a{block}"] = msgspec.msgpack.encode(part)
@@ -87,8 +110,7 @@ def mark_saved(state: State) -> None:
 
 def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
     m = msgspec.msgpack.decode(meta)
-    if m["version"] != VERSION:
-        raise ValueError(f"snapshot of version {m['version']}")
+    _check(m)
     state = State(now=m["now"], next_bag=m["next_bag"], next_pilot=m["next_pilot"], next_class=m["next_class"])
     for row in m["sites"]:
         state.sites[row[0]] = SiteState(*row)
@@ -98,15 +120,23 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
     for row in m["pilots"]:
         _load_pilot(state, dict(zip(_PILOT, row, strict=True)))
     state.nonces = {(site, nonce): pilot for site, nonce, pilot in m["nonces"]}
-    state.keys = {(owner, key): (bag, first, n) for owner, key, bag, first, n in m["keys"]}
     for bag in m["bags"]:
         _load_bag(state, bag, chunks)
+    for owner, key, *value in m["keys"]:
+        _load_key(state, (owner, key), value)
     state.attempts = Attempts(m["attempts"])
     for name, body in chunks.items():
         if name.startswith("at"):
             state.attempts.load(int(name[2:]), body)
     mark_saved(state)
     return state
+
+
+def _load_key(state: State, key: tuple[str, str], value: list[int]) -> None:
+    bag, first, count, digest = value
+    state.keys[key] = (bag, first, count, digest)
+    if key[1].startswith("append "):
+        state.bags[bag].recent.append(key)
 
 
 def _load_pilot(state: State, row: dict[str, Any]) -> None:
@@ -125,7 +155,9 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None
         if name.startswith(prefix + "t"):
             bag.tasks.load(int(name[len(prefix) + 1 :]), body)
     for index, (shape, *numbers) in enumerate(m["targets"]):
-        bag.targets.append(TargetState(index, msgspec.convert(shape, TargetShape), *numbers))
+        whole = msgspec.convert(shape, TargetShape)
+        whole.costs = chunks.get(f"{prefix}costs{index}", b"")
+        bag.targets.append(TargetState(index, whole, *numbers))
     for block in range((m["appended"] + BLOCK - 1) // BLOCK):
         bag.appended += msgspec.msgpack.decode(chunks[f"{prefix}a{block}"])
     if m["graph"]:
@@ -135,9 +167,9 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None
 
 
 def _load_classes(state: State, bag: BagState, rows: list[Any]) -> None:
-    for target, variant, number, mean, done in rows:
+    for target, variant, number, mean, done, weight in rows:
         cls = a.new_class(state, bag, target, variant, number)
-        cls.mean, cls.done = mean, done
+        cls.mean, cls.done, cls.weight = mean, done, weight
     for first, target, stop in a.spans(bag):
         bag.classes[target, 0].backlog.add_run(first, stop - first)
 

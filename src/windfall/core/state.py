@@ -7,6 +7,7 @@ afresh after a recovery.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +34,7 @@ class TaskClass:
     memory: int
     gpus: int
     disk: int
+    weight: int  # bytes one task takes in a message, about
     limit: int  # ms, 0: none
     need: int  # ms of a pilot's remaining time it takes to start one; 0: any
     key: tuple[int, ...]  # order among classes: lower first
@@ -90,6 +92,7 @@ class BagState:
     runs: list[tuple[int, int, int]]  # (first task, target, first within the target), by first task
     counts: list[int]
     graph: Graph | None = None
+    recent: deque[tuple[str, str]] = field(default_factory=deque)  # idempotency keys of its last appends
     appended: list[bytes] = field(default_factory=list)  # (target, Source) of what was appended
     classes: dict[tuple[int, int], TaskClass] = field(default_factory=dict)  # by (target, variant)
     paused: bool = False
@@ -117,7 +120,7 @@ class BagState:
 
     def chunk_names(self) -> list[str]:
         """Every chunk a snapshot may hold of it."""
-        names = ["spec", "edges"]
+        names = ["spec", "edges", *(f"costs{t.index}" for t in self.targets if t.shape.costs)]
         names += [f"t{n}" for n in range(len(self.tasks.dirty))]
         names += [f"a{n}" for n in range(-(-len(self.appended) // BLOCK))]
         return [f"b{self.number}/{name}" for name in names]
@@ -183,7 +186,6 @@ class PilotClass:
     cores: int
     memory: int
     gpus: int
-    disk: int
     costs: dict[int, int] = field(default_factory=dict)  # task class → thousandths of a core; 0: does not fit
     parked: dict[int, None] = field(default_factory=dict)  # volatile: pilots waiting, first come first
     barren: int = -1  # volatile: version of the ready list in which nothing fitted
@@ -220,7 +222,8 @@ class State:
     sites: dict[str, SiteState] = field(default_factory=dict)
     tokens: dict[bytes, TokenState] = field(default_factory=dict)  # by hash
     token_ids: dict[str, bytes] = field(default_factory=dict)
-    keys: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)  # idempotency → (bag, first, n)
+    # idempotency → (bag, first task, tasks, digest of the request)
+    keys: dict[tuple[str, str], tuple[int, int, int, int]] = field(default_factory=dict)
     now: int = 0
     next_bag: int = 1
     next_pilot: int = 1
@@ -263,7 +266,7 @@ class State:
         if self.bags[cls.bag].owner not in pc.owners:  # P3
             return 0
         slots = pc.cores // cls.cores
-        for need, has in ((cls.memory, pc.memory), (cls.gpus, pc.gpus), (cls.disk, pc.disk)):
+        for need, has in ((cls.memory, pc.memory), (cls.gpus, pc.gpus)):
             if need:
                 slots = min(slots, has // need)
         return pc.cores * 1000 // slots if slots > 0 else 0
