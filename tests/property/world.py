@@ -216,7 +216,7 @@ class World:
         wall = r.choice((3, 40, 400, 3_000, 12_000))
         if not self.healed and self.chance(30 if self.oracle.external.get(task.command[0]) else 2):
             wall = 45_000  # longer than a lease: to be silent is not to be dead
-        limit = task.spec.time
+        limit = task.spec.fields.get("time")
         if limit and wall > limit:
             return limit, {"a": attempt, "o": "failed", "why": "time", "wall": limit}
         if self.chance(self.plan.fail):

@@ -71,28 +71,29 @@ def settle(core: Core, pilot: int, ends: Iterable[f.End]) -> None:
     has taken effect.
     """
     gathered: list[f.End] = []
-    touched: dict[tuple[int, int], bool] = {}  # (bag, target) where a task ended → one did without success
+    touched: dict[tuple[int, int], list[int]] = {}  # (bag, target) where tasks ended → those without success
     for end in ends:
         bag = core.state.bags[end.bag]
         tasks = bag.tasks
         if (bag.graph is not None or len(bag.targets) > 1) and end.verdict >= FIRST_FINAL > tasks.state[end.task]:
-            where = (end.bag, bag.target_of(end.task))
-            touched[where] = touched.get(where, False) or end.verdict != SUCCEEDED
+            failed = touched.setdefault((end.bag, bag.target_of(end.task)), [])
+            if end.verdict != SUCCEEDED:
+                failed.append(end.task)
         if tasks.live[end.task] > 1 or tasks.flags[end.task] & OUTSTANDING:
             core.emit(f.Ended(core.now, pilot, [end]))
         else:
             gathered.append(end)
     if gathered:
         core.emit(f.Ended(core.now, pilot, gathered))
-    for (number, target), badly in touched.items():
-        _maybe_strand(core, core.state.bags[number], target, badly)
+    for (number, target), failed in touched.items():
+        _maybe_strand(core, core.state.bags[number], target, failed)
 
 
-def _maybe_strand(core: Core, bag: BagState, target: int, badly: bool) -> None:
+def _maybe_strand(core: Core, bag: BagState, target: int, failed: list[int]) -> None:
     """Tasks of a target have ended: did the last one, or one that others wait for?"""
     of = bag.targets[target]
-    if (badly and bag.graph is not None) or (of.dependents and of.left and not of.unfinished):
-        cancel_stranded(core, bag)
+    if (failed and bag.graph is not None) or (of.dependents and of.left and not of.unfinished):
+        cancel_stranded(core, bag, failed)
 
 
 def _finish_in_bulk(core: Core, pilot: PilotState, reports: list[Report]) -> bool:
@@ -120,7 +121,7 @@ def _finish_in_bulk(core: Core, pilot: PilotState, reports: list[Report]) -> boo
             [r.t0 for r in reports],
         )
     )
-    _maybe_strand(core, bag, target, badly=False)
+    _maybe_strand(core, bag, target, [])
     return True
 
 
@@ -232,20 +233,25 @@ def _charge(core: Core, bag: BagState, row: int, end: f.End) -> None:
         end.failures = min(end.failures + 1, 0xFFFF)
 
 
-def cancel_stranded(core: Core, bag: BagState) -> None:
-    """Cancel what waits for something that will not succeed any more, so that nothing waits for ever (P4)."""
-    while len(doomed := _stranded(bag)):
+def cancel_stranded(core: Core, bag: BagState, failed: list[int] | None = None) -> None:
+    """Cancel what waits for something that will not succeed any more, so that nothing waits for ever (P4).
+
+    `failed`: only these tasks are new among those without success.
+    """
+    while len(doomed := _stranded(bag, failed)):
         core.emit(f.TasksCancelled(core.now, bag.number, runs_of(doomed), "upstream"))
+        failed = None if len(bag.targets) > 1 else []
 
 
-def _stranded(bag: BagState) -> NDArray[np.int64]:
+def _stranded(bag: BagState, failed: list[int] | None) -> NDArray[np.int64]:
     states = bag.tasks.np_state[: bag.size]
     found = [np.zeros(0, dtype=np.int64)]
     targets = _stranded_targets(bag) if len(bag.targets) > 1 and not bag.open else {}
     if targets:
         found += [np.arange(first, stop) for first, target, stop in spans(bag) if target in targets]
     if bag.graph is not None:
-        found.append(_stranded_tasks(bag.graph, np.flatnonzero(states > SUCCEEDED).tolist()))
+        front = np.flatnonzero(states > SUCCEEDED).tolist() if failed is None else list(failed)
+        found.append(_stranded_tasks(bag.graph, bag.tasks.state, front))
     tasks: NDArray[np.int64] = np.unique(np.concatenate(found))
     return tasks[states[tasks] < FIRST_FINAL]
 
@@ -262,12 +268,12 @@ def _stranded_targets(bag: BagState) -> dict[int, None]:
     return doomed
 
 
-def _stranded_tasks(graph: Graph, front: list[int]) -> NDArray[np.int64]:
-    """All that comes after these tasks, however far."""
+def _stranded_tasks(graph: Graph, states: memoryview, front: list[int]) -> NDArray[np.int64]:
+    """All that comes after these tasks, however far.  What has ended already was walked from when it did."""
     doomed: dict[int, None] = {}
     while front:
         for after in graph.after(front.pop()):
-            if after not in doomed:
+            if after not in doomed and states[after] < FIRST_FINAL:
                 doomed[after] = None
                 front.append(after)
     return np.array(sorted(doomed), dtype=np.int64)
