@@ -12,8 +12,8 @@ from pathlib import Path
 
 from windfall.cli.main import COMMANDS
 from windfall.cli.parser import make
+from windfall.cli.pilot import usage
 from windfall.core import lifecycle
-from windfall.pilot.main import USAGE
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 NOTE = "<!-- Made by scripts/docs from {}; changes here are lost. -->\n\n"
@@ -75,12 +75,18 @@ HEAD = """# The command line
 `windfall help` lists the commands, `windfall COMMAND --help` says what one takes. Every command but `pilot` takes
 `--json`.
 
-**Exit codes**: 0 all is well, and for `run` and `wait` every task succeeded; 1 some tasks did not; 2 bad input; 3 no
-server, or it refused; 130 interrupted.
+**Exit codes**: 0 all is well, and for `run` and `wait` every task succeeded; 1 some tasks did not, or `logs` found a
+task that never ran; 2 bad input, and a bag or task that does not exist, be it named or numbered; 3 no server, or it
+refused; 130 interrupted.
 
 **Which server?** The one that the file named by `WINDFALL_SERVER_FILE` describes; else the one running in
 `WINDFALL_HOME` (default: `~/.local/share/windfall`); else the command starts one inside itself, on the data of that
-home, for as long as it runs.
+home, for as long as it runs. When another command's embedded server ends, a `run` or `wait` that used it takes over;
+a server started with `windfall serve` is never replaced, but waited for.
+
+**Units**: in CSV and JSON times are in milliseconds (moments since 1970), sizes in bytes; `elapsed` of `run --json` and
+`wait --json` is in seconds. **Parameters** are in `params` in JSON; in CSV and in the table each has a column, called
+`param_NAME` where a column of that name exists already: `param_task` for a parameter `task`.
 
 `WINDFALL_DEBUG=1` shows where an unexpected error came from.
 
@@ -94,7 +100,7 @@ def command_line() -> str:
 def _command(name: str, text: str) -> str:
     lines = [f"## windfall {name}", text[0].upper() + text[1:] + ".", ""]
     if name == "pilot":
-        return "\n".join([*lines, "```text", USAGE.replace("windfall-pilot", "windfall pilot").rstrip(), "```", ""])
+        return "\n".join([*lines, "```text", usage().rstrip(), "```", ""])
     module = import_module(f"windfall.cli.{name}")
     parser = make(name, text)
     module.add_arguments(parser)

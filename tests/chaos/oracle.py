@@ -1,7 +1,8 @@
 """The independent witness: it submits, and writes down every acknowledgement before it goes on.
 
 What it was told must still be true at the end.  It shares no state with the server: afterwards it reads the
-journal's rows and counts accepted results itself.
+journal's rows and counts accepted results itself.  Where flushes are counted, each acknowledgement must have had one
+between the question and the answer.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,18 @@ from windfall import Client
 from windfall.errors import WindfallError
 from windfall.model.spec import Bag, Items, Lines, Target
 
+from .flushes import Flushes
+
+SUCCEEDED, TASK_SUCCEEDED = 0, 4  # as they stand in the journal; written out, so that a change there is noticed
+
 
 class Oracle:
-    def __init__(self, profile: dict[str, str], tasks: int, each: int = 100) -> None:
+    def __init__(
+        self, profile: dict[str, str], tasks: int, each: int = 100, flushes: Flushes | None = None
+    ) -> None:
         self.profile = profile
+        self.flushes = flushes
+        self.acknowledgements = 0
         self.total = tasks
         self.each = each
         self.acknowledged = 0  # tasks the server said it has
@@ -30,7 +40,7 @@ class Oracle:
         self.failure: BaseException | None = None
 
     def start(self) -> None:
-        for work in (self._submit, self._watch):
+        for work in (self.submit, self._watch):
             threading.Thread(target=self._guard, args=(work,), daemon=True).start()
 
     def _guard(self, work: Any) -> None:
@@ -40,7 +50,7 @@ class Oracle:
             self.failure = error
             self.done.set()
 
-    def _submit(self) -> None:
+    def submit(self) -> None:
         """An open bag, appended to piece by piece; each piece under its own key, sent until acknowledged."""
         target = Target(source=Items(items=[]), retries=100, time=20_000)
         bag = Bag(name="chaos", open=True, targets=[target])
@@ -56,6 +66,15 @@ class Oracle:
         self._insist(lambda c: c.close_bag(self.bag))
 
     def _insist(self, ask: Any) -> Any:
+        """Ask until it is acknowledged; what changes something is acknowledged only once it is flushed."""
+        before = self.flushes.count() if self.flushes else 0
+        answer = self._asked(ask)
+        self.acknowledgements += 1
+        if self.flushes and self.flushes.count() == before:
+            self.contradictions.append(f"P2: acknowledged before anything was flushed: {answer}")
+        return answer
+
+    def _asked(self, ask: Any) -> Any:
         while True:
             try:
                 with Client(self.profile, patience=0) as client:
@@ -96,24 +115,35 @@ def command(task: int) -> str:
     return f"/bin/echo {task}"
 
 
-def accepted_in_journal(home: Path, bag: int) -> Counter[int]:
-    """How often each task's success was accepted, straight from the journal's facts."""
+def accepted_in_journal(home: Path, bag: int) -> Counter[tuple[int, int]]:
+    """How often each (task, generation) was accepted as succeeded, straight from the journal's facts.
+
+    Every acceptance is counted, also a second one of the same task; a retry by the user opens a new generation.
+    """
     from windfall.core import facts as f
     from windfall.store import codec
     from windfall.store.journal import Journal
 
     journal = Journal.open(home / "journal.db")
-    counts: Counter[int] = Counter()
-    done: set[int] = set()
-    for _, _, body in journal.read(0):
-        for fact in codec.decode(body):
-            if isinstance(fact, f.Finished) and fact.bag == bag:
-                counts.update(fact.tasks)
-                done.update(fact.tasks)
-            elif isinstance(fact, f.Ended):
-                for end in fact.ends:
-                    if end.bag == bag and end.outcome == 0 and end.verdict == 4 and end.task not in done:
-                        counts[end.task] += 1
-                        done.add(end.task)
-    journal.close()
+    try:
+        return count_accepted((fact for _, _, body in journal.read(0) for fact in codec.decode(body)), bag, f)
+    finally:
+        journal.close()
+
+
+def count_accepted(facts: Iterable[Any], bag: int, f: Any) -> Counter[tuple[int, int]]:
+    counts: Counter[tuple[int, int]] = Counter()
+    generation: Counter[int] = Counter()
+    for fact in facts:
+        if isinstance(fact, f.TasksRetried) and fact.bag == bag:
+            generation.update(task for first, count in fact.runs for task in range(first, first + count))
+        elif isinstance(fact, f.Finished) and fact.bag == bag:
+            counts.update((task, generation[task]) for task in fact.tasks)
+        elif isinstance(fact, f.Ended):
+            counts.update((end.task, end.generation) for end in fact.ends if end.bag == bag and accepts(end))
     return counts
+
+
+def accepts(end: Any) -> bool:
+    """An attempt succeeded, and that made its task succeed."""
+    return end.outcome == SUCCEEDED and end.verdict == TASK_SUCCEEDED and end.decides

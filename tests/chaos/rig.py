@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -51,7 +51,12 @@ def command_of(pid: int) -> str:
 class Rig:
     """One server, some pilots; `kill(kind)` hits one of them and starts it again where that is ours to do."""
 
-    def __init__(self, folder: Path, pilots: int, seed: int, lease: float = 3.0) -> None:
+    def __init__(
+        self, folder: Path, pilots: int, seed: int, lease: float = 3.0, server_env: dict[str, str] | None = None,
+        serve: Sequence[str] = ("-m", "windfall"),
+    ) -> None:
+        self.server_env = server_env or {}
+        self.serve = serve
         self.folder = folder
         self.home = folder / "home"
         self.lease = lease
@@ -68,9 +73,9 @@ class Rig:
     # --- starting ---------------------------------------------------------------------------------------------
 
     def _start_server(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "windfall", "serve", "--home", str(self.home), "--lease", str(self.lease),
+        command = [sys.executable, *self.serve, "serve", "--home", str(self.home), "--lease", str(self.lease),
                    "--listen", f"127.0.0.1:{self._port()}"]
-        return subprocess.Popen(command, env=self.env, stdout=self.log, stderr=self.log)
+        return subprocess.Popen(command, env={**self.env, **self.server_env}, stdout=self.log, stderr=self.log)
 
     def _port(self) -> int:
         from socket import socket

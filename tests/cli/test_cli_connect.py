@@ -1,116 +1,154 @@
-"""Which server a command ends up with."""
+"""Which server a command ends up with: the one that is named, the live one of its home, or its own."""
 
-import sys
-import types
+import signal
+import threading
 
 import pytest
 
+from tests.live.real import MARK, Server, processes_of, until
 from windfall.cli import connect
 from windfall.cli.connect import Session
 from windfall.errors import NoServer, StoreCorrupt, StoreLocked
+from windfall.store.journal import Journal
 
 
 @pytest.fixture
-def embedded(stub, tmp_path, monkeypatch):
-    """No live server in this home; embedding one gives the stub."""
-    (tmp_path / "home" / "server.json").unlink()
-
-    class Embedded:
-        said: list = []
-        failures: list = []
-
-        def __init__(self, home):
-            self.said.append(("home", str(home)))
-
-        def ensure_pilot(self, cores=None):
-            self.said.append("pilot")
-
-        def start(self):
-            self.said.append("start")
-            if self.failures:
-                raise self.failures.pop(0)
-            return stub.profile
-
-        def stop(self):
-            self.said.append("stop")
-
-    module = types.ModuleType("windfall.server.embedded")
-    module.Embedded = Embedded
-    monkeypatch.setitem(sys.modules, "windfall.server.embedded", module)
+def home(alone, monkeypatch):
+    """A home of this process, where nothing runs yet."""
+    monkeypatch.setenv("WINDFALL_HOME", str(alone.home))
+    monkeypatch.setenv(MARK, str(alone.home))
+    monkeypatch.delenv("WINDFALL_SERVER_FILE", raising=False)
     monkeypatch.setattr(connect, "_stop_cleanly", lambda: None)
-    monkeypatch.setattr(connect, "PATIENCE", 0.1)
-    return Embedded
+    return alone.home
 
 
-def revive(stub, tmp_path):
-    sys.modules["windfall_stub_server"].write_profile(tmp_path / "home", stub.profile)
-
-
-def test_the_pilot_starts_before_the_server_and_both_are_stopped(embedded, tmp_path):
+def test_work_brings_a_server_and_a_pilot_and_both_leave(home):
     with Session(work=True) as session:
+        assert session.embedded is not None
+        until(session.client.pilots)
+    assert processes_of(home) == []
+    assert not (home / "socket").exists()
+
+
+def test_no_pilot_for_those_who_only_look(home):
+    with Session() as session:
         assert session.client.bags() == []
-    assert embedded.said == [("home", str(tmp_path / "home")), "pilot", "start", "stop"]
+        assert processes_of(home) == []
 
 
-def test_no_pilot_for_those_who_only_look(embedded):
-    with Session():
-        pass
-    assert "pilot" not in embedded.said
-
-
-def test_a_live_server_is_used_as_it_is(embedded, stub, tmp_path):
-    revive(stub, tmp_path)
+def test_a_live_server_is_used_as_it_is(home):
+    server = Server(home)
     with Session(work=True) as session:
         assert session.embedded is None
-    assert embedded.said == []
+    assert server.stop() == 0
 
 
-def test_a_profile_that_was_left_behind_does_not_matter(embedded, stub, tmp_path):
-    sys.modules["windfall_stub_server"].write_profile(
-        tmp_path / "home", {**stub.profile, "server": f"unix:{tmp_path}/gone"}
-    )
+def test_a_profile_that_was_left_behind_does_not_matter(home):
+    Server(home).kill()
+    assert (home / "server.json").exists()
     with Session() as session:
         assert session.embedded is not None
 
 
-def test_two_that_start_at_once_share_the_first_ones_server(embedded, stub, tmp_path, monkeypatch):
-    embedded.failures = [StoreLocked("x"), StoreLocked("x")]
-    monkeypatch.setattr(
-        connect.time, "sleep", lambda _: revive(stub, tmp_path) if embedded.said.count("start") == 2 else None
-    )
-    with Session(work=True) as session:
-        assert session.embedded is None
-    assert embedded.said.count("stop") == 2  # what lost the race leaves nothing behind
-
-
-def test_a_lock_that_stays(embedded, monkeypatch):
-    monkeypatch.setattr(connect, "CONTENDING", 0.1)
-    embedded.failures = [StoreLocked("held")] * 100
+def test_a_lock_that_stays(home, monkeypatch):
+    monkeypatch.setattr(connect, "CONTENDING", 0.3)
+    home.mkdir()
+    journal = Journal.open(home / "journal.db")
     with pytest.raises(StoreLocked):
-        Session()
+        Session(work=True)
+    journal.close()
+    until(lambda: not processes_of(home))  # what lost the race leaves nothing behind
 
 
-def test_other_failures_are_told_at_once(embedded):
-    embedded.failures = [StoreCorrupt("bad")]
+def test_other_failures_are_told_at_once(home):
+    home.mkdir()
+    (home / "journal.db").write_bytes(b"no database" * 100)
     with pytest.raises(StoreCorrupt):
-        Session()
-    assert embedded.said[-1] == "stop"
+        Session(work=True)
+    until(lambda: not processes_of(home))
 
 
-def test_taking_over_from_a_server_that_went_away(embedded, stub, tmp_path):
-    revive(stub, tmp_path)
+def test_taking_over_from_another_commands_server(alone, home):
+    other = alone.start("run", "sleep 2")
+    until(lambda: (home / "server.json").exists() and alone.json("ls"))
     with Session(work=True) as session:
-        (tmp_path / "home" / "server.json").unlink()
+        assert session.embedded is None and not session.separate
+        other.kill()
+        other.communicate()
         session.again()
         assert session.embedded is not None
+        assert session.client.wait(1)["state"] == "succeeded"
         with pytest.raises(NoServer):
             session.again()  # our own cannot go away and come back
-    assert embedded.said[-4:] == [("home", str(tmp_path / "home")), "pilot", "start", "stop"]
 
 
-def test_a_named_server_is_never_replaced(embedded, stub, tmp_path, monkeypatch):
-    revive(stub, tmp_path)
-    monkeypatch.setenv("WINDFALL_SERVER_FILE", str(tmp_path / "home" / "server.json"))
-    with Session(work=True) as session, pytest.raises(NoServer):
+@pytest.mark.parametrize("named", [False, True])
+def test_a_server_of_its_own_is_waited_for_and_never_replaced(home, monkeypatch, named):
+    server = Server(home)
+    if named:
+        monkeypatch.setenv("WINDFALL_SERVER_FILE", str(home / "server.json"))
+    with Session(work=True) as session:
+        assert session.separate
+        server.kill()
+        back = threading.Timer(0.3, server.start)
+        back.start()
         session.again()
-    assert embedded.said == []
+        assert session.embedded is None and session.client.bags() == []
+        back.join()
+    assert server.stop() == 0
+
+
+# --- several commands on one home -----------------------------------------------------------------------------
+
+
+def test_runs_that_start_at_once_share_one_server(alone):
+    runs = [alone.start("run", f"echo {name}", "--name", name, "-o", name) for name in ("one", "two", "three")]
+    ends = [(run.communicate(timeout=60), run.returncode) for run in runs]
+    assert [(out, code) for (out, _), code in ends] == [("one\n", 0), ("two\n", 0), ("three\n", 0)], ends
+    assert sorted(bag["bag"] for bag in alone.json("ls")) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_second_takes_over_when_the_first_goes(alone, number):
+    first = alone.start("run", "sleep 2; echo first >> ../first", "--name", "first")
+    until(lambda: (alone.home / "server.json").exists())
+    second = alone.start("run", "sleep 1; echo {x} >> ../second-{x}", "-s", "x=1..3", "--name", "second")
+    until(lambda: len(alone.json("ls")) == 2)
+    first.send_signal(number)
+    first.communicate(timeout=60)
+    assert first.returncode == (-9 if number == signal.SIGKILL else 128 + number)
+    _, err = second.communicate(timeout=60)
+    assert second.returncode == 0, err
+    assert "3 succeeded" in err
+    again = alone("wait", "first")
+    assert again.returncode == 0, again.stderr
+
+
+def test_interrupted_alone_nothing_runs_until_it_is_waited_for(alone):
+    run = alone.start("run", "sleep 1", "--name", "kept")
+    until(lambda: (alone.home / "server.json").exists() and alone.json("ls"))
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=30)
+    assert run.returncode == 130, err
+    assert "it goes on when any" in err and "windfall pause 1" in err and " -o " not in err
+    assert alone("wait", "kept").returncode == 0
+
+
+def test_submitted_where_nothing_runs_then_waited_for(alone):
+    done = alone("submit", "echo later > f", "--output", "f", "--name", "n")
+    assert (done.stdout, done.returncode) == ("1\n", 0)
+    assert "nothing runs before" in done.stderr
+    assert alone("wait", "1", "-o", "here").returncode == 0
+    assert (alone.folder / "here" / "f").read_text() == "later\n"
+
+
+def test_a_server_file_of_another_home(alone, tmp_path):
+    server = Server(tmp_path / "elsewhere", "--pilot")
+    try:
+        file = str(server.home / "server.json")
+        done = alone("run", "echo there", WINDFALL_SERVER_FILE=file)
+        assert (done.stdout, done.returncode) == ("there\n", 0)
+        assert not alone.home.exists()
+    finally:
+        server.stop()
+    assert alone("ls", WINDFALL_SERVER_FILE=str(tmp_path / "nix.json")).returncode == 3

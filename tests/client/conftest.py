@@ -1,31 +1,41 @@
-import importlib.util
-import sys
-from pathlib import Path
+"""A real server with a real pilot for all tests of this folder; `stub` for what it cannot be made to do."""
 
 import pytest
 
-NAME = "windfall_stub_server"
+from tests.client.stub import Stub
+from tests.live.real import serving
+from tests.live.relay import Relay
+from windfall.client import Client
 
 
-def load_stub():
-    """The stub as a module of its own, whichever folder's tests ask for it."""
-    if NAME not in sys.modules:
-        spec = importlib.util.spec_from_file_location(NAME, Path(__file__).with_name("stub.py"))
-        sys.modules[NAME] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[NAME]
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("client") / "home", "--pilot") as running:
+        yield running
+
+
+@pytest.fixture
+def client(server):
+    with Client(server.profile, patience=5) as client:
+        yield client
+
+
+@pytest.fixture
+def relay(server, tmp_path):
+    """A line to the server that can be cut, and a client at its end."""
+    relay = Relay(server.profile["server"].removeprefix("unix:"), tmp_path / "line")
+    yield relay
+    relay.close()
+
+
+@pytest.fixture
+def cut_client(server, relay):
+    with Client({**server.profile, "server": f"unix:{relay.address}"}, patience=5) as client:
+        yield client
 
 
 @pytest.fixture
 def stub(tmp_path):
-    server = load_stub().Stub(tmp_path)
+    server = Stub(tmp_path)
     yield server
     server.stop()
-
-
-@pytest.fixture
-def client(stub):
-    from windfall.client import Client
-
-    with Client(stub.profile, patience=5) as client:
-        yield client

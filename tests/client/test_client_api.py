@@ -1,15 +1,20 @@
+"""The client against a real server and a real pilot; faults that only a broken server shows, against a stub."""
+
+import base64
 import hashlib
 import os
+import pickle
 
 import pytest
 
 import windfall
+from tests.live.real import until
 from windfall import errors
 from windfall.client import Client
-from windfall.client.calls import packed, unpacked
+from windfall.client.calls import CallFailed, packed, unpacked
 from windfall.client.client import new_key
 from windfall.model import bagfile
-from windfall.model.spec import Bag, Range, Sweep, Target
+from windfall.model.spec import Bag, Items, Range, Sweep, Target
 
 
 def sweep(n, command="printf {x} > o-{x}", outputs=("o-{x}",)):
@@ -28,11 +33,15 @@ def test_the_public_surface_is_pinned():
         windfall.Nothing  # noqa: B018
 
 
+# --- there and back -----------------------------------------------------------------------------------------
+
+
 def test_from_submission_to_files(client, tmp_path):
     bag = client.submit(sweep(5))
     seen = []
     final = client.wait(bag, seen.append)
-    assert (final["state"], final["tasks"], seen[-1]) == ("succeeded", 5, {"succeeded": 5})
+    assert (final["state"], final["tasks"], final["counts"]["succeeded"]) == ("succeeded", 5, 5)
+    assert seen[-1]["succeeded"] == 5
     assert [row["params"]["x"] for row in client.results(bag, page=2)] == [1, 2, 3, 4, 5]
     assert client.fetch(bag, tmp_path / "out") == 5
     assert (tmp_path / "out" / "o-3").read_text() == "3"
@@ -41,76 +50,31 @@ def test_from_submission_to_files(client, tmp_path):
 
 def test_files_of_the_same_name_get_a_directory_per_task(client, tmp_path):
     bag = client.submit(sweep(3, "printf {x} > o", ["o"]))
+    client.wait(bag)
     client.fetch(bag, tmp_path / "out")
     assert sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("o")) == ["0/o", "1/o", "2/o"]
 
 
-def test_fetching_again_leaves_what_is_there_and_mends_what_is_not(client, stub, tmp_path):
+def test_fetching_again_leaves_what_is_there_and_mends_what_is_not(client, tmp_path):
     bag = client.submit(sweep(2))
+    client.wait(bag)
     client.fetch(bag, tmp_path / "out")
     (tmp_path / "out" / "o-1").write_text("broken")
-    stub.requests.clear()
+    untouched = (tmp_path / "out" / "o-2").stat()
     client.fetch(bag, tmp_path / "out")
     assert (tmp_path / "out" / "o-1").read_text() == "1"
-    assert len([path for _, path in stub.requests if "blobs" in path]) == 1
+    assert (tmp_path / "out" / "o-2").stat().st_ino == untouched.st_ino
 
 
-@pytest.mark.parametrize("path", ["../evil", "/tmp/evil", "a/../../evil", "", "link/evil"])
-def test_a_path_that_leaves_the_directory_is_refused(client, stub, tmp_path, path):
-    bag = client.submit(sweep(1))
-    stub.bags[0]["rows"][0]["files"][0][0] = path
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "link").symlink_to(tmp_path)
-    with pytest.raises(errors.BadInput):
-        client.fetch(bag, tmp_path / "out")
-    assert not (tmp_path / "evil").exists()
-
-
-def test_what_does_not_fit_its_hash_is_not_kept(client, stub, tmp_path):
-    bag = client.submit(sweep(1))
-    sha = stub.bags[0]["rows"][0]["files"][0][1]
-    stub.blobs[sha] = b"x"
-    with pytest.raises(errors.WindfallError, match="not what the task made"):
-        client.fetch(bag, tmp_path / "out")
-    assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_inputs_are_sent_once(client, stub, tmp_path):
-    (tmp_path / "in.dat").write_bytes(b"data")
-    text = "[bag]\ncommand='cat in.dat'\n[task]\ninputs=['in.dat']"
-    parsed = bagfile.parse(text, "b.toml", tmp_path)
-    first = client.submit(*parsed)
-    assert b"".join(client.log(first, 0)) == b"data"
-    stub.requests.clear()
-    client.submit(*parsed)
-    assert "PUT" not in [method for method, _ in stub.requests]
-
-
-def test_large_files_go_in_pieces_and_go_on_after_a_break(client, stub, tmp_path, monkeypatch):
-    monkeypatch.setattr("windfall.client.http.UPLOAD_BLOCK", 1000)
-    data = os.urandom(4500)
-    sha = hashlib.sha256(data).hexdigest()
-    (tmp_path / "big").write_bytes(data)
-    stub.partial[sha] = data[:700]
-    stub.plan = [("status", 503), ("cut", b"HTTP/1.1 2")]
-    client._http.upload(sha, tmp_path / "big")
-    assert stub.blobs[sha] == data
-
-
-def test_a_download_goes_on_where_it_broke(client, stub, tmp_path):
-    data = os.urandom(100_000)
-    sha = hashlib.sha256(data).hexdigest()
-    stub.blobs[sha] = data
-    stub.plan = [("cut", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + data[:40_000])]
-    with open(tmp_path / "f", "w+b") as stream:
-        client._http.download(sha, stream, len(data))
-    assert (tmp_path / "f").read_bytes() == data
-
-
-def test_a_lost_answer_does_not_make_a_second_bag(client, stub):
-    stub.plan = [("after", None)]
-    assert client.submit(sweep(2)) == 1
-    assert len(stub.bags) == 1
+def test_inputs_are_sent_once(client, tmp_path):
+    data = os.urandom(1000)
+    (tmp_path / "in.dat").write_bytes(data)
+    bag, uploads = bagfile.parse("[bag]\ncommand='cat in.dat'\n[task]\ninputs=['in.dat']", "b.toml", tmp_path)
+    first = client.submit(bag, uploads)
+    client.wait(first)
+    assert b"".join(client.log(first, 0)) == data
+    ((sha, file),) = uploads.items()
+    assert client._http.upload(sha, file) == 0
 
 
 def test_the_same_key_is_the_same_bag(client):
@@ -121,68 +85,85 @@ def test_the_same_key_is_the_same_bag(client):
 
 def test_errors_come_as_they_were_raised(client):
     with pytest.raises(errors.NotFound):
-        client.bag(99)
+        client.bag(10**9)
     with pytest.raises(errors.BadInput, match="no command"):
         client.submit(Bag(name="x", targets=[Target()]))
 
 
-def test_a_wrong_token(stub):
-    with Client({**stub.profile, "token": "nope"}) as client, pytest.raises(errors.Unauthorised):
+def test_a_wrong_token(server):
+    with Client({**server.profile, "token": "nope"}) as client, pytest.raises(errors.Unauthorised):
         client.bags()
-
-
-def test_trying_again_where_that_helps_and_not_where_it_does_not(stub):
-    with Client(stub.profile, patience=5) as client:
-        stub.plan = [("status", 503), ("status", 429)]
-        assert client.bags() == []
-        stub.plan = [("status", 409)]
-        with pytest.raises(errors.Conflict):
-            client.bags()
-        stub.plan = [("status", 503)]
-        with pytest.raises(errors.Unavailable):
-            client.add_token("user")  # made twice would be two
-    with Client(stub.profile, patience=0) as client:
-        stub.plan = [("status", 503)]
-        with pytest.raises(errors.Unavailable):
-            client.bags()
-
-
-def test_nobody_there(tmp_path):
-    with (
-        Client({"server": f"unix:{tmp_path}/none", "token": "x"}, patience=0) as client,
-        pytest.raises(errors.NoServer) as caught,
-    ):
-        client.bags()
-    assert caught.value.exit_code == 3
-
-
-def test_what_answers_is_no_server(stub):
-    with Client(stub.profile, patience=0) as client:
-        client.bags()
-        stub.plan = [("cut", b"SSH-2.0-OpenSSH\r\n")]
-        client._http.close()
-        with pytest.raises(errors.NoServer):
-            client.bags()
 
 
 def test_acting_and_asking(client):
-    bag = client.submit(sweep(3))
-    assert client.cancel(bag) == 3
-    assert client.retry(bag, [1, 2]) == 2
+    cores = sum(pilot["cores"] for pilot in client.pilots())
+    bag = client.submit(sweep(cores + 3, "sleep 60", ()))
     assert client.pause(bag)["state"] == "paused"
-    assert client.unpause(bag)["state"] == "succeeded"
-    assert client.explain(bag)["summary"]
+    until(lambda: "paused" in client.explain(bag, cores + 2)["summary"])  # where it had been handed out, it came back
+    assert client.cancel(bag, [0]) == 1
+    assert client.cancel(bag) == cores + 2
+    assert client.wait(bag)["counts"]["cancelled"] == cores + 3
+    assert client.retry(bag, [1, 2]) == 2
+    assert client.unpause(bag)["state"] == "running"
+    assert client.cancel(bag) == 2
     assert client.task(bag, 1)["params"] == {"x": 2}
-    assert client.spec(bag) == sweep(3)
-    assert client.tokens()[0]["id"] == "t1"
-    assert client.add_token("enrol", site="s")["token"] == "wf_new"
-    client.remove_token("t1")
+    assert client.spec(bag) == sweep(cores + 3, "sleep 60", ())
+
+
+def test_an_open_bag(client):
+    bag = client.submit(Bag(name="open", open=True, targets=[Target(source=Items(items=[]))]))
+    key = new_key()
+    first = client.append(bag, Items(items=["echo a", "echo b"]), key=key)
+    assert first == client.append(bag, Items(items=["echo a", "echo b"]), key=key)
+    assert (first["first"], first["count"]) == (0, 2)
+    client.close_bag(bag)
+    assert client.wait(bag)["tasks"] == 2
+    with pytest.raises(errors.Conflict):
+        client.append(bag, Items(items=["echo c"]))
+
+
+def test_tokens_are_made_used_and_revoked(server, client):
+    made = client.add_token("user", days=1)
+    assert made["id"] in [token["id"] for token in client.tokens()]
+    with Client({**server.profile, "token": made["token"]}) as other:
+        other.bags()
+        client.remove_token(made["id"])
+        with pytest.raises(errors.Unauthorised):
+            other.bags()
+
+
+# --- Python calls -------------------------------------------------------------------------------------------
+
+
+def test_calls_run_on_a_pilot(client):
+    assert client.call(os.getpid) != os.getpid()
+    assert client.call(os.path.join, "a", "b") == "a/b"
+    assert client.call(divmod, 17, 5) == (3, 2)
+    assert client.call(sorted, [3, 1, 2], reverse=True) == [3, 2, 1]
+    assert len(client.call(bytes, 100_000)) == 100_000
+
+
+def test_what_a_call_raises_is_raised_here(client):
+    with pytest.raises(ZeroDivisionError) as caught:
+        client.call(divmod, 1, 0)
+    assert "raised on a pilot" in caught.value.__notes__[0] and "Traceback" in caught.value.__notes__[0]
+    assert client.call(abs, -1) == 1  # the next one is not touched by it
+
+
+def test_a_call_whose_process_dies_has_failed(client):
+    with pytest.raises(CallFailed):
+        client.call(os.kill, 0, 9)  # its whole process group
+    with pytest.raises(CallFailed):
+        client.call(os._exit, 3)
+    assert client.call(abs, -1) == 1
+
+
+def test_what_cannot_be_called(client):
+    with pytest.raises(errors.BadInput, match="take"):
+        client.call(len, "x" * (1 << 21))
 
 
 def test_calls_are_packed_and_unpacked():
-    import base64
-    import pickle
-
     function, args, kwargs = pickle.loads(base64.b64decode(packed(os.path.join, ("a", "b"), {})))
     assert function(*args, **kwargs) == "a/b"
     value = lambda *parts: {"value": base64.b64encode(pickle.dumps(parts)).decode()}  # noqa: E731
@@ -194,3 +175,115 @@ def test_calls_are_packed_and_unpacked():
         unpacked(value("error", None, "Traceback, there"))
     with pytest.raises(errors.WindfallError, match="memory"):
         unpacked({"value": None, "why": "memory"})
+
+
+# --- a line that breaks -------------------------------------------------------------------------------------
+
+
+def test_a_lost_answer_does_not_make_a_second_bag(client, relay, cut_client):
+    before = len(client.bags())
+    relay.cuts = [0]
+    number = cut_client.submit(sweep(2))
+    assert [bag["bag"] for bag in client.bags()][before:] == [number]
+
+
+def test_large_files_go_in_pieces_and_go_on_after_a_break(client, relay, cut_client, tmp_path, monkeypatch):
+    monkeypatch.setattr("windfall.client.http.UPLOAD_BLOCK", 1000)
+    data = os.urandom(4500)
+    sha = hashlib.sha256(data).hexdigest()
+    (tmp_path / "big").write_bytes(data)
+    relay.cuts = [1000, 0, 10]  # the first question is answered, two pieces are not
+    cut_client._http.upload(sha, tmp_path / "big")
+    with open(tmp_path / "back", "w+b") as stream:
+        client._http.download(sha, stream, len(data))
+    assert (tmp_path / "back").read_bytes() == data
+
+
+def test_a_download_goes_on_where_it_broke(client, relay, cut_client, tmp_path):
+    data = os.urandom(3_000_000)
+    sha = hashlib.sha256(data).hexdigest()
+    (tmp_path / "big").write_bytes(data)
+    client._http.upload(sha, tmp_path / "big")
+    relay.cuts = [5_000, 40_000]
+    with open(tmp_path / "f", "w+b") as stream:
+        cut_client._http.download(sha, stream, len(data))
+    assert (tmp_path / "f").read_bytes() == data
+
+
+def test_waiting_goes_on_over_a_broken_line(relay, cut_client):
+    bag = cut_client.submit(sweep(4, "sleep 0.2", ()))
+    relay.cuts = [0, 100, 0]
+    assert cut_client.wait(bag)["counts"]["succeeded"] == 4
+    assert relay.connections > 1
+
+
+def test_nobody_there(tmp_path):
+    with (
+        Client({"server": f"unix:{tmp_path}/none", "token": "x"}, patience=0) as client,
+        pytest.raises(errors.NoServer) as caught,
+    ):
+        client.bags()
+    assert caught.value.exit_code == 3
+
+
+# --- a server that misbehaves -------------------------------------------------------------------------------
+
+
+def hostile(stub, path, data=b"data"):
+    """A bag of one task whose only file is said to be `path`."""
+    sha = hashlib.sha256(b"data").hexdigest()
+    spec = {"name": "b", "targets": [{"command": "p", "outputs": ["o"]}]}
+    row = {"task": 0, "state": "succeeded", "files": [[path, sha, 4, 0o644]]}
+    stub.answers.update({"/v1/bags/1/spec": spec, "/v1/bags/1/results": {"rows": [row]}, f"/v1/blobs/{sha}": data})
+
+
+@pytest.mark.parametrize("path", ["../evil", "/tmp/evil", "a/../../evil", "", "link/evil"])
+def test_a_path_that_leaves_the_directory_is_refused(stub, tmp_path, path):
+    hostile(stub, path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "link").symlink_to(tmp_path)
+    with Client(stub.profile) as client, pytest.raises(errors.BadInput):
+        client.fetch(1, tmp_path / "out")
+    assert not (tmp_path / "evil").exists()
+
+
+def test_what_does_not_fit_its_hash_is_not_kept(stub, tmp_path):
+    hostile(stub, "o", b"evil")
+    with Client(stub.profile) as client, pytest.raises(errors.WindfallError, match="not what the task made"):
+        client.fetch(1, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_trying_again_where_that_helps_and_not_where_it_does_not(stub):
+    with Client(stub.profile, patience=5) as client:
+        stub.plan = [503, 429]
+        assert client.bags() == []
+        stub.plan = [409]
+        with pytest.raises(errors.Conflict):
+            client.bags()
+        stub.plan = [503]
+        with pytest.raises(errors.Unavailable):
+            client.add_token("user")  # made twice would be two
+    with Client(stub.profile, patience=0) as client:
+        stub.plan = [503]
+        with pytest.raises(errors.Unavailable):
+            client.bags()
+
+
+@pytest.mark.parametrize(
+    "said", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 2", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"]
+)
+def test_what_answers_is_no_server(stub, said):
+    with Client(stub.profile, patience=0) as client:
+        client.bags()
+        stub.plan = [said]
+        client._http.close()
+        with pytest.raises(errors.NoServer):
+            client.bags()
+
+
+@pytest.mark.parametrize("said", [b"[]", b"{", b"\xff"])
+def test_an_answer_that_is_none(stub, said):
+    stub.answers["/health"] = said
+    with Client(stub.profile, patience=0) as client, pytest.raises(errors.WindfallError):
+        client.health()

@@ -116,6 +116,10 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -c "import sys; sys.path.insert(0, \'{ROOT / "src"}\'); '
                        'from windfall.cli.main import main; sys.exit(main())" "$@"\n')
     program.chmod(0o755)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT / "src"}" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
     env = {key: value for key, value in os.environ.items() if not key.startswith("WINDFALL")}
     env |= {"WINDFALL_HOME": str(tmp_path / "home"), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     process = subprocess.Popen(["bash", "-e", "-m", "-c", script(page)], cwd=tmp_path, env=env, text=True,
@@ -127,6 +131,41 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         raise AssertionError("still running after two minutes:\n" + process.communicate()[0]) from None
     assert process.returncode == 0, output
+
+
+# --- Python ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    program = "\n".join(blocks(page, "python"))
+    env = {key: value for key, value in os.environ.items() if not key.startswith("WINDFALL")}
+    env |= {"WINDFALL_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT / "src")}
+    server = subprocess.Popen([sys.executable, "-m", "windfall", "serve", "--pilot"], env=env, text=True,
+                              stderr=subprocess.PIPE)
+    assert server.stderr
+    try:
+        assert "serving at" in server.stderr.readline()
+        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=env, text=True, timeout=60,
+                              capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+    finally:
+        server.terminate()
+        server.communicate(timeout=30)
+
+
+def test_every_method_of_the_client_is_described() -> None:
+    from windfall import Client
+
+    text = (DOCS / "reference" / "python.md").read_text()
+    methods = [name for name in vars(Client) if not name.startswith("_")]
+    assert [name for name in methods if f"`{name}(" not in text] == []
+
+
+def test_the_readme_shows_the_example() -> None:
+    (code,) = blocks(ROOT / "README.md", "python")
+    assert (ROOT / "examples" / "client.py").read_text().endswith(code)
 
 
 # --- bag files ----------------------------------------------------------------------------------------------

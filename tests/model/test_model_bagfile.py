@@ -34,7 +34,6 @@ time = "30min"
 expect = "5min"
 cost = "{position}"
 outputs = ["{out}"]
-checkpoint = ["state.bin"]
 retries = 5
 memory-retries = 2
 environment = { OMP_NUM_THREADS = 2, SEED = "{seed}" }
@@ -47,7 +46,6 @@ file = "{out}"
 match = "converged"
 [policy]
 select = "sjf"
-deadline = "12h"
 [targets.merge]
 after = ["main"]
 command = ["merge", "{k}"]
@@ -62,7 +60,7 @@ exit = 1
 def test_every_word_of_the_language():
     bag = bagfile.parse(FULL).bag
     main, merge = bag.targets
-    assert (bag.name, bag.effects, bag.policy.select, bag.policy.deadline) == ("ldla", "external", "sjf", 43_200_000)
+    assert (bag.name, bag.effects, bag.policy.select) == ("ldla", "external", "sjf")
     assert main.source.axes == [
         Range(name="position", first=1, last=200),
         Values(name="seed", values=[1, 2, 3]),
@@ -77,7 +75,7 @@ def test_every_word_of_the_language():
         1 << 30,
     )
     assert (main.time, main.expect, main.grace, main.cost) == (1_800_000, 300_000, 10_000, "{position}")
-    assert (main.outputs, main.checkpoint, main.retries, main.memory_retries) == (["{out}"], ["state.bin"], 5, 2)
+    assert (main.outputs, main.retries, main.memory_retries) == (["{out}"], 5, 2)
     assert (main.environment, main.setup, main.priority) == (
         {"OMP_NUM_THREADS": "2", "SEED": "{seed}"},
         ["module load gcc"],
@@ -115,7 +113,10 @@ WRONG = [
     ("retries = 5", 'inputs = ["a -> ../b"]', "working directory", ""),
     ('"converged"', '"conv(erged"', "regular expression", ""),
     ('select = "sjf"', 'select = "adaptive"', "does not exist yet", "fcfs, sjf"),
-    ("deadline =", "replicate =", "does not exist yet", "select, deadline"),
+    ("select =", "replicate =", "does not exist yet", "select"),
+    ("select =", "deadline =", "does not exist yet", "select"),
+    ("retries = 5", 'checkpoint = ["s"]', "does not exist yet", "outputs"),
+    ('"1..200"', '"1...200"', "'1...200' is not a range: write 1..200", ""),
     ('"external"', '"maybe"', "effects", "external"),
     ("{seed} --out", "{sede} --out", "{sede}", "{seed}"),
     ('"1..200"', '"1..x"', "not a range", "1..10"),

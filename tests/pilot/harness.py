@@ -30,13 +30,14 @@ FLAGS = ["-I", "-S"]
 class Server:
     def __init__(self, folder, tls=False, lease=60000, idle=60000):
         self.folder = str(folder)
-        self.lease, self.idle = lease, idle
+        self.lease, self.idle, self.spread = lease, idle, 0
         self.lock = threading.Condition()
         self.queue = []              # (spec, [task, …]) not granted
         self.grants = {}             # number → grant not acknowledged
         self.granted = 0
         self.reports = {}            # attempt → [report, …]
         self.requests = []           # exchanges as they came
+        self.story = []              # ("in" or "out", seq), as they came and were answered
         self.enrols = []
         self.epoch = 0
         self.tokens = {}             # token → epoch
@@ -129,16 +130,19 @@ class Server:
             self.grants.clear()
             self.granted = 0
             self.lock.notify_all()
-            return {"v": 1, "pilot": 1, "epoch": self.epoch, "token": token, "lease": self.lease, "idle": self.idle}
+            return {"v": 1, "pilot": 1, "epoch": self.epoch, "token": token, "lease": self.lease, "idle": self.idle,
+                    "spread": self.spread}
 
     def exchange(self, message):
         self._note(check(EXCHANGE, message, "exchange"))
         with self.lock:
             self.requests.append(message)
+            self.story.append(("in", message["seq"]))
             self._take(message)
             end = time.monotonic() + message.get("wait", 0) / 1000.0
             while self.up and not self._something(message) and time.monotonic() < end:
                 self.lock.wait(min(end - time.monotonic(), 0.5))
+            self.story.append(("out", message["seq"]))
             return self._answer(message)
 
     def _take(self, message):

@@ -150,6 +150,32 @@ def test_backoff_grows_and_honours_retry_after():
     assert made.due(now) >= now + 100000
 
 
+def test_told_to_come_again_later():
+    made = agenda()
+    give(made, 0, again=700)
+    assert made.next_request(699) is None and made.due(0) == 700 and made.next_request(700)
+
+
+def test_lost_server_is_come_back_to_one_by_one():
+    made = agenda(jitter=lambda: 0.25)
+    give(made, 0, spread=10000)
+    made.failed(1000, made.next_request(1000)["seq"])
+    assert made.due(1000) == 3500
+    made.failed(3500, made.next_request(3500)["seq"])
+    assert made.due(3500) < 3500 + 1000                      # from here on the back-off, which grows
+    give(made, 9000)
+    made.failed(20000, made.next_request(20000)["seq"], lost=False)
+    assert made.due(20000) <= 20050                          # it answered: it is not lost
+
+
+def test_specs_are_forgotten_but_their_tasks_are_not():
+    made = agenda(4)
+    give(made, 0, {"n": 1, "groups": [{"spec": {"bag": n}, "tasks": [[n, ["true"]]]} for n in range(1, 1001)]})
+    assert len(made.specs) == 256 and len(made.queue) == 1000
+    assert len({task.spec.key for task in made.queue.values()}) == 1000
+    assert made.queue[1].spec.fields == {"bag": 1}
+
+
 def test_fruitless_polls_slow_down():
     made = agenda()
     now = 0
@@ -191,6 +217,17 @@ def test_wall_time():
     give(made, 0, grant(1, 1, time=20000), grant(2, 2, time=5000))
     assert runs(made, 0) == [2]
     assert made.reports[1]["why"] == "stop" and made.placed[2].until == 5000
+
+
+def test_wall_time_of_a_task_that_saves_its_state():
+    made = agenda(2, end=10000)
+    give(made, 0, grant(1, 1, time=20000, grace=3000, checkpoint=["state"]), grant(2, 2, time=20000, checkpoint=["s"]),
+         grant(3, 3, time=20000, grace=11000, checkpoint=["state"]))
+    assert runs(made, 0) == [1, 2]
+    assert made.placed[1].until == 7000 and made.placed[2].until == 5000
+    made.task_ended(1, 1, {"a": 1})
+    runs(made, 1)
+    assert made.reports[3]["why"] == "stop"
 
 
 def test_recall_cancel_and_stop():

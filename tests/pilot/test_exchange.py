@@ -83,8 +83,7 @@ def test_idle_pilot_leaves_and_clears_up(server, launch):
     pilot = launch("--idle", "0.3")
     server.submit([1, "touch left-over"])
     server.result(1)
-    begin = time.monotonic()
-    assert pilot.wait() == 0 and server.bye == "idle" and 0.2 < time.monotonic() - begin < 2
+    assert pilot.wait() == 0 and server.bye == "idle"
     assert os.listdir(pilot.dir) == []
 
 
@@ -108,15 +107,17 @@ def test_duplicate_grants_run_once(server, launch, tmp_path):
 def test_reports_do_not_wait_behind_a_parked_poll(server, launch):
     launch()
     server.submit([1, "sleep 0.5"])
-    report = server.result(1)
-    assert time.time() - report["t1"] / 1000.0 < 0.2
-    assert any(r.get("wait") for r in server.requests)
+    server.result(1)
+    telling = [r["seq"] for r in server.requests if r.get("reports")][0]
+    parked = [r["seq"] for r in server.requests if r.get("wait") and r["seq"] < telling][-1]
+    story = server.story[:server.story.index(("in", telling))]
+    assert ("in", parked) in story and ("out", parked) not in story
 
 
 def test_started_is_told(server, launch):
     launch()
     server.submit([1, "sleep 3"], [2, "true"])
-    server.wait_started(1, 2)
+    server.wait_started(1)
     assert 2 not in server.started
 
 
@@ -129,16 +130,21 @@ def test_recall_gives_back_only_the_unstarted(server, launch):
     assert server.result(1)["exit"] == 0 and server.result(3)["out"] == "3\n"
 
 
-def test_recall_reaches_what_is_laid_out_at_the_spawner(server, launch):
+def test_recall_reaches_what_is_laid_out_at_the_spawner(server, launch, tmp_path):
     launch("--cores", "1")
     server.submit(*[[i, "true"] for i in range(1, 50)])
     server.result(49)
-    server.submit([100, "sleep 1"], *[[i, "true"] for i in range(101, 120)])
+    server.submit([100, "while [ ! -e {} ]; do sleep 0.02; done".format(tmp_path / "go")],
+                  *[[i, "true"] for i in range(101, 120)])
     server.wait_started(100)
     server.say(recall=list(range(101, 120)))
+    server.wait_for(lambda: 119 in server.reports)
+    (tmp_path / "go").write_text("")
     for i in range(101, 120):
-        assert server.result(i, 0.6)["why"] == "recall"
+        assert server.result(i)["why"] == "recall"
     assert server.result(100)["exit"] == 0
+    order = list(server.reports)
+    assert all(order.index(i) < order.index(100) for i in range(101, 120))
 
 
 def test_cancel_kills_the_running_and_drops_the_waiting(server, launch):
@@ -260,31 +266,45 @@ def test_lost_answers_are_asked_for_again(server, launch, tmp_path):
 
 
 def test_busy_server_is_left_alone(server, launch):
-    times = []
+    """How long it waits, test_agenda says."""
+    told = []
 
     def busy(handler, method, path):
-        if path != "/v1/exchange" or len(times) >= 3:
+        if path != "/v1/exchange" or len(told) >= 3:
             return False
-        times.append(time.monotonic())
-        handler.raw()
-        handler.refuse(503, "unavailable", [("Retry-After", "0.4")])
+        told.append(handler.body()["seq"])
+        handler.refuse(503, "unavailable", [("Retry-After", "0.2")])
         return True
 
     server.intercept = busy
     launch()
     server.submit([1, "true"])
-    assert server.result(1)["exit"] == 0
-    assert all(b - a >= 0.4 for a, b in zip(times, times[1:]))
+    assert server.result(1)["exit"] == 0 and len(told) == 3
 
 
 def test_told_to_come_again_later(server, launch):
-    server.extra = {"again": 700}
+    server.extra = {"again": 300}
     launch()
     server.wait_for(lambda: server.requests)
-    begin = time.monotonic()
     server.submit([1, "true"])
-    server.result(1)
-    assert time.monotonic() - begin > 0.5
+    assert server.result(1)["exit"] == 0
+
+
+def test_stale_connection_is_replaced_without_waiting(server, launch):
+    """The spread is an hour: whoever waits for a part of it hangs here."""
+    server.spread = 3600000
+    dropped = []
+
+    def stale(handler, method, path):
+        if path != "/v1/exchange" or dropped:
+            return False
+        dropped.append(handler)  # it has carried the enrolment
+        return drop(handler, method, path)
+
+    server.intercept = stale
+    launch()
+    server.submit([1, "true"])
+    assert server.result(1)["exit"] == 0 and dropped
 
 
 def test_invalid_token_means_a_new_epoch(server, launch):
@@ -321,8 +341,7 @@ def test_outbox_is_delivered_by_the_next_pilot(server, launch):
     server.intercept = drop
     server.say(census=True)
     time.sleep(0.8)
-    begin = time.monotonic()
-    assert pilot.stop(20) == 3 and time.monotonic() - begin < 9
+    assert pilot.stop(60) == 3
     box = os.path.join(pilot.dir, "outbox")
     assert "not delivered" in pilot.text()
     for folder, _, names in os.walk(box):

@@ -174,3 +174,29 @@ def _swallow(handler, method, path):
         handler.server.owner.blobs[path[10:]] = b"(large)"
     handler.answer(200, {})
     return True
+
+
+def test_blobs_not_found_while_the_pilot_enrols_again(server, launch):
+    """For a moment the server does not know that the attempt is still ours."""
+    told = []
+
+    def settling(handler, method, path):
+        if method != "PUT":
+            return False
+        if server.epoch == 1:
+            server.tokens.clear()
+            server.say(census=True)
+            return False
+        told.append(path)
+        if len(told) > 2:
+            return False
+        handler.raw()
+        handler.refuse(404, "not-found")
+        return True
+
+    server.intercept = settling
+    launch("--cores", "1")
+    server.submit([1, "echo made > o"], outputs=["o"])
+    report = server.result(1, 30)
+    assert report.get("o", "succeeded") == "succeeded" and server.blobs[report["files"][0][1]] == b"made\n"
+    assert server.epoch == 2 and len(told) == 3

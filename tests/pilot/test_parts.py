@@ -8,7 +8,7 @@ import pytest
 
 from windfall.errors import BadInput, TrustError
 from windfall.pilot import host, link, slot, spawn, staging, ticket
-from windfall.pilot.capture import Capture
+from windfall.pilot.capture import GAP, Capture
 from windfall.pilot.main import parse
 
 
@@ -20,7 +20,8 @@ def test_capture_keeps_all_or_both_ends(size, piece):
     for start in range(0, size, piece):
         capture.add(data[start:start + piece])
     assert capture.size == size
-    assert capture.kept() == (data if size <= 20 else data[:10] + data[-10:])
+    said = "" if size <= 20 else GAP.format(size - 20)
+    assert capture.kept() == (data if size <= 20 else data[:10] + said.encode() + data[-10:])
     for offset, kept in capture.pieces():
         assert data[offset:offset + len(kept)] == kept
 
@@ -31,7 +32,7 @@ def test_capture_that_keeps_nothing():
     capture.add(b"def")
     report = {}
     capture.describe(report, "out")
-    assert report == {"out_size": 6, "out": ""}
+    assert report == {"out_size": 6, "out": GAP.format(6)}
 
 
 def test_slot_is_emptied_or_replaced(tmp_path):

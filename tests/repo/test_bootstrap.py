@@ -130,18 +130,14 @@ def _moved(checkout: Path, env: dict[str, str]) -> None:
     assert_clean(elsewhere)
 
 
-def test_the_shell_costs_little(checkout: Path, tmp_path: Path) -> None:
-    """Warm, less than 10 ms pass before Python takes over."""
+def test_warm_the_shell_starts_nothing_but_python(checkout: Path, tmp_path: Path) -> None:
+    """What costs is starting programs: with nothing but an empty directory in PATH there is none to start."""
     (checkout / ".venv" / "bin").mkdir(parents=True)
     (checkout / ".venv" / "bin" / "python").symlink_to("/bin/true")
     (checkout / ".venv" / "stamp").write_text(f"{checkout.resolve()}\n\n")
-    env = {"PATH": SYSTEM_PATH}
-    times = []
-    for _ in range(15):
-        start = time.perf_counter()
-        subprocess.run([checkout / "windfall"], env=env, check=True)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.010, f"{min(times) * 1000:.1f} ms"
+    (tmp_path / "empty").mkdir()
+    warm = run(["/bin/sh", checkout / "windfall"], {"PATH": str(tmp_path / "empty")})
+    assert (warm.returncode, warm.stdout, warm.stderr) == (0, "", "")
 
 
 # --- something is missing -----------------------------------------------------------------------------------

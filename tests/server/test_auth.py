@@ -99,3 +99,16 @@ def test_files_are_private_and_hold_no_token_but_their_own(server, client, tmp_p
         if path.is_file():
             assert path.stat().st_mode & 0o077 == 0, path
             assert user.encode() not in path.read_bytes(), path
+
+
+def test_tokens_of_pilots_are_their_owners_to_revoke(client):
+    pilot = Pilot(client)
+    ann = client.token_for("user", user="ann")["token"]
+    mine = client.token_for("user")["token"]
+    listed = [t for t in client.call("GET", "/v1/tokens", token=mine).body["tokens"] if t["scope"] == "pilot"]
+    assert [(t["site"], "token" in t) for t in listed] == [("local", False)]
+    assert not any(t["scope"] == "pilot" for t in client.call("GET", "/v1/tokens", token=ann).body["tokens"])
+    assert client.call("DELETE", f"/v1/tokens/{listed[0]['id']}", token=ann).status == 404
+    assert pilot.client.call("POST", "/v1/exchange", pilot.message()).status == 200
+    assert client.call("DELETE", f"/v1/tokens/{listed[0]['id']}", token=mine).status == 200
+    assert pilot.client.call("POST", "/v1/exchange", pilot.message()).status == 401

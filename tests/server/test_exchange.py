@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 
 import msgspec
 import pytest
@@ -56,11 +55,11 @@ def test_what_was_sent_as_key_or_pilot_counts_nothing(client):
 
 
 @pytest.mark.parametrize("more", [
-    {"reports": [{"a": 1 << 70}]}, {"reports": [{"a": -1}]}, {"reports": [{"a": 1, "wall": 1 << 60}]}, {"want": -1},
+    {"reports": [{"a": 1 << 70}]}, {"reports": [{"a": -1}]}, {"reports": [{"a": 1, "wall": "long"}]}, {"want": 1.5},
     {"reports": [{"a": 1, "o": "splendid"}]}, {"held": [1.5]}, {"started": ["x"]}, {"epoch": "1"},
-    {"reports": [{"a": 1, "files": [["x", "nohash", 1, 1]]}]}, {"reports": [{"a": 1}] * 5000}, {"left": 1 << 60},
+    {"reports": [{"a": 1, "files": [["x", "nohash", 1, 1]]}]}, {"reports": [{"a": 1}] * 5000}, {"reports": {"a": 1}},
 ])
-def test_hostile_numbers_stop_at_the_door(client, more):
+def test_hostile_messages_stop_at_the_door(client, more):
     client.submit(sweep(1))
     pilot = Pilot(client)
     reply = pilot.client.call("POST", "/v1/exchange", pilot.message(**more))
@@ -70,7 +69,8 @@ def test_hostile_numbers_stop_at_the_door(client, more):
 
 @pytest.mark.parametrize("more", [
     {"reports": [{"a": 1 << 52}]}, {"held": [1 << 52, 0]}, {"started": [1 << 52]}, {"ack": 1 << 50}, {"want": 1 << 50},
-    {"wait": 0, "left": 0}, {"epoch": 999},
+    {"wait": 0, "left": 0}, {"epoch": 999}, {"left": 1 << 60}, {"left": -1}, {"want": -1},
+    {"reports": [{"a": (1 << 63) - 1}]}, {"reports": [{"a": n << 24} for n in range(1 << 38, (1 << 38) + 100)]},
 ])
 def test_numbers_that_mean_nothing_do_no_harm(client, more):
     client.submit(sweep(1))
@@ -100,10 +100,9 @@ def test_a_parked_poll_is_answered_when_work_comes(server, client):
     pilot = Pilot(client)
     thread, got = in_thread(lambda: pilot.get(want=1, wait=10_000))
     until(lambda: parked(server) == 1)
-    began = time.monotonic()
     client.submit(sweep(1))
-    thread.join(5)
-    assert len(got[0]) == 1 and time.monotonic() - began < 1
+    thread.join(30)
+    assert len(got[0]) == 1  # one that had waited for its time to be up would have got nothing
 
 
 def test_reports_do_not_wait_behind_a_parked_poll(server, client):
@@ -134,14 +133,12 @@ def test_a_closed_connection_is_no_longer_parked(server, client):
     assert len(tasks(reply.body)) == 1
 
 
-def test_the_stop_answers_parked_polls_at_once(server, client):
+def test_the_stop_answers_parked_polls(server, client):
     pilot = Pilot(client)
     thread, got = in_thread(lambda: pilot.exchange(want=1, wait=20_000))
     until(lambda: parked(server) == 1)
-    began = time.monotonic()
     server.stop()
-    thread.join(5)
-    assert time.monotonic() - began < 1
+    thread.join(30)
     assert got[0]["again"] > 0 and got[0]["spread"] > 0 and "grants" not in got[0]
 
 

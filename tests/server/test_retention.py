@@ -1,12 +1,17 @@
 """What was removed is forgotten, and nothing else."""
 
+import asyncio
+import os
 import time
 
 import pytest
+from server_tools import Client as Plain, Pilot, sweep as small, until
 
 from windfall import Client
 from windfall.core import facts as f
-from windfall.model.spec import Bag, Range, Sweep, Target
+from windfall.core.intake import submission
+from windfall.errors import StoreError
+from windfall.model.spec import Bag, Input, Range, Sweep, Target
 from windfall.server import retention
 from windfall.server.embedded import Embedded
 from windfall.store import codec
@@ -36,7 +41,7 @@ def run_two_and_remove_one(home):
             assert client.wait(bag)["state"] == "succeeded"
         client.remove(gone)
         wait_until(lambda: len(blobs(home)) == 30)
-        time.sleep(0.3)
+        wait_until(lambda: passed(server))
     finally:
         server.stop()
     return gone, kept
@@ -47,6 +52,12 @@ def wait_until(true):
     while not true():
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def passed(server):
+    """A pass over the journal has come to its end, and no other is wanted."""
+    keeper = server._runtime.keeper
+    return not keeper._unfinished() and keeper._task is not None and keeper._task.done()
 
 
 def blobs(home):
@@ -92,3 +103,110 @@ def test_the_other_bag_is_whole_even_from_new_views(home, tmp_path):
         assert (tmp_path / "out" / "kept-7").read_text() == "kept 7\n"
     finally:
         server.stop()
+
+
+def remove_one(home):
+    """A bag that started, ended, and is removed: on a server without a pilot of its own."""
+    server = Embedded(home)
+    client = Plain(server.start())
+    gone, kept = client.submit(small(3, retries=0)), client.submit(small(3))
+    pilot = Pilot(client, cores=8)
+    granted = [a for a, _ in pilot.get(want=6)]
+    pilot.exchange(started=granted)
+    for attempt in granted:
+        pilot.finish([attempt])
+    assert client.call("POST", f"/v1/bags/{gone}/remove").status == 200
+    return server, gone, kept, granted
+
+
+def test_what_only_names_attempts_goes_with_its_bag(home):
+    server, gone, kept, granted = remove_one(home)
+    until(lambda: passed(server), 10)
+    server.stop()
+    facts = facts_of(home)
+    assert bags_in(facts) == {kept}
+    assert [a for fact in facts if isinstance(fact, f.Started) for a in fact.attempts] == granted[3:]
+
+
+def test_a_pass_that_was_broken_off_goes_on_after_a_restart(home, monkeypatch):
+    monkeypatch.setattr(retention, "STEP_ROWS", 2)
+    monkeypatch.setattr(retention, "START_S", 0.0)
+    monkeypatch.setattr(Journal, "rewrite", stop_after(3, Journal.rewrite))
+    server, gone, kept, _ = remove_one(home)
+    until(lambda: server._runtime.keeper._task and server._runtime.keeper._task.done(), 10)
+    assert server._runtime.keeper._unfinished()
+    server.stop()
+    monkeypatch.undo()
+    monkeypatch.setattr(retention, "START_S", 0.0)
+    monkeypatch.setattr(retention, "PAUSE_S", 0.0)
+    first, rewrite = [], Journal.rewrite
+
+    def note(self, *arguments):
+        first.append(self._bookmark(arguments[3]))
+        return rewrite(self, *arguments)
+    monkeypatch.setattr(Journal, "rewrite", note)
+    server = Embedded(home)
+    server.start()
+    until(lambda: passed(server), 10)
+    server.stop()
+    assert first[0] > 0  # from where it stood
+    assert bags_in(facts_of(home)) == {kept}
+
+
+def stop_after(steps, rewrite):
+    def limited(self, *arguments):
+        nonlocal steps
+        steps -= 1
+        if steps < 0:
+            raise StoreError("as if it had been killed")
+        return rewrite(self, *arguments)
+    return limited
+
+
+def test_a_removal_just_before_the_end_is_not_forgotten(home, monkeypatch):
+    monkeypatch.setattr(retention, "PAUSE_S", 60.0)
+    server, gone, kept, _ = remove_one(home)
+    server.stop()
+    assert bags_in(facts_of(home)) == {gone, kept}
+    monkeypatch.setattr(retention, "PAUSE_S", 0.0)
+    monkeypatch.setattr(retention, "START_S", 0.0)
+    server = Embedded(home)
+    server.start()
+    until(lambda: passed(server), 10)
+    server.stop()
+    assert bags_in(facts_of(home)) == {kept}
+
+
+def test_a_step_waits_for_a_quiet_moment(monkeypatch):
+    monkeypatch.setattr(retention, "LOOK_S", 0.0)
+
+    async def looks(groups):
+        class Writer:
+            @property
+            def groups(self):
+                return groups.pop(0)
+        await retention.Keeper(Writer(), None, None)._quiet()
+        return len(groups)
+    busy = list(range(1000))
+    assert asyncio.run(looks([1, 2, 2, 3, 3, 3, 9])) == 1  # 1→2 and 2→3 were busy, 3→3 was quiet
+    assert asyncio.run(looks(busy)) == 1000 - 2 * retention.PATIENCE  # never quiet: a step all the same
+
+
+def test_abandoned_uploads_go_at_the_start(home, monkeypatch):
+    monkeypatch.setattr(retention, "START_S", 0.0)
+    folder = home / "uploads" / "ann"
+    folder.mkdir(parents=True)
+    for name, age in (("a" * 64, 8 * 86_400), ("b" * 64, 3_600)):
+        (folder / name).write_bytes(b"piece")
+        os.utime(folder / name, (time.time() - age,) * 2)
+    server = Embedded(home)
+    server.start()
+    until(lambda: [path.name for path in folder.iterdir()] == ["b" * 64])
+    server.stop()
+
+
+def test_inputs_are_found_in_packed_specifications():
+    files = [Input(path=name, blob=name * 64, size=1) for name in "ab"]
+    bag = Bag(name="x", targets=[Target(name="one", command="true", inputs=files[:1]),
+                                 Target(name="two", command="true", inputs=files)])
+    assert retention.inputs_of(submission(0, "ann", bag).spec) == {"a" * 64, "b" * 64}

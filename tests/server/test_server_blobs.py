@@ -1,10 +1,15 @@
 """File contents over HTTP."""
 
+import asyncio
 import hashlib
 import os
+import threading
+import time
 
 import pytest
 from server_tools import Client, Pilot, sweep, until
+
+from windfall.server import blobs
 
 
 def sha(body):
@@ -115,3 +120,46 @@ def test_a_pilot_reaches_what_its_attempts_need_and_no_more(client):
     row = client.call("GET", "/v1/bags/1/results").body["rows"][0]
     assert row["files"] == [["out.txt", sha(b"output"), 6, 0o644]]
     assert client.call("GET", f"/v1/blobs/{row['files'][0][1]}").raw == b"output"
+
+
+def test_a_pilot_that_enrolled_again_reaches_what_it_was_granted_before(client):
+    """The same nonce at the same site: the same process, under a new number and token."""
+    put(client, b"input")
+    client.submit(sweep(2, inputs=[{"path": "in", "blob": sha(b"input"), "size": 5}]))
+    before = Pilot(client, nonce="1")
+    (attempt, _), = before.get()
+    after, stranger = Pilot(client, nonce="1"), Pilot(client, nonce="2")
+    assert after.me["pilot"] != before.me["pilot"]
+
+    def get(pilot):
+        return pilot.client.call("GET", f"/v1/blobs/{sha(b'input')}", X_Attempt=str(attempt)).status
+    assert [get(pilot) for pilot in (before, after, stranger)] == [200, 200, 404]
+    assert put(after.client, b"output", X_Attempt=str(attempt)).status == 201
+    assert put(stranger.client, b"output", X_Attempt=str(attempt)).status == 404
+    path = f"/v1/attempts/{attempt}/output"
+    assert after.client.call("POST", path, raw=b"x").body == {"go": False}
+    assert stranger.client.call("POST", path, raw=b"x").status == 404
+
+
+def test_there_is_one_store_whoever_asks_first(tmp_path, monkeypatch):
+    """Two would not know of each other's uploads."""
+    made = []
+
+    async def go():
+        meet = threading.Barrier(2)
+
+        class Slow:
+            def __init__(self, root):
+                made.append(root)
+                time.sleep(0.05)  # the second one comes while the first is being made
+        monkeypatch.setattr(blobs, "Blobs", Slow)
+        calls = blobs.BlobCalls(tmp_path, None, None, None)
+
+        def ask():
+            meet.wait(10)
+            return calls.store()
+        one, two = await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(2)))
+        assert one is two
+        calls.close()
+    asyncio.run(go())
+    assert len(made) == 1

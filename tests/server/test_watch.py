@@ -1,11 +1,15 @@
 """Subscriptions."""
 
+import asyncio
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 from server_tools import Client, Pilot, sweep, until
 
-from windfall.server import subscribe
+from windfall.server import grants, subscribe
+from windfall.server.embedded import Embedded
 
 
 def test_watch_says_everything_until_it_is_done(client):
@@ -42,9 +46,7 @@ def test_one_who_comes_late_misses_nothing(server, client, recent):
     granted = [a for a, _ in pilot.get(want=6)]
     pilot.finish(granted[:3])
     if not recent:
-        hub = server._runtime.hub
-        hub._recent.clear()
-        hub._oldest = server._runtime.writer.position
+        server._runtime.hub.forget_recent()
     lines = client.lines(f"/v1/bags/{submitted['bag']}/watch?from={submitted['position']}&rows=1")
     first = next(lines)
     pilot.finish(granted[3:])
@@ -60,7 +62,6 @@ def test_a_bag_that_is_over_is_told_at_once(client):
 
 
 def test_heartbeat(monkeypatch, tmp_path):
-    from windfall.server.embedded import Embedded
     monkeypatch.setattr(subscribe, "HEARTBEAT_S", 0.1)
     server = Embedded(tmp_path / "home")
     client = Client(server.start())
@@ -79,6 +80,141 @@ def test_a_slow_one_is_told_to_resume(server, client, monkeypatch):
     next(lines)
     pilot.finish([a for a, _ in pilot.get(want=8)])
     assert list(lines)[-1] == {"resume": True}
+
+
+def test_one_who_is_lost_in_the_old_rows_resumes_from_where_these_ended(server, client, monkeypatch):
+    """While pages of the past are read, more happens than may wait for one subscriber."""
+    monkeypatch.setattr(subscribe, "MAX_WAITING", 2)
+    number = client.submit(sweep(8))
+    pilot = Pilot(client, cores=8)
+    granted = [a for a, _ in pilot.get(want=8)]
+    pilot.finish(granted[:2])
+    runtime = server._runtime
+    runtime.hub.forget_recent()
+    began, ask, late = runtime.writer.position, runtime.projector.ask, []
+
+    async def slow(question):
+        page = await ask(question)
+        if not late:
+            late.append(threading.Thread(target=pilot.finish, args=(granted[2:],)))
+            late[0].start()
+            while late[0].is_alive():
+                await asyncio.sleep(0.001)
+        return page
+    monkeypatch.setattr(runtime.projector, "ask", slow)
+    lines = list(client.lines(f"/v1/bags/{number}/watch?from=0&rows=1"))
+    assert lines[-1] == {"resume": True, "position": began}
+    again = client.lines(f"/v1/bags/{number}/watch?from={began}&rows=1")
+    rows = {row["task"] for line in (*lines, *again) for row in line.get("rows", ())}
+    assert rows == set(range(8))
+
+
+def test_bytes_count_too(server, client, monkeypatch):
+    monkeypatch.setattr(subscribe, "MAX_WAITING_BYTES", 20_000)
+    monkeypatch.setattr(subscribe, "RECENT_BYTES", 60_000)
+    submitted = client.call("POST", "/v1/bags", sweep(8)).body
+    pilot = Pilot(client, cores=8)
+    path = f"/v1/bags/{submitted['bag']}/watch?from={submitted['position']}&rows=1"
+    lines = client.lines(path)
+    next(lines)
+    granted = [a for a, _ in pilot.get(want=8)]
+    for attempt in granted:
+        pilot.finish([attempt], out="x" * 16_000, out_size=16_000)
+    hub = server._runtime.hub
+    assert 0 < hub._recent_bytes <= 60_000 and len(hub._recent) <= 4
+    assert hub._recent_bytes == sum(weight for _, weight in hub._recent)
+    rows = {row["task"] for line in client.lines(path) for row in line.get("rows", ())}
+    assert rows == set(range(8))
+
+
+def test_the_stream_says_what_the_results_say(client):
+    """Also of what was started long before, retried, cancelled again, or never heard of again."""
+    submitted = client.call("POST", "/v1/bags", sweep(5, retries=0)).body
+    number = submitted["bag"]
+    pilot = Pilot(client, cores=8)
+    granted = [a for a, _ in pilot.get(want=4)]
+    pilot.exchange(started=granted)
+    time.sleep(0.02)  # so that the time it began is not the time it ended less its wall time
+    pilot.finish(granted[:1])
+    pilot.finish(granted[1:3], o="failed", why="exit", exit=3)
+    client.call("POST", f"/v1/bags/{number}/cancel", {"tasks": [4]})
+    client.call("POST", f"/v1/bags/{number}/retry", {"tasks": [2, 4]})
+    again, = ([a for a, _ in pilot.get(want=1)])
+    pilot.finish([again])
+    client.call("POST", f"/v1/bags/{number}/cancel", {"tasks": [4]})
+    pilot.exchange(bye="stopped")
+    client.call("POST", f"/v1/bags/{number}/cancel", {})
+    told = {}
+    for line in client.lines(f"/v1/bags/{number}/watch?from={submitted['position']}&rows=1"):
+        told.update((row["task"], row) for row in line["rows"])
+    kept = {row["task"]: row for row in client.call("GET", f"/v1/bags/{number}/results").body["rows"]}
+    assert told.keys() == kept.keys() == set(range(5))
+    assert kept[0]["started"] < kept[0]["ended"] - kept[0]["wall"] and kept[2]["generation"] == 1
+    for task in (0, 1, 2, 4):
+        assert told[task] == kept[task]
+
+
+def test_a_row_of_the_past_keeps_its_generation(client):
+    """Cancelled, told, retried: who asks for the past hears of the cancelled generation, not of the next."""
+    submitted = client.call("POST", "/v1/bags", sweep(1)).body
+    number = submitted["bag"]
+    for order in ("cancel", "retry", "cancel", "retry"):
+        client.call("POST", f"/v1/bags/{number}/{order}", {})
+    line = next(client.lines(f"/v1/bags/{number}/watch?from={submitted['position']}&rows=1"))
+    assert [row["generation"] for row in line["rows"]] == [0, 1]
+
+
+def test_a_restart_does_not_change_when_things_began(tmp_path):
+    server = Embedded(tmp_path / "home")
+    client = Client(server.start())
+    submitted = client.call("POST", "/v1/bags", sweep(1)).body
+    pilot = Pilot(client)
+    (attempt, _), = pilot.get()
+    pilot.exchange(started=[attempt])
+    server.stop()
+    server = Embedded(tmp_path / "home")
+    client = Client(server.start())
+    pilot.client = Client(client.profile, pilot.me["token"])
+    path = f"/v1/bags/{submitted['bag']}"
+    lines = client.lines(f"{path}/watch?from={client.call('GET', path).body['position']}&rows=1")
+    next(lines)
+    time.sleep(0.02)
+    pilot.finish([attempt])
+    told = [row for line in lines for row in line.get("rows", ())]
+    assert told == client.call("GET", f"{path}/results").body["rows"]
+    assert told[0]["started"] < told[0]["ended"] - told[0]["wall"]
+    server.stop()
+
+
+def test_only_those_whose_attempt_ended_are_woken(server, client):
+    """Counted: a commit about something else wakes nobody who follows an output."""
+    number = client.submit(sweep(2))
+    pilot = Pilot(client)
+    (one, _), (two, _) = pilot.get(want=2)
+    pilot.exchange(started=[one, two])
+    followed = [Client(client.profile).send("GET", f"/v1/bags/{number}/tasks/{task}/log?follow=1") for task in (0, 1)]
+    live = server._runtime.live
+    until(lambda: sum(len(tail.waiting) for tail in live._tails.values()) == 2)
+    waiting = {key: list(tail.waiting) for key, tail in live._tails.items()}
+    client.submit(sweep(1))
+    assert not any(future.done() for futures in waiting.values() for future in futures)
+    pilot.finish([one], out="x", out_size=1)
+    assert followed[0].read() == b"x"
+    assert not any(future.done() for future in waiting[two, "out"])
+    pilot.finish([two])
+    assert followed[1].read() == b""
+
+
+def test_bags_asked_for_lately_stay_ready(monkeypatch):
+    monkeypatch.setattr(grants, "MAX_RENDERINGS", 2)
+    monkeypatch.setattr(grants, "Rendering", lambda bag: object())
+    kept = grants.Renderings(SimpleNamespace(bags={}))
+    one, two, three = (SimpleNamespace(number=n) for n in (1, 2, 3))
+    first = kept.of(one)
+    kept.of(two)
+    assert kept.of(one) is first
+    kept.of(three)
+    assert kept.of(one) is first and list(kept._kept) == [3, 1]
 
 
 def test_events_of_all_bags(client):

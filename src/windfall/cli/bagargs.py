@@ -32,10 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", help="name of the bag")
     task = parser.add_argument_group("each task (instead of [task] in a bag file)")
-    task.add_argument("--cores", type=int, metavar="N")
+    task.add_argument("--cores", type=int, metavar="N", help="how many a task takes (default: 1)")
     task.add_argument("--memory", metavar="SIZE", help="such as 2GB")
     task.add_argument("--time", metavar="DURATION", help="limit, such as 30min")
-    task.add_argument("--retries", type=int, metavar="N")
+    task.add_argument(
+        "--retries",
+        type=int,
+        metavar="N",
+        help="failed tasks are tried again this often (default: 3; time limits count apart)",
+    )
     task.add_argument(
         "--input", dest="inputs", action="append", metavar="FILE", help="'FILE' or 'FILE -> PATH'; may be repeated"
     )
@@ -56,8 +61,7 @@ def parsed(args: argparse.Namespace) -> Parsed:
         first = command[0] if isinstance(command, list) else (command.split() or [""])[0]
         return bagfile.from_options(command, args.sweep, args.name or _name_of(first), task)
     if args.sweep or task:
-        option = "sweep" if args.sweep else next(iter(task)).removesuffix("s")
-        raise BadInput(f"--{option} goes with a command, not with a bag file", "change the bag file")
+        raise _belongs_in_file(args.sweep, task)
     found = bagfile.load(args.what[0])
     if args.name:
         import msgspec
@@ -67,6 +71,19 @@ def parsed(args: argparse.Namespace) -> Parsed:
         found = found._replace(bag=msgspec.structs.replace(found.bag, name=args.name))
         validate(found.bag)
     return found
+
+
+def _belongs_in_file(sweeps: list[str], task: dict[str, object]) -> BadInput:
+    import json
+
+    if sweeps:
+        name, _, values = sweeps[0].partition("=")
+        option, line = "sweep", f"{name} = {json.dumps(values)} under [sweep]"
+    else:
+        key, value = next(iter(task.items()))
+        option = key.removesuffix("s") if key in ("inputs", "outputs") else key
+        line = f"{key} = {json.dumps(value)} under [task]"
+    return BadInput(f"--{option} goes with a command, not with a bag file", f"put {line}")
 
 
 def _command(args: argparse.Namespace) -> str | list[str] | None:

@@ -1,8 +1,9 @@
 """Getting a client, and with it, where needed, a server.
 
 In this order: the server that `$WINDFALL_SERVER_FILE` names; the live server of `$WINDFALL_HOME`, which may be
-another command's embedded one; else an embedded one, started in this process.  When a server that was somebody
-else's goes away, `again` walks the same path, so the last command standing takes over.
+another command's embedded one; else an embedded one, started in this process.  When another command's embedded
+server goes away, `again` walks the same path, so the last command standing takes over.  A server of its own is
+never replaced: whoever runs it will start it again, and is waited for.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..client.client import Client
-from ..client.profile import Profile, find, from_fields, home
+from ..client.profile import Profile, find, from_fields, make_home
 from ..errors import BadInput, NoServer, StoreLocked, Unavailable
+from .output import say
 
 if TYPE_CHECKING:
     from ..server.embedded import Embedded
 
 CONTENDING = 15.0  # seconds to wait while another process starts, or stops, the server of this home
 PATIENCE = 3.0
+LOOK = 0.5  # seconds between looks for a server that is waited for
 
 
 class Session:
@@ -31,6 +34,7 @@ class Session:
         self.work = work
         self.embedded: Embedded | None = None
         self.client: Client = self._obtain()
+        self.separate = self.embedded is None and not self.client.profile.embedded
 
     def __enter__(self) -> Session:
         return self
@@ -45,19 +49,29 @@ class Session:
             self.embedded = None
 
     def again(self) -> None:
-        """The server went away: find, or become, the next one."""
-        if self.embedded is not None or os.environ.get("WINDFALL_SERVER_FILE"):
+        """The server went away: wait for it, or find, or become, the next one."""
+        if self.embedded is not None:
             raise NoServer("the server went away", "start it again; nothing that it acknowledged is lost")
         self.client.close()
-        self.client = self._obtain()
+        self.client = self._wait_for(self.client.profile.server) if self.separate else self._obtain()
+
+    def _wait_for(self, server: str) -> Client:
+        """Once a server of its own was found, no other kind is started here, however long it takes."""
+        say(f"the server at {server} does not answer; waiting for it (Ctrl-C leaves the bag as it is)")
+        while (profile := live()) is None:
+            time.sleep(LOOK)
+        say(f"the server at {profile.server} answers")
+        return Client(profile, PATIENCE)
 
     def _obtain(self) -> Client:
         if os.environ.get("WINDFALL_SERVER_FILE"):
-            return Client(find())
-        directory = home()
+            client = Client(find())
+            client.health()  # one that was never there is not waited for
+            return client
+        directory = make_home()
         until = time.monotonic() + CONTENDING
         while True:
-            profile = live(directory)
+            profile = live()
             if profile is not None:
                 return Client(profile, PATIENCE)
             try:
@@ -83,12 +97,10 @@ class Session:
         return profile
 
 
-def live(directory: Path) -> Profile | None:
-    """The profile of the home's server, if that answers."""
-    if not (directory / "server.json").exists():
-        return None
+def live() -> Profile | None:
+    """The profile of the named server, or of the home's, if that answers."""
     try:
-        profile = find(directory)
+        profile = find()
         with Client(profile, patience=0) as client:
             client.health()
         return profile

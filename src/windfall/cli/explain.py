@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .connect import Session, find_bag
+from .explained import reason
 from .output import print_json, shown
 from .parser import add_bag, task_number
 
@@ -16,13 +17,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     with Session() as session:
-        found = session.client.explain(find_bag(session.client, args.bag), args.task)
+        bag = find_bag(session.client, args.bag)
+        found = session.client.explain(bag, args.task)
     if args.json:
         print_json(found)
         return 0
     if found.get("task") is not None:
         print(f"task {found['task']}: {found.get('state', '')}")
-    print(shown(found.get("summary"), 500))
+    remedy = f"'windfall wait {bag}' brings its own"
+    if session.separate:
+        remedy = "start one with 'windfall pilot --ticket FILE', or the server with --pilot"
+    print(reason(found, remedy))
     for site in found.get("sites") or []:
         print(f"  {shown(site.get('site'))}")
         for clause in site.get("clauses") or []:

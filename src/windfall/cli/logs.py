@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING, Any
 
+from ..errors import NotFound
 from .connect import Session, find_bag
-from .output import print_json
+from .output import print_json, say
 from .parser import add_bag, task_number
+from .summary import cause
+
+if TYPE_CHECKING:
+    from ..client.client import Client
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,17 +30,56 @@ def execute(args: argparse.Namespace) -> int:
     streams = [name for name in ("out", "err") if getattr(args, name)] or ["out", "err"]
     with Session() as session:
         bag = find_bag(session.client, args.bag)
-        if args.json:
-            texts = {
-                name: b"".join(session.client.log(bag, args.task, name)).decode("utf-8", "replace") for name in streams
-            }
-            print_json({"bag": bag, "task": args.task, **texts})
-            return 0
-        if args.follow and len(streams) > 1:
-            streams = ["out"]
-        for name in streams:
-            target = sys.stderr if name == "err" and len(streams) > 1 else sys.stdout
-            for data in session.client.log(bag, args.task, name, args.follow):
-                target.buffer.write(data)
-                target.flush()
+        try:
+            written = (_print_json if args.json else _print)(session.client, bag, args, streams)
+        except NotFound:
+            return _absent(session.client, bag, args.task, args.json)
+        if not written:
+            _say_nothing_came(session.client, bag, args.task)
     return 0
+
+
+def _print_json(client: Client, bag: int, args: argparse.Namespace, streams: list[str]) -> int:
+    texts = {name: b"".join(client.log(bag, args.task, name)).decode("utf-8", "replace") for name in streams}
+    print_json({"bag": bag, "task": args.task, **texts})
+    return sum(map(len, texts.values()))
+
+
+def _print(client: Client, bag: int, args: argparse.Namespace, streams: list[str]) -> int:
+    """How many bytes there were."""
+    if args.follow and len(streams) > 1:
+        streams = ["out"]
+    written = 0
+    for name in streams:
+        target = sys.stderr if name == "err" and len(streams) > 1 else sys.stdout
+        for data in client.log(bag, args.task, name, args.follow):
+            written += target.buffer.write(data)
+            target.flush()
+    return written
+
+
+def _absent(client: Client, bag: int, number: int, as_json: bool) -> int:
+    """No attempt has ended: say how that is, or that there is no such task."""
+    task = client.task(bag, number)
+    row = _row(client, bag, number)
+    if as_json:
+        print_json({"bag": bag, "task": number, "state": task["state"]})
+    if row is not None:
+        say(f"task {number} never ran: {row['state']} ({cause(row)})")
+    elif task["state"] == "active":
+        say(f"task {number} has not ended; to follow it: windfall logs -f {bag} {number}")
+    else:
+        say(f"task {number} has not run yet; why: windfall explain {bag} {number}")
+    return 1
+
+
+def _say_nothing_came(client: Client, bag: int, number: int) -> None:
+    row = _row(client, bag, number)
+    if row is not None and row["state"] != "succeeded":
+        say(f"task {number} wrote nothing; {row['state']}: {cause(row, 10_000)}")
+
+
+def _row(client: Client, bag: int, number: int) -> dict[str, Any] | None:
+    """The task's result, if it has one."""
+    row = next(client.results(bag, after=number - 1, page=1), None)
+    return row if row is not None and row["task"] == number else None

@@ -8,16 +8,20 @@ from typing import Any
 from .connect import Session
 from .output import clock, counts_of, print_json_rows, print_table, say
 
+LATEST = 20
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", type=int, default=0, metavar="N", help="only the latest N")
+    parser.add_argument("-n", type=int, default=0, metavar="N", help="the latest N (default: 20; with --json, all)")
+    parser.add_argument("-a", "--all", action="store_true", help="all of them")
 
 
 def execute(args: argparse.Namespace) -> int:
     with Session() as session:
         bags = sorted(session.client.bags(), key=lambda bag: -bag["bag"])
-    if args.n > 0:
-        bags = bags[: args.n]
+    known = len(bags)
+    if args.n > 0 or not (args.all or args.json):
+        bags = bags[: args.n if args.n > 0 else LATEST]
     if args.json:
         print_json_rows(bags)
     elif not bags:
@@ -28,6 +32,8 @@ def execute(args: argparse.Namespace) -> int:
             map(_row, bags),
             right=(0, 3, 4, 5),
         )
+        if known > len(bags):
+            say(f"  and {known - len(bags):,} older: windfall ls --all")
     return 0
 
 

@@ -1,6 +1,7 @@
 """`windfall COMMAND …`: finds the command's module, runs it, turns every error into a sentence and an exit code.
 
-Exit codes: 0 all succeeded, 1 some failed, 2 bad input, 3 no server or refused, 130 interrupted.
+Exit codes: 0 all succeeded, 1 some failed, 2 bad input (a bag or task that does not exist is that too), 3 no server
+or refused, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ..errors import WindfallError
+from ..errors import NotFound, WindfallError
 
 COMMANDS = {
     "run": "submit a bag, watch it, bring the results home; needs no server",
@@ -23,6 +24,7 @@ COMMANDS = {
     "retry": "run failed tasks again",
     "pause": "start no more tasks of a bag",
     "unpause": "start them again",
+    "rm": "remove a bag that has ended, with its results",
     "serve": "run a server",
     "pilot": "run a pilot: serve this machine's cores to a server",
     "token": "make, list and revoke tokens",
@@ -119,7 +121,7 @@ def _help(about: list[str]) -> int:
     )
     for name, text in COMMANDS.items():
         print(f"  {name:{width}}  {text}")
-    print("\n'windfall COMMAND --help' says more.  Every command takes --json.")
+    print("\n'windfall COMMAND --help' says more.  Every command but pilot takes --json.")
     return 0
 
 
@@ -129,7 +131,7 @@ def complain(error: WindfallError, as_json: bool = False) -> int:
 
         print(json.dumps(error.to_wire()))
     print(f"windfall: {error}", file=sys.stderr)
-    return error.exit_code
+    return 2 if isinstance(error, NotFound) else error.exit_code
 
 
 def _discard_output() -> None:

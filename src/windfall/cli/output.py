@@ -15,7 +15,8 @@ LOOK_AHEAD = 1000  # rows read before the widths of a table are settled
 
 
 def say(text: str) -> None:
-    """To the person; standard output belongs to the results."""
+    """To the person; standard output belongs to the results, and what went there before is seen before."""
+    sys.stdout.flush()
     print(text, file=sys.stderr, flush=True)
 
 

@@ -11,7 +11,7 @@ from ..errors import BadInput
 
 def _width() -> int:
     try:
-        return min(100, os.get_terminal_size(2).columns)
+        return min(100, os.get_terminal_size(2).columns or 80)
     except OSError:
         return 100
 

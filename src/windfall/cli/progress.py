@@ -46,6 +46,11 @@ class Progress:
             sys.stderr.flush()
             self._drawn = False
 
+    def say(self, text: str) -> None:
+        """A line of its own; the bar is drawn again below it."""
+        sys.stderr.write("\r\x1b[K" * self._drawn + text + "\n")
+        sys.stderr.flush()
+
     def _remember(self, now: float, done: int) -> None:
         self._history.append((now, done))
         while len(self._history) > 2 and (now - self._history[0][0] > WINDOW or len(self._history) > 4096):
@@ -62,7 +67,7 @@ class Progress:
         parts = [self.name[:20], _bar(done, total) if self.terminal else "", f"{done:,}/{total:,}"]
         failed = counts.get("failed", 0) + counts.get("quarantined", 0)
         if counts.get("active"):
-            parts.append(f"{counts['active']:,} running")
+            parts.append(f"{counts['active']:,} active")
         if failed:
             parts.append(f"{failed:,} failed")
         rate = self.rate()
@@ -83,6 +88,6 @@ def _bar(done: int, total: int, width: int = 24) -> str:
 
 def _columns() -> int:
     try:
-        return os.get_terminal_size(2).columns
+        return os.get_terminal_size(2).columns or 80
     except OSError:
         return 80

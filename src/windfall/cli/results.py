@@ -1,18 +1,20 @@
 """`windfall results`: one row per ended task.
 
 --json prints one JSON array with a row per line; --jsonl the rows alone.  CSV has times in milliseconds and sizes in
-bytes, as the API has them; the table has them as people write them.
+bytes, as the API has them; the table has them as people write them.  A parameter called as a column is goes by
+`param_NAME` in CSV and table; JSON has the parameters apart, in `params`.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..model.units import format_size
 from .connect import Session, find_bag
-from .output import clock, duration, print_json_rows, print_table
+from .output import clock, duration, print_json, print_json_rows, print_table
 from .parser import add_bag
 from .summary import cause
 
@@ -23,6 +25,7 @@ FIELDS = (
     *("state", "exit", "signal", "why", "attempt", "site", "host"),
     *("granted", "started", "ended", "wall", "cpu", "rss", "out_size", "err_size", "note"),
 )
+TAKEN = frozenset(("task", "target", "memory", *FIELDS))
 STATES = ("succeeded", "failed", "cancelled", "quarantined")
 
 
@@ -38,8 +41,7 @@ def execute(args: argparse.Namespace) -> int:
     with Session() as session:
         bag = find_bag(session.client, args.bag)
         if args.directory:
-            print(session.client.fetch(bag, args.directory), "files in", args.directory)
-            return 0
+            return _bring(session, bag, Path(args.directory), args.json)
         rows = session.client.results(bag, args.state or "")
         if args.json:
             print_json_rows(rows)
@@ -51,6 +53,18 @@ def execute(args: argparse.Namespace) -> int:
         else:
             spec = session.client.spec(bag)
             (print_csv if args.csv else print_rows)(rows, parameters(spec), len(spec.targets) > 1)
+    return 0
+
+
+def _bring(session: Session, bag: int, directory: Path, as_json: bool) -> int:
+    from .fetching import bring, lines
+
+    files, others = bring(session.client, bag, directory)
+    if as_json:
+        print_json({"bag": bag, "files": files, "directory": str(directory), "other_files": others})
+    else:
+        for line in lines(directory, files, others) or ["the bag has no output files"]:
+            print(line.strip())
     return 0
 
 
@@ -68,12 +82,23 @@ def parameters(bag: Bag) -> list[str]:
     return list(names)
 
 
+def columns(names: list[str]) -> list[str]:
+    """What the parameters are called above their columns."""
+    found: list[str] = []
+    for name in names:
+        title = name
+        while title in TAKEN or title in found or (title != name and title in names):
+            title = f"param_{title}"
+        found.append(title)
+    return found
+
+
 def print_csv(rows: Iterable[dict[str, Any]], names: list[str], targets: bool) -> None:
     import csv
     import sys
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["task", "target", *names, *(f if f not in names else f"_{f}" for f in FIELDS)])
+    writer.writerow(["task", "target", *columns(names), *FIELDS])
     for row in rows:
         params = row.get("params") or {}
         writer.writerow(
@@ -94,7 +119,7 @@ def print_rows(rows: Iterable[dict[str, Any]], names: list[str], targets: bool) 
     header = [
         "task",
         *(["target"] if targets else []),
-        *names,
+        *columns(names),
         "state",
         "exit",
         "site",

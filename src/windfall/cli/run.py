@@ -9,13 +9,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NoServer
+from ..errors import NoServer, NotFound
 from . import bagargs
+from .explained import Watchman
+from .fetching import bring, lines as home_lines
 from .output import counts_of, plural, print_json, say
 from .progress import Progress
 
 if TYPE_CHECKING:
     from ..model.bagfile import Parsed
+    from ..model.spec import Target
     from .connect import Session
 
 TAKES_VECTOR = True
@@ -48,8 +51,9 @@ def execute(args: argparse.Namespace) -> int:
 
     with Session(work=True) as session:
         bag = _submit(session, parsed)
-        final = attend(session, bag, Progress(parsed.bag.name, total, quiet), _directory(args, parsed.bag.name))
-        return finish(session, final, started, _directory(args, parsed.bag.name), args.json)
+        directory = _directory(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
+        final = attend(session, bag, Progress(parsed.bag.name, total, quiet), directory)
+        return finish(session, final, started, directory, args.json)
 
 
 def count(parsed: Parsed) -> int:
@@ -76,28 +80,35 @@ def _submit(session: Session, parsed: Parsed) -> int:
 
 def attend(session: Session, bag: int, progress: Progress, directory: Path | None = None) -> dict[str, Any]:
     """Wait for the bag; on Ctrl-C say what can be done, and leave."""
+    watchman = Watchman(session, bag, progress)
     try:
         while True:
             try:
-                return session.client.wait(bag, progress)
+                return session.client.wait(bag, watchman)
             except NoServer:
+                progress.finish()
                 session.again()
     except KeyboardInterrupt:
         progress.finish()
-        fetched = f" -o {directory}" if directory else ""
-        stays = "nothing runs until you do" if session.embedded else "it goes on without you"
-        say(
-            f"interrupted: bag {bag} is kept; {stays}\n"
-            f"  go on:   windfall wait {bag}{fetched}\n  give up: windfall cancel {bag}"
-        )
+        say(_interrupted(bag, directory, session.separate))
         raise
     finally:
+        watchman.stop()
         progress.finish()
+
+
+def _interrupted(bag: int, directory: Path | None, separate: bool) -> str:
+    goes_on = "it goes on without you" if separate else "it goes on when any 'windfall run' or 'wait' runs here"
+    fetched = f" -o {directory}" if directory else ""
+    return (
+        f"bag {bag} is kept; {goes_on}. To stop it: windfall pause {bag}\n"
+        f"  watch it: windfall wait {bag}{fetched}\n  give up:  windfall cancel {bag}"
+    )
 
 
 def finish(session: Session, bag: dict[str, Any], started: float, directory: Path | None, as_json: bool) -> int:
     """Bring the files home, sum up, choose the exit code."""
-    files = session.client.fetch(bag["bag"], directory) if directory else 0
+    files, others = bring(session.client, bag["bag"], directory) if directory else (0, 0)
     elapsed = time.monotonic() - started
     tasks, succeeded, failed, cancelled = counts_of(bag)
     if as_json:
@@ -113,6 +124,7 @@ def finish(session: Session, bag: dict[str, Any], started: float, directory: Pat
                 "elapsed": round(elapsed, 3),
                 "files": files,
                 "directory": str(directory) if files else None,
+                "other_files": others,
             }
         )
     else:
@@ -122,9 +134,9 @@ def finish(session: Session, bag: dict[str, Any], started: float, directory: Pat
             _show_output(session, bag["bag"])
         for line in lines(session.client, bag, int(elapsed * 1000)):
             say(line)
-        if files:
-            say(f"  {plural(files, 'file')} in {directory}/")
-        elif tasks > 1 and succeeded:
+        for line in home_lines(directory, files, others) if directory else ():
+            say(line)
+        if not files and tasks > 1 and succeeded:
             say(f"  table: windfall results {bag['bag']}")
     return 0 if succeeded == tasks else 1
 
@@ -132,9 +144,12 @@ def finish(session: Session, bag: dict[str, Any], started: float, directory: Pat
 def _show_output(session: Session, bag: int) -> None:
     """A single task's output is what its user wants to see."""
     for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
-        for data in session.client.log(bag, 0, name):
-            stream.flush()
-            stream.buffer.write(data)
+        try:
+            for data in session.client.log(bag, 0, name):
+                stream.flush()
+                stream.buffer.write(data)
+        except NotFound:
+            return  # it was cancelled before it ran
         stream.flush()
 
 
@@ -159,6 +174,10 @@ def _described(renderer: Any) -> dict[str, Any]:
         "name": target.name,
         "after": target.after,
         "tasks": renderer.count,
+        "cores": target.resources.cores,
+        "memory": target.resources.memory,
+        "time": target.time,
+        "retries": target.retries,
         "commands": renderer.commands(shown),
         "inputs": [[each.path, each.blob, each.size] for each in target.inputs],
         "outputs": [renderer.outputs(index) for index in shown] if target.outputs else [],
@@ -176,7 +195,17 @@ def _print_target(renderer: Any, first: int, many: bool) -> None:
         print(f"  {index:>6}  {command if isinstance(command, str) else ' '.join(map(quote_bare, command))}")
     if renderer.count > SHOWN:
         print(f"          … {renderer.count - SHOWN:,} more")
+    print(f"  each    {_needs(target)}")
     for each in target.inputs:
         print(f"  input   {each.path} ({format_size(each.size)})")
     if target.outputs:
         print(f"  output  {', '.join(renderer.outputs(0))}" + (" …" if renderer.count > 1 else ""))
+
+
+def _needs(target: Target) -> str:
+    from ..model.units import exact_duration, exact_size
+
+    needs = target.resources
+    memory = f"{exact_size(needs.memory)} of memory" if needs.memory else "no limit of memory"
+    limit = f"{exact_duration(target.time)} at most" if target.time else "no limit of time"
+    return f"{plural(needs.cores, 'core')}, {memory}, {limit}, retries: {target.retries}"

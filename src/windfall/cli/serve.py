@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..client.profile import home
+from ..client.profile import make_home
 
 EXAMPLES = """examples:
   windfall serve --pilot                   for this account on this machine, over a Unix socket
@@ -27,5 +27,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     from ..server.main import serve
 
-    where = args.home or home()
+    where = args.home or make_home()
     return int(serve(where, args.listen, names=tuple(args.name), pilot=args.pilot, lease=args.lease))

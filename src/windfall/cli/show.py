@@ -10,6 +10,8 @@ from .output import clock, duration, print_json, print_table, shown
 from .parser import add_bag, task_number
 from .summary import cause
 
+FULL = 100_000  # characters of a reason
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bag(parser)
@@ -71,3 +73,9 @@ def _print_task(task: dict[str, Any]) -> None:
     ]
     if rows:
         print_table(["attempt", "outcome", "why", "site", "host", "started", "wall"], rows, right=(0, 6))
+    for row in task.get("attempts") or []:
+        why = cause(row, FULL)
+        if row.get("note") and row["note"] not in why and row.get("why") not in ("exit", "signal"):
+            why += f": {shown(row['note'], FULL)}"
+        if row.get("outcome") not in (None, "succeeded") and why != shown(cause(row)):
+            print(f"attempt {row.get('attempt')}: {why}")

@@ -20,11 +20,13 @@ REASONS = {
     "input": "could not get an input",
     "gone": "was lost with its pilot",
     "lease": "was lost in silence",
+    "user": "as asked for",
+    "upstream": "what it waits for failed",
 }
 
 
-def cause(row: dict[str, Any]) -> str:
-    """Why a task failed, in words that are the same for all that failed the same way."""
+def cause(row: dict[str, Any], most: int = 80) -> str:
+    """Why a task failed, in words that are the same for all that failed the same way; `most` characters of a note."""
     why = row.get("why") or ""
     if row.get("state") == "quarantined":
         return "was there when pilots died, again and again"
@@ -33,8 +35,8 @@ def cause(row: dict[str, Any]) -> str:
     if why == "signal":
         return f"killed by signal {row.get('signal')}"
     if why in ("start", "output") and row.get("note"):
-        return f"{REASONS[why]}: {shown(row['note'], 80)}"
-    return REASONS.get(why) or shown(row.get("note") or why or row.get("outcome") or "unknown", 80)
+        return f"{REASONS[why]}: {shown(row['note'], most)}"
+    return REASONS.get(why) or shown(row.get("note") or why or row.get("outcome") or "unknown", most)
 
 
 def failures(client: Client, bag: int) -> list[tuple[str, int, list[int]]]:

@@ -18,7 +18,7 @@ EXAMPLES = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("add", "ls", "rm"))
+    parser.add_argument("action", choices=("add", "ls", "rm"), help="make one, list them, revoke one")
     parser.add_argument("id", nargs="?", help="of the token to revoke")
     parser.add_argument(
         "--scope", choices=("user", "admin", "enrol"), default="user", help="what it is good for (default: user)"

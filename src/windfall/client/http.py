@@ -8,6 +8,7 @@ Rules
     caller to be harmless twice.
   * Bodies of unknown size are streamed; nothing larger than a block is held here, but for JSON answers, which
     are bounded.
+  * A Unix socket where nothing ever answered is not waited for: its server is not there.  One that did answer is.
   * Every failure is one of `errors.py`.
 """
 
@@ -140,6 +141,7 @@ class Http:
         self._context: ssl.SSLContext | None = None
         self._socket: socket.socket | None = None
         self._reader: BinaryIO | None = None
+        self._met = False  # has it ever answered?
         self._host, self._port = "localhost", 0
         if profile.server.startswith("https://"):
             self._host, self._port = _host_port(profile.server)
@@ -168,7 +170,7 @@ class Http:
     def sibling(self) -> Http:
         """Another connection to the same server, for a stream beside the calls."""
         other = Http(self.profile, self.patience)
-        other._context = self._context
+        other._context, other._met = self._context, self._met
         return other
 
     def _connect(self, timeout: float) -> BinaryIO:
@@ -180,10 +182,10 @@ class Http:
         except OSError as error:
             raise errors.NoServer(
                 f"no server answers at {self.profile.server}: {error.strerror or error}",
-                "is it running? 'windfall serve' starts one",
+                "is it running? 'windfall serve --pilot' starts one",
             ) from None
         reader = cast("BinaryIO", sock.makefile("rb", BLOCK))
-        self._socket, self._reader = sock, reader
+        self._socket, self._reader, self._met = sock, reader, True
         return reader
 
     def _open_unix(self, timeout: float) -> socket.socket:
@@ -269,7 +271,8 @@ class Http:
                     tries += 1
                     continue
             except errors.WindfallError as error:
-                if not error.retry or not (repeatable or isinstance(error, errors.NoServer)):
+                absent = isinstance(error, errors.NoServer)
+                if not error.retry or not (repeatable or absent) or (absent and not self._worth_waiting):
                     raise
                 problem = error
             tries += 1
@@ -277,6 +280,10 @@ class Http:
             if time.monotonic() - started + pause > self.patience:
                 raise problem
             time.sleep(pause)
+
+    @property
+    def _worth_waiting(self) -> bool:
+        return self._met or not self.profile.server.startswith("unix:")
 
     def call(
         self,

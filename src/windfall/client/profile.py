@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import NoServer, TrustError
+from ..errors import BadInput, NoServer, TrustError
 
 MAX_FILE = 1 << 20
 
@@ -15,6 +15,7 @@ class Profile(NamedTuple):
     server: str  # "unix:/path" or "https://host:port"
     token: str
     certificate: str = ""  # PEM; pinned
+    embedded: bool = False  # lives inside another command, and ends with it
 
     def __repr__(self) -> str:
         return f"Profile({self.server!r})"  # tokens stay out of logs and tracebacks
@@ -29,6 +30,19 @@ def home() -> Path:
     return Path(data) / "windfall"
 
 
+def make_home() -> Path:
+    """The same, made where it is missing."""
+    directory = home()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.scandir(directory).close()
+    except OSError as error:
+        raise BadInput(
+            f"{directory} cannot be used for Windfall's data: {error.strerror}", "choose another with WINDFALL_HOME"
+        ) from None
+    return directory
+
+
 def find(directory: Path | None = None) -> Profile:
     """The profile of `$WINDFALL_SERVER_FILE`, else of the server of this home."""
     named = os.environ.get("WINDFALL_SERVER_FILE")
@@ -41,7 +55,7 @@ def load(path: Path) -> Profile:
     except FileNotFoundError:
         raise NoServer(
             f"no server is known here: {path} does not exist",
-            "start one with 'windfall serve', or name its file in WINDFALL_SERVER_FILE",
+            "start one with 'windfall serve --pilot', or name its file in WINDFALL_SERVER_FILE",
         ) from None
     except OSError as error:
         raise NoServer(f"{path} cannot be read: {error.strerror}") from None
@@ -58,7 +72,7 @@ def from_fields(fields: dict[str, object], origin: str = "the profile") -> Profi
             raise TrustError(f"{origin} names no certificate to pin", "get a new one from the server")
     elif not server.startswith("unix:"):
         raise TrustError(f"{origin}: '{server}' is neither unix:/path nor https://host:port")
-    return Profile(server, token, certificate)
+    return Profile(server, token, certificate, fields.get("embedded") is True)
 
 
 def _fields(text: str, path: Path) -> dict[str, object]:

@@ -261,7 +261,8 @@ def _or_disk_full(upload: Path, forget: Callable[[Path], None]) -> Iterator[None
         if error.errno not in _FULL:
             raise
         forget(upload)
-        raise DiskFull("no room for this blob on the server's disk", "make room there, then send it again") from error
+        hint = "make room there, then send it again"
+        raise DiskFull("no room for this blob on the server's disk", hint, retry_after=30) from error
 
 
 def _write_all(descriptor: int, chunk: bytes, at: int) -> None:

@@ -37,7 +37,7 @@ class Parsed(NamedTuple):
 # --- what may stand where --------------------------------------------------------------------------------------
 
 LATER = {
-    "task": ("nodes", "whole-node", "container"),
+    "task": ("nodes", "whole-node", "container", "checkpoint"),
     "check": ("schema", "command"),
     "policy": (
         "rank",
@@ -46,6 +46,7 @@ LATER = {
         "provision",
         "sites",
         "budget",
+        "deadline",
         "attempt-deadline",
         "per-host",
         "batch",
@@ -56,15 +57,15 @@ LATER = {
 """Words of the language whose mechanism does not exist yet."""
 
 TASK_KEYS = (
-    "cores", "memory", "gpus", "disk", "time", "expect", "cost", "inputs", "outputs", "checkpoint", "retries",
-    "memory-retries", "environment", "setup", "priority", "grace",
+    "cores", "memory", "gpus", "disk", "time", "expect", "cost", "inputs", "outputs", "retries", "memory-retries",
+    "environment", "setup", "priority", "grace",
 )  # fmt: skip
 KEYS = {
     "": ("bag", "sweep", "task", "check", "policy", "targets"),
     "bag": ("name", "command", "effects"),
     "task": TASK_KEYS,
     "check": ("exit", "file", "match"),
-    "policy": ("select", "deadline"),
+    "policy": ("select",),
     "targets": ("after", "command", "sweep", "check", *TASK_KEYS),
 }
 
@@ -289,10 +290,14 @@ class _Reader:
             try:
                 check.validate(alone)
             except BadInput as error:
-                key = (re.match(r"[\w-]*", error.message) or [""])[0]
-                with self.place.at(*_home(key, () if is_main else ("targets", target.name))):
+                with self.place.at(*_home(_key(error.message), () if is_main else ("targets", target.name))):
                     raise
-        with self.place.at("targets"):
+        after = {target.name: target.after for target in bag.targets}
+        for name in after:
+            with self.place.at("targets", name, "after"):
+                check.check_after(name, after)
+        circle = check.find_circle(after)
+        with self.place.at("targets", *circle[:1], "after"):
             check.validate(bag)
 
     # --- targets -------------------------------------------------------------------------------------------
@@ -334,7 +339,6 @@ class _Reader:
             cost=get("cost", _cost, ""),
             inputs=self._inputs(get("inputs", _strings, []), (*path, "inputs")),
             outputs=get("outputs", _outputs, []),
-            checkpoint=get("checkpoint", _outputs, []),
             retries=get("retries", _whole, 3),
             memory_retries=get("memory-retries", _whole, 0),
             environment=get("environment", _environment, {}),
@@ -353,7 +357,7 @@ class _Reader:
     def _policy(self, table: dict[str, Any]) -> Policy:
         self._known(table, "policy", ("policy",))
         get = partial(self._get, table, ("policy",))
-        return Policy(select=get("select", _select, "fcfs"), deadline=get("deadline", units.parse_duration, 0))
+        return Policy(select=get("select", _select, "fcfs"))
 
     # --- sweeps --------------------------------------------------------------------------------------------
 
@@ -473,13 +477,24 @@ def _suggest(key: str, kind: str) -> str:
     return check.nearest(key, KEYS[kind])
 
 
+_SPOKEN = {"the command": "command", "the environment variable": "environment", "the bag's name": "name"}
+
+
+def _key(message: str) -> str:
+    """The key that a message begins with."""
+    spoken = next((key for text, key in _SPOKEN.items() if message.startswith(text)), "")
+    return spoken or (re.match(r"[\w-]*", message) or [""])[0]
+
+
 def _home(key: str, target: Path_) -> Path_:
     """Where the key that a message begins with stands."""
     if key in TASK_KEYS:
         return (*target, key) if target else ("task", key)
     if key == "check":
         return (*target, key)
-    return target or ("bag", key)
+    if key == "name":
+        return ("bag", key)
+    return (*target, key) if target else ("bag", key)
 
 
 def _free(target: Target) -> Target:
@@ -517,6 +532,7 @@ def _hash(file: Path, shown: str) -> tuple[str, int, int]:
 
 _NUMBER = r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\d+|\.\d+)"
 _RANGE = re.compile(r"\s*(.+?)\s*\.\.\s*([^:]*?)\s*(?::\s*(.*?)\s*)?")
+_DOTS = re.compile(r"\.{3,}")
 _RANGE_LIKE = re.compile(r"\s*[-+]?\.?\d[\d.eE+-]*\.\.")
 
 
@@ -535,6 +551,8 @@ def axis(name: str, value: object) -> Range | Values | Derived:
 
 
 def _range(name: str, text: str) -> Range:
+    if "..." in text:
+        raise BadInput(f"'{tpl.excerpt(text)}' is not a range: write {tpl.excerpt(_DOTS.sub('..', text))}", text=text)
     match = _RANGE.fullmatch(text)
     parts = [part for part in match.groups() if part is not None] if match else []
     try:

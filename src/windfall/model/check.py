@@ -138,11 +138,9 @@ def _numbers(target: Target) -> None:
 
 
 def _files(target: Target) -> None:
-    for what, paths in (
-        ("outputs", target.outputs),
-        ("checkpoint", target.checkpoint),
-        ("check: file", target.check.file),
-    ):
+    if target.checkpoint:
+        raise BadInput("checkpoint does not exist yet", "there are inputs and outputs")
+    for what, paths in (("outputs", target.outputs), ("check: file", target.check.file)):
         at_most(len(paths), MAX_FILES, what)
         for path in paths:
             relative_path(path, what)
@@ -311,7 +309,7 @@ def _lengths(target: Target) -> None:
     longest = _longest_values(target.source)
     words = target.command if isinstance(target.command, list) else [target.command]
     total = sum(_swollen(tpl.pieces(word), longest) for word in words)
-    for text in (*target.outputs, *target.checkpoint, *target.check.file, *target.environment.values()):
+    for text in (*target.outputs, *target.check.file, *target.environment.values()):
         total = max(total, _swollen(tpl.pieces(text), longest))
     if total > MAX_TEXT:
         raise TooLarge(f"a command of the target '{target.name}' could have {total:,} characters; at most {MAX_TEXT:,}")
@@ -324,7 +322,6 @@ def _without_tasks(target: Target) -> Target:
         kind=target.kind,
         source=empty,
         outputs=target.outputs,
-        checkpoint=target.checkpoint,
         check=target.check,
         environment=target.environment,
         cost=target.cost,
@@ -373,24 +370,30 @@ def check_policy(policy: Policy) -> None:
         raise BadInput(
             f"policy: select = '{tpl.excerpt(policy.select)}' does not exist yet", f"there is {', '.join(SELECT)}"
         )
-    _within(policy.deadline, 0, MAX_DURATION, "policy: deadline")
+    if policy.deadline:
+        raise BadInput("policy: deadline does not exist yet", "there is select")
 
 
 def _prerequisites(bag: Bag) -> None:
     _distinct([target.name for target in bag.targets], "two targets are called '{}'")
     after = {target.name: list(target.after) for target in bag.targets}
-    for name, before in after.items():
-        for each in before:
-            if each not in after:
-                raise BadInput(
-                    f"the target '{name}' waits for '{tpl.excerpt(each)}', which does not exist",
-                    nearest(each, after),
-                    text=each,
-                )
-        _distinct(before, f"'{name}' names '{{}}' twice in after")
+    for name in after:
+        check_after(name, after)
     circle = find_circle(after)
     if circle:
-        raise BadInput(f"targets wait for one another in a circle: {' → '.join(circle)}", text=circle[0])
+        raise BadInput(f"targets wait for one another in a circle: {' → '.join(circle)}", text=circle[1])
+
+
+def check_after(name: str, after: dict[str, list[str]]) -> None:
+    """Does what a target waits for exist?"""
+    for each in after[name]:
+        if each not in after:
+            raise BadInput(
+                f"the target '{name}' waits for '{tpl.excerpt(each)}', which does not exist",
+                nearest(each, after),
+                text=each,
+            )
+    _distinct(after[name], f"'{name}' names '{{}}' twice in after")
 
 
 def find_circle(after: dict[str, list[str]]) -> list[str]:

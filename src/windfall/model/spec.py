@@ -117,7 +117,7 @@ class Target(Record, frozen=True):
     cost: str = ""  # relative cost: a template or a parameter's name
     inputs: list[Input] = []
     outputs: list[str] = []
-    checkpoint: list[str] = []
+    checkpoint: list[str] = []  # refused until there is a mechanism
     retries: int = 3
     memory_retries: int = 0  # after out-of-memory, this often again with twice the memory
     environment: dict[str, str] = {}
@@ -128,7 +128,7 @@ class Target(Record, frozen=True):
 
 class Policy(Record, frozen=True):
     select: str = "fcfs"
-    deadline: int = 0
+    deadline: int = 0  # refused until there is a mechanism
 
 
 class Bag(Record, frozen=True):

@@ -2,22 +2,26 @@
 
 Rules
   * No I/O and no clock: `now` is an argument, integer milliseconds of a clock that never goes back.
-  * Events in (`enrolled`, `answer_received`, `failed`, `fetched`, `vacated`, `task_ended`, `given_back`, `running`,
-    `stop`), instructions out: `next_request` for the network, `orders` for whoever runs the tasks.
+  * Events in (`enrolled`, `answer_received`, `failed`, `refused`, `fetched`, `vacated`, `task_ended`, `given_back`,
+    `running`, `stop`), instructions out: `next_request` for the network, `orders` for whoever runs the tasks.
   * A lease counts from when the last request that was answered had been *sent* (rule 8).  After it nothing starts;
     what runs goes on, reports wait, and the first request that gets through lists all that is held.
   * Grants are taken once each, by number; the acknowledgement is the highest number below which none is missing.
   * At most two requests are in flight: one parked, one brief.  A report never waits behind a parked poll.
   * Tasks start in the order they were granted.  None is skipped.
   * A report is forgotten when the request that carried it was answered, never earlier.
+  * What the server will never take is found by halving and said in fewer words, so that it blocks nothing else.
 
 Orders: ("fetch", task), ("run", task), ("kill", attempt, why), ("back", station, [attempts]), ("watch", attempt).
 """
 
 import json
+from collections import OrderedDict
 
 from windfall.wire.messages import MAX_REPORTS
 
+from .job import GRACE
+from .notes import short
 from .seats import Seats
 
 PARK = 30000             # ms a poll is willing to be parked
@@ -31,6 +35,7 @@ STAGE_MAX = 64
 STUCK = 20               # ms without movement after which staged tasks may be taken elsewhere
 FETCH_AHEAD = 8          # tasks whose inputs are fetched early, beyond two per core
 ROOM = 8 << 20           # bytes of reports in one request
+SPECS = 256              # distinct specs remembered
 BACKOFF_FIRST, BACKOFF_LAST = 500, 30000
 
 QUEUED, FETCHING, READY, PLACED, FINISHING = range(5)
@@ -64,13 +69,14 @@ class Task:
 class Spec:
     """What tasks share; one object, and one key, per distinct content."""
 
-    __slots__ = ("key", "fields", "need", "time")
+    __slots__ = ("key", "fields", "need", "room")
 
     def __init__(self, key, fields):
         self.key = key
         self.fields = fields
         self.need = (max(1, fields.get("cores", 1)), fields.get("memory", 0), fields.get("gpus", 0))
-        self.time = fields.get("time") or None
+        # ms of wall time without which it is not worth starting: one that saves its state needs time to do that.
+        self.room = fields.get("grace", GRACE) if fields.get("checkpoint") else fields.get("time") or 0
 
 
 def _weight(report):
@@ -85,15 +91,20 @@ def _weight(report):
 class Flight:
     """A request under way."""
 
-    __slots__ = ("sent", "reports", "started", "want", "parked", "bye")
+    __slots__ = ("sent", "reports", "started", "want", "parked", "bye", "held")
 
-    def __init__(self, sent, reports, started, *, want, parked, bye):
+    def __init__(self, sent, reports, started, *, want, parked, bye, held=False):
         self.sent = sent
         self.reports = reports
         self.started = started
         self.want = want
         self.parked = parked
         self.bye = bye
+        self.held = held         # it lists all we hold
+
+    def says(self):
+        """How many kinds of news it carries."""
+        return bool(self.reports) + bool(self.started) + self.held
 
 
 class Agenda:
@@ -130,7 +141,11 @@ class Agenda:
         self.leaving = ""                # why we leave: "", "drain", "superseded", "idle", "walltime", "stopped"
         self.over = False                # bye was answered
         self.asked_back = set()
-        self.specs = {}
+        self.specs = OrderedDict()       # content → Spec, least recently granted first
+        self.spec_keys = 0
+        self.spread = 0                  # ms over which pilots come back that have lost the server
+        self.batch = None                # after a refusal: reports per request, and one kind of news at a time
+        self.shortened = set()           # attempts whose report was refused and has been replaced
         self.pending = []                # orders not fetched yet
 
     # --- what the network tells -------------------------------------------------------------------------------
@@ -140,6 +155,7 @@ class Agenda:
         self.version = message["v"]
         self.epoch = message["epoch"]
         self.lease = message["lease"]
+        self.spread = message.get("spread", 0)
         self.idle_limit = message.get("idle") if self.idle is None else self.idle
         for seq in list(self.flights):
             self._land(seq)
@@ -159,11 +175,13 @@ class Agenda:
         if flight is None:
             return False
         self.lease = answer.get("lease", self.lease)
+        self.spread = answer.get("spread", self.spread)
         self.lease_end = max(self.lease_end, flight.sent + self.lease)
         self.last_heard = now
         self.failures = 0
         self.asked = self.asked or flight.want > 0
         self.over = self.over or bool(flight.bye)
+        self._accepted(flight)
         fresh = self._take_grants(answer.get("grants", ()))
         self._pace(now, flight, fresh, answer)
         self._heed(now, answer)
@@ -171,17 +189,55 @@ class Agenda:
             self.idle_since = now
         return True
 
-    def failed(self, now, seq, retry_after=None):
-        """No answer to `seq`, or one that says to come later (`retry_after`: seconds)."""
+    def failed(self, now, seq, retry_after=None, lost=True):
+        """No answer to `seq`, or (not `lost`) one that says to come later (`retry_after`: seconds)."""
         if seq not in self.flights:
             return
         self._land(seq)
         self.census = True
         if now >= self.not_before:
             self.failures += 1
-            self.not_before = now + self._backoff()
+            self.not_before = now + self._backoff(lost)
         if retry_after is not None:
             self.not_before = max(self.not_before, now + int(1000 * retry_after * (1 + self.jitter() / 4)))
+
+    def refused(self, now, seq, reason=""):
+        """The server will never take `seq` as it is: say less, and go on.  Returns what was given up, in words."""
+        flight = self.flights.get(seq)
+        if flight is None:
+            return ""
+        count = len(flight.reports)
+        if not flight.says():
+            self.failed(now, seq, lost=False)
+            return ""
+        if flight.says() > 1 or count > 1:
+            self._land(seq)
+            self.census = self.census or flight.held
+            self.batch = max(1, count if flight.says() > 1 else count // 2)
+            return ""
+        del self.flights[seq]
+        self.batch = 1
+        if not count:
+            return "the server refused a list of what {}: {}".format("is held" if flight.held else "runs", reason)
+        return self._give_up(now, *flight.reports.popitem(), reason)
+
+    def _give_up(self, now, attempt, report, reason):
+        """Replace a report that was refused by one that says no more than it must; drop it when that was refused."""
+        if attempt in self.shortened:
+            self.shortened.discard(attempt)
+            self.census = True  # it is not held any more, and the server should know
+            return "the server refused every report of attempt {}, which is dropped: {}".format(attempt, reason)
+        self.shortened.add(attempt)
+        outcome = report.get("o") if report.get("o") in ("returned", "cancelled") else "failed"
+        self._say(now, {"a": attempt, "o": outcome, "why": "refused",
+                        "note": "the server refused the task's report: {}".format(reason)})
+        return "the server refused the report of attempt {}: {}".format(attempt, reason)
+
+    def _accepted(self, flight):
+        """After a refusal: what was said got through, so say more at once."""
+        self.shortened.difference_update(flight.reports)
+        if self.batch is not None and flight.says():
+            self.batch = 2 * self.batch if 2 * self.batch < MAX_REPORTS else None
 
     def _land(self, seq):
         """What a lost request carried is ours to say again."""
@@ -192,9 +248,10 @@ class Agenda:
             if attempt in self.placed:
                 self.started[attempt] = flight.sent
 
-    def _backoff(self):
+    def _backoff(self, lost):
         if self.failures <= 1:
-            return int(50 * self.jitter())  # most first failures are a kept connection that went stale
+            # Many lose a server at once: they come back one by one.
+            return int(max(50, self.spread if lost else 0) * self.jitter())
         return int(min(BACKOFF_LAST, BACKOFF_FIRST << min(self.failures - 2, 8)) * (0.5 + self.jitter() / 2))
 
     def _take_grants(self, grants):
@@ -222,7 +279,11 @@ class Agenda:
         content = json.dumps(fields, sort_keys=True)
         spec = self.specs.get(content)
         if spec is None:
-            spec = self.specs[content] = Spec(len(self.specs) + 1, fields)
+            self.spec_keys += 1
+            spec = self.specs[content] = Spec(self.spec_keys, fields)
+            if len(self.specs) > SPECS:
+                self.specs.popitem(last=False)  # its tasks keep it; should more come, they bring it again
+        self.specs.move_to_end(content)
         return spec
 
     def _pace(self, now, flight, fresh, answer):
@@ -344,6 +405,8 @@ class Agenda:
     def _say(self, now, report):
         if not self.reports:
             self.oldest = now
+        if "note" in report:
+            report["note"] = short(report["note"])
         self.reports[report["a"]] = report
 
     def _drop(self, now, attempt, outcome, why, note=""):
@@ -403,7 +466,7 @@ class Agenda:
         if not self.seats.ever(task.need):
             self._drop(now, task.attempt, "returned", "refused", "the task needs more than this pilot has")
             return False
-        if self.end is not None and task.spec.time and now + task.spec.time > self.end:
+        if self.end is not None and task.spec.room and now + task.spec.room > self.end:
             self._drop(now, task.attempt, "returned", "stop", "the pilot's remaining time is shorter than the task's")
             return False
         return True
@@ -419,8 +482,8 @@ class Agenda:
         task.state = PLACED
         task.width = len(task.station.needs)
         task.until = self.lease_end
-        if self.end is not None and task.spec.time:
-            task.until = min(task.until, self.end - task.spec.time)
+        if self.end is not None and task.spec.room:
+            task.until = min(task.until, self.end - task.spec.room)
         self.placed[task.attempt] = task
         del self.queue[task.attempt]
         self.pending.append(("run", task))
@@ -501,9 +564,11 @@ class Agenda:
         request = {"v": self.version, "epoch": self.epoch, "seq": self.seq, "ack": self.ack}
         bye = self._bye()
         want = self._want()
-        reports, started = self._pack_reports(), self._pack_started()
+        alone, held = self.batch is not None, self.census
+        reports = {} if alone and held else self._pack_reports()
+        started = [] if alone and (held or reports) else self._pack_started()
         bye = "" if self.reports else bye
-        self.flights[self.seq] = Flight(now, reports, started, want=want, parked=park, bye=bye)
+        self.flights[self.seq] = Flight(now, reports, started, want=want, parked=park, bye=bye, held=held)
         for name, value in (("reports", list(reports.values())), ("started", started), ("want", want), ("bye", bye)):
             if value:
                 request[name] = value
@@ -511,7 +576,7 @@ class Agenda:
             request["wait"] = self._park_for(now)
         if self.end is not None:
             request["left"] = max(0, self.end - now)
-        if self.census:
+        if held:
             self.census = False
             request["held"] = sorted(self.held() + list(self.reports) + self._under_way(self.seq))
         return request
@@ -523,9 +588,10 @@ class Agenda:
     def _pack_reports(self):
         """As many as fit into one message, oldest first; at least one."""
         room, some = ROOM, []
+        most = self.batch or MAX_REPORTS
         for attempt, report in self.reports.items():
             room -= _weight(report)
-            if some and (room < 0 or len(some) == MAX_REPORTS):
+            if some and (room < 0 or len(some) == most):
                 break
             some.append(attempt)
         if len(some) == len(self.reports):

@@ -3,27 +3,25 @@
 It decides nothing about tasks: it tells the agenda what happened and does what the agenda orders.
 """
 
+import errno
 import gc
 import os
 import select
 import signal
 import sys
-import time
 from collections import deque
 
 from windfall.errors import Overloaded, VersionMismatch, WindfallError, from_wire
 from windfall.wire.messages import ANSWER, check
 
-from . import enrol, host, runners
+from . import clock, enrol, host, runners
 from .link import Link, address, tls_context
 from .stations import Stations, count_for
 
 LOOK_SECONDS = 0.25      # between looks at what runs
 BYE_SECONDS = 5.0        # how long last words are tried before the outbox has to do
-
-
-def clock():
-    return int(time.monotonic() * 1000)
+PORTERS_SECONDS = 5.0    # how long we wait for transfers to break off
+SETTLE_SECONDS = 5.0     # after enrolling again: the server may not know yet what is ours
 
 
 class Agent:
@@ -33,7 +31,7 @@ class Agent:
         self.folders = folders
         self.guard = guard
         self.mark = mark
-        self.born = time.monotonic()
+        self.born = clock.seconds()
         self.handlers = {}
         self.writing = set()         # descriptors also watched for room to write
         self.poller = select.epoll()
@@ -45,8 +43,11 @@ class Agent:
         self.next_look = self.born
         self.leaving_since = None
         self.files = {}              # attempt → outputs, of tasks with a directory of their own
+        self.brought = {}            # attempt → outputs, uploaded but not confirmed: the directory is still there
         self.porters_ = None
         self.outbox_ = None
+        self.outbox_trouble = ""
+        self.settled = 0.0           # until when the server may not know our attempts
         self.pilot_token = ""
 
     # --- life
@@ -82,14 +83,14 @@ class Agent:
         shape = {"cores": self.cores, "memory": self.memory, "gpus": len(self.gpus),
                  "disk": host.disk(self.folders.base)}
         if self.end is not None:
-            shape["left"] = max(0, self.end - clock())
+            shape["left"] = max(0, self.end - clock.milliseconds())
         self.body = enrol.message(self.ticket, host.describe(self.gpus), shape)
         patience = enrol.PATIENCE if self.options.idle is None else self.options.idle
         answer, sent = enrol.enrol(link, self.ticket, self.body, patience, stopped=lambda: self.signals,
                                    say=self.say)
         self.pilot_token = answer["token"]
         self._make_agenda()
-        self.agenda.enrolled(clock(), answer, int(sent * 1000))
+        self.agenda.enrolled(clock.milliseconds(), answer, int(sent * 1000))
         self._make_lanes(link)
 
     def _make_agenda(self):
@@ -108,7 +109,7 @@ class Agent:
         """What can wait until the first request is out."""
         for post in self.stations.posts:
             self._watch_post(post)
-        self._talk(clock())
+        self._talk(clock.milliseconds())
         from . import proctree
         proctree.become_subreaper()
         self.folders.clear_others()
@@ -116,17 +117,17 @@ class Agent:
         self.say("enrolled at {} with {} cores".format(self.lanes[0].link.where(), self.cores))
 
     def _round(self):
-        now = clock()
+        now = clock.milliseconds()
         self._obey(now)
         self._talk(now)
         for fd, _ in self.poller.poll(self._timeout()):
             handler = self.handlers.get(fd)
             if handler is not None:
                 handler(fd)
-        self._timers(time.monotonic())
+        self._timers(clock.seconds())
 
     def _timeout(self):
-        now = clock()
+        now = clock.milliseconds()
         due = None if self.enrolling else self.agenda.due(now)
         if due is not None and due <= now:
             due = now + 1  # it was looked at a moment ago: the network is what it waits for
@@ -139,21 +140,30 @@ class Agent:
         for post in self.stations.posts:
             post.order("quit")
             post.flush()
-        end = time.monotonic() + 2.0
+        end = clock.seconds() + 2.0
         for post in self.stations.posts:
             proctree._reap(post.pid, end)
         proctree.kill_descendants()
-        if self.porters_ is not None:
-            self.porters_.close()
-        self._close_outbox()
+        if getattr(self, "agenda", None) is not None:
+            self._close_porters()
+            self._close_outbox()
         self.folders.clear()
+
+    def _close_porters(self):
+        """Nobody may touch the files of tasks while the outbox takes them, and what was brought by now counts."""
+        if self.porters_ is not None:
+            self.porters_.close(PORTERS_SECONDS)
+            self._from_porters()
 
     def say(self, text):
         if not self.options.quiet:
-            try:
-                sys.stderr.write("windfall-pilot: {}\n".format(text))
-            except OSError:
-                pass
+            self.complain(text)
+
+    def complain(self, text):
+        try:
+            sys.stderr.write("windfall-pilot: {}\n".format(text))
+        except OSError:
+            pass
 
     # --- the loop's plumbing, also for lanes
 
@@ -242,8 +252,8 @@ class Agent:
                 post.flush()
 
     def _leave(self, why):
-        self.leaving_since = time.monotonic()
-        self.agenda.stop(clock(), why)
+        self.leaving_since = clock.seconds()
+        self.agenda.stop(clock.milliseconds(), why)
 
     # --- orders
 
@@ -286,7 +296,7 @@ class Agent:
         if messages is None:
             self._spawner_died(post)
             return
-        now = clock()
+        now = clock.milliseconds()
         for message in messages:
             if message[0] == "ended":
                 self._ended(now, message[1])
@@ -315,7 +325,7 @@ class Agent:
     def _spawner_died(self, post):
         """Somebody killed it.  What ran there is over, by our hand at the latest; what waited there is not lost."""
         from . import proctree
-        now = clock()
+        now = clock.milliseconds()
         there = [task for task in self.agenda.placed.values() if task.station.index == post.index]
         ran = [task.attempt for task in there if task.serial <= post.last_begun()]
         self.say("a spawner died with {} tasks begun".format(len(ran)))
@@ -344,7 +354,7 @@ class Agent:
 
     def answered(self, request, reply):
         """From a lane: there is a reply."""
-        now = clock()
+        now = clock.milliseconds()
         answer = enrol.parse(reply.body)
         if reply.status != 200:
             self._refused(now, request, reply, from_wire(answer, reply.status))
@@ -357,17 +367,28 @@ class Agent:
             problem = "the answer makes no sense: {!r}".format(error)
         if problem:
             self.say(problem)
-            self.agenda.failed(now, request["seq"])
+            self.agenda.failed(now, request["seq"], lost=False)
             return
-        if self.outbox_ is not None:
-            self.outbox_.forget([report["a"] for report in request.get("reports", ())])
+        self._confirmed([report["a"] for report in request.get("reports", ())])
         self._discard_dropped()
+
+    def _confirmed(self, attempts):
+        """Nothing more has to be said about these."""
+        if self.outbox_ is not None:
+            self.outbox_.forget(attempts)
+        for attempt in attempts if self.brought else ():
+            if self.brought.pop(attempt, None) is not None:
+                self.porters_.discard(attempt)
 
     def _refused(self, now, request, reply, error):
         wait = error.retry_after if error.retry_after is not None else reply.retry_after()
         if isinstance(error, Overloaded) and wait is None:
             wait = 1.0
-        self.agenda.failed(now, request["seq"], wait)
+        reason = enrol.refusal(reply)
+        if reason:
+            self._content_refused(now, request, reason)
+            return
+        self.agenda.failed(now, request["seq"], wait, lost=False)
         if reply.status == 401:
             self._enrol_again()
         elif reply.status == 426 or isinstance(error, VersionMismatch):
@@ -375,11 +396,18 @@ class Agent:
         elif not error.retry:
             self.say("the server answered {}: {}".format(reply.status, error.message))
 
+    def _content_refused(self, now, request, reason):
+        given_up = self.agenda.refused(now, request["seq"], reason)
+        if given_up:
+            self.complain(given_up)
+        said = [report["a"] for report in request.get("reports", ())]
+        self._confirmed([attempt for attempt in said if not self.agenda.holds(attempt)])
+
     def broken(self, request, error):
         """From a lane: there will be no reply."""
         if self.agenda.failures == 1:  # the first may be a connection gone stale, the tenth is no news
             self.say(error.message)
-        self.agenda.failed(clock(), request["seq"])
+        self.agenda.failed(clock.milliseconds(), request["seq"])
 
     def _enrol_again(self):
         """The token is not valid any more: a new epoch, by the ticket."""
@@ -390,7 +418,7 @@ class Agent:
         _thread.start_new_thread(self._enrol_thread, ())
 
     def _enrol_thread(self):
-        sent = clock()
+        sent = clock.milliseconds()
         link = Link(self.place, self.context)
         try:
             answer, error = enrol.enrol_once(link, self.ticket, self.body), None
@@ -402,15 +430,16 @@ class Agent:
     def _enrolled_again(self, answer, error, sent):
         self.enrolling = False
         if answer is not None:
+            self.settled = clock.seconds() + SETTLE_SECONDS
             self.pilot_token = answer["token"]
-            self.agenda.enrolled(clock(), answer, sent)
+            self.agenda.enrolled(clock.milliseconds(), answer, sent)
             self.say("enrolled again")
         elif enrol.final(error):
             self._give_up("the server does not let us in: {}".format(error.message))
 
     def _give_up(self, text):
         """No report of ours will be taken any more: keep what there is, and go."""
-        sys.stderr.write("windfall-pilot: {}\n".format(text))
+        self.complain(text)
         self.code = 3
 
     # --- files
@@ -419,21 +448,33 @@ class Agent:
         if self.porters_ is None:
             from .porters import Porters
             self.porters_ = Porters(self.folders.tasks, self.folders.cache,
-                                    lambda: Link(self.place, self.context), self.token, self._ring)
+                                    lambda: Link(self.place, self.context), self.token, self._ring, self._settling)
         return self.porters_
 
+    def _settling(self):
+        """From the porters' threads."""
+        return self.enrolling or clock.seconds() < self.settled
+
     def _from_porters(self):
-        now = clock()
+        now = clock.milliseconds()
         while self.porters_.done:
             what, attempt, value = self.porters_.done.popleft()
             if what == "fetched":
                 self._fetched(now, attempt, value)
             elif what == "brought":
-                self.agenda.task_ended(now, attempt, value)
+                self._brought(now, attempt, value)
             elif what == "unwatch":
                 self._unwatch_attempt(attempt)
             else:
                 self.say(value)
+
+    def _brought(self, now, attempt, report):
+        outputs = self.porters_.carried.pop(attempt)[2]
+        if "files" in report:
+            self.brought[attempt] = outputs
+        else:
+            self.porters_.discard(attempt)
+        self.agenda.task_ended(now, attempt, report)
 
     def _fetched(self, now, attempt, report):
         if report is not None or attempt not in self.agenda.queue:
@@ -465,13 +506,13 @@ class Agent:
         self._look_at_running()
         if self.end is not None and self.leaving_since is None and now * 1000 >= self.end - self._reserve():
             self._leave("walltime")
-        if self.agenda.lease_out(clock()):
+        if self.agenda.lease_out(clock.milliseconds()):
             self._keep(self.agenda.undelivered())
         self._check_departure(now)
 
     def _look_at_running(self):
         seen = {attempt for post in self.stations.posts for attempt, _ in post.running()}
-        self.agenda.running(clock(), sorted(seen & self.seen))
+        self.agenda.running(clock.milliseconds(), sorted(seen & self.seen))
         self.seen = seen
 
     def _reserve(self):
@@ -496,18 +537,36 @@ class Agent:
 
     # --- the outbox
 
-    def _keep(self, reports, files=False):
-        if not files and (not reports or self.outbox_ is not None and self.outbox_.kept.issuperset(reports)):
+    def _keep(self, reports, carried=()):
+        """Keep what is not kept yet, each for itself: one that cannot be kept stays in memory, and harms no other."""
+        kept = self.outbox_.kept if self.outbox_ is not None else ()
+        entries = [self._with_files(report) for attempt, report in reports.items() if attempt not in kept]
+        entries.extend(entry for entry in carried if entry[1]["a"] not in kept)
+        if not entries:
             return
-        try:
-            box = self._open_outbox()
-            for report in list(reports.values()):
-                box.keep(report)
-            if files:
-                for folder, report, outputs in list(self.porters_.carried.values()):
-                    box.keep(report, folder, outputs)
-        except (OSError, ValueError) as error:
-            self.say("the outbox cannot be written: {}".format(error))
+        trouble = self._try_to_keep(self._open_outbox)
+        for folder, report, outputs in entries if not trouble else ():
+            trouble = self._try_to_keep(self.outbox_.keep, report, folder, outputs) or trouble
+        if trouble and trouble != self.outbox_trouble:
+            self.complain("the outbox cannot be written: {}".format(trouble))
+        self.outbox_trouble = trouble
+
+    def _with_files(self, report):
+        outputs = self.brought.get(report["a"])
+        return (None if outputs is None else self.porters_.place(report["a"])), report, outputs
+
+    def _try_to_keep(self, act, *args):
+        """What went wrong, or "".  A full disk is given a second chance, without the cache on it."""
+        for last in (False, True):
+            try:
+                act(*args)
+                return ""
+            except (OSError, ValueError) as error:
+                if last or getattr(error, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+                    return str(error)
+            from .staging import Cache
+            Cache(self.folders.cache).purge()
+        return ""
 
     def _open_outbox(self):
         if self.outbox_ is None:
@@ -519,9 +578,9 @@ class Agent:
         return self.outbox_
 
     def _close_outbox(self):
-        if getattr(self, "agenda", None) is None:
-            return
-        self._keep(self.agenda.undelivered(), bool(self.porters_ is not None and self.porters_.carried))
+        self.folders.clear_scratch()  # there may be little room
+        carried = list(self.porters_.carried.values()) if self.porters_ is not None else ()
+        self._keep(self.agenda.undelivered(), carried)
         if self.outbox_ is not None and not self.outbox_.close():
             self.say("results not delivered are in {}".format(self.outbox_.folder))
 
@@ -533,9 +592,16 @@ class Agent:
 
     def _deliver(self, folder):
         from . import outbox
-        from .blobs import Blobs
+        from .blobs import AGAIN, Blobs
+        again = [status for status in AGAIN if status != 401]  # there is no other token for it
+        until = clock.seconds() + SETTLE_SECONDS
+
+        def blobs_for(link, token):
+            return Blobs(link, lambda: token, lambda: self.porters_.closed, again=again,
+                         settling=lambda: clock.seconds() < until)
+
         try:
-            count = outbox.deliver(folder, lambda link, token: Blobs(link, lambda: token, lambda: False))
+            count = outbox.deliver(folder, blobs_for, lambda text: self.later(lambda: self.complain(text)))
             text = "" if count is None else "delivered {} results an earlier pilot left".format(count)
         except WindfallError as error:
             text = error.message

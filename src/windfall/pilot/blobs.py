@@ -1,7 +1,8 @@
 """Blobs to and from the server, in bounded memory: ranged GET, resumable PUT, every content checked by its hash.
 
 Called from the porters' threads.  A failure of the network is tried again until it works or `closing` is set; what
-the server refuses is an error at once.
+the server refuses is an error at once.  For a moment after the pilot has enrolled again (`settling`) the server may
+not know yet that its attempts are still ours: what it does not have for us then is asked for again.
 """
 
 import hashlib
@@ -21,18 +22,30 @@ class Closing(Exception):
     """The pilot is leaving; the transfer is left for the outbox."""
 
 
+class _Unwritten(Exception):
+    """A piece of an answer could not be written here; not an OSError, which would look like the connection's."""
+
+
 class Blobs:
     """One thread's way to the server."""
 
-    def __init__(self, link, token, closing, pause=time.sleep):
+    def __init__(self, link, token, closing, pause=time.sleep, *, settling=lambda: False, again=AGAIN):
         self.link = link
         self.token = token       # function: it may change when we enrol again
         self.closing = closing   # function
         self.pause = pause
+        self.settling = settling  # function
+        self.again = again       # statuses after which the same is tried again
 
     def request(self, method, path, headers=(), body=b"", *, sink=None):
         headers = [("Authorization", "Bearer " + self.token())] + list(headers)
-        return self.link.call(method, path, headers, body, sink=sink)
+        try:
+            return self.link.call(method, path, headers, body, sink=sink)
+        except BaseException as error:
+            self.link.close()  # the rest of the answer may still be on it
+            if isinstance(error, _Unwritten):
+                raise error.args[0]
+            raise
 
     def _patiently(self, step):
         """Do `step` until it gives something; it returns None, or fails to connect, to be called again."""
@@ -75,7 +88,7 @@ class Blobs:
                 file.truncate(0)
                 return None
             if reply.status not in (200, 206):
-                return _refuse(reply)
+                return self._refuse(reply)
             return True if file.tell() == size else None
 
     # --- upload
@@ -88,7 +101,7 @@ class Blobs:
         if reply.status == 200:
             return True
         if reply.status != 404:
-            return _refuse(reply)
+            return self._refuse(reply)
         with open(path, "rb") as file:
             return self._send(file, digest, size, attempt, _received(reply))
 
@@ -109,7 +122,7 @@ class Blobs:
                     return None  # somebody else is sending it
                 at = _received(reply)
             elif not 200 <= reply.status < 300:
-                return _refuse(reply)
+                return self._refuse(reply)
             elif reply.status == 201 or end >= size:
                 return True
             else:
@@ -117,31 +130,45 @@ class Blobs:
             if self.closing():
                 raise Closing()
 
+    # --- what is no success
+
+    def has(self, digest, attempt):
+        """Does the server have this blob?"""
+        return self._patiently(lambda: self._has_once(digest, attempt)) == 200
+
+    def _has_once(self, digest, attempt):
+        reply = self.request("HEAD", "/v1/blobs/" + digest, [("X-Attempt", str(attempt))])
+        return reply.status if reply.status in (200, 404) else self._refuse(reply)
+
+    def _refuse(self, reply):
+        """None when trying again may help, else the server's error."""
+        if reply.status in self.again:
+            wait = reply.retry_after()
+            if wait:
+                raise Unavailable("the server is busy", retry_after=wait)
+            return None
+        if reply.status == 404:
+            if self.settling():
+                return None
+            raise NotFound("the server does not have it, or not for us")
+        raise from_wire(_json(reply.body), reply.status)
+
 
 def _bounded(file, room):
     def sink(piece):
         room[0] -= len(piece)
         if room[0] < 0:
             raise WindfallError("the blob is larger than its description says")
-        file.write(piece)
+        try:
+            file.write(piece)
+        except OSError as error:
+            raise _Unwritten(error)
     return sink
 
 
 def _received(reply):
     text = reply.headers.get("x-received", "0")
     return int(text) if text.isdigit() else 0
-
-
-def _refuse(reply):
-    """None when trying again may help, else the server's error."""
-    if reply.status in AGAIN:
-        wait = reply.retry_after()
-        if wait:
-            raise Unavailable("the server is busy", retry_after=wait)
-        return None
-    if reply.status == 404:
-        raise NotFound("the server does not have it, or not for us")
-    raise from_wire(_json(reply.body), reply.status)
 
 
 def _json(body):

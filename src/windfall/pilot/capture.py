@@ -6,6 +6,7 @@ from windfall.wire.messages import INLINE
 
 DEFAULT_KEEP = INLINE // 2
 MAX_KEEP = 1 << 20
+GAP = "\n[windfall: {:,} bytes left out here; what is written to a file named in outputs is kept whole]\n"
 
 
 class Capture:
@@ -38,7 +39,14 @@ class Capture:
         return [(0, self.head), (self.size - len(tail), tail)]
 
     def kept(self):
-        return b"".join(data for _, data in self.pieces())
+        return self._gap().encode("ascii").join(data for _, data in self.pieces())
+
+    def _gap(self):
+        """Stands where something is missing, so that nobody takes the two ends for one text."""
+        if self.tail is None:
+            return ""
+        missing = self.size - sum(len(data) for _, data in self.pieces())
+        return GAP.format(missing) if missing else ""
 
     def describe(self, report, name):
         """Put what was captured into a report as `out`/`err`, or as base64 where it is not UTF-8."""
@@ -55,7 +63,7 @@ class Capture:
             return self.head.decode("utf-8")
         # A cut may go through a character: what is left of it on either side is dropped, it is missing anyway.
         (_, head), (_, tail) = self.pieces()
-        return _trim_end(head).decode("utf-8") + _trim_start(tail).decode("utf-8")
+        return _trim_end(head).decode("utf-8") + self._gap() + _trim_start(tail).decode("utf-8")
 
 
 def _trim_start(data):

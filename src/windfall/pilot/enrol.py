@@ -7,9 +7,11 @@ import time
 from windfall.errors import NoServer, Refused, TrustError, VersionMismatch, WindfallError, from_wire
 from windfall.wire.messages import ENROLLED, VERSIONS, check
 
+from . import clock
 from .link import Broken
 
 PATIENCE = 300.0
+REFUSALS = (400, 413, 422)   # statuses that say: not this message, now or ever
 
 
 def message(ticket, host, shape):
@@ -37,11 +39,11 @@ def enrol_once(link, ticket, body):
 
 
 def enrol(link, ticket, body, patience=PATIENCE, *, stopped=lambda: False, say=lambda text: None):
-    """Keep trying; returns (ENROLLED, monotonic time at which the request that succeeded was sent)."""
-    end = time.monotonic() + patience
+    """Keep trying; returns (ENROLLED, our clock when the request that succeeded was sent)."""
+    end = clock.seconds() + patience
     delay = 0.25
     while True:
-        sent = time.monotonic()
+        sent = clock.seconds()
         try:
             return enrol_once(link, ticket, body), sent
         except (NoServer, Broken) as failure:
@@ -51,7 +53,7 @@ def enrol(link, ticket, body, patience=PATIENCE, *, stopped=lambda: False, say=l
                 raise
             error = failure
         link.close()
-        if stopped() or time.monotonic() + delay > end:
+        if stopped() or clock.seconds() + delay > end:
             raise NoServer("could not enrol: {}".format(error.message))
         say("{}; trying again".format(error.message))
         time.sleep(max(delay * (0.5 + fraction() / 2), min(error.retry_after or 0, 60)))
@@ -63,6 +65,18 @@ def parse(body):
         return json.loads(body.decode("utf-8"))
     except ValueError:
         return None
+
+
+def refusal(reply):
+    """What the server has against a message that it will never take, or "" if that is not what it says.
+
+    In its own words, unless the message is too large: anything else may come from something on the way that will
+    think better of it, and results are not given up for that.
+    """
+    error = from_wire(parse(reply.body), reply.status)
+    if reply.status not in REFUSALS or error.retry or (type(error) is WindfallError and reply.status != 413):
+        return ""
+    return error.message or "status {}".format(reply.status)
 
 
 def fraction():

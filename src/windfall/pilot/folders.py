@@ -40,6 +40,17 @@ class Folders:
                     slot.remove(path)
                     os.close(lock)
 
+    def clear_scratch(self):
+        """Remove the directories tasks ran in that had no files of their own to bring home."""
+        try:
+            names = os.listdir(self.run)
+        except OSError:
+            return
+        for name in names:
+            path = os.path.join(self.run, name)
+            if path != self.tasks and os.path.isdir(path):
+                slot.remove(path)
+
     def clear(self):
         slot.remove(self.run)
         if self.own and not os.path.isdir(self.outbox):

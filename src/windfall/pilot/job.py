@@ -2,6 +2,7 @@
 
 import time
 
+from . import clock
 from .capture import Capture, keep_of
 
 GRACE = 5000                 # ms between SIGTERM and SIGKILL
@@ -47,7 +48,7 @@ class Job:
         self.pid = 0
         self.out = self.err = None   # a Capture once something was written
         self.t0 = time.time()
-        self.m0 = time.monotonic()
+        self.m0 = clock.seconds()
         self.deadline = self.look_memory = self.look_disk = self.kill_at = None
         self.doom = ""               # why we are ending it
         self.watched = False
@@ -77,7 +78,7 @@ class Job:
 
     def measured(self, cpu, rss):
         """The report's beginning: times, usage, output."""
-        wall = time.monotonic() - self.m0
+        wall = clock.seconds() - self.m0
         begin = int(self.t0 * 1000)
         span = int(wall * 1000)
         report = {"a": self.attempt, "t0": begin, "t1": begin + span, "wall": span, "cpu": cpu, "rss": rss}

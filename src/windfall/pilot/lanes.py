@@ -1,18 +1,20 @@
 """The two lanes to the server: one may be parked in a poll, the other is opened when something must be said meanwhile.
 
 A lane carries one request at a time.  Connecting takes a thread, since names and handshakes block; all else is done
-by the agent's loop.
+by the agent's loop.  A kept connection that turns out to have been closed is replaced at once; whatever else
+breaks is told to the agent.
 """
 
 import _thread
 import json
-import time
 
 from windfall.errors import WindfallError
 
+from . import clock
 from .link import Broken
 
 ANSWER_SECONDS = 30.0    # beyond the time a request is willing to be parked
+STALE_SECONDS = 1.0      # a kept connection that breaks this soon under a request had been closed before it
 
 
 class Lane:
@@ -23,23 +25,28 @@ class Lane:
         self.deadline = 0.0
         self.open = False
         self.watched = -1
+        self.kept = False        # the connection has carried a request before
+        self.begun = 0.0         # when the request was put on the line
         self.life = 0            # tells a connection that came too late from the one we wait for
 
     def adopt(self):
         """The link is connected already."""
         self.link.sock.setblocking(False)
-        self.open = True
+        self.open = self.kept = True
         self.watched = self.link.fileno()
         self.agent.watch(self.watched, self._ready)
 
     def send(self, request):
         self.request = request
-        self.deadline = time.monotonic() + request.get("wait", 0) / 1000.0 + ANSWER_SECONDS
+        self.deadline = clock.seconds() + request.get("wait", 0) / 1000.0 + ANSWER_SECONDS
         if self.open:
             self._begin()
         else:
-            self.life += 1
-            _thread.start_new_thread(self._dial, (self.life,))
+            self._connect()
+
+    def _connect(self):
+        self.life += 1
+        _thread.start_new_thread(self._dial, (self.life,))
 
     def _dial(self, life):
         try:
@@ -58,9 +65,11 @@ class Lane:
             self._lost(error)
         else:
             self.adopt()
+            self.kept = False
             self._begin()
 
     def _begin(self):
+        self.begun = clock.seconds()
         body = json.dumps(self.request, separators=(",", ":")).encode("utf-8")
         self.link.begin("POST", "/v1/exchange",
                         [("Authorization", "Bearer " + self.agent.token()), ("Content-Type", "application/json")], body)
@@ -73,15 +82,24 @@ class Lane:
         try:
             reply = self.link.pump()
         except Broken as error:
-            self._lost(error)
+            if self._stale():
+                self.close()
+                self._connect()
+            else:
+                self._lost(error)
             return
         if reply is None:
             self.agent.rewatch(self.watched, bool(self.link.out))
             return
         self._answered(reply)
 
+    def _stale(self):
+        """Was the connection closed while it was idle?  Then the server is not lost, nor has it seen the request."""
+        return self.kept and self.link.silent() and clock.seconds() - self.begun < STALE_SECONDS
+
     def _answered(self, reply):
         request, self.request = self.request, None
+        self.kept = True
         if self.link.sock is None:
             self._forget()
         else:

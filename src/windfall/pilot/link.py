@@ -179,6 +179,7 @@ class Link:
         self.context = context
         self.sock = None
         self.out = memoryview(b"")
+        self.cut = False         # the server would not hear the end of the request
         self.reader = None
 
     def connect(self, timeout=CONNECT_TIMEOUT):
@@ -217,6 +218,19 @@ class Link:
     def fileno(self):
         return self.sock.fileno()
 
+    def silent(self):
+        """Has nothing come yet in answer to the request under way?"""
+        return self.reader is not None and self.reader.reply is None and not self.reader.buffer
+
+    def abort(self):
+        """From another thread: whoever waits for this connection waits no longer."""
+        sock = self.sock
+        if sock is not None:
+            try:
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's own, which is not for other threads
+            except OSError:
+                pass
+
     def close(self):
         if self.sock is not None:
             try:
@@ -236,13 +250,14 @@ class Link:
         data = ("\r\n".join(head) + "\r\n\r\n").encode("latin-1")
         # One write for small requests: two would cost a round trip to Nagle's and the peer's delayed ACK.
         self.out = memoryview(data + body)
+        self.cut = False
         self.reader = _Reader(method == "HEAD", sink)
 
     def pump(self):
         """Send and receive what can be; the Reply when it is whole, else None.  Raises Broken."""
         try:
             while self.out:
-                self.out = self.out[self.sock.send(self.out):]
+                self._send_some()
             while not self.reader.done:
                 data = self.sock.recv(PIECE)
                 if not data:
@@ -257,9 +272,18 @@ class Link:
             raise Broken("the connection broke: {}".format(error.strerror or error))
         return self._whole()
 
+    def _send_some(self):
+        try:
+            self.out = self.out[self.sock.send(self.out):]
+        except (BrokenPipeError, ConnectionResetError):
+            # Whoever refuses a long body says why and hangs up: hear it.
+            self.out = memoryview(b"")
+            self.cut = True
+
     def _whole(self):
         reader, self.reader = self.reader, None
-        if reader.reply.headers.get("connection", "").lower() == "close" or reader.left is None and not reader.chunked:
+        endless = reader.left is None and not reader.chunked
+        if self.cut or endless or reader.reply.headers.get("connection", "").lower() == "close":
             self.close()
         return reader.reply
 

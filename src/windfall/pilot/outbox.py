@@ -4,16 +4,20 @@ One folder per life of a pilot, with the credentials that let a later one delive
 tells a folder in use from one left behind.  What the server has not accepted is never deleted.
 """
 
+import errno
 import fcntl
 import json
 import os
 
 from windfall.errors import WindfallError
 
-from . import slot, staging
+from . import enrol, slot, staging
 from .link import Link, address, tls_context
+from .notes import short
 
 CREDENTIALS = "credentials"
+COMPANY = 64             # reports delivered at once, and
+ROOM = 4 << 20           # bytes of them
 
 
 class Outbox:
@@ -32,16 +36,31 @@ class Outbox:
         _write(os.path.join(self.folder, CREDENTIALS), credentials)
 
     def keep(self, report, folder=None, outputs=None):
-        """Keep one report, with the directory its outputs lie in if they have not been uploaded."""
+        """Keep one report, with the directory its outputs lie in: they may have to be uploaded, or once more."""
         attempt = report["a"]
         if attempt in self.kept:
             return
         entry = {"report": report}
         if folder is not None:
-            os.rename(folder, os.path.join(self.folder, "{}.d".format(attempt)))
-            entry["outputs"] = outputs
+            if self._take_in(folder, "{}.d".format(attempt)):
+                entry["outputs"] = outputs
+            elif "files" not in report:
+                entry["report"] = dict(report, o="failed", why="output", note="the outputs are gone")
         _write(os.path.join(self.folder, "{}.json".format(attempt)), entry)
         self.kept.add(attempt)
+
+    def _take_in(self, folder, name):
+        """Move a directory here; False if there is none."""
+        target = os.path.join(self.folder, name)
+        if os.path.isdir(target):
+            return True  # by an earlier try
+        try:
+            os.rename(folder, target)
+            return True
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            return False
 
     def forget(self, attempts):
         """The server has these."""
@@ -69,7 +88,7 @@ def left_behind(base):
         return []
 
 
-def deliver(folder, blobs_for):
+def deliver(folder, blobs_for, say=lambda text: None):
     """Send what an earlier pilot left; returns how many reports, or None if the folder is in use.
 
     `blobs_for(link, token)` makes the way for uploads.  Raises WindfallError when the server does not take them.
@@ -80,23 +99,21 @@ def deliver(folder, blobs_for):
     try:
         with open(os.path.join(folder, CREDENTIALS)) as file:
             credentials = json.load(file)
-        return _deliver(folder, credentials, blobs_for)
+        return _deliver(folder, credentials, blobs_for, say)
     except (OSError, ValueError, KeyError) as error:
         raise WindfallError("the outbox {} cannot be read: {}".format(folder, error))
     finally:
         os.close(lock)
 
 
-def _deliver(folder, credentials, blobs_for):
+def _deliver(folder, credentials, blobs_for, say):
     place = address(credentials["server"])
     link = Link(place, tls_context(credentials["certificate"]) if place[0] != "unix" else None)
     blobs = blobs_for(link, credentials["token"])
-    names = [name for name in sorted(os.listdir(folder)) if name.endswith(".json")]
     sent = 0
-    for start in range(0, len(names), 64):
-        reports = [_entry(folder, name, blobs) for name in names[start:start + 64]]
-        credentials["seq"] += 1
-        _exchange(blobs, credentials, reports)
+    for names in _batches(folder):
+        reports = [_entry(folder, name, blobs) for name in names]
+        _say(blobs, credentials, reports, say)
         for report in reports:
             _forget(folder, report["a"])
         sent += len(reports)
@@ -105,29 +122,75 @@ def _deliver(folder, credentials, blobs_for):
     return sent
 
 
+def _batches(folder):
+    """Names of the entries, as many at a time as may travel together."""
+    batch, size = [], 0
+    for name in sorted(name for name in os.listdir(folder) if name.endswith(".json")):
+        more = os.path.getsize(os.path.join(folder, name))
+        if batch and (len(batch) == COMPANY or size + more > ROOM):
+            yield batch
+            batch, size = [], 0
+        batch.append(name)
+        size += more
+    if batch:
+        yield batch
+
+
 def _entry(folder, name, blobs):
+    """The report, once the server has its files: what was uploaded long ago may be gone again."""
     with open(os.path.join(folder, name)) as file:
         entry = json.load(file)
     report = entry["report"]
-    if entry.get("outputs"):
-        where = os.path.join(folder, "{}.d".format(report["a"]))
-        try:
-            files = staging.describe(where, entry["outputs"])
-            for path, digest, size, _ in files:
-                blobs.upload(os.path.join(where, staging.inside(path)), digest, size, report["a"])
-            report["files"] = files
-        except WindfallError as error:
-            report.update(o="failed", why="output", note=error.message)
+    try:
+        if entry.get("outputs"):
+            report["files"] = _upload(os.path.join(folder, "{}.d".format(report["a"])), entry["outputs"],
+                                      report["a"], blobs)
+        for path, digest, _, _ in report.get("files", ()) if not entry.get("outputs") else ():
+            if not blobs.has(digest, report["a"]):
+                raise WindfallError("the server does not have the output {} any more".format(path))
+    except WindfallError as error:
+        if error.retry:
+            raise
+        report.pop("files", None)
+        report.update(o="failed", why="output", note=short(error.message))
     return report
 
 
+def _upload(where, outputs, attempt, blobs):
+    files = staging.describe(where, outputs)
+    for path, digest, size, _ in files:
+        blobs.upload(os.path.join(where, staging.inside(path)), digest, size, attempt)
+    return files
+
+
+def _say(blobs, credentials, reports, say):
+    """Report; what the server will never take is found by halving, and said in fewer words or not at all."""
+    problem = _exchange(blobs, credentials, reports)
+    if not problem:
+        return
+    if len(reports) > 1:
+        half = len(reports) // 2
+        _say(blobs, credentials, reports[:half], say)
+        _say(blobs, credentials, reports[half:], say)
+        return
+    attempt = reports[0]["a"]
+    say("the server refused the report of attempt {}: {}".format(attempt, problem))
+    less = {"a": attempt, "o": "failed", "why": "refused", "note": "the server refused the task's report"}
+    if _exchange(blobs, credentials, [less]):
+        say("the server refused every report of attempt {}, which is dropped".format(attempt))
+
+
 def _exchange(blobs, credentials, reports):
+    """What the server says against these reports, or ""."""
+    credentials["seq"] += 1
     request = {"v": credentials["v"], "epoch": credentials["epoch"], "seq": credentials["seq"],
                "ack": credentials["ack"], "reports": reports}
     body = json.dumps(request).encode()
     reply = blobs.request("POST", "/v1/exchange", [("Content-Type", "application/json")], body)
-    if reply.status != 200:
+    problem = enrol.refusal(reply)
+    if reply.status != 200 and not problem:
         raise WindfallError("the server answered {} to results left in an outbox".format(reply.status))
+    return problem
 
 
 def _forget(folder, attempt):

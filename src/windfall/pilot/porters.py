@@ -2,6 +2,8 @@
 
 Jobs go in through `fetch`, `bring`, `show`, `discard`; what became of them comes back through `done` (a deque) and a
 byte on the bell.  Threads start when there is work for them.
+
+A task's directory stays until its report was confirmed (`discard`): results may have to be sent again.
 """
 
 import _thread
@@ -11,23 +13,25 @@ from collections import deque
 
 from windfall.errors import WindfallError
 
-from . import slot, staging
+from . import clock, slot, staging
 from .blobs import Blobs, Closing
 
 THREADS = 3
 
 
 class Porters:
-    def __init__(self, folder, cache, dial, token, bell):
+    def __init__(self, folder, cache, dial, token, bell, settling=lambda: False):
         self.folder = folder
         self.cache_folder = cache
         self.cache = None
         self.dial = dial             # function: a Link not connected yet
         self.token = token
         self.bell = bell             # function: wakes the loop
+        self.settling = settling     # function: did we enrol again a moment ago?
         self.jobs = queue.Queue()
         self.done = deque()
         self.threads = 0
+        self.working = []            # of each thread: its Blobs, and a lock it holds while it lives
         self.closed = False
         self.carried = {}            # attempt → (folder, report, outputs): being brought home
 
@@ -53,8 +57,21 @@ class Porters:
     def place(self, attempt):
         return os.path.join(self.folder, str(attempt))
 
-    def close(self):
+    def close(self, patience):
+        """Break off what is under way and wait for the threads to end; True if all have, within `patience` seconds."""
         self.closed = True
+        end = clock.seconds() + patience
+        for _ in self.working:
+            self.jobs.put(None)
+        alive = list(self.working)
+        while alive and clock.seconds() < end:
+            for blobs, _ in alive:
+                blobs.link.abort()  # again and again: a link tries once more by itself
+            alive = [(blobs, life) for blobs, life in alive if not life.acquire(True, 0.05)]
+        return not alive
+
+    def make_room(self):
+        (self.cache or staging.Cache(self.cache_folder)).purge()
 
     # --- in the threads
 
@@ -62,12 +79,23 @@ class Porters:
         self.jobs.put(job)
         if self.threads < THREADS and self.jobs.qsize() > 0:
             self.threads += 1
-            _thread.start_new_thread(self._work, ())
+            blobs = Blobs(self.dial(), self.token, lambda: self.closed, settling=self.settling)
+            life = _thread.allocate_lock()
+            life.acquire()
+            self.working.append((blobs, life))
+            _thread.start_new_thread(self._work, (blobs, life))
 
-    def _work(self):
-        blobs = Blobs(self.dial(), self.token, lambda: self.closed)
-        while True:
+    def _work(self, blobs, life):
+        try:
+            self._do_jobs(blobs)
+        finally:
+            life.release()
+
+    def _do_jobs(self, blobs):
+        while not self.closed:
             job = self.jobs.get()
+            if job is None:
+                return
             try:
                 job[0](blobs, *job[1:])
             except Closing:
@@ -91,17 +119,21 @@ class Porters:
 
     def _bring(self, blobs, attempt, report, outputs):
         folder = self.place(attempt)
+        trouble = None
         try:
             files = staging.describe(folder, outputs)
             for path, digest, size, _ in files:
                 blobs.upload(os.path.join(folder, staging.inside(path)), digest, size, attempt)
-            report["files"] = files
         except WindfallError as error:
-            report.update(_failure(attempt, "output", error.message))
+            trouble = error.message
         except OSError as error:
-            report.update(_failure(attempt, "output", "the outputs cannot be read: {}".format(error)))
-        self.carried.pop(attempt, None)
-        slot.remove(folder)
+            trouble = "the outputs cannot be read: {}".format(error)
+        if self.closed:
+            raise Closing()  # the outbox has it, or is about to: leave it as it is
+        if trouble is None:
+            report["files"] = files
+        else:
+            report.update(_failure(attempt, "output", trouble))
         self._post("brought", attempt, report)
 
     def _show(self, blobs, attempt, stream, offset, data):

@@ -8,6 +8,8 @@ import os
 import signal
 import time
 
+from . import clock
+
 PILOT_MARK = "WINDFALL_PILOT"
 ATTEMPT_MARK = "WINDFALL_ATTEMPT"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -142,7 +144,7 @@ def attempt_of(pid):
 def kill_descendants(spare=(), patience=5.0):
     """Kill and reap all below us but `spare`, until none is left or patience ends.  True if none is left."""
     spare = set(spare)
-    end = time.monotonic() + patience
+    end = clock.seconds() + patience
     while True:
         doomed = [pid for pid in children() if pid not in spare]
         if not doomed:
@@ -151,12 +153,12 @@ def kill_descendants(spare=(), patience=5.0):
             send(pid, signal.SIGKILL)
         for pid in doomed:
             _reap(pid, end)
-        if time.monotonic() > end:
+        if clock.seconds() > end:
             return False
 
 
 def _reap(pid, end):
-    while time.monotonic() < end:
+    while clock.seconds() < end:
         try:
             if os.waitpid(pid, os.WNOHANG)[0]:
                 return

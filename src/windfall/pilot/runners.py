@@ -18,6 +18,7 @@ class Runner:
         self.pid = pid
         self.frames = frames
         self.environment = environment
+        self.used = 0.0          # when its last call ended
 
     def fileno(self):
         return self.frames.fileno()

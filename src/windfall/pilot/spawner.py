@@ -9,7 +9,8 @@ Rules
   * When the agent is gone, it kills all below it and ends.
 
 From the agent, per frame a list of
-    ("specs", {key: fields}), ("run", width, [(attempt, key, command, extra, until, gpus, cwd, serial)]),
+    ("specs", {key: fields}), ("forget", [keys]),
+    ("run", width, [(attempt, key, command, extra, until, gpus, cwd, serial)]),
     ("kill", attempt, why), ("back", [attempts]), ("watch", attempt), ("unwatch", attempt), ("hasten",), ("quit",)
 and to it: ("ended", [report]), ("back", [attempts]), ("output", attempt, stream, offset, bytes).
 """
@@ -21,9 +22,10 @@ import signal
 import time
 from collections import deque
 
-from . import proctree, runners, spawn, verdict
+from . import clock, proctree, runners, spawn, verdict
 from .channel import Frames
 from .job import Job, Plan
+from .notes import short
 from .slot import Slot, usage
 from .stations import ROW
 
@@ -31,6 +33,7 @@ FLUSH_AT = 32                # reports that leave at once
 FLUSH_SECONDS = 0.015        # how long a report waits for company while there is more to start
 MEMORY_SECONDS = 1.0         # between looks at a task's memory
 DISK_SECONDS = 5.0
+RUNNER_SECONDS = 600.0       # an idle runner is kept for this long
 PIECE = 1 << 16
 OOM_ADJUST = b"500"
 
@@ -55,6 +58,7 @@ class Spawner:
         self.attempts = {}           # attempt → Job
         self.timed = {}              # pid → Job with something to look at
         self.next_look = None
+        self.next_retirement = None  # when to look for runners nobody has needed for long
         self.reports = []
         self.first_report = 0.0
         self.handlers = {}
@@ -115,9 +119,11 @@ class Spawner:
             times.append(self.next_look)
         if self.reports:
             times.append(self.first_report + FLUSH_SECONDS)
+        if self.next_retirement is not None:
+            times.append(self.next_retirement)
         if self.suspicious:
-            times.append(time.monotonic() + 0.02)
-        return max(0.0, min(times) - time.monotonic()) if times else -1
+            times.append(clock.seconds() + 0.02)
+        return max(0.0, min(times) - clock.seconds()) if times else -1
 
     # --- the agent
 
@@ -133,6 +139,17 @@ class Spawner:
 
     def _on_specs(self, specs):
         self.specs.update(specs)  # plans are made when they are needed: a spec that makes no sense fails its tasks
+
+    def _on_forget(self, keys):
+        """No more tasks of these will come without the spec coming again; those that wait keep what they need."""
+        self.waiting = deque(self._with_spec(task) if task[1] in keys else task for task in self.waiting)
+        for key in keys:
+            self.specs.pop(key, None)
+            self.plans.pop(key, None)
+
+    def _with_spec(self, task):
+        attempt, key, command, extra = task[:4]
+        return (attempt, None, command, dict(self.specs[key], **(extra or {}))) + task[4:]
 
     def _on_run(self, width, tasks):
         self.width = width
@@ -202,14 +219,14 @@ class Spawner:
 
     def _report(self, report):
         if not self.reports:
-            self.first_report = time.monotonic()
+            self.first_report = clock.seconds()
         self.reports.append(report)
 
     def _flush(self, now=False):
         if not self.reports:
             return
         if (now or not self.waiting or len(self.reports) >= FLUSH_AT
-                or time.monotonic() >= self.first_report + FLUSH_SECONDS):
+                or clock.seconds() >= self.first_report + FLUSH_SECONDS):
             reports, self.reports = self.reports, []
             self._push(("ended", reports))
 
@@ -218,7 +235,7 @@ class Spawner:
     def _start_waiting(self):
         while self.waiting and len(self.jobs) < self.width:
             task = self.waiting.popleft()
-            if task[4] is not None and time.monotonic() * 1000 >= task[4]:
+            if task[4] is not None and clock.milliseconds() >= task[4]:
                 self._tell("back", [task[0]])
             else:
                 self._start(task)
@@ -244,7 +261,7 @@ class Spawner:
 
     def _plan(self, key, extra, gpus):
         if extra or gpus:
-            return self._new_plan(dict(self.specs[key], **(extra or {})), gpus)
+            return self._new_plan(dict(self.specs[key] if key else {}, **(extra or {})), gpus)
         plan = self.plans.get(key)
         if plan is None:
             plan = self.plans[key] = self._new_plan(self.specs[key], gpus)
@@ -307,8 +324,8 @@ class Spawner:
             # The host is out of something, the task is not to blame.
             report.update(o="returned", why="start", note="the host cannot start it now: {}".format(error.strerror))
         elif number and isinstance(command, list) and command:
-            report["note"] = "cannot run {!r}: {} (PATH is {})".format(
-                command[0], error.strerror, self.base.get("PATH", spawn.DEFAULT_PATH))
+            report["note"] = "cannot run {}: {} (PATH is {})".format(
+                short(repr(command[0]), 150), error.strerror, short(self.base.get("PATH", spawn.DEFAULT_PATH), 250))
         self.here = None
         if slot.path is not None and not os.path.isdir(slot.path):
             slot.abandon()
@@ -360,7 +377,22 @@ class Spawner:
         strays = bool(value.get("left")) or self._strays()
         if strays:
             self._retire(slot)
+        else:
+            slot.runner.used = clock.seconds()
+            if self.next_retirement is None:
+                self.next_retirement = slot.runner.used + RUNNER_SECONDS
         self._finish(job, report, strays)
+
+    def _retire_idle(self, now):
+        """End runners that nobody has needed for long."""
+        if self.next_retirement is None or now < self.next_retirement:
+            return
+        idle = [slot for slot in self.slots if slot.runner is not None and slot.job is None]
+        for slot in idle:
+            if now >= slot.runner.used + RUNNER_SECONDS:
+                self._retire(slot)
+        times = [slot.runner.used for slot in idle if slot.runner is not None]
+        self.next_retirement = min(times) + RUNNER_SECONDS if times else None
 
     def _retire(self, slot, known=True):
         runner, slot.runner = slot.runner, None
@@ -516,9 +548,10 @@ class Spawner:
     def _look(self):
         if self.suspicious:
             self._strays()
-        if self.next_look is None or time.monotonic() < self.next_look:
+        now = clock.seconds()
+        self._retire_idle(now)
+        if self.next_look is None or now < self.next_look:
             return
-        now = time.monotonic()
         for job in list(self.timed.values()):
             self._look_at(job, now)
         looks = [job.next_look() for job in self.timed.values()]
@@ -553,7 +586,7 @@ class Spawner:
         job.deadline = job.look_memory = job.look_disk = None
         if grace is None:
             grace = job.plan.grace
-        job.kill_at = time.monotonic() + grace
+        job.kill_at = clock.seconds() + grace
         if grace and not job.plan.call:
             proctree.signal_tree(job.pid, signal.SIGTERM)
         else:

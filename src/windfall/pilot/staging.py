@@ -8,12 +8,16 @@ import _thread
 import errno
 import os
 import stat
+import time
 
 from windfall.errors import BadInput
 
 from .blobs import READ, file_digest
 
 _FICLONE = 0x40049409
+CACHE_BYTES = 10 << 30       # most the cache takes, and
+CACHE_PART = 0.2             # most of its disk
+ABANDONED = 86400.0          # seconds after which a transfer nobody goes on with is removed
 
 
 def inside(path):
@@ -25,33 +29,102 @@ def inside(path):
 
 
 class Cache:
-    """Blobs on this host, by hash."""
+    """Blobs on this host, by hash; the least recently used go when there are too many."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, limit=None):
         self.folder = folder
-        self.locks = {}              # digest → lock: two threads that want one blob bring it once
+        self.limit = limit           # bytes; None: to be found out
+        self.guard = _thread.allocate_lock()
+        self.locks = {}              # digest → [lock, users]: two threads that want one blob bring it once
 
     def get(self, blobs, digest, size, attempt):
         """Path of the blob, brought here if need be."""
         if len(digest) != 64 or not all(c in "0123456789abcdef" for c in digest):
             raise BadInput("{!r} is no SHA-256".format(digest))
         path = os.path.join(self.folder, digest)
-        with self.locks.setdefault(digest, _thread.allocate_lock()):
-            if not os.path.exists(path):
-                os.makedirs(self.folder, 0o700, exist_ok=True)
-                part = "{}.{}.part".format(path, os.getpid())  # other pilots may share the cache
-                blobs.fetch(digest, size, part, attempt)
-                os.chmod(part, 0o400)
-                os.rename(part, path)
+        lock = self._take(digest)
+        try:
+            with lock:
+                if not _touch(path):
+                    self._bring(blobs, digest, size, path, attempt)
+        finally:
+            self._leave(digest)
         return path
+
+    def _take(self, digest):
+        with self.guard:
+            entry = self.locks.setdefault(digest, [_thread.allocate_lock(), 0])
+            entry[1] += 1
+            return entry[0]
+
+    def _leave(self, digest):
+        with self.guard:
+            self.locks[digest][1] -= 1
+            if not self.locks[digest][1]:
+                del self.locks[digest]
+
+    def _bring(self, blobs, digest, size, path, attempt):
+        os.makedirs(self.folder, 0o700, exist_ok=True)
+        self._shrink(self._most() - size)
+        part = "{}.{}.part".format(path, os.getpid())  # other pilots may share the cache
+        try:
+            blobs.fetch(digest, size, part, attempt)
+            os.chmod(part, 0o400)
+            os.rename(part, path)
+        except OSError:
+            _unlink(part)  # what filled the disk must not go on filling it
+            raise
+
+    def _most(self):
+        if self.limit is None:
+            about = os.statvfs(self.folder)
+            self.limit = min(CACHE_BYTES, int(CACHE_PART * about.f_blocks * about.f_frsize))
+        return self.limit
 
     def purge(self):
         """Make room.  What is being copied stays readable: it is open."""
+        self._shrink(0)
+
+    def _shrink(self, most):
+        """Remove the least recently used until the rest takes no more than `most` bytes."""
+        blobs = sorted(self._blobs(), reverse=True)
+        for _, size, path in blobs:
+            most -= size
+            if most < 0:
+                _unlink(path)
+
+    def _blobs(self):
+        """[(time of last use, size, path)]; clears away transfers that were given up."""
+        found = []
         for name in os.listdir(self.folder) if os.path.isdir(self.folder) else ():
+            path = os.path.join(self.folder, name)
             try:
-                os.unlink(os.path.join(self.folder, name))
+                about = os.stat(path)
             except OSError:
-                pass
+                continue
+            if not name.endswith(".part"):
+                found.append((about.st_mtime, about.st_size, path))
+            elif time.time() - about.st_mtime > ABANDONED:
+                _unlink(path)
+        return found
+
+
+def _touch(path):
+    """Note that it was used now; False if it is not there."""
+    try:
+        os.utime(path)
+        return True
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return os.path.exists(path)  # another's, or a disk too full to say so
+
+
+def _unlink(path):
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 def stage_in(folder, inputs, cache, blobs, attempt):
@@ -62,9 +135,10 @@ def stage_in(folder, inputs, cache, blobs, attempt):
         try:
             copy(cache.get(blobs, digest, size, attempt), target, mode)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                cache.purge()
+            elif error.errno != errno.ENOENT:  # another thread, or pilot, made room between our look and our copy
                 raise
-            cache.purge()
             copy(cache.get(blobs, digest, size, attempt), target, mode)
 
 

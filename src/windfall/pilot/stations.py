@@ -6,11 +6,13 @@ import os
 import signal
 import socket
 import struct
+from collections import OrderedDict
 
 from . import proctree
 from .channel import Frames
 
 MAX_STATIONS = 4
+SPECS = 256              # specs a spawner remembers
 # The table a spawner shares with us: first the serial number of the last task begun, then per slot the attempt and
 # the pid (0: none) of what runs there.
 ROW = struct.Struct("=qq")
@@ -29,7 +31,7 @@ class Post:
         self.frames = frames
         self.table = table
         self.slots = slots
-        self.specs = set()       # keys it has been told
+        self.specs = OrderedDict()  # keys it has been told and remembers, least recently used first
         self.orders = []
         self.runs = []
         self.width = 0
@@ -38,13 +40,19 @@ class Post:
     def run(self, task, cwd):
         spec = task.spec
         if spec.key not in self.specs:
-            self.specs.add(spec.key)
-            self.orders.append(("specs", {spec.key: spec.fields}))
+            self._teach(spec)
+        self.specs.move_to_end(spec.key)
         self.width = task.width
         self.serial += 1
         task.serial = self.serial
         self.runs.append((task.attempt, spec.key, task.command, task.extra, task.until, tuple(task.gpus), cwd,
                           self.serial))
+
+    def _teach(self, spec):
+        self.specs[spec.key] = True
+        if len(self.specs) > SPECS:
+            self.order("forget", [self.specs.popitem(last=False)[0]])
+        self.orders.append(("specs", {spec.key: spec.fields}))
 
     def order(self, *order):
         self._close_runs()

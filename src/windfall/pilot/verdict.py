@@ -7,6 +7,7 @@ import os
 import signal
 
 MATCH_SECONDS = 2.0
+ROOM = 1 << 16               # bytes; a disk with less is full
 
 _OURS = {
     "cancel": ("cancelled", "cancel"),
@@ -54,6 +55,8 @@ def _fail(report, why, note):
 
 def _check(report, code, check, job):
     if code not in (check.get("exit") or [0]):
+        if full(job.cwd):
+            return _fail(report, "disk", "exit code {}, with the pilot's scratch disk full".format(code))
         return _fail(report, "exit", "exit code {}".format(code))
     for path in check.get("file", ()):
         if not os.path.exists(os.path.join(job.cwd, path)):
@@ -89,6 +92,16 @@ def _match(pattern, data):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def full(path):
+    """Is there no room on the disk a directory is on?"""
+    try:
+        about = os.statvfs(path)
+    except OSError:
+        return False
+    blocks = about.f_bavail if os.geteuid() else about.f_bfree
+    return blocks * about.f_frsize < ROOM or bool(about.f_files and not about.f_favail)
 
 
 def signal_name(number):

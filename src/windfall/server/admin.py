@@ -47,7 +47,8 @@ class AdminCalls:
         token, name = tokens.new_token(), os.urandom(6).hex()
         expires = self._writer.clock.now() + days * auth.DAY
         site = wanted.site if wanted.scope == "enrol" else ""
-        await self._writer.do(events.IssueToken(0, name, tokens.digest(token), wanted.scope, owner, site, expires))
+        await self._writer.do(events.IssueToken(
+            0, name, tokens.digest(token), wanted.scope, owner, site, expires, who.owner))
         return reply_json(schema.TokenMade(name, token, expires), 201)
 
     def _check_site(self, name: str, owner: str) -> None:
@@ -58,8 +59,9 @@ class AdminCalls:
             raise NotFound(f"there is no site {name[:100]}")
 
     def _visible(self, who: Any) -> list[Any]:
-        listed = [t for t in self._state.tokens.values() if t.scope != "pilot"]
-        return listed if who.scope == "admin" else [t for t in listed if t.owner == who.owner]
+        """Those of pilots too: their owner can end what got into wrong hands."""
+        listed = self._state.tokens.values()
+        return [t for t in listed if who.scope == "admin" or t.owner == who.owner]
 
     async def tokens(self, request: Request) -> Answer:
         listed = [
@@ -72,7 +74,7 @@ class AdminCalls:
         name = request.args[0]
         if not any(t.id == name for t in self._visible(request.who)):
             raise NotFound(f"there is no token {name[:40]}")
-        await self._writer.do(events.RevokeToken(0, name))
+        await self._writer.do(events.RevokeToken(0, name, by=request.who.owner))
         return reply_json({"id": name})
 
     # --- sites and pilots -------------------------------------------------------------------------------------

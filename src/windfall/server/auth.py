@@ -70,7 +70,10 @@ class Auth:
         self._failures[peer] = (since, count + 1)
         if count >= MAX_FAILURES:
             return Overloaded("too many requests without a valid token", "wait a minute", retry_after=60)
-        return Unauthorised("no valid token", "`windfall login`, or ask the server's owner for a new token")
+        return Unauthorised(
+            "no valid token",
+            "copy server.json of the server's home again, or have its owner run 'windfall token add'",
+        )
 
 
 class Guard:

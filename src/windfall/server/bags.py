@@ -103,34 +103,34 @@ class BagCalls:
 
     async def close(self, request: Request) -> Answer:
         bag = self._own(request)
-        await self._writer.do(events.Close(0, bag.number))
+        await self._writer.do(events.Close(0, bag.number, by=request.who.owner))
         return reply_json(self._view(bag))
 
     async def pause(self, request: Request) -> Answer:
         bag = self._own(request)
-        await self._writer.do(events.Pause(0, bag.number, True))
+        await self._writer.do(events.Pause(0, bag.number, True, by=request.who.owner))
         return reply_json(self._view(bag))
 
     async def unpause(self, request: Request) -> Answer:
         bag = self._own(request)
-        await self._writer.do(events.Pause(0, bag.number, False))
+        await self._writer.do(events.Pause(0, bag.number, False, by=request.who.owner))
         return reply_json(self._view(bag))
 
     async def remove(self, request: Request) -> Answer:
         bag = self._own(request)
         view = self._view(bag)
-        await self._writer.do(events.Remove(0, bag.number))
+        await self._writer.do(events.Remove(0, bag.number, by=request.who.owner))
         self._renderings.forget(bag.number)
         return reply_json(view)
 
     async def cancel(self, request: Request) -> Answer:
         bag = self._own(request)
-        done = await self._writer.do(events.Cancel(0, bag.number, _tasks(request, bag)))
+        done = await self._writer.do(events.Cancel(0, bag.number, _tasks(request, bag), by=request.who.owner))
         return reply_json(schema.Counted(done.value))
 
     async def retry(self, request: Request) -> Answer:
         bag = self._own(request)
-        done = await self._writer.do(events.Retry(0, bag.number, _tasks(request, bag)))
+        done = await self._writer.do(events.Retry(0, bag.number, _tasks(request, bag), by=request.who.owner))
         return reply_json(schema.Counted(done.value))
 
     # --- questions --------------------------------------------------------------------------------------------
@@ -152,8 +152,8 @@ class BagCalls:
         after, state = request.number("after", -1), request.option("state")
         if state and state not in TASK_STATES[FIRST_FINAL:]:
             raise BadInput(f"there is no end called '{state[:40]}'", f"one of {', '.join(TASK_STATES[FIRST_FINAL:])}")
-        found, position = await self._projector.ask(
-            lambda views: (views.results(bag.number, after, limit, state), views.position))
+        position, found = await self._projector.ask(  # the position first: rows may come while they are read
+            lambda views: (views.position, views.results(bag.number, after, limit, state)))
         rendering = self._renderings.of(bag)
         made = [rows.from_view(rendering, row) for row in found]
         return reply_json(schema.Rows(made, found[-1].task if len(found) == limit else None, position))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from windfall.errors import BadInput, Conflict, NotFound, WindfallError
 from windfall.server.disk import DiskGuard
 from windfall.server.grants import Renderings
 from windfall.server.http import BYTES, JSON, Answer, Disconnected, Request, json, reply_json
+from windfall.server.lineage import attempt_number, same_lineage
 
 T = TypeVar("T")
 PIECE = 1 << 20
@@ -29,6 +31,7 @@ class BlobCalls:
     def __init__(self, root: Path, state: Any, renderings: Renderings, disk: DiskGuard) -> None:
         self._root = root
         self._made: Blobs | None = None
+        self._making = threading.Lock()
         self._state = state
         self._renderings = renderings
         self._disk = disk
@@ -36,9 +39,11 @@ class BlobCalls:
         self._threads = ThreadPoolExecutor(4, "blobs")
 
     def store(self) -> Blobs:
-        """Made when first needed: most short runs have no files."""
+        """Made when first needed: most short runs have no files.  There is one, since it knows who is at what."""
         if self._made is None:
-            self._made = Blobs(self._root)
+            with self._making:
+                if self._made is None:
+                    self._made = Blobs(self._root)
         return self._made
 
     async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -60,12 +65,10 @@ class BlobCalls:
         return str(bag.owner)
 
     def _bag_of_attempt(self, request: Request) -> Any:
-        text = request.header(b"x-attempt")
+        number = attempt_number(request.header(b"x-attempt"))
         attempts = self._state.attempts
-        if not text.isdigit() or len(text) > 18:
-            return None
-        row = attempts.row(int(text))
-        if row < 0 or attempts.pilot[row] != request.who.pilot:
+        row = attempts.row(number) if number is not None else -1
+        if row < 0 or not same_lineage(self._state, request.who.pilot, attempts.pilot[row]):
             return None
         return self._state.bags.get(attempts.task[row] >> 32)
 
@@ -110,7 +113,9 @@ class BlobCalls:
     async def put(self, request: Request) -> Answer:
         sha = request.args[0]
         owner = self._owner(request, sha, writing=True)
-        if request.who.scope != "pilot":
+        if request.who.scope == "pilot":
+            self._disk.admit_results()
+        else:
             self._disk.admit()
         first, last, total = _announced(request)
         try:
@@ -128,6 +133,7 @@ class BlobCalls:
             async for piece in request.pieces():
                 gathered += piece
                 if len(gathered) >= PIECE:
+                    self._disk.admit_results()
                     complete = await self._run(self.store().append, owner, sha, at, total, [bytes(gathered)])
                     at += len(gathered)
                     gathered.clear()

@@ -1,4 +1,8 @@
-"""The server's eye on its disk: low, refuse new work; full, give up the reserve so that results still go in."""
+"""The server's eye on its disk: low, refuse new work; full, give up the reserve so that results still go in.
+
+The reserve is for the journal.  Where only as much is left, file contents are refused too, also those of results,
+until there is room again: a pilot keeps them and comes back.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ class DiskGuard:
         self._room = room
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self.low = False
+        self.low = self.full = False
         self.look()
 
     def look(self) -> None:
@@ -25,6 +29,7 @@ class DiskGuard:
         self.low = self._core.frugal = state != "ok"
         if state == "full":
             self._room.release()
+        self.full = state != "ok" and self._room.cramped()
         self._timer = self._loop.call_later(PERIOD_S, self._again)
 
     def _again(self) -> None:
@@ -37,6 +42,12 @@ class DiskGuard:
         if self.low:
             raise DiskFull("the server's disk is nearly full: no new work is taken, results still are",
                            "free some room there, or remove old bags", retry_after=30)
+
+    def admit_results(self) -> None:
+        """Raises where there is no room for file contents, whosever they are."""
+        if self.full:
+            raise DiskFull("the server's disk is full: no file contents are taken, reports still are",
+                           "free some room there; keep the file and send it later", retry_after=30)
 
     def stop(self) -> None:
         if self._timer is not None:

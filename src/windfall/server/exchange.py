@@ -12,7 +12,7 @@ import msgspec
 
 from windfall.core import effects, events
 from windfall.errors import VersionMismatch
-from windfall.server import schema, tokens
+from windfall.server import schema, tidy, tokens
 from windfall.server.grants import Renderings
 from windfall.server.http import Answer, Request, explain, reply_json
 from windfall.server.logs import Live
@@ -43,7 +43,7 @@ class Exchanges:
     # --- exchange ---------------------------------------------------------------------------------------------
 
     def exchange(self, request: Request) -> None:
-        m = _decode(request.body)
+        m = _read(request.body)
         request.body = b""
         if m.v not in messages.VERSIONS:
             raise _mismatch(m.v)
@@ -107,7 +107,7 @@ class Exchanges:
     # --- enrol ------------------------------------------------------------------------------------------------
 
     async def enrol(self, request: Request) -> Answer:
-        message = _decode_enrol(request.body)
+        message = _read_enrol(request.body)
         version = messages.negotiate(message.versions or [message.v])
         if version is None:
             raise _mismatch(message.v)
@@ -117,6 +117,21 @@ class Exchanges:
         effect = await self._writer.do(_enrol_event(message, tokens.digest(token)))
         return reply_json(schema.Enrolled(
             version, effect.pilot, effect.epoch, token, effect.lease, effect.idle, effect.spread))
+
+
+def _read(body: bytes | bytearray) -> schema.Exchange:
+    """What fits is decoded in one pass; a field that does not must not keep all the other reports out."""
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.convert(tidy.exchange(tidy.parse(body)), schema.Exchange)
+
+
+def _read_enrol(body: bytes | bytearray) -> schema.Enrol:
+    try:
+        return _decode_enrol(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.convert(tidy.enrol(tidy.parse(body)), schema.Enrol)
 
 
 def _enrol_event(message: schema.Enrol, token: bytes) -> events.Enrol:

@@ -106,6 +106,8 @@ class Renderings:
             found = self._kept[bag.number] = Rendering(bag)
             if len(self._kept) > MAX_RENDERINGS:
                 self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(bag.number)
         return found
 
     def forget(self, number: int) -> None:

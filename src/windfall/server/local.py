@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 STEADY_S = 60.0  # one that lived this long is started again at once
 IDLE_S = 30  # without work, or with nobody to give it any, it leaves; it is back in a moment when there is some
 SITE = "local"
+_BRING_WORK = ("BagSubmitted", "TasksAppended", "BagPaused", "TasksRetried")  # by name: facts are not imported here
 
 
 class Ticket:
@@ -156,16 +157,19 @@ class Supervisor:
                 self._writer.put(events.Gone(0, each.number, "gone"))
         if code == 0:
             self._asleep = True  # it left because there was nothing to do
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(lambda: self._look(self._writer.state.bags.values()))
         else:
             self._loop.call_later(self._pilot.pause(), self._again)
 
     def _commit(self, position: int, at: int, facts: Any) -> None:
+        """Asleep means: no bag had work.  So only facts that bring some are looked at, and only their bags."""
         if self._asleep:
-            self._look()
+            bags = self._writer.state.bags
+            named = (bags.get(fact.bag) for fact in facts if type(fact).__name__ in _BRING_WORK)
+            self._look(bag for bag in named if bag is not None)
 
-    def _look(self) -> None:
-        if self._asleep and any(bag.unfinished() and not bag.paused for bag in self._writer.state.bags.values()):
+    def _look(self, bags: Iterable[Any]) -> None:
+        if self._asleep and any(bag.unfinished() and not bag.paused for bag in bags):
             self._asleep = False
             self._again()
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from windfall.core import facts as f
 from windfall.core.lifecycle import GRANTED, STARTED
 from windfall.errors import BadInput, NotFound
 from windfall.server.http import Request, Stream, reply_json
+from windfall.server.lineage import attempt_number, same_lineage
 
 KEEP = 1 << 20
 LOOK_S = 0.25  # how often a task that does not run yet is looked for
 MAX_WATCHED = 1024
+_ENDING = (f.Finished, f.Ended, f.TasksCancelled, f.BagRemoved, f.PilotEnded)  # after these an attempt may be over
 
 
 class Tail:
@@ -95,7 +98,7 @@ class Live:
         attempt, stream = _number(request.args[0]), request.option("stream", "out")
         attempts = self._state.attempts
         row = attempts.row(attempt)
-        if row < 0 or attempts.pilot[row] != request.who.pilot:
+        if row < 0 or not same_lineage(self._state, request.who.pilot, attempts.pilot[row]):
             raise NotFound(f"this pilot has no attempt {attempt}")
         tail = self._tails.get((attempt, stream))
         if tail is not None:
@@ -103,10 +106,11 @@ class Live:
         return reply_json({"go": tail is not None})
 
     def commit(self, position: int, at: int, facts: Any) -> None:
-        """Wake those whose attempt may have ended."""
-        if self._tails:
-            for tail in self._tails.values():
-                tail.wake()
+        """Wake those whose attempt has ended."""
+        if self._tails and any(isinstance(fact, _ENDING) for fact in facts):
+            for (attempt, _), tail in self._tails.items():
+                if not self.runs(attempt):
+                    tail.wake()
 
     def stop(self) -> None:
         self.stopped = True
@@ -148,6 +152,7 @@ async def pump(live: Live, request: Request, out: Stream, attempt: int, tail: Ta
 
 
 def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
+    number = attempt_number(text)
+    if number is None:
         raise BadInput(f"not a number: {text[:40]}")
-    return int(text)
+    return number

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from windfall.core.engine import Config, Core
+from windfall.core.snapshot import VERSION
+from windfall.errors import StoreCorrupt, StoreError, StoreTooNew, WindfallError
 from windfall.server.clock import Clock
 from windfall.store import codec
-from windfall.store.journal import Journal
+from windfall.store.journal import Journal, Snapshot
 
 
 def recover(path: Path, config: Config | None = None) -> tuple[Core, Journal, Clock]:
@@ -29,7 +33,38 @@ def restore(core: Any, journal: Journal) -> None:
     after = 0
     snapshot = journal.load_snapshot()
     if snapshot is not None:
-        core.restore(snapshot.meta, snapshot.chunks)
+        _load(core, snapshot)
         after = snapshot.position
     for _, _, body in journal.read(after):
         core.replay(codec.decode(body))
+
+
+def _load(core: Any, snapshot: Snapshot) -> None:
+    """Its checksums fitted, so what cannot be read was written by another version, or wrongly."""
+    try:
+        core.restore(snapshot.meta, snapshot.chunks)
+    except WindfallError:
+        raise
+    except Exception as error:  # whatever a strange layout leads to
+        raise _unreadable(snapshot.meta, error) from error
+
+
+def _unreadable(meta: bytes, error: Exception) -> StoreError:
+    version = _version(meta)
+    if version > VERSION:
+        return StoreTooNew(
+            f"the snapshot has version {version}; this Windfall knows up to {VERSION}",
+            "start the newer Windfall that wrote it; nothing was changed",
+        )
+    return StoreCorrupt(
+        f"the snapshot cannot be read: {type(error).__name__}: {error}",
+        "nothing was changed; start the Windfall that wrote it, or restore the data directory from a backup",
+    )
+
+
+def _version(meta: bytes) -> int:
+    try:
+        found = msgspec.msgpack.decode(meta)["version"]
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+        return 0
+    return found if isinstance(found, int) else 0

@@ -1,38 +1,75 @@
-"""Forgetting what was removed: journal rows and file contents, in small steps, while nothing else is going on."""
+"""Forgetting what was removed: journal rows and file contents, in small steps, while nothing else is going on.
+
+Rules
+  * A pass over the journal has a name that says how far it goes and how many bags were gone: so a restart knows whether
+    there is one to go on with, or one to begin.
+  * A step waits for a quiet moment: a look at which nothing has happened since the last one.  On a server that is never
+    quiet a step is taken anyway, now and then.
+  * What lies on the disk is looked through in a thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from windfall.core.facts import BagRemoved, Fact
+from windfall.data.blobs import Blobs
 from windfall.errors import WindfallError
-from windfall.store.retention import without
+from windfall.store.retention import Without
 
 log = logging.getLogger("windfall.server")
 
-PAUSE_S = 2.0  # after a removal, and between looks for a quiet moment
+START_S = 5.0  # after the start, so that a short run is not held up
+PAUSE_S = 2.0  # after a removal
+LOOK_S = 0.02  # between looks for a quiet moment
+PATIENCE = 50  # looks in vain before a step is taken all the same
 STEP_ROWS = 50  # of the journal, per turn of the loop
+STEP_BYTES = 256 << 10
+DAY_S = 86_400.0
 BLOB_AGE_S = 86_400.0  # uploads of work in progress are younger
 
 
 class Keeper:
-    """`commit` listens to the writer; `stop` ends a pass that is under way."""
+    """`commit` listens to the writer; `start` goes on with what an earlier process left; `stop` ends what goes on."""
 
-    def __init__(self, writer: Any, projector: Any, renderings: Any, blobs: Any) -> None:
+    def __init__(self, writer: Any, projector: Any, blobs: Callable[[], Blobs]) -> None:
         self._writer = writer
         self._projector = projector
-        self._renderings = renderings
         self._blobs = blobs
+        self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._again = False
+
+    def start(self) -> None:
+        self._timer = self._loop.call_later(START_S, self._daily)
 
     def commit(self, position: int, at: int, facts: list[Fact]) -> None:
         if any(type(fact) is BagRemoved for fact in facts):
-            self._again = True
-            if self._task is None or self._task.done():
-                self._task = asyncio.get_running_loop().create_task(self._work())
+            self._ask_for_pass()
+
+    def stop(self) -> None:
+        for each in (self._task, self._timer):
+            if each is not None:
+                each.cancel()
+
+    # --- when -------------------------------------------------------------------------------------------------
+
+    def _daily(self) -> None:
+        self._timer = self._loop.call_later(DAY_S, self._daily)
+        self._loop.run_in_executor(None, _drop_uploads, self._blobs)
+        if self._unfinished():
+            self._ask_for_pass()
+
+    def _ask_for_pass(self) -> None:
+        self._again = True
+        if self._task is None or self._task.done():
+            self._task = self._loop.create_task(self._work())
 
     async def _work(self) -> None:
         while self._again:
@@ -44,23 +81,91 @@ class Keeper:
             except WindfallError as error:
                 log.error("what was removed still takes room: %s", error)
 
+    async def _quiet(self) -> None:
+        for _ in range(PATIENCE):
+            before = self._writer.groups
+            await asyncio.sleep(LOOK_S)
+            if self._writer.groups == before:
+                return
+
+    # --- the journal ------------------------------------------------------------------------------------------
+
+    def _gone(self) -> int:
+        state = self._writer.state
+        return int(state.next_bag - 1 - len(state.bags))
+
+    def _unfinished(self) -> bool:
+        """Bags are gone that no pass to its end has taken out of the journal."""
+        name, ended = self._writer.journal.last_pass()
+        return self._gone() != (_parse(name)[1] if ended else -1)
+
+    def _next_pass(self) -> tuple[str, int]:
+        """One that was broken off goes on, if no more bags have gone since; else a new one."""
+        name, ended = self._writer.journal.last_pass()
+        upto, gone = _parse(name)
+        if not ended and gone == self._gone():
+            return name, upto
+        self._writer.snapshot()  # only what lies before one may change
+        upto = self._writer.position
+        return f"removed {upto} {self._gone()}", upto
+
     async def _shrink_journal(self) -> None:
-        """Only what lies before a snapshot may change, so one is taken first."""
-        self._writer.snapshot()
-        upto, kept = self._writer.position, dict.fromkeys(self._writer.state.bags)
-        edit = without(kept)
-        while self._writer.journal.rewrite(upto, edit, STEP_ROWS, name=f"removed-{upto}"):
-            await asyncio.sleep(0.005)
+        name, upto = self._next_pass()
+        edit, journal = Without(dict.fromkeys(self._writer.state.bags)), self._writer.journal
+        await self._quiet()
+        while not self._writer.closed and journal.rewrite(upto, edit, STEP_ROWS, name, STEP_BYTES):
+            await self._quiet()
+
+    # --- file contents ----------------------------------------------------------------------------------------
 
     async def _drop_blobs(self) -> None:
         wanted = await self._projector.ask(lambda views: views.blobs())
-        for bag in self._writer.state.bags.values():
-            wanted.update(self._renderings.of(bag).inputs())
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(
-            None, lambda: self._blobs().delete_unreferenced(lambda owner, sha: sha in wanted, BLOB_AGE_S)
-        )
+        specs = [bag.spec for bag in self._writer.state.bags.values()]
+        await self._loop.run_in_executor(None, _drop_unwanted, self._blobs, wanted, specs)
 
-    def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+
+def _parse(name: str) -> tuple[int, int]:
+    """How far a pass goes, and how many bags were gone when it began."""
+    word, *numbers = name.split(" ")
+    if word != "removed" or len(numbers) != 2:
+        return 0, 0
+    return int(numbers[0]), int(numbers[1])
+
+
+# --- in a thread ------------------------------------------------------------------------------------------------
+
+class _Input(msgspec.Struct):
+    blob: str = ""
+
+
+class _Target(msgspec.Struct):
+    inputs: list[_Input] = []
+
+
+class _Inputs(msgspec.Struct):
+    """Of a bag's specification: everything else is skipped, not decoded."""
+
+    targets: list[_Target] = []
+
+
+_decode_inputs = msgspec.msgpack.Decoder(_Inputs).decode
+
+
+def inputs_of(spec: bytes) -> set[str]:
+    return {each.blob for target in _decode_inputs(spec).targets for each in target.inputs}
+
+
+def _drop_unwanted(blobs: Callable[[], Blobs], wanted: set[str], specs: Iterable[bytes]) -> None:
+    for spec in specs:
+        wanted |= inputs_of(spec)
+    blobs().delete_unreferenced(lambda owner, sha: sha in wanted, BLOB_AGE_S)
+
+
+def _drop_uploads(blobs: Callable[[], Blobs]) -> None:
+    try:
+        freed = blobs().delete_stale_uploads()
+    except OSError as error:
+        log.error("abandoned uploads still take room: %s", error)
+    else:
+        if freed:
+            log.info("abandoned uploads: %d bytes freed", freed)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+import numpy as np
+
 from windfall.core import facts as f
-from windfall.core.lifecycle import CANCELLED, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
+from windfall.core.lifecycle import CANCELLED, FREE, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
 from windfall.server.grants import Rendering
 from windfall.server.schema import Row
 
@@ -28,56 +31,114 @@ def touched(facts: Iterable[f.Fact]) -> dict[int, None]:
     return bags
 
 
+class Commit(msgspec.Struct, gc=False):
+    """A commit as it was when it was published: what its facts do not say is noted before it changes."""
+
+    position: int
+    facts: list[f.Fact]
+    started: dict[int, int] = {}  # attempts that ended here → when they were heard to have begun
+    generations: dict[tuple[int, int], list[int]] = {}  # (bag, first) of cancelled runs → of its tasks, if not all 0
+
+
+class Recorder:
+    """Makes commits out of facts; follows what has started, as the views do."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        attempts = state.attempts
+        begun = np.flatnonzero((attempts.np_state != FREE) & (attempts.np_started != 0))
+        pairs = zip(attempts.np_number[begun].tolist(), attempts.np_started[begun].tolist(), strict=True)
+        self._started: dict[int, int] = dict(pairs)
+
+    def record(self, position: int, facts: list[f.Fact]) -> Commit:
+        commit = Commit(position, facts, {}, {})
+        for fact in facts:
+            if isinstance(fact, f.Started):
+                self._started.update(dict.fromkeys(fact.attempts, fact.at))
+            elif isinstance(fact, f.Finished):
+                if self._started:
+                    self._note_started(commit, fact.attempts)
+            elif isinstance(fact, f.Ended):
+                if self._started:
+                    self._note_ended(commit, fact)
+            elif isinstance(fact, f.TasksCancelled):
+                self._note_generations(commit, fact)
+        return commit
+
+    def _note_started(self, commit: Commit, attempts: list[int]) -> None:
+        for attempt in attempts:
+            at = self._started.pop(attempt, None)
+            if at is not None:
+                commit.started[attempt] = at
+
+    def _note_ended(self, commit: Commit, fact: f.Ended) -> None:
+        for end in fact.ends:
+            at = self._started.get(end.attempt)
+            if at is not None:
+                commit.started[end.attempt] = at
+                if not end.stays:
+                    del self._started[end.attempt]
+
+    def _note_generations(self, commit: Commit, fact: f.TasksCancelled) -> None:
+        bag = self._state.bags.get(fact.bag)
+        for first, count in fact.runs if bag is not None else ():
+            generations = bag.tasks.np_generation[first : first + count]
+            if generations.any():
+                commit.generations[fact.bag, first] = generations.tolist()
+
+
 class Maker:
-    """Rows of one bag from facts."""
+    """Rows of one bag from commits."""
 
     def __init__(self, state: Any, bag: Any, rendering: Rendering) -> None:
         self._state = state
         self._bag = bag
         self._rendering = rendering
 
-    def rows(self, facts: Iterable[f.Fact]) -> Iterator[Row]:
+    def rows(self, commit: Commit) -> Iterator[Row]:
         number = self._bag.number
-        for fact in facts:
+        for fact in commit.facts:
             if isinstance(fact, f.Finished):
                 if fact.bag == number:
-                    yield from self._finished(fact)
+                    yield from self._finished(commit, fact)
             elif isinstance(fact, f.Ended):
-                yield from (self._ended(fact, e) for e in fact.ends if e.bag == number and e.decides)
+                yield from (self._ended(commit, fact, e) for e in fact.ends if e.bag == number and e.decides)
             elif isinstance(fact, f.TasksCancelled) and fact.bag == number:
-                yield from self._cancelled(fact)
+                yield from self._cancelled(commit, fact)
 
-    def _finished(self, fact: f.Finished) -> Iterator[Row]:
+    def _finished(self, commit: Commit, fact: f.Finished) -> Iterator[Row]:
         site, host = self._place(fact.pilot)
-        generation = self._bag.tasks.generation
+        generation = self._bag.tasks.generation  # a success stays one, so its generation does not change either
         for i, task in enumerate(fact.tasks):
             d = fact.details.get(i, _PLAIN)
             target, params = self._rendering.params(task)
-            wall = fact.walls[i]
+            attempt, wall = fact.attempts[i], fact.walls[i]
             yield Row(
-                task, target, params, TASK_STATES[SUCCEEDED], generation[task], fact.attempts[i],
-                OUTCOMES[O_SUCCEEDED], "", d.exit, d.signal, site, host, fact.granted[i], fact.at - wall, fact.at,
+                task, target, params, TASK_STATES[SUCCEEDED], generation[task], attempt, OUTCOMES[O_SUCCEEDED], "",
+                d.exit, d.signal, site, host, fact.granted[i], commit.started.get(attempt, fact.at - wall), fact.at,
                 wall, fact.cpus[i], fact.rss[i], d.out_size, d.err_size, d.files, d.value, d.note,
             )
 
-    def _ended(self, fact: f.Ended, e: f.End) -> Row:
+    def _ended(self, commit: Commit, fact: f.Ended, e: f.End) -> Row:
         site, host = self._place(fact.pilot)
         d = e.detail or _PLAIN
+        silent = d == _PLAIN and e.outcome != O_SUCCEEDED  # nobody saw it end
         target, params = self._rendering.params(e.task)
         return Row(
-            e.task, target, params, TASK_STATES[e.verdict], e.generation, e.attempt, OUTCOMES[e.outcome], e.why, d.exit,
-            d.signal, site, host, e.granted, fact.at - e.wall, fact.at, e.wall, e.cpu, e.rss, d.out_size, d.err_size,
+            e.task, target, params, TASK_STATES[e.verdict], e.generation, e.attempt, OUTCOMES[e.outcome], e.why,
+            None if silent else d.exit, None if silent else d.signal, site, host, e.granted,
+            commit.started.get(e.attempt, fact.at - e.wall), fact.at, e.wall, e.cpu, e.rss, d.out_size, d.err_size,
             d.files, d.value, d.note,
         )
 
-    def _cancelled(self, fact: f.TasksCancelled) -> Iterator[Row]:
-        generation = self._bag.tasks.generation
+    def _cancelled(self, commit: Commit, fact: f.TasksCancelled) -> Iterator[Row]:
         for first, count in fact.runs:
+            generations = commit.generations.get((fact.bag, first))
             for task in range(first, first + count):
                 target, params = self._rendering.params(task)
                 yield Row(
-                    task, target, params, TASK_STATES[CANCELLED], generation[task], None, "", fact.why, None, None,
-                    "", "", None, None, fact.at, 0, 0, 0, 0, 0, [], "", "",
+                    task, target, params, TASK_STATES[CANCELLED], generations[task - first] if generations else 0,
+                    None, "", fact.why, None, None, "", "", None, None, fact.at, 0, 0, 0, 0, 0, [], "", "",
                 )
 
     def _place(self, pilot: int) -> tuple[str, str]:
@@ -96,6 +157,30 @@ def size(facts: Iterable[f.Fact]) -> int:
         elif isinstance(fact, f.TasksCancelled):
             total += sum(count for _, count in fact.runs)
     return total
+
+
+ROW_BYTES = 256  # that a row without details takes in memory, about
+
+
+def weight(facts: Iterable[f.Fact]) -> int:
+    """Bytes that these facts keep in memory, about."""
+    total = 0
+    for fact in facts:
+        if isinstance(fact, f.Finished):
+            total += ROW_BYTES * len(fact.tasks) + sum(map(_detail_weight, fact.details.values()))
+        elif isinstance(fact, f.Ended):
+            total += ROW_BYTES * len(fact.ends) + sum(_detail_weight(e.detail) for e in fact.ends if e.detail)
+        elif isinstance(fact, f.Granted):
+            total += sum(64 * len(group.tasks) for group in fact.groups)
+        elif isinstance(fact, f.Started):
+            total += 64 * len(fact.attempts)
+        else:
+            total += ROW_BYTES + len(getattr(fact, "spec", b"")) + len(getattr(fact, "source", b""))
+    return total
+
+
+def _detail_weight(d: f.Detail) -> int:
+    return ROW_BYTES * (1 + len(d.files)) + len(d.out) + len(d.err) + len(d.value) + len(d.note)
 
 
 def from_view(rendering: Rendering, row: Any) -> Row:

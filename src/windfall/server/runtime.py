@@ -81,7 +81,7 @@ class Runtime:
         self.http = HttpServer(table, self.auth.check, auth.Guard(names).check, limit)
         self.admin.measure = lambda: metrics.text(self)
         self.admin.describe = lambda: _describe(table)
-        self.keeper = Keeper(w, self.projector, self.renderings, self.blobs.store)
+        self.keeper = Keeper(w, self.projector, self.blobs.store)
         w.listeners += [self.projector.commit, self.hub.commit, self.live.commit, self.keeper.commit]
 
     # --- first things -----------------------------------------------------------------------------------------
@@ -122,6 +122,7 @@ class Runtime:
             server, certificate = self._listen_tls(address, names)
         self.profile = {"server": server, "certificate": certificate, "pid": os.getpid(), **mark}
         self.home.write_profile(self.profile)
+        self.keeper.start()
         self.writer.kick()
 
     def _listen_tls(self, address: str, names: tuple[str, ...]) -> tuple[str, str]:

@@ -1,7 +1,8 @@
 """What the calls carry, as records: decoded and checked in one pass.
 
 The exchange's tables are fixed in `wire/messages.py`; a test proves that these records agree with them.  Numbers from
-outside are bounded here, because the core keeps them in columns of 64 bits.
+outside are bounded here, because the core keeps them in columns of 64 bits.  What pilots send and does not fit is made
+to fit by `tidy` where nothing depends on it, and refused only where it has the wrong form.
 """
 
 from __future__ import annotations
@@ -15,14 +16,24 @@ from windfall.core import events
 from windfall.model.spec import Items, Lines
 from windfall.wire.messages import MAX_REPORTS
 
-Count = Annotated[int, Meta(ge=0, le=1 << 53)]
-Code = Annotated[int, Meta(ge=-(1 << 31), le=1 << 31)]
-Word = Annotated[str, Meta(max_length=64)]
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
-Line = Annotated[str, Meta(max_length=4096)]
+MAX_COUNT = 1 << 53
+MAX_CODE = 1 << 31
+MAX_WORD = 64
+MAX_NAME = 200
+MAX_LINE = 4096
+MAX_TEXT = 1 << 20  # characters of captured output; pilots keep far less
+
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # of an attempt: its row below, how often that was used above
+Code = Annotated[int, Meta(ge=-MAX_CODE, le=MAX_CODE)]
+Word = Annotated[str, Meta(max_length=MAX_WORD)]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+Line = Annotated[str, Meta(max_length=MAX_LINE)]
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+Path = Annotated[str, Meta(max_length=1 << 16)]
 Sha = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-Attempts = Annotated[list[Count], Meta(max_length=1 << 20)]
-File = tuple[Line, Sha, Count, Count]
+Attempts = Annotated[list[Number], Meta(max_length=1 << 20)]
+File = tuple[Path, Sha, Count, Count]
 
 
 # --- exchange -------------------------------------------------------------------------------------------------
@@ -30,7 +41,7 @@ File = tuple[Line, Sha, Count, Count]
 class Report(events.Report, gc=False):
     """The core's own record, bounded."""
 
-    a: Count
+    a: Number
     o: Literal["succeeded", "failed", "cancelled", "returned"] = "succeeded"
     why: Word = ""
     exit: Code = 0
@@ -40,6 +51,10 @@ class Report(events.Report, gc=False):
     wall: Count = 0
     cpu: Count = 0
     rss: Count = 0
+    out: Text = ""
+    err: Text = ""
+    out64: Text = ""
+    err64: Text = ""
     out_size: Count = 0
     err_size: Count = 0
     files: Annotated[list[File], Meta(max_length=10_000)] = []  # noqa: RUF012

@@ -2,8 +2,8 @@
 
 Rules
   * A subscriber is woken by a commit that touches its bag; between commits nothing is done for it.
-  * What waits for a slow one is bounded: counts replace each other, and where too many rows gather it is told to
-    `resume` from a position, by a new request.
+  * What waits for a slow one is bounded, in rows and in bytes: counts replace each other, and where too many rows
+    gather it is told to `resume` from a position, by a new request.
   * A subscriber that begins in the past gets the rows of the last commits from memory, or older ones from the views
     (then it may see a row twice, never none).
 """
@@ -26,7 +26,9 @@ from windfall.server.writer import Writer
 HEARTBEAT_S = 15
 MAX_WAITING = 50_000  # rows that may wait for one subscriber
 RECENT = 512  # commits kept for those who begin a little late
-RECENT_ROWS = 20_000
+RECENT_ROWS = 20_000  # of one commit; more than that is read from the views
+RECENT_BYTES = 16 << 20
+MAX_WAITING_BYTES = 32 << 20
 PAGE = 5_000
 
 
@@ -34,7 +36,8 @@ class Subscriber:
     """`touched` bags and, where wanted, the facts that touched them, until they are taken."""
 
     __slots__ = (
-        "_loop", "_wake", "bag", "bags", "beat", "commits", "lost", "owner", "stopped", "waiting", "wants_rows",
+        "_loop", "_wake", "bag", "bags", "beat", "commits", "lost", "owner", "stopped", "waiting", "waiting_bytes",
+        "wants_rows",
     )
 
     def __init__(self, bag: int | None, owner: str, wants_rows: bool) -> None:
@@ -42,18 +45,19 @@ class Subscriber:
         self.owner = owner
         self.wants_rows = wants_rows
         self.bags: dict[int, None] = {}
-        self.commits: list[tuple[int, list[Fact]]] = []
-        self.waiting = 0
+        self.commits: list[rows.Commit] = []
+        self.waiting = self.waiting_bytes = 0
         self.lost = self.beat = self.stopped = False
         self._loop = asyncio.get_running_loop()
         self._wake: asyncio.Future[None] | None = None
 
-    def take_in(self, position: int, bag: int, facts: list[Fact]) -> None:
+    def take_in(self, commit: rows.Commit, bag: int, weight: int) -> None:
         self.bags[bag] = None
         if self.wants_rows and not self.lost:
-            self.waiting += rows.size(facts)
-            self.commits.append((position, facts))
-            if self.waiting > MAX_WAITING:
+            self.waiting += rows.size(commit.facts)
+            self.waiting_bytes += weight
+            self.commits.append(commit)
+            if self.waiting > MAX_WAITING or self.waiting_bytes > MAX_WAITING_BYTES:
                 self.lost = True
                 self.commits.clear()
         self.wake()
@@ -68,9 +72,9 @@ class Subscriber:
             await self._wake
             self._wake = None
 
-    def take(self) -> tuple[dict[int, None], list[tuple[int, list[Fact]]]]:
+    def take(self) -> tuple[dict[int, None], list[rows.Commit]]:
         taken = self.bags, self.commits
-        self.bags, self.commits, self.waiting = {}, [], 0
+        self.bags, self.commits, self.waiting, self.waiting_bytes = {}, [], 0, 0
         return taken
 
 
@@ -82,7 +86,9 @@ class Hub:
         self._projector = projector
         self._by_bag: dict[int, list[Subscriber]] = {}
         self._by_owner: dict[str, list[Subscriber]] = {}
-        self._recent: deque[tuple[int, list[Fact]]] = deque(maxlen=RECENT)
+        self._recorder = rows.Recorder(writer.state)
+        self._recent: deque[tuple[rows.Commit, int]] = deque()  # and what they weigh
+        self._recent_bytes = 0
         self._oldest = writer.position  # everything after this is in `recent`
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -91,25 +97,35 @@ class Hub:
     # --- commits in -------------------------------------------------------------------------------------------
 
     def commit(self, position: int, at: int, facts: list[Fact]) -> None:
-        self._remember(position, facts)
+        commit, weight = self._recorder.record(position, facts), rows.weight(facts)
+        self._remember(commit, weight)
         if not self._by_bag and not self._by_owner:
             return
         for bag in rows.touched(facts):
             for subscriber in self._by_bag.get(bag, ()):
-                subscriber.take_in(position, bag, facts)
+                subscriber.take_in(commit, bag, weight)
             if self._by_owner:
                 found = self._state.bags.get(bag)
                 for subscriber in self._by_owner.get(found.owner, ()) if found is not None else ():
-                    subscriber.take_in(position, bag, facts)
+                    subscriber.take_in(commit, bag, weight)
 
-    def _remember(self, position: int, facts: list[Fact]) -> None:
-        if rows.size(facts) > RECENT_ROWS:
-            self._recent.clear()
-            self._oldest = position
+    def _remember(self, commit: rows.Commit, weight: int) -> None:
+        if rows.size(commit.facts) > RECENT_ROWS or weight > RECENT_BYTES:
+            self.forget_recent()
+            self._oldest = commit.position
             return
-        if len(self._recent) == RECENT:
-            self._oldest = self._recent[0][0]
-        self._recent.append((position, facts))
+        self._recent.append((commit, weight))
+        self._recent_bytes += weight
+        while len(self._recent) > RECENT or self._recent_bytes > RECENT_BYTES:
+            oldest, weight = self._recent.popleft()
+            self._oldest = oldest.position
+            self._recent_bytes -= weight
+
+    def forget_recent(self) -> None:
+        """Whoever begins in the past is served from the views."""
+        self._recent.clear()
+        self._recent_bytes = 0
+        self._oldest = self._writer.position
 
     # --- subscribers ------------------------------------------------------------------------------------------
 
@@ -174,10 +190,13 @@ class Hub:
         if not subscriber.wants_rows:
             return await self._say(stream, bag, position, None)
         if since >= self._oldest:
-            past = [facts for at, facts in self._recent if at > since]
+            past = [commit for commit, _ in self._recent if commit.position > since]
             return await self._say(stream, bag, position, self._rows(bag, past))
         await self._old_rows(stream, bag)
-        subscriber.commits = [each for each in subscriber.commits if each[0] > position]
+        if subscriber.lost:  # all up to where this began was sent, what came meanwhile was not
+            await self._resume(stream, position)
+            return True
+        subscriber.commits = [each for each in subscriber.commits if each.position > position]
         return await self._say(stream, bag, self._writer.position, self._rows(bag, self._taken(subscriber)))
 
     async def _old_rows(self, stream: Stream, bag: Any) -> None:
@@ -202,18 +221,25 @@ class Hub:
                     await stream.write(b"{}\n")
                 continue
             if subscriber.lost:
-                await stream.write(json.encode({"resume": True}) + b"\n")
+                await self._resume(stream, None)
                 return
             made = self._rows(bag, self._taken(subscriber)) if subscriber.wants_rows else subscriber.take() and None
             if await self._say(stream, bag, self._writer.position, made):
                 return
 
-    def _taken(self, subscriber: Subscriber) -> list[list[Fact]]:
-        return [facts for _, facts in subscriber.take()[1]]
+    async def _resume(self, stream: Stream, position: int | None) -> None:
+        """Come again, from that position; without one, from the last that was told."""
+        line: dict[str, Any] = {"resume": True}
+        if position is not None:
+            line["position"] = position
+        await stream.write(json.encode(line) + b"\n")
 
-    def _rows(self, bag: Any, commits: list[list[Fact]]) -> list[Any]:
+    def _taken(self, subscriber: Subscriber) -> list[rows.Commit]:
+        return subscriber.take()[1]
+
+    def _rows(self, bag: Any, commits: list[rows.Commit]) -> list[Any]:
         maker = rows.Maker(self._state, bag, self._renderings.of(bag))
-        return [row for facts in commits for row in maker.rows(facts)]
+        return [row for commit in commits for row in maker.rows(commit)]
 
     async def _say(self, stream: Stream, bag: Any, position: int, made: list[Any] | None) -> bool:
         done = ended(bag) or bag.number not in self._state.bags

@@ -37,6 +37,10 @@ class Room:
             return "ok"
         return "low" if free >= self.reserve else "full"
 
+    def cramped(self) -> bool:
+        """Beside the reserve, or what would be one, there is not as much again: only the journal may write."""
+        return self.free() < (self.reserve if self.held() else 2 * self.reserve)
+
     def held(self) -> bool:
         return self._file.exists()
 

@@ -176,14 +176,17 @@ class Journal:
 
     # --- retention --------------------------------------------------------------------------------------------
 
-    def rewrite(self, upto: int, edit: Callable[[bytes], bytes | None], budget_rows: int, name: str = "") -> int:
+    def rewrite(
+        self, upto: int, edit: Callable[[bytes], bytes | None], budget_rows: int, name: str = "",
+        budget_bytes: int = 1 << 40,
+    ) -> int:
         """Retention, one bounded step: change (or, with None, delete) rows up to `upto` and the snapshot.
 
         Returns the rows looked at; 0 ends the pass.  A pass goes on where it stood, also after a restart; another
-        `name` begins anew.
+        `name` begins anew.  A row larger than the budget is a step of its own.
         """
         reached = self._bookmark(name)
-        rows = [row for row in self._fetch(reached, budget_rows) if row[0] <= min(upto, self._snapshot[0])]
+        rows = self._fetch_within(reached, min(upto, self._snapshot[0]), budget_rows, budget_bytes)
         if not rows:
             self._set_bookmark(name, 0)
             return 0
@@ -193,6 +196,11 @@ class Journal:
                 _replace_row(connection, seq, at, body, edit(body))
             connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_REWRITE, f"{rows[-1][0]} {name}"))
         return len(rows)
+
+    def last_pass(self) -> tuple[str, bool]:
+        """The name of the last pass of `rewrite`, and whether it came to its end."""
+        found = self._read_bookmark()
+        return (found[1], found[0] == 0) if found is not None else ("", True)
 
     def close(self) -> None:
         with self._mutex:
@@ -228,6 +236,19 @@ class Journal:
                 "SELECT seq, at, crc, body FROM journal WHERE seq > ? ORDER BY seq LIMIT ?", (after, count)
             ).fetchall()
 
+    def _fetch_within(self, after: int, upto: int, count: int, size: int) -> list[tuple[int, int, int, bytes]]:
+        query = "SELECT seq, at, crc, body FROM journal WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
+        rows: list[tuple[int, int, int, bytes]] = []
+        with self._mutex, _reading(self.path):
+            cursor = self._connection.execute(query, (after, upto, count))
+            for row in cursor:
+                rows.append(row)
+                size -= len(row[3])
+                if size <= 0:
+                    break
+            cursor.close()
+        return rows
+
     def _check_row(self, after: int, seq: int, at: int, crc: int, body: bytes) -> None:
         missing = max(after, self._snapshot[0]) + 1
         self._check(seq <= missing, f"row {missing} is missing and row {seq}")
@@ -261,10 +282,17 @@ class Journal:
             return total
 
     def _bookmark(self, name: str) -> int:
+        found = self._read_bookmark()
+        return found[0] if found is not None and found[1] == name else 0
+
+    def _read_bookmark(self) -> tuple[int, str] | None:
+        """How far the last pass came (0: to its end), and its name."""
         with self._mutex, _reading(self.path):
             found = self._connection.execute("SELECT value FROM meta WHERE name = ?", (_REWRITE,)).fetchone()
-        reached, _, whose = found[0].partition(" ") if found else ("0", "", name)
-        return int(reached) if whose == name else 0
+        if found is None:
+            return None
+        reached, _, name = found[0].partition(" ")
+        return int(reached), name
 
     def _set_bookmark(self, name: str, reached: int) -> None:
         with self._transaction() as connection:

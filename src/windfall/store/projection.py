@@ -42,10 +42,12 @@ CREATE TABLE pilot (pilot INTEGER PRIMARY KEY, site TEXT, owner TEXT, host TEXT,
 
 _ATTEMPT = f"INSERT OR REPLACE INTO attempt VALUES ({', '.join('?' * 15)})"
 _DETAIL = f"INSERT OR REPLACE INTO detail VALUES ({', '.join('?' * 11)})"
+MOST = 1 << 62  # sums stop here: two of them still fit, or become a float that is greater
 _USAGE = (
     "INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (bag, outcome) DO UPDATE SET"
-    " attempts = attempts + excluded.attempts, wall = wall + excluded.wall, cpu = cpu + excluded.cpu,"
-    " rss = max(rss, excluded.rss), first = min(first, excluded.first), last = max(last, excluded.last)"
+    f" attempts = attempts + excluded.attempts, wall = min(wall + excluded.wall, {MOST}),"
+    f" cpu = min(cpu + excluded.cpu, {MOST}), rss = max(rss, excluded.rss), first = min(first, excluded.first),"
+    " last = max(last, excluded.last)"
 )
 _PLAIN = f.Detail()
 _files = msgspec.json.encode
@@ -62,8 +64,9 @@ class Projection:
         self._details: list[tuple[Any, ...]] = []
         self._usage: dict[tuple[int, int], list[int]] = {}
         self._over: list[tuple[int]] = []
-        self._started: dict[int, int] = dict(connection.execute("SELECT attempt, at FROM started"))
-        self._spanned = {bag for (bag,) in connection.execute("SELECT DISTINCT bag FROM span")}
+        self._started: dict[int, int] = {}
+        self._spanned: set[int] = set()
+        self.look_again()
         self._handlers: dict[type[Any], Callable[[int, Any], None]] = {
             f.BagSubmitted: self._bag_submitted,
             f.TasksAppended: self._tasks_appended,
@@ -77,6 +80,11 @@ class Projection:
             f.Finished: self._finished,
             f.Ended: self._ended,
         }
+
+    def look_again(self) -> None:
+        """What is kept in memory of the tables, after something else than facts changed them."""
+        self._started = dict(self._connection.execute("SELECT attempt, at FROM started"))
+        self._spanned = {bag for (bag,) in self._connection.execute("SELECT DISTINCT bag FROM span")}
 
     def take(self, seq: int, facts: Sequence[f.Fact]) -> None:
         for fact in facts:
@@ -143,7 +151,7 @@ class Projection:
         if old is not None:
             sums = [a + b for a, b in zip(old[:3], more[:3], strict=True)]
             more = [*sums, max(old[3], more[3]), min(old[4], more[4]), max(old[5], more[5])]
-        self._usage[bag, outcome] = more
+        self._usage[bag, outcome] = [min(number, MOST) for number in more]
 
     def _attempts_started(self, seq: int, fact: f.Started) -> None:
         begun = dict.fromkeys(fact.attempts, fact.at)

@@ -6,7 +6,7 @@ still true.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 
 import msgspec
 
@@ -14,29 +14,57 @@ from windfall.core import facts as f
 from windfall.store import codec
 
 
-def without(kept: Container[int]) -> Callable[[bytes], bytes | None]:
-    """An edit for `Journal.rewrite`: facts of bags that are not `kept` go; a row of nothing else goes too."""
+class Without:
+    """An edit for `Journal.rewrite`: facts of bags that are not `kept` go; a row of nothing else goes too.
 
-    def edit(body: bytes) -> bytes | None:
+    Rows come in their order.  Facts that name only attempts are judged by the grants before them: `_doomed` has what
+    removed bags were granted, until it ends, so no more than was in play at a time.  A pass that goes on in the middle
+    has not seen all grants, and leaves what it cannot judge.
+    """
+
+    def __init__(self, kept: Container[int]) -> None:
+        self._kept = kept
+        self._doomed: set[int] = set()
+
+    def __call__(self, body: bytes) -> bytes | None:
         facts = codec.decode(body)
-        left = [lean for fact in facts if (lean := _lean(fact, kept)) is not None]
+        left = [lean for fact in facts if (lean := self._lean(fact)) is not None]
         if len(left) == len(facts) and all(a is b for a, b in zip(left, facts, strict=True)):
             return body
         return codec.encode(left) if left else None
 
-    return edit
+    def _lean(self, fact: f.Fact) -> f.Fact | None:
+        if isinstance(fact, f.Granted):
+            return self._granted(fact)
+        if isinstance(fact, f.Ended):
+            return self._ended(fact)
+        if isinstance(fact, f.Started | f.Adopted):
+            return self._of_attempts(fact)
+        bag = getattr(fact, "bag", None)
+        if bag is None or bag in self._kept:
+            return fact
+        if isinstance(fact, f.Finished):
+            self._doomed.difference_update(fact.attempts)
+        return None
 
-
-def _lean(fact: f.Fact, kept: Container[int]) -> f.Fact | None:
-    if isinstance(fact, f.Granted):
-        groups = [group for group in fact.groups if group.bag in kept]
+    def _granted(self, fact: f.Granted) -> f.Fact | None:
+        groups = [group for group in fact.groups if group.bag in self._kept]
         if len(groups) == len(fact.groups):
             return fact
+        for group in fact.groups:
+            if group.bag not in self._kept:
+                self._doomed.update(group.attempts)
         return msgspec.structs.replace(fact, groups=groups) if groups else None
-    if isinstance(fact, f.Ended):
-        ends = [end for end in fact.ends if end.bag in kept]
+
+    def _ended(self, fact: f.Ended) -> f.Fact | None:
+        ends = [end for end in fact.ends if end.bag in self._kept]
         if len(ends) == len(fact.ends):
             return fact
+        self._doomed.difference_update(end.attempt for end in fact.ends if end.bag not in self._kept and not end.stays)
         return msgspec.structs.replace(fact, ends=ends) if ends else None
-    bag = getattr(fact, "bag", None)
-    return fact if bag is None or bag in kept else None
+
+    def _of_attempts(self, fact: f.Started | f.Adopted) -> f.Fact | None:
+        attempts = [attempt for attempt in fact.attempts if attempt not in self._doomed]
+        if len(attempts) == len(fact.attempts):
+            return fact
+        return msgspec.structs.replace(fact, attempts=attempts) if attempts else None

@@ -4,7 +4,9 @@ Rules
   * They are never the truth.  On any doubt (another version, another journal, further than it, damaged) the file is
     deleted and filled again from the journal's first row.
   * `position` says how far they are; it is written in the same transaction as the rows.
-  * One thread projects.  Readers have connections of their own, one a thread, and block nobody.
+  * One thread projects.  Readers have connections of their own, one a thread, and block nobody; closing waits for
+    those that are at it.
+  * Whatever fails while rows are written is undone whole: the views stand where they stood, with no transaction open.
   * A page costs what is on it, not what the bag holds.
 """
 
@@ -23,7 +25,7 @@ import msgspec
 
 from windfall.core.facts import Fact
 from windfall.core.lifecycle import CANCELLED, FIRST_FINAL, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
-from windfall.errors import NotFound, StoreError
+from windfall.errors import NotFound, StoreError, Unavailable
 from windfall.store import projection
 from windfall.store.schema import run
 
@@ -73,10 +75,20 @@ class Views:
         self._local = threading.local()
         self._readers: list[sqlite3.Connection] = []
         self._mutex = threading.Lock()
+        self._reading = 0
+        self._closed = False
+        self._idle = threading.Condition(self._mutex)
 
     @classmethod
     def open(cls, path: Path, identity: str = "", journal_position: int | None = None) -> Views:
         """Of the journal with that `identity`, which has come to `journal_position`."""
+        try:
+            return cls._open(path, identity, journal_position)
+        except (sqlite3.Error, OSError) as error:
+            raise _unwritable(path, error) from error
+
+    @classmethod
+    def _open(cls, path: Path, identity: str, journal_position: int | None) -> Views:
         connection = None
         try:
             connection = _connect(path)
@@ -93,6 +105,11 @@ class Views:
         return cls(path, connection)
 
     # --- filling ----------------------------------------------------------------------------------------------
+
+    @property
+    def reached(self) -> int:
+        """The journal's row up to which everything was taken in, readable yet or not."""
+        return self._reached
 
     def project(self, seq: int, facts: Sequence[Fact]) -> None:
         """Take in one journal row; readable after `flush`, which comes by itself when enough has gathered.
@@ -123,28 +140,46 @@ class Views:
         """Delete rows of a bag, a bounded number; 0: all are gone."""
         self.flush()
         deleted = 0
-        self._connection.execute("BEGIN IMMEDIATE")
-        for statement in (
-            "DELETE FROM detail WHERE attempt IN (SELECT attempt FROM detail WHERE bag = ?1 LIMIT ?2)",
-            "DELETE FROM attempt WHERE (bag, task, attempt) IN"
-            " (SELECT bag, task, attempt FROM attempt WHERE bag = ?1 LIMIT ?2)",
-            "DELETE FROM span WHERE (bag, first) IN (SELECT bag, first FROM span WHERE bag = ?1 LIMIT ?2)",
-            "DELETE FROM usage WHERE bag = ?1 AND ?2 > 0",
-            "DELETE FROM bag WHERE bag = ?1 AND ?2 > 0",
-        ):
-            deleted += self._connection.execute(statement, (bag, budget_rows - deleted)).rowcount
-        self._connection.execute("COMMIT")
+        with self._or_back():
+            self._connection.execute("BEGIN IMMEDIATE")
+            for statement in _FORGET:
+                deleted += self._connection.execute(statement, (bag, budget_rows - deleted)).rowcount
+            self._connection.execute("COMMIT")
+        if not deleted:
+            self._projection.look_again()
         return deleted
 
     def close(self) -> None:
-        self.flush()
-        with self._mutex:
+        try:
+            self.flush()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close without writing what was gathered: it is in the journal."""
+        with self._idle:
+            self._closed = True
+            self._idle.wait_for(lambda: not self._reading)
             for reader in self._readers:
                 reader.close()
             self._readers.clear()
         self._connection.close()
 
     # --- asking -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def reading(self) -> Iterator[Views]:
+        """Whoever asks from another thread than the one that closes, asks within this."""
+        with self._idle:
+            if self._closed:
+                raise Unavailable("the views are being filled again", "try again in a moment", retry_after=1)
+            self._reading += 1
+        try:
+            yield self
+        finally:
+            with self._idle:
+                self._reading -= 1
+                self._idle.notify_all()
 
     def results(self, bag: int, after: int = -1, limit: int = 1000, state: str = "") -> list[Row]:
         """One row per ended task, by task number: the attempt whose result counts, else the last one."""
@@ -181,7 +216,7 @@ class Views:
 
     def summary(self, bag: int) -> dict[str, Any]:
         """What a bag has used so far, by outcome of its attempts."""
-        reader = self._reader()
+        position, reader = self.position, self._reader()
         columns = ("bag", "owner", "name", "tasks", "submitted", "closed")
         found = reader.execute(f"SELECT {', '.join(columns)} FROM bag WHERE bag = ? AND NOT removed", (bag,)).fetchone()
         if found is None:
@@ -189,7 +224,7 @@ class Views:
         names = ("attempts", "wall", "cpu", "rss", "first", "last")
         usage = reader.execute(f"SELECT outcome, {', '.join(names)} FROM usage WHERE bag = ? ORDER BY outcome", (bag,))
         by_outcome = {OUTCOMES[row[0]]: dict(zip(names, row[1:], strict=True)) for row in usage}
-        return dict(zip(columns, found, strict=True), usage=by_outcome, position=self.position)
+        return dict(zip(columns, found, strict=True), usage=by_outcome, position=position)
 
     def pilots(self, after: int = -1, limit: int = 1000) -> list[dict[str, Any]]:
         """Pilots ever enrolled, by number."""
@@ -198,8 +233,9 @@ class Views:
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def blobs(self) -> set[str]:
-        """Contents that some result refers to."""
-        rows = self._reader().execute("SELECT files FROM detail WHERE files IS NOT NULL")
+        """Contents that some result refers to; those of removed bags count no more, forgotten yet or not."""
+        rows = self._reader().execute(
+            "SELECT files FROM detail WHERE files IS NOT NULL AND bag NOT IN (SELECT bag FROM bag WHERE removed)")
         return {sha for (files,) in rows for _, sha, _, _ in _decode_files(files)}
 
     def removed(self) -> list[int]:
@@ -213,12 +249,18 @@ class Views:
         """What fails half-way is undone; a full disk is no reason to stop, views can wait."""
         try:
             yield
-        except sqlite3.Error as error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            self._projection = projection.Projection(self._connection)
-            self._reached = self.position
-            raise StoreError(f"could not write {self.path}: {error}", "is there room on its disk?") from error
+        except (sqlite3.Error, OverflowError) as error:
+            self._go_back()
+            raise _unwritable(self.path, error) from error
+        except BaseException:
+            self._go_back()
+            raise
+
+    def _go_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        self._projection = projection.Projection(self._connection)
+        self._reached = self.position
 
     def _reader(self) -> sqlite3.Connection:
         reader: sqlite3.Connection | None = getattr(self._local, "reader", None)
@@ -239,6 +281,22 @@ class Views:
             return ended[0].attempt
         every = self.attempts(bag, task)
         return every[-1].attempt if every else None
+
+
+_FORGET = (  # a bag's rows, up to a number of them, the bag itself last
+    "DELETE FROM started WHERE attempt IN"
+    " (SELECT attempt FROM attempt JOIN started USING (attempt) WHERE bag = ?1 LIMIT ?2)",
+    "DELETE FROM detail WHERE attempt IN (SELECT attempt FROM detail WHERE bag = ?1 LIMIT ?2)",
+    "DELETE FROM attempt WHERE (bag, task, attempt) IN"
+    " (SELECT bag, task, attempt FROM attempt WHERE bag = ?1 LIMIT ?2)",
+    "DELETE FROM span WHERE (bag, first) IN (SELECT bag, first FROM span WHERE bag = ?1 LIMIT ?2)",
+    "DELETE FROM usage WHERE bag = ?1 AND ?2 > 0",
+    "DELETE FROM bag WHERE bag = ?1 AND ?2 > 0",
+)
+
+
+def _unwritable(path: Path, error: Exception) -> StoreError:
+    return StoreError(f"could not write {path}: {error}", "is there room on its disk?")
 
 
 # --- from rows to results -------------------------------------------------------------------------------------

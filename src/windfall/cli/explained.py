@@ -1,0 +1,100 @@
+"""What keeps a bag from running, in one line: the server's `explain`, and what to do about it here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..errors import WindfallError
+from .output import shown
+
+if TYPE_CHECKING:
+    from .connect import Session
+    from .progress import Progress
+
+PATIENCE = 5.0  # seconds without an active task before one asks why
+AGAIN = 60.0  # seconds before one asks again
+
+
+def no_pilot(found: dict[str, Any]) -> bool:
+    """Is it that there is no pilot at all?"""
+    sites = found.get("sites") or []
+    return bool(sites) and all(
+        not clause.get("holds") and clause.get("clause") == "pilots"
+        for site in sites
+        for clause in site.get("clauses") or ()
+    )
+
+
+def reason(found: dict[str, Any], remedy: str) -> str:
+    """`remedy`: what to do where no pilot is connected."""
+    if no_pilot(found):
+        return f"no pilot is connected: {remedy}"
+    summary = shown(found.get("summary"), 500)
+    return f"nothing can run: {_failing(found)}" if summary.startswith("no pilot can run it") else summary
+
+
+def _failing(found: dict[str, Any]) -> str:
+    """`needs 1000 cores, the pilot has 2`, site by site where there are several."""
+    sites = found.get("sites") or []
+    said = []
+    for site in sites:
+        for clause in site.get("clauses") or ():
+            if clause.get("holds"):
+                continue
+            name, says = str(clause.get("clause")), shown(clause.get("says"), 200)
+            if name in ("cores", "gpus"):
+                says = says.replace(",", f" {name},", 1).replace("the pilot has", "the largest pilot has")
+            else:
+                says = f"{name}: {says}"
+            said.append(f"{site.get('site')}: {says}" if len(sites) > 1 else says)
+    return "; ".join(said)
+
+
+class Watchman:
+    """Speaks up when nothing of a bag has been active for a while, then once a minute.
+
+    A thread with a connection of its own, since the one that waits hears nothing when nothing happens.
+    """
+
+    def __init__(self, session: Session, bag: int, progress: Progress):
+        self._session, self._bag, self._progress = session, bag, progress
+        self._idle_since: float | None = time.monotonic()
+        self._stop = threading.Event()
+        threading.Thread(target=self._watch, name="watchman", daemon=True).start()
+
+    def __call__(self, counts: dict[str, int]) -> None:
+        self._progress(counts)
+        if counts.get("active"):
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = time.monotonic()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _watch(self) -> None:
+        quiet_until = 0.0
+        while not self._stop.wait(1.0):
+            now, since = time.monotonic(), self._idle_since
+            if since is not None and now - since >= PATIENCE and now >= quiet_until:
+                quiet_until = now + AGAIN
+                self._speak()
+
+    def _speak(self) -> None:
+        from ..client.client import Client
+
+        try:
+            with Client(self._session.client.profile, patience=0) as client:
+                found = client.explain(self._bag)
+        except WindfallError:
+            return  # the one that waits will say so
+        if found.get("state") in ("waiting", "ready") and not self._stop.is_set():
+            text = reason(found, self._remedy())
+            self._progress.say(f"{self._progress.name}: {text}   (windfall explain {self._bag})")
+
+    def _remedy(self) -> str:
+        if self._session.embedded is not None:
+            return "that of this command is still starting"
+        return "start one with 'windfall serve --pilot' or 'windfall pilot --ticket FILE'"

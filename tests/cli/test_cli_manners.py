@@ -1,0 +1,124 @@
+"""What the command line says where people get stuck."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.live.real import environment
+from windfall.cli.results import columns
+from windfall.errors import NoServer
+
+
+def test_a_run_that_can_never_start_says_why(windfall):
+    process = windfall.start("run", "echo", "--cores", "1000", "--name", "big")
+    assert process.stderr.readline() == "big: 1 task\n"
+    line = process.stderr.readline()
+    assert line.startswith("big: nothing can run: needs 1000 cores, the largest pilot has "), line
+    assert "(windfall explain " in line
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert "windfall pause" in said and " -o " not in said
+    assert windfall("cancel", "big").returncode == 0
+    done = windfall("wait", "big")
+    assert (done.returncode, "1 cancelled" in done.stderr) == (1, True)
+    done = windfall("logs", "big")
+    assert (done.returncode, done.stderr) == (1, "task 0 never ran: cancelled (as asked for)\n")
+
+
+def test_a_paused_bag_says_so(windfall):
+    bag = windfall.json("submit", "sleep 30", "--cores", "1000")["bag"]
+    windfall("pause", bag)
+    process = windfall.start("wait", bag)
+    assert f"paused: windfall unpause {bag}" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    windfall("cancel", bag)
+
+
+def test_logs_of_a_task_that_wrote_nothing_or_never_ran(windfall):
+    file = windfall.write("e.toml", '[bag]\nname = "e"\ncommand = "exit 4"\n[task]\nretries = 0\n'
+                                    '[targets.x]\ncommand = "p"\nafter = ["main"]\n')
+    assert windfall("run", file).returncode == 1
+    assert windfall("logs", "e", "0").stderr == "task 0 wrote nothing; failed: exit 4\n"
+    done = windfall("logs", "e", "1")
+    assert (done.returncode, done.stderr) == (1, "task 1 never ran: cancelled (what it waits for failed)\n")
+    assert windfall.json("logs", "e", "1", code=1)["state"] == "cancelled"
+    assert windfall("logs", "e", "2").returncode == 2
+
+
+def test_remove(windfall):
+    bag = windfall.json("submit", "sleep 30", "--cores", "1000")["bag"]
+    done = windfall("rm", bag)
+    assert (done.returncode, f"windfall cancel {bag}" in done.stderr) == (3, True)
+    windfall("cancel", bag)
+    assert windfall.json("rm", bag) == {"bag": bag}
+    assert windfall("show", bag).returncode == 2
+
+
+def test_files_of_others_in_the_directory_are_told(windfall):
+    (windfall.folder / "st.results").mkdir()
+    (windfall.folder / "st.results" / "old").touch()
+    done = windfall("run", "touch f", "--output", "f", "--name", "st")
+    assert "st.results/ also holds 1 file that is not of this bag" in done.stderr
+
+
+def test_parameters_that_are_called_as_columns_are():
+    assert columns(["x", "task", "state", "memory"]) == ["x", "param_task", "param_state", "param_memory"]
+    assert columns(["task", "param_task"]) == ["param_param_task", "param_task"]
+
+
+@pytest.mark.parametrize(("option", "hint"), [
+    (["--retries", "1"], "put retries = 1 under [task]"),
+    (["--memory", "2GB"], 'put memory = "2GB" under [task]'),
+    (["--sweep", "x=1..3"], 'put x = "1..3" under [sweep]'),
+])
+def test_options_that_belong_in_the_bag_file(alone, option, hint):
+    done = alone("run", "x.toml", *option)
+    assert (done.returncode, hint in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", [["ls"], ["serve"]])
+def test_a_home_that_cannot_be_made(alone, command):
+    done = alone(*command, WINDFALL_HOME="/proc/nowhere")
+    assert (done.returncode, "choose another with WINDFALL_HOME" in done.stderr) == (2, True)
+
+
+def test_ls_shows_the_latest_twenty(alone):
+    for n in range(21):
+        assert alone("submit", "p", "--name", f"n{n}").returncode == 0
+    done = alone("ls")
+    assert len(done.stdout.splitlines()) == 21 and "1 older" in done.stderr
+    assert len(alone("ls", "--all").stdout.splitlines()) == 22
+    assert len(alone.json("ls")) == 21
+
+
+def test_a_terminal_without_a_size():
+    controller, terminal = pty.openpty()
+    code = "from windfall.cli.progress import _columns; print(_columns())"
+    done = subprocess.run([sys.executable, "-c", code], stderr=terminal, stdout=subprocess.PIPE, text=True, check=True,
+                          env=environment("/nowhere"))
+    os.close(controller), os.close(terminal)
+    assert done.stdout == "80\n"
+
+
+def test_the_pilot_as_one_file(alone):
+    assert alone("pilot", "--save", "p.pyz").returncode == 0
+    command = [sys.executable, alone.folder / "p.pyz", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("usage: windfall-pilot")
+    assert alone("pilot", "--save").returncode == 2
+
+
+def test_a_client_without_a_server_fails_at_once(tmp_path):
+    from time import monotonic
+
+    from windfall import Client
+
+    started = monotonic()
+    with pytest.raises(NoServer) as caught:
+        Client({"server": f"unix:{tmp_path}/socket", "token": "t"}).bags()
+    assert monotonic() - started < 1 and "windfall serve --pilot" in caught.value.hint

@@ -1,0 +1,46 @@
+"""The clock that goes on while the host sleeps."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from windfall.pilot import clock
+
+PILOT = os.path.dirname(clock.__file__)
+
+
+def test_it_is_the_boot_time_clock():
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    seen = clock.seconds()
+    assert before <= seen <= time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert 1000 * seen - 1 <= clock.milliseconds()
+
+
+def test_monotonic_where_there_is_no_other(monkeypatch):
+    def refuse(number):
+        raise OSError(22, "Invalid argument")
+    monkeypatch.setattr(time, "clock_gettime", refuse)
+    assert clock.pick() is time.monotonic
+
+
+def test_nobody_reads_another():
+    for name in os.listdir(PILOT):
+        if name.endswith(".py") and name != "clock.py":
+            with open(os.path.join(PILOT, name)) as file:
+                assert "monotonic()" not in file.read(), name
+
+
+@pytest.mark.root
+def test_in_a_namespace_where_the_host_has_slept():
+    """A time namespace shifts the boot-time clock alone, as a suspended host would."""
+    code = ("import time; from windfall.pilot import clock; "
+            "print(int(clock.seconds() - time.monotonic() + 0.5))")
+    env = dict(os.environ, PYTHONPATH=os.path.dirname(os.path.dirname(PILOT)))
+    run = ["unshare", "--time", "--boottime", "100000", "--fork"]
+    if subprocess.run(run + ["true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no time namespaces here")
+    said = subprocess.check_output(run + [sys.executable, "-c", code], env=env)
+    assert int(said) >= 100000

@@ -1,0 +1,98 @@
+"""A disk that is full, for real: the pilot's directory is a small tmpfs."""
+
+import os
+import subprocess
+
+import pytest
+from harness import wait_until
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def small(server):
+    """The directory of the pilot n1, on a disk of 4 MB."""
+    if os.geteuid():
+        pytest.skip("needs root to mount")
+    folder = os.path.join(server.folder, "pilot-n1")
+    os.mkdir(folder)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder]).returncode:
+        os.rmdir(folder)
+        pytest.skip("cannot mount here")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.fixture
+def pilot(small, server, launch):
+    return launch("--cores", "1")
+
+
+def fill(folder):
+    path = os.path.join(folder, "filler")
+    with open(path, "wb", 0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return path
+
+
+def test_while_inputs_are_brought(server, pilot):
+    data = os.urandom(6 << 20)
+    server.submit([1, "true"], inputs=[["big", server.blob(data), len(data), 0o644]])
+    small = os.urandom(1 << 20)
+    server.submit([2, "cat f | wc -c"], inputs=[["f", server.blob(small), len(small), 0o644]])
+    server.submit([3, "echo fine"])
+    assert (server.result(1)["o"], server.result(1)["why"]) == ("failed", "disk")
+    assert server.result(2)["out"].strip() == str(1 << 20) and server.result(3)["out"] == "fine\n"
+
+
+def test_cache_makes_way_for_the_next_input(server, pilot):
+    for attempt in range(1, 6):
+        data = os.urandom(1500000)
+        server.submit([attempt, "wc -c < f"], inputs=[["f", server.blob(data), len(data), 0o644]])
+        assert server.result(attempt)["out"].strip() == "1500000"
+
+
+def test_while_a_task_writes(server, pilot):
+    server.submit([1, "head -c 9000000 /dev/zero > big"], [2, "echo x > f && cat f"], [3, "exit 3"])
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("failed", "disk") and "full" in report["note"]
+    assert server.result(2)["out"] == "x\n" and server.result(3)["why"] == "exit"
+
+
+def test_no_room_for_a_directory(server, small, launch):
+    launch("--cores", "1")
+    wait_until(lambda: server.requests)
+    filler = fill(small)
+    server.submit([1, "echo x > f"], [2, "true"])
+    assert (server.result(1)["o"], server.result(1)["why"]) == ("failed", "disk")
+    server.result(2)
+    os.unlink(filler)
+    server.submit([3, "echo x > f && cat f"])
+    assert server.result(3)["out"] == "x\n"
+
+
+def test_while_the_outbox_is_written(server, small, launch):
+    """It cannot be kept on disk: it is kept in memory, and comes when the server does."""
+    server.lease = 500
+    pilot = launch("--cores", "1")
+    server.submit([1, "sleep 1; echo late"])
+    server.wait_started(1)
+    filler = fill(small)
+    server.intercept = lambda handler, method, path: _drop(handler)
+    server.say(census=True)
+    wait_until(lambda: "outbox cannot be written" in pilot.text(), 30)
+    server.intercept = None
+    assert server.result(1, 60)["out"] == "late\n"
+    os.unlink(filler)
+    server.submit([2, "echo on"])
+    assert server.result(2)["out"] == "on\n"
+    assert pilot.stop() == 0
+
+
+def _drop(handler):
+    handler.close_connection = True
+    handler.connection.close()
+    return True

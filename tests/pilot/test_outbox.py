@@ -1,0 +1,157 @@
+"""Leaving with results in hand, and what the next pilot does with them."""
+
+import json
+import os
+import threading
+
+from harness import wait_until
+
+from windfall.pilot import outbox
+
+
+def drop(handler):
+    handler.close_connection = True
+    handler.connection.close()
+    return True
+
+
+def entries(pilot):
+    return sorted(name for _, _, names in os.walk(os.path.join(pilot.dir, "outbox")) for name in names
+                  if name.endswith(".json"))
+
+
+def test_transfers_under_way_are_kept_whole(server, launch):
+    """Uploads that hang, uploads that wait for a porter, and results without files: all of them reach the server."""
+    hanging, go = threading.Semaphore(0), threading.Event()
+
+    def stuck(handler, method, path):
+        if method == "PUT":
+            hanging.release()
+            go.wait(60)
+            return drop(handler)
+        return drop(handler) if go.is_set() else False
+
+    server.intercept = stuck
+    pilot = launch("--cores", "2")
+    server.submit(*[[i, f"echo {i} > o"] for i in range(1, 9)], outputs=["o"])
+    server.submit([9, "sleep 60"], grace=100)
+    for _ in range(3):
+        assert hanging.acquire(timeout=30)
+    server.wait_started(9)
+    pilot.process.terminate()
+    server.wait_for(lambda: 9 in server.reports, 30)   # it leaves, and waits for the porters in vain
+    go.set()
+    assert pilot.wait(60) == 3
+    left = {f"{i}.json" for i in range(1, 9) if i not in server.reports}
+    assert left and set(entries(pilot)) == left
+    server.intercept = None
+    launch("--idle", "1")
+    for i in range(1, 9):
+        report = server.result(i, 30)
+        assert report.get("o", "succeeded") == "succeeded"
+        assert server.blobs[report["files"][0][1]] == f"{i}\n".encode()
+    wait_until(lambda: not os.path.exists(os.path.join(pilot.dir, "outbox")))
+
+
+def test_blob_that_is_gone_meanwhile_is_uploaded_again(server, launch):
+    reported = []
+
+    def deaf(handler, method, path):
+        if path != "/v1/exchange" or not server.blobs:
+            return False
+        reported.append(path)
+        return drop(handler)
+
+    server.intercept = deaf
+    pilot = launch("--cores", "1")
+    server.submit([1, "echo made > o"], outputs=["o"])
+    wait_until(lambda: reported, 30)
+    assert pilot.stop(60) == 3 and entries(pilot) == ["1.json"]
+    assert list(server.blobs.values()) == [b"made\n"]
+    server.blobs.clear()                        # nobody spoke for it
+    server.intercept = None
+    launch("--idle", "1")
+    report = server.result(1, 30)
+    assert report.get("o", "succeeded") == "succeeded" and server.blobs[report["files"][0][1]] == b"made\n"
+
+
+def test_directory_goes_once_the_result_is_confirmed(server, launch):
+    pilot = launch("--cores", "1")
+    server.submit([1, "echo made > o"], outputs=["o"])
+    server.result(1)
+    run = os.path.join(pilot.dir, [name for name in os.listdir(pilot.dir) if name.startswith("run-")][0])
+    wait_until(lambda: os.listdir(os.path.join(run, "tasks")) == [], 30)
+
+
+class Blobs:
+    """A server that has nothing, and takes what `refuse` does not."""
+
+    def __init__(self, refuse):
+        self.refuse = refuse
+        self.took = []
+
+    def has(self, digest, attempt):
+        return False
+
+    def request(self, method, path, headers, body):
+        reports = json.loads(body.decode())["reports"]
+
+        class Reply:
+            status, body = 200, b"{}"
+        if any(map(self.refuse, reports)):
+            Reply.status, Reply.body = 400, b'{"error": {"code": "bad-input", "message": "no"}}'
+        else:
+            self.took.extend(reports)
+        return Reply
+
+
+def box(tmp_path):
+    made = outbox.Outbox(str(tmp_path / "outbox"), "one")
+    made.open({"server": "unix:/nowhere", "certificate": "", "token": "t", "v": 1, "epoch": 1, "seq": 1, "ack": 0})
+    return made
+
+
+def test_missing_folder_is_no_other_results_harm(tmp_path):
+    made = box(tmp_path)
+    made.keep({"a": 1}, str(tmp_path / "gone"), ["o"])
+    made.keep({"a": 2, "files": []}, str(tmp_path / "gone too"), ["o"])
+    made.keep({"a": 3})
+    assert made.kept == {1, 2, 3} and not made.close()
+    blobs = Blobs(lambda report: False)
+    assert outbox.deliver(made.folder, lambda link, token: blobs) == 3
+    assert [(r["a"], r.get("why")) for r in blobs.took] == [(1, "output"), (2, None), (3, None)]
+
+
+def test_blob_that_is_gone_with_its_file_is_no_success(tmp_path):
+    made = box(tmp_path)
+    made.keep({"a": 1, "files": [["o", "0" * 64, 1, 0o600]]})
+    made.close()
+    blobs = Blobs(lambda report: False)
+    outbox.deliver(made.folder, lambda link, token: blobs)
+    assert (blobs.took[0]["o"], blobs.took[0]["why"]) == ("failed", "output") and "files" not in blobs.took[0]
+
+
+def test_refused_reports_do_not_hold_up_the_rest(tmp_path):
+    made = box(tmp_path)
+    for attempt in range(1, 101):
+        made.keep({"a": attempt, "exit": 0})
+    made.close()
+    said, blobs = [], Blobs(lambda report: report["a"] == 7 or (report["a"] == 70 and "exit" in report))
+    outbox.deliver(made.folder, lambda link, token: blobs, said.append)
+    took = {report["a"]: report for report in blobs.took}
+    assert set(took) == set(range(1, 101)) - {7} and took[70]["why"] == "refused"
+    assert any("dropped" in text for text in said) and not os.path.exists(made.folder)
+
+
+def test_delivered_in_messages_of_bounded_size(tmp_path):
+    made = box(tmp_path)
+    for attempt in range(1, 9):
+        made.keep({"a": attempt, "out": "x" * 1500000})
+    for attempt in range(100, 300):
+        made.keep({"a": attempt})
+    batches = list(outbox._batches(made.folder))
+    assert sum(map(len, batches)) == 208
+    for names in batches:
+        size = sum(os.path.getsize(os.path.join(made.folder, name)) for name in names)
+        assert len(names) <= outbox.COMPANY and size <= outbox.ROOM
+    made.close()

@@ -1,0 +1,212 @@
+"""Makes the golden journal of real facts: `python tests/store/golden/make_facts.py NAME`, from the repository's root.
+
+    NAME.db        every kind of fact, as `Core.step` decided them, with a snapshot of the core half-way
+    NAME.json      what a core recovered from it knows (its fingerprint), and what the views show
+
+A server that was upgraded finds files like this one.  So they are made once per change of facts or snapshot, by the
+version before the next change, and kept for ever; this script makes only the newest.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windfall.core import events as e
+from windfall.core.engine import Config, Core
+from windfall.core.fingerprint import fingerprint
+from windfall.core.intake import submission
+from windfall.model.spec import Bag, Items, Range, Resources, Sweep, Target
+from windfall.store import codec
+from windfall.store.journal import Journal
+from windfall.store.views import Views
+
+HERE = Path(__file__).parent
+DAY = 86_400_000
+
+
+class Story:
+    """A core whose every step is journaled."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.core = Core(Config())
+        self.journal = journal
+        self.now = 1_700_000_000_000
+        self.key = 0
+        self.seq: dict[int, int] = {}
+
+    def do(self, *events: e.Event) -> Any:
+        """One commit; the effect of the last event."""
+        self.now += 1_000
+        for event in events:
+            self.key += 1
+            event.key = self.key
+        step = self.core.step(self.now, list(events))
+        if step.facts:
+            self.journal.append(self.now, codec.encode(step.facts))
+        return next((effect for effect in step.effects if effect.key == self.key), None)
+
+    def wait(self, ms: int) -> None:
+        self.now += ms
+        self.do()
+
+    def pilot(self, nonce: str, cores: int) -> int:
+        number = self.core.state.next_pilot
+        enrol = e.Enrol(0, "here", nonce, f"host-{nonce}", f"node-{nonce}", cores, 8 << 30, 0, 1 << 40, None,
+                        b"token %d" % number, "Linux python 3.12")
+        return int(self.do(enrol).pilot)
+
+    def exchange(self, pilot: int, **more: Any) -> list[int]:
+        """Attempts granted."""
+        self.seq[pilot] = self.seq.get(pilot, 0) + 1
+        state = self.core.state.pilots[pilot]
+        answer = self.do(e.Exchange(0, pilot, state.epoch, self.seq[pilot], ack=state.granted, **more))
+        grants = answer.grants if answer is not None else []
+        return [attempt for _, groups in grants for group in groups for attempt in group.attempts]
+
+    def snapshot(self) -> None:
+        meta, chunks, drop = self.core.snapshot()
+        self.journal.save_snapshot(self.journal.position, meta, chunks, drop)
+        self.core.saved()
+
+
+def sweep(count: int, **more: Any) -> Target:
+    return Target(command="echo {x}", source=Sweep(axes=[Range(name="x", first=1, last=count)]), **more)
+
+
+def tell(story: Story) -> None:
+    _begin(story)
+    bags = _submit(story)
+    old = _work(story, bags)
+    story.snapshot()
+    _go_on(story, bags, old)
+
+
+def _begin(story: Story) -> None:
+    story.do(e.AddSite(0, "here", "ann", "local", ["bob"]))
+    for name, scope in (("a1", "admin"), ("u1", "user")):
+        story.do(e.IssueToken(0, name, name.encode() * 16, scope, "ann", "", story.now + 90 * DAY))
+    story.do(e.RevokeToken(0, "u1"))
+
+
+def _submit(story: Story) -> dict[str, int]:
+    """Plain ones, a pipeline of two targets, a graph, an open one."""
+    first = sweep(4, name="first", retries=0)
+    after = Target(name="after", command="collect", after=["first"], resources=Resources(cores=2, memory=1 << 30))
+    graph = Bag(name="graph", targets=[sweep(3)], edges=[(0, 1), (1, 2)])
+    bags = {
+        "plain": Bag(name="plain", targets=[sweep(40, retries=0)]),
+        "gone": Bag(name="gone", targets=[sweep(3)]),
+        "stages": Bag(name="stages", targets=[first, after]),
+        "graph": graph,
+        "open": Bag(name="open", targets=[Target(source=Items(items=["true", "false"]))], open=True),
+    }
+    numbers = {name: int(story.do(submission(0, "ann", bag, f"key-{name}")).value) for name, bag in bags.items()}
+    source = msgspec.msgpack.encode((0, Items(items=["date", "uptime"])))
+    story.do(e.Append(0, "ann", numbers["open"], 0, 2, "part-1", source))
+    story.do(e.Pause(0, numbers["open"], True))
+    return numbers
+
+
+def _work(story: Story, bags: dict[str, int]) -> int:
+    """Successes in columns, ends of other kinds, a pilot that comes again and takes over its own attempts."""
+    big = story.pilot("big", 64)
+    held = story.exchange(big, want=45)
+    story.exchange(big, started=held[:10])
+    done = [e.Report(a, wall=20, cpu=15, rss=1 << 20, out="hello\n", out_size=6) for a in held[:30]]
+    story.exchange(big, reports=done)
+    story.exchange(big, reports=[
+        e.Report(held[30], "failed", "exit", exit=3, err="oops", err_size=4, note="ended with 3"),
+        e.Report(held[31], "failed", "signal", signal=9), e.Report(held[32], "returned", "recall"),
+        e.Report(held[33], files=[("out.txt", "ab" * 32, 12, 0o644)], value="dmFsdWU="),
+    ])
+    again = story.pilot("big", 64)
+    story.exchange(again, held=held[34:], started=held[34:36])
+    story.do(e.Cancel(0, bags["gone"], None))
+    story.do(e.Retry(0, bags["gone"], [0]))
+    story.do(e.Cancel(0, bags["gone"], None))
+    story.exchange(again, reports=[e.Report(a, "cancelled", "cancel") for a in held[43:45]])
+    story.do(e.Remove(0, bags["gone"]))
+    return again
+
+
+def _go_on(story: Story, bags: dict[str, int], old: int) -> None:
+    """After the snapshot: the rest of everything, a pilot that falls silent, one that drains and leaves."""
+    story.do(e.Pause(0, bags["open"], False))
+    story.do(e.Close(0, bags["open"]))
+    small = story.pilot("small", 2)
+    held = story.exchange(small, want=2)
+    story.exchange(small, started=held)
+    story.do(e.Drain(0, small))
+    story.exchange(small, reports=[e.Report(a, "failed", "exit", exit=1) for a in held])
+    story.exchange(small, bye="stopped")
+    story.do(e.Gone(0, old, "gone"))
+    story.wait(2 * DAY)  # those that ended are forgotten
+    last = story.pilot("last", 8)
+    held = story.exchange(last, want=20)
+    story.exchange(last, started=held[:3])
+    story.exchange(last, reports=[e.Report(a, wall=7) for a in held[:12]])
+    story.wait(70_000)  # a lease runs out; what it holds may still come
+    story.do(e.Cancel(0, bags["graph"], [2]))
+    story.do(e.Retry(0, bags["graph"], [2]))
+    story.do(e.Cancel(0, bags["stages"], [4]))
+
+
+# --- what is expected -----------------------------------------------------------------------------------------------
+
+def plain(value: Any) -> Any:
+    """As JSON can say it."""
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else repr(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def recovered(journal: Journal, snapshot: bool = True) -> Core:
+    """A core that folded the journal, from the snapshot or from the first row."""
+    core, after = Core(Config()), 0
+    found = journal.load_snapshot() if snapshot else None
+    if found is not None:
+        core.restore(found.meta, found.chunks)
+        after = found.position
+    for _, _, body in journal.read(after):
+        core.replay(codec.decode(body))
+    core.resume(journal.last_at())
+    return core
+
+
+def shown(journal: Journal, path: Path) -> dict[str, Any]:
+    """Everything the views have to say."""
+    views = Views.open(path, journal.identity, journal.position)
+    for position, _, body in journal.read(0):
+        views.project(position, codec.decode(body))
+    views.flush()
+    bags = range(1, 20)
+    made = {str(bag): [msgspec.to_builtins(row) for row in views.results(bag)] for bag in bags if views.results(bag)}
+    views.close()
+    return plain(made)  # type: ignore[no-any-return]
+
+
+def main(name: str) -> None:
+    path = HERE / f"{name}.db"
+    path.unlink(missing_ok=True)
+    journal = Journal.open(path)
+    story = Story(journal)
+    tell(story)
+    expected = fingerprint(recovered(journal).state)
+    assert expected == fingerprint(recovered(journal, snapshot=False).state)
+    views = HERE / "views.tmp"
+    text = {"fingerprint": plain(expected), "results": shown(journal, views)}
+    (HERE / f"{name}.json").write_text(json.dumps(text, indent=1, sort_keys=True) + "\n")
+    journal.close()
+    for rest in (path.with_suffix(".lock"), *HERE.glob("views.tmp*")):
+        rest.unlink()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

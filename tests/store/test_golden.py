@@ -1,0 +1,76 @@
+"""Journals that earlier versions left behind: opened, folded, shown."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windfall.core.facts import FACTS
+from windfall.core.fingerprint import fingerprint
+from windfall.store import codec
+from windfall.store.journal import Journal
+
+from .golden.make_facts import plain, recovered, shown
+
+GOLDEN = Path(__file__).parent / "golden"
+NAMES = sorted(path.stem for path in GOLDEN.glob("facts-*.db"))
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def journal(name: str, tmp_path: Path) -> Any:
+    shutil.copy(GOLDEN / f"{name}.db", tmp_path / "journal.db")
+    journal = Journal.open(tmp_path / "journal.db")
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+def expected(name: str) -> Any:
+    return json.loads((GOLDEN / f"{name}.json").read_text())
+
+
+def contains(now: Any, then: Any) -> bool:
+    """A later version may know more of something, never something else."""
+    if isinstance(then, dict):
+        return isinstance(now, dict) and all(key in now and contains(now[key], then[key]) for key in then)
+    return bool(now == then)
+
+
+def test_the_newest_holds_every_kind_of_fact(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / f"{NAMES[-1]}.db", tmp_path / "journal.db")
+    journal = Journal.open(tmp_path / "journal.db")
+    kinds = {type(fact) for _, _, body in journal.read(0) for fact in codec.decode(body)}
+    journal.close()
+    assert kinds == set(FACTS)
+
+
+@pytest.mark.parametrize("snapshot", [True, False])
+def test_the_core_comes_back_as_it_was(journal: Journal, expected: Any, snapshot: bool) -> None:
+    """From the snapshot and what came after it, and from the first row."""
+    found = journal.load_snapshot()
+    assert found is not None and 0 < found.position < journal.position
+    now = plain(fingerprint(recovered(journal, snapshot).state))
+    assert contains(now, expected["fingerprint"])
+
+
+def test_the_results_are_shown(journal: Journal, expected: Any, tmp_path: Path) -> None:
+    now = shown(journal, tmp_path / "views.db")
+    assert now.keys() == expected["results"].keys()
+    for bag, rows in expected["results"].items():
+        assert len(now[bag]) == len(rows)
+        assert all(contains(*pair) for pair in zip(now[bag], rows, strict=True))
+
+
+def test_its_bags_tell_all_kinds_of_ends(expected: Any) -> None:
+    """Of the file itself: a golden file that holds little proves little."""
+    rows = [row for rows in expected["results"].values() for row in rows]
+    assert {row["state"] for row in rows} == {"succeeded", "failed", "cancelled"} and any(row["files"] for row in rows)
