@@ -205,3 +205,12 @@ def test_a_clean_goodbye_is_no_death(bench: Bench) -> None:
     bench.exchange(pilot, started=[attempt], bye="walltime")
     assert bench.task(bag) == "ready" and bench.core.state.bags[bag].tasks.deaths[0] == 0
     assert bench.attempt(attempt) == "free"
+
+
+def test_a_task_that_kills_what_runs_it_is_quarantined(bench: Bench) -> None:
+    bag = bench.submit(shape(retries=0))
+    pilot = bench.pilot()
+    for _ in range(3):
+        [(attempt, _)] = bench.take(pilot)
+        bench.report(pilot, attempt, "returned", "gone")
+    assert bench.task(bag) == "quarantined"

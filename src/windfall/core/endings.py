@@ -165,7 +165,10 @@ def _reported(core: Core, row: int, r: Report) -> f.End:
     outcome = OUTCOME_CODE.get(r.o, O_FAILED)
     if outcome == O_LOST:  # a pilot cannot lose what it reports
         outcome = O_RETURNED
-    end = _end(core, row, outcome, r.why, wall=r.wall, cpu=r.cpu, rss=r.rss, detail=detail_of(r))
+    # "gone": the part of the pilot that ran it died.  Whoever was there is a suspect, or a task that kills its parent
+    # would be tried for ever.
+    died = outcome == O_RETURNED and r.why == "gone"
+    end = _end(core, row, outcome, r.why, died=died, wall=r.wall, cpu=r.cpu, rss=r.rss, detail=detail_of(r))
     end.start = r.t0
     return end
 
