@@ -321,3 +321,12 @@ def test_scratch_that_cannot_be_made(server, launch):
     os.rename(run + "/gone", run + "/w1")
     server.submit([2, "true"])
     assert server.result(2)["exit"] == 0
+
+
+def test_a_limit_of_months(one):
+    assert one(["true"], time=90 * 86_400_000)["exit"] == 0
+
+
+def test_a_check_looks_only_inside(one):
+    report = one(["true"], check={"file": ["/etc/passwd"]})
+    assert report["why"] == "output" and "leads out" in report["note"]

@@ -112,3 +112,23 @@ def test_tokens_of_pilots_are_their_owners_to_revoke(client):
     assert pilot.client.call("POST", "/v1/exchange", pilot.message()).status == 200
     assert client.call("DELETE", f"/v1/tokens/{listed[0]['id']}", token=mine).status == 200
     assert pilot.client.call("POST", "/v1/exchange", pilot.message()).status == 401
+
+
+def test_only_an_admin_shares_a_site(client):
+    """Who shares a site with somebody gets that one's work: not for anybody to take."""
+    mallory = client.token_for("user", user="mallory")["token"]
+    wanted = {"name": "evil", "kind": "ssh", "shared": ["ann"]}
+    assert client.call("POST", "/v1/sites", wanted, token=mallory).status == 403
+    assert client.call("POST", "/v1/sites", {**wanted, "shared": []}, token=mallory).status == 201
+    assert client.call("POST", "/v1/sites", {**wanted, "name": "lab"}).status == 201
+
+
+def test_a_token_makes_none_that_outlives_it(client):
+    parent = client.token_for("user", days=1)
+    child = client.call("POST", "/v1/tokens", {"scope": "user", "days": 3650}, token=parent["token"]).body
+    assert child["expires"] == parent["expires"]
+
+
+def test_numbers_that_only_look_like_numbers(client):
+    assert client.call("GET", "/v1/bags/%C2%B2").status == 404
+    assert client.call("POST", "/v1/pilots/%C2%B2/gone", {}).status == 404

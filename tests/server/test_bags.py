@@ -155,3 +155,17 @@ def test_over_tls(tls):
     pilot = Pilot(client, nonce="tls")
     pilot.finish([a for a, _ in pilot.get(want=2)])
     assert client.call("GET", f"/v1/bags/{number}").body["state"] == "succeeded"
+
+
+def test_a_page_is_bounded_in_bytes_too():
+    from types import SimpleNamespace
+
+    from windfall.server.bags import PAGE_BYTES, _page
+
+    class Large:
+        def results(self, bag, after, limit, state):
+            tasks = range(after + 1, after + 1 + limit)
+            return [SimpleNamespace(task=task, value="x" * 100_000, note="") for task in tasks]
+
+    page = _page(Large(), 1, -1, 10_000, "")
+    assert len(page.rows) * 100_000 < 4 * PAGE_BYTES and page.next == page.rows[-1].task

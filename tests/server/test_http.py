@@ -42,6 +42,20 @@ def test_pipelined_requests_are_answered_in_order(raw):
     assert re.findall(rb"HTTP/1.1 (\d+)", got) == [b"200", b"404", b"200"]
 
 
+def test_the_body_of_a_pipelined_request_may_come_later(server):
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(5)
+        sock.connect(server.start()["server"][5:])
+        head = b"POST /v1/bags HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nConnection: close\r\n\r\n"
+        sock.sendall(get("/health") + head)
+        got = sock.recv(65536)
+        assert got.startswith(b"HTTP/1.1 200")
+        sock.sendall(b"{}")
+        while more := sock.recv(65536):
+            got += more
+    assert b"HTTP/1.1 401" in got
+
+
 def test_a_request_may_come_byte_by_byte(raw):
     data = get("/health", CLOSE)
     assert raw(b"", [data[i:i + 1] for i in range(len(data))]).startswith(b"HTTP/1.1 200")

@@ -7,8 +7,9 @@ import numpy as np
 
 from windfall.core.events import Submit
 from windfall.core.facts import TargetShape
+from windfall.model.check import longest_task
 from windfall.model.render import Renderer, source_count
-from windfall.model.spec import Bag, Items, Lines, Sweep, Target
+from windfall.model.spec import Bag, Lines, Target
 
 ENVELOPE = 64  # bytes around a command
 SMALL = 4 << 20  # bytes: all commands together fit into one message
@@ -39,15 +40,11 @@ def _shape(target: Target, index: dict[str, int], select: str) -> TargetShape:
 
 
 def _weight(target: Target) -> int:
-    """Bytes a task takes in a message, about; among commands of very different lengths the longest counts."""
+    """Bytes a task takes in a message, at most; where all of them together are few, about."""
     source = target.source
-    count = max(source_count(source), 1)
-    if isinstance(source, Sweep):
-        return ENVELOPE + len(str(Renderer(target).command(0)))
     if isinstance(source, Lines) and len(source.text) < SMALL:
-        return ENVELOPE + len(source.text) // count
-    lengths = list(map(len, source.items if isinstance(source, Items) else source.text.split("\n")))
-    return ENVELOPE + max(sum(lengths) // count, max(lengths, default=0) // 4)
+        return ENVELOPE + len(source.text) // max(source.count, 1)
+    return ENVELOPE + longest_task(target)
 
 
 def _costs(target: Target) -> bytes:

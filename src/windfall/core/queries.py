@@ -47,13 +47,7 @@ def summary(bag: BagState) -> dict[str, Any]:
 
 def _target_view(bag: BagState, index: int) -> dict[str, Any]:
     target = bag.targets[index]
-    tally = np.zeros(len(TASK_STATES), dtype=np.int64)
-    first = -1
-    for lo, of, hi in spans(bag):
-        if of == index:
-            first = lo if first < 0 else first
-            tally += np.bincount(bag.tasks.np_state[lo:hi], minlength=len(TASK_STATES))
-    numbers = tally.tolist()
+    first, numbers = (0, list(bag.counts)) if len(bag.targets) == 1 else _tally(bag, index)
     if target.pending:
         numbers[WAITING] += numbers[READY]
         numbers[READY] = 0
@@ -62,6 +56,17 @@ def _target_view(bag: BagState, index: int) -> dict[str, Any]:
         "after": [bag.targets[i].shape.name for i in target.shape.after],
         "counts": dict(zip(TASK_STATES, numbers, strict=True)),
     }
+
+
+def _tally(bag: BagState, index: int) -> tuple[int, list[int]]:
+    """First task of a target, and how many of its tasks are in each state."""
+    tally = np.zeros(len(TASK_STATES), dtype=np.int64)
+    first = -1
+    for lo, of, hi in spans(bag):
+        if of == index:
+            first = lo if first < 0 else first
+            tally += np.bincount(bag.tasks.np_state[lo:hi], minlength=len(TASK_STATES))
+    return first, tally.tolist()
 
 
 def task_state(bag: BagState, task: int) -> str:

@@ -48,6 +48,7 @@ MAX_PATTERN = 4_096
 MAX_EDGES = 50_000_000
 MAX_CORES = 1 << 20
 MAX_RETRIES = 1_000
+MAX_ORDERED = 2_000_000  # each task's cost is worked out when the bag comes in
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -69,6 +70,8 @@ def validate(bag: Bag) -> None:
         raise TooLarge(
             f"the bag has {total:,} tasks; at most {MAX_TASKS:,} are taken", "make fewer points, or several bags"
         )
+    if bag.policy.select == "sjf" and total > MAX_ORDERED and any(target.cost for target in bag.targets):
+        raise TooLarge(f"sjf puts at most {MAX_ORDERED:,} tasks in order of their cost", 'use select = "fcfs"')
     _prerequisites(bag)
     _edges(bag, total)
 
@@ -306,13 +309,22 @@ def _lengths(target: Target) -> None:
         Renderer(_without_tasks(target))
         return
     Renderer(target)  # compiles every template, refuses unknown parameters and circles
-    longest = _longest_values(target.source)
-    words = target.command if isinstance(target.command, list) else [target.command]
-    total = sum(_swollen(tpl.pieces(word), longest) for word in words)
-    for text in (*target.outputs, *target.check.file, *target.environment.values()):
-        total = max(total, _swollen(tpl.pieces(text), longest))
+    total = longest_task(target)
     if total > MAX_TEXT:
-        raise TooLarge(f"a command of the target '{target.name}' could have {total:,} characters; at most {MAX_TEXT:,}")
+        raise TooLarge(f"a task of the target '{target.name}' could have {total:,} characters; at most {MAX_TEXT:,}")
+
+
+def longest_task(target: Target) -> int:
+    """At most so many characters of command, environment and file names come with a task."""
+    source = target.source
+    if isinstance(source, Items):
+        return max(map(len, source.items), default=0)
+    if isinstance(source, Lines):
+        return max(map(len, source.text.split("\n")))
+    longest = _longest_values(source)
+    words = target.command if isinstance(target.command, list) else [target.command]
+    texts = (*words, *target.outputs, *target.check.file, *target.environment.values())
+    return sum(_swollen(tpl.pieces(text), longest) for text in texts)
 
 
 def _without_tasks(target: Target) -> Target:

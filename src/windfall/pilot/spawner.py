@@ -30,6 +30,7 @@ from .slot import Slot, usage
 from .stations import ROW
 
 FLUSH_AT = 32                # reports that leave at once
+LONGEST_WAIT = 3600.0        # epoll takes no more than 24 days, and a limit may be longer
 FLUSH_SECONDS = 0.015        # how long a report waits for company while there is more to start
 MEMORY_SECONDS = 1.0         # between looks at a task's memory
 DISK_SECONDS = 5.0
@@ -123,7 +124,7 @@ class Spawner:
             times.append(self.next_retirement)
         if self.suspicious:
             times.append(clock.seconds() + 0.02)
-        return max(0.0, min(times) - clock.seconds()) if times else -1
+        return min(max(0.0, min(times) - clock.seconds()), LONGEST_WAIT) if times else -1
 
     # --- the agent
 

@@ -6,6 +6,10 @@ In this order: what we did to it (cancel, stop, a limit), the signal that ended 
 import os
 import signal
 
+from windfall.errors import BadInput
+
+from .staging import inside
+
 MATCH_SECONDS = 2.0
 ROOM = 1 << 16               # bytes; a disk with less is full
 
@@ -39,7 +43,7 @@ def judge(report, code, number, job):
         if code != 0 or check:
             try:
                 _check(report, code, check or {}, job)
-            except (TypeError, ValueError, AttributeError) as error:
+            except (TypeError, ValueError, AttributeError, BadInput) as error:
                 _fail(report, "output", "the check makes no sense: {}".format(error))
 
 
@@ -59,7 +63,7 @@ def _check(report, code, check, job):
             return _fail(report, "disk", "exit code {}, with the pilot's scratch disk full".format(code))
         return _fail(report, "exit", "exit code {}".format(code))
     for path in check.get("file", ()):
-        if not os.path.exists(os.path.join(job.cwd, path)):
+        if not os.path.exists(os.path.join(job.cwd, inside(path))):
             return _fail(report, "output", "the file {} is missing".format(path))
     pattern = check.get("match")
     if pattern:

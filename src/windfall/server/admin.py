@@ -46,6 +46,8 @@ class AdminCalls:
         days = wanted.days or DEFAULT_DAYS[wanted.scope]
         token, name = tokens.new_token(), os.urandom(6).hex()
         expires = self._writer.clock.now() + days * auth.DAY
+        if who.expires:
+            expires = min(expires, who.expires)  # a token gives no more than it has
         site = wanted.site if wanted.scope == "enrol" else ""
         await self._writer.do(events.IssueToken(
             0, name, tokens.digest(token), wanted.scope, owner, site, expires, who.owner))
@@ -87,6 +89,9 @@ class AdminCalls:
 
     async def add_site(self, request: Request) -> Answer:
         wanted = _decode_site(request.body)
+        if wanted.shared and request.who.scope != "admin":
+            # Whoever shares a site gets the work, the files and the results of those it is shared with.
+            raise Forbidden("only an admin shares a site", "ask the admin of this server")
         await self._writer.do(events.AddSite(0, wanted.name, request.who.owner, wanted.kind, wanted.shared))
         return reply_json(queries.site_view(self._state, self._state.sites[wanted.name]), 201)
 
@@ -97,7 +102,7 @@ class AdminCalls:
     async def gone(self, request: Request) -> Answer:
         """The user's evidence that a pilot is dead."""
         text = request.args[0]
-        pilot = self._state.pilots.get(int(text)) if text.isdigit() and len(text) < 16 else None
+        pilot = self._state.pilots.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 16 else None
         if pilot is None or pilot.owner != request.who.owner:
             raise NotFound(f"there is no pilot {text[:20]}")
         await self._writer.do(events.Gone(0, pilot.number, "gone"))

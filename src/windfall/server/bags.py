@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ from windfall.server.writer import Writer
 T = TypeVar("T")
 LARGE = 256 << 10  # bytes of a submission beyond which it is read in a thread
 MAX_PAGE = 10_000
+PAGE_STEP = 250  # rows read at once
+PAGE_BYTES = 8 << 20
 MAX_KEY = 200
 
 _decode_bag = msgspec.json.Decoder(Bag).decode
@@ -35,6 +37,26 @@ _unpack_bag = msgspec.msgpack.Decoder(Bag).decode
 _decode_append = msgspec.json.Decoder(schema.Append).decode
 _decode_selection = msgspec.json.Decoder(schema.Selection).decode
 _pack = msgspec.msgpack.Encoder().encode
+
+
+class _Page(NamedTuple):
+    rows: list[Any]
+    next: int | None
+
+
+def _page(views: Any, bag: int, after: int, limit: int, state: str) -> _Page:
+    """Rows up to `limit`, fewer where they are large: a value may have megabytes."""
+    found: list[Any] = []
+    size = 0
+    while len(found) < limit and size < PAGE_BYTES:
+        step = min(limit - len(found), PAGE_STEP)
+        more = views.results(bag, after, step, state)
+        found += more
+        size += sum(len(row.value) + len(row.note) for row in more)
+        if len(more) < step:
+            return _Page(found, None)
+        after = more[-1].task
+    return _Page(found, after)
 
 
 class BagCalls:
@@ -56,7 +78,7 @@ class BagCalls:
     def _own(self, request: Request) -> Any:
         """The bag a call is about; somebody else's does not exist."""
         text = request.args[0]
-        bag = self._state.bags.get(int(text)) if text.isdigit() and len(text) < 16 else None
+        bag = self._state.bags.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 16 else None
         if bag is None or bag.owner != request.who.owner:
             raise NotFound(f"there is no bag {text[:20]}", "`windfall ls` lists yours")
         return bag
@@ -76,7 +98,7 @@ class BagCalls:
         self._disk.admit()
         key, owner, body = _idempotency(request), request.who.owner, request.body
         request.body = b""
-        event, inputs = await self._aside(len(body), lambda: _read_bag(body, owner, key))
+        event, inputs = await self._aside(LARGE if b'"sjf"' in body else len(body), lambda: _read_bag(body, owner, key))
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, owner, inputs)
         done = await self._writer.do(event)
@@ -153,10 +175,10 @@ class BagCalls:
         if state and state not in TASK_STATES[FIRST_FINAL:]:
             raise BadInput(f"there is no end called '{state[:40]}'", f"one of {', '.join(TASK_STATES[FIRST_FINAL:])}")
         position, found = await self._projector.ask(  # the position first: rows may come while they are read
-            lambda views: (views.position, views.results(bag.number, after, limit, state)))
+            lambda views: (views.position, _page(views, bag.number, after, limit, state)))
         rendering = self._renderings.of(bag)
-        made = [rows.from_view(rendering, row) for row in found]
-        return reply_json(schema.Rows(made, found[-1].task if len(found) == limit else None, position))
+        made = [rows.from_view(rendering, row) for row in found.rows]
+        return reply_json(schema.Rows(made, found.next, position))
 
     async def explain(self, request: Request) -> Answer:
         bag = self._own(request)
@@ -176,7 +198,7 @@ class BagCalls:
 
     def _task(self, request: Request, bag: Any) -> int:
         text = request.args[1]
-        if not text.isdigit() or len(text) > 15 or int(text) >= bag.size:
+        if not (text.isascii() and text.isdigit()) or len(text) > 15 or int(text) >= bag.size:
             raise NotFound(f"bag {bag.number} has no task {text[:20]}")
         return int(text)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from windfall.errors import DiskFull
 
-PERIOD_S = 1.0
+PERIOD_S = 0.2
 
 
 class DiskGuard:

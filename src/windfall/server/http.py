@@ -455,6 +455,8 @@ class Connection(asyncio.Protocol):
             self.request = self._waiting.popleft()
             if self.request.complete or self.request._pieces is not None:
                 self.server.loop.call_soon(self._start, self.request)
+            if not self.request.complete:
+                self._read(True)  # the rest of it is still to come
             return
         self.request = None
         self._read(True)
