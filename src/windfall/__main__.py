@@ -1,8 +1,11 @@
 """`python -m windfall`"""
 
+import gc
 import sys
 
-from .cli.main import main
+gc.set_threshold(100_000, 20, 20)  # imports and results make very many objects, and hardly any cycle
+
+from .cli.main import main  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(main())

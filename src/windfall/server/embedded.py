@@ -12,6 +12,7 @@ The loop runs in a thread of its own.  Only a Unix socket is served, so nothing 
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
 from pathlib import Path
@@ -132,6 +133,7 @@ class Embedded:
         enrol = self._pilot.ticket.token if self._pilot is not None else ""
         self._runtime = await Runtime.start(self._home, enrol=enrol, mark={"embedded": True}, claimed=self._claimed)
         self._adopt()
+        gc.freeze()  # what is loaded now stays
         self._ready.set()
         await self._stop.wait()
         await self._runtime.stop()
