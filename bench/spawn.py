@@ -1,12 +1,13 @@
 """What part of the machine's spawn rate is left when 10,000 × /bin/true go through `windfall run`?
 
 Paired: in each round two bare `posix_spawn` loops and one `windfall run`, same environment, one after the other.
-`--rivals` adds xargs, GNU parallel and HyperQueue where they are installed.
+`--rivals` adds xargs, GNU parallel and HyperQueue's wheel where they are installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -62,24 +63,24 @@ def rivals(n: int, env: dict[str, str]) -> None:
         numbers = "\n".join(map(str, range(few)))
         subprocess.run(["parallel", "-j2", "/bin/true"], input=numbers, text=True, env=env, check=True)
         print(f"GNU parallel: {few / (time.perf_counter() - began):,.0f} tasks/s")
-    if shutil.which("hq"):
-        _hyperqueue(n, env)
+    if importlib.util.find_spec("hyperqueue"):
+        _hyperqueue(n)
 
 
-def _hyperqueue(n: int, env: dict[str, str]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        env = {**env, "HQ_SERVER_DIR": folder}
-        started = [subprocess.Popen(["hq", "server", "start"], env=env, stdout=subprocess.DEVNULL)]
-        time.sleep(1)
-        started.append(subprocess.Popen(["hq", "worker", "start", "--cpus", "2"], env=env, stdout=subprocess.DEVNULL))
-        time.sleep(1)
+def _hyperqueue(n: int) -> None:
+    """Its wheel brings a cluster of its own; the time is from submission to the end of the last task."""
+    from hyperqueue import Job, LocalCluster
+    from hyperqueue.cluster import WorkerConfig
+
+    with LocalCluster() as cluster:
+        cluster.start_worker(WorkerConfig(cores=2))
+        client = cluster.client()
+        job = Job()
+        for _ in range(n):
+            job.program(["/bin/true"], stdout=None, stderr=None)
         began = time.perf_counter()
-        subprocess.run(["hq", "submit", "--wait", "--array", f"1-{n}", "/bin/true"], env=env, check=True,
-                       stdout=subprocess.DEVNULL, cwd=folder)
+        client.wait_for_jobs([client.submit(job)])
         print(f"HyperQueue: {n / (time.perf_counter() - began):,.0f} tasks/s")
-        subprocess.run(["hq", "server", "stop"], env=env, check=False, stdout=subprocess.DEVNULL)
-        for process in started:
-            process.wait(10)
 
 
 def main() -> None:
