@@ -175,17 +175,20 @@ def _tree(base):
             yield each
 
 
+def with_code(code):
+    """The class that a code names; the root of the tree for one we do not know."""
+    for cls in _tree(WindfallError):
+        if cls.code == code:
+            return cls
+    return WindfallError
+
+
 def from_wire(body, status=500):
     """Rebuild the error a server sent, so that the client raises the same class."""
     info = body.get("error") if isinstance(body, dict) else None
     if not isinstance(info, dict):
         return WindfallError("the server answered {} without saying why".format(status))
-    for cls in _tree(WindfallError):
-        if cls.code == info.get("code"):
-            break
-    else:
-        cls = WindfallError
-    error = cls(str(info.get("message", "")), str(info.get("hint", "")))
+    error = with_code(info.get("code"))(str(info.get("message", "")), str(info.get("hint", "")))
     error.retry_after = info.get("retry_after")
     if isinstance(error, BadInput):
         error.where = str(info.get("where", ""))

@@ -76,10 +76,6 @@ def task_state(bag: BagState, task: int) -> str:
     return TASK_STATES[state]
 
 
-def task_target(bag: BagState, task: int) -> tuple[int, int]:
-    return bag.locate(task)
-
-
 def pilot_view(pilot: PilotState) -> dict[str, Any]:
     return {
         "pilot": pilot.number, "site": pilot.site, "owner": pilot.owner, "host": pilot.host_name, "host_id": pilot.host,

@@ -33,8 +33,6 @@ Callback = Callable[[Any, Any], None]  # context, effect
 Listener = Callable[[int, int, list[Fact]], None]  # position, time, facts
 Die = Callable[[str], None]
 
-_CLASSES = {cls.code: cls for cls in errors._tree(errors.WindfallError)}
-
 
 class Journal(Protocol):
     position: int
@@ -230,5 +228,5 @@ def _resolve(future: asyncio.Future[Any], effect: Any) -> None:
 
 
 def refusal(effect: effects.Refuse) -> errors.WindfallError:
-    made: errors.WindfallError = _CLASSES.get(effect.error, errors.Refused)(effect.message, effect.hint)
+    made: errors.WindfallError = errors.with_code(effect.error)(effect.message, effect.hint)
     return made
