@@ -35,6 +35,7 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
     priority: int
     costs: bytes = b""  # float32 per task, or nothing
     weight: int = 256  # bytes one task takes in a message, about
+    whole: bool = False  # takes a whole pilot
 
 
 class BagSubmitted(Fact, tag="bag-submitted/1"):
@@ -186,6 +187,9 @@ class Detail(msgspec.Struct, array_like=True, gc=False):
     files: list[tuple[str, str, int, int]] = []
     value: str = ""
     note: str = ""
+    values: dict[str, str] = {}  # captured
+    saved: list[tuple[str, str, int, int]] = []  # checkpoint files
+    scratch: tuple[str, int] | None = None  # blob and size of a kept directory
 
 
 class Finished(Fact, tag="finished/1"):

@@ -49,6 +49,38 @@ class Derived(Record, frozen=True, tag="derived"):
     template: str
 
 
+class Law(Record, frozen=True):
+    """How one parameter is drawn: `uniform(0, 1)`, `loguniform(1e-3, 1)`, `normal(0, 1)`, `integer(1, 6)`."""
+
+    name: str
+    law: str
+    arguments: list[int | float]
+
+
+class Sample(Record, frozen=True, tag="sample"):
+    """`x = { sample = "uniform(0, 1)", n = 50, seed = 7 }`: value i follows from seed, name and i alone."""
+
+    law: Law
+    n: int
+    seed: int = 0
+
+
+class Latin(Record, frozen=True, tag="latin"):
+    """`[sweep.latin]`, a Latin hypercube: each column's range in n equal parts, each part hit once."""
+
+    columns: list[Law]
+    n: int
+    seed: int = 0
+
+
+class Table(Record, frozen=True, tag="table"):
+    """`[sweep.csv]`: rows of a file as one axis.  `text` has them in one canonical form of CSV, without a header."""
+
+    columns: list[str]
+    text: str
+    count: int
+
+
 Axis = Range | Values | Zip
 
 
@@ -83,6 +115,7 @@ class Resources(Record, frozen=True):
     memory: int = 0  # 0: not stated
     gpus: int = 0
     disk: int = 0
+    whole: bool = False  # all of a pilot's node, whatever it has; `cores` is then the least it must have
 
 
 class Input(Record, frozen=True):
@@ -94,12 +127,45 @@ class Input(Record, frozen=True):
     mode: int = 0o644
 
 
+class Family(Record, frozen=True):
+    """Inputs whose names have parameters in them: `"data-{x}.dat -> in.dat"`."""
+
+    path: str  # template: where it lies for the task
+    source: str  # template: what it was called at home; looked up in `files`
+    files: dict[str, tuple[str, int, int]]  # name at home → (blob, size, mode)
+
+
+class Placed(Record, frozen=True):
+    """`"site:/scratch/ref/panel.bin -> panel.bin"`: a file that is on the host already; linked to, never copied."""
+
+    path: str  # template; empty: it is only looked for
+    there: str  # template: absolute path on the host
+
+
+class Capture(Record, frozen=True):
+    """A column of the results: the first group of `pattern` in the standard output, or in an output file."""
+
+    name: str
+    pattern: str
+    file: str = ""  # template
+
+
+class Packed(Record, frozen=True):
+    """A Python environment, packed once (`windfall` packs, pilots unpack once per host)."""
+
+    blob: str
+    size: int
+    python: str  # "3.11": the interpreter it was made for
+
+
 class Check(Record, frozen=True):
     """What makes a result valid."""
 
     exit: list[int] = msgspec.field(default_factory=lambda: [0])
     file: list[str] = []
     match: str = ""
+    schema: str = ""  # a JSON schema, as text, that the first of `file`, or else the standard output, must fit
+    command: str | list[str] = ""  # template; run after the task in its directory, must end with 0
 
 
 class Target(Record, frozen=True):
@@ -117,11 +183,19 @@ class Target(Record, frozen=True):
     cost: str = ""  # relative cost: a template or a parameter's name
     inputs: list[Input] = []
     outputs: list[str] = []
-    checkpoint: list[str] = []  # refused until there is a mechanism
+    families: list[Family] = []
+    placed: list[Placed] = []
+    takes: list[str] = []  # targets whose output files are brought to these tasks (`{main.outputs}`)
+    checkpoint: list[str] = []  # saved when the attempt is ended early, there again for the next (Y15)
     retries: int = 3
     memory_retries: int = 0  # after out-of-memory, this often again with twice the memory
     environment: dict[str, str] = {}
     setup: list[str] = []
+    modules: list[str] = []  # `module load` before anything else
+    container: str = ""  # image; run with apptainer, singularity, podman or docker, whichever the host has
+    packed: Packed | None = None
+    capture: list[Capture] = []
+    scratch: str = ""  # "failed": a failed task's directory is kept, as an archive
     priority: int = 0
     check: Check = Check()
 

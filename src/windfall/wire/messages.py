@@ -13,7 +13,8 @@ Times are integers, milliseconds.  Sizes are bytes.  Text that is not UTF-8 trav
 A grant is `{"n": number, "groups": [group]}`; a group is `{"spec": SPEC, "tasks": [TASK]}`, so that what tasks of
 one class share is said once.  A TASK is `[attempt, command]` or `[attempt, command, extra]`: the command is a list
 (argument vector), a string (for `/bin/sh -c`) or, where the spec's kind is "call", base64 of a pickled call;
-`extra` has what differs per task: `outputs`, `inputs`, `environment`, `check`, each replacing the spec's.
+`extra` has what differs per task: `outputs`, `inputs`, `placed`, `environment`, `check`, `checkpoint`, `capture`,
+each replacing the spec's.
 """
 
 VERSIONS = (1,)  # protocol versions this end speaks, newest last
@@ -79,6 +80,9 @@ REPORT = {
     "out_size": "i?", "err_size": "i?",   # bytes written in all; larger than what is kept: some is missing
     "files": "l?",       # [[path, sha256, size, mode]] outputs already uploaded
     "value": "s?",       # result of a call, base64
+    "values": "d?",      # what [capture] found: {name: text}
+    "saved": "l?",       # [[path, sha256, size, mode]] checkpoint files already uploaded, of an attempt ended early
+    "scratch": "l?",     # [sha256, size] of the directory of a failed attempt, a tar.gz already uploaded
     "note": "s?",        # one sentence for a person
 }
 ANSWER = {
@@ -103,9 +107,17 @@ SPEC = {
     "grace": "i?",       # ms between SIGTERM and SIGKILL
     "environment": "d?",
     "setup": "l?",       # shell lines run before the command, in the same shell
+    "modules": "l?",     # names for `module load`
+    "container": "s?",   # image
+    "packed": "l?",      # [sha256, size, "3.11"]: a packed Python environment, unpacked once per pilot directory
     "inputs": "l?",      # [[path, sha256, size, mode]]
+    "placed": "l?",      # [[path, absolute path on the host]]: linked, or with an empty path only looked for
+    "checkpoint": "l?",  # paths: uploaded when the attempt is ended early; the next attempt has them as inputs
+    "capture": "l?",     # [[name, regex, file or ""]]
+    "scratch": "s?",     # "failed": keep the directory of a failed attempt
+    "whole": "b?",       # takes the whole pilot
     "outputs": "l?",     # paths; a missing one is an output failure
-    "check": "d?",       # {"exit": [0], "file": [..], "match": "regex over stdout"}
+    "check": "d?",       # {"exit": [0], "file": [..], "match": "regex over stdout", "schema": text, "command": ..}
     "keep": "i?",        # bytes of stdout and stderr to keep of each end
 }
 
