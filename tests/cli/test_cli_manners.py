@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.live.real import environment
-from windfall.cli.results import columns
+from windfall.cli.results import Names
 from windfall.errors import NoServer
 
 
@@ -67,8 +67,13 @@ def test_files_of_others_in_the_directory_are_told(windfall):
 
 
 def test_parameters_that_are_called_as_columns_are():
-    assert columns(["x", "task", "state", "memory"]) == ["x", "param_task", "param_state", "param_memory"]
-    assert columns(["task", "param_task"]) == ["param_param_task", "param_task"]
+    def titles(*parameters, captured=()):
+        names = Names(list(parameters), list(captured))
+        return [*names.parameters.values(), *names.captured.values()]
+
+    assert titles("x", "task", "state", "memory") == ["x", "param_task", "param_state", "param_memory"]
+    assert titles("task", "param_task") == ["param_param_task", "param_task"]
+    assert titles("x", "value_x", captured=["x", "wall"]) == ["x", "param_value_x", "value_x", "value_wall"]
 
 
 @pytest.mark.parametrize(("option", "hint"), [

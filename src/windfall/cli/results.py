@@ -1,8 +1,9 @@
 """`windfall results`: one row per ended task.
 
 --json prints one JSON array with a row per line; --jsonl the rows alone.  CSV has times in milliseconds and sizes in
-bytes, as the API has them; the table has them as people write them.  A parameter called as a column is goes by
-`param_NAME` in CSV and table; JSON has the parameters apart, in `params`.
+bytes, as the API has them; the table has them as people write them; Parquet has moments as such.  A parameter called
+as a column is goes by `param_NAME`, a captured value by `value_NAME`; JSON has them apart, in `params` and `values`.
+Everything streams: no format holds more than some thousand rows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..model.units import format_size
 from .connect import Session, find_bag
-from .output import clock, duration, print_json, print_json_rows, print_table
+from .output import clock, duration, plural, print_json, print_json_rows, print_table
 from .parser import add_bag
 from .summary import cause
 
@@ -25,6 +26,8 @@ FIELDS = (
     *("state", "exit", "signal", "why", "attempt", "site", "host"),
     *("granted", "started", "ended", "wall", "cpu", "rss", "out_size", "err_size", "note"),
 )
+MOMENTS = ("granted", "started", "ended")
+TEXTS = ("state", "why", "site", "host", "note")
 TAKEN = frozenset(("task", "target", "memory", *FIELDS))
 STATES = ("succeeded", "failed", "cancelled", "quarantined")
 
@@ -34,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", choices=STATES, help="only tasks that ended so")
     parser.add_argument("--csv", action="store_true", help="comma-separated, with a header")
     parser.add_argument("--jsonl", action="store_true", help="one JSON object per line")
+    parser.add_argument("--parquet", metavar="FILE", help="write a Parquet file")
     parser.add_argument("-o", dest="directory", metavar="DIR", help="bring the output files home to DIR instead")
 
 
@@ -42,18 +46,62 @@ def execute(args: argparse.Namespace) -> int:
         bag = find_bag(session.client, args.bag)
         if args.directory:
             return _bring(session, bag, Path(args.directory), args.json)
+        if args.parquet:
+            return _parquet(session, bag, args)
         rows = session.client.results(bag, args.state or "")
         if args.json:
             print_json_rows(rows)
         elif args.jsonl:
-            import json
-
-            for row in rows:
-                print(json.dumps(row, ensure_ascii=False))
+            _print_lines(rows)
         else:
             spec = session.client.spec(bag)
-            (print_csv if args.csv else print_rows)(rows, parameters(spec), len(spec.targets) > 1)
+            names = Names(parameters(spec), captured(spec))
+            if args.csv:
+                print_csv(rows, names)
+            else:
+                print_rows(rows, names, len(spec.targets) > 1)
     return 0
+
+
+def _print_lines(rows: Iterable[dict[str, Any]]) -> None:
+    import json
+
+    for row in rows:
+        print(json.dumps(row, ensure_ascii=False))
+
+
+def _parquet(session: Session, bag: int, args: argparse.Namespace) -> int:
+    from . import parquet
+
+    spec = session.client.spec(bag)
+    names = Names(parameters(spec), captured(spec))
+    kinds = {**dict.fromkeys(MOMENTS, parquet.MOMENT), **dict.fromkeys(TEXTS, parquet.TEXT)}
+    columns = [
+        *(("task", parquet.INT), ("target", parquet.TEXT)),
+        *((title, None) for title in (*names.parameters.values(), *names.captured.values())),
+        *((field, kinds.get(field, parquet.INT)) for field in FIELDS),
+    ]
+    count = parquet.write(
+        args.parquet, columns, lambda: _numbered(session.client.results(bag, args.state or ""), names)
+    )
+    if args.json:
+        print_json({"bag": bag, "file": args.parquet, "rows": count})
+    else:
+        print(f"{plural(count, 'row')} in {args.parquet}")
+    return 0
+
+
+def _numbered(rows: Iterable[dict[str, Any]], names: Names) -> Iterator[list[Any]]:
+    from .parquet import number
+
+    for row in rows:
+        params, values = row.get("params") or {}, row.get("values") or {}
+        yield [
+            *(row["task"], row.get("target", "main")),
+            *map(params.get, names.parameters),
+            *(number(values.get(name)) for name in names.captured),
+            *map(row.get, FIELDS),
+        ]
 
 
 def _bring(session: Session, bag: int, directory: Path, as_json: bool) -> int:
@@ -82,65 +130,67 @@ def parameters(bag: Bag) -> list[str]:
     return list(names)
 
 
-def columns(names: list[str]) -> list[str]:
-    """What the parameters are called above their columns."""
-    found: list[str] = []
+def captured(bag: Bag) -> list[str]:
+    """Names of all captured values of all targets."""
+    return list(dict.fromkeys(capture.name for target in bag.targets for capture in target.capture))
+
+
+class Names:
+    """Parameters and captured values, each with what it is called above its column."""
+
+    def __init__(self, parameters: list[str], captured: list[str]):
+        self.parameters = _titles(parameters, "param", TAKEN | {f"value_{name}" for name in captured})
+        self.captured = _titles(captured, "value", TAKEN | set(self.parameters.values()))
+
+
+def _titles(names: list[str], prefix: str, taken: frozenset[str] | set[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
     for name in names:
         title = name
-        while title in TAKEN or title in found or (title != name and title in names):
-            title = f"param_{title}"
-        found.append(title)
+        while title in taken or title in found.values() or (title != name and title in names):
+            title = f"{prefix}_{title}"
+        found[name] = title
     return found
 
 
-def print_csv(rows: Iterable[dict[str, Any]], names: list[str], targets: bool) -> None:
+def print_csv(rows: Iterable[dict[str, Any]], names: Names) -> None:
     import csv
     import sys
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["task", "target", *columns(names), *FIELDS])
+    writer.writerow(["task", "target", *names.parameters.values(), *names.captured.values(), *FIELDS])
     for row in rows:
-        params = row.get("params") or {}
-        writer.writerow(
-            [
-                row["task"],
-                row.get("target", "main"),
-                *(_cell(params.get(name)) for name in names),
-                *(_cell(row.get(field)) for field in FIELDS),
-            ]
-        )
+        own, fields = _own(row, names), (_cell(row.get(field)) for field in FIELDS)
+        writer.writerow([row["task"], row.get("target", "main"), *own, *fields])
+
+
+def _own(row: dict[str, Any], names: Names) -> Iterator[object]:
+    """The cells that the bag brings: parameters, then captured values."""
+    params, values = row.get("params") or {}, row.get("values") or {}
+    yield from (_cell(params.get(name)) for name in names.parameters)
+    yield from (_cell(values.get(name)) for name in names.captured)
 
 
 def _cell(value: object) -> object:
     return ("true" if value else "false") if isinstance(value, bool) else value
 
 
-def print_rows(rows: Iterable[dict[str, Any]], names: list[str], targets: bool) -> None:
+def print_rows(rows: Iterable[dict[str, Any]], names: Names, targets: bool) -> None:
     header = [
-        "task",
-        *(["target"] if targets else []),
-        *columns(names),
-        "state",
-        "exit",
-        "site",
-        "host",
-        "started",
-        "wall",
-        "cpu",
-        "memory",
-        "why",
+        *(["task", "target"] if targets else ["task"]),
+        *(*names.parameters.values(), *names.captured.values()),
+        *("state", "exit", "site", "host", "started", "wall", "cpu", "memory", "why"),
     ]
-    first = 1 + targets + len(names)
+    first = len(header) - 9
     print_table(header, _shown(rows, names, targets), right=(0, first + 1, *range(first + 5, first + 8)))
 
 
-def _shown(rows: Iterable[dict[str, Any]], names: list[str], targets: bool) -> Iterator[list[Any]]:
+def _shown(rows: Iterable[dict[str, Any]], names: Names, targets: bool) -> Iterator[list[Any]]:
     for row in rows:
-        params = row.get("params") or {}
         yield [
             row["task"],
             *([row.get("target")] if targets else []),
-            *(_cell(params.get(name)) for name in names),
+            *_own(row, names),
             row.get("state"),
             row.get("exit"),
             row.get("site"),
