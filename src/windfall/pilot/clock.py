@@ -4,6 +4,7 @@ A lease, a wall time and a task's limit run out whether or not this machine was 
 still meanwhile.  Everything that compares times takes them from here.
 """
 
+import functools
 import sys
 import time
 
@@ -14,7 +15,7 @@ def pick():
     if sys.platform.startswith("linux"):
         try:
             time.clock_gettime(_BOOTTIME)
-            return lambda: time.clock_gettime(_BOOTTIME)
+            return functools.partial(time.clock_gettime, _BOOTTIME)
         except (AttributeError, OSError):
             pass  # an old kernel, or a sandbox
     return time.monotonic

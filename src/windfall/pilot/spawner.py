@@ -110,16 +110,17 @@ class Spawner:
                 handler = self.handlers.get(fd)
                 if handler is not None:
                     handler(fd)
-            self._look()
-            self._start_waiting()
-            self._flush()
+            if self.timed or self.suspicious or self.next_retirement is not None:
+                self._look()
+            if self.waiting:
+                self._start_waiting()
+            if self.reports:
+                self._flush()
 
     def _timeout(self):
-        times = []
+        times = [self.first_report + FLUSH_SECONDS] if self.reports else []
         if self.next_look is not None:
             times.append(self.next_look)
-        if self.reports:
-            times.append(self.first_report + FLUSH_SECONDS)
         if self.next_retirement is not None:
             times.append(self.next_retirement)
         if self.suspicious:
@@ -229,7 +230,7 @@ class Spawner:
         if (now or not self.waiting or len(self.reports) >= FLUSH_AT
                 or clock.seconds() >= self.first_report + FLUSH_SECONDS):
             reports, self.reports = self.reports, []
-            self._push(("ended", reports))
+            self._push(("ended", [_written(report) for report in reports]))
 
     # --- starting
 
@@ -280,7 +281,7 @@ class Spawner:
     def _launch(self, job, command):
         slot = job.slot
         if job.cwd is None:
-            job.cwd = slot.directory()
+            job.cwd = slot.path or slot.directory()
         if slot.out_r < 0:
             slot.make_pipes(self.null)
             self._handle(slot.out_r, lambda fd: self._output(fd, slot))
@@ -288,14 +289,14 @@ class Spawner:
         if job.plan.call:
             self._launch_call(job, command)
         else:
-            self._enter(job.cwd)
+            if self.here != job.cwd:
+                self._enter(job.cwd)
             job.pid = self._execute(job, command)
 
     def _enter(self, path):
-        """Change directory if we are not there; a directory that was removed under us is noticed by its absence."""
-        if self.here != path:
-            os.chdir(path)
-            self.here = path
+        """Change directory; one that is removed under us is noticed by its absence."""
+        os.chdir(path)
+        self.here = path
 
     def _execute(self, job, command):
         plan = job.plan
@@ -464,6 +465,9 @@ class Spawner:
         self._drain(job)
         del self.attempts[job.attempt]
         strays = not self.alone and self._strays()
+        if not status and job.plan.plain and not job.doom:
+            self._finish(job, (job, clock.seconds(), used), strays)
+            return
         report = job.measured(int(1000 * (used.ru_utime + used.ru_stime)), used.ru_maxrss << 10)
         number, code = (status & 0x7F, -1) if status & 0x7F else (0, status >> 8)  # WTERMSIG, WEXITSTATUS
         if number == signal.SIGKILL and not job.doom and self._out_of_memory(job, report):
@@ -599,6 +603,16 @@ class Spawner:
         for pid in proctree.marked(proctree.ATTEMPT_MARK, job.attempt):
             proctree.send(pid, signal.SIGKILL)
         job.kill_at = now + 1.0  # again, should it have escaped by forking
+
+
+def _written(report):
+    """The report of a plain success is written when it leaves: many at once are cheaper than one by one."""
+    if type(report) is not tuple:
+        return report
+    job, end, used = report
+    written = job.measured(int(1000 * (used.ru_utime + used.ru_stime)), used.ru_maxrss << 10, end)
+    written["exit"] = 0
+    return written
 
 
 def _nothing(number, frame):

@@ -18,6 +18,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windfall.server import numerics
 from windfall.server.home import Home
 from windfall.server.local import LocalPilot, Supervisor
 
@@ -126,6 +127,7 @@ class Embedded:
             self._ready.set()
 
     async def _serve(self) -> None:
+        numerics.load()
         from windfall.server.runtime import Runtime
 
         self._loop = asyncio.get_running_loop()

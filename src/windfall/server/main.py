@@ -9,13 +9,16 @@ import resource
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from windfall.core.engine import Config
 from windfall.errors import WindfallError
+from windfall.server import numerics
 from windfall.server.home import Home
 from windfall.server.local import LocalPilot, Supervisor
-from windfall.server.runtime import Runtime
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Config
+    from windfall.server.runtime import Runtime
 
 COLLECT_S = 2.0
 DRAIN_S = 10.0  # for the pilot to give back what it has, before it is killed
@@ -31,6 +34,7 @@ def serve(
     """Serve until SIGTERM or SIGINT, with a pilot for this machine where asked.  Returns the exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     limit = _connections()
+    numerics.load()
     import uvloop
 
     try:
@@ -44,6 +48,8 @@ def serve(
 
 
 def _config(lease: float | None) -> Config:
+    from windfall.core.engine import Config
+
     if lease is None:
         return Config()
     ms = int(lease * 1000)
@@ -51,6 +57,8 @@ def _config(lease: float | None) -> Config:
 
 
 async def _serve(home: Home, listen: str | None, pilot: bool, **options: Any) -> None:
+    from windfall.server.runtime import Runtime
+
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
