@@ -80,6 +80,8 @@ def test_idle_runners_are_retired():
 class Source:
     """A server of blobs whose content is their name."""
 
+    closing = staticmethod(lambda: False)
+
     def __init__(self):
         self.fetched = []
 

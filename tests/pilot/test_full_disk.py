@@ -48,6 +48,14 @@ def test_while_inputs_are_brought(server, pilot):
     assert server.result(2)["out"].strip() == str(1 << 20) and server.result(3)["out"] == "fine\n"
 
 
+def test_two_that_fit_one_after_the_other(server, pilot):
+    """In the cache and in the task's directory, both at once, they would not."""
+    for attempt in (1, 2):
+        data = os.urandom(1200000)
+        server.submit([attempt, "wc -c < f"], inputs=[["f", server.blob(data), len(data), 0o644]])
+    assert [server.result(attempt).get("out", "").strip() for attempt in (1, 2)] == ["1200000"] * 2
+
+
 def test_cache_makes_way_for_the_next_input(server, pilot):
     for attempt in range(1, 6):
         data = os.urandom(1500000)

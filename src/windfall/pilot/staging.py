@@ -8,11 +8,12 @@ import _thread
 import errno
 import os
 import stat
+import threading
 import time
 
 from windfall.errors import BadInput
 
-from .blobs import READ, file_digest
+from .blobs import READ, Closing, file_digest
 
 _FICLONE = 0x40049409
 CACHE_BYTES = 10 << 30       # most the cache takes, and
@@ -28,28 +29,93 @@ def inside(path):
     return clean
 
 
+class Room:
+    """Room on the cache's disk.  What is being written has its whole size promised, so that of two files that fit
+    one after the other neither fails: the second waits for the first.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.promised = {}           # path being written → its size in the end
+        self.changed = threading.Condition()
+
+    def take(self, files, make_way, closing):
+        """Promise room for {path: size}, waiting for other transfers if need be; ENOSPC if there can be none."""
+        with self.changed:
+            if not self._fits(files):
+                make_way()
+            while not self._fits(files):
+                if not self.promised or sum(files.values()) > self._total():
+                    raise OSError(errno.ENOSPC, "an input of {:,} bytes does not fit on the disk".format(
+                        max(files.values())))
+                self.changed.wait(0.5)
+                if closing():
+                    raise Closing()
+                make_way()
+            self.promised.update(files)
+
+    def leave(self, path):
+        with self.changed:
+            self.promised.pop(path, None)
+            self.changed.notify_all()
+
+    def _fits(self, files):
+        about = os.statvfs(self.folder)
+        free = (about.f_bavail if os.geteuid() else about.f_bfree) * about.f_frsize
+        return _rest(files) <= free - _rest(self.promised)
+
+    def _total(self):
+        about = os.statvfs(self.folder)
+        return about.f_blocks * about.f_frsize
+
+
+def _rest(files):
+    """Bytes still to be written of {path: size}."""
+    total = 0
+    for path, size in files.items():
+        try:
+            total += max(0, size - os.stat(path).st_size)
+        except OSError:
+            total += size
+    return total
+
+
 class Cache:
     """Blobs on this host, by hash; the least recently used go when there are too many."""
 
     def __init__(self, folder, limit=None):
         self.folder = folder
         self.limit = limit           # bytes; None: to be found out
+        self.clones = None           # do copies take room?  None: to be found out
+        self.room = Room(folder)
         self.guard = _thread.allocate_lock()
         self.locks = {}              # digest → [lock, users]: two threads that want one blob bring it once
+        self.held = {}               # target → digest of the blob that is being copied there: it stays
 
-    def get(self, blobs, digest, size, attempt):
-        """Path of the blob, brought here if need be."""
+    def get(self, blobs, digest, size, attempt, target=None):
+        """Path of the blob, brought here if need be.  With a target, there is room for a copy there, and the blob is
+        kept, until `copied(target)`.
+        """
         if len(digest) != 64 or not all(c in "0123456789abcdef" for c in digest):
             raise BadInput("{!r} is no SHA-256".format(digest))
+        os.makedirs(self.folder, 0o700, exist_ok=True)
         path = os.path.join(self.folder, digest)
         lock = self._take(digest)
         try:
             with lock:
-                if not _touch(path):
-                    self._bring(blobs, digest, size, path, attempt)
+                while not self._ready(blobs, digest, size, path, attempt, target):
+                    self.copied(target)
+        except BaseException:
+            self.copied(target)
+            raise
         finally:
             self._leave(digest)
         return path
+
+    def copied(self, target):
+        with self.guard:
+            self.held.pop(target, None)
+        self.room.leave(target)
 
     def _take(self, digest):
         with self.guard:
@@ -63,17 +129,45 @@ class Cache:
             if not self.locks[digest][1]:
                 del self.locks[digest]
 
-    def _bring(self, blobs, digest, size, path, attempt):
-        os.makedirs(self.folder, 0o700, exist_ok=True)
-        self._shrink(self._most() - size)
+    def _ready(self, blobs, digest, size, path, attempt, target):
+        """True when it is here to stay; False if it went while we waited for room."""
         part = "{}.{}.part".format(path, os.getpid())  # other pilots may share the cache
+        cached = _touch(path)
+        files = {} if cached else {part: size}
+        if target is not None:
+            files[target] = 0 if self._can_clone() else size
+        self.room.take(files, self.purge, blobs.closing)
+        if target is not None:
+            with self.guard:
+                self.held[target] = digest
+        if cached:
+            return os.path.exists(path)
+        self._bring(blobs, digest, size, path, part, attempt)
+        return True
+
+    def _bring(self, blobs, digest, size, path, part, attempt):
         try:
+            self._shrink(self._most() - size)
             blobs.fetch(digest, size, part, attempt)
             os.chmod(part, 0o400)
             os.rename(part, path)
         except OSError:
             _unlink(part)  # what filled the disk must not go on filling it
             raise
+        finally:
+            self.room.leave(part)
+
+    def _can_clone(self):
+        if self.clones is None:
+            import tempfile
+            try:
+                with tempfile.TemporaryFile(dir=self.folder) as one, tempfile.TemporaryFile(dir=self.folder) as other:
+                    one.write(bytes(4096))
+                    one.flush()
+                    self.clones = _clone(one, other)
+            except OSError:
+                return False  # no room even for this; asked again next time
+        return self.clones
 
     def _most(self):
         if self.limit is None:
@@ -82,15 +176,16 @@ class Cache:
         return self.limit
 
     def purge(self):
-        """Make room.  What is being copied stays readable: it is open."""
+        """Make room.  What somebody is about to copy stays."""
         self._shrink(0)
 
     def _shrink(self, most):
         """Remove the least recently used until the rest takes no more than `most` bytes."""
-        blobs = sorted(self._blobs(), reverse=True)
-        for _, size, path in blobs:
+        with self.guard:
+            held = set(self.held.values())
+        for _, size, path in sorted(self._blobs(), reverse=True):
             most -= size
-            if most < 0:
+            if most < 0 and os.path.basename(path) not in held:
                 _unlink(path)
 
     def _blobs(self):
@@ -133,13 +228,22 @@ def stage_in(folder, inputs, cache, blobs, attempt):
         target = os.path.join(folder, inside(path))
         os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
         try:
-            copy(cache.get(blobs, digest, size, attempt), target, mode)
+            _put(target, digest, size, mode, cache, blobs, attempt)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                cache.purge()
-            elif error.errno != errno.ENOENT:  # another thread, or pilot, made room between our look and our copy
+            # Something else took the room, or another pilot removed the blob between our look and our copy.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.ENOENT):
                 raise
-            copy(cache.get(blobs, digest, size, attempt), target, mode)
+            _unlink(target)
+            cache.purge()
+            _put(target, digest, size, mode, cache, blobs, attempt)
+
+
+def _put(target, digest, size, mode, cache, blobs, attempt):
+    source = cache.get(blobs, digest, size, attempt, target)
+    try:
+        copy(source, target, mode)
+    finally:
+        cache.copied(target)
 
 
 def copy(source, target, mode):
