@@ -1,0 +1,1 @@
+"""The simulator: the core in virtual time, and models of what surrounds it."""

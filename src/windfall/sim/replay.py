@@ -1,0 +1,49 @@
+"""A log of jobs through a batch queue: how long would they have waited?"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from windfall.errors import BadInput
+from windfall.sim.batch import BatchQueue
+from windfall.sim.swf import Job
+
+TAU = 10.0  # seconds: below this a job's run time does not make its slowdown larger
+
+
+class Outcome(NamedTuple):
+    jobs: int
+    mean_wait: float
+    mean_bounded_slowdown: float
+    waits: list[float]  # in the order of the jobs
+
+
+def replay(jobs: list[Job], procs: int, discipline: str = "easy") -> Outcome:
+    """Jobs in order of submission."""
+    waits = _waits(jobs, BatchQueue(procs, discipline))
+    if not waits:
+        raise BadInput("the log has no jobs that ran")
+    slowdowns = [max(1.0, (wait + job.run) / max(job.run, TAU)) for wait, job in zip(waits, jobs, strict=True)]
+    return Outcome(len(jobs), sum(waits) / len(waits), sum(slowdowns) / len(slowdowns), waits)
+
+
+def _waits(jobs: list[Job], queue: BatchQueue) -> list[float]:
+    waits = [0.0] * len(jobs)
+    ends: list[tuple[float, int, int]] = []  # time, order of starting, job
+    count = arrived = 0
+    while arrived < len(jobs) or ends:
+        if arrived < len(jobs) and (not ends or jobs[arrived].submit <= ends[0][0]):
+            job = jobs[arrived]
+            now = job.submit
+            started = queue.submit(now, arrived, job.procs, job.estimate)
+            arrived += 1
+        else:
+            now, _, number = heappop(ends)
+            started = queue.end(now, number)
+        for key in started:
+            assert isinstance(key, int)
+            waits[key] = now - jobs[key].submit
+            count += 1
+            heappush(ends, (now + jobs[key].run, count, key))
+    return waits

@@ -1,0 +1,74 @@
+"""Standard Workload Format: logs of real batch systems, a job a line, eighteen numbers (Feitelson's archive).
+
+Times are seconds since the log's start.  -1 stands for what is not known; lines beginning with ";" are the header.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from windfall.errors import BadInput
+
+FIELDS = 18
+MAX_LINE = 10_000
+BROKEN = (OSError, EOFError, zlib.error)
+
+
+class Job(NamedTuple):
+    """What a batch queue has to know of a job."""
+
+    number: int
+    submit: float
+    run: float
+    procs: int
+    estimate: float  # what its user asked for; the run time where that is not known
+
+
+def read(path: str | Path) -> list[Job]:
+    """The jobs of a log, plain or gzipped, in order of submission; those that never ran are left out."""
+    opener = gzip.open if str(path).endswith(".gz") else open
+    try:
+        with opener(path, "rt", encoding="utf-8", errors="replace") as file:
+            jobs = list(parse(file, str(path)))
+    except BROKEN as error:
+        raise BadInput(f"cannot read {path}: {error}") from error
+    jobs.sort(key=lambda job: job.submit)  # stable: the log's order counts among equals
+    return jobs
+
+
+def parse(lines: Iterable[str], name: str) -> Iterator[Job]:
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith(";"):
+            continue
+        job = _job(text, name, number)
+        if job is not None:
+            yield job
+
+
+def _job(text: str, name: str, number: int) -> Job | None:
+    fields = text.split() if len(text) <= MAX_LINE else []
+    if len(fields) != FIELDS:
+        raise _broken(name, number, text, f"a line of SWF has {FIELDS} numbers, this has {len(fields)}")
+    try:
+        values = [float(field) for field in fields]
+    except ValueError as error:
+        raise _broken(name, number, text, f"a line of SWF has numbers only: {error}") from None
+    if not all(-1e15 < value < 1e15 for value in values):
+        raise _broken(name, number, text, "a number is out of bounds")
+    ident, submit, _, run, used, _, _, asked, estimate = values[:9]
+    procs = int(asked if asked > 0 else used)
+    if submit < 0:
+        raise _broken(name, number, text, "the time of submission is negative")
+    if run < 0 or procs <= 0:
+        return None  # cancelled before it started, or nothing is known of it
+    return Job(int(ident), submit, run, procs, estimate if estimate > 0 else run)
+
+
+def _broken(name: str, number: int, text: str, what: str) -> BadInput:
+    return BadInput(f"{name}, line {number}: {what}", "see the format's definition at the Parallel Workloads Archive",
+                    text=text[:80])
