@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .client import Client as Client
+    from .client.executor import Executor as Executor
+    from .client.futures import as_completed as as_completed
     from .errors import WindfallError as WindfallError
 
 __version__ = "0.1.0"
-__all__ = ["Client", "WindfallError", "__version__"]
+__all__ = ["Client", "Executor", "WindfallError", "__version__", "as_completed"]
 
-_HOMES = {"Client": "client", "WindfallError": "errors"}
+_HOMES = {
+    "Client": "client",
+    "Executor": "client.executor",
+    "WindfallError": "errors",
+    "as_completed": "client.futures",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import os
 import pickle
+import sys
 
 import pytest
 
@@ -11,8 +12,9 @@ import windfall
 from tests.live.real import until
 from windfall import errors
 from windfall.client import Client
-from windfall.client.calls import CallFailed, packed, unpacked
+from windfall.client.calls import unpacked
 from windfall.client.client import new_key
+from windfall.client.payload import CallFailed, Packer
 from windfall.model import bagfile
 from windfall.model.spec import Bag, Items, Range, Sweep, Target
 
@@ -25,7 +27,7 @@ def sweep(n, command="printf {x} > o-{x}", outputs=("o-{x}",)):
 
 
 def test_the_public_surface_is_pinned():
-    assert sorted(windfall.__all__) == ["Client", "WindfallError", "__version__"]
+    assert sorted(windfall.__all__) == ["Client", "Executor", "WindfallError", "__version__", "as_completed"]
     assert windfall.Client is Client
     assert windfall.WindfallError is errors.WindfallError
     assert windfall.__version__ == "0.1.0"
@@ -146,7 +148,7 @@ def test_calls_run_on_a_pilot(client):
 def test_what_a_call_raises_is_raised_here(client):
     with pytest.raises(ZeroDivisionError) as caught:
         client.call(divmod, 1, 0)
-    assert "raised on a pilot" in caught.value.__notes__[0] and "Traceback" in caught.value.__notes__[0]
+    assert "Traceback" in str(caught.value.__cause__)
     assert client.call(abs, -1) == 1  # the next one is not touched by it
 
 
@@ -164,13 +166,14 @@ def test_what_cannot_be_called(client):
 
 
 def test_calls_are_packed_and_unpacked():
-    function, args, kwargs = pickle.loads(base64.b64decode(packed(os.path.join, ("a", "b"), {})))
-    assert function(*args, **kwargs) == "a/b"
+    version, *parts = Packer().call(os.path.join, ("a", "b"), {}).split()
+    function, (args, kwargs) = (pickle.loads(base64.b64decode(part)) for part in parts)
+    assert function(*args, **kwargs) == "a/b" and version == "{}.{}".format(*sys.version_info)
     value = lambda *parts: {"value": base64.b64encode(pickle.dumps(parts)).decode()}  # noqa: E731
     assert unpacked(value("ok", [1, 2])) == [1, 2]
     with pytest.raises(KeyError) as caught:
         unpacked(value("error", KeyError("k"), "Traceback, there"))
-    assert "Traceback, there" in caught.value.__notes__[0]
+    assert "Traceback, there" in str(caught.value.__cause__)
     with pytest.raises(errors.WindfallError, match="Traceback, there"):
         unpacked(value("error", None, "Traceback, there"))
     with pytest.raises(errors.WindfallError, match="memory"):

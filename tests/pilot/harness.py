@@ -388,8 +388,9 @@ def zipapp():
     return _built[0]
 
 
-def call(function, *args, **kwargs):
-    return base64.b64encode(pickle.dumps((function, args, kwargs), 2)).decode()
+def call(function, *args, python="{}.{}".format(*sys.version_info), **kwargs):
+    parts = [base64.b64encode(pickle.dumps(part, 2)).decode() for part in (function, (args, kwargs))]
+    return " ".join([python, *parts])
 
 
 def value(report):

@@ -80,13 +80,16 @@ def test_on_interpreter(python, tmp_path):
     try:
         server.submit(*[[i, ["echo", str(i)]] for i in range(1, 41)])
         server.submit([41, ["nonsense-command"]], [42, "exit 3"], [43, "sleep 9"], time=300)
-        server.submit([44, call(divmod, 17, 5)], [45, call(divmod, 1, 0)], kind="call")
+        version = subprocess.check_output([python, "-c", "import sys; print('{}.{}'.format(*sys.version_info))"])
+        calls = [call(divmod, 17, n, python=version.decode().strip()) for n in (5, 0)]
+        server.submit([44, calls[0]], [45, calls[1]], [48, call(abs, 1, python="2.1")], kind="call")
         server.submit([46, "cat in > out"], inputs=[["in", server.blob(b"data"), 4, 0o644]], outputs=["out"])
         server.submit([47, "setsid sleep 60 & echo $!"])
         for i in range(1, 41):
             assert server.result(i)["out"] == f"{i}\n"
         assert [server.result(i)["why"] for i in (41, 42, 43)] == ["start", "exit", "time"]
         assert value(server.result(44)) == ("ok", (3, 2)) and value(server.result(45))[0] == "error"
+        assert "Python 2.1" in server.result(48)["note"]
         assert server.result(46)["files"][0][2] == 4
         assert not os.path.exists("/proc/{}".format(server.result(47)["out"].strip()))
         assert pilot.stop() == 0 and not server.problems, pilot.text()

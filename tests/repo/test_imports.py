@@ -34,17 +34,20 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "data": ("model",),
     "store": ("model", "core.facts", "core.lifecycle"),
     "provision": ("model", "sites", "client"),
-    "client": ("model", "data"),
+    "client": ("model", "data", "session"),
+    "session": ("client", "server.embedded"),  # finds a server, or becomes one
     "sim": ("core", "model", "wire", "workflow", "market", "pilot.agenda", "pilot.seats"),
     "server": SERVER,
     "cli": ("client", "model", "workflow", "sim", "pilot.main", "pilot.bundle", "server.main",
-            "server.embedded"),
+            "session"),
     "console": (),
 }
 
 LAZILY = {
     "windfall": ("client",),
-    "cli": ("workflow", "sim", "pilot.main", "pilot.bundle", "server.main", "server.embedded"),
+    "client": ("session",),
+    "session": ("server.embedded",),
+    "cli": ("workflow", "sim", "pilot.main", "pilot.bundle", "server.main"),
 }
 """What starting the command line must not load."""
 
@@ -54,6 +57,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {  # beside the standard library
     "core": ("msgspec", "numpy"),
     "store": ("msgspec",),
     "client": ("msgspec", "cloudpickle"),
+    "session": (),
     "cli": ("msgspec",),
 }  # fmt: skip
 

@@ -169,8 +169,9 @@ class Client:
 
     # --- acting --------------------------------------------------------------------------------------------
 
-    def cancel(self, bag: int, tasks: Iterable[int] | None = None) -> int:
-        return self._on_tasks(bag, "cancel", tasks)
+    def cancel(self, bag: int, tasks: Iterable[int] | None = None, *, waiting: bool = False) -> int:
+        """All, or these; with `waiting` only what no pilot has.  Returns how many."""
+        return self._on_tasks(bag, "cancel", tasks, waiting)
 
     def retry(self, bag: int, tasks: Iterable[int] | None = None) -> int:
         """Run again; without `tasks`, all that failed, were cancelled or quarantined."""
@@ -232,8 +233,8 @@ class Client:
     def _act(self, bag: int, verb: str) -> Json:
         return self._object(self._http.call("POST", f"/v1/bags/{bag:d}/{verb}", {}, repeatable=True))
 
-    def _on_tasks(self, bag: int, verb: str, tasks: Iterable[int] | None) -> int:
-        body = {"tasks": None if tasks is None else list(tasks)}
+    def _on_tasks(self, bag: int, verb: str, tasks: Iterable[int] | None, waiting: bool = False) -> int:
+        body: Json = {"tasks": None if tasks is None else list(tasks), **({"waiting": True} if waiting else {})}
         # Repeating either changes nothing: what is cancelled stays so, what waits again is not waiting twice.
         return int(self._object(self._http.call("POST", f"/v1/bags/{bag:d}/{verb}", body, repeatable=True))["count"])
 

@@ -332,11 +332,14 @@ class Http:
 
     def stream(self, path: str) -> Iterator[Any]:
         """Newline-separated JSON, as it comes.  Ends with the stream; a broken one raises NoServer."""
+        for line in self.lines(path):
+            yield _loads(line)
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        """The same, not decoded."""
         answer = self.open(path, timeout=HEARTBEAT)
         try:
-            for line in answer.lines():
-                if line.strip():
-                    yield _loads(line)
+            yield from filter(bytes.strip, answer.lines())
         except _Broken as broken:
             self.close()
             raise errors.NoServer(f"the connection to the server broke: {broken}") from None

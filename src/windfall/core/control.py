@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from windfall.core import events as e, facts as f
 from windfall.core.apply import append_key, digest, submission_key, target_done
 from windfall.core.endings import cancel_stranded, runs_of
-from windfall.core.lifecycle import FIRST_FINAL, GRANTED, SUCCEEDED
+from windfall.core.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
 from windfall.core.state import BagState
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ def cancel(core: Core, event: e.Cancel) -> None:
     if (bag := _bag(core, event, event.bag)) is None:
         return
     chosen = _chosen(bag, event.tasks)
-    chosen = chosen[bag.tasks.np_state[chosen] < FIRST_FINAL]
+    states = bag.tasks.np_state[chosen]
+    chosen = chosen[(states == READY) | (states == WAITING) if event.waiting else states < FIRST_FINAL]
     if event.tasks is None and bag.open:
         core.emit(f.BagClosed(core.now, bag.number, event.by))
     if len(chosen):

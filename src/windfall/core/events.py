@@ -47,6 +47,7 @@ class Cancel(Event):
     bag: int
     tasks: list[int] | None
     by: str = ""
+    waiting: bool = False  # only what no pilot has
 
 
 class Retry(Event):

@@ -15,6 +15,33 @@ import traceback
 
 CHANNEL = 3
 MAX_VALUE = 40 << 20
+MAX_FUNCTIONS = 256
+PROTOCOL = 4
+VERSION = "{}.{}".format(*sys.version_info)
+MISMATCH = ("the call was made with Python {}, and this pilot's is {}: what one pickles the other may not read; "
+            "use the same on both sides")
+INITIALIZER = "WINDFALL_INITIALIZER"
+ENDS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
+
+_functions = {}  # text → function: most calls are of the same
+
+
+class InitializerFailed(Exception):
+    """No call of this runner can succeed."""
+
+
+def initialize():
+    """Once per runner, before its first call."""
+    text = os.environ.pop(INITIALIZER, None)
+    if text is None:
+        return
+    try:
+        _, function, arguments = text.split(" ")
+        args, kwargs = pickle.loads(base64.b64decode(arguments))
+        pickle.loads(base64.b64decode(function))(*args, **kwargs)
+    except ENDS as error:
+        os.environ[INITIALIZER] = text  # the next call must not run either
+        raise InitializerFailed() from error
 
 
 def main():
@@ -89,30 +116,65 @@ def _has_children():
 
 def _call(text):
     try:
-        function, args, kwargs = pickle.loads(base64.b64decode(text))
-        value = function(*args, **kwargs)
-        return {"ok": True, "value": _pack(("ok", value))}
-    except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        version, function, arguments = text.split(" ")
+        chunk = version.endswith("*")
+        if version.rstrip("*") != VERSION:
+            raise RuntimeError(MISMATCH.format(version.rstrip("*"), VERSION))
+        initialize()
+        function = _function(function)
+        if chunk:
+            return {"ok": True, "value": _pack(_chunk(function, pickle.loads(base64.b64decode(arguments))))}
+        args, kwargs = pickle.loads(base64.b64decode(arguments))
+        return {"ok": True, "value": _pack(("ok", function(*args, **kwargs)))}
+    except ENDS as error:
         return _failure(error)
 
 
+def _function(text):
+    function = _functions.get(text)
+    if function is None:
+        if len(_functions) >= MAX_FUNCTIONS:
+            _functions.clear()
+        function = _functions[text] = pickle.loads(base64.b64decode(text))
+    return function
+
+
+def _chunk(function, calls):
+    """One call failing keeps no other from its result."""
+    values, errors = [], {}
+    for place, args in enumerate(calls):
+        try:
+            values.append(function(*args))
+        except ENDS as error:
+            values.append(None)
+            errors[place] = _portable(error)
+    return "chunk", values, errors
+
+
 def _pack(value):
-    data = pickle.dumps(value, min(4, pickle.HIGHEST_PROTOCOL))
+    data = pickle.dumps(value, PROTOCOL)
     if len(data) > MAX_VALUE:
         raise ValueError("the result has {} bytes, more than the {} a result may have; write it to a file and "
                          "name that as an output".format(len(data), MAX_VALUE))
     return base64.b64encode(data).decode("ascii")
 
 
-def _failure(error):
+def _portable(error):
+    """(exception or None, traceback): some exceptions do not pickle, or pickle and do not come back."""
     text = traceback.format_exc()
     try:
-        value = _pack(("error", error, text))
-        pickle.loads(base64.b64decode(value))  # some exceptions pickle and do not come back
+        pickle.loads(pickle.dumps(error, PROTOCOL))
+        return error, text
     except Exception:
-        value = _pack(("error", None, text))
+        return None, text
+
+
+def _failure(error):
+    broken = isinstance(error, InitializerFailed)
+    error, text = _portable(error)
+    value = _pack(("broken", None, text) if broken else ("error", error, text))
     last = [line for line in text.splitlines() if line.strip()]
-    return {"ok": False, "value": value, "note": last[-1][:1000] if last else repr(type(error))}
+    return {"ok": False, "value": value, "note": last[-1][:1000] if last else "it failed without a word"}
 
 
 if __name__ == "__main__":

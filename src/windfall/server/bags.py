@@ -147,12 +147,14 @@ class BagCalls:
 
     async def cancel(self, request: Request) -> Answer:
         bag = self._own(request)
-        done = await self._writer.do(events.Cancel(0, bag.number, _tasks(request, bag), by=request.who.owner))
+        chosen = _selection(request, bag)
+        event = events.Cancel(0, bag.number, chosen.tasks, by=request.who.owner, waiting=chosen.waiting)
+        done = await self._writer.do(event)
         return reply_json(schema.Counted(done.value))
 
     async def retry(self, request: Request) -> Answer:
         bag = self._own(request)
-        done = await self._writer.do(events.Retry(0, bag.number, _tasks(request, bag), by=request.who.owner))
+        done = await self._writer.do(events.Retry(0, bag.number, _selection(request, bag).tasks, by=request.who.owner))
         return reply_json(schema.Counted(done.value))
 
     # --- questions --------------------------------------------------------------------------------------------
@@ -294,10 +296,10 @@ def _read_append(body: bytes | bytearray, bag: Any, spec: Bag, key: str) -> even
     return events.Append(0, bag.owner, bag.number, index, source_count(message.source), key, source)
 
 
-def _tasks(request: Request, bag: Any) -> list[int] | None:
-    tasks = _decode_selection(request.body or b"{}").tasks
-    if tasks is not None and any(task >= bag.size for task in tasks):
+def _selection(request: Request, bag: Any) -> schema.Selection:
+    chosen = _decode_selection(request.body or b"{}")
+    if chosen.tasks is not None and any(task >= bag.size for task in chosen.tasks):
         raise BadInput(f"bag {bag.number} has {bag.size} tasks, numbered from 0")
-    return tasks
+    return chosen
 
 

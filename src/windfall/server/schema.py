@@ -168,6 +168,7 @@ class Nothing(Struct):
 
 class Selection(Struct, forbid_unknown_fields=True):
     tasks: list[Count] | None = None
+    waiting: bool = False  # of a cancellation: leave alone what a pilot has
 
 
 class NewToken(Struct, forbid_unknown_fields=True):

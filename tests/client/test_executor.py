@@ -1,0 +1,291 @@
+"""`Executor` against a real server with a real pilot."""
+
+import asyncio
+import concurrent.futures
+import gc
+import operator
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import windfall
+from tests.live.real import environment, until
+from windfall import Executor, as_completed
+from windfall.client.payload import CallFailed, RemoteTraceback
+from windfall.errors import BadInput
+
+
+@pytest.fixture
+def executor(client):
+    with Executor(client, name="tested") as executor:
+        yield executor
+
+
+def test_submit(executor):
+    assert executor.submit(pow, 2, 10).result() == 1024
+    assert executor.submit(sorted, [2, 3, 1], reverse=True).result() == [3, 2, 1]
+    assert isinstance(executor, concurrent.futures.Executor)
+
+
+def test_many_at_once_come_back_each_to_its_own(executor):
+    futures = [executor.submit(abs, -i) for i in range(2000)]
+    assert [future.result() for future in futures] == list(range(2000))
+    assert len({future.task for future in futures}) == 2000
+
+
+def test_what_was_raised_has_the_traceback_from_there(executor):
+    future = executor.submit(operator.truediv, 1, 0)
+    with pytest.raises(ZeroDivisionError) as caught:
+        future.result()
+    assert isinstance(caught.value.__cause__, RemoteTraceback) and "ZeroDivisionError" in str(caught.value.__cause__)
+    assert isinstance(future.exception(), ZeroDivisionError)
+
+
+def test_a_call_that_kills_its_process_harms_no_other(executor):
+    before, dying = executor.submit(abs, -1), executor.submit(os._exit, 3)
+    after = [executor.submit(abs, -i) for i in range(50)]
+    assert before.result() == 1 and [each.result() for each in after] == list(range(50))
+    assert isinstance(dying.exception(), CallFailed)
+
+
+def test_functions_without_a_name(executor):
+    pytest.importorskip("cloudpickle")
+    factor = 3
+    assert executor.submit(lambda x: x * factor, 14).result() == 42
+
+
+def test_without_cloudpickle_it_says_what_to_do(executor, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(BadInput, match="by name") as caught:
+        executor.submit(lambda: 0)
+    assert "cloudpickle" in caught.value.hint
+    assert executor.submit(abs, -1).result() == 1
+
+
+def test_another_python_is_refused_before_anything_runs(executor, monkeypatch):
+    monkeypatch.setattr("windfall.client.payload.VERSION", "3.5")
+    error = executor.submit(abs, -1).exception()
+    assert isinstance(error, RuntimeError) and "Python 3.5" in str(error) and "same" in str(error)
+
+
+# --- map ----------------------------------------------------------------------------------------------------
+
+
+def test_map_in_order(executor):
+    assert list(executor.map(pow, range(3000), [2] * 3000)) == [i * i for i in range(3000)]
+    assert list(executor.map(abs, range(10), chunksize=3)) == list(range(10))
+    assert list(executor.map(abs, [])) == []
+
+
+def test_map_chunks_by_itself(executor):
+    before = executor.progress()["submitted"]
+    assert list(executor.map(abs, range(20_000))) == list(range(20_000))
+    assert executor.progress()["submitted"] - before < 2_000
+
+
+def test_map_reads_no_more_than_it_needs(executor):
+    read = []
+
+    def endless():
+        while True:
+            read.append(None)
+            yield len(read)
+
+    results = executor.map(abs, endless(), chunksize=5)
+    assert [next(results) for _ in range(12)] == list(range(1, 13))
+    assert len(read) < 1000
+    results.close()
+
+
+def test_map_raises_at_its_place(executor):
+    results = executor.map(operator.truediv, [1] * 6, [1, 1, 0, 1, 1, 1], chunksize=6)
+    assert [next(results), next(results)] == [1, 1]
+    with pytest.raises(ZeroDivisionError) as caught:
+        next(results)
+    assert isinstance(caught.value.__cause__, RemoteTraceback)
+
+
+def test_map_timeout(executor):
+    results = executor.map(time.sleep, [0, 30], timeout=2)
+    assert next(results) is None
+    with pytest.raises(concurrent.futures.TimeoutError):
+        next(results)
+    for future in list(executor._flow._futures.values()):
+        future.kill()
+
+
+# --- futures ------------------------------------------------------------------------------------------------
+
+
+def test_waiting_has_an_end(executor):
+    future = executor.submit(time.sleep, 30)
+    with pytest.raises(concurrent.futures.TimeoutError):
+        future.result(0.2)
+    assert future.kill() and future.cancelled() and not future.kill()
+    with pytest.raises(concurrent.futures.CancelledError):
+        future.result()
+
+
+def test_cancel_keeps_what_waits_from_running(client, tmp_path):
+    with Executor(client) as executor:
+        blocking = [executor.submit(time.sleep, 1) for _ in range(20)]
+        waiting = [executor.submit(os.mkdir, str(tmp_path / str(i))) for i in range(50)]
+        until(lambda: all(future.task >= 0 for future in waiting), 10)
+        cancelled = [i for i in range(50) if waiting[i].cancel()]
+        assert cancelled and all(waiting[i].cancelled() for i in cancelled)
+        for future in blocking:
+            future.kill()
+    made = {int(name) for name in os.listdir(tmp_path)}
+    assert made == set(range(50)) - set(cancelled)
+
+
+def test_shutdown_can_cancel_what_waits(client):
+    executor = Executor(client)
+    futures = [executor.submit(time.sleep, 0.2) for _ in range(40)]
+    futures[0].result()
+    executor.shutdown(cancel_futures=True)
+    assert all(future.done() for future in futures)
+    assert 0 < sum(future.cancelled() for future in futures) < 40
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(abs, 1)
+
+
+def test_futures_as_arguments(executor):
+    a, b = executor.submit(pow, 2, 3), executor.submit(pow, 3, 2)
+    total = executor.submit(operator.add, a, b)
+    assert executor.submit(divmod, total, 5).result() == (3, 2)
+    assert executor.submit(sorted, [2, 1], reverse=executor.submit(bool, 1)).result() == [2, 1]
+
+
+def test_what_an_argument_raised_is_raised_by_what_needed_it(executor):
+    bad = executor.submit(operator.truediv, 1, 0)
+    with pytest.raises(ZeroDivisionError):
+        executor.submit(abs, executor.submit(abs, bad)).result()
+
+
+def test_a_long_chain_needs_no_thread_each(executor):
+    before = threading.active_count()
+    future = executor.submit(abs, 0)
+    for _ in range(200):
+        future = executor.submit(operator.add, future, 1)
+    assert threading.active_count() == before
+    assert future.result() == 200
+
+
+def test_shutdown_waits_for_chained_calls(client):
+    with Executor(client) as executor:
+        future = executor.submit(abs, executor.submit(time.sleep, 0.3))
+        other = executor.submit(str, executor.submit(time.sleep, 0.3))
+    assert isinstance(future.exception(), TypeError) and other.result() == "None"
+
+
+def test_as_completed_ours_and_the_librarys(executor):
+    for function in (as_completed, concurrent.futures.as_completed):
+        futures = [executor.submit(abs, -i) for i in range(500)]
+        assert sorted(future.result() for future in function(futures)) == list(range(500))
+        assert sorted(future.result() for future in function(futures)) == list(range(500))  # all are done
+    slow = executor.submit(time.sleep, 30)
+    with pytest.raises(concurrent.futures.TimeoutError):
+        list(as_completed([slow], timeout=0.1))
+    assert slow.kill() and list(as_completed([slow])) == [slow]
+
+
+def test_wait_and_callbacks(executor):
+    futures = [executor.submit(abs, -i) for i in range(100)]
+    told = []
+    for future in futures:
+        future.add_done_callback(lambda future: told.append(future.result()))
+    done, left = concurrent.futures.wait(futures)
+    assert len(done) == 100 and not left
+    until(lambda: len(told) == 100, 5)
+
+
+def test_with_asyncio(executor):
+    async def both():
+        return await asyncio.gather(*(asyncio.wrap_future(executor.submit(abs, -i)) for i in range(20)))
+
+    assert asyncio.run(both()) == list(range(20))
+
+
+def test_threads_are_two_whatever_the_number_of_calls(client):
+    before = threading.active_count()
+    with Executor(client) as executor:
+        futures = [executor.submit(abs, -i) for i in range(300)]
+        assert threading.active_count() - before == 2
+        concurrent.futures.wait(futures)
+    assert threading.active_count() == before
+
+
+def test_a_forgotten_executor_ends_by_itself(client):
+    before = threading.active_count()
+    executor = Executor(client)
+    future = executor.submit(abs, -1)
+    del executor
+    gc.collect()
+    assert future.result() == 1
+    until(lambda: threading.active_count() == before, 10)
+
+
+# --- set-up ---------------------------------------------------------------------------------------------------
+
+
+def test_initializer_runs_once_per_runner(client, tmp_path):
+    log = tmp_path / "log"
+    code = f"import os, builtins; builtins.ready = 7; open({str(log)!r}, 'a').write(str(os.getpid()) + ' ')"
+    with Executor(client, initializer=exec, initargs=(code,)) as executor:
+        assert [each.result() for each in [executor.submit(eval, "ready + 1") for _ in range(50)]] == [8] * 50
+        pids = {executor.submit(os.getpid).result() for _ in range(10)}
+    ran = log.read_text().split()
+    assert len(ran) == len(set(ran)) and {str(pid) for pid in pids} <= set(ran)
+
+
+def test_a_failing_initializer_breaks_the_executor(client):
+    with Executor(client, initializer=exec, initargs=("raise ValueError('no licence')",)) as executor:
+        futures = [executor.submit(abs, -1) for _ in range(20)]
+        for future in futures:
+            with pytest.raises(concurrent.futures.BrokenExecutor) as caught:
+                future.result()
+        assert "no licence" in str(caught.value.__cause__)
+        until(lambda: executor._flow.broken, 5)
+        with pytest.raises(concurrent.futures.BrokenExecutor):
+            executor.submit(abs, -1)
+
+
+def test_time_limit(client):
+    with Executor(client, time=0.3) as executor:
+        slow, quick = executor.submit(time.sleep, 30), executor.submit(abs, -1)
+        assert isinstance(slow.exception(), CallFailed) and "time limit" in str(slow.exception())
+        assert quick.result() == 1
+
+
+@pytest.mark.parametrize("wrong", [{"max_workers": 0}, {"initializer": 3}, {"chunk": "big"}, {"memory": "much"}])
+def test_wrong_settings(client, wrong):
+    with pytest.raises((ValueError, TypeError, BadInput)):
+        Executor(client, **wrong)
+
+
+def test_progress_for_notebooks(executor):
+    executor.submit(abs, -1).result()
+    assert executor.submit(operator.truediv, 1, 0).exception()
+    assert executor.progress() == {"submitted": 2, "succeeded": 1, "failed": 1, "cancelled": 0, "left": 0}
+    assert "0 of 2" in repr(executor)
+    assert f"bag {executor.bag}" in executor._repr_html_() and "<td>2</td>" in executor._repr_html_()
+
+
+def test_without_a_server_one_is_started_and_ends_with_the_program(tmp_path):
+    program = ("import math\nfrom windfall import Executor\n"
+               "executor = Executor()\nprint(executor.submit(math.hypot, 3, 4).result())\n"
+               "last = executor.submit(print, 'there')\nlast.add_done_callback(lambda f: print('done'))\n")
+    done = subprocess.run([sys.executable, "-c", program], env=environment(tmp_path / "home"), capture_output=True,
+                          text=True, timeout=40)
+    assert (done.returncode, done.stdout) == (0, "5.0\ndone\n"), done.stderr
+
+
+def test_the_package_loads_nothing_before_it_is_asked():
+    code = "import sys, windfall; print([m for m in sys.modules if m.startswith('windfall.')])"
+    env = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(windfall.__file__))}
+    assert subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True).stdout == "[]\n"
