@@ -102,9 +102,11 @@ def test_what_is_no_template(text):
     assert caught.value.hint
 
 
-def test_another_targets_outputs_are_refused_by_name():
+def test_of_another_target_there_are_its_outputs_and_nothing_else():
+    assert tpl.pieces("merge {main.outputs}") == ["merge ", tpl.Slot("main.outputs")]
+    assert (tpl.taken_target("main.outputs"), tpl.taken_target("outputs")) == ("main", "")
     with pytest.raises(BadInput, match="another target"):
-        tpl.pieces("merge {main.outputs}")
+        tpl.pieces("merge {main.inputs}")
 
 
 @given(st.text(max_size=30))

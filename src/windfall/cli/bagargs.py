@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a parameter: x=1..100, x=0..1:0.1, x=a,b,c, or out=r-{x}.txt; several make a product",
     )
+    parser.add_argument("--csv", metavar="FILE", help="parameters from a file: a column each, a task per row")
     parser.add_argument("--name", help="name of the bag")
     task = parser.add_argument_group("each task (instead of [task] in a bag file)")
     task.add_argument("--cores", type=int, metavar="N", help="how many a task takes (default: 1)")
@@ -53,13 +54,22 @@ TASK_OPTIONS = ("cores", "memory", "time", "retries", "inputs", "outputs")
 
 
 def parsed(args: argparse.Namespace) -> Parsed:
+    found = _parsed(args)
+    if found.pythons:
+        raise BadInput("python: environments are not packed yet", "there is setup, modules and container")
+    return found
+
+
+def _parsed(args: argparse.Namespace) -> Parsed:
     from ..model import bagfile
 
     command = _command(args)
     task = {key: getattr(args, key) for key in TASK_OPTIONS if getattr(args, key) is not None}
     if command is not None:
         first = command[0] if isinstance(command, list) else (command.split() or [""])[0]
-        return bagfile.from_options(command, args.sweep, args.name or _name_of(first), task)
+        return bagfile.from_options(command, args.sweep, args.name or _name_of(first), task, csv=args.csv or "")
+    if args.csv:
+        raise BadInput("--csv goes with a command, not with a bag file", f'put file = "{args.csv}" under [sweep.csv]')
     if args.sweep or task:
         raise _belongs_in_file(args.sweep, task)
     found = bagfile.load(args.what[0])

@@ -1,13 +1,14 @@
 """A bag file (TOML), or the options of `windfall run`, into a `Bag`.
 
-The language is the tables of this file: what is not in them is an error that names the nearest known word; what
+The language is the tables of `words.py`: what is not in them is an error that names the nearest known word; what
 DESIGN.md promises for later is refused by name, saying what exists now.  Every complaint carries file and line,
 and the text at fault.
 
-    [bag]  [sweep]  [[sweep.zip]]  [task]  [check]  [policy]  [targets.NAME]  [targets.NAME.sweep]  [targets.NAME.check]
+    [bag]  [sweep]  [[sweep.zip]]  [sweep.latin]  [sweep.csv]  [task]  [check]  [capture]  [policy]
+    [targets.NAME]  [targets.NAME.sweep]  [targets.NAME.check]  [targets.NAME.capture]
 
-`[task]` and `[check]` speak of the main target, the one that `[bag] command` starts; a further target says its
-own, with the keys of `[task]` directly in `[targets.NAME]`.
+`[task]`, `[check]` and `[capture]` speak of the main target, the one that `[bag] command` starts; a further target
+says its own, with the keys of `[task]` directly in `[targets.NAME]`.
 """
 
 from __future__ import annotations
@@ -20,9 +21,28 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import BadInput, TooLarge
-from . import check, template as tpl, units
-from .render import Space, axis_size
-from .spec import Axis, Bag, Check, Derived, Input, Policy, Range, Resources, Sweep, Target, Value, Values, Zip
+from . import check, table as csv_table, template as tpl, words
+from .inputs import Finder
+from .render import Space, axis_size, lean_sweep
+from .sample import parse_law
+from .spec import (
+    Axis,
+    Bag,
+    Capture,
+    Check,
+    Derived,
+    Latin,
+    Policy,
+    Range,
+    Resources,
+    Sample,
+    Sweep,
+    Table,
+    Target,
+    Value,
+    Values,
+    Zip,
+)  # fmt: skip
 
 MAX_FILE = 64 << 20
 
@@ -32,41 +52,32 @@ class Parsed(NamedTuple):
 
     bag: Bag
     uploads: dict[str, Path]  # sha256 → file
+    pythons: dict[str, Path]  # target → what its `python` names, still to be packed
 
 
 # --- what may stand where --------------------------------------------------------------------------------------
 
-LATER = {
-    "task": ("nodes", "whole-node", "container", "checkpoint"),
-    "check": ("schema", "command"),
-    "policy": (
-        "rank",
-        "requirements",
-        "replicate",
-        "provision",
-        "sites",
-        "budget",
-        "deadline",
-        "attempt-deadline",
-        "per-host",
-        "batch",
-    ),
-    "sweep": ("csv",),
-    "": ("capture",),
-}
-"""Words of the language whose mechanism does not exist yet."""
-
-TASK_KEYS = (
-    "cores", "memory", "gpus", "disk", "time", "expect", "cost", "inputs", "outputs", "retries", "memory-retries",
-    "environment", "setup", "priority", "grace",
+_POLICIES = (
+    "rank", "requirements", "replicate", "provision", "sites", "budget", "deadline", "attempt-deadline", "per-host",
+    "batch",
 )  # fmt: skip
-KEYS = {
-    "": ("bag", "sweep", "task", "check", "policy", "targets"),
-    "bag": ("name", "command", "effects"),
-    "task": TASK_KEYS,
-    "check": ("exit", "file", "match"),
-    "policy": ("select",),
-    "targets": ("after", "command", "sweep", "check", *TASK_KEYS),
+LATER = {
+    "task": {"nodes": "a task runs on one node: there is cores, gpus and whole-node"},
+    "policy": dict.fromkeys(_POLICIES, "there is select"),
+}
+"""Words of the language whose mechanism does not exist yet, and what there is."""
+
+PARTS = ("sweep", "check", "capture")  # tables that a target has
+KEYS: dict[str, dict[str, words.Word | None]] = {
+    "": dict.fromkeys(("bag", "sweep", "task", "check", "capture", "policy", "targets")),
+    "bag": {**words.BAG},
+    "task": {**words.TASK},
+    "check": {**words.CHECK},
+    "policy": {**words.POLICY},
+    "targets": {**words.TARGET, **dict.fromkeys(PARTS), **words.TASK},
+    "sample": {**words.SAMPLE},
+    "csv": {**words.CSV},
+    "capture": {**words.CAPTURE},
 }
 
 Path_ = tuple[str | int, ...]
@@ -203,16 +214,25 @@ def _toml(text: str, file: str) -> dict[str, Any]:
 
 
 def from_options(
-    command: str | list[str], sweeps: list[str], name: str, task: dict[str, object], base: Path = Path(".")
+    command: str | list[str],
+    sweeps: list[str],
+    name: str,
+    task: dict[str, object],
+    base: Path = Path("."),
+    csv: str = "",
 ) -> Parsed:
     """`windfall run 'cmd {x}' --sweep x=1..100 --memory 2GB`: `task` holds keys of `[task]`."""
     reader = _Reader(Options(), base)
-    table: dict[str, Any] = {"bag": {"name": name, "command": command}, "task": task}
-    if sweeps:
-        table["sweep"] = sweep = dict(_sweep_option(text) for text in sweeps)
-        if len(sweep) < len(sweeps):
-            raise BadInput("--sweep names a parameter twice")
-    return reader.bag(table, name)
+    data: dict[str, Any] = {"bag": {"name": name, "command": command}, "task": task}
+    sweep: dict[str, object] = {"csv": {"file": csv}} if csv else {}
+    for text in sweeps:
+        parameter, values = _sweep_option(text)
+        if parameter in sweep:
+            raise BadInput(f"--sweep names '{parameter}' twice")
+        sweep[parameter] = values
+    if sweep:
+        data["sweep"] = sweep
+    return reader.bag(data, name)
 
 
 def _sweep_option(text: str) -> tuple[str, object]:
@@ -239,22 +259,23 @@ def _plain_value(text: str) -> Value:
 
 
 class _Reader:
-    """Walks the tables.  `uploads` collects the files met."""
+    """Walks the tables."""
 
     def __init__(self, place: Place, base: Path):
         self.place, self.base = place, base
-        self.uploads: dict[str, Path] = {}
-        self.hashed: dict[Path, tuple[str, int, int]] = {}
+        self.files = Finder(base)
+        self.pythons: dict[str, Path] = {}
 
     def bag(self, data: dict[str, Any], default_name: str) -> Parsed:
         self._known(data, "", ())
         head = self._table(data, "bag")
         self._known(head, "bag", ("bag",))
+        get = partial(self._get, head, ("bag",), words.BAG)
         targets = []
         if "command" in head:
             self._known(self._table(data, "task"), "task", ("task",))
             main = {**self._table(data, "task"), "command": head["command"]}
-            for part in ("sweep", "check"):
+            for part in PARTS:
                 if part in data:
                     main[part] = self._table(data, part)
             targets.append(self._target("main", main, (), ("task",)))
@@ -263,42 +284,47 @@ class _Reader:
         for name, table in self._table(data, "targets").items():
             targets.append(self._further(name, table, bool(targets) and targets[0].name == "main"))
         bag = Bag(
-            name=self._get(head, ("bag",), "name", _string, default_name),
+            name=get("name", default_name),
             targets=targets,
-            effects=self._get(head, ("bag",), "effects", _string, "none"),
+            effects=get("effects", "none"),
             policy=self._policy(self._table(data, "policy")),
         )
-        self._validate(bag)
-        return Parsed(bag, self.uploads)
+        self.validate(bag)
+        return Parsed(bag, self.files.uploads, self.pythons)
 
     def _no_main(self, data: dict[str, Any]) -> None:
         with self.place.at("bag"):
             if not data.get("targets"):
                 raise BadInput("there is no command to run", '[bag] needs command = "prog {x}"')
-        for part in ("sweep", "task", "check"):
+        for part in ("task", *PARTS):
             with self.place.at(part):
                 if part in data:
                     raise BadInput(
                         f"[{part}] speaks of the main target, but [bag] has no command", f"use [targets.NAME.{part}]"
                     )
 
-    def _validate(self, bag: Bag) -> None:
+    def validate(self, bag: Bag) -> None:
         """What the server would say, said here with the place.  Target by target, so that the line is the target's."""
+        self._said(check.check_head, bag)
         for target in bag.targets:
-            alone = Bag(name=bag.name, targets=[_free(target)], effects=bag.effects, policy=bag.policy)
             is_main = target is bag.targets[0] and target.name == "main"
-            try:
-                check.validate(alone)
-            except BadInput as error:
-                with self.place.at(*_home(_key(error.message), () if is_main else ("targets", target.name))):
-                    raise
+            self._said(lambda each: check.check_target(each, bag.open), target, () if is_main else target.name)
         after = {target.name: target.after for target in bag.targets}
-        for name in after:
-            with self.place.at("targets", name, "after"):
-                check.check_after(name, after)
+        for target in bag.targets:
+            with self.place.at("targets", target.name, "after"):
+                check.check_after(target.name, after)
+            with self.place.at("targets", target.name, "command"):
+                check.check_takes(target)
         circle = check.find_circle(after)
         with self.place.at("targets", *circle[:1], "after"):
-            check.validate(bag)
+            check.check_whole(bag)
+
+    def _said(self, ask: Callable[[Any], None], what: object, target: str | tuple[()] = ()) -> None:
+        try:
+            ask(what)
+        except BadInput as error:
+            with self.place.at(*_home(_key(error.message), ("targets", target) if target else ())):
+                raise
 
     # --- targets -------------------------------------------------------------------------------------------
 
@@ -319,45 +345,89 @@ class _Reader:
         return self._target(name, table, path, path)
 
     def _target(self, name: str, table: dict[str, Any], parent: Path_, path: Path_) -> Target:
-        """`parent` is where the sub-tables sweep and check hang, `path` where the task's keys stand."""
-        command_at = ("bag",) if not parent else path
-        get = partial(self._get, table, path)
-        return Target(
+        """`parent` is where the tables of PARTS hang, `path` where the task's keys stand."""
+        source = self._sweep(self._table(table, "sweep", parent), "sweep" in table, (*parent, "sweep"))
+        command = self._get(table, path if parent else ("bag",), words.TARGET, "command", "")
+        with self.place.at(*(path if parent else ("bag",)), "command"):
+            takes = _takes(command)
+        target = Target(
             name=name,
-            after=get("after", _strings, []),
-            command=self._get(table, command_at, "command", _command, ""),
-            source=self._sweep(self._table(table, "sweep", parent), "sweep" in table, (*parent, "sweep")),
-            resources=Resources(
-                cores=get("cores", _count, 1),
-                memory=get("memory", units.parse_size, 0),
-                gpus=get("gpus", _whole, 0),
-                disk=get("disk", units.parse_size, 0),
-            ),
-            time=get("time", units.parse_duration, 0),
-            expect=get("expect", units.parse_duration, 0),
-            grace=get("grace", units.parse_duration, 5_000),
-            cost=get("cost", _cost, ""),
-            inputs=self._inputs(get("inputs", _strings, []), (*path, "inputs")),
-            outputs=get("outputs", _outputs, []),
-            retries=get("retries", _whole, 3),
-            memory_retries=get("memory-retries", _whole, 0),
-            environment=get("environment", _environment, {}),
-            setup=get("setup", _strings, []),
-            priority=get("priority", _integer, 0),
+            after=self._get(table, path, words.TARGET, "after", []),
+            command=command,
+            takes=takes,
+            source=source,
+            capture=list(self._captures(self._table(table, "capture", parent), (*parent, "capture"))),
             check=self._check(self._table(table, "check", parent), (*parent, "check")),
+            **self._task(table, path),
         )
+        if "python" in table:
+            self._python(target, self._get(table, path, words.TASK, "python", ""), path)
+        return self._with_inputs(target, self._get(table, path, words.TASK, "inputs", []), (*path, "inputs"))
+
+    def _task(self, table: dict[str, Any], path: Path_) -> dict[str, Any]:
+        """The keys of [task] that are fields of a target as they stand."""
+        get = partial(self._get, table, path, words.TASK)
+        return {
+            "resources": Resources(
+                cores=get("cores", 1), memory=get("memory", 0), gpus=get("gpus", 0), disk=get("disk", 0),
+                whole=get("whole-node", False),
+            ),
+            "time": get("time", 0), "expect": get("expect", 0), "grace": get("grace", 5_000), "cost": get("cost", ""),
+            "outputs": get("outputs", []), "checkpoint": get("checkpoint", []),
+            "retries": get("retries", 3), "memory_retries": get("memory-retries", 0),
+            "environment": get("environment", {}), "setup": get("setup", []), "modules": get("modules", []),
+            "container": get("container", ""), "scratch": get("scratch", ""), "priority": get("priority", 0),
+        }  # fmt: skip
+
+    def _with_inputs(self, target: Target, texts: list[str], path: Path_) -> Target:
+        for text in texts:
+            with self.place.at(*path):
+                try:
+                    target = self.files.add(target, text)
+                except BadInput as error:
+                    error.text = error.text or tpl.excerpt(text)
+                    raise
+        return target
+
+    def _python(self, target: Target, text: str, path: Path_) -> None:
+        with self.place.at(*path, "python"):
+            file = self.base / text
+            if not text or not file.exists():
+                raise BadInput(
+                    f"python: '{tpl.excerpt(text)}' does not exist",
+                    "name a virtual environment, or a file of requirements, beside the bag file",
+                    text=tpl.excerpt(text),
+                )
+            self.pythons[target.name] = file
 
     def _check(self, table: dict[str, Any], path: Path_) -> Check:
         self._known(table, "check", path)
-        get = partial(self._get, table, path)
+        get = partial(self._get, table, path, words.CHECK)
+        schema = get("schema", "")
+        with self.place.at(*path, "schema"):
+            text = self.files.text(schema, "the schema") if "schema" in table else ""
         return Check(
-            exit=get("exit", _exit_codes, [0]), file=get("file", _outputs, []), match=get("match", _pattern, "")
+            exit=get("exit", [0]), file=get("file", []), match=get("match", ""), schema=text, command=get("command", "")
         )
+
+    def _captures(self, table: dict[str, Any], path: Path_) -> Iterator[Capture]:
+        for name, value in table.items():
+            with self.place.at(*path, name):
+                if isinstance(value, str):
+                    yield Capture(name=name, pattern=words.pattern(value, f"capture: {name}"))
+                    continue
+                if not isinstance(value, dict) or "match" not in value:
+                    raise BadInput(
+                        f"capture: {tpl.excerpt(name)} must be a regular expression",
+                        """as in lod = 'LOD=([0-9.]+)' or lod = { file = "{out}", match = 'LOD=([0-9.]+)' }""",
+                    )
+                self._known(value, "capture", (*path, name))
+                get = partial(self._get, value, (*path, name), words.CAPTURE)
+                yield Capture(name=name, pattern=get("match", ""), file=get("file", ""))
 
     def _policy(self, table: dict[str, Any]) -> Policy:
         self._known(table, "policy", ("policy",))
-        get = partial(self._get, table, ("policy",))
-        return Policy(select=get("select", _select, "fcfs"))
+        return Policy(select=self._get(table, ("policy",), words.POLICY, "select", "fcfs"))
 
     # --- sweeps --------------------------------------------------------------------------------------------
 
@@ -372,22 +442,28 @@ class _Reader:
                 self._entry(name, value, path, axes, derived)
         sweep = Sweep(axes=axes, derived=derived)
         with self.place.at(*path):
-            Space(sweep)  # refuses parameters given twice, unknown ones, circles
+            Space(lean_sweep(sweep))  # refuses parameters given twice, unknown ones, circles
         return sweep
 
     def _entry(self, name: str, value: object, path: Path_, axes: list[Axis], derived: list[Derived]) -> None:
-        if name in LATER["sweep"]:
-            raise BadInput(f"[sweep.{name}] does not exist yet", "there are ranges, lists, templates and [[sweep.zip]]")
         if name == "zip":
             axes.extend(self._zips(value, path))
             return
         check.parameter_name(name)
-        found = axis(name, value)
+        if name == "csv":
+            found: Axis | Derived = self._csv(value, (*path, name))
+        elif name == "latin":
+            found = self._latin(value, (*path, name))
+        elif isinstance(value, dict):
+            found = self._sample(name, value, (*path, name))
+        else:
+            found = axis(name, value)
         if isinstance(found, Derived):
             derived.append(found)
-        else:
+            return
+        if not isinstance(found, Table):  # one that was just read is in good form
             check.check_axis(found)
-            axes.append(found)
+        axes.append(found)
 
     def _zips(self, value: object, path: Path_) -> Iterator[Zip]:
         if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
@@ -404,41 +480,45 @@ class _Reader:
                 check.check_axis(found)
                 yield found
 
-    # --- files ---------------------------------------------------------------------------------------------
+    def _sample(self, name: str, table: dict[str, Any], path: Path_) -> Sample:
+        self._known(table, "sample", path)
+        for key in ("sample", "n"):
+            if key not in table:
+                raise BadInput(f"'{name}': a sample needs {key}", _SAMPLE_EXAMPLE)
+        get = partial(self._get, table, path, words.SAMPLE)
+        return Sample(law=parse_law(name, get("sample", "")), n=get("n", 0), seed=get("seed", 0))
 
-    def _inputs(self, texts: list[str], path: Path_) -> list[Input]:
-        found = []
-        for text in texts:
-            with self.place.at(*path):
-                try:
-                    found.append(self._input(text))
-                except BadInput as error:
-                    error.text = error.text or tpl.excerpt(text)
-                    raise
+    def _latin(self, table: object, path: Path_) -> Latin:
+        if not isinstance(table, dict) or "n" not in table:
+            raise BadInput(
+                "'latin' is a Latin hypercube of n points; it cannot be a parameter",
+                'below [sweep.latin] n = 100 and laws, as in x = "uniform(0, 1)"',
+            )
+        get = partial(self._get, table, path, words.SAMPLE)
+        laws = []
+        for name, law in table.items():
+            if name not in ("n", "seed"):
+                with self.place.at(*path, name):
+                    check.parameter_name(name)
+                    laws.append(parse_law(name, words.string(law, name)))
+        return Latin(columns=laws, n=get("n", 0), seed=get("seed", 0))
+
+    def _csv(self, table: object, path: Path_) -> Table:
+        if not isinstance(table, dict) or "file" not in table:
+            raise BadInput(
+                "'csv' names a file of points; it cannot be a parameter", 'below [sweep.csv] file = "points.csv"'
+            )
+        self._known(table, "csv", path)
+        get = partial(self._get, table, path, words.CSV)
+        file, delimiter = get("file", ""), get("delimiter", ",")
+        with self.place.at(*path, "delimiter"):
+            if len(delimiter) != 1 or delimiter in "\r\n\"":
+                raise BadInput("delimiter must be one character", r'as in ";" or "\t"')
+        with self.place.at(*path, "columns" if "columns" in table else "file"):
+            found = csv_table.read(self.base / file, file, get("columns", None), delimiter)
+            for name in found.columns:
+                _column_name(name)
         return found
-
-    def _input(self, text: str) -> Input:
-        if text.startswith("site:"):
-            raise BadInput(
-                "inputs that lie at a site already cannot be named yet", "name a file of this machine", text=text
-            )
-        if tpl.names(tpl.pieces(text)):
-            raise BadInput(
-                "an input is the same for all tasks: parameters cannot be used in it yet",
-                "name the files one by one; the command picks its own",
-                text=text,
-            )
-        source, arrow, destination = (part.strip() for part in text.partition("->"))
-        if not source or (arrow and not destination):
-            raise BadInput("not an input", 'as in "genome.fa" or "genome.fa -> data/genome.fa"', text=text)
-        inside = not source.startswith("/") and ".." not in source.split("/")
-        path = check.relative_path(destination or (source if inside else source.rsplit("/", 1)[-1]), "inputs")
-        file = self.base / source
-        if file not in self.hashed:
-            self.hashed[file] = _hash(file, source)
-        digest, size, mode = self.hashed[file]
-        self.uploads[digest] = file
-        return Input(path=path.removeprefix("./"), blob=digest, size=size, mode=mode)
 
     # --- tables and keys -----------------------------------------------------------------------------------
 
@@ -450,28 +530,27 @@ class _Reader:
         return table
 
     def _known(self, table: dict[str, Any], kind: str, path: Path_) -> None:
-        later = LATER.get("task" if kind == "targets" else kind, ())
+        later = LATER.get("task" if kind == "targets" else kind, {})
         where = "[" + ".".join(map(str, path)) + "]" if path else "a bag file"
         for key in table:
             if key in KEYS[kind]:
                 continue
             with self.place.at(*path, key):
                 if key in later:
-                    raise BadInput(
-                        f"{where}: '{key}' does not exist yet", f"there is {', '.join(KEYS[kind])}", text=key
-                    )
+                    raise BadInput(f"{where}: '{key}' does not exist yet", later[key], text=key)
                 raise BadInput(f"{where} has no key '{tpl.excerpt(key)}'", _suggest(key, kind), text=tpl.excerpt(key))
 
-    def _get(self, table: dict[str, Any], path: Path_, key: str, kind: Callable[[Any, str], Any], default: Any) -> Any:
+    def _get(self, table: dict[str, Any], path: Path_, known: dict[str, words.Word], key: str, default: Any) -> Any:
         if key not in table:
             return default
         with self.place.at(*path, key):
-            return kind(table[key], key)
+            return known[key].read(table[key], key)
 
 
 def _suggest(key: str, kind: str) -> str:
     """The nearest word here; failing that, the table in which the word would be at home."""
-    home = next((name for name, keys in KEYS.items() if name and name != kind and key in keys), "")
+    tables = ("bag", "task", "check", "policy", "targets")
+    home = next((name for name in tables if name != kind and key in KEYS[name]), "")
     if home:
         return f"'{key}' belongs in [{'targets.NAME' if home == 'targets' else home}]"
     return check.nearest(key, KEYS[kind])
@@ -488,44 +567,29 @@ def _key(message: str) -> str:
 
 def _home(key: str, target: Path_) -> Path_:
     """Where the key that a message begins with stands."""
-    if key in TASK_KEYS:
+    if key in words.TASK:
         return (*target, key) if target else ("task", key)
-    if key == "check":
+    if key in PARTS:
         return (*target, key)
     if key == "name":
         return ("bag", key)
     return (*target, key) if target else ("bag", key)
 
 
-def _free(target: Target) -> Target:
-    """The target without its prerequisites, to be looked at alone."""
-    import msgspec
+def _takes(command: str | list[str]) -> list[str]:
+    """Targets whose output files the command names."""
+    pieces = [tpl.pieces(word) for word in (command if isinstance(command, list) else [command])]
+    found = (tpl.taken_target(name) for piece in pieces for name in tpl.names(piece))
+    return list(dict.fromkeys(filter(None, found)))
 
-    return msgspec.structs.replace(target, after=[])
 
-
-def _hash(file: Path, shown: str) -> tuple[str, int, int]:
-    import hashlib
-    import stat
-
+def _column_name(name: str) -> None:
     try:
-        info = file.stat()
-        if stat.S_ISDIR(info.st_mode):
-            raise BadInput(f"the input '{shown}' is a directory", "name its files, or an archive of it", text=shown)
-        if not stat.S_ISREG(info.st_mode):
-            raise BadInput(f"the input '{shown}' is not a regular file", text=shown)
-        with open(file, "rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            size = stream.tell()
-    except OSError as error:
-        raise BadInput(
-            f"the input '{shown}' cannot be read: {error.strerror}",
-            "inputs are looked for beside the bag file",
-            text=shown,
-        ) from None
-    except ValueError:
-        raise BadInput("not a file name", text=tpl.excerpt(shown)) from None
-    return digest, size, 0o755 if info.st_mode & 0o100 else 0o644
+        check.parameter_name(name)
+    except BadInput as error:
+        error.message = f"the column {error.message}"
+        error.hint = f'call it otherwise: columns = ["{tpl.excerpt(name, 40)} -> name"]'
+        raise
 
 
 # --- values ----------------------------------------------------------------------------------------------------
@@ -533,6 +597,7 @@ def _hash(file: Path, shown: str) -> tuple[str, int, int]:
 _NUMBER = r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\d+|\.\d+)"
 _RANGE = re.compile(r"\s*(.+?)\s*\.\.\s*([^:]*?)\s*(?::\s*(.*?)\s*)?")
 _DOTS = re.compile(r"\.{3,}")
+_SAMPLE_EXAMPLE = 'as in { sample = "uniform(0, 1)", n = 50, seed = 7 }'
 _RANGE_LIKE = re.compile(r"\s*[-+]?\.?\d[\d.eE+-]*\.\.")
 
 
@@ -545,8 +610,6 @@ def axis(name: str, value: object) -> Range | Values | Derived:
         return _range(name, value) if _RANGE_LIKE.match(value) else Values(name=name, values=[value])
     if isinstance(value, list):
         return Values(name=name, values=[_value(name, each) for each in value])
-    if isinstance(value, dict):
-        raise BadInput(f"'{name}': samples do not exist yet", "there are ranges, lists, templates and [[sweep.zip]]")
     return Values(name=name, values=[_value(name, value)])
 
 
@@ -594,95 +657,3 @@ def _zip_column(name: str, value: object) -> Values:
     if isinstance(found, Derived) or not isinstance(value, list):
         raise BadInput(f"'{name}' must be a list or a range to be walked together with others")
     return found
-
-
-# --- kinds of key ----------------------------------------------------------------------------------------------
-
-
-def _wrong(key: str, value: object, wanted: str) -> BadInput:
-    shown = tpl.excerpt(repr(value) if isinstance(value, str) else str(value), 60)
-    return BadInput(f"{key} must be {wanted}, not {shown}")
-
-
-def _string(value: object, key: str) -> str:
-    if not isinstance(value, str):
-        raise _wrong(key, value, "a text")
-    return value
-
-
-def _strings(value: object, key: str) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise _wrong(key, value, "a list of texts")
-    return value
-
-
-def _command(value: object, key: str) -> str | list[str]:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value):
-        raise _wrong(key, value, "a text or a list of texts")
-    return value
-
-
-def _integer(value: object, key: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(key, value, "a whole number")
-    return value
-
-
-def _whole(value: object, key: str) -> int:
-    if _integer(value, key) < 0:
-        raise _wrong(key, value, "0 or more")
-    return _integer(value, key)
-
-
-def _count(value: object, key: str) -> int:
-    if _integer(value, key) < 1:
-        raise _wrong(key, value, "1 or more")
-    return _integer(value, key)
-
-
-def _cost(value: object, key: str) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return repr(value)
-    return _string(value, key)
-
-
-def _outputs(value: object, key: str) -> list[str]:
-    paths = _strings(value, key)
-    for path in paths:
-        if path.rstrip().endswith("@stay"):
-            raise BadInput(
-                f"{key}: files cannot be left in place yet", "leave '@stay' out: they are brought home", text=path
-            )
-        check.relative_path(path, key)
-        tpl.pieces(path)
-    return paths
-
-
-def _environment(value: object, key: str) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise _wrong(key, value, 'a table, as in { OMP_NUM_THREADS = "1" }')
-    found = {}
-    for name, each in value.items():
-        if isinstance(each, bool) or not isinstance(each, (str, int, float)):
-            raise _wrong(f"{key}: {name}", each, "a text or a number")
-        found[name] = each if isinstance(each, str) else repr(each)
-    return found
-
-
-def _exit_codes(value: object, key: str) -> list[int]:
-    codes = value if isinstance(value, list) else [value]
-    return [_integer(code, key) for code in codes]
-
-
-def _pattern(value: object, key: str) -> str:
-    check.pattern(_string(value, key), key)
-    return _string(value, key)
-
-
-def _select(value: object, key: str) -> str:
-    check.check_policy(Policy(select=_string(value, key)))
-    return _string(value, key)

@@ -9,11 +9,16 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
 
 from ..errors import BadInput, TooLarge
 from . import template as tpl
-from .render import Renderer, axis_names, axis_size, source_count, text_of
+from .families import named
+from .render import Renderer, axis_names, axis_size, same_parameters, source_count, text_of
+from .sample import check_law
+from .schema import check_schema
 from .spec import (
     MAX_NAME,
     MAX_TARGETS,
@@ -21,23 +26,38 @@ from .spec import (
     MAX_TEXT,
     Axis,
     Bag,
+    Capture,
     Check,
+    Family,
     Input,
     Items,
+    Latin,
+    Law,
     Lines,
+    Placed,
     Policy,
     Range,
+    Sample,
     Source,
     Sweep,
+    Table,
     Target,
     Value,
     Values,
+    Zip,
 )  # fmt: skip
+from .table import check_table, lines, longest, parse_row
 from .units import MAX_DURATION, MAX_SIZE
 
 SELECT = ("fcfs", "sjf")
 EFFECTS = ("none", "external")
 KINDS = ("command", "call")
+SCRATCH = ("", "failed")
+RESULTS = (
+    "task", "target", "state", "exit", "signal", "why", "attempt", "site", "host", "granted", "started", "ended",
+    "wall", "cpu", "rss", "memory", "out_size", "err_size", "note", "files", "params", "values",
+)  # fmt: skip
+"""Columns that results have anyway: a captured value must not be called like one."""
 
 MAX_AXES = 64
 MAX_DERIVED = 256
@@ -48,23 +68,40 @@ MAX_PATTERN = 4_096
 MAX_EDGES = 50_000_000
 MAX_CORES = 1 << 20
 MAX_RETRIES = 1_000
+MAX_FAMILIES = 1_000
+MAX_FAMILY = 1_000_000  # files of one
+MAX_CAPTURES = 1_000
+MAX_MODULES = 100
 MAX_ORDERED = 2_000_000  # each task's cost is worked out when the bag comes in
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MODULE = re.compile(r"[\w][\w.+/@=-]*", re.ASCII)
+_IMAGE = re.compile(r"[\w/.~][\w/.:@+~-]*", re.ASCII)
+_VERSION = re.compile(r"3\.\d{1,2}", re.ASCII)
 _PRINTABLE = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 def validate(bag: Bag) -> None:
     """Raise BadInput, or TooLarge, if the bag cannot be run as it is."""
+    check_head(bag)
+    for target in bag.targets:
+        check_target(target, bag.open)
+    check_whole(bag)
+
+
+def check_head(bag: Bag) -> None:
+    """Everything but the targets."""
     _name(bag.name, "the bag's name")
     _one_of(bag.effects, EFFECTS, "effects")
     check_policy(bag.policy)
     if not bag.targets:
         raise BadInput("the bag has no target", "give it a command")
     at_most(len(bag.targets), MAX_TARGETS, "targets in a bag")
-    for target in bag.targets:
-        _target(target, bag.open)
+
+
+def check_whole(bag: Bag) -> None:
+    """The targets together, each of them being good."""
     total = sum(source_count(target.source) for target in bag.targets)
     if total > MAX_TASKS:
         raise TooLarge(
@@ -79,19 +116,24 @@ def validate(bag: Bag) -> None:
 def validate_source(target: Target, source: Source) -> None:
     """The same for tasks that are appended to a target."""
     lines_need_lines = isinstance(target.source, Lines) and not isinstance(source, Lines)
-    if isinstance(source, Sweep) or isinstance(target.source, Sweep) or lines_need_lines:
+    if isinstance(source, Sweep) != isinstance(target.source, Sweep) or lines_need_lines:
         raise BadInput(
             f"these tasks cannot be appended to '{target.name}'",
-            "lines take lines, items take items and lines, sweeps take nothing",
+            "lines take lines, items take items and lines, a sweep takes a sweep of the same parameters",
         )
     _source(source, target.name)
     at_most(source_count(source), MAX_TASKS, "tasks at once")
+    if isinstance(source, Sweep) and isinstance(target.source, Sweep):
+        same_parameters(_parameters(target.source), _parameters(source))
+        extended = replace(target, source=source)
+        _lengths(extended)
+        _families(extended)
 
 
 # --- one target ------------------------------------------------------------------------------------------------
 
 
-def _target(target: Target, is_open: bool) -> None:
+def check_target(target: Target, is_open: bool) -> None:
     _name(target.name, "a target's name")
     if not tpl.NAME.fullmatch(target.name):
         raise BadInput(f"'{target.name}' cannot be the name of a target", "use letters, digits, - and _")
@@ -102,9 +144,11 @@ def _target(target: Target, is_open: bool) -> None:
     _command(target)
     _numbers(target)
     _files(target)
-    _variables(target)
+    _surroundings(target)
     _check(target.check)
+    _captures(target)
     _lengths(target)
+    _families(target)
     _cost(target)
 
 
@@ -141,25 +185,82 @@ def _numbers(target: Target) -> None:
 
 
 def _files(target: Target) -> None:
-    if target.checkpoint:
-        raise BadInput("checkpoint does not exist yet", "there are inputs and outputs")
-    for what, paths in (("outputs", target.outputs), ("check: file", target.check.file)):
+    named_paths = (
+        ("outputs", target.outputs),
+        ("check: file", target.check.file),
+        ("checkpoint", target.checkpoint),
+        ("capture", [each.file for each in target.capture if each.file]),
+    )
+    for what, paths in named_paths:
         at_most(len(paths), MAX_FILES, what)
         for path in paths:
             relative_path(path, what)
     at_most(len(target.inputs), MAX_FILES, "inputs")
     for each in target.inputs:
         _input(each)
-    _distinct([each.path for each in target.inputs], "two inputs would lie at '{}'")
+    at_most(len(target.placed), MAX_FILES, "inputs")
+    for placed in target.placed:
+        _placed(placed)
+    _distinct(_places(target), "two inputs would lie at '{}'")
     _distinct(target.outputs, "the output '{}' is named twice")
+    _distinct(target.checkpoint, "the checkpoint file '{}' is named twice")
+
+
+def _places(target: Target) -> Iterator[str]:
+    yield from (each.path for each in target.inputs)
+    yield from (each.path for each in target.families)
+    yield from (each.path for each in target.placed if each.path)
 
 
 def _input(each: Input) -> None:
     relative_path(each.path, "inputs")
-    if not _HASH.fullmatch(each.blob):
-        raise BadInput(f"inputs: '{each.path}' does not carry a SHA-256")
-    _within(each.size, 0, MAX_SIZE, "size of an input")
-    _within(each.mode, 0, 0o777, "mode of an input")
+    _blob(each.path, (each.blob, each.size, each.mode))
+
+
+def _blob(path: str, blob: tuple[str, int, int]) -> None:
+    sha, size, mode = blob
+    if not _HASH.fullmatch(sha):
+        raise BadInput(f"inputs: '{tpl.excerpt(path)}' does not carry a SHA-256")
+    _within(size, 0, MAX_SIZE, "size of an input")
+    _within(mode, 0, 0o777, "mode of an input")
+
+
+def _placed(each: Placed) -> None:
+    if each.path:
+        relative_path(each.path, "inputs")
+    _text(each.there, "inputs")
+    if not each.there.startswith("/") or not _PRINTABLE.fullmatch(each.there) or len(each.there) > 4000:
+        raise BadInput(
+            f"inputs: 'site:{tpl.excerpt(each.there)}' must be an absolute path",
+            'as in "site:/scratch/ref/panel.bin"',
+            text=tpl.excerpt(each.there),
+        )
+
+
+def _families(target: Target) -> None:
+    """Every file that a name with parameters can come to must have come with the bag."""
+    at_most(len(target.families), MAX_FAMILIES, "inputs with parameters in their names")
+    for family in target.families:
+        at_most(len(family.files), MAX_FAMILY, "files of one input")
+        for name, blob in family.files.items():
+            _text(name, "inputs")
+            _blob(name, blob)
+        if not isinstance(target.source, Sweep):
+            raise BadInput("inputs: parameters go with a sweep", text=tpl.excerpt(family.source))
+        for task, source, path in family_files(target.source, family):
+            if source not in family.files:
+                raise BadInput(
+                    f"inputs: '{tpl.excerpt(source)}', which task {task} needs, did not come with the bag",
+                    text=tpl.excerpt(source),
+                )
+            relative_path(path, "inputs")
+
+
+def family_files(sweep: Sweep, family: Family) -> Iterator[tuple[int, str, str]]:
+    """First task, name at home and place of every file; those with an empty name are none."""
+    for found in named(sweep, family.source, family.path):
+        if found.texts[0]:
+            yield found.task, found.texts[0], found.texts[1]
 
 
 def relative_path(path: str, what: str) -> str:
@@ -175,6 +276,30 @@ def relative_path(path: str, what: str) -> str:
     if len(path.encode()) > 4000:
         raise BadInput(f"{what}: a path of {len(path)} characters is too long")
     return path
+
+
+def _surroundings(target: Target) -> None:
+    """Environment, set-up lines, modules, container, packed Python, what is kept."""
+    _one_of(target.scratch, SCRATCH, "scratch")
+    _variables(target)
+    at_most(len(target.modules), MAX_MODULES, "modules")
+    for module in target.modules:
+        if not _MODULE.fullmatch(module) or len(module) > MAX_NAME:
+            raise BadInput(
+                f"modules: '{tpl.excerpt(module)}' is not the name of a module", 'as in "gcc/12.2"', text=module[:100]
+            )
+    if target.container and (not _IMAGE.fullmatch(target.container) or len(target.container) > 1000):
+        raise BadInput(
+            f"container: '{tpl.excerpt(target.container)}' cannot be an image",
+            'as in "docker://ubuntu:24.04" or "/shared/tools.sif"',
+            text=tpl.excerpt(target.container),
+        )
+    if target.packed:
+        _blob("python", (target.packed.blob, target.packed.size, 0))
+        if not _VERSION.fullmatch(target.packed.python):
+            raise BadInput(f"python: '{tpl.excerpt(target.packed.python)}' is not a version, such as 3.11")
+    if target.kind == "call" and (target.capture or target.check.command or target.check.schema):
+        raise BadInput("calls have neither capture nor a check by schema or command", "look at the value they return")
 
 
 def _variables(target: Target) -> None:
@@ -195,6 +320,36 @@ def _check(check: Check) -> None:
     for code in check.exit:
         _within(code, 0, 255, "check: exit")
     pattern(check.match, "check: match")
+    if check.schema:
+        check_schema(check.schema)
+    words = check.command if isinstance(check.command, list) else [check.command]
+    at_most(len(words), MAX_WORDS, "words in a command")
+    for word in words:
+        _text(word, "check: command")
+    if isinstance(check.command, list) and not (words and words[0].strip()):
+        raise BadInput("check: command is empty", "leave it out")
+
+
+def _captures(target: Target) -> None:
+    at_most(len(target.capture), MAX_CAPTURES, "captured values")
+    taken = _parameters(target.source) if isinstance(target.source, Sweep) else []
+    for each in target.capture:
+        _capture(each, taken)
+    _distinct([each.name for each in target.capture], "capture: '{}' is given twice")
+
+
+def _capture(each: Capture, parameters: list[str]) -> None:
+    if not tpl.NAME.fullmatch(each.name) or len(each.name) > MAX_NAME:
+        raise BadInput(
+            f"capture: '{tpl.excerpt(each.name)}' cannot be the name of a column", "use letters, digits, - and _",
+            text=tpl.excerpt(each.name),
+        )  # fmt: skip
+    if each.name in parameters or each.name in RESULTS:
+        what = "a parameter" if each.name in parameters else "a column that results have anyway"
+        raise BadInput(f"capture: '{each.name}' is {what}", "call it something else", text=each.name)
+    if not each.pattern:
+        raise BadInput(f"capture: {each.name} has no pattern", "as in lod = 'LOD=([0-9.]+)'", text=each.name)
+    pattern(each.pattern, f"capture: {each.name}")
 
 
 def pattern(text: str, what: str) -> None:
@@ -247,16 +402,18 @@ def _items(source: Items) -> None:
 def _sweep(sweep: Sweep) -> None:
     at_most(len(sweep.axes), MAX_AXES, "axes of a sweep")
     at_most(len(sweep.derived), MAX_DERIVED, "derived parameters")
-    found: list[str] = []
     for axis in sweep.axes:
         check_axis(axis)
-        found += axis_names(axis)
-    found += [derived.name for derived in sweep.derived]
+    found = _parameters(sweep)
     for name in found:
         parameter_name(name)
     _distinct(found, "the parameter '{}' is given twice")
     for derived in sweep.derived:
         _text(derived.template, f"the parameter '{derived.name}'")
+
+
+def _parameters(sweep: Sweep) -> list[str]:
+    return [name for axis in sweep.axes for name in axis_names(axis)] + [derived.name for derived in sweep.derived]
 
 
 def parameter_name(name: str) -> None:
@@ -272,6 +429,16 @@ def check_axis(axis: Axis) -> None:
             raise BadInput(f"the range of '{axis.name}' has step 0")
     elif isinstance(axis, Values):
         _values(axis)
+    elif isinstance(axis, Sample):
+        _drawn(axis, [axis.law])
+    elif isinstance(axis, Latin):
+        at_most(len(axis.columns), MAX_AXES, "columns of a Latin hypercube")
+        if not axis.columns:
+            raise BadInput("the Latin hypercube has no parameters", 'as in x = "uniform(0, 1)"')
+        _drawn(axis, axis.columns)
+    elif isinstance(axis, Table):
+        _clean(axis.text, "a table")
+        check_table(axis)
     else:
         at_most(len(axis.columns), MAX_AXES, "columns of a zip")
         for column in axis.columns:
@@ -286,6 +453,13 @@ def check_axis(axis: Axis) -> None:
             f"'{', '.join(axis_names(axis))}' has no values, so the sweep is empty",
             hint if isinstance(axis, Range) else "give it at least one",
         )
+
+
+def _drawn(axis: Sample | Latin, laws: list[Law]) -> None:
+    _within(axis.n, 1, MAX_TASKS, "n")
+    _within(axis.seed, -(1 << 63), (1 << 63) - 1, "seed")
+    for law in laws:
+        check_law(law)
 
 
 def _values(axis: Values) -> None:
@@ -321,44 +495,44 @@ def longest_task(target: Target) -> int:
         return max(map(len, source.items), default=0)
     if isinstance(source, Lines):
         return max(map(len, source.text.split("\n")))
-    longest = _longest_values(source)
+    most = _longest_values(source)
     words = target.command if isinstance(target.command, list) else [target.command]
-    texts = (*words, *target.outputs, *target.check.file, *target.environment.values())
-    return sum(_swollen(tpl.pieces(text), longest) for text in texts)
+    check = target.check.command if isinstance(target.check.command, list) else [target.check.command]
+    texts = (
+        *words, *target.outputs, *target.check.file, *check, *target.environment.values(), *target.checkpoint,
+        *(each.file for each in target.capture), *(each.path for each in target.families),
+        *(part for each in target.placed for part in (each.path, each.there)),
+    )  # fmt: skip
+    return sum(_swollen(tpl.pieces(text), most) for text in texts) + 100 * len(target.families)
 
 
 def _without_tasks(target: Target) -> Target:
     empty: Source = Lines(text="", count=0) if isinstance(target.source, Lines) else Items(items=[])
-    return Target(
-        name=target.name,
-        kind=target.kind,
-        source=empty,
-        outputs=target.outputs,
-        check=target.check,
-        environment=target.environment,
-        cost=target.cost,
-    )
+    return replace(target, source=empty)
 
 
 def _longest_values(sweep: Sweep) -> dict[str, int]:
-    longest: dict[str, int] = {}
+    found: dict[str, int] = {}
     for axis in sweep.axes:
-        if isinstance(axis, Range):
-            longest[axis.name] = 25
+        if isinstance(axis, (Range, Sample, Latin)):
+            found.update(dict.fromkeys(axis_names(axis), 25))
+        elif isinstance(axis, Table):
+            found.update(longest(axis))
         else:
             for column in [axis] if isinstance(axis, Values) else axis.columns:
-                longest[column.name] = max(map(len, map(text_of, column.values)))
+                found[column.name] = max(map(len, map(text_of, column.values)))
     templates = {derived.name: tpl.pieces(derived.template) for derived in sweep.derived}
-    while len(longest) < len(templates) + sum(len(axis_names(axis)) for axis in sweep.axes):
+    while len(found) < len(_parameters(sweep)):
         for name, template in templates.items():
-            if name not in longest and all(part in longest for part in tpl.names(template)):
-                longest[name] = _swollen(template, longest)
-                at_most(longest[name], MAX_TEXT, f"characters in '{name}'")
-    return longest
+            if name not in found and all(part in found for part in tpl.names(template)):
+                found[name] = _swollen(template, found)
+                at_most(found[name], MAX_TEXT, f"characters in '{name}'")
+    return found
 
 
-def _swollen(template: list[tpl.Piece], longest: dict[str, int]) -> int:
-    return sum(longest[piece.name] if isinstance(piece, tpl.Slot) else len(piece) for piece in template)
+def _swollen(template: list[tpl.Piece], most: dict[str, int]) -> int:
+    """Output files of other targets are counted when they are known."""
+    return sum(most.get(piece.name, 0) if isinstance(piece, tpl.Slot) else len(piece) for piece in template)
 
 
 def _cost(target: Target) -> None:
@@ -367,11 +541,30 @@ def _cost(target: Target) -> None:
     if not target.cost or not isinstance(target.source, Sweep):
         return
     for axis in target.source.axes:
-        for column in [] if isinstance(axis, Range) else [axis] if isinstance(axis, Values) else axis.columns:
-            if target.cost in (column.name, f"{{{column.name}}}"):
-                wrong = next((v for v in column.values if isinstance(v, (str, bool))), None)
-                if wrong is not None:
-                    raise BadInput(f"cost: '{column.name}' has values that are no numbers, such as {text_of(wrong)!r}")
+        wrong = next((value for value in _column(axis, target.cost.strip("{}")) if not _is_number(value)), None)
+        if wrong is not None:
+            said = f"cost: '{target.cost.strip('{}')}' has values that are no numbers, such as {text_of(wrong)[:60]!r}"
+            raise BadInput(said)
+
+
+def _column(axis: Axis, name: str) -> Iterator[Value]:
+    """Values of a parameter that were written out."""
+    if isinstance(axis, Table) and name in axis.columns:
+        at = axis.columns.index(name)
+        yield from (parse_row(line)[at] for line in lines(axis))
+    elif isinstance(axis, (Values, Zip)):
+        for column in [axis] if isinstance(axis, Values) else axis.columns:
+            if column.name == name:
+                yield from column.values
+
+
+def _is_number(value: Value) -> bool:
+    if isinstance(value, str):
+        try:
+            return math.isfinite(float(value))
+        except ValueError:
+            return False
+    return not isinstance(value, bool)
 
 
 # --- the bag ---------------------------------------------------------------------------------------------------
@@ -391,6 +584,8 @@ def _prerequisites(bag: Bag) -> None:
     after = {target.name: list(target.after) for target in bag.targets}
     for name in after:
         check_after(name, after)
+    for target in bag.targets:
+        check_takes(target)
     circle = find_circle(after)
     if circle:
         raise BadInput(f"targets wait for one another in a circle: {' → '.join(circle)}", text=circle[1])
@@ -406,6 +601,18 @@ def check_after(name: str, after: dict[str, list[str]]) -> None:
                 text=each,
             )
     _distinct(after[name], f"'{name}' names '{{}}' twice in after")
+
+
+def check_takes(target: Target) -> None:
+    """Output files can be had only of targets that have ended."""
+    for each in target.takes:
+        if each not in target.after:
+            raise BadInput(
+                f"the command of '{target.name}' uses {{{tpl.excerpt(each)}.outputs}} but does not wait for it",
+                f'after = ["{tpl.excerpt(each)}"]',
+                text=f"{{{tpl.excerpt(each)}.outputs}}",
+            )
+    _distinct(target.takes, f"'{target.name}' takes the output files of '{{}}' twice")
 
 
 def find_circle(after: dict[str, list[str]]) -> list[str]:

@@ -12,13 +12,18 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby, repeat
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..errors import BadInput
 from . import template as tpl
-from .spec import Axis, Items, Lines, Range, Source, Sweep, Target, Value, Values
+from .sample import Draw, draw_latin, draw_sample
+from .spec import Axis, Items, Latin, Lines, Range, Sample, Source, Sweep, Table, Target, Value, Values
+from .table import Rows
 
 Command = str | list[str]
 Template = list[tpl.Piece]
@@ -50,11 +55,21 @@ def axis_size(axis: Axis) -> int:
         return range_size(axis)
     if isinstance(axis, Values):
         return len(axis.values)
+    if isinstance(axis, (Sample, Latin)):
+        return max(0, axis.n)
+    if isinstance(axis, Table):
+        return max(0, axis.count)
     return len(axis.columns[0].values) if axis.columns else 0
 
 
 def axis_names(axis: Axis) -> list[str]:
-    return [axis.name] if isinstance(axis, (Range, Values)) else [column.name for column in axis.columns]
+    if isinstance(axis, (Range, Values)):
+        return [axis.name]
+    if isinstance(axis, Sample):
+        return [axis.law.name]
+    if isinstance(axis, Table):
+        return axis.columns
+    return [column.name for column in axis.columns]
 
 
 def source_count(source: Source) -> int:
@@ -147,17 +162,61 @@ class _ListColumn(_Column):
         return [every[d] for d in self.digit.of(indices)]
 
 
+class _DrawnColumn(_Column):
+    def __init__(self, draw: Draw, digit: _Digit):
+        self.draw, self.digit = draw, digit
+
+    def values(self, indices: Sequence[int]) -> list[Any]:
+        return list(map(self.draw, self.digit.of(indices)))
+
+
+class _TableColumn(_Column):
+    def __init__(self, rows: Rows, at: int, digit: _Digit):
+        self.rows, self.at, self.digit = rows, at, digit
+
+    def values(self, indices: Sequence[int]) -> list[Any]:
+        at = self.at
+        return [row[at] for row in self.rows.rows(list(self.digit.of(indices)))]
+
+    texts = values
+
+
+class _JoinedColumn(_Column):
+    """A parameter of a sweep that was extended: each part of the numbers has its own column."""
+
+    def __init__(self, parts: list[tuple[int, _Column]]):
+        self.starts = [start for start, _ in parts]
+        self.columns = [column for _, column in parts]
+
+    def values(self, indices: Sequence[int]) -> list[Any]:
+        return self._each(indices, lambda column, numbers: column.values(numbers))
+
+    def texts(self, indices: Sequence[int]) -> list[str]:
+        return self._each(indices, lambda column, numbers: column.texts(numbers))
+
+    def quoted(self, indices: Sequence[int], quote: Callable[[str], str]) -> list[str]:
+        return self._each(indices, lambda column, numbers: column.quoted(numbers, quote))
+
+    def _each(self, indices: Sequence[int], ask: Callable[[_Column, list[int]], list[Any]]) -> list[Any]:
+        """In the order asked for, neighbours of one part together."""
+        found: list[Any] = []
+        for part, run in groupby(indices, lambda index: bisect_right(self.starts, index) - 1):
+            start = self.starts[part]
+            found += ask(self.columns[part], [index - start for index in run])
+        return found
+
+
 class _DerivedColumn(_Column):
     def __init__(self, template: Template, columns: dict[str, _Column]):
         self.template, self.columns = template, columns
 
     def values(self, indices: Sequence[int]) -> list[Any]:
-        return _fill(self.template, self.columns, indices, shell=False)
+        return fill(self.template, self.columns, indices, shell=False)
 
     texts = values
 
 
-def _fill(template: Template, columns: dict[str, _Column], indices: Sequence[int], shell: bool) -> list[str]:
+def fill(template: Template, columns: dict[str, _Column], indices: Sequence[int], shell: bool) -> list[str]:
     """One text per index."""
     slots = [piece for piece in template if isinstance(piece, tpl.Slot)]
     if not slots:
@@ -178,8 +237,9 @@ def _fill(template: Template, columns: dict[str, _Column], indices: Sequence[int
 class Space:
     """A sweep ready to be asked: its parameters by name, those made of others included."""
 
-    def __init__(self, sweep: Sweep):
+    def __init__(self, sweep: Sweep, shared: bytes = b""):
         self.count = source_count(sweep)
+        self._shared = shared
         self.columns: dict[str, _Column] = {}
         stride = self.count
         for axis in sweep.axes:
@@ -191,6 +251,15 @@ class Space:
     def _add_axis(self, axis: Axis, digit: _Digit) -> None:
         if isinstance(axis, Range):
             self._put(axis.name, _RangeColumn(axis, digit))
+        elif isinstance(axis, Sample):
+            self._put(axis.law.name, _DrawnColumn(draw_sample(axis), digit))
+        elif isinstance(axis, Latin):
+            for law in axis.columns:
+                self._put(law.name, _DrawnColumn(draw_latin(axis, law), digit))
+        elif isinstance(axis, Table):
+            rows = Rows(axis, self._shared)
+            for at, name in enumerate(axis.columns):
+                self._put(name, _TableColumn(rows, at, digit))
         else:
             for column in [axis] if isinstance(axis, Values) else axis.columns:
                 self._put(column.name, _ListColumn(column.values, digit))
@@ -222,6 +291,12 @@ class Space:
     def check(self, template: Template, what: str, also: Iterable[str] = ()) -> Template:
         """Refuse parameters that are not there."""
         for name in tpl.names(template):
+            if tpl.taken_target(name) and name not in also:
+                raise BadInput(
+                    f"{what} uses {{{name}}}: output files of another target stand only in a command",
+                    "name them there, as a word of its own",
+                    text=f"{{{name}}}",
+                )
             if name not in self.columns and name not in also:
                 raise unknown_parameter(name, what, [*self.columns, *also])
         return template
@@ -243,23 +318,49 @@ def unknown_parameter(name: str, what: str, known: list[str]) -> BadInput:
 # --- commands --------------------------------------------------------------------------------------------------
 
 
+Taken = Mapping[str, Sequence[str]]  # target → where its output files lie for the task
+
+
 class _Vector:
-    """Words, each templated, never split."""
+    """Words, each templated, never split.  A word `{main.outputs}` becomes as many words as there are files."""
 
     def __init__(self, words: list[Template], columns: dict[str, _Column]):
         self.columns = columns
         self.words = words
         self.fixed = not any(tpl.names(word) for word in words)
         self.literal = ["".join(map(str, word)) for word in words] if self.fixed else []
+        self.taking = {at: target for at, word in enumerate(words) if (target := _taken(word))}
 
-    def render(self, indices: Sequence[int]) -> list[Command]:
+    def render(self, indices: Sequence[int], taken: Taken) -> list[Command]:
         if self.fixed:
             return [self.literal] * len(indices)
-        columns: list[Iterable[str]] = [
-            _fill(word, self.columns, indices, shell=False) if tpl.names(word) else repeat("".join(map(str, word)))
-            for word in self.words
-        ]
-        return list(map(list, zip(*columns, strict=False)))  # fixed words repeat without end
+        rows = map(list, zip(*(self._word(at, indices) for at in range(len(self.words))), strict=False))
+        return [self._spread(row, taken) for row in rows] if self.taking else list(rows)
+
+    def _word(self, at: int, indices: Sequence[int]) -> Iterable[str]:
+        """Of every task; fixed words repeat without end."""
+        word = self.words[at]
+        if at in self.taking:
+            return [""] * len(indices)
+        return fill(word, self.columns, indices, shell=False) if tpl.names(word) else repeat("".join(map(str, word)))
+
+    def _spread(self, row: list[str], taken: Taken) -> Command:
+        spread: list[str] = []
+        for at, word in enumerate(row):
+            spread += taken.get(self.taking[at], ()) if at in self.taking else [word]
+        return spread
+
+
+def _taken(word: Template) -> str:
+    """The target whose files the word stands for, or nothing."""
+    found = [tpl.taken_target(name) for name in tpl.names(word)]
+    if any(found) and len(word) > 1:
+        raise BadInput(
+            f"{{{next(filter(None, found))}.outputs}} is many files and must be a word of its own",
+            "put a space before and after it",
+            text="".join(piece if isinstance(piece, str) else f"{{{piece.name}}}" for piece in word)[:100],
+        )
+    return found[0] if found else ""
 
 
 class _Shell:
@@ -267,9 +368,25 @@ class _Shell:
 
     def __init__(self, template: Template, columns: dict[str, _Column]):
         self.template, self.columns = tpl.in_context(template), columns
+        self.taking = [name for name in tpl.names(template) if tpl.taken_target(name)]
+        for piece in self.template:
+            if isinstance(piece, tpl.Slot) and piece.context and tpl.taken_target(piece.name):
+                raise BadInput(
+                    f"{{{piece.name}}} is many files and must not stand inside quotes",
+                    "leave the quotes out: the names are quoted as they need it",
+                    text=f"{{{piece.name}}}",
+                )
 
-    def render(self, indices: Sequence[int]) -> list[Command]:
-        return list(_fill(self.template, self.columns, indices, shell=True))
+    def render(self, indices: Sequence[int], taken: Taken) -> list[Command]:
+        if not self.taking:
+            return list(fill(self.template, self.columns, indices, shell=True))
+        template = [self._filled(piece, taken) for piece in self.template]
+        return list(fill(template, self.columns, indices, shell=True))
+
+    def _filled(self, piece: tpl.Piece, taken: Taken) -> tpl.Piece:
+        if isinstance(piece, str) or piece.name not in self.taking:
+            return piece
+        return " ".join(map(tpl.quote_bare, taken.get(tpl.taken_target(piece.name), ())))
 
 
 class _LineCommands:
@@ -314,7 +431,7 @@ class _LineCommands:
             for i in indices
         ]
 
-    def render(self, indices: Sequence[int]) -> list[Command]:
+    def render(self, indices: Sequence[int], taken: Taken) -> list[Command]:
         return list(map(tpl.split, self.lines(indices)))
 
 
@@ -334,9 +451,13 @@ class _ItemCommands:
     def count(self) -> int:
         return len(self.items)
 
-    def render(self, indices: Sequence[int]) -> list[Command]:
+    def render(self, indices: Sequence[int], taken: Taken) -> list[Command]:
         items = self.items
         return [items[i] for i in indices] if self.call else [tpl.split(items[i]) for i in indices]
+
+
+File = tuple[str, str, int, int]  # path, blob, size, mode
+NOTHING: Taken = {}
 
 
 class Renderer:
@@ -346,55 +467,102 @@ class Renderer:
         source = target.source
         self.target = target
         self._listed: _LineCommands | _ItemCommands | None = None
-        self._space = Space(source if isinstance(source, Sweep) else Sweep())
+        self._space = Space(source if isinstance(source, Sweep) else Sweep(), shared)
+        self._columns = dict(self._space.columns)
+        self._parts = [(0, self._space)]
         if isinstance(source, Lines):
             self._listed = _LineCommands(source, shared)
         elif isinstance(source, Items):
             self._listed = _ItemCommands(source, target.kind == "call")
-        self._command = self._listed or self._compile(target.command)
+        self._command = self._listed or self._compile(target.command, "the command", target.takes)
+        self._compile_files(target)
+        check = target.check.command
+        self._check_command = self._compile(check, "check: command") if check else None
+        self._environment = self._templates("the environment", target.environment.values())
+        self._cost = self._space.check(cost_template(target.cost), "the cost")
+        self.varies = self._has_parameters()
+        """Does anything but the command differ from task to task?  If not, say it once per grant."""
+
+    def _compile_files(self, target: Target) -> None:
         self._outputs = self._templates("an output", target.outputs)
         self._checkpoint = self._templates("a checkpoint file", target.checkpoint)
         self._check_file = self._templates("[check] file", target.check.file)
-        self._environment = self._templates("the environment", target.environment.values())
-        self._cost = self._space.check(cost_template(target.cost), "the cost")
-        filled = (*self._outputs, *self._checkpoint, *self._check_file, *self._environment)
-        self.varies = any(map(tpl.names, filled))
-        """Do files or environment differ from task to task?  If not, say them once per grant."""
+        self._capture = self._templates("capture", [each.file for each in target.capture])
+        self._sources = self._templates("an input", [each.source for each in target.families])
+        self._paths = self._templates("an input", [each.path for each in target.families])
+        self._there = self._templates("an input", [each.there for each in target.placed])
+        self._links = self._templates("an input", [each.path for each in target.placed])
+        self._files = [each.files for each in target.families]
 
-    def _templates(self, what: str, texts: Iterable[str]) -> list[Template]:
-        return [self._space.check(tpl.pieces(text), what) for text in texts]
+    def _has_parameters(self) -> bool:
+        filled = (
+            *self._outputs, *self._checkpoint, *self._check_file, *self._environment, *self._capture, *self._sources,
+            *self._paths, *self._there, *self._links,
+        )  # fmt: skip
+        check = self.target.check.command
+        words = check if isinstance(check, list) else [check]
+        return any(map(tpl.names, filled)) or any(tpl.names(tpl.pieces(word)) for word in words)
 
-    def _compile(self, command: Command) -> _Vector | _Shell:
+    def _templates(self, what: str, texts: Iterable[str], takes: Iterable[str] = ()) -> list[Template]:
+        also = [f"{target}.outputs" for target in takes]
+        return [self._space.check(tpl.pieces(text), what, also) for text in texts]
+
+    def _compile(self, command: Command, what: str, takes: Iterable[str] = ()) -> _Vector | _Shell:
         if isinstance(command, list):
-            return _Vector(self._templates("the command", command), self._space.columns)
-        template = self._space.check(tpl.pieces(command), "the command")
+            return _Vector(self._templates(what, command, takes), self._columns)
+        (template,) = self._templates(what, [command], takes)
         words = tpl.as_vector(template)
-        return _Shell(template, self._space.columns) if words is None else _Vector(words, self._space.columns)
+        return _Shell(template, self._columns) if words is None else _Vector(words, self._columns)
 
     @property
     def count(self) -> int:
-        return self._listed.count if self._listed else self._space.count
+        if self._listed:
+            return self._listed.count
+        start, last = self._parts[-1]
+        return start + last.count
 
-    def extend(self, source: Source) -> None:
-        """Append tasks to lines or items."""
-        if self._listed is None:
-            raise BadInput("a sweep cannot be appended to", "make a bag of lines or items, open")
-        self._listed.extend(source)
+    def extend(self, source: Source, files: Sequence[Mapping[str, tuple[str, int, int]]] = ()) -> None:
+        """Append tasks.  To a sweep, points of the same parameters; `files`: what its families have beyond theirs."""
+        if self._listed is not None:
+            self._listed.extend(source)
+            return
+        if not isinstance(source, Sweep):
+            raise BadInput("these tasks are a sweep; only a sweep can be added to them")
+        added = Space(source)
+        same_parameters(list(self._columns), list(added.columns))
+        self._parts.append((self.count, added))
+        for name in self._columns:
+            self._columns[name] = _JoinedColumn([(start, space.columns[name]) for start, space in self._parts])
+        if files:
+            self._files = [{**had, **more} for had, more in zip(self._files, files, strict=True)]
 
     def params(self, index: int) -> dict[str, Value]:
         self._within(index)
-        return {name: column.values((index,))[0] for name, column in self._space.columns.items()}
+        at = (index,)
+        return {name: column.values(at)[0] for name, column in self._columns.items()}
 
-    def command(self, index: int) -> Command:
+    def command(self, index: int, outputs: Taken = NOTHING) -> Command:
         self._within(index)
-        return self._command.render((index,))[0]
+        return self._command.render((index,), outputs)[0]
 
-    def commands(self, indices: Sequence[int]) -> list[Command]:
-        """In bulk: what the server calls for every grant.  The numbers are trusted to be tasks of this target."""
-        return self._command.render(indices)
+    def commands(self, indices: Sequence[int], outputs: Taken = NOTHING) -> list[Command]:
+        """In bulk: what the server calls for every grant.  The numbers are trusted to be tasks of this target.
+
+        `outputs` says, for every target of `takes`, where its files lie for the task.
+        """
+        return self._command.render(indices, outputs)
+
+    def inputs(self, index: int) -> list[File]:
+        """Of the families; inputs that all tasks share are in `target.inputs`."""
+        named = zip(self._one(self._paths, index), self._one(self._sources, index), self._files, strict=True)
+        return [(path, *_found(files, source)) for path, source, files in named if source]
+
+    def placed(self, index: int) -> list[tuple[str, str]]:
+        """Path (empty: only looked for) and absolute path on the host."""
+        return list(zip(self._one(self._links, index), self._one(self._there, index), strict=True))
 
     def outputs(self, index: int) -> list[str]:
-        return self._one(self._outputs, index)
+        return list(filter(None, self._one(self._outputs, index)))
 
     def checkpoint(self, index: int) -> list[str]:
         return self._one(self._checkpoint, index)
@@ -402,11 +570,20 @@ class Renderer:
     def check_file(self, index: int) -> list[str]:
         return self._one(self._check_file, index)
 
+    def check_command(self, index: int) -> Command:
+        """Empty where there is none."""
+        return self._check_command.render((index,), NOTHING)[0] if self._check_command else ""
+
+    def capture(self, index: int) -> list[tuple[str, str, str]]:
+        """Name, pattern, file (empty: standard output)."""
+        files = self._one(self._capture, index)
+        return [(each.name, each.pattern, file) for each, file in zip(self.target.capture, files, strict=True)]
+
     def environment(self, index: int) -> dict[str, str]:
         return dict(zip(self.target.environment, self._one(self._environment, index), strict=True))
 
     def _one(self, templates: list[Template], index: int) -> list[str]:
-        return [_fill(template, self._space.columns, (index,), shell=False)[0] for template in templates]
+        return [fill(template, self._columns, (index,), shell=False)[0] for template in templates]
 
     def cost(self, index: int) -> float:
         return self.costs((index,))[0]
@@ -415,11 +592,42 @@ class Renderer:
         """Relative costs; 1 where none was given or it is no number."""
         if not self._cost:
             return [1.0] * len(indices)
-        return list(map(_cost_of, _fill(self._cost, self._space.columns, indices, shell=False)))
+        return list(map(_cost_of, fill(self._cost, self._columns, indices, shell=False)))
 
     def _within(self, index: int) -> None:
         if not 0 <= index < self.count:
             raise IndexError(f"task {index} of {self.count}")
+
+
+def same_parameters(old: list[str], new: list[str]) -> None:
+    """A sweep can be extended only by one that has the same parameters."""
+    for name in old:
+        if name not in new:
+            raise BadInput(f"the sweep has a parameter '{name}', the one that extends it has not", text=name)
+    for name in new:
+        if name not in old:
+            raise BadInput(f"'{name}' is not a parameter of the sweep that is extended", text=name)
+
+
+def _found(files: Mapping[str, tuple[str, int, int]], source: str) -> tuple[str, int, int]:
+    found = files.get(source)
+    if found is None:
+        raise BadInput(f"the input '{tpl.excerpt(source)}' did not come with the bag", "submit it again")
+    return found
+
+
+def lean(source: Source) -> Source:
+    """The same number of tasks without the texts that a renderer has already."""
+    if isinstance(source, Lines):
+        return Lines(text="", count=source.count)
+    if isinstance(source, Sweep) and any(isinstance(axis, Table) for axis in source.axes):
+        return lean_sweep(source)
+    return source
+
+
+def lean_sweep(sweep: Sweep) -> Sweep:
+    axes: list[Axis] = [replace(axis, text="") if isinstance(axis, Table) else axis for axis in sweep.axes]
+    return Sweep(axes=axes, derived=sweep.derived)
 
 
 def cost_template(cost: str) -> Template:

@@ -81,7 +81,7 @@ class Table(Record, frozen=True, tag="table"):
     count: int
 
 
-Axis = Range | Values | Zip
+Axis = Range | Values | Zip | Sample | Latin | Table
 
 
 class Sweep(Record, frozen=True, tag="sweep"):
@@ -131,7 +131,7 @@ class Family(Record, frozen=True):
     """Inputs whose names have parameters in them: `"data-{x}.dat -> in.dat"`."""
 
     path: str  # template: where it lies for the task
-    source: str  # template: what it was called at home; looked up in `files`
+    source: str  # template: what it was called at home; looked up in `files`; where it comes out empty, no file
     files: dict[str, tuple[str, int, int]]  # name at home → (blob, size, mode)
 
 

@@ -56,11 +56,13 @@ def _slot(token: re.Match[str], text: str) -> Slot:
             text=excerpt(text),
         )
     if re.fullmatch(r"[\w-]+\.[\w-]+", name):
-        raise BadInput(
-            f"{{{name}}}: what another target made cannot be referred to yet",
-            "name the files; parameters of the target's own sweep can be used",
-            text=excerpt(text),
-        )
+        if not taken_target(name):
+            raise BadInput(
+                f"{{{excerpt(name)}}}: of another target there are only its output files",
+                f"write {{{name.partition('.')[0]}.outputs}}",
+                text=excerpt(text),
+            )
+        return Slot(name)
     if not NAME.fullmatch(name):
         raise BadInput(
             f"{{{excerpt(name)}}} is not a parameter",
@@ -68,6 +70,15 @@ def _slot(token: re.Match[str], text: str) -> Slot:
             text=excerpt(text),
         )
     return Slot(name)
+
+
+_TAKEN = re.compile(rf"({NAME.pattern})\.outputs")
+
+
+def taken_target(name: str) -> str:
+    """The target whose output files `{name.outputs}` stands for; empty where it is an ordinary parameter."""
+    match = _TAKEN.fullmatch(name)
+    return match[1] if match else ""
 
 
 def names(template: list[Piece]) -> list[str]:

@@ -28,7 +28,7 @@ _DURATIONS = {
     "d": 86_400_000, "day": 86_400_000, "days": 86_400_000,
 }  # fmt: skip
 
-_PART = re.compile(r"\s*(\d{1,19}(?:\.\d{1,9})?)\s*([A-Za-z]*)\s*")
+_PART = re.compile(r"\s*(\d{1,19}(?:\.\d{1,9})?)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def parse_size(text: object, what: str = "size") -> int:

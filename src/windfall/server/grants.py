@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from windfall.core.facts import Group
-from windfall.model.render import Renderer
-from windfall.model.spec import Bag, Lines, Source, Target
+from windfall.model.render import Renderer, lean
+from windfall.model.spec import Bag, Source, Target
 from windfall.server import schema
 
 MAX_RENDERINGS = 4096  # bags kept ready
@@ -49,12 +49,12 @@ class Rendering:
 
     def _let_go(self, target: int) -> None:
         """The renderer has the text of a million commands; once is enough."""
-        source = self.spec.targets[target].source
-        if isinstance(source, Lines):
-            lean = msgspec.structs.replace(self.spec.targets[target], source=Lines(text="", count=source.count))
-            targets = [*self.spec.targets[:target], lean, *self.spec.targets[target + 1 :]]
+        source = lean(self.spec.targets[target].source)
+        if source is not self.spec.targets[target].source:
+            light = msgspec.structs.replace(self.spec.targets[target], source=source)
+            targets = [*self.spec.targets[:target], light, *self.spec.targets[target + 1 :]]
             self.spec = msgspec.structs.replace(self.spec, targets=targets)
-            self._renderers[target].target = lean
+            self._renderers[target].target = light
 
     def locals(self, tasks: list[int]) -> list[int]:
         """Numbers within the target."""

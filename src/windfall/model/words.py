@@ -1,0 +1,209 @@
+"""The words of a bag file: which keys stand in which table, how each is read, and what an editor is told of it.
+
+One table serves the parser (`bagfile.py`) and the JSON schema for editors (`editor.py`), so neither knows a word that
+the other does not.  Reading functions take a value and its key and return what the records hold, or raise BadInput.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..errors import BadInput
+from . import check, template as tpl, units
+from .spec import Policy
+
+
+class Word(NamedTuple):
+    read: Callable[[Any, str], Any]
+    schema: dict[str, Any]
+    says: str
+
+
+# --- kinds of value --------------------------------------------------------------------------------------------
+
+
+def wrong(key: str, value: object, wanted: str) -> BadInput:
+    shown = tpl.excerpt(repr(value) if isinstance(value, str) else str(value), 60)
+    return BadInput(f"{key} must be {wanted}, not {shown}")
+
+
+def string(value: object, key: str) -> str:
+    if not isinstance(value, str):
+        raise wrong(key, value, "a text")
+    return value
+
+
+def strings(value: object, key: str) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise wrong(key, value, "a list of texts")
+    return value
+
+
+def command(value: object, key: str) -> str | list[str]:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value):
+        raise wrong(key, value, "a text or a list of texts")
+    return value
+
+
+def flag(value: object, key: str) -> bool:
+    if not isinstance(value, bool):
+        raise wrong(key, value, "true or false")
+    return value
+
+
+def integer(value: object, key: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong(key, value, "a whole number")
+    return value
+
+
+def whole(value: object, key: str) -> int:
+    if integer(value, key) < 0:
+        raise wrong(key, value, "0 or more")
+    return integer(value, key)
+
+
+def count(value: object, key: str) -> int:
+    if integer(value, key) < 1:
+        raise wrong(key, value, "1 or more")
+    return integer(value, key)
+
+
+def cost(value: object, key: str) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return repr(value)
+    return string(value, key)
+
+
+def paths(value: object, key: str) -> list[str]:
+    """Of files in the task's directory; parameters may stand in them."""
+    found = strings(value, key)
+    for path in found:
+        if path.rstrip().endswith("@stay"):
+            raise BadInput(
+                f"{key}: files cannot be left in place yet",
+                "leave '@stay' out: outputs are brought home",
+                text=tpl.excerpt(path),
+            )
+        check.relative_path(path, key)
+        tpl.pieces(path)
+    return found
+
+
+def environment(value: object, key: str) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise wrong(key, value, 'a table, as in { OMP_NUM_THREADS = "1" }')
+    found = {}
+    for name, each in value.items():
+        if isinstance(each, bool) or not isinstance(each, (str, int, float)):
+            raise wrong(f"{key}: {name}", each, "a text or a number")
+        found[name] = each if isinstance(each, str) else repr(each)
+    return found
+
+
+def exit_codes(value: object, key: str) -> list[int]:
+    codes = value if isinstance(value, list) else [value]
+    return [integer(code, key) for code in codes]
+
+
+def pattern(value: object, key: str) -> str:
+    check.pattern(string(value, key), key)
+    return string(value, key)
+
+
+def one_of(*known: str) -> Callable[[object, str], str]:
+    def read(value: object, key: str) -> str:
+        if string(value, key) not in known:
+            raise BadInput(
+                f"{key} = '{tpl.excerpt(string(value, key))}' does not exist", check.nearest(string(value, key), known)
+            )
+        return string(value, key)
+
+    return read
+
+
+def select(value: object, key: str) -> str:
+    check.check_policy(Policy(select=string(value, key)))
+    return string(value, key)
+
+
+# --- what an editor is told of them ------------------------------------------------------------------------------
+
+TEXT = {"type": "string"}
+TEXTS = {"anyOf": [TEXT, {"type": "array", "items": TEXT}]}
+COMMAND = {"anyOf": [TEXT, {"type": "array", "items": TEXT, "minItems": 1}]}
+FLAG = {"type": "boolean"}
+INTEGER = {"type": "integer"}
+WHOLE = {"type": "integer", "minimum": 0}
+COUNT = {"type": "integer", "minimum": 1}
+SIZE = {"type": "string", "pattern": r"^\s*(0|[0-9]+(\.[0-9]+)?\s*([bB]|[kmgtpKMGTP]([iI]?[bB])?))\s*$"}
+DURATION = {"type": "string", "pattern": r"^\s*[0-9][0-9A-Za-z.\s]*$"}
+COST = {"type": ["string", "number"]}
+ENVIRONMENT = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+CODE = {"type": "integer", "minimum": 0, "maximum": 255}
+EXIT = {"anyOf": [CODE, {"type": "array", "items": CODE, "minItems": 1}]}
+
+
+def _choice(*known: str) -> dict[str, Any]:
+    return {"enum": list(known)}
+
+
+# --- the tables --------------------------------------------------------------------------------------------------
+
+BAG = {
+    "name": Word(string, TEXT, "what the bag is called"),
+    "command": Word(command, COMMAND, "a shell command, or a list of words that no shell sees"),
+    "effects": Word(string, _choice(*check.EFFECTS), "does a task change the outside world?"),
+}
+TASK = {
+    "cores": Word(count, COUNT, "how many a task takes"),
+    "memory": Word(units.parse_size, SIZE, "limit, such as 2GB"),
+    "gpus": Word(whole, WHOLE, "how many a task takes"),
+    "disk": Word(units.parse_size, SIZE, "room it needs in its working directory"),
+    "whole-node": Word(flag, FLAG, "no other task beside it"),
+    "time": Word(units.parse_duration, DURATION, "limit, such as 30min"),
+    "expect": Word(units.parse_duration, DURATION, "how long it will probably take"),
+    "cost": Word(cost, COST, "relative cost: a parameter or a number"),
+    "priority": Word(integer, INTEGER, "higher goes first among one's own"),
+    "inputs": Word(strings, TEXTS, "files and directories there must be before it starts"),
+    "outputs": Word(paths, TEXTS, "files it makes; brought home"),
+    "checkpoint": Word(paths, TEXTS, "files saved when it is ended early; the next attempt finds them"),
+    "retries": Word(whole, WHOLE, "how often it is tried again"),
+    "memory-retries": Word(whole, WHOLE, "how often again with twice the memory"),
+    "grace": Word(units.parse_duration, DURATION, "between SIGTERM and SIGKILL"),
+    "environment": Word(environment, ENVIRONMENT, "variables"),
+    "setup": Word(strings, TEXTS, "shell lines run before the command"),
+    "modules": Word(strings, TEXTS, "environment modules to load"),
+    "container": Word(string, TEXT, "image to run in"),
+    "python": Word(string, TEXT, "virtual environment, or list of requirements, to take along"),
+    "scratch": Word(one_of("failed"), _choice("failed"), "keep the directory of a failed task"),
+}
+CHECK = {
+    "exit": Word(exit_codes, EXIT, "exit codes that mean success"),
+    "file": Word(paths, TEXTS, "files there must be"),
+    "match": Word(pattern, TEXT, "regular expression to be found in the standard output"),
+    "schema": Word(string, TEXT, "file with a JSON schema that the file, or the standard output, must fit"),
+    "command": Word(command, COMMAND, "run after the task, must end with 0"),
+}
+POLICY = {"select": Word(select, _choice(*check.SELECT), "which task goes first")}
+TARGET = {"after": Word(strings, TEXTS, "targets that must have succeeded before"), "command": BAG["command"]}
+
+SAMPLE = {
+    "sample": Word(string, TEXT, "law: uniform(0, 1), loguniform(1e-3, 1), normal(0, 1), integer(1, 6)"),
+    "n": Word(count, COUNT, "how many"),
+    "seed": Word(integer, INTEGER, "the same seed draws the same values"),
+}
+CSV = {
+    "file": Word(string, TEXT, "with a header row"),
+    "columns": Word(strings, TEXTS, 'which of them, "header -> name" to call one otherwise'),
+    "delimiter": Word(string, {"type": "string", "minLength": 1, "maxLength": 1}, "between fields"),
+}
+CAPTURE = {
+    "file": Word(string, TEXT, "output file to look in"),
+    "match": Word(pattern, TEXT, "regular expression; its first group is the value"),
+}
