@@ -177,4 +177,8 @@ def make_shapes(plan: BagPlan, r: random.Random) -> tuple[list[TargetShape], byt
         return [shape("main", n), shape("more", 0, priority=1), shape("last", 2, after=[1])], b""
     if plan.shape == "long":
         return [shape(count=n, cores=r.choice((1, 2)), limit=50_000, retries=1)], b""
+    if plan.shape == "saving":
+        return [shape(count=n, checkpoint=True, limit=r.choice((0, 30_000)), grace=100, retries=1)], b""
+    if plan.shape == "whole":
+        return [shape(count=n, whole=True, cores=r.choice((1, 2)), retries=2), shape("one", n)], b""
     return [shape(count=n)], b""

@@ -284,6 +284,25 @@ def memory_does_not_matter(patch: Patch) -> None:
     patch.setattr(granting, "fits", lambda pilot, cls, left: left is None or (cls.need or 1) <= left)
 
 
+@mutant("P5")
+def what_was_saved_is_forgotten(patch: Patch) -> None:
+    patch.setattr(apply, "_keep_checkpoint", lambda *_: None)
+
+
+@mutant("P5")
+def a_whole_pilot_is_one_core(patch: Patch) -> None:
+    original = State._cost
+
+    def cost(self: State, pc: Any, cls: Any) -> int:
+        whole, cls.whole = cls.whole, False
+        try:
+            return original(self, pc, cls)
+        finally:
+            cls.whole = whole
+
+    patch.setattr(State, "_cost", cost)
+
+
 # --- recovery ----------------------------------------------------------------------------------------------------
 
 

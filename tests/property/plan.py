@@ -26,7 +26,7 @@ class Act(msgspec.Struct, frozen=True):
 class BagPlan(msgspec.Struct, frozen=True):
     at: int = 0
     tasks: int = 3
-    shape: str = "plain"  # plain, external, sjf, targets, graph, open, limited, long
+    shape: str = "plain"  # one of SHAPES
     owner: int = 0
 
 
@@ -49,7 +49,7 @@ class Plan(msgspec.Struct, frozen=True):
         return msgspec.json.decode(text, type=Plan)
 
 
-SHAPES = ("plain", "external", "sjf", "targets", "graph", "open", "limited", "long")
+SHAPES = ("plain", "external", "sjf", "targets", "graph", "open", "limited", "long", "saving", "whole")
 HORIZON = 60_000  # ms in which things happen; afterwards the world is healed
 
 

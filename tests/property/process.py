@@ -129,7 +129,8 @@ class Process:
     def _kill(self, attempt: int, why: str) -> None:
         if attempt in self.running or attempt in self.station:
             outcome = "cancelled" if why == "cancel" else "returned"
-            self._over(attempt, {"a": attempt, "o": outcome, "why": why})
+            saved = self.world.saved(attempt, self.running.get(attempt)) if why == "stop" else {}
+            self._over(attempt, {"a": attempt, "o": outcome, "why": why, **saved})
 
     def _run_next(self) -> None:
         now = self.world.now

@@ -222,9 +222,16 @@ class World:
         if self.chance(self.plan.fail):
             why = r.choice(("exit", "output", "memory", "returned", "poison" if not self.healed else "exit"))
             if why == "returned":
-                return wall, {"a": attempt, "o": "returned", "why": "stop", "wall": wall}
+                saved = self.saved(attempt, task)
+                return wall, {"a": attempt, "o": "returned", "why": "stop", "wall": wall, **saved}
             return wall, {"a": attempt, "o": "failed", "why": why, "exit": 1, "wall": wall}
         return wall, {"a": attempt, "wall": wall}
+
+    def saved(self, attempt: int, task: Any) -> dict[str, Any]:
+        """What a task that is ended early leaves for its next attempt: a file that tells who saved it."""
+        if task is None or not task.spec.fields.get("checkpoint"):
+            return {}
+        return {"saved": [("state", f"{attempt:064x}", 1, 0o600)]}
 
     # --- pilots --------------------------------------------------------------------------------------------------
 
@@ -291,5 +298,6 @@ class World:
 def _spec(shape: TargetShape, overruns: int, boosts: int) -> dict[str, Any]:
     return {
         "bag": 0, "cores": shape.cores, "memory": shape.memory << boosts, "gpus": shape.gpus,
-        "time": shape.limit * 3**overruns or None,
+        "time": shape.limit * 3**overruns or None, "grace": shape.grace, "whole": shape.whole,
+        "checkpoint": ["state"] if shape.checkpoint else [],
     }

@@ -21,6 +21,7 @@ def kinds_of(kind):
         msgspec.inspect.IntType: int, msgspec.inspect.StrType: str, msgspec.inspect.LiteralType: str,
         msgspec.inspect.BoolType: bool, msgspec.inspect.ListType: list, msgspec.inspect.DictType: dict,
         msgspec.inspect.StructType: dict, msgspec.inspect.NoneType: type(None), msgspec.inspect.RawType: object,
+            msgspec.inspect.TupleType: list,
     }[type(kind)]}
 
 

@@ -50,6 +50,7 @@ from windfall.core.state import (
 
 OUTSTANDING = 1  # flag of a task: an attempt was lost and may still report
 RECENT_KEYS = 1_000  # idempotency keys of appends kept per bag
+SAVING = 1_000  # ms that a task with checkpoint files needs beyond its grace, to be worth starting
 MEAN_WEIGHT = 0.2  # of the newest report in a class's mean duration
 
 
@@ -119,8 +120,9 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
     state.next_class = max(state.next_class, number + 1)
     cls = bag.classes[target, variant] = state.classes[number] = TaskClass(
         number=number, bag=bag.number, target=target, overruns=overruns, boosts=boosts, cores=shape.cores,
-        memory=shape.memory << boosts, gpus=shape.gpus, disk=shape.disk, limit=limit,
-        need=shape.grace if shape.checkpoint else limit, key=class_key(bag.select, bag.number, target, variant, shape),
+        memory=shape.memory << boosts, gpus=shape.gpus, disk=shape.disk, whole=shape.whole,
+        limit=limit, need=shape.grace + SAVING if shape.checkpoint else limit,
+        key=class_key(bag.select, bag.number, target, variant, shape),
         weight=shape.weight, backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
     )
     return cls
@@ -277,10 +279,17 @@ def _tasks_cancelled(state: State, fact: f.TasksCancelled) -> None:
         bag.tasks.np_live[first : first + count] = 0
         bag.tasks.mark(first, first + count - 1)
     _drop_attempts(state, fact.bag, fact.runs)
+    _forget_checkpoints(bag)
     bag.touched = fact.at
     recount(bag)
     relist_all(state, bag)
     _maybe_end(bag, fact.at)
+
+
+def _forget_checkpoints(bag: BagState) -> None:
+    """Many tasks may have ended: what they saved is of no use any more."""
+    for task in [task for task in bag.checkpoints if bag.tasks.state[task] >= FIRST_FINAL]:
+        del bag.checkpoints[task]
 
 
 def _uncount(bag: BagState, first: int, count: int) -> None:
@@ -434,14 +443,19 @@ def pilot_class_of(state: State, pilot: PilotState) -> PilotClass:
     owners = (pilot.owner, *(site.shared if site else ()))
     # Nodes of one kind differ by a few pages.  Rounded up, so that a class turns nothing away that one of its pilots
     # could run; each pilot's own memory and disk are looked at when it asks.
-    grain = 1 << max(pilot.memory.bit_length() - 5, 0)
-    memory = -(-pilot.memory // grain) * grain
-    what = (owners, pilot.site, pilot.cores, memory, pilot.gpus)
+    memory = _rounded_up(pilot.memory)
+    disk = _rounded_up(pilot.disk)
+    what = (owners, pilot.site, pilot.cores, memory, pilot.gpus, disk)
     number = state.shapes.get(what)
     if number is None:
         number = state.shapes[what] = len(state.shapes) + 1
-        state.pilot_classes[number] = PilotClass(number, owners, pilot.site, pilot.cores, memory, pilot.gpus)
+        state.pilot_classes[number] = PilotClass(number, owners, pilot.site, pilot.cores, memory, pilot.gpus, disk)
     return state.pilot_classes[number]
+
+
+def _rounded_up(size: int) -> int:
+    grain = 1 << max(size.bit_length() - 5, 0)
+    return -(-size // grain) * grain
 
 
 def _pilot_draining(state: State, fact: f.PilotDraining) -> None:
@@ -666,6 +680,9 @@ def _finished(state: State, fact: f.Finished) -> None:
             pilot.recalling.pop(number, None)
     _note_load(state, pilot)
     learn(cls, sum(fact.walls) / n, n)
+    if bag.checkpoints:
+        for task in fact.tasks:
+            bag.checkpoints.pop(task, None)
     bag.touched = fact.at
     _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)
     _maybe_end(bag, fact.at)
@@ -761,6 +778,7 @@ def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
     t.variant[task] = variant
     t.dirty[task >> 16] = 1
     set_task(state, bag, task, new)
+    _keep_checkpoint(bag, end)
     target = bag.targets[bag.target_of(task)]
     if new == SUCCEEDED and old != SUCCEEDED:
         _succeeded(state, bag, target, [task], 1 if old < FIRST_FINAL else 0)
@@ -768,6 +786,14 @@ def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
     elif new >= FIRST_FINAL and old < FIRST_FINAL:
         target.unfinished -= 1
     _maybe_end(bag, at)
+
+
+def _keep_checkpoint(bag: BagState, end: f.End) -> None:
+    """For the next attempt.  None where there is no next one, or where the files could not be had."""
+    if end.verdict >= FIRST_FINAL or end.why == "input":
+        bag.checkpoints.pop(end.task, None)
+    elif end.detail is not None and end.detail.saved:
+        bag.checkpoints[end.task] = end.detail.saved
 
 
 def _drop_others(state: State, bag: BagState, end: f.End) -> None:

@@ -6,6 +6,8 @@ Rules
     counter of their own (three, the limit tripled each time, S4), out-of-memory against `memory_retries`, each with
     twice the memory.
   * *Returned*, *cancelled* and *lost* cost nothing; but a task present at three deaths of pilots is quarantined.
+  * What an attempt saved before it was ended early is there for the next one (Y15); a success, a bad exit or a task
+    that names no checkpoint files leaves nothing behind.
   * An attempt that nobody granted to this pilot, or that ended before, is ignored: its report was heard already.
 """
 
@@ -142,14 +144,26 @@ def _all_plain(bag: BagState, pilot: PilotState, attempts, numbers, rows, refs, 
     )
 
 
-def detail_of(r: Report) -> f.Detail | None:
+def detail_of(r: Report, saves: bool = False) -> f.Detail | None:
+    """`saves`: checkpoint files it names are to be kept for the next attempt."""
+    saved = r.saved if saves else []
     if not (r.out or r.err or r.out64 or r.err64 or r.files or r.value or r.note or r.exit or r.signal or r.out_size
-            or r.err_size):
+            or r.err_size or r.values or saved or r.scratch):
         return None
     return f.Detail(
         r.exit, r.signal, _bytes(r.out, r.out64), _bytes(r.err, r.err64), r.out_size, r.err_size, r.files, r.value,
-        r.note,
+        r.note, r.values, saved, r.scratch,
     )
+
+
+def _saves(core: Core, row: int, outcome: int, why: str) -> bool:
+    """Ended early, by us or by its limit: what it saved is good.  After a bad exit nobody knows."""
+    early = outcome == O_RETURNED or (outcome == O_FAILED and why == "time")
+    attempts = core.state.attempts
+    bag = core.state.bags[attempts.task[row] >> 32]
+    task = attempts.task[row] & 0xFFFFFFFF
+    shape = bag.targets[bag.target_of(task)].shape
+    return early and shape.checkpoint and bag.tasks.generation[task] == attempts.generation[row]
 
 
 def _bytes(text: str, encoded: str) -> bytes:
@@ -168,7 +182,8 @@ def _reported(core: Core, row: int, r: Report) -> f.End:
     # "gone": the part of the pilot that ran it died.  Whoever was there is a suspect, or a task that kills its parent
     # would be tried for ever.
     died = outcome == O_RETURNED and r.why == "gone"
-    end = _end(core, row, outcome, r.why, died=died, wall=r.wall, cpu=r.cpu, rss=r.rss, detail=detail_of(r))
+    detail = detail_of(r, saves=bool(r.saved) and _saves(core, row, outcome, r.why))
+    end = _end(core, row, outcome, r.why, died=died, wall=r.wall, cpu=r.cpu, rss=r.rss, detail=detail)
     end.start = r.t0
     return end
 

@@ -104,6 +104,9 @@ class Report(msgspec.Struct, gc=False):
     files: list[tuple[str, str, int, int]] = []
     value: str = ""
     note: str = ""
+    values: dict[str, str] = {}
+    saved: list[tuple[str, str, int, int]] = []
+    scratch: tuple[str, int] | None = None
 
 
 class Exchange(Event):

@@ -51,6 +51,7 @@ class Witness:
         self.granted: dict[int, tuple[int, int, int, int]] = {}  # attempt → (pilot, bag, task, generation)
         self.takes: dict[int, bool] = {}  # pilot → may be granted something
         self.newest: dict[tuple[str, str], int] = {}
+        self.saved: dict[tuple[int, int], list[tuple[str, str, int, int]]] = {}  # task → its newest checkpoint
         self.broken: list[str] = []
 
     def observe(self, facts: Iterable[f.Fact]) -> None:
@@ -69,8 +70,13 @@ class Witness:
             elif isinstance(fact, f.Finished):
                 for attempt, task in zip(fact.attempts, fact.tasks, strict=True):
                     self._accept(fact.pilot, fact.bag, task, self.generation[fact.bag, task], attempt)
+                    self.saved.pop((fact.bag, task), None)
             elif isinstance(fact, f.Ended):
                 self._ended(fact)
+            elif isinstance(fact, f.TasksCancelled):
+                for first, count in fact.runs:
+                    for task in range(first, first + count):
+                        self.saved.pop((fact.bag, task), None)
             elif isinstance(fact, f.TasksRetried):
                 for first, count in fact.runs:
                     self.generation.update((fact.bag, task) for task in range(first, first + count))
@@ -86,12 +92,21 @@ class Witness:
 
     def _ended(self, fact: f.Ended) -> None:
         for end in fact.ends:
+            self._note_saved(end)
             if not end.decides or end.verdict != SUCCEEDED:
                 continue
             if end.outcome == O_SUCCEEDED:
                 self._accept(fact.pilot, end.bag, end.task, end.generation, end.attempt)
             else:
                 self.broken.append(f"P1: task {end.bag}/{end.task} succeeded without a success")
+
+    def _note_saved(self, end: f.End) -> None:
+        if end.generation != self.generation[end.bag, end.task]:
+            return
+        if end.verdict >= FIRST_FINAL or end.why == "input":
+            self.saved.pop((end.bag, end.task), None)
+        elif end.detail is not None and end.detail.saved:
+            self.saved[end.bag, end.task] = end.detail.saved
 
     def _accept(self, pilot: int, bag: int, task: int, generation: int, attempt: int) -> None:
         key = (bag, task, generation)
@@ -163,7 +178,19 @@ def p5_within_shape(state: State) -> list[str]:
         needs, has = (cls.cores, cls.memory, cls.gpus, cls.disk), (pilot.cores, pilot.memory, pilot.gpus, pilot.disk)
         if any(need > there for need, there in zip(needs, has, strict=True)):
             said.append(f"P5: pilot {pilot.number} has {has} and was granted what needs {needs}")
+        if cls.whole and state.cost(state.pilot_classes[pilot.cls], cls) < pilot.cores * 1000:
+            said.append(f"P5: pilot {pilot.number} counts a task of class {cls.number} as less than the whole of it")
     return said
+
+
+def p5_checkpoints_are_kept(state: State, witness: Witness) -> list[str]:
+    """What an attempt saved before it was ended early is there for the next one, and for no task that has ended."""
+    kept = {(bag.number, task): files for bag in state.bags.values() for task, files in bag.checkpoints.items()}
+    there = {ref: files for ref, files in witness.saved.items() if ref[0] in state.bags}
+    return [
+        f"P5: task {bag}/{task} saved {there.get((bag, task))}, kept is {kept.get((bag, task))}"
+        for bag, task in {**kept, **there} if kept.get((bag, task)) != there.get((bag, task))
+    ]
 
 
 def p7_gone_is_gone(state: State) -> list[str]:
@@ -255,7 +282,8 @@ def check_all(core: Core, witness: Witness) -> list[str]:
     state = core.state
     return [
         *p1_one_result(state, witness), *p2_nothing_lost(state, witness), *p3_own_pilots(state),
-        *p4_nobody_waits_in_vain(core), *p5_within_shape(state), *p7_gone_is_gone(state), *books_balance(state),
+        *p4_nobody_waits_in_vain(core), *p5_within_shape(state),
+        *p5_checkpoints_are_kept(state, witness), *p7_gone_is_gone(state), *books_balance(state),
     ]
 
 

@@ -79,6 +79,7 @@ def _bag_meta(bag: BagState) -> dict[str, Any]:
         "classes": [(t, v, c.number, c.mean, c.done, c.weight) for (t, v), c in bag.classes.items()],
         "appended": len(bag.appended),
         "graph": bag.edges != b"",
+        "checkpoints": list(bag.checkpoints.items()),
     }
 
 
@@ -163,6 +164,8 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None
     if m["graph"]:
         bag.edges = chunks[prefix + "edges"]
         bag.graph = a.graph_of(bag)
+    for task, files in m.get("checkpoints", ()):
+        bag.checkpoints[task] = [tuple(file) for file in files]
     _load_classes(state, bag, m["classes"])
 
 

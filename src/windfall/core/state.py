@@ -18,6 +18,7 @@ from windfall.core.columns import Attempts, Tasks
 from windfall.core.facts import TargetShape
 from windfall.core.lifecycle import FIRST_FINAL, LIVE, READY, TASK_STATES
 
+Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
 BLOCK = 256  # appended sources per chunk of a snapshot
 
 
@@ -34,6 +35,7 @@ class TaskClass:
     memory: int
     gpus: int
     disk: int
+    whole: bool  # takes all of a pilot, which must have at least the above
     weight: int  # bytes one task takes in a message, about
     limit: int  # ms, 0: none
     need: int  # ms of a pilot's remaining time it takes to start one; 0: any
@@ -99,6 +101,7 @@ class BagState:
     ended: int = 0
     touched: int = 0  # time of the last change
     edges: bytes = b""  # as submitted; the graph is made of them
+    checkpoints: dict[int, Files] = field(default_factory=dict)  # task → what its last attempt saved
     saved: bool = False  # its specification is in a snapshot
     saved_appends: int = 0
 
@@ -186,6 +189,7 @@ class PilotClass:
     cores: int
     memory: int
     gpus: int
+    disk: int
     costs: dict[int, int] = field(default_factory=dict)  # task class → thousandths of a core; 0: does not fit
     parked: dict[int, None] = field(default_factory=dict)  # volatile: pilots waiting, first come first
     barren: int = -1  # volatile: version of the ready list in which nothing fitted
@@ -266,9 +270,11 @@ class State:
         if self.bags[cls.bag].owner not in pc.owners:  # P3
             return 0
         slots = pc.cores // cls.cores
-        for need, has in ((cls.memory, pc.memory), (cls.gpus, pc.gpus)):
+        for need, has in ((cls.memory, pc.memory), (cls.gpus, pc.gpus), (cls.disk, pc.disk)):
             if need:
                 slots = min(slots, has // need)
+        if cls.whole:
+            slots = min(slots, 1)
         return pc.cores * 1000 // slots if slots > 0 else 0
 
 

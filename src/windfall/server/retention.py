@@ -120,7 +120,9 @@ class Keeper:
 
     async def _drop_blobs(self) -> None:
         wanted = await self._projector.ask(lambda views: views.blobs())
-        specs = [bag.spec for bag in self._writer.state.bags.values()]
+        bags = list(self._writer.state.bags.values())
+        wanted.update(sha for bag in bags for files in bag.checkpoints.values() for _, sha, _, _ in files)
+        specs = [bag.spec for bag in bags]
         await self._loop.run_in_executor(None, _drop_unwanted, self._blobs, wanted, specs)
 
 
@@ -138,8 +140,14 @@ class _Input(msgspec.Struct):
     blob: str = ""
 
 
+class _Family(msgspec.Struct):
+    files: dict[str, tuple[str, int, int]] = {}
+
+
 class _Target(msgspec.Struct):
     inputs: list[_Input] = []
+    families: list[_Family] = []
+    packed: _Input | None = None
 
 
 class _Inputs(msgspec.Struct):
@@ -152,7 +160,13 @@ _decode_inputs = msgspec.msgpack.Decoder(_Inputs).decode
 
 
 def inputs_of(spec: bytes) -> set[str]:
-    return {each.blob for target in _decode_inputs(spec).targets for each in target.inputs}
+    found: set[str] = set()
+    for target in _decode_inputs(spec).targets:
+        found.update(each.blob for each in target.inputs)
+        found.update(blob for family in target.families for blob, _, _ in family.files.values())
+        if target.packed is not None:
+            found.add(target.packed.blob)
+    return found
 
 
 def _drop_unwanted(blobs: Callable[[], Blobs], wanted: set[str], specs: Iterable[bytes]) -> None:

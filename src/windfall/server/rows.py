@@ -116,7 +116,8 @@ class Maker:
             yield Row(
                 task, target, params, TASK_STATES[SUCCEEDED], generation[task], attempt, OUTCOMES[O_SUCCEEDED], "",
                 d.exit, d.signal, site, host, fact.granted[i], commit.started.get(attempt, fact.at - wall), fact.at,
-                wall, fact.cpus[i], fact.rss[i], d.out_size, d.err_size, d.files, d.value, d.note,
+                wall, fact.cpus[i], fact.rss[i], d.out_size, d.err_size, d.files, d.value, d.note, d.values, d.saved,
+                d.scratch,
             )
 
     def _ended(self, commit: Commit, fact: f.Ended, e: f.End) -> Row:
@@ -128,7 +129,7 @@ class Maker:
             e.task, target, params, TASK_STATES[e.verdict], e.generation, e.attempt, OUTCOMES[e.outcome], e.why,
             None if silent else d.exit, None if silent else d.signal, site, host, e.granted,
             commit.started.get(e.attempt, fact.at - e.wall), fact.at, e.wall, e.cpu, e.rss, d.out_size, d.err_size,
-            d.files, d.value, d.note,
+            d.files, d.value, d.note, d.values, d.saved, d.scratch,
         )
 
     def _cancelled(self, commit: Commit, fact: f.TasksCancelled) -> Iterator[Row]:
@@ -138,7 +139,8 @@ class Maker:
                 target, params = self._rendering.params(task)
                 yield Row(
                     task, target, params, TASK_STATES[CANCELLED], generations[task - first] if generations else 0,
-                    None, "", fact.why, None, None, "", "", None, None, fact.at, 0, 0, 0, 0, 0, [], "", "",
+                    None, "", fact.why, None, None, "", "", None, None, fact.at, 0, 0, 0, 0, 0, [], "", "", {}, [],
+                    None,
                 )
 
     def _place(self, pilot: int) -> tuple[str, str]:
@@ -180,7 +182,9 @@ def weight(facts: Iterable[f.Fact]) -> int:
 
 
 def _detail_weight(d: f.Detail) -> int:
-    return ROW_BYTES * (1 + len(d.files)) + len(d.out) + len(d.err) + len(d.value) + len(d.note)
+    values = sum(map(len, d.values.values()))
+    lists = 1 + len(d.files) + len(d.saved) + len(d.values)
+    return ROW_BYTES * lists + len(d.out) + len(d.err) + len(d.value) + len(d.note) + values
 
 
 def from_view(rendering: Rendering, row: Any) -> Row:
@@ -188,5 +192,5 @@ def from_view(rendering: Rendering, row: Any) -> Row:
     return Row(
         row.task, target, params, row.state, row.generation, row.attempt, row.outcome, row.why, row.exit, row.signal,
         row.site, row.host, row.granted, row.started, row.ended, row.wall, row.cpu, row.rss, row.out_size, row.err_size,
-        row.files, row.value, row.note,
+        row.files, row.value, row.note, row.values, row.saved, row.scratch,
     )

@@ -34,6 +34,9 @@ Path = Annotated[str, Meta(max_length=1 << 16)]
 Sha = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Attempts = Annotated[list[Number], Meta(max_length=1 << 20)]
 File = tuple[Path, Sha, Count, Count]
+MAX_VALUES = 1_000  # captured values of one attempt
+MAX_SAVED = 1_000  # checkpoint files of one attempt: the core remembers them
+Values = Annotated[dict[Annotated[str, Meta(max_length=MAX_NAME)], Line], Meta(max_length=MAX_VALUES)]
 
 
 # --- exchange -------------------------------------------------------------------------------------------------
@@ -59,6 +62,9 @@ class Report(events.Report, gc=False):
     err_size: Count = 0
     files: Annotated[list[File], Meta(max_length=10_000)] = []  # noqa: RUF012
     note: Line = ""
+    values: Values = {}  # noqa: RUF012
+    saved: Annotated[list[File], Meta(max_length=MAX_SAVED)] = []  # noqa: RUF012
+    scratch: tuple[Sha, Count] | None = None
 
 
 class Exchange(Struct, kw_only=True, gc=False):
@@ -149,7 +155,15 @@ class Spec(Struct, omit_defaults=True):
     grace: int = 5_000
     environment: dict[str, str] = {}
     setup: list[str] = []
+    modules: list[str] = []
+    container: str = ""
+    packed: tuple[str, int, str] | None = None
     inputs: list[tuple[str, str, int, int]] = []
+    placed: list[tuple[str, str]] = []
+    checkpoint: list[str] = []
+    capture: list[tuple[str, str, str]] = []
+    scratch: str = ""
+    whole: bool = False
     outputs: list[str] = []
     check: dict[str, Any] = {}
     keep: int = 0
@@ -244,6 +258,9 @@ class Row(Struct):
     files: list[tuple[str, str, int, int]]
     value: str
     note: str
+    values: dict[str, str]
+    saved: list[tuple[str, str, int, int]]
+    scratch: tuple[str, int] | None
 
 
 class Rows(Struct):

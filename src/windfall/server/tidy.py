@@ -53,6 +53,8 @@ def exchange(message: Any) -> Any:
             _bring_in(report, _REPORT_NUMBERS)
             _cut(report, _REPORT_TEXTS)
             _tidy_files(report.get("files"))
+            _tidy_files(report.get("saved"))
+            _tidy_values(report)
     return message
 
 
@@ -71,6 +73,14 @@ def _tidy_files(files: Any) -> None:
     for file in files if isinstance(files, list) else ():
         if isinstance(file, list):
             file[2:] = [_within(number, 0, schema.MAX_COUNT) for number in file[2:]]
+
+
+def _tidy_values(report: dict[str, Any]) -> None:
+    """Captured values are for tables: what is too long is cut, what is too many is left out."""
+    values = report.get("values")
+    if isinstance(values, dict):
+        kept = [(name, text) for name, text in values.items() if len(name) <= schema.MAX_NAME][: schema.MAX_VALUES]
+        report["values"] = {name: text[: schema.MAX_LINE] if isinstance(text, str) else text for name, text in kept}
 
 
 def _bring_in(record: dict[str, Any], bounds: dict[str, tuple[int, int]]) -> None:

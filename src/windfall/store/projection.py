@@ -27,7 +27,8 @@ CREATE TABLE attempt (bag INTEGER, task INTEGER, attempt INTEGER, seq INTEGER, g
                       wall INTEGER, cpu INTEGER, rss INTEGER, PRIMARY KEY (bag, task, attempt)) WITHOUT ROWID;
 CREATE INDEX attempt_unhappy ON attempt (bag, verdict, task) WHERE verdict > 4;
 CREATE TABLE detail (attempt INTEGER PRIMARY KEY, bag INTEGER, exit INTEGER, signal INTEGER, out_size INTEGER,
-                     err_size INTEGER, files BLOB, value TEXT, note TEXT, out BLOB, err BLOB);
+                     err_size INTEGER, files BLOB, value TEXT, note TEXT, out BLOB, err BLOB,
+                     caught BLOB, saved BLOB, scratch TEXT, scratch_size INTEGER);
 CREATE INDEX detail_bag ON detail (bag);
 CREATE TABLE span (bag INTEGER, first INTEGER, last INTEGER, seq INTEGER, state INTEGER, generation INTEGER, at INTEGER,
                    why TEXT, PRIMARY KEY (bag, first)) WITHOUT ROWID;
@@ -41,7 +42,7 @@ CREATE TABLE pilot (pilot INTEGER PRIMARY KEY, site TEXT, owner TEXT, host TEXT,
 """
 
 _ATTEMPT = f"INSERT OR REPLACE INTO attempt VALUES ({', '.join('?' * 15)})"
-_DETAIL = f"INSERT OR REPLACE INTO detail VALUES ({', '.join('?' * 11)})"
+_DETAIL = f"INSERT OR REPLACE INTO detail VALUES ({', '.join('?' * 15)})"
 MOST = 1 << 62  # sums stop here: two of them still fit, or become a float that is greater
 _USAGE = (
     "INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (bag, outcome) DO UPDATE SET"
@@ -50,7 +51,7 @@ _USAGE = (
     " last = max(last, excluded.last)"
 )
 _PLAIN = f.Detail()
-_files = msgspec.json.encode
+_json = msgspec.json.encode
 
 Span = tuple[int, int, int, int, int, int, int, str]  # the columns of `span`
 
@@ -136,9 +137,10 @@ class Projection:
 
     def _keep_detail(self, attempt: int, bag: int, d: f.Detail) -> None:
         if d != _PLAIN:
-            files = _files(d.files) if d.files else None
+            files, caught, saved = (_json(each) if each else None for each in (d.files, d.values, d.saved))
             self._details.append(
-                (attempt, bag, d.exit, d.signal, d.out_size, d.err_size, files, d.value, d.note, d.out, d.err)
+                (attempt, bag, d.exit, d.signal, d.out_size, d.err_size, files, d.value, d.note, d.out, d.err, caught,
+                 saved, *(d.scratch or (None, None)))
             )
 
     def _forget_started(self, attempts: list[int]) -> None:

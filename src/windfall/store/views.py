@@ -30,7 +30,7 @@ from windfall.store import projection
 from windfall.store.schema import run
 
 APPLICATION = 0x57465631  # "WFV1"
-VERSION = 1
+VERSION = 2
 BATCH = 20_000  # attempts gathered before they are written
 
 
@@ -59,6 +59,9 @@ class Row(msgspec.Struct):
     files: list[tuple[str, str, int, int]] = []
     value: str = ""
     note: str = ""
+    values: dict[str, str] = {}
+    saved: list[tuple[str, str, int, int]] = []
+    scratch: tuple[str, int] | None = None
 
 
 class Views:
@@ -233,10 +236,19 @@ class Views:
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def blobs(self) -> set[str]:
-        """Contents that some result refers to; those of removed bags count no more, forgotten yet or not."""
+        """Contents that some result refers to; those of removed bags count no more, forgotten yet or not.
+
+        Checkpoints are not among them: what is still of use of those, the core knows.
+        """
         rows = self._reader().execute(
-            "SELECT files FROM detail WHERE files IS NOT NULL AND bag NOT IN (SELECT bag FROM bag WHERE removed)")
-        return {sha for (files,) in rows for _, sha, _, _ in _decode_files(files)}
+            "SELECT files, scratch FROM detail WHERE (files IS NOT NULL OR scratch IS NOT NULL)"
+            " AND bag NOT IN (SELECT bag FROM bag WHERE removed)")
+        wanted: set[str] = set()
+        for files, scratch in rows:
+            wanted.update(sha for _, sha, _, _ in _decode_files(files or b"[]"))
+            if scratch:
+                wanted.add(scratch)
+        return wanted
 
     def removed(self) -> list[int]:
         """Bags that were removed and still have rows: `forget` them, bit by bit."""
@@ -304,11 +316,12 @@ def _unwritable(path: Path, error: Exception) -> StoreError:
 _SELECT = (
     "SELECT a.task, a.attempt, a.seq, a.generation, a.outcome, a.verdict, a.why, d.exit, d.signal, a.pilot, p.site,"
     " p.host_name, a.granted, a.started, a.ended, a.wall, a.cpu, a.rss, d.out_size, d.err_size, d.files, d.value,"
-    " d.note"
+    " d.note, d.caught, d.saved, d.scratch, d.scratch_size"
     " FROM attempt a LEFT JOIN detail d ON d.attempt = a.attempt LEFT JOIN pilot p ON p.pilot = a.pilot"
 )
 _SEQ, _GENERATION, _OUTCOME, _VERDICT = 2, 3, 4, 5
 _decode_files = msgspec.json.Decoder(list[tuple[str, str, int, int]]).decode
+_decode_values = msgspec.json.Decoder(dict[str, str]).decode
 
 Raw = tuple[Any, ...]
 Group = tuple[int, list[Raw] | None]  # a task and its attempts
@@ -390,14 +403,15 @@ def _cancelled(task: int, rows: list[Raw], span: projection.Span) -> Row:
 
 def _row(raw: Raw, state: int | None = None) -> Row:
     (task, attempt, _, generation, outcome, verdict, why, exit_code, signal, pilot, site, host, granted, started, ended,
-     wall, cpu, rss, out_size, err_size, files, value, note) = raw
+     wall, cpu, rss, out_size, err_size, files, value, note, caught, saved, scratch, scratch_size) = raw
     state = verdict if state is None else state
     if exit_code is None and outcome == O_SUCCEEDED:
         exit_code, signal = 0, 0
     return Row(
         task, TASK_STATES[state], generation, attempt, OUTCOMES[outcome], why, exit_code, signal, pilot,
         site or "", host or "", granted, started, ended, wall, cpu, rss, out_size or 0, err_size or 0,
-        _decode_files(files) if files else [], value or "", note or "",
+        _decode_files(files) if files else [], value or "", note or "", _decode_values(caught) if caught else {},
+        _decode_files(saved) if saved else [], (scratch, scratch_size) if scratch else None,
     )
 
 
