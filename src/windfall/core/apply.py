@@ -634,16 +634,20 @@ def carry(state: State, row: int, sign: int) -> None:
 
 
 def _note_load(state: State, pilot: PilotState) -> None:
+    """Who holds more than it can run has some to give back; who waits stands in line while it has room."""
     capacity = pilot.cores * 1000
     if pilot.load > capacity:
         state.surplus[pilot.number] = None
+    else:
+        state.surplus.pop(pilot.number, None)
+    if pilot.park is None:
         return
-    state.surplus.pop(pilot.number, None)
-    if pilot.park is not None and pilot.park.want > 0 and pilot.load < capacity:
-        line = state.pilot_classes[pilot.cls].parked
-        if pilot.number not in line:  # it was full when it began to wait
-            line[pilot.number] = None
-            state.version += 1
+    line = state.pilot_classes[pilot.cls].parked
+    if pilot.load >= capacity:
+        line.pop(pilot.number, None)
+    elif pilot.park.want > 0 and pilot.number not in line:
+        line[pilot.number] = None
+        state.version += 1
 
 
 def free_row(state: State, row: int) -> None:
