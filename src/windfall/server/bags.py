@@ -279,8 +279,18 @@ def _idempotency(request: Request) -> str:
 def _read_bag(body: bytes | bytearray, owner: str, key: str) -> tuple[events.Submit, dict[str, str]]:
     bag = _decode_bag(body)
     check.validate(bag)
-    inputs = {each.blob: each.path for target in bag.targets for each in target.inputs}
-    return submission(0, owner, bag, key), inputs
+    return submission(0, owner, bag, key), _inputs_of(bag)
+
+
+def _inputs_of(bag: Bag) -> dict[str, str]:
+    """Blobs that must be there, and what each is called."""
+    found: dict[str, str] = {}
+    for target in bag.targets:
+        found.update((each.blob, each.path) for each in target.inputs)
+        found.update((blob, name) for family in target.families for name, (blob, _, _) in family.files.items())
+        if target.packed is not None:
+            found[target.packed.blob] = "packed environment"
+    return found
 
 
 def _read_append(body: bytes | bytearray, bag: Any, spec: Bag, key: str) -> events.Append:

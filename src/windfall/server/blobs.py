@@ -1,6 +1,6 @@
 """File contents in and out, apart from the core's loop.
 
-A user reaches the own ones.  A pilot names an attempt it holds: it may read that bag's inputs, and send outputs, which
+A user reaches the own ones.  A pilot names an attempt it holds: it may read that task's inputs, and send outputs, which
 belong to the bag's owner.  Absent and forbidden are one answer.
 """
 
@@ -59,18 +59,18 @@ class BlobCalls:
         who = request.who
         if who.scope != "pilot":
             return str(who.owner)
-        bag = self._bag_of_attempt(request)
-        if bag is None or not (writing or sha in self._renderings.of(bag).inputs()):
+        bag, task = self._task_of_attempt(request)
+        if bag is None or not (writing or self._renderings.of(bag).may_read(task, sha)):
             raise NotFound(f"there is no blob {sha[:64]}")
         return str(bag.owner)
 
-    def _bag_of_attempt(self, request: Request) -> Any:
+    def _task_of_attempt(self, request: Request) -> tuple[Any, int]:
         number = attempt_number(request.header(b"x-attempt"))
         attempts = self._state.attempts
         row = attempts.row(number) if number is not None else -1
         if row < 0 or not same_lineage(self._state, request.who.pilot, attempts.pilot[row]):
-            return None
-        return self._state.bags.get(attempts.task[row] >> 32)
+            return None, -1
+        return self._state.bags.get(attempts.task[row] >> 32), attempts.task[row] & 0xFFFFFFFF
 
     # --- calls ------------------------------------------------------------------------------------------------
 

@@ -17,9 +17,20 @@ from windfall.model.spec import Bag, Source, Target
 from windfall.server import schema
 
 MAX_RENDERINGS = 4096  # bags kept ready
+File = tuple[str, str, int, int]  # path, blob, size, mode
 _decode_bag = msgspec.msgpack.Decoder(Bag).decode
-_decode_appended = msgspec.msgpack.Decoder(tuple[int, Source]).decode
 _encode = msgspec.json.Encoder().encode
+
+
+class Appended(msgspec.Struct, array_like=True):
+    """What the journal has of tasks that came later."""
+
+    target: int
+    source: Source
+    files: list[dict[str, tuple[str, int, int]]] = []  # of its families, beyond those they had
+
+
+_decode_appended = msgspec.msgpack.Decoder(Appended).decode
 
 
 class Rendering:
@@ -40,21 +51,21 @@ class Rendering:
         appended = self._bag.appended
         at = self._appended.get(target, 0)
         if at < len(appended):
-            for entry in appended[at:]:
-                where, source = _decode_appended(entry)
-                if where == target:
-                    found.extend(source)
+            for more in map(_decode_appended, appended[at:]):
+                if more.target == target:
+                    found.extend(more.source, more.files)
             self._appended[target] = len(appended)
         return found
 
     def _let_go(self, target: int) -> None:
         """The renderer has the text of a million commands; once is enough."""
-        source = lean(self.spec.targets[target].source)
-        if source is not self.spec.targets[target].source:
-            light = msgspec.structs.replace(self.spec.targets[target], source=source)
-            targets = [*self.spec.targets[:target], light, *self.spec.targets[target + 1 :]]
+        whole = self.spec.targets[target]
+        source = lean(whole.source)
+        if source is not whole.source:
+            lighter = msgspec.structs.replace(whole, source=source)
+            targets = [*self.spec.targets[:target], lighter, *self.spec.targets[target + 1 :]]
             self.spec = msgspec.structs.replace(self.spec, targets=targets)
-            self._renderers[target].target = light
+            self._renderers[target].target = lighter
 
     def locals(self, tasks: list[int]) -> list[int]:
         """Numbers within the target."""
@@ -68,14 +79,28 @@ class Rendering:
         renderer = self.renderer(group.target)
         indices = self.locals(group.tasks)
         commands = renderer.commands(indices)
-        if not renderer.varies:
-            tasks: list[Any] = list(zip(group.attempts, commands, strict=True))
-        else:
-            tasks = [
-                (attempt, command, _extra(renderer, index))
-                for attempt, command, index in zip(group.attempts, commands, indices, strict=True)
-            ]
+        tasks: list[Any] = list(zip(group.attempts, commands, strict=True))
+        if renderer.varies or self._bag.checkpoints:
+            extras = [self._extra(renderer, *place) for place in zip(group.tasks, indices, strict=True)]
+            tasks = [(*task, extra) if extra else task for task, extra in zip(tasks, extras, strict=True)]
         return schema.Group(self.raw(group.target, group.overruns, group.boosts), tasks)
+
+    def _extra(self, renderer: Renderer, task: int, index: int) -> dict[str, Any]:
+        """What this task has otherwise than the others of its class."""
+        extra = _own(renderer, index) if renderer.varies else {}
+        saved = self._saved(renderer, task, index)
+        if saved:
+            paths = {file[0] for file in saved}
+            extra["inputs"] = [file for file in _inputs(renderer, index) if file[0] not in paths] + saved
+        return extra
+
+    def _saved(self, renderer: Renderer, task: int, index: int) -> list[File]:
+        """What an attempt before this one saved; under other names than it was asked for, it is not wanted."""
+        saved = self._bag.checkpoints.get(task)
+        if not saved:
+            return []
+        named = renderer.checkpoint(index)
+        return [file for file in saved if any(file[0] == name or file[0].startswith(f"{name}/") for name in named)]
 
     def raw(self, target: int, overruns: int, boosts: int) -> msgspec.Raw:
         key = (target, overruns, boosts)
@@ -89,8 +114,15 @@ class Rendering:
         target, index = self._bag.locate(task)
         return self.spec.targets[target].name, self.renderer(target).params(index)
 
-    def inputs(self) -> frozenset[str]:
-        return frozenset(each.blob for target in self.spec.targets for each in target.inputs)
+    def may_read(self, task: int, sha: str) -> bool:
+        """Is this one of the blobs that an attempt of the task needs?"""
+        place, index = self._bag.locate(task)
+        renderer = self.renderer(place)
+        packed = renderer.target.packed
+        if packed is not None and sha == packed.blob:
+            return True
+        files = [*_inputs(renderer, index), *self._saved(renderer, task, index)]
+        return any(sha == blob for _, blob, _, _ in files)
 
 
 class Renderings:
@@ -121,39 +153,55 @@ class Renderings:
         return made
 
 
-def _extra(renderer: Renderer, index: int) -> dict[str, Any]:
-    extra: dict[str, Any] = {}
-    if renderer.target.outputs:
-        extra["outputs"] = renderer.outputs(index)
-    if renderer.target.environment:
-        extra["environment"] = renderer.environment(index)
-    if renderer.target.check.file:
-        extra["check"] = _check(renderer.target, renderer.check_file(index))
-    return extra
+def _inputs(renderer: Renderer, index: int) -> list[File]:
+    shared = [(i.path, i.blob, i.size, i.mode) for i in renderer.target.inputs]
+    return shared + renderer.inputs(index) if renderer.target.families else shared
+
+
+def _own(renderer: Renderer, index: int) -> dict[str, Any]:
+    """Every field of SPEC that has parameters in it, where the target has the field at all."""
+    target = renderer.target
+    own: dict[str, Any] = {}
+    if target.families:
+        own["inputs"] = _inputs(renderer, index)
+    if target.check.file or target.check.command:
+        own["check"] = _check(renderer, index)
+    for name in ("outputs", "environment", "placed", "checkpoint", "capture"):
+        if getattr(target, name):
+            own[name] = getattr(renderer, name)(index)
+    return own
 
 
 def _spec(bag: Any, target: Target, renderer: Renderer, overruns: int, boosts: int) -> schema.Spec:
     """The class's share: limits grow with failures, three times as long, twice the memory."""
-    need = target.resources
-    fixed = not renderer.varies
-    return schema.Spec(
+    need, packed = target.resources, target.packed
+    spec = schema.Spec(
         bag=bag.number, kind=target.kind,
         cores=need.cores, memory=need.memory << boosts, gpus=need.gpus, disk=need.disk,
         time=target.time * 3**overruns or None, grace=target.grace,
-        environment=renderer.environment(0) if fixed and target.environment else {},
-        setup=target.setup,
+        setup=target.setup, modules=target.modules, container=target.container,
+        packed=(packed.blob, packed.size, packed.python) if packed else None,
         inputs=[(i.path, i.blob, i.size, i.mode) for i in target.inputs],
-        outputs=renderer.outputs(0) if fixed and target.outputs else [],
-        check=_check(target, renderer.check_file(0) if fixed and target.check.file else []),
+        scratch=target.scratch, whole=need.whole, check=_check(renderer, None),
     )
+    if not renderer.varies:
+        for name, value in _own(renderer, 0).items():
+            setattr(spec, name, value)
+    return spec
 
 
-def _check(target: Target, files: list[str]) -> dict[str, Any]:
+def _check(renderer: Renderer, index: int | None) -> dict[str, Any]:
+    """None: without what may differ from task to task."""
+    wanted = renderer.target.check
     check: dict[str, Any] = {}
-    if target.check.exit != [0]:
-        check["exit"] = target.check.exit
-    if files:
-        check["file"] = files
-    if target.check.match:
-        check["match"] = target.check.match
+    if wanted.exit != [0]:
+        check["exit"] = wanted.exit
+    if wanted.match:
+        check["match"] = wanted.match
+    if wanted.schema:
+        check["schema"] = wanted.schema
+    if index is not None and wanted.file:
+        check["file"] = renderer.check_file(index)
+    if index is not None and wanted.command:
+        check["command"] = renderer.check_command(index)
     return check
