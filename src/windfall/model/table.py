@@ -194,7 +194,8 @@ def _read(records: Iterator[tuple[int, list[str]]], shown: str, columns: list[st
     _put(text, pending, shown)
     if not count:
         raise BadInput("the table has no rows, so the sweep is empty", "give it one below its header", where=shown)
-    return Table(columns=names, text=text[:-1].decode(), count=count)
+    del text[-1:]
+    return Table(columns=names, text=text.decode(), count=count)
 
 
 def _put(text: bytearray, pending: list[str], shown: str) -> None:
@@ -225,6 +226,8 @@ def _picked(header: list[str], columns: list[str] | None, where: str) -> tuple[l
             near = get_close_matches(source[:200], header, 1)
             hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(header[:20])}"
             raise BadInput(f"the table has no column '{source[:100]}'", hint, text=source[:100])
+        if (name or source) in names:
+            raise BadInput(f"columns: '{(name or source)[:100]}' is given twice", text=text[:100])
         names.append(name or source)
         picked.append(header.index(source))
     return names, picked

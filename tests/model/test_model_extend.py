@@ -1,0 +1,138 @@
+"""Extending a sweep never runs a point again and never misses one."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from windfall.errors import BadInput, TooLarge
+from windfall.model.check import validate_source
+from windfall.model.extend import boxes, new_points
+from windfall.model.render import Renderer, Space, source_count, text_of
+from windfall.model.sample import parse_law
+from windfall.model.spec import Derived, Latin, Range, Sample, Sweep, Table, Target, Values, Zip
+
+NAMES = ["a", "b", "c"]
+
+
+def points(sweep):
+    columns = Space(Sweep(axes=sweep.axes)).columns
+    names = sorted(columns)
+    values = [columns[name].values(range(source_count(sweep))) for name in names]
+    return [tuple(zip(names, map(text_of, row))) for row in zip(*values)] if names else [()]
+
+
+def ranges(name):
+    steps = st.sampled_from([1, 2, 3, -1, -2])
+    made = st.builds(lambda f, n, s: Range(name=name, first=f, last=f + n * s, step=s),
+                     st.integers(-5, 5), st.integers(0, 6), steps)
+    return made | st.builds(lambda f, n: Range(name=name, first=f / 2, last=f / 2 + n / 2, step=0.5),
+                            st.integers(-4, 4), st.integers(0, 4))
+
+
+def lists(name, size=None):
+    values = st.integers(-3, 3) | st.sampled_from(["x", "1", "1.0", 1.0, 0.5, True])
+    low, high = (size, size) if size else (1, 4)
+    return st.builds(lambda v: Values(name=name, values=v), st.lists(values, min_size=low, max_size=high))
+
+
+def single(name):
+    drawn = st.builds(lambda n, s: Sample(law=parse_law(name, "integer(1, 4)"), n=n, seed=s),
+                      st.integers(1, 5), st.integers(0, 1))
+    table = st.lists(st.sampled_from("123x"), min_size=1, max_size=4).map(
+        lambda rows: Table(columns=[name], text="\n".join(rows), count=len(rows)))
+    return ranges(name) | lists(name) | drawn | table
+
+
+@st.composite
+def sweeps(draw):
+    names = draw(st.permutations(NAMES))
+    axes = []
+    while names:
+        if len(names) > 1 and draw(st.booleans()):
+            size = draw(st.integers(1, 3))
+            axes.append(Zip(columns=[draw(lists(name, size)) for name in names[:2]]))
+            names = names[2:]
+        else:
+            axes.append(draw(single(names[0])))
+            names = names[1:]
+    return Sweep(axes=axes)
+
+
+@settings(max_examples=400, deadline=None)
+@given(sweeps(), sweeps())
+def test_exactly_the_new_points_each_once(old, new):
+    wanted = set(points(new)) - set(points(old))
+    found = new_points(old, new)
+    got = points(found) if found else []
+    assert set(got) == wanted
+    assert len(got) == len(wanted)
+    in_boxes = [point for box in boxes(old, new) for point in points(box)]
+    assert sorted(in_boxes) == sorted(wanted)
+
+
+@settings(max_examples=100, deadline=None)
+@given(sweeps(), sweeps())
+def test_an_extended_sweep_renders_old_points_as_before_and_new_ones_after(old, new):
+    found = new_points(old, new)
+    command = ["p", *(f"{name}={{{name}}}" for name in NAMES)]
+    renderer = Renderer(Target(command=command, source=old))
+    before = renderer.commands(range(renderer.count))
+    if found:
+        renderer.extend(found)
+    every = renderer.commands(range(renderer.count))
+    assert every[: len(before)] == before
+    rendered = {tuple(command) for command in every}
+    assert rendered == {("p", *("=".join(pair) for pair in point)) for point in {*points(old), *points(new)}}
+    shuffled = list(reversed(range(renderer.count)))
+    assert renderer.commands(shuffled) == every[::-1]
+    assert [renderer.command(index) for index in range(renderer.count)] == every
+
+
+def test_ten_million_points_grow_by_arithmetic():
+    old = Sweep(axes=[Range(name="x", first=1, last=10_000_000), Values(name="y", values=["a"])])
+    new = Sweep(axes=[Values(name="y", values=["a"]), Range(name="x", first=1, last=30_000_000)])
+    found = new_points(old, new)
+    assert found and source_count(found) == 20_000_000
+    assert found.axes == [Values(name="y", values=["a"]), Range(name="x", first=10_000_001, last=30_000_000)]
+    assert new_points(new, old) is None
+    again = new_points(old, Sweep(axes=[Range(name="x", first=-1, last=10_000_001), Values(name="y", values=["a"])]))
+    assert again and sorted(Renderer(Target(command="p {x}", source=again)).params(i)["x"] for i in range(3)) == [
+        -1, 0, 10_000_001]
+
+
+def test_what_would_have_to_be_listed_is_bounded():
+    old = Sweep(axes=[Range(name="x", first=1, last=10_000_000)])
+    with pytest.raises(TooLarge):
+        new_points(old, Sweep(axes=[Range(name="x", first=1, last=10_000_000, step=2)]))
+    with pytest.raises(TooLarge):
+        new_points(old, Sweep(axes=[Range(name="x", first=-5_000_000, last=20_000_000)]))
+
+
+def test_other_parameters_are_refused():
+    x, y = Values(name="x", values=[1]), Values(name="y", values=[1])
+    for old, new in (([x], [x, y]), ([x, y], [x]), ([x], [y])):
+        with pytest.raises(BadInput, match="parameter"):
+            new_points(Sweep(axes=old), Sweep(axes=new))
+        with pytest.raises(BadInput, match="parameter"):
+            Renderer(Target(command="p", source=Sweep(axes=old))).extend(Sweep(axes=new))
+        with pytest.raises(BadInput, match="parameter"):
+            validate_source(Target(command="p", source=Sweep(axes=old)), Sweep(axes=new))
+
+
+def test_derived_parameters_follow_the_new_sweep():
+    old = Sweep(axes=[Values(name="x", values=[1])], derived=[Derived(name="out", template="r-{x}")])
+    new = Sweep(axes=[Values(name="x", values=[1, 2])], derived=[Derived(name="out", template="s-{x}")])
+    found = new_points(old, new)
+    renderer = Renderer(Target(command="p {out}", source=old, outputs=["{out}"]))
+    renderer.extend(found)
+    assert [renderer.outputs(index) for index in range(renderer.count)] == [["r-1"], ["s-2"]]
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Sweep) == found
+
+
+def test_a_larger_sample_keeps_what_it_had():
+    law = parse_law("x", "uniform(0, 1)")
+    old, new = (Sweep(axes=[Sample(law=law, n=n, seed=7)]) for n in (50, 80))
+    found = new_points(old, new)
+    assert found and source_count(found) == 30
+    latin = Sweep(axes=[Latin(columns=[law], n=10)])
+    assert new_points(latin, latin) is None
