@@ -9,6 +9,7 @@ whoever runs it will start it again, and is waited for.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +54,11 @@ class Session:
         self.client.close()
         self.client = self._wait_for(self.client.profile.server) if self.separate else self._obtain()
 
+    def fresh(self) -> None:
+        """A new connection to the same server."""
+        self.client.close()
+        self.client = Client(self.client.profile, PATIENCE)
+
     def _wait_for(self, server: str) -> Client:
         """Once a server of its own was found, no other kind is started here, however long it takes."""
         self.said(f"the server at {server} does not answer; waiting for it (Ctrl-C leaves the bag as it is)")
@@ -80,6 +86,11 @@ class Session:
                 time.sleep(0.05)
 
     def _embed(self, directory: Path) -> Profile:
+        if not (hasattr(os, "fork") and hasattr(socket, "AF_UNIX")):
+            raise NoServer(
+                "no server is known here, and this system cannot run one itself",
+                "'windfall login https://HOST:PORT' lets you in at one that runs elsewhere",
+            )
         from .server.embedded import Embedded
 
         embedded = Embedded(directory)

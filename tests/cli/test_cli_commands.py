@@ -54,8 +54,8 @@ def test_run_says_why_tasks_failed_and_what_to_type(windfall, bad):
     done = windfall("run", bad, "-o", "here")
     assert done.returncode == 1
     bag = windfall.json("ls")[0]["bag"]
-    assert f"1 × exit 3  (task 3)  windfall logs {bag} 3" in done.stderr
-    assert f"windfall retry {bag}" in done.stderr
+    assert "1 × exit 3  (task 3)" in done.stderr and f"windfall logs {bag} 3" in done.stderr
+    assert f"windfall retry {bag} --why exit --exit 3" in done.stderr
     assert sorted(os.listdir(windfall.folder / "here")) == ["out-1", "out-2", "out-3", "out-5", "out-6"]
 
 

@@ -66,7 +66,7 @@ def test_files_of_others_in_the_directory_are_told(windfall):
     assert "st.results/ also holds 1 file that is not of this bag" in done.stderr
 
 
-def test_parameters_that_are_called_as_columns_are():
+def test_parameters_that_are_called_ascolumns_are():
     def titles(*parameters, captured=()):
         names = Names(list(parameters), list(captured))
         return [*names.parameters.values(), *names.captured.values()]
@@ -103,7 +103,7 @@ def test_ls_shows_the_latest_twenty(alone):
 
 def test_a_terminal_without_a_size():
     controller, terminal = pty.openpty()
-    code = "from windfall.cli.progress import _columns; print(_columns())"
+    code = "from windfall.cli.progress import columns; print(columns())"
     done = subprocess.run([sys.executable, "-c", code], stderr=terminal, stdout=subprocess.PIPE, text=True, check=True,
                           env=environment("/nowhere"))
     os.close(controller), os.close(terminal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ..errors import WindfallError
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from .progress import Progress
 
 PATIENCE = 5.0  # seconds without an active task before one asks why
+FAILURES = 10.0  # seconds between looks at why tasks fail
+SAMPLE = 200  # failed tasks looked at
 AGAIN = 60.0  # seconds before one asks again
 
 
@@ -53,7 +56,7 @@ def _failing(found: dict[str, Any]) -> str:
 
 
 class Watchman:
-    """Speaks up when nothing of a bag has been active for a while, then once a minute.
+    """Speaks up when nothing of a bag has been active for a while, then once a minute; knows why tasks fail.
 
     A thread with a connection of its own, since the one that waits hears nothing when nothing happens.
     """
@@ -62,9 +65,13 @@ class Watchman:
         self._session, self._bag, self._progress = session, bag, progress
         self._idle_since: float | None = time.monotonic()
         self._stop = threading.Event()
+        self._counts: dict[str, int] = {}
+        self._commonest = ""
+        progress.why = lambda: self._commonest
         threading.Thread(target=self._watch, name="watchman", daemon=True).start()
 
     def __call__(self, counts: dict[str, int]) -> None:
+        self._counts = counts
         self._progress(counts)
         if counts.get("active"):
             self._idle_since = None
@@ -75,9 +82,14 @@ class Watchman:
         self._stop.set()
 
     def _watch(self) -> None:
-        quiet_until = 0.0
+        quiet_until = look_at = 0.0
         while not self._stop.wait(1.0):
             now, since = time.monotonic(), self._idle_since
+            if self._counts.get("active"):
+                self._progress(self._counts)  # so that rate and ETA live on when nothing is heard
+            if self._counts.get("failed") and now >= look_at and not self._progress.quiet:
+                look_at = now + FAILURES
+                self._look()
             if since is not None and now - since >= PATIENCE and now >= quiet_until:
                 quiet_until = now + AGAIN
                 self._speak()
@@ -93,6 +105,19 @@ class Watchman:
         if found.get("state") in ("waiting", "ready") and not self._stop.is_set():
             text = reason(found, self._remedy())
             self._progress.say(f"{self._progress.name}: {text}   (windfall explain {self._bag})")
+
+    def _look(self) -> None:
+        """What the first failed tasks failed of, mostly."""
+        from ..client.client import Client
+        from .causes import grouped
+
+        try:
+            with Client(self._session.client.profile, patience=0) as client:
+                groups = grouped(islice(client.results(self._bag, state="failed", page=SAMPLE), SAMPLE))
+        except WindfallError:
+            return
+        if groups:
+            self._commonest = f"mostly: {groups[0].text}" if len(groups) > 1 else groups[0].text
 
     def _remedy(self) -> str:
         if self._session.embedded is not None:

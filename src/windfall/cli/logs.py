@@ -7,10 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFound
+from .causes import words as cause
 from .connect import Session, find_bag
 from .output import print_json, say
 from .parser import add_bag, task_number
-from .summary import cause
 
 if TYPE_CHECKING:
     from ..client.client import Client

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..model.units import format_size
+from .causes import words as cause
 from .connect import Session, find_bag
 from .output import clock, duration, plural, print_json, print_json_rows, print_table
 from .parser import add_bag
-from .summary import cause
 
 if TYPE_CHECKING:
     from ..model.spec import Bag

@@ -1,24 +1,44 @@
-"""`windfall retry`: run again what failed, was cancelled or quarantined."""
+"""`windfall retry`: run again what failed, was cancelled or quarantined: all, some by number, or by why they failed."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
+from itertools import islice
 
+from ..client.client import Client
+from ..errors import BadInput
+from . import causes
 from .connect import Session, find_bag
 from .output import plural, print_json, say
 from .parser import add_bag, add_tasks, task_numbers
+from .summary import failed_rows
+
+EXAMPLES = """examples:
+  windfall retry 7                     all that failed, were cancelled or quarantined
+  windfall retry 7 12 20..29           these
+  windfall retry 7 --why exit --exit 3
+  windfall retry 7 --why output --note 'the file * is missing'"""
+
+AT_ONCE = 100_000  # tasks named in one request
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bag(parser)
     add_tasks(parser, "only these")
+    causes.add_arguments(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    tasks = task_numbers(args.tasks)
+    tasks, by_cause = task_numbers(args.tasks), causes.chosen(args)
+    if tasks is not None and by_cause is not None:
+        raise BadInput("tasks are chosen by number or by cause, not both")
     with Session() as session:
         bag = find_bag(session.client, args.bag)
-        count = session.client.retry(bag, tasks)
+        if by_cause is not None:
+            # All are found before any runs again, since what runs again has no result any more.
+            tasks = list(by_cause.tasks(failed_rows(session.client, bag)))
+        count = session.client.retry(bag) if tasks is None else _retry(session.client, bag, tasks)
     if args.json:
         print_json({"bag": bag, "count": count})
     else:
@@ -26,3 +46,10 @@ def execute(args: argparse.Namespace) -> int:
         if count:
             say(f"  watch: windfall wait {bag}")
     return 0
+
+
+def _retry(client: Client, bag: int, tasks: Iterable[int]) -> int:
+    rest, count = iter(tasks), 0
+    while some := list(islice(rest, AT_ONCE)):
+        count += client.retry(bag, some)
+    return count

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoServer, NotFound
-from . import bagargs
+from . import asking, bagargs
 from .explained import Watchman
 from .fetching import bring, lines as home_lines
 from .output import counts_of, plural, print_json, say
@@ -79,7 +79,21 @@ def _submit(session: Session, parsed: Parsed) -> int:
 
 
 def attend(session: Session, bag: int, progress: Progress, directory: Path | None = None) -> dict[str, Any]:
-    """Wait for the bag; on Ctrl-C say what can be done, and leave."""
+    """Wait for the bag.  On Ctrl-C ask what to do, where somebody can be asked; else say so and leave."""
+    while True:
+        try:
+            return _watched(session, bag, progress)
+        except KeyboardInterrupt:
+            session.fresh()  # the old connection may be in the middle of an answer
+            choice = asking.ask(bag) if asking.can_ask() and not progress.quiet else asking.DETACH
+            if choice == asking.DETACH:
+                say(_interrupted(bag, directory, session.separate))
+                raise
+            if choice == asking.CANCEL:
+                say(f"bag {bag}: {plural(session.client.cancel(bag), 'task')} cancelled")
+
+
+def _watched(session: Session, bag: int, progress: Progress) -> dict[str, Any]:
     watchman = Watchman(session, bag, progress)
     try:
         while True:
@@ -88,10 +102,6 @@ def attend(session: Session, bag: int, progress: Progress, directory: Path | Non
             except NoServer:
                 progress.finish()
                 session.again()
-    except KeyboardInterrupt:
-        progress.finish()
-        say(_interrupted(bag, directory, session.separate))
-        raise
     finally:
         watchman.stop()
         progress.finish()
@@ -108,9 +118,12 @@ def _interrupted(bag: int, directory: Path | None, separate: bool) -> str:
 
 def finish(session: Session, bag: dict[str, Any], started: float, directory: Path | None, as_json: bool) -> int:
     """Bring the files home, sum up, choose the exit code."""
+    from . import summary
+
     files, others = bring(session.client, bag["bag"], directory) if directory else (0, 0)
     elapsed = time.monotonic() - started
     tasks, succeeded, failed, cancelled = counts_of(bag)
+    groups = summary.causes(session.client, bag["bag"]) if failed else []
     if as_json:
         print_json(
             {
@@ -125,14 +138,13 @@ def finish(session: Session, bag: dict[str, Any], started: float, directory: Pat
                 "files": files,
                 "directory": str(directory) if files else None,
                 "other_files": others,
+                "causes": summary.as_json(groups, bag["bag"]),
             }
         )
     else:
-        from .summary import lines
-
         if tasks == 1:
             _show_output(session, bag["bag"])
-        for line in lines(session.client, bag, int(elapsed * 1000)):
+        for line in summary.lines(bag, int(elapsed * 1000), groups):
             say(line)
         for line in home_lines(directory, files, others) if directory else ():
             say(line)

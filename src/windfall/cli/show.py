@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from .causes import words as cause
 from .connect import Session, find_bag
 from .output import clock, duration, print_json, print_table, shown
 from .parser import add_bag, task_number
-from .summary import cause
 
 FULL = 100_000  # characters of a reason
 

@@ -88,8 +88,11 @@ def _fields(text: str, path: Path) -> dict[str, object]:
 
 
 def _read_private(path: Path) -> str:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    flags = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, os.O_RDONLY | flags)
     with open(descriptor, "rb") as stream:
+        if not hasattr(os, "getuid"):
+            return stream.read(MAX_FILE).decode("utf-8", "replace")  # Windows: a profile is its owner's only
         info = os.fstat(descriptor)
         if info.st_uid != os.getuid():
             raise TrustError(f"{path} belongs to somebody else", "use a file of your own")

@@ -1,0 +1,170 @@
+"""On a real terminal, on a dumb one, and on none: progress, colours, Ctrl-C."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.live.real import environment, until
+from windfall.cli.progress import Progress
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x0c\x0e-\x1f]")
+
+
+class Terminal:
+    """A command on a terminal of its own; what it writes, and what somebody types."""
+
+    def __init__(self, line, *arguments, columns=100, **env):
+        self.controller, terminal = pty.openpty()
+        os.environ.pop("NO_COLOR", None)
+        subprocess.run(["stty", "cols", str(columns)], stdin=terminal, check=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "windfall", *map(str, arguments)], cwd=line.folder, stdin=terminal, stdout=terminal,
+            stderr=terminal, start_new_session=True, preexec_fn=_take_terminal,
+            env=environment(line.home, **{"TERM": "xterm", **env}),
+        )
+        os.close(terminal)
+        self.seen = ""
+
+    def until(self, text, seconds=30):
+        end = time.monotonic() + seconds
+        while text not in self.seen:
+            assert time.monotonic() < end, self.seen
+            self._read(0.1)
+        return self.seen
+
+    def _read(self, seconds):
+        if select.select([self.controller], [], [], seconds)[0]:
+            try:
+                self.seen += os.read(self.controller, 65536).decode("utf-8", "replace")
+            except OSError:
+                return False
+            return True
+        return None
+
+    def type(self, text):
+        self.seen = ""
+        os.write(self.controller, text.encode())
+
+    def end(self, seconds=30):
+        end = time.monotonic() + seconds
+        while self.process.poll() is None or self._read(0):
+            assert time.monotonic() < end, self.seen
+            self._read(0.05)
+        os.close(self.controller)
+        return self.process.returncode
+
+
+def _take_terminal():
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@pytest.fixture
+def waiting(windfall):
+    """A bag that nothing here can run, and a terminal that waits for it."""
+    bag = windfall.json("submit", "true", "--cores", "1000", "--name", "never")["bag"]
+    terminal = Terminal(windfall, "wait", bag)
+    terminal.until("0/1")
+    yield bag, terminal
+    if terminal.process.poll() is None:
+        terminal.process.kill()
+    windfall("cancel", bag)
+
+
+def test_ctrl_c_asks_and_goes_on_or_detaches(windfall, waiting):
+    bag, terminal = waiting
+    terminal.type("\x03")
+    terminal.until(f"bag {bag}: [d]etach")
+    terminal.type("what?\n")
+    terminal.until(f"bag {bag}: [d]etach")
+    terminal.type("g\n")
+    terminal.until("0/1")
+    terminal.type("\x03")
+    terminal.until("[c]ancel")
+    terminal.type("\n")
+    terminal.until(f"bag {bag} is kept; it goes on without you")
+    assert terminal.end() == 130
+    assert windfall.json("show", bag)["state"] not in ("cancelled", "failed", "succeeded")
+
+
+def test_a_second_ctrl_c_detaches(windfall, waiting):
+    bag, terminal = waiting
+    terminal.type("\x03")
+    terminal.until("[c]ancel")
+    terminal.type("\x03")
+    terminal.until(f"windfall wait {bag}")
+    assert terminal.end() == 130
+
+
+def test_cancel_at_the_prompt(windfall, waiting):
+    bag, terminal = waiting
+    terminal.type("\x03")
+    terminal.until("[c]ancel")
+    terminal.type("cancel\n")
+    assert terminal.end() == 1
+    assert f"bag {bag}: 1 task cancelled" in terminal.seen and "1 cancelled" in terminal.seen
+    assert windfall.json("show", bag)["state"] == "cancelled"
+
+
+def test_cancel_of_an_embedded_run(alone):
+    terminal = Terminal(alone, "run", "sleep 60", "--name", "long")
+    terminal.until("1 active")
+    terminal.type("\x03")
+    terminal.until("[c]ancel")
+    terminal.type("c\n")
+    assert terminal.end() == 1
+    until(lambda: alone.json("ls")[0]["state"] == "cancelled", 10)
+
+
+FAILS = ["run", "sleep 0.4; exit {x}", "-s", "x=1,1,1,1,1,1", "--retries", "0"]
+
+
+def test_a_terminal_gets_a_bar_and_red(windfall):
+    terminal = Terminal(windfall, *FAILS)
+    assert terminal.end() == 1
+    assert "[####" in terminal.seen and "\x1b[K" in terminal.seen and "\x1b[31m" in terminal.seen
+
+
+def test_no_color_means_no_colour(windfall):
+    terminal = Terminal(windfall, *FAILS, NO_COLOR="1")
+    assert terminal.end() == 1
+    assert "\x1b[K" in terminal.seen and "\x1b[3" not in terminal.seen
+
+
+def test_a_dumb_terminal_gets_lines(windfall):
+    terminal = Terminal(windfall, *FAILS, TERM="dumb")
+    assert terminal.end() == 1
+    assert not CONTROL.search(terminal.seen.replace("\r\n", "\n")), terminal.seen
+
+
+@pytest.mark.parametrize("columns", [20, 40])
+def test_a_narrow_terminal_is_not_overrun(windfall, columns):
+    terminal = Terminal(windfall, *FAILS, columns=columns)
+    assert terminal.end() == 1
+    drawn = [part for part in terminal.seen.split("\r") if part.endswith("\x1b[K")]
+    drawn = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", part) for part in drawn]
+    assert any(drawn) and all(len(line) < columns for line in drawn)
+
+
+def test_a_pipe_gets_lines_without_control_codes(windfall):
+    done = windfall("run", "sleep 6")
+    assert (done.returncode, CONTROL.search(done.stderr)) == (0, None)
+    assert re.search(r"^sleep  0/1  .*1 active$", done.stderr, re.M), done.stderr
+
+
+def test_the_text_of_the_bar(monkeypatch):
+    progress = Progress("sweep", 1000)
+    progress.terminal = False
+    progress._history.extend([(0.0, 0), (10.0, 200)])
+    progress.why = lambda: "exit 3"
+    assert progress.text({"succeeded": 150, "failed": 50, "active": 4, "ready": 796}) == (
+        "sweep  200/1,000  50 failed  ETA 40s  20/s  4 active  exit 3"
+    )
