@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tests.live.real import MARK, Server, processes_of, until
-from windfall.cli import connect
+from windfall import session as sessions
 from windfall.cli.connect import Session
 from windfall.errors import NoServer, StoreCorrupt, StoreLocked
 from windfall.store.journal import Journal
@@ -18,7 +18,7 @@ def home(alone, monkeypatch):
     monkeypatch.setenv("WINDFALL_HOME", str(alone.home))
     monkeypatch.setenv(MARK, str(alone.home))
     monkeypatch.delenv("WINDFALL_SERVER_FILE", raising=False)
-    monkeypatch.setattr(connect, "_stop_cleanly", lambda: None)
+    monkeypatch.setattr(Session, "became_server", lambda self: None)
     return alone.home
 
 
@@ -51,7 +51,7 @@ def test_a_profile_that_was_left_behind_does_not_matter(home):
 
 
 def test_a_lock_that_stays(home, monkeypatch):
-    monkeypatch.setattr(connect, "CONTENDING", 0.3)
+    monkeypatch.setattr(sessions, "CONTENDING", 0.3)
     home.mkdir()
     journal = Journal.open(home / "journal.db")
     with pytest.raises(StoreLocked):

@@ -59,6 +59,7 @@ class Progress:
                 sys.stderr.write("\r\x1b[K")
                 sys.stderr.flush()
                 self._drawn = False
+                self._next = 0.0  # what comes after that is drawn at once
 
     def say(self, text: str) -> None:
         """A line of its own; the bar is drawn again below it."""
