@@ -6,6 +6,7 @@ from . import clock
 from .capture import Capture, keep_of
 
 GRACE = 5000                 # ms between SIGTERM and SIGKILL
+CHECK_SECONDS = 600.0        # longest a check's command may take
 FIRST_LOOK = 1.0             # seconds after which memory and disk are first looked at
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
@@ -13,7 +14,8 @@ GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DE
 class Plan:
     """What follows from a spec, worked out once: most tasks of a bag differ in their command alone."""
 
-    __slots__ = ("spec", "env", "call", "setup", "keep", "time", "memory", "disk", "grace", "limited", "check", "plain")
+    __slots__ = ("spec", "env", "call", "setup", "keep", "time", "memory", "disk", "grace", "limited", "check", "plain",
+                 "capture", "check_command", "check_time")
 
     def __init__(self, spec, base, gpus=None):
         """`base` is the pilot's environment; `gpus` what is bound to the task, None where GPUs are not given out."""
@@ -32,14 +34,17 @@ class Plan:
         self.grace = spec.get("grace", GRACE) / 1000.0
         self.limited = bool(self.time or self.memory or self.disk)
         self.check = spec.get("check")
-        self.plain = not self.call and not self.check  # an exit code of 0 is all there is to a success
+        self.capture = spec.get("capture")
+        self.check_command = self.check.get("command") if isinstance(self.check, dict) else None
+        self.check_time = min(self.time or CHECK_SECONDS, CHECK_SECONDS)
+        self.plain = not (self.call or self.check or self.capture)  # an exit code of 0 is all there is to a success
 
 
 class Job:
     """A task that runs."""
 
     __slots__ = ("attempt", "pid", "slot", "plan", "cwd", "t0", "m0", "out", "err", "deadline", "kill_at",
-                 "look_memory", "look_disk", "doom", "watched")
+                 "look_memory", "look_disk", "doom", "watched", "report", "strays")
 
     def __init__(self, attempt, slot, plan, cwd):
         self.attempt = attempt
@@ -53,6 +58,8 @@ class Job:
         self.deadline = self.look_memory = self.look_disk = self.kill_at = None
         self.doom = ""               # why we are ending it
         self.watched = False
+        self.report = None           # the task's, while its check runs
+        self.strays = False          # the task left something behind
         if plan.limited:
             self._set_limits(plan)
 
@@ -63,6 +70,14 @@ class Job:
             self.look_memory = self.m0 + FIRST_LOOK
         if plan.disk:
             self.look_disk = self.m0 + FIRST_LOOK
+
+    def begin_check(self, report, strays):
+        """The task has ended; from now on this is its check.  What that writes is not the task's output."""
+        self.report, self.strays = report, strays
+        self.out = self.err = None
+        self.watched = False
+        self.look_memory = self.look_disk = self.kill_at = None
+        self.deadline = clock.seconds() + self.plan.check_time
 
     def next_look(self):
         times = [t for t in (self.deadline, self.kill_at, self.look_memory, self.look_disk) if t is not None]

@@ -468,14 +468,37 @@ class Spawner:
         if not status and job.plan.plain and not job.doom:
             self._finish(job, (job, clock.seconds(), used), strays)
             return
-        report = job.measured(int(1000 * (used.ru_utime + used.ru_stime)), used.ru_maxrss << 10)
         number, code = (status & 0x7F, -1) if status & 0x7F else (0, status >> 8)  # WTERMSIG, WEXITSTATUS
+        if job.report is not None:
+            verdict.judge_check(job.report, code, number, job)
+            self._finish(job, job.report, strays or job.strays)
+            return
+        report = job.measured(int(1000 * (used.ru_utime + used.ru_stime)), used.ru_maxrss << 10)
         if number == signal.SIGKILL and not job.doom and self._out_of_memory(job, report):
             job.doom = "memory"
         verdict.judge(report, code, number, job)
         if job.plan.call:
             self._runner_died(job, report)
+        elif job.plan.check_command and "o" not in report and self._begin_check(job, report, strays):
+            return
         self._finish(job, report, strays)
+
+    def _begin_check(self, job, report, strays):
+        """The check's command runs in the task's place; False if it cannot be started."""
+        if self.timed:
+            self.timed.pop(job.pid, None)
+        job.begin_check(report, strays)
+        try:
+            self._enter(job.cwd)
+            job.pid = self._execute(job, job.plan.check_command)
+        except (OSError, ValueError, TypeError, IndexError, AttributeError) as error:
+            report.update(o="failed", why="output", note="the check cannot be run: {}".format(error))
+            self.here = None
+            return False
+        self.jobs[job.pid] = self.attempts[job.attempt] = job
+        ROW.pack_into(self.table, (job.slot.number + 1) * ROW.size, job.attempt, job.pid)
+        self._watch_time(job)
+        return True
 
     def _runner_died(self, job, report):
         slot = job.slot

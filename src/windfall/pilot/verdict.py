@@ -8,9 +8,9 @@ import signal
 
 from windfall.errors import BadInput
 
+from . import looking
 from .staging import inside
 
-MATCH_SECONDS = 2.0
 ROOM = 1 << 16               # bytes; a disk with less is full
 
 _OURS = {
@@ -43,8 +43,14 @@ def judge(report, code, number, job):
         if code != 0 or check:
             try:
                 _check(report, code, check or {}, job)
-            except (TypeError, ValueError, AttributeError, BadInput) as error:
+            except BadInput as error:
+                _fail(report, "output", error.message)
+            except OSError as error:
+                _fail(report, "output", "the result cannot be read: {}".format(error.strerror))
+            except (TypeError, ValueError, AttributeError) as error:
                 _fail(report, "output", "the check makes no sense: {}".format(error))
+        if job.plan.capture and report.get("why", "") in ("", "output"):
+            _capture(report, job)
 
 
 def _explain_limit(report, doom, plan):
@@ -65,37 +71,33 @@ def _check(report, code, check, job):
     for path in check.get("file", ()):
         if not os.path.exists(os.path.join(job.cwd, inside(path))):
             return _fail(report, "output", "the file {} is missing".format(path))
-    pattern = check.get("match")
-    if pattern:
-        problem = _match(pattern, job.captured())
-        if problem:
-            _fail(report, "output", problem)
+    files = check.get("file") or [""]
+    problem = ((check.get("match") and looking.mismatch(check["match"], job.captured()))
+               or (check.get("schema") and looking.misfit(check["schema"], job, files[0])))
+    if problem:
+        _fail(report, "output", problem)
     return None
 
 
-class _TooSlow(Exception):
-    pass
+def _capture(report, job):
+    values, trouble = looking.capture(job, job.plan.capture)
+    if values:
+        report["values"] = values
+    if trouble:
+        report.setdefault("note", trouble)
 
 
-def _too_slow(number, frame):
-    raise _TooSlow()
-
-
-def _match(pattern, data):
-    """What is wrong, or "".  Bounded in time: the pattern is the user's, and patterns can take for ever."""
-    import re
-    before = signal.signal(signal.SIGALRM, _too_slow)
-    signal.setitimer(signal.ITIMER_REAL, MATCH_SECONDS)
-    try:
-        found = re.search(pattern, data.decode("utf-8", "replace"))
-        return "" if found else "the output does not match {!r}".format(pattern)
-    except _TooSlow:
-        return "matching {!r} took longer than {} s".format(pattern, MATCH_SECONDS)
-    except (re.error, RecursionError, OverflowError) as error:
-        return "the pattern {!r} cannot be used: {}".format(pattern, error)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+def judge_check(report, code, number, job):
+    """The same for the command that looks at a task's results; `report` is the task's."""
+    if job.doom in ("cancel", "stop"):
+        report["o"], report["why"] = _OURS[job.doom]
+    elif job.doom:
+        _fail(report, "output", "the check took longer than {:g} s".format(job.plan.check_time))
+    elif number or code:
+        how = "ended by {}".format(signal_name(number)) if number else "exit code {}".format(code)
+        said = b"" if job.err is None else job.err.kept().strip().rpartition(b"\n")[2]
+        _fail(report, "output", "the check failed: {}{}".format(
+            how, ": " + said.decode("utf-8", "replace") if said else ""))
 
 
 def full(path):

@@ -1,0 +1,108 @@
+"""What is looked for in results: schemas, check commands, captured values.  Real processes, a scripted server."""
+
+import json
+import os
+
+import pytest
+from harness import alive, wait_until
+
+SCHEMA = json.dumps({"type": "object", "required": ["lod"], "properties": {"lod": {"type": "number"}}})
+
+
+@pytest.fixture
+def one(server, launch):
+    launch("--idle", "30")
+    numbers = iter(range(1, 10000))
+
+    def run(command, timeout=15.0, **spec):
+        number = next(numbers)
+        server.submit([number, command], **spec)
+        return server.result(number, timeout)
+
+    return run
+
+
+def test_schema_of_a_file(one):
+    check = {"file": ["result.json"], "schema": SCHEMA}
+    assert "o" not in one("echo '{\"lod\": 3.5}' > result.json", check=check)
+    report = one("echo '{\"lod\": \"x\"}' > result.json", check=check)
+    assert (report["o"], report["why"]) == ("failed", "output")
+    assert report["note"] == "result.json: /lod: 'x' is not a number"
+    assert "missing" in one("true", check=check)["note"]
+
+
+def test_schema_of_the_output(one):
+    assert "o" not in one("echo '{\"lod\": 3.5}'", check={"schema": SCHEMA})
+    assert one("echo no", check={"schema": SCHEMA})["note"].startswith("the output: not JSON")
+
+
+def test_schemas_and_files_nobody_can_check(one):
+    check = {"file": ["r"], "schema": SCHEMA}
+    assert "larger than 16 MB" in one("head -c 20000000 /dev/zero > r", check=check)["note"]
+    assert "not a file" in one("mkfifo r", check=check)["note"]
+    assert one("echo {}", check={"schema": 5})["why"] == "output"
+    slow = json.dumps({"type": "string", "pattern": "(a+)+$"})
+    report = one("echo '\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\"'", timeout=40, check={"schema": slow})
+    assert "longer than 10 s" in report["note"]
+    assert one("echo fine")["out"] == "fine\n"
+
+
+def test_check_command(one):
+    good = {"command": "test \"$WORD\" = yes && grep -q 3 r && echo noise && echo more >&2"}
+    report = one("echo 3 > r; echo mine", check=good, environment={"WORD": "yes"})
+    assert "o" not in report and report["out"] == "mine\n" and "err" not in report
+    bad = one("echo 4 > r; echo mine", check={"command": ["sh", "-c", "echo first >&2; echo no 3 in r >&2; exit 2"]})
+    assert (bad["o"], bad["why"], bad["exit"]) == ("failed", "output", 0)
+    assert bad["note"] == "the check failed: exit code 2: no 3 in r" and bad["out"] == "mine\n"
+    assert "SIGTERM" in one("true", check={"command": "kill -TERM $$"})["note"]
+    assert one("exit 3", check={"command": "touch /never"})["why"] == "exit"
+    assert "cannot be run" in one("true", check={"command": ["nowhere-to-be-found"]})["note"]
+    assert one("echo on", check={"command": "true"})["out"] == "on\n"
+
+
+def test_check_command_is_limited_and_killed_as_a_tree(one, tmp_path):
+    left = tmp_path / "pid"
+    check = {"command": f"sleep 60 & echo $! > {left}; sleep 60"}
+    report = one("echo mine", time=1000, grace=100, check=check)
+    assert (report["o"], report["why"]) == ("failed", "output") and "longer than 1 s" in report["note"]
+    wait_until(lambda: not alive(int(left.read_text())))
+    assert one("echo fine")["out"] == "fine\n"
+
+
+def test_check_command_is_cancelled_and_does_not_hold_others_up(server, launch, tmp_path):
+    launch("--cores", "2", "--idle", "30")
+    begun = tmp_path / "begun"
+    server.submit([1, "echo mine"], check={"command": f"touch {begun}; sleep 60"}, grace=100)
+    wait_until(begun.exists)
+    server.submit([2, "echo other"])
+    assert server.result(2)["out"] == "other\n"
+    server.say(cancel=[1])
+    assert server.result(1)["o"] == "cancelled"
+
+
+def test_captured_values(one):
+    capture = [["lod", r"LOD=(\S+)", ""], ["all", r"n=\d+", ""], ["none", "nowhere", ""], ["deep", "end (.)", "log"]]
+    report = one("echo LOD=3.5 n=12; head -c 20000000 /dev/zero > log; echo end Z >> log", capture=capture)
+    assert report["values"] == {"lod": "3.5", "all": "n=12", "deep": "Z"} and "note" not in report
+    long = one("printf %02000d 7", capture=[["long", ".+", ""]])
+    assert len(long["values"]["long"]) == 1000
+
+
+def test_values_of_failures(one):
+    capture = [["x", "x=(.)", ""]]
+    assert one("echo x=1", check={"match": "y"}, capture=capture)["values"] == {"x": "1"}
+    assert "values" not in one("echo x=1; kill -9 $$", capture=capture)
+    assert "values" not in one("echo nothing", capture=capture)
+
+
+def test_captures_that_make_no_sense(one):
+    for capture in ([["x", "(", ""]], [["x", "a", "../../etc/passwd"]], [["x", "a", "none"]], [3], 3):
+        report = one("echo a", capture=capture)
+        assert "o" not in report and "values" not in report and report["note"]
+    report = one("echo x; echo " + 40 * "a" + "b", capture=[["x", "x", ""], ["slow", "(a+)+$", ""]])
+    assert report["values"] == {"x": "x"} and "longer" in report["note"]
+
+
+def test_nobody_reads_outside_the_directory(one):
+    path = os.path.relpath("/etc/passwd", "/")
+    assert "note" in one("ln -s /etc/passwd r", check={"file": ["../" + path], "schema": "{}"})
