@@ -80,6 +80,7 @@ def test_random_kills_lose_and_double_nothing(server, launch, tmp_path):
     """Spawners die at random while short tasks run: each attempt begins once and ends once, and none is guessed."""
     pilot = launch("--cores", "2")
     log = tmp_path / "log"
+    wait_until(lambda: server.requests)
     server.submit(*[[i, f"echo {i}; echo {i} >> {log}"] for i in range(1, 1501)])
     for _ in range(8):
         time.sleep(0.05)
