@@ -1,4 +1,5 @@
-"""Pages of the reference that are made from the code: the life of tasks, attempts and pilots, and the command line.
+"""Pages of the reference that are made from the code: the life of tasks, attempts and pilots, the command line,
+the JSON schema of the bag file.
 
     pages() → {path below docs: text}
 """
@@ -6,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +16,7 @@ from windfall.cli.main import COMMANDS
 from windfall.cli.parser import make
 from windfall.cli.pilot import usage
 from windfall.core import lifecycle
+from windfall.model.editor import bag_schema
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 NOTE = "<!-- Made by scripts/docs from {}; changes here are lost. -->\n\n"
@@ -130,7 +133,12 @@ def _escaped(action: argparse.Action) -> str:
 
 
 def pages() -> dict[str, str]:
-    return {"reference/lifecycle.md": lives(), "reference/command-line.md": command_line()}
+    schema = json.dumps(bag_schema(), indent=1, ensure_ascii=False) + "\n"
+    return {
+        "reference/lifecycle.md": lives(),
+        "reference/command-line.md": command_line(),
+        "reference/bag.schema.json": schema,
+    }
 
 
 def main(arguments: list[str]) -> int:

@@ -18,7 +18,6 @@ from .progress import Progress
 
 if TYPE_CHECKING:
     from ..model.bagfile import Parsed
-    from ..model.spec import Target
     from .connect import Session
 
 TAKES_VECTOR = True
@@ -26,9 +25,6 @@ EXAMPLES = """examples:
   windfall run sweep.toml
   windfall run 'prog --seed {x} > out-{x}.txt' --sweep x=1..100 --output 'out-{x}.txt'
   windfall run --sweep x=1..100 -- /bin/prog --seed {x}"""
-
-SHOWN = 20  # commands of a dry run; in JSON, SHOWN_JSON
-SHOWN_JSON = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     parsed = bagargs.parsed(args)
     if args.dry_run:
+        from .dryrun import dry_run
+
         return dry_run(parsed, args.json)
     started = time.monotonic()
     total = count(parsed)
@@ -163,61 +161,3 @@ def _show_output(session: Session, bag: int) -> None:
         except NotFound:
             return  # it was cancelled before it ran
         stream.flush()
-
-
-def dry_run(parsed: Parsed, as_json: bool) -> int:
-    from ..model.render import Renderer
-
-    renderers = [Renderer(target) for target in parsed.bag.targets]
-    if as_json:
-        print_json({"name": parsed.bag.name, "tasks": count(parsed), "targets": [_described(r) for r in renderers]})
-        return 0
-    print(f"{parsed.bag.name}: {plural(count(parsed), 'task')}")
-    first = 0
-    for renderer in renderers:
-        _print_target(renderer, first, many=len(renderers) > 1)
-        first += renderer.count
-    return 0
-
-
-def _described(renderer: Any) -> dict[str, Any]:
-    target, shown = renderer.target, range(min(renderer.count, SHOWN_JSON))
-    return {
-        "name": target.name,
-        "after": target.after,
-        "tasks": renderer.count,
-        "cores": target.resources.cores,
-        "memory": target.resources.memory,
-        "time": target.time,
-        "retries": target.retries,
-        "commands": renderer.commands(shown),
-        "inputs": [[each.path, each.blob, each.size] for each in target.inputs],
-        "outputs": [renderer.outputs(index) for index in shown] if target.outputs else [],
-    }
-
-
-def _print_target(renderer: Any, first: int, many: bool) -> None:
-    from ..model.template import quote_bare
-    from ..model.units import format_size
-
-    target = renderer.target
-    if many:
-        print(f"target {target.name}" + (f", after {', '.join(target.after)}" if target.after else ""))
-    for index, command in enumerate(renderer.commands(range(min(renderer.count, SHOWN))), start=first):
-        print(f"  {index:>6}  {command if isinstance(command, str) else ' '.join(map(quote_bare, command))}")
-    if renderer.count > SHOWN:
-        print(f"          … {renderer.count - SHOWN:,} more")
-    print(f"  each    {_needs(target)}")
-    for each in target.inputs:
-        print(f"  input   {each.path} ({format_size(each.size)})")
-    if target.outputs:
-        print(f"  output  {', '.join(renderer.outputs(0))}" + (" …" if renderer.count > 1 else ""))
-
-
-def _needs(target: Target) -> str:
-    from ..model.units import exact_duration, exact_size
-
-    needs = target.resources
-    memory = f"{exact_size(needs.memory)} of memory" if needs.memory else "no limit of memory"
-    limit = f"{exact_duration(target.time)} at most" if target.time else "no limit of time"
-    return f"{plural(needs.cores, 'core')}, {memory}, {limit}, retries: {target.retries}"

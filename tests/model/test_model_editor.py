@@ -1,0 +1,60 @@
+"""The schema for editors and the parser know the same language."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from jsonschema import Draft202012Validator
+from tests.model.everything import EVERYTHING, lay, tables, toml
+
+from windfall.errors import BadInput
+from windfall.model import bagfile
+from windfall.model.editor import bag_schema
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = Draft202012Validator(bag_schema())
+
+
+def test_the_published_one_is_current():
+    assert json.loads((ROOT / "docs" / "reference" / "bag.schema.json").read_text()) == bag_schema()
+    Draft202012Validator.check_schema(bag_schema())
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)
+def test_the_examples_fit(path):
+    SCHEMA.validate(tomllib.loads(path.read_text()))
+
+
+def test_every_word_fits():
+    SCHEMA.validate(tomllib.loads(EVERYTHING))
+
+
+def test_every_key_is_in_it():
+    schema = bag_schema()
+    known = {**schema["properties"], **schema["$defs"]}
+    for table in ("bag", "task", "check", "policy"):
+        assert sorted(known[table]["properties"]) == sorted(bagfile.KEYS[table])
+    further = schema["properties"]["targets"]["additionalProperties"]["properties"]
+    assert sorted(further) == sorted(bagfile.KEYS["targets"])
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(tables())
+def test_what_the_schema_refuses_the_parser_refuses(tmp_path, tree):
+    lay(tmp_path)
+    if SCHEMA.is_valid(tree):
+        return
+    with pytest.raises(BadInput):
+        bagfile.parse(toml(tree), "b.toml", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[bag]\nname = 3", "[task]\ncores = 0", "[task]\nmemory = '2 parsecs'", "[sweep]\nx = []", "[sweep]\n'a b' = 1",
+     "[polcy]", "[check]\nexit = [300]", "[sweep]\nx = { sample = 'uniform(0,1)' }", "[targets.t]\ncores = 1",
+     "[capture]\nx = 1", "[sweep.csv]\ncolumns = ['x']", "[sweep.latin]\nx = 'uniform(0,1)'"],
+)  # fmt: skip
+def test_it_refuses_at_all(text):
+    assert not SCHEMA.is_valid(tomllib.loads(text))
