@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from windfall.core import apply, events as e
+from windfall.core import apply, effects as x, events as e
 
 from .conftest import Bench, answers, shape
 
@@ -288,3 +288,28 @@ def test_only_the_latest_keys_of_appends_are_kept(bench: Bench, monkeypatch: pyt
     assert len(bench.core.state.keys) == 10
     bench.restart(bench.snapshot())
     assert bench.append(bag, 1, key="k29").value == 29
+
+
+def test_a_bag_that_has_ended_is_extended(bench: Bench) -> None:
+    bag, pilot = bench.submit(shape(2)), bench.pilot(4)
+    for attempt, _ in bench.take(pilot):
+        bench.report(pilot, attempt)
+    assert bench.core.state.bags[bag].ended
+    more = e.Append(0, "ann", bag, 0, 3, "k", b"source", extends=True)
+    assert bench.do(more).value == 2
+    again = bench.do(e.Append(0, "ann", bag, 0, 3, "k", b"source", extends=True))
+    assert (again.value, bench.tasks(bag)) == (2, "ssrrr"), "the same key once"
+    assert not bench.core.state.bags[bag].ended
+    bench.restart()
+    assert [task for _, task in bench.take(pilot)] == [2, 3, 4]
+
+
+def test_what_others_have_waited_for_is_not_extended(bench: Bench) -> None:
+    bag, pilot = bench.submit(shape(1), shape(1, name="after", after=[0])), bench.pilot(4)
+    extend = lambda target: bench.do(e.Append(0, "ann", bag, target, 1, "", b"source", extends=True))
+    assert isinstance(extend(0), x.Done)
+    for attempt, _ in bench.take(pilot):
+        bench.report(pilot, attempt)
+    assert isinstance(extend(0), x.Refuse)
+    assert isinstance(extend(1), x.Done)
+    assert bench.core.state.bags[bag].open is False

@@ -83,8 +83,8 @@ def _append(world: World, act: Act, bag: int) -> None:
         if isinstance(effect, x.Done):
             world.oracle.appended[key] = (bag, effect.value, effect.extra)
 
-    target = act.how % len(shapes)
-    world.client(lambda: e.Append(0, "ann", bag, target, count, key, b"source"), done)
+    target, extends = act.how % len(shapes), act.who % 2 == 0
+    world.client(lambda: e.Append(0, "ann", bag, target, count, key, b"source", extends), done)
 
 
 def _some(world: World, act: Act, bag: int) -> None:

@@ -224,6 +224,7 @@ def _tasks_appended(state: State, fact: f.TasksAppended) -> None:
     bag.counts[READY] += fact.count
     bag.appended.append(fact.source)
     bag.touched = fact.at
+    bag.ended = 0
     if fact.key:
         _remember_append(state, bag, fact)
     cls = class_of(state, bag, fact.target, 0)

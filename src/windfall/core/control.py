@@ -48,23 +48,25 @@ def append(core: Core, event: e.Append) -> None:
     if known is not None:
         _again(core, event, known, event.source, known[1])
         return
-    if not bag.open:
+    if not bag.open and not event.extends:
         core.refuse(event, "conflict", f"bag {bag.number} is closed", "submit a new bag, or open it with open = true")
         return
     if not 0 <= event.target < len(bag.targets) or event.count <= 0:
         core.refuse(event, "bad-input", f"bag {bag.number} has no target {event.target}, or nothing was appended")
         return
     target = bag.targets[event.target]
-    if target.dependents and target_done(bag, target):
+    over = target_done(bag, target) or (not bag.open and target.unfinished == 0)
+    if target.dependents and over:
         core.refuse(
             event, "conflict", f"target {target.shape.name!r} is done and what waits for it may run",
-            "append before its last task is done",
+            "append before its last task is done; or submit the new tasks as a bag of their own",
         )
         return
     first = bag.size
-    core.emit(
-        f.TasksAppended(core.now, bag.number, event.target, first, event.count, event.idempotency, event.source)
-    )
+    core.emit(f.TasksAppended(
+        core.now, bag.number, event.target, first, event.count, event.idempotency, event.source,
+        event.extends and not bag.open,
+    ))
     core.done(event, first, event.count)
 
 

@@ -30,6 +30,7 @@ class Append(Event):
     count: int
     idempotency: str
     source: bytes
+    extends: bool = False  # to a bag that is closed, which runs again
 
 
 class Close(Event):

@@ -60,6 +60,7 @@ class TasksAppended(Fact, tag="tasks-appended/1"):
     count: int
     key: str
     source: bytes  # the Source, as msgpack
+    extends: bool = False  # the bag was closed, and runs again
 
 
 class BagClosed(Fact, tag="bag-closed/1"):

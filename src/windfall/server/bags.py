@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from windfall.core import events, explain, queries
 from windfall.core.intake import submission
@@ -18,7 +19,7 @@ from windfall.model.render import source_count
 from windfall.model.spec import Bag
 from windfall.server import rows, schema
 from windfall.server.disk import DiskGuard
-from windfall.server.grants import Renderings
+from windfall.server.grants import Rendering, Renderings
 from windfall.server.http import BYTES, JSON, Answer, Request, Stream, reply_json
 from windfall.server.logs import LOOK_S, Live, pump
 from windfall.server.project import Projector
@@ -35,6 +36,7 @@ MAX_KEY = 200
 _decode_bag = msgspec.json.Decoder(Bag).decode
 _unpack_bag = msgspec.msgpack.Decoder(Bag).decode
 _decode_append = msgspec.json.Decoder(schema.Append).decode
+_decode_extend = msgspec.json.Decoder(schema.Extend).decode
 _decode_selection = msgspec.json.Decoder(schema.Selection).decode
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -121,6 +123,18 @@ class BagCalls:
         done = await self._writer.do(event)
         return reply_json(schema.Appended(done.value, done.extra))
 
+    async def extend(self, request: Request) -> Answer:
+        """As `append`, to a bag that is closed or has ended."""
+        self._disk.admit()
+        bag, key, body = self._own(request), _idempotency(request), request.body
+        request.body = b""
+        rendering = self._renderings.of(bag)
+        event, inputs = await self._aside(len(body), lambda: _read_extension(body, bag, rendering, key))
+        if inputs:
+            await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
+        done = await self._writer.do(event)
+        return reply_json(schema.Appended(done.value, done.extra))
+
     # --- orders -----------------------------------------------------------------------------------------------
 
     async def close(self, request: Request) -> Answer:
@@ -154,8 +168,19 @@ class BagCalls:
 
     async def retry(self, request: Request) -> Answer:
         bag = self._own(request)
-        done = await self._writer.do(events.Retry(0, bag.number, _selection(request, bag).tasks, by=request.who.owner))
+        tasks = await self._to_retry(bag, _selection(request, bag))
+        done = await self._writer.do(events.Retry(0, bag.number, tasks, by=request.who.owner))
         return reply_json(schema.Counted(done.value))
+
+    async def _to_retry(self, bag: Any, chosen: schema.Selection) -> Any:
+        """The tasks named, or those of one cause of failure; None: all that have not succeeded."""
+        names = ("state", "why", "exit", "signal", "note")
+        cause = {name: value for name in names if (value := getattr(chosen, name)) is not None}
+        if not cause:
+            return chosen.tasks
+        if chosen.tasks is not None:
+            raise BadInput("tasks and a cause of failure are two ways to say what to retry", "give one of them")
+        return await self._projector.ask(lambda views: views.failed_tasks(bag.number, cause))
 
     # --- questions --------------------------------------------------------------------------------------------
 
@@ -181,6 +206,16 @@ class BagCalls:
         rendering = self._renderings.of(bag)
         made = [rows.from_view(rendering, row) for row in found.rows]
         return reply_json(schema.Rows(made, found.next, position))
+
+    async def statistics(self, request: Request) -> Answer:
+        bag = self._own(request)
+        found = await self._projector.ask(lambda views: views.statistics(bag.number, bag.submitted))
+        return reply_json({"bag": bag.number, "tasks": bag.size, "counts": queries.counts(bag), **found})
+
+    async def failures(self, request: Request) -> Answer:
+        bag = self._own(request)
+        found = await self._projector.ask(lambda views: (views.position, views.failures(bag.number)))
+        return reply_json({"failures": found[1], "position": found[0]})
 
     async def explain(self, request: Request) -> Answer:
         bag = self._own(request)
@@ -293,14 +328,43 @@ def _inputs_of(bag: Bag) -> dict[str, str]:
     return found
 
 
+def _read_extension(
+    body: bytes | bytearray, bag: Any, rendering: Rendering, key: str
+) -> tuple[events.Append, dict[str, str]]:
+    message = _decode_extend(body)
+    index = _target_named(rendering.spec, message.target)
+    target = rendering.spec.targets[index]
+    if type(message.source) is not type(target.source):
+        raise BadInput(f"target '{target.name}' is a {_kind(target.source)}, this is a {_kind(message.source)}",
+                       "extend a sweep by a sweep, lines by lines")
+    if len(message.files) not in (0, len(target.families)):
+        raise BadInput("the files do not fit the families of the target", "one object for each family, or none")
+    families = [structs.replace(had, files={**had.files, **more})
+                for had, more in zip(target.families, message.files, strict=False)]
+    widened = structs.replace(target, families=families) if families else target
+    check.validate_source(widened, message.source)
+    source = _pack((index, message.source, message.files))
+    event = events.Append(
+        0, bag.owner, bag.number, index, source_count(message.source), message.key or key, source, extends=True)
+    return event, {sha: name for files in message.files for name, (sha, _, _) in files.items()}
+
+
+def _kind(source: Any) -> str:
+    return type(source).__name__.lower()
+
+
+def _target_named(spec: Bag, name: str) -> int:
+    names = [target.name for target in spec.targets]
+    if name not in names:
+        raise BadInput(f"there is no target '{name[:80]}'", f"this bag has {', '.join(names[:10])}")
+    return names.index(name)
+
+
 def _read_append(body: bytes | bytearray, bag: Any, spec: Bag, key: str) -> events.Append:
     message = _decode_append(body)
     if not bag.open:
         raise Conflict(f"bag {bag.number} is closed", "make a new bag, or submit it with open = true")
-    names = [target.name for target in spec.targets]
-    if message.target not in names:
-        raise BadInput(f"there is no target '{message.target[:80]}'", f"this bag has {', '.join(names[:10])}")
-    index = names.index(message.target)
+    index = _target_named(spec, message.target)
     check.validate_source(spec.targets[index], message.source)
     source = _pack((index, message.source))
     return events.Append(0, bag.owner, bag.number, index, source_count(message.source), key, source)

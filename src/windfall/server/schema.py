@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from windfall.core import events
-from windfall.model.spec import Items, Lines
+from windfall.model.spec import Items, Lines, Sweep
 from windfall.wire.messages import MAX_REPORTS
 
 MAX_COUNT = 1 << 53
@@ -176,6 +176,13 @@ class Append(Struct, forbid_unknown_fields=True):
     target: str = "main"
 
 
+class Extend(Struct, forbid_unknown_fields=True):
+    source: Sweep | Lines | Items
+    target: str = "main"
+    files: list[dict[str, tuple[Sha, Count, Count]]] = []  # of each family: what the new tasks need beyond it
+    key: Annotated[str, Meta(max_length=200)] = ""  # the same again is done once
+
+
 class Nothing(Struct):
     pass
 
@@ -183,6 +190,12 @@ class Nothing(Struct):
 class Selection(Struct, forbid_unknown_fields=True):
     tasks: list[Count] | None = None
     waiting: bool = False  # of a cancellation: leave alone what a pilot has
+    # of a retry: tasks that stand failed for this cause, as `failures` names it
+    state: Literal["failed", "quarantined"] | None = None
+    why: Word | None = None
+    exit: Code | None = None
+    signal: Code | None = None
+    note: Line | None = None
 
 
 class NewToken(Struct, forbid_unknown_fields=True):
@@ -266,6 +279,61 @@ class Row(Struct):
 class Rows(Struct):
     rows: list[Row]
     next: int | None
+    position: int
+
+
+class Place(Struct):
+    name: str
+    attempts: int
+    wall: int
+    accepted: int
+
+
+class Slow(Struct):
+    task: int
+    attempt: int
+    wall: int
+
+
+class Statistics(Struct):
+    """Times in ms.  `real`: of results that counted; `redundant`: of attempts that did not; from `submitted` on."""
+
+    bag: int
+    tasks: int
+    counts: dict[str, int]
+    attempts: int
+    accepted: int
+    real: int
+    redundant: int
+    cpu: int
+    rss: int
+    queuing_average: float
+    queuing_longest: int
+    wall_clock: int
+    speed_up: float
+    failures: dict[str, int]  # failed attempts by reason
+    quarantined: int
+    sites: list[Place]
+    hosts: list[Place]
+    slowest: list[Slow]
+    position: int
+
+
+class Cause(Struct):
+    """Tasks that stand failed for one reason; `retry` sent to `retry` tries exactly these again."""
+
+    state: str
+    why: str
+    exit: int
+    signal: int
+    note: str
+    count: int
+    tasks: list[int]
+    retry: dict[str, Any]
+
+
+class Failures(Struct):
+    failures: list[Cause]
     position: int
 
 

@@ -4,7 +4,7 @@
     detail    what most attempts do not have: exit code, output, files, value; apart, so that pages stay small
     span      runs of tasks that were cancelled or retried as such: a row per run, never one per task
     started   when attempts in play began, until they end
-    bag, pilot, usage   for summaries
+    bag, pilot   for summaries; what is counted is in `tally`
 
 Spans of a bag do not overlap: the last cancellation or retry of a task is the one that counts, and carries its
 generation.  Whatever has a greater `seq` than the span of its task happened after it.
@@ -20,6 +20,7 @@ import msgspec
 
 from windfall.core import facts as f
 from windfall.core.lifecycle import CANCELLED, O_SUCCEEDED, READY, SUCCEEDED
+from windfall.store.tally import Tally
 
 TABLES = """
 CREATE TABLE attempt (bag INTEGER, task INTEGER, attempt INTEGER, seq INTEGER, generation INTEGER, outcome INTEGER,
@@ -35,21 +36,12 @@ CREATE TABLE span (bag INTEGER, first INTEGER, last INTEGER, seq INTEGER, state 
 CREATE TABLE started (attempt INTEGER PRIMARY KEY, at INTEGER);
 CREATE TABLE bag (bag INTEGER PRIMARY KEY, owner TEXT, name TEXT, tasks INTEGER, submitted INTEGER, closed INTEGER,
                   removed INTEGER);
-CREATE TABLE usage (bag INTEGER, outcome INTEGER, attempts INTEGER, wall INTEGER, cpu INTEGER, rss INTEGER,
-                    first INTEGER, last INTEGER, PRIMARY KEY (bag, outcome)) WITHOUT ROWID;
 CREATE TABLE pilot (pilot INTEGER PRIMARY KEY, site TEXT, owner TEXT, host TEXT, host_name TEXT, cores INTEGER,
                     memory INTEGER, epoch INTEGER, enrolled INTEGER, ended INTEGER, why TEXT, detail TEXT);
 """
 
 _ATTEMPT = f"INSERT OR REPLACE INTO attempt VALUES ({', '.join('?' * 15)})"
 _DETAIL = f"INSERT OR REPLACE INTO detail VALUES ({', '.join('?' * 15)})"
-MOST = 1 << 62  # sums stop here: two of them still fit, or become a float that is greater
-_USAGE = (
-    "INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (bag, outcome) DO UPDATE SET"
-    f" attempts = attempts + excluded.attempts, wall = min(wall + excluded.wall, {MOST}),"
-    f" cpu = min(cpu + excluded.cpu, {MOST}), rss = max(rss, excluded.rss), first = min(first, excluded.first),"
-    " last = max(last, excluded.last)"
-)
 _PLAIN = f.Detail()
 _json = msgspec.json.encode
 
@@ -63,7 +55,7 @@ class Projection:
         self._connection = connection
         self.attempts: list[tuple[Any, ...]] = []
         self._details: list[tuple[Any, ...]] = []
-        self._usage: dict[tuple[int, int], list[int]] = {}
+        self._tally = Tally(connection)
         self._over: list[tuple[int]] = []
         self._started: dict[int, int] = {}
         self._spanned: set[int] = set()
@@ -99,28 +91,25 @@ class Projection:
         many(_ATTEMPT, self.attempts)
         many(_DETAIL, self._details)
         many("DELETE FROM started WHERE attempt = ?", self._over)
-        many(_USAGE, [(*key, *values) for key, values in self._usage.items()])
+        self._tally.write()
         for gathered in (self.attempts, self._details, self._over):
             gathered.clear()
-        self._usage.clear()
 
     # --- ends of attempts -------------------------------------------------------------------------------------
 
     def _finished(self, seq: int, fact: f.Finished) -> None:
         bag, pilot, at, started = fact.bag, fact.pilot, fact.at, self._started
         generations = self._generations(bag, fact.tasks) if bag in self._spanned else [0] * len(fact.tasks)
-        lists = (fact.attempts, fact.tasks, generations, fact.granted, fact.walls, fact.cpus, fact.rss)
+        starts = [started.get(attempt, at - wall) for attempt, wall in zip(fact.attempts, fact.walls, strict=True)]
+        lists = (fact.attempts, fact.tasks, generations, fact.granted, starts, fact.walls, fact.cpus, fact.rss)
         self.attempts += [
-            (bag, task, attempt, seq, generation, O_SUCCEEDED, SUCCEEDED, "", pilot,
-             granted, started.get(attempt, at - wall), at, wall, cpu, rss)
-            for attempt, task, generation, granted, wall, cpu, rss in zip(*lists, strict=True)
+            (bag, task, attempt, seq, generation, O_SUCCEEDED, SUCCEEDED, "", pilot, granted, start, at, wall, cpu, rss)
+            for attempt, task, generation, granted, start, wall, cpu, rss in zip(*lists, strict=True)
         ]
         for place, detail in fact.details.items():
             self._keep_detail(fact.attempts[place], bag, detail)
         self._forget_started(fact.attempts)
-        if fact.tasks:
-            sums = [len(fact.tasks), sum(fact.walls), sum(fact.cpus), max(fact.rss), min(fact.granted), at]
-            self._add_usage(bag, O_SUCCEEDED, sums)
+        self._tally.finished(fact, starts)
 
     def _ended(self, seq: int, fact: f.Ended) -> None:
         for e in fact.ends:
@@ -133,7 +122,7 @@ class Projection:
                 self._keep_detail(e.attempt, e.bag, e.detail)
             if not e.stays:
                 self._forget_started([e.attempt])
-            self._add_usage(e.bag, e.outcome, [1, e.wall, e.cpu, e.rss, e.granted, fact.at])
+            self._tally.ended(fact, e, started)
 
     def _keep_detail(self, attempt: int, bag: int, d: f.Detail) -> None:
         if d != _PLAIN:
@@ -147,14 +136,6 @@ class Projection:
         if self._started:
             self._over += [(attempt,) for attempt in attempts if self._started.pop(attempt, None) is not None]
 
-    def _add_usage(self, bag: int, outcome: int, more: list[int]) -> None:
-        """`more` has the columns of `usage` after its key."""
-        old = self._usage.get((bag, outcome))
-        if old is not None:
-            sums = [a + b for a, b in zip(old[:3], more[:3], strict=True)]
-            more = [*sums, max(old[3], more[3]), min(old[4], more[4]), max(old[5], more[5])]
-        self._usage[bag, outcome] = [min(number, MOST) for number in more]
-
     def _attempts_started(self, seq: int, fact: f.Started) -> None:
         begun = dict.fromkeys(fact.attempts, fact.at)
         self._started.update(begun)
@@ -167,6 +148,7 @@ class Projection:
 
     def _tasks_retried(self, seq: int, fact: f.TasksRetried) -> None:
         self._paint(seq, fact, READY, "", bump=1)
+        self._tally.retried(fact)
 
     def _paint(self, seq: int, fact: f.TasksCancelled | f.TasksRetried, state: int, why: str, bump: int) -> None:
         """Lay runs over what is there; where there was a span, its generation goes on."""
@@ -191,9 +173,11 @@ class Projection:
             "INSERT OR REPLACE INTO bag VALUES (?, ?, ?, ?, ?, ?, 0)",
             (fact.bag, fact.owner, fact.name, tasks, fact.at, None if fact.open else fact.at),
         )
+        self._tally.submitted(fact)
 
     def _tasks_appended(self, seq: int, fact: f.TasksAppended) -> None:
         self._connection.execute("UPDATE bag SET tasks = tasks + ? WHERE bag = ?", (fact.count, fact.bag))
+        self._tally.appended(fact)
 
     def _bag_closed(self, seq: int, fact: f.BagClosed) -> None:
         self._connection.execute("UPDATE bag SET closed = ? WHERE bag = ?", (fact.at, fact.bag))

@@ -26,11 +26,11 @@ import msgspec
 from windfall.core.facts import Fact
 from windfall.core.lifecycle import CANCELLED, FIRST_FINAL, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
 from windfall.errors import NotFound, StoreError, Unavailable
-from windfall.store import projection
+from windfall.store import projection, tally
 from windfall.store.schema import run
 
 APPLICATION = 0x57465631  # "WFV1"
-VERSION = 2
+VERSION = 3
 BATCH = 20_000  # attempts gathered before they are written
 
 
@@ -225,9 +225,20 @@ class Views:
         if found is None:
             raise NotFound(f"there is no bag {bag}")
         names = ("attempts", "wall", "cpu", "rss", "first", "last")
-        usage = reader.execute(f"SELECT outcome, {', '.join(names)} FROM usage WHERE bag = ? ORDER BY outcome", (bag,))
+        usage = reader.execute(
+            "SELECT outcome, sum(attempts), sum(wall), sum(cpu), max(rss), min(first), max(last) FROM usage"
+            " WHERE bag = ? GROUP BY outcome", (bag,))
         by_outcome = {OUTCOMES[row[0]]: dict(zip(names, row[1:], strict=True)) for row in usage}
         return dict(zip(columns, found, strict=True), usage=by_outcome, position=position)
+
+    def statistics(self, bag: int, submitted: int) -> dict[str, Any]:
+        return {**tally.statistics(self._reader(), bag, submitted), "position": self.position}
+
+    def failures(self, bag: int) -> list[dict[str, Any]]:
+        return tally.failures(self._reader(), bag)
+
+    def failed_tasks(self, bag: int, selector: dict[str, Any]) -> list[int]:
+        return tally.failed_tasks(self._reader(), bag, selector)
 
     def pilots(self, after: int = -1, limit: int = 1000) -> list[dict[str, Any]]:
         """Pilots ever enrolled, by number."""
@@ -302,7 +313,7 @@ _FORGET = (  # a bag's rows, up to a number of them, the bag itself last
     "DELETE FROM attempt WHERE (bag, task, attempt) IN"
     " (SELECT bag, task, attempt FROM attempt WHERE bag = ?1 LIMIT ?2)",
     "DELETE FROM span WHERE (bag, first) IN (SELECT bag, first FROM span WHERE bag = ?1 LIMIT ?2)",
-    "DELETE FROM usage WHERE bag = ?1 AND ?2 > 0",
+    *tally.FORGET,
     "DELETE FROM bag WHERE bag = ?1 AND ?2 > 0",
 )
 
@@ -443,6 +454,7 @@ def _is_sound(connection: sqlite3.Connection, identity: str, journal_position: i
 def _create(connection: sqlite3.Connection, identity: str) -> None:
     connection.execute("BEGIN IMMEDIATE")
     run(connection, projection.TABLES)
+    run(connection, tally.TABLES)
     connection.execute("CREATE TABLE place (position INTEGER, identity TEXT)")
     connection.execute("INSERT INTO place VALUES (0, ?)", (identity,))
     connection.execute(f"PRAGMA application_id = {APPLICATION}")

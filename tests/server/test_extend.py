@@ -1,0 +1,68 @@
+"""A bag that has ended gets more tasks, and runs again."""
+
+import pytest
+from server_tools import Pilot, sweep
+
+
+def points(first, last):
+    return {"type": "sweep", "axes": [{"type": "range", "name": "x", "first": first, "last": last}]}
+
+
+def run_all(pilot):
+    done = []
+    while granted := pilot.get(want=100):
+        pilot.finish([task[0] for task in granted])
+        done += [task[1] for task in granted]
+    return done
+
+
+def test_only_the_new_points_run(client):
+    bag, pilot = client.submit(sweep(3)), Pilot(client)
+    assert len(run_all(pilot)) == 3
+    assert client.call("GET", f"/v1/bags/{bag}").body["state"] == "succeeded"
+    body = {"source": points(4, 5), "key": "once"}
+    reply = client.call("POST", f"/v1/bags/{bag}/extend", body)
+    assert reply.body == {"first": 3, "count": 2}
+    assert client.call("POST", f"/v1/bags/{bag}/extend", body).body == reply.body, "the same key, the same tasks"
+    shown = client.call("GET", f"/v1/bags/{bag}").body
+    assert (shown["state"], shown["tasks"], shown["ended"]) == ("running", 5, None)
+    assert run_all(pilot) == [["echo", "4"], ["echo", "5"]]
+    assert client.call("GET", f"/v1/bags/{bag}").body["state"] == "succeeded"
+    rows = client.call("GET", f"/v1/bags/{bag}/results").body["rows"]
+    assert [row["params"]["x"] for row in rows] == [1, 2, 3, 4, 5]
+    assert client.call("GET", f"/v1/bags/{bag}/statistics").body["accepted"] == 5
+
+
+def test_it_outlives_a_restart(start):
+    from server_tools import Client
+    server = start()
+    client = Client(server.profile)
+    bag, pilot = client.submit(sweep(2)), Pilot(client)
+    run_all(pilot)
+    client.call("POST", f"/v1/bags/{bag}/extend", {"source": points(3, 3)})
+    server.kill()
+    client = Client(start().profile)
+    assert client.call("GET", f"/v1/bags/{bag}").body["counts"]["ready"] == 1
+    assert run_all(Pilot(client, nonce="m")) == [["echo", "3"]]
+
+
+@pytest.mark.parametrize("source, says", [
+    ({"type": "lines", "text": "echo 9", "count": 1}, "is a sweep"),
+    ({"type": "sweep", "axes": [{"type": "range", "name": "y", "first": 1, "last": 2}]}, "parameter"),
+])
+def test_what_does_not_fit_is_refused(client, source, says):
+    bag = client.submit(sweep(1))
+    reply = client.call("POST", f"/v1/bags/{bag}/extend", {"source": source})
+    assert reply.status == 400 and says in reply.body["error"]["message"]
+    assert client.call("GET", f"/v1/bags/{bag}").body["tasks"] == 1
+
+
+def test_not_where_others_have_waited_for_it(client):
+    two = sweep(1)
+    two["targets"].append({"name": "merge", "after": ["main"], "command": "merge"})
+    bag, pilot = client.submit(two), Pilot(client)
+    reply = client.call("POST", f"/v1/bags/{bag}/extend", {"source": points(2, 2)})
+    assert reply.status == 200, "nothing of it has begun"
+    pilot.finish([task[0] for task in pilot.get(want=2)])
+    reply = client.call("POST", f"/v1/bags/{bag}/extend", {"source": points(3, 3)})
+    assert reply.status == 409 and "main" in reply.body["error"]["message"]
