@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BAG.toml | 'COMMAND'",
         nargs="*",
         help="a bag file, or a command in quotes with {name} for parameters; "
-        "after -- an argument vector that no shell sees",
+        "after -- an argument vector that no shell sees; TASKS.apst is --apst TASKS.apst",
     )
     parser.add_argument(
         "-s",
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a parameter: x=1..100, x=0..1:0.1, x=a,b,c, or out=r-{x}.txt; several make a product",
     )
     parser.add_argument("--csv", metavar="FILE", help="parameters from a file: a column each, a task per row")
+    parser.add_argument("--apst", metavar="FILE", help="a task per line: command ; in: files ; out: files ; cost: n")
     parser.add_argument("--name", help="name of the bag")
     task = parser.add_argument_group("each task (instead of [task] in a bag file)")
     task.add_argument("--cores", type=int, metavar="N", help="how many a task takes (default: 1)")
@@ -63,8 +64,11 @@ def parsed(args: argparse.Namespace) -> Parsed:
 def _parsed(args: argparse.Namespace) -> Parsed:
     from ..model import bagfile
 
-    command = _command(args)
+    lines = _apst(args)
+    command = _command(args) if lines is None else None
     task = {key: getattr(args, key) for key in TASK_OPTIONS if getattr(args, key) is not None}
+    if lines is not None:
+        return _one_per_line(args, lines, task)
     if command is not None:
         first = command[0] if isinstance(command, list) else (command.split() or [""])[0]
         return bagfile.from_options(command, args.sweep, args.name or _name_of(first), task, csv=args.csv or "")
@@ -81,6 +85,28 @@ def _parsed(args: argparse.Namespace) -> Parsed:
         found = found._replace(bag=msgspec.structs.replace(found.bag, name=args.name))
         validate(found.bag)
     return found
+
+
+def _apst(args: argparse.Namespace) -> str | None:
+    """The file of tasks that was given, if one was."""
+    if args.apst is None:
+        single = len(args.what) == 1 and args.vector is None
+        return args.what[0] if single and _names_file(args.what[0], ".apst") else None
+    if args.what or args.vector is not None:
+        raise BadInput("--apst takes no command beside it", "the commands stand in the file")
+    return str(args.apst)
+
+
+def _one_per_line(args: argparse.Namespace, file: str, task: dict[str, object]) -> Parsed:
+    from ..model import apst
+
+    if args.sweep or args.csv:
+        raise BadInput("a file with a task per line takes no parameters", "leave out --sweep and --csv")
+    return apst.load(file, args.name or "", task)
+
+
+def _names_file(text: str, suffix: str) -> bool:
+    return text.endswith(suffix) and (os.path.exists(text) or not re.search(r"\s", text))
 
 
 def _belongs_in_file(sweeps: list[str], task: dict[str, object]) -> BadInput:
@@ -112,9 +138,7 @@ def _command(args: argparse.Namespace) -> str | list[str] | None:
             f"put the command in quotes, or: windfall run [options] -- {' '.join(args.what)}",
         )
     text: str = args.what[0]
-    if text.endswith(".toml") and (os.path.exists(text) or not re.search(r"\s", text)):
-        return None
-    return text
+    return None if _names_file(text, ".toml") else text
 
 
 def _name_of(program: str) -> str:

@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ..errors import BadInput, TooLarge
 from . import check, table as csv_table, template as tpl, words
 from .inputs import Finder
@@ -79,6 +81,10 @@ KEYS: dict[str, dict[str, words.Word | None]] = {
     "csv": {**words.CSV},
     "capture": {**words.CAPTURE},
 }
+
+_RESOURCES = {"cores": "cores", "memory": "memory", "gpus": "gpus", "disk": "disk", "whole": "whole-node"}
+_FIELDS = {key.replace("-", "_"): key for key in words.TASK if key not in (*_RESOURCES.values(), "inputs", "python")}
+"""Fields of Resources and of Target, and the keys that fill them."""
 
 Path_ = tuple[str | int, ...]
 
@@ -171,27 +177,30 @@ def _key_parts(text: str) -> list[str]:
 def load(path: str | Path) -> Parsed:
     """Read and parse a bag file; its inputs are looked for beside it."""
     path = Path(path)
+    return parse(read_text(path, "the bag file"), str(path), path.parent)
+
+
+def read_text(path: Path, what: str) -> str:
     try:
         if path.stat().st_size > MAX_FILE:
-            raise TooLarge(f"the bag file is larger than {MAX_FILE >> 20} MiB", where=str(path))
+            raise TooLarge(f"{what} is larger than {MAX_FILE >> 20} MiB", where=str(path))
         data = path.read_bytes()
     except OSError as error:
-        raise BadInput(f"cannot read the bag file: {error.strerror}", where=str(path)) from None
+        raise BadInput(f"cannot read {what}: {error.strerror}", where=str(path)) from None
     except ValueError:
         raise BadInput("not a file name", where=repr(str(path))) from None
     try:
-        text = data.decode()
+        return data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise BadInput("the bag file is not UTF-8 text", where=f"{path}:{line}") from None
-    return parse(text, str(path), path.parent)
+        raise BadInput(f"{what} is not UTF-8 text", where=f"{path}:{line}") from None
 
 
 def parse(text: str, file: str = "bag", base: Path = Path(".")) -> Parsed:
     """`file` is for messages, `base` where inputs are looked for."""
     if len(text) > MAX_FILE:
         raise TooLarge(f"the bag file is larger than {MAX_FILE >> 20} MiB", where=file)
-    return _Reader(Place(file, text), base).bag(_toml(text, file), Path(file).stem or "bag")
+    return Reader(Place(file, text), base).bag(_toml(text, file), Path(file).stem or "bag")
 
 
 def _toml(text: str, file: str) -> dict[str, Any]:
@@ -222,7 +231,7 @@ def from_options(
     csv: str = "",
 ) -> Parsed:
     """`windfall run 'cmd {x}' --sweep x=1..100 --memory 2GB`: `task` holds keys of `[task]`."""
-    reader = _Reader(Options(), base)
+    reader = Reader(Options(), base)
     data: dict[str, Any] = {"bag": {"name": name, "command": command}, "task": task}
     sweep: dict[str, object] = {"csv": {"file": csv}} if csv else {}
     for text in sweeps:
@@ -258,7 +267,7 @@ def _plain_value(text: str) -> Value:
     return text
 
 
-class _Reader:
+class Reader:
     """Walks the tables."""
 
     def __init__(self, place: Place, base: Path):
@@ -358,26 +367,24 @@ class _Reader:
             source=source,
             capture=list(self._captures(self._table(table, "capture", parent), (*parent, "capture"))),
             check=self._check(self._table(table, "check", parent), (*parent, "check")),
-            **self._task(table, path),
         )
+        return self.with_task(target, table, path)
+
+    def with_task(self, target: Target, table: dict[str, Any], path: Path_ = ()) -> Target:
+        """The target with what the keys of [task] say; a key that is not there changes nothing."""
+        target = replace(target, **self._task(target, table, path))
         if "python" in table:
             self._python(target, self._get(table, path, words.TASK, "python", ""), path)
         return self._with_inputs(target, self._get(table, path, words.TASK, "inputs", []), (*path, "inputs"))
 
-    def _task(self, table: dict[str, Any], path: Path_) -> dict[str, Any]:
-        """The keys of [task] that are fields of a target as they stand."""
+    def _task(self, target: Target, table: dict[str, Any], path: Path_) -> dict[str, Any]:
+        """The keys that are fields of a target as they stand."""
         get = partial(self._get, table, path, words.TASK)
-        return {
-            "resources": Resources(
-                cores=get("cores", 1), memory=get("memory", 0), gpus=get("gpus", 0), disk=get("disk", 0),
-                whole=get("whole-node", False),
-            ),
-            "time": get("time", 0), "expect": get("expect", 0), "grace": get("grace", 5_000), "cost": get("cost", ""),
-            "outputs": get("outputs", []), "checkpoint": get("checkpoint", []),
-            "retries": get("retries", 3), "memory_retries": get("memory-retries", 0),
-            "environment": get("environment", {}), "setup": get("setup", []), "modules": get("modules", []),
-            "container": get("container", ""), "scratch": get("scratch", ""), "priority": get("priority", 0),
-        }  # fmt: skip
+        needs = {field: get(key, None) for field, key in _RESOURCES.items() if key in table}
+        fields = {field: get(key, None) for field, key in _FIELDS.items() if key in table}
+        if "outputs" in fields:
+            fields["outputs"] = [*target.outputs, *fields["outputs"]]
+        return {**fields, "resources": Resources(**needs)}
 
     def _with_inputs(self, target: Target, texts: list[str], path: Path_) -> Target:
         for text in texts:

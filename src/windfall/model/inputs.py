@@ -42,7 +42,7 @@ class Finder:
         if source.startswith("site:"):
             there = source[len("site:") :]
             return replace(target, placed=[*target.placed, Placed(path=_tidy(place), there=there)])
-        place = _place(source, place)
+        place = place_of(source, place)
         if tpl.names(tpl.pieces(source)) or tpl.names(tpl.pieces(place)):
             return replace(target, families=[*target.families, self._family(target, source, place)])
         return replace(target, inputs=[*target.inputs, *self._inputs(_plain(source), _plain(place))])
@@ -122,7 +122,7 @@ def _known_parameters(sweep: Sweep, *templates: str) -> None:
         space.check(tpl.pieces(template), "an input")
 
 
-def _place(source: str, place: str) -> str:
+def place_of(source: str, place: str) -> str:
     """Where it lies for the task: as at home, if that is below the bag file; else by its last name."""
     if place:
         return _tidy(place)
