@@ -31,12 +31,13 @@ def free_port() -> int:
 class Server:
     """`windfall serve` in a process of its own, over TLS, on a fresh or a given home."""
 
-    def __init__(self, home: Path, port: int | None = None, tls: bool = True) -> None:
+    def __init__(self, home: Path, port: int | None = None, tls: bool = True, pilot: bool = False) -> None:
         self.home = home
         self.port = port or free_port()
         listen = ["--listen", f"127.0.0.1:{self.port}"] if tls else []
+        more = ["--pilot"] if pilot else []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "windfall", "serve", "--home", str(home), *listen], env=ENV,
+            [sys.executable, "-m", "windfall", "serve", "--home", str(home), *listen, *more], env=ENV,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE if False else None,
         )
         self.profile = self._wait()

@@ -71,7 +71,7 @@ def test_fetching_again_leaves_what_is_there_and_mends_what_is_not(client, tmp_p
 def test_inputs_are_sent_once(client, tmp_path):
     data = os.urandom(1000)
     (tmp_path / "in.dat").write_bytes(data)
-    bag, uploads = bagfile.parse("[bag]\ncommand='cat in.dat'\n[task]\ninputs=['in.dat']", "b.toml", tmp_path)
+    bag, uploads, *_ = bagfile.parse("[bag]\ncommand='cat in.dat'\n[task]\ninputs=['in.dat']", "b.toml", tmp_path)
     first = client.submit(bag, uploads)
     client.wait(first)
     assert b"".join(client.log(first, 0)) == data

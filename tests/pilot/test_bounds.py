@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from windfall.pilot import spawner, staging, stations
+from windfall.pilot import calls, spawner, staging, stations
 
 
 def test_more_bags_than_are_remembered(server, launch):
@@ -26,6 +26,7 @@ def test_more_bags_than_are_remembered(server, launch):
 def test_spawner_forgets_but_what_waits_keeps_its_spec():
     made = spawner.Spawner.__new__(spawner.Spawner)
     made.base, made.gpus, made.plans, made.specs, made.waiting = {}, False, {}, {}, spawner.deque()
+    made.calls = calls.Calls(made)
     made._on_specs({1: {"bag": 1, "time": 5000}, 2: {"bag": 2}})
     made._on_run(1, [(10, 1, ["true"], None, None, (), None, 1), (11, 1, ["true"], {"keep": 3}, None, (), None, 2)])
     made._plan(1, None, ())
@@ -57,24 +58,24 @@ def test_post_tells_in_the_right_order():
 
 
 def test_idle_runners_are_retired():
-    made = spawner.Spawner.__new__(spawner.Spawner)
-    made.slots = [SimpleNamespace(runner=SimpleNamespace(used=used), job=job)
-                  for used, job in ((0.0, None), (500.0, None), (0.0, "busy"))]
-    made.slots.append(SimpleNamespace(runner=None, job=None))
+    slots = [SimpleNamespace(runner=SimpleNamespace(used=used), job=job)
+             for used, job in ((0.0, None), (500.0, None), (0.0, "busy"))]
+    slots.append(SimpleNamespace(runner=None, job=None))
+    made = calls.Calls(SimpleNamespace(slots=slots))
     retired = []
 
     def retire(slot):
         retired.append(slot)
         slot.runner = None
 
-    made._retire = retire
-    made.next_retirement = spawner.RUNNER_SECONDS
-    made._retire_idle(spawner.RUNNER_SECONDS - 1)
+    made.retire = retire
+    made.retire_at = calls.IDLE_SECONDS
+    made.retire_idle(calls.IDLE_SECONDS - 1)
     assert not retired
-    made._retire_idle(spawner.RUNNER_SECONDS)
-    assert retired == [made.slots[0]] and made.next_retirement == 500 + spawner.RUNNER_SECONDS
-    made._retire_idle(made.next_retirement)
-    assert len(retired) == 2 and made.next_retirement is None
+    made.retire_idle(calls.IDLE_SECONDS)
+    assert retired == [slots[0]] and made.retire_at == 500 + calls.IDLE_SECONDS
+    made.retire_idle(made.retire_at)
+    assert len(retired) == 2 and made.retire_at is None
 
 
 class Source:

@@ -80,7 +80,7 @@ def test_runner_that_leaves_quietly_has_not_succeeded(one):
 
 
 def test_runner_that_closes_its_channel(one):
-    report = one(exec, "import os, time\nos.closerange(3, 30)\ntime.sleep(20)")
+    report = one(exec, "import os, time\nos.closerange(3, 300)\ntime.sleep(20)")
     assert report["o"] == "failed"
     assert value(one(abs, -4)) == ("ok", 4)
 
@@ -138,3 +138,92 @@ def test_calls_and_commands_take_turns(server, launch):
     for i in range(1, 61):
         report = server.result(i)
         assert value(report) == ("ok", i) if i % 2 else report["out"] == f"{i}\n"
+
+
+# --- many at once: short calls queue behind one another in their runner ---------------------------------------
+
+
+def submit_many(server, first, calls, **spec):
+    """Warm the runner first, so that it is known that calls are short."""
+    for i in range(first, first + 20):
+        server.submit([i, call(abs, -i)], kind="call", **spec)
+        server.result(i)
+    numbers = list(range(first + 20, first + 20 + len(calls)))
+    server.submit(*[[number, text] for number, text in zip(numbers, calls)], kind="call", **spec)
+    return numbers
+
+
+def test_output_goes_to_the_call_that_wrote_it(server, launch):
+    launch("--cores", "1")
+    texts = ["import sys; print({0}); sys.stderr.write('e{0}')", "import os; os.write(1, b'{0}\\n')", "{0}"]
+    numbers = submit_many(server, 1, [call(exec, texts[i % 3].format(i)) for i in range(300)])
+    for i, number in enumerate(numbers):
+        report = server.result(number)
+        assert report.get("out") == (None if i % 3 == 2 else f"{i}\n"), i
+        assert report.get("err") == (f"e{i}" if i % 3 == 0 else None), i
+
+
+def test_what_was_queued_behind_a_call_that_kills_its_runner_runs_elsewhere(server, launch, tmp_path):
+    launch("--cores", "1")
+    note = "open({!r}, 'a').write('{{}} ')".format(str(tmp_path / "ran"))
+    texts = [note.format(i) + ("\nimport os; os.kill(os.getpid(), 9)" if i in (40, 41, 90) else "") for i in range(200)]
+    numbers = submit_many(server, 1, [call(exec, text) for text in texts])
+    outcomes = [server.result(number).get("o", "succeeded") for number in numbers]
+    assert [i for i, outcome in enumerate(outcomes) if outcome != "succeeded"] == [40, 41, 90]
+    assert sorted(map(int, (tmp_path / "ran").read_text().split())) == list(range(200))  # each once
+
+
+def test_the_time_limit_hits_the_call_that_runs(server, launch):
+    launch("--cores", "1")
+    calls = [call(time.sleep, 30 if i == 50 else 0) for i in range(150)]
+    numbers = submit_many(server, 1, calls, time=1000)
+    for i, number in enumerate(numbers):
+        report = server.result(number)
+        assert (report.get("o", "succeeded"), report.get("why")) == (
+            ("failed", "time") if i == 50 else ("succeeded", None)), i
+
+
+def test_a_queued_call_is_cancelled_and_the_others_run(server, launch):
+    launch("--cores", "1")
+    numbers = submit_many(server, 1, [call(time.sleep, 1 if i == 0 else 0) for i in range(60)])
+    server.wait_started(numbers[0])
+    server.say(cancel=numbers[30:40])
+    for i, number in enumerate(numbers):
+        assert server.result(number).get("o", "succeeded") == ("cancelled" if 30 <= i < 40 else "succeeded"), i
+
+
+def test_queued_calls_are_given_back_when_they_are_wanted_elsewhere(server, launch):
+    launch("--cores", "1")
+    numbers = submit_many(server, 1, [call(time.sleep, 2 if i == 0 else 0) for i in range(60)])
+    server.wait_started(numbers[0])
+    server.say(recall=numbers[20:])
+    assert {server.result(number)["o"] for number in numbers[20:]} == {"returned"}
+    assert {server.result(number).get("o", "succeeded") for number in numbers[:20]} == {"succeeded"}
+
+
+def test_files_of_a_call_are_gone_before_the_next(server, launch):
+    launch("--cores", "1")
+    texts = ["open('junk', 'w').write('x')" if i % 2 else "import os; print(os.listdir())" for i in range(100)]
+    numbers = submit_many(server, 1, [call(exec, text) for text in texts])
+    assert {server.result(number).get("out", "[]\n") for number in numbers} == {"[]\n"}
+
+
+def test_large_calls_among_small_ones(server, launch):
+    launch("--cores", "1")
+    sizes = [(i % 5 == 0) * 300000 + i for i in range(100)]
+    numbers = submit_many(server, 1, [call(len, b"x" * size) for size in sizes])
+    assert [value(server.result(number)) for number in numbers] == [("ok", size) for size in sizes]
+
+
+def test_a_runner_that_died_while_idle_is_replaced(server, launch):
+    launch("--cores", "1")
+    texts = [call(exec, "import os, threading, time\n"
+                        "threading.Thread(target=lambda: (time.sleep(0.2), os._exit(1)), daemon=True).start()"),
+             call(abs, -2), call(abs, -3)]
+    server.submit([1, texts[0]], kind="call")
+    server.result(1)
+    server.submit([2, "sleep 0.6; echo a command"])  # in the same slot
+    assert server.result(2)["out"] == "a command\n"
+    for number in (3, 4):
+        server.submit([number, texts[number - 2]], kind="call")
+        assert value(server.result(number)) == ("ok", number - 1)

@@ -16,7 +16,7 @@ FOUND = sorted(path for path in glob.glob(os.path.expanduser("~/.pyenv/versions/
                if os.access(path, os.X_OK))
 ALLOWED = {"_thread", "base64", "binascii", "collections", "ctypes", "errno", "fcntl", "functools", "gc", "hashlib",
            "json", "marshal", "mmap", "os", "pickle", "queue", "re", "resource", "select", "signal", "socket", "ssl",
-           "stat", "struct", "subprocess", "sys", "tarfile", "tempfile", "threading", "time", "traceback"}
+           "stat", "struct", "subprocess", "sys", "tarfile", "tempfile", "termios", "threading", "time", "traceback"}
 # Younger than 3.6, in the modules we use; `posix_spawn` is guarded in spawn.py.
 YOUNGER = {"posix_spawn", "posix_spawnp", "pidfd_open", "memfd_create", "monotonic_ns", "time_ns", "perf_counter_ns",
            "removeprefix", "removesuffix", "capture_output", "copy_file_range", "waitstatus_to_exitcode",

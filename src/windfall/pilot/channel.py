@@ -1,14 +1,14 @@
 """Frames between our own processes: a length and a marshalled value over a stream socket.
 
 Marshal, because both ends are the same interpreter and it is several times faster than JSON; no task ever holds
-an end of such a socket.  Runners execute the user's code, so they get JSON instead (see runners.py).
+an end of such a socket.  Runners execute the user's code, so what they say is taken apart with care (see runners.py).
 """
 
 import marshal
 import struct
 
 HEADER = struct.Struct("=I")
-PIECE = 1 << 18
+PIECE = 1 << 16          # a larger buffer would be mapped anew each time
 LIMIT = 256 << 20
 
 

@@ -1,23 +1,35 @@
-"""What runs inside a warm runner: takes pickled calls from descriptor 3, gives back pickled results.
+"""What runs inside a warm runner: takes pickled calls one by one, gives back pickled results.
 
 Stands alone: it is copied out of the zipapp and started with the user's interpreter and site-packages, so that a call
-finds the user's modules and not ours.  Only here is anything unpickled.  Frames: 4 bytes of length, then JSON.
+finds the user's modules and not ours.  Only here is anything unpickled.
+
+Calls wait in a queue of packets, descriptor 3, many at a time.  Taking one from it is beginning it: the kernel gives it
+to us, or back to the spawner, never to both.  Each result is written to descriptor 4 when there is one.  Where the
+spawner has something to do before the next call may begin (output to be read, files to be removed, processes left
+behind) the result says so, and we wait for its word.  Formats: CALL and RESULT.
 """
 
-import base64
-import json
+import fcntl
 import os
 import pickle
 import resource
 import struct
 import sys
+import termios
+import time
 import traceback
+from binascii import a2b_base64, b2a_base64
 
-CHANNEL = 3
+CALLS, RESULTS = 3, 4
+CALL = struct.Struct("=qBI")         # attempt, 1 where the text is in a file of that name, length of the directory
+RESULT = struct.Struct("=IIqBqqdd")  # lengths of value and note, attempt, flags, cpu in ms, memory, begin, end
+OK, WAITS, LEFT = 1, 2, 4            # flags; LEFT: processes
+PACKET = 1 << 16       # bytes at most; a larger buffer would be mapped anew for each
 MAX_VALUE = 40 << 20
 MAX_FUNCTIONS = 256
 PROTOCOL = 4
-VERSION = "{}.{}".format(*sys.version_info)
+VERSION = "{}.{}".format(*sys.version_info).encode("ascii")
+CHUNK = VERSION + b"*"
 MISMATCH = ("the call was made with Python {}, and this pilot's is {}: what one pickles the other may not read; "
             "use the same on both sides")
 INITIALIZER = "WINDFALL_INITIALIZER"
@@ -37,8 +49,8 @@ def initialize():
         return
     try:
         _, function, arguments = text.split(" ")
-        args, kwargs = pickle.loads(base64.b64decode(arguments))
-        pickle.loads(base64.b64decode(function))(*args, **kwargs)
+        args, kwargs = pickle.loads(a2b_base64(arguments))
+        pickle.loads(a2b_base64(function))(*args, **kwargs)
     except ENDS as error:
         os.environ[INITIALIZER] = text  # the next call must not run either
         raise InitializerFailed() from error
@@ -46,64 +58,118 @@ def initialize():
 
 def main():
     sys.path[0] = ""  # not the pilot's directory: where the call runs
-    channel = os.dup(CHANNEL)
-    os.set_inheritable(channel, False)
-    os.close(CHANNEL)
-    while True:
-        call = _receive(channel)
-        if call is None:
-            return
-        _send(channel, _run(call))
+    calls, results = _private(CALLS), _private(RESULTS)
+    os.close(CALLS)
+    os.close(RESULTS)
+    Runner(calls, results, (_private(1), _private(2))).serve()
 
 
-def _receive(channel):
-    head = _exactly(channel, 4)
-    if head is None:
-        return None
-    body = _exactly(channel, struct.unpack("=I", head)[0])
-    return None if body is None else json.loads(body.decode("utf-8"))
+def _private(fd):
+    """A copy that no child inherits, out of the way of low numbers."""
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
 
 
-def _exactly(channel, size):
-    data = b""
-    while len(data) < size:
-        more = os.read(channel, size - len(data))
-        if not more:
-            return None
-        data = more if not data else data + more
-    return data
+def _pick_clock():
+    """The pilot's clock (see clock.py)."""
+    try:
+        time.clock_gettime(7)
+        return lambda: time.clock_gettime(7)
+    except (AttributeError, OSError):
+        return time.monotonic
 
 
-def _send(channel, value):
-    data = json.dumps(value).encode("utf-8")
-    data = memoryview(struct.pack("=I", len(data)) + data)
-    while data:
-        data = data[os.write(channel, data):]
+class Runner:
+    def __init__(self, calls, results, outputs):
+        self.calls, self.results, self.outputs = calls, results, outputs
+        self.clock = _pick_clock()
+        self.cwd, self.place, self.identity = b"", -1, None  # where calls run: path, descriptor, as it was before
+        self.spent = _usage()[0]
 
+    def serve(self):
+        while True:
+            packet = os.read(self.calls, PACKET)
+            if not packet:
+                return
+            attempt, filed, length = CALL.unpack_from(packet)
+            text = CALL.size + length
+            self._run(attempt, packet[CALL.size:text], packet[text:], filed)
 
-def _run(call):
-    os.chdir(call["cwd"])
-    os.environ["WINDFALL_ATTEMPT"] = str(call["a"])
-    before = _cpu()
-    result = _call(call["call"])
-    for stream in (sys.stdout, sys.stderr):
+    def _run(self, attempt, cwd, text, filed):
+        begin = self.clock()
+        os.environ["WINDFALL_ATTEMPT"] = str(attempt)
+        if cwd != self.cwd:
+            self._move(cwd)
+        os.fchdir(self.place)
+        ok, value, note = _call(_content(text) if filed else text)
+        flags = OK if ok else 0
+        if _has_children():
+            flags |= LEFT | WAITS
+        elif self._wrote() or self.identity != _identity(self.place):
+            flags |= WAITS
+        before = self.spent
+        self.spent, rss = _usage()
+        head = RESULT.pack(len(value), len(note), attempt, flags, int(1000 * (self.spent - before)), rss, begin,
+                           self.clock())
+        self._send(head + value + note)
+        if flags & WAITS:
+            self._wait()
+
+    def _move(self, cwd):
+        place = os.open(cwd, os.O_RDONLY | os.O_DIRECTORY)
+        if self.place >= 0:
+            os.close(self.place)
+        self.cwd, self.place, self.identity = cwd, place, _identity(place)
+
+    def _wait(self):
+        """Until the spawner has done what it has to; the directory may be another then."""
+        if not os.read(self.results, 1):
+            os._exit(0)
+        self.cwd = b""
+
+    def _wrote(self):
+        """Is there output that nobody has read, or may the pipes have been changed?"""
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass
         try:
-            stream.flush()
-        except Exception:
-            pass
-    result["a"] = call["a"]
-    result["cpu"] = int(1000 * (_cpu() - before))
-    result["rss"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    result["left"] = _has_children()
-    return result
+            for fd in self.outputs:
+                if fcntl.ioctl(fd, termios.FIONREAD, NOTHING) != NOTHING:
+                    return True
+                if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK:
+                    return True
+        except OSError:
+            return True
+        return False
+
+    def _send(self, data):
+        sent = os.write(self.results, data)
+        while sent < len(data):
+            data = data[sent:]
+            sent = os.write(self.results, data)
 
 
-def _cpu():
-    total = 0.0
-    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
-        usage = resource.getrusage(who)
-        total += usage.ru_utime + usage.ru_stime
-    return total
+NOTHING = struct.pack("=i", 0)
+
+
+def _identity(place):
+    """Changes with everything that is made, removed or renamed in a directory (see slot.py)."""
+    about = os.fstat(place)
+    return about.st_mode, about.st_mtime, about.st_ctime, about.st_nlink
+
+
+def _content(path):
+    with open(path, "rb") as file:
+        text = file.read()
+    os.unlink(path)
+    return text
+
+
+def _usage():
+    """(seconds of processor time, with that of children; most memory, in bytes)"""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime, own.ru_maxrss * 1024
 
 
 def _has_children():
@@ -115,17 +181,17 @@ def _has_children():
 
 
 def _call(text):
+    """(did it return, its value, a note), the latter two as bytes."""
     try:
-        version, function, arguments = text.split(" ")
-        chunk = version.endswith("*")
-        if version.rstrip("*") != VERSION:
-            raise RuntimeError(MISMATCH.format(version.rstrip("*"), VERSION))
+        version, function, arguments = text.split(b" ")
+        if version not in (VERSION, CHUNK):
+            raise RuntimeError(MISMATCH.format(version.decode("ascii").rstrip("*"), VERSION.decode("ascii")))
         initialize()
         function = _function(function)
-        if chunk:
-            return {"ok": True, "value": _pack(_chunk(function, pickle.loads(base64.b64decode(arguments))))}
-        args, kwargs = pickle.loads(base64.b64decode(arguments))
-        return {"ok": True, "value": _pack(("ok", function(*args, **kwargs)))}
+        if version == CHUNK:
+            return True, _pack(_chunk(function, pickle.loads(a2b_base64(arguments)))), b""
+        args, kwargs = pickle.loads(a2b_base64(arguments))
+        return True, _pack(("ok", function(*args, **kwargs))), b""
     except ENDS as error:
         return _failure(error)
 
@@ -135,7 +201,7 @@ def _function(text):
     if function is None:
         if len(_functions) >= MAX_FUNCTIONS:
             _functions.clear()
-        function = _functions[text] = pickle.loads(base64.b64decode(text))
+        function = _functions[text] = pickle.loads(a2b_base64(text))
     return function
 
 
@@ -156,7 +222,7 @@ def _pack(value):
     if len(data) > MAX_VALUE:
         raise ValueError("the result has {} bytes, more than the {} a result may have; write it to a file and "
                          "name that as an output".format(len(data), MAX_VALUE))
-    return base64.b64encode(data).decode("ascii")
+    return b2a_base64(data, newline=False)
 
 
 def _portable(error):
@@ -174,7 +240,7 @@ def _failure(error):
     error, text = _portable(error)
     value = _pack(("broken", None, text) if broken else ("error", error, text))
     last = [line for line in text.splitlines() if line.strip()]
-    return {"ok": False, "value": value, "note": last[-1][:1000] if last else "it failed without a word"}
+    return False, value, (last[-1][:1000] if last else "it failed without a word").encode("utf-8", "replace")
 
 
 if __name__ == "__main__":

@@ -1,66 +1,153 @@
-"""A spawner's side of warm runners: one Python process per slot, started when its first call comes.
+"""A spawner's side of one warm runner: its queue of calls, its stream of results.
 
-A runner is replaced when a call killed it, left processes behind, or wants another environment.  It runs the user's
-code, so what it says is parsed as JSON with a bound, and whatever does not parse ends the runner.
+The queue is a pair of packet sockets of which we keep both ends.  A packet is taken once: by the runner, which thereby
+begins the call, or by us, who thereby have it back.  So it is known at any time, even of a runner that was killed, what
+was begun.  A runner runs the user's code: what it says is taken apart with bounds, and whatever does not fit ends it.
 """
 
-import json
 import os
 import socket
 import sys
 
 from . import spawn
-from .channel import Frames
+from .runner import CALL, RESULT
+
+LARGE = 1 << 15          # bytes of a call that go through a file; the kernel takes no packet of any size
+MOST = 64 << 20          # bytes of a result
+PIECE = 1 << 16
+
+
+class Result:
+    __slots__ = ("attempt", "flags", "cpu", "rss", "begin", "end", "value", "note")
+
+    def __init__(self, attempt, flags, *, cpu, rss, begin, end, value, note):
+        self.attempt = attempt
+        self.flags = flags
+        self.cpu = cpu
+        self.rss = rss
+        self.begin = begin
+        self.end = end
+        self.value = value
+        self.note = note
 
 
 class Runner:
-    def __init__(self, pid, frames, environment):
+    def __init__(self, pid, calls, taking, results, environment):
         self.pid = pid
-        self.frames = frames
+        self.calls = calls           # where calls go in
+        self.taking = taking         # where they come out
+        self.results = results
         self.environment = environment
-        self.used = 0.0          # when its last call ended
+        self.inbox = bytearray()
+        self.queue = {}              # attempt → task that was sent and has not been answered; the first may run
+        self.used = 0.0              # when its last call ended
+        self.average = None          # seconds a call takes, lately
+        self.quiet = False           # results are collected from time to time, and do not wake us
+        self.tainted = False         # may not begin another call
+        self.doomed = None           # attempt for whose sake we kill it
 
     def fileno(self):
-        return self.frames.fileno()
+        return self.results.fileno()
 
-    def send(self, attempt, cwd, call):
-        """True when all of it is on its way."""
-        return self.frames.send({"a": attempt, "cwd": cwd, "call": call})
+    def fits(self, environment):
+        return self.environment is environment or self.environment == environment
+
+    def send(self, attempt, cwd, text, folder):
+        """Queue a call; False when there is no room.  OSError when it cannot be kept, or the runner is gone."""
+        cwd, text, filed = os.fsencode(cwd), text.encode("utf-8"), len(text) > LARGE
+        if filed:
+            text = self._file(folder, attempt, text)
+        try:
+            self.calls.send(CALL.pack(attempt, filed, len(cwd)) + cwd + text)
+        except BlockingIOError:
+            if filed:
+                os.unlink(text)
+            return False
+        return True
+
+    def _file(self, folder, attempt, text):
+        path = os.path.join(folder, "call-{}".format(attempt))
+        with open(path, "wb") as file:
+            file.write(text)
+        return os.fsencode(path)
+
+    def take_back(self):
+        """Attempts that it has not begun, and will not."""
+        back = []
+        while True:
+            try:
+                packet = self.taking.recv(PIECE, socket.MSG_DONTWAIT)
+            except OSError:
+                return back
+            if not packet:
+                return back
+            attempt, filed, length = CALL.unpack_from(packet)
+            if filed:
+                os.unlink(packet[CALL.size + length:])
+            back.append(attempt)
 
     def receive(self):
-        """Results; None when the runner is gone or talks nonsense."""
+        """Results, and whether there may be more."""
+        alive = self._fill()
+        results, at = [], 0
+        while len(self.inbox) >= at + RESULT.size:
+            value, note, attempt, flags, cpu, rss, begin, end = RESULT.unpack_from(self.inbox, at)
+            if value + note > MOST or not 0.0 <= begin <= end < 1e12:
+                alive = False
+                break
+            stop = at + RESULT.size + value + note
+            if len(self.inbox) < stop:
+                break
+            text = bytes(self.inbox[at + RESULT.size:stop])
+            results.append(Result(attempt, flags, cpu=cpu, rss=rss, begin=begin, end=end, value=text[:value],
+                                  note=text[value:]))
+            at = stop
+        del self.inbox[:at]
+        return results, alive
+
+    def _fill(self):
         try:
-            values = self.frames.receive()
-        except (ValueError, MemoryError):
-            return None
-        if values is not None and not all(isinstance(v, dict) and "a" in v for v in values):
-            return None
-        return values
+            while True:
+                data = self.results.recv(PIECE)
+                if not data:
+                    return False
+                self.inbox += data
+                if len(data) < PIECE:
+                    return True
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def go_on(self):
+        """It may begin the next call."""
+        try:
+            self.results.send(b"!")
+        except OSError:
+            pass  # gone; that is noticed
 
     def close(self):
-        self.frames.close()
+        for each in (self.calls, self.taking, self.results):
+            each.close()
 
 
 def start(script, environment, slot, null):
     """A new runner with the slot's pipes as its output."""
+    calls, taking = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours, theirs = socket.socketpair()
     try:
         argv = [sys.executable, "-u", script] if sys.version_info < (3, 7) else [sys.executable, script]
-        pid = spawn.start(sys.executable, argv, environment, (null, slot.out_w, slot.err_w, theirs.fileno()))
+        fds = (null, slot.out_w, slot.err_w, taking.fileno(), theirs.fileno())
+        pid = spawn.start(sys.executable, argv, environment, fds)
     except OSError:
-        ours.close()
+        for each in (calls, taking, ours):
+            each.close()
         raise
     finally:
         theirs.close()
-    return Runner(pid, Frames(ours, _dumps, _loads), environment)
-
-
-def _dumps(value):
-    return json.dumps(value).encode("utf-8")
-
-
-def _loads(data):
-    return json.loads(data.decode("utf-8"))
+    for each in (calls, ours):  # not `taking`: its other holder wants to wait
+        each.setblocking(False)
+    return Runner(pid, calls, taking, ours, environment)
 
 
 def write_script(folder):

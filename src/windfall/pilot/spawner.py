@@ -22,7 +22,8 @@ import signal
 import time
 from collections import deque
 
-from . import clock, proctree, runners, spawn, verdict
+from . import clock, proctree, spawn, verdict
+from .calls import Calls
 from .channel import Frames
 from .job import Job, Plan
 from .notes import short
@@ -34,7 +35,6 @@ LONGEST_WAIT = 3600.0        # epoll takes no more than 24 days, and a limit may
 FLUSH_SECONDS = 0.015        # how long a report waits for company while there is more to start
 MEMORY_SECONDS = 1.0         # between looks at a task's memory
 DISK_SECONDS = 5.0
-RUNNER_SECONDS = 600.0       # an idle runner is kept for this long
 PIECE = 1 << 16
 OOM_ADJUST = b"500"
 
@@ -49,6 +49,7 @@ class Spawner:
         self.gpus = gpus             # the pilot gives out GPUs: who asked for none sees none
         self.base = _base_environment(mark)
         self.plans = {}
+        self.calls = Calls(self)
         self.finder = spawn.Finder()
         self.specs = {}
         self.waiting = deque()       # tuples as they came
@@ -59,7 +60,6 @@ class Spawner:
         self.attempts = {}           # attempt → Job
         self.timed = {}              # pid → Job with something to look at
         self.next_look = None
-        self.next_retirement = None  # when to look for runners nobody has needed for long
         self.reports = []
         self.first_report = 0.0
         self.handlers = {}
@@ -110,8 +110,10 @@ class Spawner:
                 handler = self.handlers.get(fd)
                 if handler is not None:
                     handler(fd)
-            if self.timed or self.suspicious or self.next_retirement is not None:
+            if self.timed or self.suspicious or self.calls.retire_at is not None:
                 self._look()
+            if self.calls.busy:
+                self.calls.collect_due()
             if self.waiting:
                 self._start_waiting()
             if self.reports:
@@ -121,8 +123,7 @@ class Spawner:
         times = [self.first_report + FLUSH_SECONDS] if self.reports else []
         if self.next_look is not None:
             times.append(self.next_look)
-        if self.next_retirement is not None:
-            times.append(self.next_retirement)
+        times.extend(at for at in (self.calls.retire_at, self.calls.collect_at) if at is not None)
         if self.suspicious:
             times.append(clock.seconds() + 0.02)
         return min(max(0.0, min(times) - clock.seconds()), LONGEST_WAIT) if times else -1
@@ -145,6 +146,7 @@ class Spawner:
     def _on_forget(self, keys):
         """No more tasks of these will come without the spec coming again; those that wait keep what they need."""
         self.waiting = deque(self._with_spec(task) if task[1] in keys else task for task in self.waiting)
+        self.calls.with_specs(keys)
         for key in keys:
             self.specs.pop(key, None)
             self.plans.pop(key, None)
@@ -160,11 +162,13 @@ class Spawner:
     def _on_back(self, attempts):
         """Give back what has not started, of these.  Always answered."""
         wanted = set(attempts)
+        self.calls.withdraw(wanted)
         back = [task[0] for task in self.waiting if task[0] in wanted]
         self.waiting = deque(task for task in self.waiting if task[0] not in wanted)
         self._tell("back", back)
 
     def _on_kill(self, attempt, why):
+        self.calls.withdraw([attempt])
         job = self.attempts.get(attempt)
         if job is not None:
             self._doom(job, why)
@@ -241,6 +245,8 @@ class Spawner:
                 self._tell("back", [task[0]])
             else:
                 self._start(task)
+        if self.waiting and self.calls.busy:
+            self.calls.feed()
 
     def _start(self, task):
         attempt, key, command, extra, _, gpus, cwd, serial = task
@@ -287,7 +293,7 @@ class Spawner:
             self._handle(slot.out_r, lambda fd: self._output(fd, slot))
             self._handle(slot.err_r, lambda fd: self._output(fd, slot))
         if job.plan.call:
-            self._launch_call(job, command)
+            self.calls.launch(job, command)
         else:
             if self.here != job.cwd:
                 self._enter(job.cwd)
@@ -334,80 +340,13 @@ class Spawner:
         self.free.append(slot)
         self._report(report)
 
-    # --- calls
-
-    def _launch_call(self, job, command):
-        slot, env = job.slot, job.plan.env
-        if slot.runner is not None and slot.runner.environment != env:
-            self._retire(slot)
-        if slot.runner is None:
-            self._enter(job.cwd)
-            slot.runner = runners.start(self.script, dict(env), slot, self.null)
-            self._handle(slot.runner.fileno(), lambda fd: self._result(fd, slot))
-        job.pid = slot.runner.pid
-        done = slot.runner.send(job.attempt, job.cwd, command)
-        if not done:
-            self.poller.modify(slot.runner.fileno(), select.EPOLLIN | select.EPOLLOUT)
-
-    def _result(self, fd, slot):
-        """A runner is ready to be written to, or to be read, or gone."""
-        runner, job = slot.runner, slot.job
-        try:
-            if runner.frames.outbox and runner.frames.push():
-                self.poller.modify(fd, select.EPOLLIN)
-            values = runner.receive()
-        except OSError:
-            values = None
-        if values is None:
-            proctree.signal_tree(runner.pid, signal.SIGKILL)  # its death is noticed like any other
-            self._unhandle(fd)
-            if job is None:
-                self._retire(slot, known=False)
-            return
-        for value in values:
-            if job is not None and value["a"] == job.attempt and not job.doom:
-                self._call_ended(job, value)
-
-    def _call_ended(self, job, value):
-        slot = job.slot
-        del self.jobs[job.pid], self.attempts[job.attempt]
-        self._drain(job)
-        report = job.measured(int(value.get("cpu", 0)), int(value.get("rss", 0)))
-        report["value"] = str(value.get("value", ""))
-        if not value.get("ok"):
-            report.update(o="failed", why="exit", note=str(value.get("note", ""))[:2000])
-        strays = bool(value.get("left")) or self._strays()
-        if strays:
-            self._retire(slot)
-        else:
-            slot.runner.used = clock.seconds()
-            if self.next_retirement is None:
-                self.next_retirement = slot.runner.used + RUNNER_SECONDS
-        self._finish(job, report, strays)
-
-    def _retire_idle(self, now):
-        """End runners that nobody has needed for long."""
-        if self.next_retirement is None or now < self.next_retirement:
-            return
-        idle = [slot for slot in self.slots if slot.runner is not None and slot.job is None]
-        for slot in idle:
-            if now >= slot.runner.used + RUNNER_SECONDS:
-                self._retire(slot)
-        times = [slot.runner.used for slot in idle if slot.runner is not None]
-        self.next_retirement = min(times) + RUNNER_SECONDS if times else None
-
-    def _retire(self, slot, known=True):
-        runner, slot.runner = slot.runner, None
-        if known:
-            self._unhandle(runner.fileno())
-        runner.close()
-        proctree.signal_tree(runner.pid, signal.SIGKILL)
-        self.suspicious = True
-
     # --- output
 
     def _output(self, fd, slot):
         job = slot.job
+        if slot.runner is not None:
+            self.calls.output(slot)
+            return
         try:
             data = os.read(fd, PIECE)
         except BlockingIOError:
@@ -462,6 +401,11 @@ class Spawner:
             self._ended(job, status, used)
 
     def _ended(self, job, status, used):
+        doomed = None
+        if job.plan.call:
+            job, doomed = self.calls.died(job)
+            if job is None:
+                return
         self._drain(job)
         del self.attempts[job.attempt]
         strays = not self.alone and self._strays()
@@ -478,7 +422,7 @@ class Spawner:
             job.doom = "memory"
         verdict.judge(report, code, number, job)
         if job.plan.call:
-            self._runner_died(job, report)
+            self.calls.judge(job, report, doomed)
         elif job.plan.check_command and "o" not in report and self._begin_check(job, report, strays):
             return
         self._finish(job, report, strays)
@@ -500,17 +444,6 @@ class Spawner:
         self._watch_time(job)
         return True
 
-    def _runner_died(self, job, report):
-        slot = job.slot
-        if slot.runner is not None:
-            if slot.runner.fileno() in self.handlers:
-                self._unhandle(slot.runner.fileno())
-            slot.runner.close()
-            slot.runner = None
-        if report.get("o", "succeeded") == "succeeded" or report.get("why") == "exit":
-            # It ended itself before it gave a result (os._exit): whatever the exit code, no success.
-            report.update(o="failed", why="exit", note="the call ended its process before it returned")
-
     def _finish(self, job, report, strays):
         slot = job.slot
         slot.job = None
@@ -525,7 +458,7 @@ class Spawner:
         """Make the slot fit for the next task."""
         if strays or not slot.pipes_intact():
             if slot.runner is not None:
-                self._retire(slot)
+                self.calls.retire(slot)
             for fd in (slot.out_r, slot.err_r):
                 self._unhandle(fd)
             slot.close_pipes()
@@ -577,7 +510,7 @@ class Spawner:
         if self.suspicious:
             self._strays()
         now = clock.seconds()
-        self._retire_idle(now)
+        self.calls.retire_idle(now)
         if self.next_look is None or now < self.next_look:
             return
         for job in list(self.timed.values()):
@@ -587,6 +520,8 @@ class Spawner:
         self.next_look = min(looks) if looks else None
 
     def _look_at(self, job, now):
+        if job.plan.call and not self.calls.still(job):
+            return
         if job.kill_at is not None:
             if now >= job.kill_at:
                 self._kill(job, now)
@@ -619,6 +554,8 @@ class Spawner:
             proctree.signal_tree(job.pid, signal.SIGTERM)
         else:
             job.kill_at = 0.0
+        if job.plan.call and job.slot.runner is not None:
+            job.slot.runner.doomed = job.attempt
         self._watch_time(job)
 
     def _kill(self, job, now):
