@@ -313,3 +313,15 @@ def test_what_others_have_waited_for_is_not_extended(bench: Bench) -> None:
     assert isinstance(extend(0), x.Refuse)
     assert isinstance(extend(1), x.Done)
     assert bench.core.state.bags[bag].open is False
+
+
+def test_what_takes_files_is_held_until_they_are_gathered(bench: Bench) -> None:
+    bag, pilot = bench.submit(shape(1), shape(1, name="after", after=[0], gathers=True)), bench.pilot(4)
+    bench.report(pilot, bench.take(pilot)[0][0])
+    assert bench.take(pilot) == [] and "gathered" in bench.explain(bag, 1)
+    bench.restart()
+    assert bench.take(pilot) == []
+    parked = bench.exchange(pilot, want=1, wait=10_000)
+    assert parked is None
+    bench.step(e.Gathered(0, bag, 1))
+    assert [task for answer in answers(bench.effects, pilot) for _, g in answer.grants for task in g[0].tasks] == [1]

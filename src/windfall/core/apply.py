@@ -86,7 +86,8 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
 def _add_targets(state: State, bag: BagState, shapes: list[f.TargetShape]) -> None:
     first = 0
     for index, shape in enumerate(shapes):
-        bag.targets.append(TargetState(index, shape, shape.count, len(shape.after), shape.count, shape.count))
+        counts = (shape.count, len(shape.after), shape.count, shape.count)
+        bag.targets.append(TargetState(index, shape, *counts, held=shape.gathers))
         bag.runs.append((first, index, 0))
         cls = class_of(state, bag, index, 0)
         cls.backlog.add_run(first, shape.count)

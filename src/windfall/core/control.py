@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core import events as e, facts as f
-from windfall.core.apply import append_key, digest, submission_key, target_done
+from windfall.core.apply import append_key, digest, relist_all, submission_key, target_done
 from windfall.core.endings import cancel_stranded, runs_of
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
 from windfall.core.state import BagState
@@ -108,9 +108,18 @@ def cancel(core: Core, event: e.Cancel) -> None:
     if event.tasks is None and bag.open:
         core.emit(f.BagClosed(core.now, bag.number, event.by))
     if len(chosen):
-        core.emit(f.TasksCancelled(core.now, bag.number, runs_of(chosen), "user", event.by))
+        core.emit(f.TasksCancelled(core.now, bag.number, runs_of(chosen), event.why, event.by))
         cancel_stranded(core, bag)
     core.done(event, len(chosen))
+
+
+def gathered(core: Core, event: e.Gathered) -> None:
+    """Nothing to journal: which files they are follows from results that are, and after a restart is asked anew."""
+    bag = core.state.bags.get(event.bag)
+    if bag is not None:
+        bag.targets[event.target].held = False
+        relist_all(core.state, bag)
+    core.done(event)
 
 
 def retry(core: Core, event: e.Retry) -> None:

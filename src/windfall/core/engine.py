@@ -150,6 +150,7 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     e.Pause: control.pause,
     e.Cancel: control.cancel,
     e.Retry: control.retry,
+    e.Gathered: control.gathered,
     e.Remove: control.remove,
     e.AddSite: control.add_site,
     e.IssueToken: control.issue_token,

@@ -49,6 +49,14 @@ class Cancel(Event):
     tasks: list[int] | None
     by: str = ""
     waiting: bool = False  # only what no pilot has
+    why: str = "user"
+
+
+class Gathered(Event):
+    """The files that a target's tasks take are at hand."""
+
+    bag: int
+    target: int
 
 
 class Retry(Event):

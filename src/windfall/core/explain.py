@@ -22,9 +22,9 @@ def explain(state: State, now: int, bag_number: int, task: int | None = None) ->
         return {"bag": bag_number, "task": None, "state": "ended", "summary": "all tasks have ended", "sites": []}
     target = bag.targets[bag.target_of(task)]
     code = bag.tasks.state[task]
-    name = TASK_STATES[WAITING] if code == READY and target.pending else TASK_STATES[code]
+    name = TASK_STATES[WAITING] if code == READY and target.waits else TASK_STATES[code]
     answer: dict[str, Any] = {"bag": bag_number, "task": task, "state": name, "sites": []}
-    if code != READY or target.pending or bag.paused:
+    if code != READY or target.waits or bag.paused:
         answer["summary"] = _not_ready(state, bag, task)
         return answer
     cls = bag.classes[target.index, bag.tasks.variant[task]]
@@ -45,7 +45,7 @@ def _not_ready(state: State, bag: BagState, task: int) -> str:
         return f"the bag is paused: windfall unpause {bag.number}"
     if code == READY:
         open_ = [bag.targets[i].shape.name for i in target.shape.after if not target_done(bag, bag.targets[i])]
-        return f"its target waits for {', '.join(open_)}"
+        return f"its target waits for {', '.join(open_)}" if open_ else "the files it takes are being gathered"
     if code == WAITING and bag.graph is not None:
         return f"it waits for {int(bag.graph.pending[task])} other tasks of the bag"
     if TASK_STATES[code] == "active":

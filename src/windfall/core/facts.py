@@ -36,6 +36,7 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
     costs: bytes = b""  # float32 per task, or nothing
     weight: int = 256  # bytes one task takes in a message, about
     whole: bool = False  # takes a whole pilot
+    gathers: bool = False  # takes output files of the targets before it
 
 
 class BagSubmitted(Fact, tag="bag-submitted/1"):

@@ -33,11 +33,16 @@ def _packed(bag: Bag) -> bytes:
 def _shape(target: Target, index: dict[str, int], select: str) -> TargetShape:
     r = target.resources
     return TargetShape(
-        target.name, source_count(target.source), [index[name] for name in target.after], r.cores, r.memory, r.gpus,
+        target.name, source_count(target.source), _before(target, index), r.cores, r.memory, r.gpus,
         r.disk, target.time, target.expect, target.grace, bool(target.checkpoint), target.retries,
         target.memory_retries, target.priority, _costs(target) if select == "sjf" else b"", _weight(target),
-        r.whole,
+        r.whole, bool(target.takes),
     )
+
+
+def _before(target: Target, index: dict[str, int]) -> list[int]:
+    """Whose files it takes, it waits for."""
+    return [index[name] for name in dict.fromkeys([*target.after, *target.takes])]
 
 
 def _weight(target: Target) -> int:

@@ -25,7 +25,7 @@ def counts(bag: BagState) -> dict[str, int]:
     """Tasks by state; those whose target waits are shown as waiting."""
     numbers = list(bag.counts)
     for (target, _), cls in bag.classes.items():
-        if bag.targets[target].pending:
+        if bag.targets[target].waits:
             numbers[READY] -= cls.ready
             numbers[WAITING] += cls.ready
     return dict(zip(TASK_STATES, numbers, strict=True))
@@ -48,7 +48,7 @@ def summary(bag: BagState) -> dict[str, Any]:
 def _target_view(bag: BagState, index: int) -> dict[str, Any]:
     target = bag.targets[index]
     first, numbers = (0, list(bag.counts)) if len(bag.targets) == 1 else _tally(bag, index)
-    if target.pending:
+    if target.waits:
         numbers[WAITING] += numbers[READY]
         numbers[READY] = 0
     return {
@@ -71,7 +71,7 @@ def _tally(bag: BagState, index: int) -> tuple[int, list[int]]:
 
 def task_state(bag: BagState, task: int) -> str:
     state = bag.tasks.state[task]
-    if state == READY and bag.targets[bag.target_of(task)].pending:
+    if state == READY and bag.targets[bag.target_of(task)].waits:
         return TASK_STATES[WAITING]
     return TASK_STATES[state]
 

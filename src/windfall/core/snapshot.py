@@ -159,6 +159,7 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None
         whole = msgspec.convert(shape, TargetShape)
         whole.costs = chunks.get(f"{prefix}costs{index}", b"")
         bag.targets.append(TargetState(index, whole, *numbers))
+        bag.targets[-1].held = whole.gathers
     for block in range((m["appended"] + BLOCK - 1) // BLOCK):
         bag.appended += msgspec.msgpack.decode(chunks[f"{prefix}a{block}"])
     if m["graph"]:

@@ -56,6 +56,11 @@ class TargetState:
     left: int  # tasks that have not succeeded
     unfinished: int  # tasks without a final state
     dependents: list[int] = field(default_factory=list)
+    held: bool = False  # volatile: the driver has not gathered the files that its tasks take
+
+    @property
+    def waits(self) -> bool:
+        return self.pending > 0 or self.held
 
 
 @dataclass(slots=True)
@@ -245,7 +250,7 @@ class State:
     def relist(self, cls: TaskClass) -> None:
         """Put a class on the ready list, or take it off, as its backlog and its bag ask for."""
         bag = self.bags.get(cls.bag)
-        want = cls.ready > 0 and bag is not None and not bag.paused and not bag.targets[cls.target].pending
+        want = cls.ready > 0 and bag is not None and not bag.paused and not bag.targets[cls.target].waits
         if want == cls.listed:
             return
         entry = (cls.key, cls.number)

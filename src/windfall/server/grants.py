@@ -7,6 +7,7 @@ bag reach its renderers when they are first asked for.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from windfall.server import schema
 
 MAX_RENDERINGS = 4096  # bags kept ready
 File = tuple[str, str, int, int]  # path, blob, size, mode
+Find = Callable[[Any, int], Any]  # bag and target → what its tasks take of other targets
 _decode_bag = msgspec.msgpack.Decoder(Bag).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -36,7 +38,8 @@ _decode_appended = msgspec.msgpack.Decoder(Appended).decode
 class Rendering:
     """One bag's renderers and encoded specifications."""
 
-    def __init__(self, bag: Any) -> None:
+    def __init__(self, bag: Any, find: Find) -> None:
+        self._find = find
         self.spec = _decode_bag(bag.spec)
         self._bag = bag
         self._renderers: dict[int, Renderer] = {}
@@ -78,21 +81,31 @@ class Rendering:
     def group(self, group: Group) -> schema.Group:
         renderer = self.renderer(group.target)
         indices = self.locals(group.tasks)
-        commands = renderer.commands(indices)
+        taken = self._taken(renderer, group.target)
+        commands = renderer.commands(indices, taken.paths) if taken else renderer.commands(indices)
         tasks: list[Any] = list(zip(group.attempts, commands, strict=True))
         if renderer.varies or self._bag.checkpoints:
-            extras = [self._extra(renderer, *place) for place in zip(group.tasks, indices, strict=True)]
+            extras = [self._extra(renderer, group.target, *place) for place in zip(group.tasks, indices, strict=True)]
             tasks = [(*task, extra) if extra else task for task, extra in zip(tasks, extras, strict=True)]
         return schema.Group(self.raw(group.target, group.overruns, group.boosts), tasks)
 
-    def _extra(self, renderer: Renderer, task: int, index: int) -> dict[str, Any]:
+    def _taken(self, renderer: Renderer, target: int) -> Any:
+        """Output files of other targets (`gather`); None where it takes none."""
+        return self._find(self._bag, target) if renderer.target.takes else None
+
+    def _extra(self, renderer: Renderer, target: int, task: int, index: int) -> dict[str, Any]:
         """What this task has otherwise than the others of its class."""
         extra = _own(renderer, index) if renderer.varies else {}
         saved = self._saved(renderer, task, index)
-        if saved:
+        if saved or "inputs" in extra:
             paths = {file[0] for file in saved}
-            extra["inputs"] = [file for file in _inputs(renderer, index) if file[0] not in paths] + saved
+            files = self._files(renderer, target, index)
+            extra["inputs"] = [file for file in files if file[0] not in paths] + saved
         return extra
+
+    def _files(self, renderer: Renderer, target: int, index: int) -> list[File]:
+        taken = self._taken(renderer, target)
+        return _inputs(renderer, index) + (taken.inputs if taken else [])
 
     def _saved(self, renderer: Renderer, task: int, index: int) -> list[File]:
         """What an attempt before this one saved; under other names than it was asked for, it is not wanted."""
@@ -106,7 +119,10 @@ class Rendering:
         key = (target, overruns, boosts)
         found = self._raw.get(key)
         if found is None:
-            spec = _spec(self._bag, self.spec.targets[target], self.renderer(target), overruns, boosts)
+            renderer = self.renderer(target)
+            spec = _spec(self._bag, self.spec.targets[target], renderer, overruns, boosts)
+            if taken := self._taken(renderer, target):
+                spec.inputs = [*spec.inputs, *taken.inputs]
             found = self._raw[key] = msgspec.Raw(_encode(spec))
         return found
 
@@ -121,7 +137,7 @@ class Rendering:
         packed = renderer.target.packed
         if packed is not None and sha == packed.blob:
             return True
-        files = [*_inputs(renderer, index), *self._saved(renderer, task, index)]
+        files = [*self._files(renderer, place, index), *self._saved(renderer, task, index)]
         return any(sha == blob for _, blob, _, _ in files)
 
 
@@ -130,12 +146,13 @@ class Renderings:
 
     def __init__(self, state: Any) -> None:
         self._bags = state.bags
+        self.find: Find = lambda bag, target: None
         self._kept: OrderedDict[int, Rendering] = OrderedDict()
 
     def of(self, bag: Any) -> Rendering:
         found = self._kept.get(bag.number)
         if found is None:
-            found = self._kept[bag.number] = Rendering(bag)
+            found = self._kept[bag.number] = Rendering(bag, self.find)
             if len(self._kept) > MAX_RENDERINGS:
                 self._kept.popitem(last=False)
         else:

@@ -37,10 +37,13 @@ BLOB_AGE_S = 86_400.0  # uploads of work in progress are younger
 class Keeper:
     """`commit` listens to the writer; `start` goes on with what an earlier process left; `stop` ends what goes on."""
 
-    def __init__(self, writer: Any, projector: Any, blobs: Callable[[], Blobs]) -> None:
+    def __init__(
+        self, writer: Any, projector: Any, blobs: Callable[[], Blobs], also: Callable[[], set[str]] = set
+    ) -> None:
         self._writer = writer
         self._projector = projector
         self._blobs = blobs
+        self._also = also  # blobs that are wanted beside those of bags and results
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -121,6 +124,7 @@ class Keeper:
     async def _drop_blobs(self) -> None:
         wanted = await self._projector.ask(lambda views: views.blobs())
         bags = list(self._writer.state.bags.values())
+        wanted |= self._also()
         wanted.update(sha for bag in bags for files in bag.checkpoints.values() for _, sha, _, _ in files)
         specs = [bag.spec for bag in bags]
         await self._loop.run_in_executor(None, _drop_unwanted, self._blobs, wanted, specs)

@@ -15,6 +15,7 @@ from windfall.server.bags import BagCalls
 from windfall.server.blobs import BlobCalls
 from windfall.server.disk import DiskGuard
 from windfall.server.exchange import Exchanges
+from windfall.server.gather import Gatherer
 from windfall.server.grants import Renderings
 from windfall.server.home import Home, user
 from windfall.server.http import HttpServer
@@ -73,6 +74,8 @@ class Runtime:
         self.hub = Hub(w, self.renderings, self.projector)
         self.exchanges = Exchanges(w, self.renderings, self.live)
         self.blobs = BlobCalls(home.path, w.state, self.renderings, self.disk)
+        self.gatherer = Gatherer(w, self.projector, self.renderings, self.blobs.store)
+        self.renderings.find = self.gatherer.find
         self.bags = BagCalls(w, self.renderings, self.projector, self.hub, live=self.live, disk=self.disk,
                              blobs=self.blobs.store, nudge=self.exchanges.nudge)
         self.admin = AdminCalls(w, home.path)
@@ -81,8 +84,9 @@ class Runtime:
         self.http = HttpServer(table, self.auth.check, auth.Guard(names).check, limit)
         self.admin.measure = lambda: metrics.text(self)
         self.admin.describe = lambda: _describe(table)
-        self.keeper = Keeper(w, self.projector, self.blobs.store)
-        w.listeners += [self.projector.commit, self.hub.commit, self.live.commit, self.keeper.commit]
+        self.keeper = Keeper(w, self.projector, self.blobs.store, self.gatherer.lists)
+        heard = (self.projector, self.gatherer, self.hub, self.live, self.keeper)
+        w.listeners += [each.commit for each in heard]
 
     # --- first things -----------------------------------------------------------------------------------------
 
@@ -123,6 +127,7 @@ class Runtime:
         self.profile = {"server": server, "certificate": certificate, "pid": os.getpid(), **mark}
         self.home.write_profile(self.profile)
         self.keeper.start()
+        self.gatherer.start()
         self.writer.kick()
 
     def _listen_tls(self, address: str, names: tuple[str, ...]) -> tuple[str, str]:
@@ -144,6 +149,7 @@ class Runtime:
         self.hub.stop()
         self.live.stop()
         self.keeper.stop()
+        self.gatherer.stop()
         await self.http.stop()
         self.disk.stop()
         if self.journal.tail_bytes > SMALL_TAIL:
