@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import BadInput
 
 if TYPE_CHECKING:
+    from ..client.client import Client
     from ..model.bagfile import Parsed
 
 
@@ -33,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--csv", metavar="FILE", help="parameters from a file: a column each, a task per row")
     parser.add_argument("--apst", metavar="FILE", help="a task per line: command ; in: files ; out: files ; cost: n")
     parser.add_argument("--name", help="name of the bag")
+    parser.add_argument(
+        "--extend", metavar="BAG", help="a bag run before, by number or name: run only the points it has not had"
+    )
     task = parser.add_argument_group("each task (instead of [task] in a bag file)")
     task.add_argument("--cores", type=int, metavar="N", help="how many a task takes (default: 1)")
     task.add_argument("--memory", metavar="SIZE", help="such as 2GB")
@@ -144,3 +148,11 @@ def _command(args: argparse.Namespace) -> str | list[str] | None:
 def _name_of(program: str) -> str:
     name = re.sub(r"[^\w.-]+", "-", Path(program).name).strip("-.")
     return name[:50] or "command"
+
+
+def extended(client: Client, parsed: Parsed, given: str) -> tuple[int, int]:
+    """Give a bag the points it has not had: its number, and how many they are."""
+    from .connect import find_bag
+
+    bag = find_bag(client, given)
+    return bag, sum(client.extend(bag, parsed.bag, parsed.uploads).values())

@@ -24,7 +24,8 @@ TAKES_VECTOR = True
 EXAMPLES = """examples:
   windfall run sweep.toml
   windfall run 'prog --seed {x} > out-{x}.txt' --sweep x=1..100 --output 'out-{x}.txt'
-  windfall run --sweep x=1..100 -- /bin/prog --seed {x}"""
+  windfall run --sweep x=1..100 -- /bin/prog --seed {x}
+  windfall run sweep.toml --extend sweep"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +49,7 @@ def execute(args: argparse.Namespace) -> int:
     from .connect import Session
 
     with Session(work=True) as session:
-        bag = _submit(session, parsed)
+        bag = _extend(session, parsed, args.extend, quiet) if args.extend else _submit(session, parsed)
         directory = _directory(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
         final = attend(session, bag, Progress(parsed.bag.name, total, quiet), directory)
         return finish(session, final, started, directory, args.json)
@@ -74,6 +75,13 @@ def _submit(session: Session, parsed: Parsed) -> int:
             return session.client.submit(parsed.bag, parsed.uploads, key)
         except NoServer:
             session.again()
+
+
+def _extend(session: Session, parsed: Parsed, given: str, quiet: bool) -> int:
+    bag, new = bagargs.extended(session.client, parsed, given)
+    if not quiet:
+        say(f"  {new:,} of them new" if new else "  none of them is new")
+    return bag
 
 
 def attend(session: Session, bag: int, progress: Progress, directory: Path | None = None) -> dict[str, Any]:

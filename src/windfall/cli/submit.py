@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from . import bagargs
 from .output import plural, print_json, say
+
+if TYPE_CHECKING:
+    from ..model.bagfile import Parsed
+    from .connect import Session
 
 TAKES_VECTOR = True
 
@@ -19,6 +24,8 @@ def execute(args: argparse.Namespace) -> int:
     from .connect import Session
 
     with Session() as session:
+        if args.extend:
+            return _extend(session, parsed, args)
         answer = session.client.submitted(parsed.bag, parsed.uploads)
         if args.json:
             print_json(answer)
@@ -28,4 +35,14 @@ def execute(args: argparse.Namespace) -> int:
             say(f"bag {number} '{parsed.bag.name}': {tasks}; watch it: windfall wait {number}")
             if session.embedded:
                 say("  no server is running here, so nothing runs before 'windfall wait' or 'windfall serve --pilot'")
+    return 0
+
+
+def _extend(session: Session, parsed: Parsed, args: argparse.Namespace) -> int:
+    bag, new = bagargs.extended(session.client, parsed, args.extend)
+    if args.json:
+        print_json({"bag": bag, "tasks": new})
+    else:
+        print(bag)
+        say(f"bag {bag} '{parsed.bag.name}': {plural(new, 'new task')}; watch it: windfall wait {bag}")
     return 0

@@ -80,6 +80,26 @@ class Client:
         body = {"target": target, "source": source}
         return self._object(self._http.call("POST", f"/v1/bags/{bag:d}/tasks", body, key=key or new_key()))
 
+    def extend(
+        self, bag: int, wanted: Bag, uploads: Mapping[str, str | os.PathLike[str]] | None = None
+    ) -> dict[str, int]:
+        """Run the points of a sweep that the bag has not had yet; returns how many there are of each target."""
+        import msgspec
+
+        from ..model.render import source_count
+        from ..model.spec import Source
+        from .extend import extensions
+
+        rows = self._get(f"/v1/bags/{bag:d}/appended")["appended"]
+        appended = [(row["target"], msgspec.convert(row["source"], Source)) for row in rows]
+        found = list(extensions(self.spec(bag), appended, wanted))
+        for sha, file in (uploads or {}).items() if found else ():
+            self._http.upload(sha, file)
+        for each in found:
+            body = msgspec.json.encode({"target": each.target, "source": each.source, "files": each.files})
+            self._http.call("POST", f"/v1/bags/{bag:d}/extend", raw=body, key=new_key())
+        return {each.target: source_count(each.source) for each in found}
+
     def close_bag(self, bag: int) -> Json:
         """Nothing more will be appended."""
         return self._act(bag, "close")

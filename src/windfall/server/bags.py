@@ -135,6 +135,12 @@ class BagCalls:
         done = await self._writer.do(event)
         return reply_json(schema.Appended(done.value, done.extra))
 
+    async def appended(self, request: Request) -> Answer:
+        """What `append` and `extend` brought: the bag is `spec` and these."""
+        rendering = self._renderings.of(self._own(request))
+        encoded = await self._aside(LARGE, lambda: msgspec.json.encode({"appended": rendering.appended()}))
+        return Answer(encoded, 200, JSON)
+
     # --- orders -----------------------------------------------------------------------------------------------
 
     async def close(self, request: Request) -> Answer:

@@ -33,6 +33,7 @@ def _users(b: BagCalls) -> list[Route]:
               says="append tasks to an open bag"),
         Route("POST", bag + "/extend", b.extend, limit=big, takes=s.Extend, gives=s.Appended,
               says="append tasks to a closed bag, which runs again"),
+        Route("GET", bag + "/appended", b.appended, says="sources appended since it was submitted"),
         Route("POST", bag + "/close", b.close, takes=s.Nothing, gives=s.BagView, says="no more tasks will be appended"),
         Route("POST", bag + "/pause", b.pause, takes=s.Nothing, gives=s.BagView, says="start no more of its tasks"),
         Route("POST", bag + "/unpause", b.unpause, takes=s.Nothing, gives=s.BagView, says="go on"),
