@@ -80,6 +80,10 @@ class Executor(futures.Executor):
         weakref.finalize(self, self._flow.close).atexit = False
 
     @property
+    def _broken(self) -> bool:  # the standard library's name for it
+        return self._flow.broken is not None
+
+    @property
     def bag(self) -> int:
         """The bag of its calls, as `windfall show` wants it."""
         return self._flow.bag
@@ -194,7 +198,7 @@ class _Map:
         self._flow, self._fn, self._calls, self._until = flow, fn, calls, until
         self._auto = size == "auto"
         self._size = 1 if isinstance(size, str) else size
-        self._window: deque[tuple[CallFuture, int, float]] = deque()
+        self._window: deque[tuple[CallFuture, int]] = deque()
         self._fill()  # the first calls start now, not when somebody asks for a result
 
     def _fill(self) -> None:
@@ -204,21 +208,34 @@ class _Map:
                 return
             flow = self._flow
             text = flow.packer.call(self._fn, calls[0], {}) if self._size == 1 else flow.packer.chunk(self._fn, calls)
-            self._window.append((flow.submit(text), self._size, clock.monotonic()))
+            self._window.append((flow.submit(text), self._size))
 
     def results(self) -> Iterator[Any]:
         try:
             while self._window:
-                future, size, _ = self._window.popleft()
-                result = future.result(None if self._until is None else self._until - clock.monotonic())
-                if self._auto:
-                    self._learn(future)
-                del future
-                self._fill()
-                yield from [result] if size == 1 else _each(result)
+                values, error = self._take()
+                while values:
+                    yield values.pop()  # and keep no reference to it
+                if error is not None:
+                    raise error
         finally:
-            for future, _, _ in self._window:
+            for future, _ in self._window:
                 future.cancel()
+
+    def _take(self) -> tuple[list[Any], BaseException | None]:
+        """Results of the next chunk, the last one first, up to the call that failed; and what that raised."""
+        future, size = self._window.popleft()
+        result = future.result(None if self._until is None else self._until - clock.monotonic())
+        if self._auto:
+            self._learn(future)
+        self._fill()
+        if size == 1:
+            return [result], None
+        values, errors = result
+        if not errors:
+            return values[::-1], None
+        place = min(errors)
+        return values[:place][::-1], raised(*errors[place])
 
     def _learn(self, future: CallFuture) -> None:
         wall = future.wall
@@ -226,14 +243,6 @@ class _Map:
             self._size = min(MAX_CHUNK, self._size * (8 if wall < CHUNK_MS / 8 else 2))
         elif wall > 2 * CHUNK_MS:
             self._size = max(1, self._size // 2)
-
-
-def _each(chunk: tuple[list[Any], dict[int, tuple[Any, str]]]) -> Iterator[Any]:
-    values, errors = chunk
-    for place, value in enumerate(values):
-        if place in errors:
-            raise raised(*errors[place])
-        yield value
 
 
 # --- small ones ------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import BrokenExecutor
+from concurrent.futures._base import LOGGER
 from typing import Any
 
 import msgspec
@@ -173,8 +175,8 @@ class Flow:
 
     def _send(self) -> None:
         try:
-            while batch := self._batch():
-                self._send_batch(batch)
+            while self._send_batch(self._batch()):
+                pass
             if not self.broken:
                 self._client.close_bag(self.bag)
         except WindfallError as error:
@@ -202,7 +204,9 @@ class Flow:
             self._bytes -= sum(len(text) for _, text in batch)
             return batch
 
-    def _send_batch(self, batch: list[tuple[CallFuture, str]]) -> None:
+    def _send_batch(self, batch: list[tuple[CallFuture, str]]) -> bool:
+        if not batch:
+            return False
         answer = self._client.append(self.bag, Items(items=[text for _, text in batch]))
         first = int(answer["first"])
         early, dropped = [], []
@@ -219,6 +223,7 @@ class Flow:
             self._ask(dropped, waiting=False)
         if early:
             self._take(early)
+        return True
 
     # --- reading -----------------------------------------------------------------------------------------------
 
@@ -253,23 +258,29 @@ class Flow:
             self.ended = True
 
     def _take(self, rows: list[Row]) -> None:
-        """Results: decoded outside the lock, set under it all at once, told outside it."""
-        read = [(row, *_outcome_of(row)) for row in rows]
-        told = []
+        """Results: decoded outside the lock, set under it all at once, told outside it; no reference is kept."""
+        read = [(row, *_outcome_of(row)) for row in reversed(rows)]
+        told: list[CallFuture] = []
+        broken = next((error for _, _, error in read if isinstance(error, BrokenExecutor)), None)
         with self.condition:
-            for row, result, error in read:
-                future = self._futures.pop(row.task, None)
-                if future is None:
-                    if row.task >= self._known:  # else it came twice
-                        self._early[row.task] = row
-                elif future._state not in DONE:
-                    self._settle(future, row, result, error)
-                    if future._done_callbacks:
-                        told.append(future)
+            while read:
+                self._set(*read.pop(), told)
             self.condition.notify_all()
         for future in told:
             future._invoke_callbacks()  # type: ignore[attr-defined]
-        self._look_for_breakage(read)
+        if broken is not None:
+            LOGGER.critical("Exception in initializer: %s", broken.__cause__)
+            self.give_up(broken)
+
+    def _set(self, row: Row, result: Any, error: BaseException | None, told: list[CallFuture]) -> None:
+        future = self._futures.pop(row.task, None)
+        if future is None:
+            if row.task >= self._known:  # else it came twice
+                self._early[row.task] = row
+        elif future._state not in DONE:
+            self._settle(future, row, result, error)
+            if future._done_callbacks:
+                told.append(future)
 
     def _settle(self, future: CallFuture, row: Row, result: Any, error: BaseException | None) -> None:
         future.wall = row.wall
@@ -279,14 +290,6 @@ class Flow:
         else:
             self.counts["succeeded" if error is None else "failed"] += 1
             settle(future, result, error)
-
-    def _look_for_breakage(self, read: list[tuple[Row, Any, BaseException | None]]) -> None:
-        from concurrent.futures import BrokenExecutor
-
-        for _, _, error in read:
-            if isinstance(error, BrokenExecutor):
-                self.give_up(error)
-                return
 
     def give_up(self, error: BaseException) -> None:
         """Nothing more will come: everybody who waits is told why."""

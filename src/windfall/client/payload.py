@@ -19,6 +19,7 @@ import sys
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
+from types import FunctionType, ModuleType
 from typing import Any
 
 from ..errors import BadInput, WindfallError
@@ -47,10 +48,10 @@ class RemoteTraceback(Exception):
 
 
 class Packer:
-    """Calls to texts; remembers functions, which are the same most of the time."""
+    """Calls to texts.  What is pickled by name is remembered: its pickle stays the same; a closure's may change."""
 
     def __init__(self) -> None:
-        self._functions: dict[int, tuple[Callable[..., Any], str]] = {}  # by id, and kept, so that it stays theirs
+        self._named: dict[int, tuple[Callable[..., Any], str]] = {}  # by id, and kept, so that it stays theirs
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return f"{VERSION} {self.function(function)} {encoded((args, kwargs))}"
@@ -59,13 +60,13 @@ class Packer:
         return f"{VERSION}* {self.function(function)} {encoded(calls)}"
 
     def function(self, function: Callable[..., Any]) -> str:
-        found = self._functions.get(id(function))
+        found = self._named.get(id(function))
         if found is not None:
             return found[1]
-        text = _text(_function(function))
-        if len(self._functions) >= MAX_FUNCTIONS:
-            self._functions.clear()
-        self._functions[id(function)] = function, text
+        data, named = _function(function)
+        text = _text(data)
+        if named and len(self._named) < MAX_FUNCTIONS:
+            self._named[id(function)] = function, text
         return text
 
 
@@ -90,14 +91,18 @@ def _text(data: bytes) -> str:
     return b2a_base64(data, newline=False).decode("ascii")
 
 
-def _function(function: Callable[..., Any]) -> bytes:
+def _function(function: Callable[..., Any]) -> tuple[bytes, bool]:
+    """(pickle, is it by name alone)"""
     problem = f"{getattr(function, '__qualname__', function)!r} cannot be found by name on another machine"
     if getattr(function, "__module__", None) == "__main__":
-        return _by_value(function, problem)
+        return _by_value(function, problem), False
     try:
-        return pickle.dumps(function, PROTOCOL)
+        plain = isinstance(function, (FunctionType, type)) or isinstance(
+            getattr(function, "__self__", None), ModuleType
+        )
+        return pickle.dumps(function, PROTOCOL), plain
     except (pickle.PicklingError, AttributeError, TypeError):
-        return _by_value(function, problem)
+        return _by_value(function, problem), False
 
 
 def _by_value(value: object, problem: str) -> bytes:
