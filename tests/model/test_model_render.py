@@ -1,3 +1,4 @@
+import gc
 import itertools
 import random
 import sys
@@ -195,9 +196,11 @@ def lines_run(function, *arguments):
         return trace
 
     before = sys.gettrace()
+    gc.disable()  # a collection runs callbacks, whose lines are not the function's
     sys.settrace(trace)
     try:
         function(*arguments)
     finally:
         sys.settrace(before)
+        gc.enable()
     return count

@@ -151,7 +151,10 @@ class Capture(Record, frozen=True):
 
 
 class Packed(Record, frozen=True):
-    """A Python environment, packed once (`windfall` packs, pilots unpack once per host)."""
+    """A Python environment, packed once (`client/pack.py`), unpacked once per host.
+
+    The blob is a tar.gz with one directory, `site-packages`, that PYTHONPATH is to begin with.
+    """
 
     blob: str
     size: int
