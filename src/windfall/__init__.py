@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .client import Client as Client
+    from .client.aio import AsyncClient as AsyncClient
     from .client.executor import Executor as Executor
     from .client.futures import as_completed as as_completed
     from .errors import WindfallError as WindfallError
 
 __version__ = "0.1.0"
-__all__ = ["Client", "Executor", "WindfallError", "__version__", "as_completed"]
+__all__ = ["AsyncClient", "Client", "Executor", "WindfallError", "__version__", "as_completed"]
 
 _HOMES = {
+    "AsyncClient": "client.aio",
     "Client": "client",
     "Executor": "client.executor",
     "WindfallError": "errors",

@@ -27,7 +27,8 @@ def sweep(n, command="printf {x} > o-{x}", outputs=("o-{x}",)):
 
 
 def test_the_public_surface_is_pinned():
-    assert sorted(windfall.__all__) == ["Client", "Executor", "WindfallError", "__version__", "as_completed"]
+    public = ["AsyncClient", "Client", "Executor", "WindfallError", "__version__", "as_completed"]
+    assert sorted(windfall.__all__) == public
     assert windfall.Client is Client
     assert windfall.WindfallError is errors.WindfallError
     assert windfall.__version__ == "0.1.0"

@@ -62,7 +62,7 @@ def test_scripts_can_be_run(name: str) -> None:
 
 
 def test_what_the_package_exports() -> None:
-    assert windfall.__all__ == ["Client", "Executor", "WindfallError", "__version__", "as_completed"]
+    assert windfall.__all__ == ["AsyncClient", "Client", "Executor", "WindfallError", "__version__", "as_completed"]
     assert all(getattr(windfall, name) for name in windfall.__all__)
 
 

@@ -1,0 +1,166 @@
+"""`AsyncClient`: the methods of `Client`, awaited.
+
+    async with AsyncClient() as client:
+        bag = await client.submit(spec)
+        async for update in client.watch(bag, rows=True): ...
+        print(await client.call(pow, 2, 10))
+
+Thin: calls are made by one thread, in order, because a client is for one thread; whatever streams has a thread of its
+own while it is read.  Calls of Python functions go through an `Executor`, so any number may be awaited at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from .client import PAGE, Client, Json, Row
+from .executor import Executor
+from .http import PATIENCE
+from .profile import Profile
+
+P = ParamSpec("P")
+T = TypeVar("T")
+AHEAD = 64  # items of a stream that may wait for whoever reads it
+
+
+def _awaited(method: Callable[Concatenate[Client, P], T]) -> Callable[Concatenate[AsyncClient, P], Awaitable[T]]:
+    async def run(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(partial(method, self._client, *args, **kwargs))
+
+    run.__doc__ = method.__doc__
+    return run
+
+
+class AsyncClient:
+    def __init__(self, profile: Profile | Mapping[str, object] | None = None, patience: float = PATIENCE):
+        self._client = Client(profile, patience)
+        self._patience = patience
+        self._thread = ThreadPoolExecutor(1, "windfall client")
+        self._executor: Executor | None = None
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._executor is not None:
+            await asyncio.to_thread(self._executor.shutdown)
+        await self._run(self._client.close)
+        self._thread.shutdown(wait=False)
+
+    async def _run(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+    # --- as they are -------------------------------------------------------------------------------------------
+
+    submit = _awaited(Client.submit)
+    submitted = _awaited(Client.submitted)
+    append = _awaited(Client.append)
+    extend = _awaited(Client.extend)
+    close_bag = _awaited(Client.close_bag)
+    health = _awaited(Client.health)
+    bags = _awaited(Client.bags)
+    bag = _awaited(Client.bag)
+    spec = _awaited(Client.spec)
+    task = _awaited(Client.task)
+    explain = _awaited(Client.explain)
+    pilots = _awaited(Client.pilots)
+    sites = _awaited(Client.sites)
+    cancel = _awaited(Client.cancel)
+    retry = _awaited(Client.retry)
+    pause = _awaited(Client.pause)
+    unpause = _awaited(Client.unpause)
+    remove = _awaited(Client.remove)
+    fetch = _awaited(Client.fetch)
+    add_site = _awaited(Client.add_site)
+    gone = _awaited(Client.gone)
+    tokens = _awaited(Client.tokens)
+    add_token = _awaited(Client.add_token)
+    remove_token = _awaited(Client.remove_token)
+
+    # --- streams -----------------------------------------------------------------------------------------------
+
+    def results(self, bag: int, state: str = "", after: int = -1, page: int = PAGE) -> AsyncIterator[Row]:
+        return self._stream(lambda client: client.results(bag, state, after, page))
+
+    def log(self, bag: int, task: int, stream: str = "out", follow: bool = False) -> AsyncIterator[bytes]:
+        return self._stream(lambda client: client.log(bag, task, stream, follow))
+
+    def watch(self, bag: int, position: int = 0, rows: bool = False) -> AsyncIterator[Json]:
+        return self._stream(lambda client: client.watch(bag, position, rows))
+
+    async def wait(self, bag: int, on_update: Callable[[Json], None] | None = None) -> Json:
+        """Until nothing is left to do; returns the bag."""
+        return await self._in_thread(lambda client: client.wait(bag, on_update))
+
+    async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run one Python call on a pilot."""
+        if self._executor is None:
+            self._executor = await asyncio.to_thread(Executor, self._client.profile)
+        return await asyncio.wrap_future(self._executor.submit(function, *args, **kwargs))
+
+    # --- inside ------------------------------------------------------------------------------------------------
+
+    async def _in_thread(self, function: Callable[[Client], T]) -> T:
+        """With a client of its own, so that nothing else waits for it."""
+        with Client(self._client.profile, self._patience) as client:
+            return await asyncio.to_thread(function, client)
+
+    async def _stream(self, start: Callable[[Client], Iterator[T]]) -> AsyncIterator[T]:
+        reading = _Reading(Client(self._client.profile, self._patience), start)
+        try:
+            while (item := await reading.queue.get()) is not reading.end:
+                if isinstance(item, _Failure):
+                    raise item.error
+                yield item
+        finally:
+            reading.stopped = True
+
+
+class _Failure:
+    def __init__(self, error: BaseException):
+        self.error = error
+
+
+class _Reading:
+    """A thread that reads a stream into a queue, and ends with the first item after it was told to stop."""
+
+    def __init__(self, client: Client, start: Callable[[Client], Iterator[Any]]):
+        self.queue: asyncio.Queue[Any] = asyncio.Queue(AHEAD)
+        self.end = object()
+        self.stopped = False
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, args=(client, start), name="windfall stream", daemon=True).start()
+
+    def _read(self, client: Client, start: Callable[[Client], Iterator[Any]]) -> None:
+        try:
+            with client:
+                for item in start(client):
+                    if not self._put(item):
+                        return
+            self._put(self.end)
+        except BaseException as error:  # told to whoever reads
+            self._put(_Failure(error))
+
+    def _put(self, item: object) -> bool:
+        """Waits for room, as long as somebody reads."""
+        while not self.stopped and not self._loop.is_closed():
+            try:
+                asyncio.run_coroutine_threadsafe(self._offer(item), self._loop).result()
+                return True
+            except TimeoutError:
+                continue
+            except (RuntimeError, asyncio.CancelledError):
+                return False  # the loop has ended
+        return False
+
+    async def _offer(self, item: object) -> None:
+        await asyncio.wait_for(self.queue.put(item), 1.0)
+
