@@ -1,7 +1,7 @@
-"""Pages of the reference that are made from the code: the life of tasks, attempts and pilots, the command line,
+"""Pages that are made from the code: the life of tasks, attempts and pilots, the command line, the manual pages,
 the JSON schema of the bag file.
 
-    pages() → {path below docs: text}
+    pages() → {path below the checkout: text}
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from windfall import __version__
 from windfall.cli.main import COMMANDS
 from windfall.cli.parser import make
 from windfall.cli.pilot import usage
 from windfall.core import lifecycle
 from windfall.model.editor import bag_schema
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
 NOTE = "<!-- Made by scripts/docs from {}; changes here are lost. -->\n\n"
 
 LIVES = """# The lives of tasks, attempts and pilots
@@ -132,19 +133,92 @@ def _escaped(action: argparse.Action) -> str:
     return (action.help or "").replace("|", "\\|").replace("<", "&lt;")
 
 
+# --- manual pages ---------------------------------------------------------------------------------------------
+
+ROFF = """.\\" Made by scripts/docs from src/windfall/cli; changes here are lost.
+.TH {title} 1 "" "Windfall {version}" "Windfall"
+.SH NAME
+{name} \\- {says}
+"""
+
+
+def manual() -> dict[str, str]:
+    """windfall.1, and one page for each command."""
+    found = {"windfall.1": _overview()}
+    for name, text in COMMANDS.items():
+        title, page = f"WINDFALL-{name.upper()}", f"windfall-{name}"
+        head = ROFF.format(title=title, version=__version__, name=page, says=_roff(text))
+        found[f"windfall-{name}.1"] = head + (_pilot_page() if name == "pilot" else _command_page(name, text))
+    return found
+
+
+def _overview() -> str:
+    head = ROFF.format(title="WINDFALL", version=__version__, name="windfall",
+                       says="one queue in front of every machine you can log in to")
+    lines = [".SH SYNOPSIS", ".B windfall", ".I COMMAND", "[options]", ".SH COMMANDS"]
+    for name, text in COMMANDS.items():
+        lines += [".TP", f".BR windfall-{name} (1)", _roff(text[0].upper() + text[1:] + ".")]
+    lines += [".SH EXIT STATUS", "0 all is well; 1 some tasks did not succeed; 2 bad input;",
+              "3 no server, or it refused; 130 interrupted.", ".SH ENVIRONMENT",
+              ".TP", ".B WINDFALL_HOME", "where data lies", ".TP",
+              ".B WINDFALL_SERVER_FILE", "a file that describes the server to use", ".TP", ".B WINDFALL_NOTIFY",
+              "whom to tell when a bag has ended", ".TP", ".B NO_COLOR", "no colours"]
+    return head + "\n".join(lines) + "\n"
+
+
+def _pilot_page() -> str:
+    return ".SH SYNOPSIS\n.nf\n" + _roff(usage().rstrip()) + "\n.fi\n"
+
+
+def _command_page(name: str, text: str) -> str:
+    module = import_module(f"windfall.cli.{name}")
+    parser = make(name, text)
+    module.add_arguments(parser)
+    positional = [a for a in parser._actions if not a.option_strings]
+    words = [f"[{_word(a)}]" if a.nargs in ("?", "*") else _word(a) for a in positional]
+    lines = [".SH SYNOPSIS", f".B windfall {name}", _roff(" ".join(["[options]", *words])), ".SH OPTIONS"]
+    for action in parser._actions:
+        if action.help != argparse.SUPPRESS and "--help" not in action.option_strings:
+            lines += [".TP", ".B " + _roff(_heading(action)), _roff(action.help or "")]
+    examples = getattr(module, "EXAMPLES", "").splitlines()[1:]
+    if examples:
+        lines += [".SH EXAMPLES", ".nf", *(_roff(line.strip()) for line in examples), ".fi"]
+    return "\n".join([*lines, ".SH SEE ALSO", ".BR windfall (1)"]) + "\n"
+
+
+def _word(action: argparse.Action) -> str:
+    return "|".join(map(str, action.choices)) if action.choices else str(action.metavar or action.dest)
+
+
+def _heading(action: argparse.Action) -> str:
+    if not action.option_strings:
+        return _word(action)
+    value = str(action.metavar or "|".join(map(str, action.choices or [action.dest])))
+    value = "" if action.nargs == 0 else " " + value
+    return ", ".join(option + value for option in action.option_strings)
+
+
+def _roff(text: str) -> str:
+    """Text as roff shows it: no line is taken for a request."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace("%%", "%")
+    text = "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in text)
+    return "\n".join("\\&" + line if line[:1] in (".", "'") else line for line in text.split("\n"))
+
+
 def pages() -> dict[str, str]:
     schema = json.dumps(bag_schema(), indent=1, ensure_ascii=False) + "\n"
     return {
-        "reference/lifecycle.md": lives(),
-        "reference/command-line.md": command_line(),
-        "reference/bag.schema.json": schema,
+        "docs/reference/lifecycle.md": lives(),
+        "docs/reference/command-line.md": command_line(),
+        "docs/reference/bag.schema.json": schema,
+        **{f"share/man/man1/{name}": text for name, text in manual().items()},
     }
 
 
 def main(arguments: list[str]) -> int:
     stale = []
     for name, text in pages().items():
-        path = DOCS / name
+        path = ROOT / name
         if not path.exists() or path.read_text() != text:
             stale.append(name)
             if "--check" not in arguments:

@@ -1,9 +1,9 @@
 """A client and, where needed, the server behind it.
 
-In this order: the server that `$WINDFALL_SERVER_FILE` names; the live server of `$WINDFALL_HOME`, which may be
-another process's embedded one; else an embedded one, started in this process.  When another's embedded server goes
-away, `again` walks the same path, so the last one standing takes over.  A server of its own is never replaced:
-whoever runs it will start it again, and is waited for.
+In this order: the server that `$WINDFALL_SERVER_FILE` or `windfall login` names; the live server of `$WINDFALL_HOME`,
+which may be another process's embedded one; else an embedded one, started in this process.  When another's embedded
+server goes away, `again` walks the same path, so the last one standing takes over.  A server of its own is never
+replaced: whoever runs it will start it again, and is waited for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .client.client import Client
-from .client.profile import Profile, find, from_fields, make_home
+from .client.profile import Profile, chosen, find, from_fields, make_home
 from .errors import NoServer, StoreLocked, Unavailable
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Session:
         return Client(profile, PATIENCE)
 
     def _obtain(self) -> Client:
-        if os.environ.get("WINDFALL_SERVER_FILE"):
+        if chosen() is not None:
             client = Client(find())
             client.health()  # one that was never there is not waited for
             return client

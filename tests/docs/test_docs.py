@@ -46,7 +46,7 @@ def test_generated_pages_are_current() -> None:
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
     for name, text in generate.pages().items():
-        assert (DOCS / name).read_text() == text, f"docs/{name} is stale: run scripts/docs"
+        assert (ROOT / name).read_text() == text, f"{name} is stale: run scripts/docs"
 
 
 # --- links --------------------------------------------------------------------------------------------------

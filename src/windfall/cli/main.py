@@ -24,10 +24,13 @@ COMMANDS = {
     "retry": "run failed tasks again",
     "pause": "start no more tasks of a bag",
     "unpause": "start them again",
-    "rm": "remove a bag that has ended, with its results",
+    "rm": "remove bags that have ended, with their results",
     "serve": "run a server",
     "pilot": "run a pilot: serve this machine's cores to a server",
+    "login": "use a server that runs elsewhere",
+    "user": "let people in at this server, list them, put them out",
     "token": "make, list and revoke tokens",
+    "completion": "a script that completes commands, options and bags in your shell",
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoServer, NotFound
-from . import asking, bagargs
+from . import asking, bagargs, notify
 from .explained import Watchman
 from .fetching import bring, lines as home_lines
 from .output import counts_of, plural, print_json, say
@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", dest="directory", metavar="DIR", help="where output files land (default: NAME.results)")
     parser.add_argument("-n", "--dry-run", action="store_true", help="show the commands and the files; run nothing")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    notify.add_arguments(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -41,7 +42,7 @@ def execute(args: argparse.Namespace) -> int:
         from .dryrun import dry_run
 
         return dry_run(parsed, args.json)
-    started = time.monotonic()
+    started, whom = time.monotonic(), notify.wanted(args)
     total = count(parsed)
     quiet = args.quiet or args.json
     if not quiet:
@@ -52,7 +53,9 @@ def execute(args: argparse.Namespace) -> int:
         bag = _extend(session, parsed, args.extend, quiet) if args.extend else _submit(session, parsed)
         directory = _directory(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
         final = attend(session, bag, Progress(parsed.bag.name, total, quiet), directory)
-        return finish(session, final, started, directory, args.json)
+        code = finish(session, final, started, directory, args.json)
+        notify.tell(whom, final)
+        return code
 
 
 def count(parsed: Parsed) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from typing import Any
 
 from ..errors import BadInput
 from .connect import Session
 from .output import clock, print_json, print_json_rows, print_table, say
+from .private import write_private
 
 EXAMPLES = """examples:
   windfall token add --scope enrol --site cluster -o cluster.json
@@ -67,7 +67,7 @@ def _add(session: Session, args: argparse.Namespace) -> int:
     made = session.client.add_token(args.scope, args.user, args.site, args.days)
     if args.file:
         body = _ticket(session, args.site, made) if args.scope == "enrol" else made
-        _write_private(args.file, json.dumps(body) + "\n")
+        write_private(args.file, json.dumps(body) + "\n")
         made = {**made, "token": None, "file": args.file}
     if args.json:
         print_json(made)
@@ -85,12 +85,3 @@ def _ticket(session: Session, site: str, made: dict[str, Any]) -> dict[str, Any]
     """All a pilot needs.  Without a nonce, each pilot started with the ticket is another one."""
     profile = session.client.profile
     return {"server": profile.server, "certificate": profile.certificate, "token": made["token"], "site": site}
-
-
-def _write_private(path: str, text: str) -> None:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}") from None
-    with open(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(text)

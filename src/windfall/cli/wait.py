@@ -6,6 +6,7 @@ import argparse
 import time
 from pathlib import Path
 
+from . import notify
 from .connect import Session, find_bag
 from .parser import add_bag
 from .progress import Progress
@@ -16,13 +17,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bag(parser)
     parser.add_argument("-o", dest="directory", metavar="DIR", help="bring output files home to DIR at the end")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    notify.add_arguments(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    started = time.monotonic()
+    started, whom = time.monotonic(), notify.wanted(args)
     with Session(work=True) as session:
         number = find_bag(session.client, args.bag)
         bag = session.client.bag(number)
         directory = Path(args.directory) if args.directory else None
         final = attend(session, number, Progress(bag["name"], bag["tasks"], args.quiet or args.json), directory)
-        return finish(session, final, started, directory, args.json)
+        code = finish(session, final, started, directory, args.json)
+        notify.tell(whom, final)
+        return code

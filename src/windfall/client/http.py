@@ -144,7 +144,7 @@ class Http:
         self._met = False  # has it ever answered?
         self._host, self._port = "localhost", 0
         if profile.server.startswith("https://"):
-            self._host, self._port = _host_port(profile.server)
+            self._host, self._port = host_port(profile.server)
 
     # --- connection ----------------------------------------------------------------------------------------
 
@@ -419,7 +419,7 @@ UPLOAD_BLOCK = 8 << 20
 # --- small ones ------------------------------------------------------------------------------------------------
 
 
-def _host_port(server: str) -> tuple[str, int]:
+def host_port(server: str) -> tuple[str, int]:
     host, _, port = server.removeprefix("https://").rstrip("/").rpartition(":")
     if not host or not port.isdigit():
         raise errors.NoServer(f"'{server}' is not https://host:port")

@@ -43,10 +43,24 @@ def make_home() -> Path:
     return directory
 
 
-def find(directory: Path | None = None) -> Profile:
-    """The profile of `$WINDFALL_SERVER_FILE`, else of the server of this home."""
+def login_file() -> Path:
+    """What `windfall login` wrote."""
+    return home() / "login.json"
+
+
+def chosen() -> Path | None:
+    """The file of a server that the user has chosen: `$WINDFALL_SERVER_FILE`, or that of `windfall login`."""
     named = os.environ.get("WINDFALL_SERVER_FILE")
-    return load(Path(named) if named else (directory or home()) / "server.json")
+    if named:
+        return Path(named)
+    return login_file() if login_file().exists() else None
+
+
+def find(directory: Path | None = None) -> Profile:
+    """The profile of the server that the user has chosen, else of the server of this home."""
+    if directory is not None:
+        return load(directory / "server.json")
+    return load(chosen() or home() / "server.json")
 
 
 def load(path: Path) -> Profile:

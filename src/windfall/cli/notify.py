@@ -1,0 +1,110 @@
+"""Telling somebody that a bag has ended: a web address, a mail, a command.
+
+It is done by the `run` or `wait` that watches; one that was detached, or killed, tells nobody.  Bounded in time, and
+what goes wrong is said and changes no exit code.  An address may hold a secret: it is never shown, and can be kept in
+a file (`@FILE`) or in `WINDFALL_NOTIFY`, out of the list of processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+from typing import Any
+
+from ..errors import BadInput
+from .output import counts_of, plural, say, shown
+
+SECONDS = 20
+MAX_FILE = 64 << 10
+SENDMAIL = ("/usr/sbin/sendmail", "/usr/lib/sendmail")
+FIELDS = ("bag", "name", "state", "tasks", "succeeded", "failed", "cancelled")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--notify", action="append", metavar="WHOM",
+        help="at the end: https://… (POST of JSON), mailto:me@example.org, 'command:prog {name}', or @FILE with one "
+        "of these per line (default: $WINDFALL_NOTIFY)",
+    )  # fmt: skip
+
+
+def wanted(args: argparse.Namespace) -> list[str]:
+    """Whom to tell, checked before anything runs."""
+    given = args.notify if args.notify is not None else [os.environ.get("WINDFALL_NOTIFY", "")]
+    found = [whom for text in given for whom in (_from_file(text[1:]) if text.startswith("@") else [text]) if whom]
+    for whom in found:
+        kind, colon, rest = whom.partition(":")
+        if kind not in _WAYS or not colon or not rest:
+            raise BadInput("--notify names no way to tell anybody", "https://…, mailto:…, command:… or @FILE")
+        if kind == "mailto" and not re.fullmatch(r"[^\s@,:;<>()]{1,64}@[\w.-]{1,255}", rest):
+            raise BadInput("--notify: what follows mailto: is not an address")
+        if kind == "command":
+            _words(rest, dict.fromkeys(FIELDS, ""))
+    return found
+
+
+def _from_file(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return [line.strip() for line in stream.read(MAX_FILE).splitlines() if line.strip()]
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from None
+
+
+def tell(whom: list[str], bag: dict[str, Any]) -> None:
+    tasks, succeeded, failed, cancelled = counts_of(bag)
+    facts = dict(zip(FIELDS, (bag["bag"], bag["name"], bag["state"], tasks, succeeded, failed, cancelled), strict=True))
+    for each in whom:
+        kind, _, rest = each.partition(":")
+        try:
+            _WAYS[kind](rest if kind in ("mailto", "command") else each, facts)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            say(f"  nobody was told by {kind}: {shown(reason)}")
+
+
+def _post(url: str, facts: dict[str, Any]) -> None:
+    from urllib.request import Request, urlopen
+
+    headers = {"Content-Type": "application/json", "User-Agent": "windfall"}
+    with urlopen(Request(url, json.dumps(facts).encode(), headers), timeout=SECONDS) as answer:
+        answer.read(1)
+
+
+def _mail(address: str, facts: dict[str, Any]) -> None:
+    program = next((path for path in SENDMAIL if os.access(path, os.X_OK)), None)
+    if program is None:
+        raise FileNotFoundError(2, "this machine has no sendmail")
+    name = shown(facts["name"])
+    text = (
+        f"To: {address}\nSubject: windfall: bag {facts['bag']} '{name}' {facts['state']}\n"
+        "Content-Type: text/plain; charset=utf-8\n\n"
+        f"{plural(facts['tasks'], 'task')}: {facts['succeeded']:,} succeeded, {facts['failed']:,} failed, "
+        f"{facts['cancelled']:,} cancelled\n"
+    )
+    _run([program, "-i", "--", address], text.encode())
+
+
+def _command(command: str, facts: dict[str, Any]) -> None:
+    _run(_words(command, facts), json.dumps(facts).encode())
+
+
+def _words(command: str, facts: dict[str, Any]) -> list[str]:
+    """No shell: a bag's name is one word, whatever is in it."""
+    try:
+        words = shlex.split(command)
+        return [re.sub(r"\{(\w+)\}", lambda found: str(facts[found[1]]), word) for word in words]
+    except (ValueError, KeyError) as error:
+        problem = f"{{{error.args[0]}}} is unknown" if isinstance(error, KeyError) else str(error)
+        raise BadInput(f"--notify command: {problem}", "it may use " + ", ".join(f"{{{f}}}" for f in FIELDS)) from None
+
+
+def _run(words: list[str], text: bytes) -> None:
+    subprocess.run(words, input=text, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=SECONDS, check=True)
+
+
+_WAYS = {"http": _post, "https": _post, "mailto": _mail, "command": _command}

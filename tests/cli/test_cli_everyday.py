@@ -1,0 +1,191 @@
+"""login, user, rm by age, notify, completion, manual pages."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from tests.live.real import CommandLine, environment, free_port, serving
+from windfall.cli.completion import candidates
+from windfall.cli.rm import chosen
+
+# --- login and user -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("remote") / "home", "--listen", f"127.0.0.1:{free_port()}") as server:
+        yield server
+
+
+@pytest.fixture
+def admin(remote, tmp_path):
+    return CommandLine(remote.home, tmp_path)
+
+
+def typed(line, text, *arguments):
+    command = [sys.executable, "-m", "windfall", *map(str, arguments)]
+    return subprocess.run(command, cwd=line.folder, env=environment(line.home), input=text, text=True, timeout=40,
+                          capture_output=True, check=False)
+
+
+def test_login_with_fingerprint_and_token_from_the_input(admin, alone):
+    made = admin.json("user", "add", "ada")
+    url, mark = made["server"], made["fingerprint"]
+    done = typed(alone, made["token"] + "\n", "login", url, "--fingerprint", mark)
+    assert (done.returncode, made["token"] in done.stdout + done.stderr) == (0, False), done.stderr
+    assert stat.S_IMODE((alone.home / "login.json").stat().st_mode) == 0o600
+    assert alone("submit", "true", "--name", "hers").returncode == 0
+    assert alone.json("ls")[0]["name"] == "hers"
+    assert [row["name"] for row in admin.json("ls")].count("hers") == 0
+    assert alone("login", "--out").returncode == 0
+    assert alone.json("ls") == []
+
+
+def test_login_by_a_file(admin, alone):
+    assert admin("user", "add", "bob", "-o", alone.folder / "bob.json").returncode == 0
+    assert stat.S_IMODE((alone.folder / "bob.json").stat().st_mode) == 0o600
+    assert alone("login", "--profile", "bob.json").returncode == 0
+    assert alone.json("ls") == []
+    listed = {row["user"]: row for row in admin.json("user", "ls")}
+    assert listed["bob"]["tokens"] == 1 and not listed["bob"]["admin"]
+    assert admin.json("user", "rm", "bob")["revoked"] == 1
+    assert alone("ls").returncode == 3
+    assert admin("user", "rm", "bob").returncode == 2
+
+
+def test_another_certificate_is_refused_before_the_token_is_read(admin, alone):
+    url = admin.json("user", "add", "eve")["server"]
+    done = typed(alone, "", "login", url, "--fingerprint", "00" * 32)
+    assert (done.returncode, "another certificate" in done.stderr) == (3, True), done.stderr
+    done = typed(alone, "", "login", url)
+    assert (done.returncode, "nobody to ask" in done.stderr) == (2, True)
+    assert not (alone.home / "login.json").exists()
+
+
+def test_a_wrong_token_is_not_saved(admin, alone):
+    made = admin.json("user", "add", "joe")
+    (alone.folder / "t").write_text("nonsense\n")
+    done = alone("login", made["server"], "--fingerprint", made["fingerprint"], "--token-file", "t")
+    assert done.returncode == 3 and not (alone.home / "login.json").exists()
+
+
+@pytest.mark.parametrize("arguments", ["login", "login https://x:1 --out", "user add", "user ls x"])
+def test_what_makes_no_sense_is_said(alone, arguments):
+    assert alone(*arguments.split()).returncode == 2
+
+
+# --- retention ----------------------------------------------------------------------------------------------
+
+
+def test_bags_are_chosen_by_age_and_state():
+    bags = [{"bag": n, "state": state, "ended": ended} for n, (state, ended) in enumerate(
+        [("succeeded", 100), ("failed", 100), ("succeeded", 900), ("active", None), ("cancelled", 500)])]
+    assert [bag["bag"] for bag in chosen(bags, 500, "", 1000)] == [0, 1, 4]
+    assert [bag["bag"] for bag in chosen(bags, 0, "succeeded", 1000)] == [0, 2]
+
+
+def test_rm_of_several_and_by_age(alone):
+    for n in range(3):
+        assert alone("run", "true", "-q", "--name", f"n{n}").returncode == 0
+    assert alone.json("rm", "--older", "1d") == {"bags": [], "removed": True}
+    assert alone.json("rm", "--state", "succeeded", "--dry-run") == {"bags": [1, 2, 3], "removed": False}
+    assert alone.json("rm", "n0", "2")["bags"] == [1, 2]
+    assert alone.json("rm", "--older", "0s")["bags"] == [3]
+    assert alone("rm").returncode == 2 and alone("rm", "1", "--older", "1d").returncode == 2
+
+
+# --- notify -------------------------------------------------------------------------------------------------
+
+
+def test_a_command_is_told(windfall):
+    script = windfall.folder / "tell"
+    script.write_text('#!/bin/sh\nprintf "%s|" "$@" > told\ncat > facts\n')
+    script.chmod(0o755)
+    done = windfall("run", "true", "--name", "a; b 'c", "--notify", f"command:{script} {{name}} {{state}}")
+    assert done.returncode == 0, done.stderr
+    assert (windfall.folder / "told").read_text() == "a; b 'c|succeeded|"
+    assert json.loads((windfall.folder / "facts").read_text())["succeeded"] == 1
+
+
+class Hook(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.server.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_web_address_from_a_file_is_told(windfall):
+    with HTTPServer(("127.0.0.1", 0), Hook) as server:
+        server.got = []
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        windfall.write("whom", f"http://127.0.0.1:{server.server_port}/secret\n")
+        done = windfall("run", "exit 3", "--retries", "0", "--notify", "@whom")
+        server.shutdown()
+    assert (done.returncode, server.got[0]["failed"], "secret" in done.stderr) == (1, 1, False)
+
+
+def test_nobody_there_changes_nothing(windfall):
+    done = windfall("run", "true", "--notify", f"http://127.0.0.1:{free_port()}/secret")
+    assert (done.returncode, "nobody was told by http" in done.stderr, "secret" in done.stderr) == (0, True, False)
+
+
+@pytest.mark.parametrize("whom", ["nonsense", "mailto:", "mailto:a b@c", "command:{what}", "command:'", "@/no/file"])
+def test_whom_is_checked_before_anything_runs(alone, whom):
+    assert alone("run", "true", "--notify", whom).returncode == 2
+
+
+# --- completion ---------------------------------------------------------------------------------------------
+
+
+def test_candidates():
+    assert set(candidates([], "ca")) == {"cancel"}
+    assert "--parquet" in candidates(["results", "7"], "--p")
+    assert set(candidates(["results", "7", "--state"], "f")) == {"failed"}
+    assert set(candidates(["token"], "")) == {"add", "ls", "rm"}
+    assert list(candidates(["nonsense"], "")) == [] and list(candidates(["run", "--", "x"], "")) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shells_read_their_scripts(alone, shell):
+    script = alone("completion", shell).stdout
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    assert subprocess.run([shell, "-n", "/dev/stdin"], input=script, text=True, check=False).returncode == 0
+
+
+def test_bash_completes_bags(windfall):
+    number = windfall.json("submit", "true", "--cores", "1000", "--name", "complete-me")["bag"]
+    windfall("cancel", number)
+    program = windfall.folder / "windfall"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m windfall "$@"\n')
+    program.chmod(0o755)
+    code = """eval "$(windfall completion bash)"
+    ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _windfall; echo "${COMPREPLY[*]}"; }
+    ask windfall show comp; ask windfall retry 1 --w; ask windfall sho"""
+    env = {**environment(windfall.home), "PATH": f"{windfall.folder}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["complete-me", "--why", "show"], done.stderr
+
+
+# --- manual -------------------------------------------------------------------------------------------------
+
+
+def test_the_manual_pages_are_clean():
+    from tests.docs.test_docs import ROOT
+
+    if shutil.which("groff") is None:
+        pytest.skip("groff is not installed")
+    for page in sorted((ROOT / "share" / "man" / "man1").glob("*.1")):
+        command = ["groff", "-man", "-Tutf8", "-ww", "-z", page]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), page
