@@ -130,6 +130,11 @@ class DiskFull(Refused):
     retry = True
 
 
+class OverQuota(Refused):
+    code = "over-quota"
+    status = 507
+
+
 class NoServer(WindfallError):
     code = "no-server"
     status = 502

@@ -21,11 +21,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--pilot", action="store_true", help="also serve this machine's cores")
     parser.add_argument("--home", type=Path, metavar="DIR", help="where the data lies (default: $WINDFALL_HOME)")
+    parser.add_argument("--keep", metavar="AGE", help="remove bags so long after their end, as 30d (default: never)")
+    parser.add_argument("--quota", metavar="SIZE", help="of each user's files here, as 200GB (default: none)")
     parser.add_argument("--lease", type=float, metavar="SECONDS", help=argparse.SUPPRESS)  # for tests
 
 
 def execute(args: argparse.Namespace) -> int:
+    from ..model.units import parse_duration, parse_size
     from ..server.main import serve
 
     where = args.home or make_home()
-    return int(serve(where, args.listen, names=tuple(args.name), pilot=args.pilot, lease=args.lease))
+    keep = parse_duration(args.keep, "--keep") if args.keep else 0
+    quota = parse_size(args.quota, "--quota") if args.quota else 0
+    return int(serve(
+        where, args.listen, names=tuple(args.name), pilot=args.pilot, lease=args.lease, keep=keep, quota=quota))

@@ -48,6 +48,7 @@ class Blobs:
         self._limit = limit
         self._busy: set[Path] = set()
         self._hashes: dict[Path, tuple[int, hashlib._Hash]] = {}  # how far, so that resuming need not read again
+        self._used: dict[str, int] = {}  # bytes of those owners who were asked about
         self._mutex = threading.Lock()
         for directory in (root, self._complete, self._partial):
             _make_directory(directory)
@@ -80,6 +81,18 @@ class Blobs:
         except FileNotFoundError:
             return 0
 
+    def used(self, owner: str) -> int:
+        """Bytes of all complete blobs of an owner: looked at once, counted from then on."""
+        with self._mutex:
+            if owner not in self._used:
+                self._used[owner] = sum(path.lstat().st_size for path in self._complete.glob(f"{escape(owner)}/*/*"))
+            return self._used[owner]
+
+    def _count(self, owner: str, size: int) -> None:
+        with self._mutex:
+            if owner in self._used:
+                self._used[owner] += size
+
     # --- writing ----------------------------------------------------------------------------------------------
 
     def put(self, owner: str, body: bytes) -> str:
@@ -106,6 +119,7 @@ class Blobs:
                 if not self._take(upload, sha, offset, total, chunks):
                     return False
                 self._publish(upload, self._blob(owner, sha))
+                self._count(owner, total)
                 return True
 
     def drop(self, owner: str, sha: str) -> None:
@@ -125,6 +139,7 @@ class Blobs:
                 if found.st_mtime <= limit and not keep(owner, sha):
                     path.unlink()
                     freed += found.st_size
+                    self._count(owner, -found.st_size)
         return freed
 
     def delete_stale_uploads(self, older_than: float = 7 * 86_400) -> int:

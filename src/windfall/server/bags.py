@@ -23,6 +23,7 @@ from windfall.server.grants import Rendering, Renderings
 from windfall.server.http import BYTES, JSON, Answer, Request, Stream, reply_json
 from windfall.server.logs import LOOK_S, Live, pump
 from windfall.server.project import Projector
+from windfall.server.quota import Quota
 from windfall.server.subscribe import Hub
 from windfall.server.writer import Writer
 
@@ -75,6 +76,7 @@ class BagCalls:
         self._disk = disk
         self._blobs = blobs
         self._nudge = nudge
+        self.quota: Quota | None = None
         self._loop = asyncio.get_running_loop()
 
     def _own(self, request: Request) -> Any:
@@ -100,6 +102,8 @@ class BagCalls:
         self._disk.admit()
         key, owner, body = _idempotency(request), request.who.owner, request.body
         request.body = b""
+        if self.quota is not None:
+            await self.quota.admit(owner)
         event, inputs = await self._aside(LARGE if b'"sjf"' in body else len(body), lambda: _read_bag(body, owner, key))
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, owner, inputs)

@@ -20,6 +20,7 @@ from windfall.server.disk import DiskGuard
 from windfall.server.grants import Renderings
 from windfall.server.http import BYTES, JSON, Answer, Disconnected, Request, json, reply_json
 from windfall.server.lineage import attempt_number, same_lineage
+from windfall.server.quota import Quota
 
 T = TypeVar("T")
 PIECE = 1 << 20
@@ -35,6 +36,7 @@ class BlobCalls:
         self._state = state
         self._renderings = renderings
         self._disk = disk
+        self.quota: Quota | None = None
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(4, "blobs")
 
@@ -115,9 +117,12 @@ class BlobCalls:
         owner = self._owner(request, sha, writing=True)
         if request.who.scope == "pilot":
             self._disk.admit_results()
+            first, last, total = _announced(request)
         else:
             self._disk.admit()
-        first, last, total = _announced(request)
+            first, last, total = _announced(request)
+            if first == 0 and self.quota is not None:
+                await self.quota.admit(owner, total)
         try:
             complete = await self._receive(request, owner, sha, first, total)
         except Conflict as error:

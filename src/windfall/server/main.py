@@ -29,7 +29,7 @@ MANY = 1_000  # connections beyond which old objects are left alone by the colle
 
 def serve(
     home: Path, listen: str | None = None, *, names: tuple[str, ...] = (), socket: bool = True, pilot: bool = False,
-    lease: float | None = None,
+    lease: float | None = None, keep: int = 0, quota: int = 0,
 ) -> int:
     """Serve until SIGTERM or SIGINT, with a pilot for this machine where asked.  Returns the exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -39,7 +39,8 @@ def serve(
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            options = {"names": names, "socket": socket, "limit": limit, "config": _config(lease)}
+            options = {"names": names, "socket": socket, "limit": limit, "config": _config(lease), "keep": keep,
+                       "quota": quota}
             runner.run(_serve(Home(home), listen, pilot, **options))
     except WindfallError as error:
         sys.stderr.write(f"windfall: {error}\n")

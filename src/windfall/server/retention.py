@@ -6,6 +6,7 @@ Rules
   * A step waits for a quiet moment: a look at which nothing has happened since the last one.  On a server that is never
     quiet a step is taken anyway, now and then.
   * What lies on the disk is looked through in a thread.
+  * Where an age is set (`keep`), a bag that ended, or was last touched, longer ago is removed, as its owner would.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from windfall.core import events
 from windfall.core.facts import BagRemoved, Fact
 from windfall.data.blobs import Blobs
 from windfall.errors import WindfallError
@@ -31,6 +33,7 @@ PATIENCE = 50  # looks in vain before a step is taken all the same
 STEP_ROWS = 50  # of the journal, per turn of the loop
 STEP_BYTES = 256 << 10
 DAY_S = 86_400.0
+HOUR_S = 3_600.0
 BLOB_AGE_S = 86_400.0  # uploads of work in progress are younger
 
 
@@ -48,16 +51,28 @@ class Keeper:
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._again = False
+        self.keep = 0  # ms; 0: for ever
+        self._hours: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         self._timer = self._loop.call_later(START_S, self._daily)
+        if self.keep:
+            self._hours = self._loop.call_later(START_S, self._hourly)
+
+    def _hourly(self) -> None:
+        self._hours = self._loop.call_later(HOUR_S, self._hourly)
+        oldest = self._writer.clock.now() - self.keep
+        for bag in list(self._writer.state.bags.values()):
+            if bag.ended and max(bag.ended, bag.touched) < oldest and not self._writer.closed:
+                log.info("bag %d of %s is older than what is kept: removed", bag.number, bag.owner)
+                self._writer.put(events.Remove(0, bag.number, by="keep"))
 
     def commit(self, position: int, at: int, facts: list[Fact]) -> None:
         if any(type(fact) is BagRemoved for fact in facts):
             self._ask_for_pass()
 
     def stop(self) -> None:
-        for each in (self._task, self._timer):
+        for each in (self._task, self._timer, self._hours):
             if each is not None:
                 each.cancel()
 

@@ -21,6 +21,7 @@ from windfall.server.home import Home, user
 from windfall.server.http import HttpServer
 from windfall.server.logs import Live
 from windfall.server.project import Projector
+from windfall.server.quota import Quota
 from windfall.server.recovery import recover
 from windfall.server.retention import Keeper
 from windfall.server.routes import routes
@@ -47,15 +48,20 @@ class Runtime:
         cls, home: Path | Home, address: str | None = None, *, socket: bool = True, names: tuple[str, ...] = (),
         config: Config | None = None, die: Die = end_process, enrol: str = "",
         mark: dict[str, Any] | None = None, claimed: Any = None, room: Room | None = None, limit: int = 20_000,
+        keep: int = 0, quota: int = 0,
     ) -> Runtime:
         """`enrol`: a token, made beforehand, that lets a local pilot in; `mark`: added to server.json; `claimed`:
-        the Unix socket, if it is bound already."""
+        the Unix socket, if it is bound already; `keep`: ms after its end that a bag is removed, 0: never; `quota`:
+        bytes of file contents that each owner may have here, 0: any."""
         self = cls()
         self.home = home if isinstance(home, Home) else Home(home)
         core, self.journal, clock = recover(self.home.journal, config)
         try:
             self.writer = Writer(core, self.journal, clock, die)
             self._build(names, room, limit)
+            self.keeper.keep = keep
+            if quota:
+                self.bags.quota = self.blobs.quota = Quota(quota, self.blobs.store, self.projector)
             token = await self._bootstrap(enrol)
             listener = (claimed or self.home.claim()) if socket else None
             await self._listen(address, listener, names, {"token": token, **(mark or {})})

@@ -126,6 +126,7 @@ class Projection:
 
     def _keep_detail(self, attempt: int, bag: int, d: f.Detail) -> None:
         if d != _PLAIN:
+            self._tally.store(bag, d)
             files, caught, saved = (_json(each) if each else None for each in (d.files, d.values, d.saved))
             self._details.append(
                 (attempt, bag, d.exit, d.signal, d.out_size, d.err_size, files, d.value, d.note, d.out, d.err, caught,

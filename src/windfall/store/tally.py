@@ -5,6 +5,7 @@
     failed    tasks that stand failed or quarantined now, and which cause that has
     cause     the causes of a bag, each with the number of such tasks and one note as an example
     slow      the longest attempts whose result counted
+    stored    bytes of the files that a bag's results brought home
 
 Pilots say why an attempt failed, so both reasons and causes are bounded: what is beyond is counted as "other".
 """
@@ -32,6 +33,7 @@ CREATE TABLE failed (bag INTEGER, task INTEGER, cause INTEGER, PRIMARY KEY (bag,
 CREATE INDEX failed_cause ON failed (bag, cause, task);
 CREATE TABLE slow (bag INTEGER, wall INTEGER, task INTEGER, attempt INTEGER, PRIMARY KEY (bag, wall, task))
                   WITHOUT ROWID;
+CREATE TABLE stored (bag INTEGER PRIMARY KEY, bytes INTEGER);
 """
 FORGET = (  # see `views`: a bag's rows, up to a number of them
     "DELETE FROM failed WHERE (bag, task) IN (SELECT bag, task FROM failed WHERE bag = ?1 LIMIT ?2)",
@@ -40,6 +42,7 @@ FORGET = (  # see `views`: a bag's rows, up to a number of them
     "DELETE FROM born WHERE (bag, first) IN (SELECT bag, first FROM born WHERE bag = ?1 LIMIT ?2)",
     "DELETE FROM cause WHERE bag = ?1 AND ?2 > 0",
     "DELETE FROM slow WHERE bag = ?1 AND ?2 > 0",
+    "DELETE FROM stored WHERE bag = ?1 AND ?2 > 0",
 )
 
 MOST = 1 << 48  # sums stop here, 9,000 years in ms: so the rows of many pilots can still be added up
@@ -80,6 +83,7 @@ class Tally:
         self._connection = connection
         self._usage: dict[Usage, list[int]] = {}
         self._slow: dict[int, list[tuple[int, int, int]]] = {}
+        self._stored: dict[int, int] = {}
         self._born: dict[int, tuple[list[int], list[int]]] = {}  # bag → first tasks of its runs, and their times
         self._causes: dict[int, dict[Cause, int]] = {}
         self._failing = {bag for (bag,) in connection.execute("SELECT DISTINCT bag FROM cause WHERE tasks > 0")}
@@ -92,8 +96,15 @@ class Tally:
             self._connection.execute(
                 "DELETE FROM slow WHERE bag = ?1 AND (wall, task) NOT IN"
                 " (SELECT wall, task FROM slow WHERE bag = ?1 ORDER BY wall DESC LIMIT ?2)", (bag, MOST_SLOW))
-        self._usage.clear()
-        self._slow.clear()
+        many("INSERT INTO stored VALUES (?, ?) ON CONFLICT (bag) DO UPDATE SET bytes = bytes + excluded.bytes",
+             self._stored.items())
+        for gathered in (self._usage, self._slow, self._stored):
+            gathered.clear()
+
+    def store(self, bag: int, d: f.Detail) -> None:
+        size = sum(file[2] for file in d.files) + (d.scratch[1] if d.scratch else 0)
+        if size:
+            self._stored[bag] = min(self._stored.get(bag, 0) + size, MOST)
 
     # --- when tasks could have been started ----------------------------------------------------------------------
 

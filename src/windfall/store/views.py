@@ -30,7 +30,7 @@ from windfall.store import projection, tally
 from windfall.store.schema import run
 
 APPLICATION = 0x57465631  # "WFV1"
-VERSION = 3
+VERSION = 4
 BATCH = 20_000  # attempts gathered before they are written
 
 
@@ -233,6 +233,12 @@ class Views:
 
     def statistics(self, bag: int, submitted: int) -> dict[str, Any]:
         return {**tally.statistics(self._reader(), bag, submitted), "position": self.position}
+
+    def largest(self, owner: str, limit: int) -> list[tuple[int, str, int]]:
+        """Bags of an owner whose results take most room: number, name, bytes."""
+        query = ("SELECT b.bag, b.name, s.bytes FROM stored s JOIN bag b USING (bag)"
+                 " WHERE b.owner = ? AND NOT b.removed ORDER BY s.bytes DESC LIMIT ?")
+        return self._reader().execute(query, (owner, limit)).fetchall()
 
     def failures(self, bag: int) -> list[dict[str, Any]]:
         return tally.failures(self._reader(), bag)

@@ -1,0 +1,74 @@
+"""Quotas of file contents, and bags that are removed when they are old."""
+
+import hashlib
+
+import pytest
+from server_tools import Client, Pilot, sweep, until
+
+from windfall.server.quota import Quota
+
+
+def put(client, body, **headers):
+    return client.call("PUT", f"/v1/blobs/{hashlib.sha256(body).hexdigest()}", raw=body, **headers)
+
+
+@pytest.fixture
+def runtime(server, client):
+    return server._runtime
+
+
+@pytest.fixture
+def small(runtime):
+    runtime.bags.quota = runtime.blobs.quota = Quota(1_000, runtime.blobs.store, runtime.projector)
+
+
+def test_what_a_person_sends_is_refused_beyond_it(client, small):
+    assert put(client, b"a" * 600).status == 201
+    assert put(client, b"b" * 400).status == 201
+    refused = put(client, b"c" * 50)
+    assert refused.status == 507 and refused.code == "over-quota"
+    assert put(client, b"a" * 600).status == 507, "asking whether it is there costs nothing, sending it does"
+    assert client.call("HEAD", f"/v1/blobs/{hashlib.sha256(b'a' * 600).hexdigest()}").status == 200
+    assert client.call("POST", "/v1/bags", sweep(1)).status == 201, "full is not yet over"
+
+
+def test_results_come_home_all_the_same_and_then_no_new_bag_is_taken(client, small):
+    bag, pilot = client.submit(sweep(1, name="greedy", outputs=["out"])), Pilot(client)
+    ((attempt, *_),) = pilot.get()
+    body = b"r" * 5_000
+    assert put(pilot.client, body, X_Attempt=str(attempt)).status == 201
+    pilot.finish([attempt], files=[["out", hashlib.sha256(body).hexdigest(), 5_000, 0o644]])
+    refused = client.call("POST", "/v1/bags", sweep(1))
+    assert refused.status == 507
+    assert f"windfall rm {bag} ('greedy'" in refused.body["error"]["hint"]
+
+
+def test_others_have_quotas_of_their_own(client, small):
+    assert put(client, b"a" * 900).status == 201
+    other = Client(client.profile, client.token_for("user", user="bob")["token"])
+    assert put(other, b"b" * 900).status == 201
+    assert put(client, b"c" * 900).status == 507
+
+
+def test_what_is_counted_is_what_lies_there(runtime, client):
+    put(client, b"a" * 600)
+    store, owner = runtime.blobs.store(), client.call("GET", "/v1/sites").body["sites"][0]["owner"]
+    assert store.used(owner) == 600
+    put(client, b"b" * 100)
+    assert store.used(owner) == 700
+    store.delete_unreferenced(lambda owner, sha: False, older_than=-1)
+    assert store.used(owner) == 0
+
+
+def test_a_bag_older_than_what_is_kept_is_removed(runtime, client):
+    old, pilot = client.submit(sweep(1)), Pilot(client)
+    pilot.finish([pilot.get()[0][0]])
+    running = client.submit(sweep(1))
+    keeper = runtime.keeper
+    keeper.keep = 3_600_000
+    keeper._loop.call_soon_threadsafe(keeper._hourly)
+    assert client.call("GET", f"/v1/bags/{old}").status == 200
+    keeper.keep = -1_000
+    keeper._loop.call_soon_threadsafe(keeper._hourly)
+    until(lambda: client.call("GET", f"/v1/bags/{old}").status == 404)
+    assert client.call("GET", f"/v1/bags/{running}").status == 200
