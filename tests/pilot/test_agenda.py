@@ -223,11 +223,28 @@ def test_wall_time_of_a_task_that_saves_its_state():
     made = agenda(2, end=10000)
     give(made, 0, grant(1, 1, time=20000, grace=3000, checkpoint=["state"]), grant(2, 2, time=20000, checkpoint=["s"]),
          grant(3, 3, time=20000, grace=11000, checkpoint=["state"]))
+    assert [order[0] for order in made.orders(0)] == ["fetch"] * 3
+    for attempt in (1, 2, 3):
+        made.fetched(0, attempt)
     assert runs(made, 0) == [1, 2]
-    assert made.placed[1].until == 7000 and made.placed[2].until == 5000
+    assert made.placed[1].until == 6000 and made.placed[2].until == 4000
     made.task_ended(1, 1, {"a": 1})
     runs(made, 1)
     assert made.reports[3]["why"] == "stop"
+
+
+def test_a_task_that_saves_its_state_is_ended_in_time():
+    made = agenda(3, end=10000)
+    tasks = [[1, ["true"]], [2, ["true"], {"checkpoint": ["state"]}], [3, ["true"], {"checkpoint": ["state"]}]]
+    give(made, 0, {"n": 1, "groups": [{"spec": {"bag": 1, "grace": 3000}, "tasks": tasks}]})
+    made.orders(0)
+    made.fetched(0, 2)
+    made.fetched(0, 3)
+    assert runs(made, 0) == [2, 3] and 1 in made.placed
+    made.task_ended(1, 3, {"a": 3})
+    made.next_request(1)
+    assert made.orders(6999) == [] and made.due(6999) <= 7000
+    assert made.orders(7000) == [("kill", 2, "stop")] and made.orders(7001) == []
 
 
 def test_recall_cancel_and_stop():

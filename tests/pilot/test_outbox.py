@@ -113,8 +113,8 @@ def box(tmp_path):
 
 def test_missing_folder_is_no_other_results_harm(tmp_path):
     made = box(tmp_path)
-    made.keep({"a": 1}, str(tmp_path / "gone"), ["o"])
-    made.keep({"a": 2, "files": []}, str(tmp_path / "gone too"), ["o"])
+    made.keep({"a": 1}, str(tmp_path / "gone"), {"files": ["o"]})
+    made.keep({"a": 2, "files": []}, str(tmp_path / "gone too"), {"files": ["o"]})
     made.keep({"a": 3})
     assert made.kept == {1, 2, 3} and not made.close()
     blobs = Blobs(lambda report: False)

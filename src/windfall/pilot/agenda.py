@@ -32,6 +32,7 @@ NOTICE = 250             # ms a start waits to be told
 PER_CORE = 256           # tasks to hold per core, at most
 STAGE_MS = 40            # work to lay out ahead per seat, so that a spawner never waits for us
 STAGE_MAX = 64
+SAVING = 1000            # ms beyond its grace that make a task with checkpoint files worth starting
 STUCK = 20               # ms without movement after which staged tasks may be taken elsewhere
 FETCH_AHEAD = 8          # tasks whose inputs are fetched early, beyond two per core
 ROOM = 8 << 20           # bytes of reports in one request
@@ -39,13 +40,14 @@ SPECS = 256              # distinct specs remembered
 BACKOFF_FIRST, BACKOFF_LAST = 500, 30000
 
 QUEUED, FETCHING, READY, PLACED, FINISHING = range(5)
+WITH_FILES = ("inputs", "outputs", "placed", "checkpoint", "scratch")  # fields of tasks with a directory of their own
 
 
 class Task:
     """An attempt in our hands."""
 
     __slots__ = ("attempt", "command", "spec", "extra", "need", "state", "station", "gpus", "until", "width",
-                 "serial", "recalled", "told")
+                 "serial", "recalled", "told", "ended", "saves", "room")
 
     def __init__(self, attempt, command, spec, extra):
         self.attempt = attempt
@@ -53,7 +55,10 @@ class Task:
         self.spec = spec
         self.extra = extra
         self.need = spec.need
-        self.state = QUEUED if self.field("inputs") or self.field("outputs") else READY
+        self.state = QUEUED if any(map(self.field, WITH_FILES)) else READY
+        self.saves = spec.saves if self.field("checkpoint") else None  # ms it has to save its state
+        # ms of wall time without which it is not worth starting
+        self.room = spec.room if self.saves is None else self.saves + SAVING
         self.station = None
         self.gpus = ()
         self.until = None        # ms: not to be started later than this
@@ -61,6 +66,7 @@ class Task:
         self.serial = 0          # for whoever runs it
         self.recalled = False
         self.told = False        # the server knows that it runs
+        self.ended = False       # it was told to save its state and end
 
     def field(self, name):
         return self.extra[name] if self.extra and name in self.extra else self.spec.fields.get(name)
@@ -69,14 +75,15 @@ class Task:
 class Spec:
     """What tasks share; one object, and one key, per distinct content."""
 
-    __slots__ = ("key", "fields", "need", "room")
+    __slots__ = ("key", "fields", "need", "room", "saves")
 
     def __init__(self, key, fields):
         self.key = key
         self.fields = fields
         self.need = (max(1, fields.get("cores", 1)), fields.get("memory", 0), fields.get("gpus", 0))
-        # ms of wall time without which it is not worth starting: one that saves its state needs time to do that.
-        self.room = fields.get("grace", GRACE) if fields.get("checkpoint") else fields.get("time") or 0
+        # ms of wall time it takes to save a task's state, and to run it
+        self.saves = fields.get("grace", GRACE)
+        self.room = fields.get("time") or 0
 
 
 def _weight(report):
@@ -431,12 +438,25 @@ class Agenda:
 
     def orders(self, now):
         """Instructions since the last call, in order."""
+        self._end_in_time(now)
         if not self.leaving:
             self._fetch_ahead()
             self._start(now)
             self._rebalance(now)
         orders, self.pending = self.pending, []
         return orders
+
+    def _end_in_time(self, now):
+        """What saves its state has its grace for that before the wall time is over."""
+        for task in self._saving():
+            if now >= self.end - task.saves:
+                task.ended = True
+                self.pending.append(("kill", task.attempt, "stop"))
+
+    def _saving(self):
+        if self.end is None:
+            return []
+        return [task for task in self.placed.values() if task.saves is not None and not task.ended]
 
     def may_start(self, now):
         return not self.leaving and self.epoch is not None and now < self.lease_end
@@ -466,7 +486,7 @@ class Agenda:
         if not self.seats.ever(task.need):
             self._drop(now, task.attempt, "returned", "refused", "the task needs more than this pilot has")
             return False
-        if self.end is not None and task.spec.room and now + task.spec.room > self.end:
+        if self.end is not None and task.room and now + task.room > self.end:
             self._drop(now, task.attempt, "returned", "stop", "the pilot's remaining time is shorter than the task's")
             return False
         return True
@@ -482,8 +502,8 @@ class Agenda:
         task.state = PLACED
         task.width = len(task.station.needs)
         task.until = self.lease_end
-        if self.end is not None and task.spec.room:
-            task.until = min(task.until, self.end - task.spec.room)
+        if self.end is not None and task.room:
+            task.until = min(task.until, self.end - task.room)
         self.placed[task.attempt] = task
         del self.queue[task.attempt]
         self.pending.append(("run", task))
@@ -648,6 +668,7 @@ class Agenda:
         if not self.queue and self.seats.free_cores:
             times.extend(s.moved + STUCK for s in self.seats.stations
                          if s.staged() > 0 and s.index not in self.asked_back)
+        times.extend(self.end - task.saves for task in self._saving())
         return max(now, min(times)) if times else None
 
     def _times_to_speak(self, now):

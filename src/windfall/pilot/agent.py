@@ -20,6 +20,7 @@ from .stations import Stations, count_for
 
 LOOK_SECONDS = 0.25      # between looks at what runs
 BYE_SECONDS = 5.0        # how long last words are tried before the outbox has to do
+BRING_SECONDS = 20.0     # how long files may take to be brought once we leave; then the outbox has them
 PORTERS_SECONDS = 5.0    # how long we wait for transfers to break off
 SETTLE_SECONDS = 5.0     # after enrolling again: the server may not know yet what is ours
 
@@ -42,8 +43,8 @@ class Agent:
         self.seen = set()            # attempts seen running at the last look
         self.next_look = self.born
         self.leaving_since = None
-        self.files = {}              # attempt → outputs, of tasks with a directory of their own
-        self.brought = {}            # attempt → outputs, uploaded but not confirmed: the directory is still there
+        self.files = {}              # attempt → Wants, of tasks with a directory of their own
+        self.brought = {}            # attempt → cargo, uploaded but not confirmed: the directory is still there
         self.porters_ = None
         self.outbox_ = None
         self.outbox_trouble = ""
@@ -75,7 +76,8 @@ class Agent:
         self.cores = options.cores or host.cores()
         self.memory = host.memory() if options.memory is None else options.memory
         self.gpus = host.gpus(options.gpus)
-        self.end = None if options.walltime is None else int((self.born + options.walltime) * 1000)
+        # ms: when we begin to leave, in time to bring home what there is
+        self.end = None if options.walltime is None else int((self.born + options.walltime) * 1000) - self._reserve()
 
     def _enrol(self):
         self.context = tls_context(self.ticket.certificate) if self.place[0] != "unix" else None
@@ -270,8 +272,9 @@ class Agent:
         self.stations.posts[task.station.index].run(task, cwd)
 
     def _do_fetch(self, task):
-        self.files[task.attempt] = task.field("outputs") or []
-        self._porters().fetch(task.attempt, task.field("inputs"))
+        from .homeward import Wants
+        self.files[task.attempt] = Wants(task)
+        self._porters().fetch(task.attempt, task.field("inputs"), task.field("placed"))
 
     def _do_kill(self, attempt, why):
         task = self.agenda.placed.get(attempt)
@@ -314,10 +317,10 @@ class Agent:
                 self.agenda.task_ended(now, attempt, report)
 
     def _ended_with_files(self, now, attempt, report):
-        outputs = self.files.pop(attempt)
-        if outputs and report.get("o", "succeeded") == "succeeded":
+        cargo = self.files.pop(attempt).after(report)
+        if cargo:
             self.agenda.vacated(now, attempt)
-            self._porters().bring(attempt, report, outputs)
+            self._porters().bring(attempt, report, cargo)
         else:
             self._porters().discard(attempt)
             self.agenda.task_ended(now, attempt, report)
@@ -469,9 +472,9 @@ class Agent:
                 self.say(value)
 
     def _brought(self, now, attempt, report):
-        outputs = self.porters_.carried.pop(attempt)[2]
-        if "files" in report:
-            self.brought[attempt] = outputs
+        cargo = self.porters_.carried.pop(attempt)[2]
+        if any(name in report for name in cargo):
+            self.brought[attempt] = cargo
         else:
             self.porters_.discard(attempt)
         self.agenda.task_ended(now, attempt, report)
@@ -504,7 +507,7 @@ class Agent:
         for lane in self.lanes:
             lane.check(now)
         self._look_at_running()
-        if self.end is not None and self.leaving_since is None and now * 1000 >= self.end - self._reserve():
+        if self.end is not None and self.leaving_since is None and now * 1000 >= self.end:
             self._leave("walltime")
         if self.agenda.lease_out(clock.milliseconds()):
             self._keep(self.agenda.undelivered())
@@ -525,12 +528,18 @@ class Agent:
         if agenda.leaving and self.leaving_since is None:
             self.leaving_since = now
         unheard = now - agenda.last_heard / 1000.0
-        if agenda.placed or unheard < BYE_SECONDS:
+        if agenda.placed or unheard < BYE_SECONDS or self._still_bringing(now):
             return
         if agenda.leaving and now - self.leaving_since >= BYE_SECONDS:
             self._depart()
         elif agenda.idle_limit is not None and unheard * 1000 >= agenda.idle_limit + agenda.lease:
             self._depart()  # P7 holds without a server, too
+
+    def _still_bringing(self, now):
+        """Files are under way and the server is there: worth a wait, in which it is heard only when a poll ends."""
+        agenda = self.agenda
+        return (agenda.leaving and agenda.finishing and not agenda.failures
+                and now - self.leaving_since < BRING_SECONDS)
 
     def _depart(self):
         self.code = 0 if not self.agenda.undelivered() and not self.agenda.finishing else 3
@@ -545,15 +554,15 @@ class Agent:
         if not entries:
             return
         trouble = self._try_to_keep(self._open_outbox)
-        for folder, report, outputs in entries if not trouble else ():
-            trouble = self._try_to_keep(self.outbox_.keep, report, folder, outputs) or trouble
+        for folder, report, cargo in entries if not trouble else ():
+            trouble = self._try_to_keep(self.outbox_.keep, report, folder, cargo) or trouble
         if trouble and trouble != self.outbox_trouble:
             self.complain("the outbox cannot be written: {}".format(trouble))
         self.outbox_trouble = trouble
 
     def _with_files(self, report):
-        outputs = self.brought.get(report["a"])
-        return (None if outputs is None else self.porters_.place(report["a"])), report, outputs
+        cargo = self.brought.get(report["a"])
+        return (None if cargo is None else self.porters_.place(report["a"])), report, cargo
 
     def _try_to_keep(self, act, *args):
         """What went wrong, or "".  A full disk is given a second chance, without the cache on it."""

@@ -11,7 +11,7 @@ import os
 
 from windfall.errors import WindfallError
 
-from . import enrol, slot, staging
+from . import enrol, homeward, slot
 from .link import Link, address, tls_context
 from .notes import short
 
@@ -35,16 +35,16 @@ class Outbox:
             self.lock = _lock(self.folder)
         _write(os.path.join(self.folder, CREDENTIALS), credentials)
 
-    def keep(self, report, folder=None, outputs=None):
-        """Keep one report, with the directory its outputs lie in: they may have to be uploaded, or once more."""
+    def keep(self, report, folder=None, cargo=None):
+        """Keep one report, with the directory its files lie in: they may have to be uploaded, or once more."""
         attempt = report["a"]
         if attempt in self.kept:
             return
         entry = {"report": report}
         if folder is not None:
             if self._take_in(folder, "{}.d".format(attempt)):
-                entry["outputs"] = outputs
-            elif "files" not in report:
+                entry["cargo"] = cargo
+            elif "files" in cargo and "files" not in report:
                 entry["report"] = dict(report, o="failed", why="output", note="the outputs are gone")
         _write(os.path.join(self.folder, "{}.json".format(attempt)), entry)
         self.kept.add(attempt)
@@ -142,10 +142,10 @@ def _entry(folder, name, blobs):
         entry = json.load(file)
     report = entry["report"]
     try:
-        if entry.get("outputs"):
-            report["files"] = _upload(os.path.join(folder, "{}.d".format(report["a"])), entry["outputs"],
-                                      report["a"], blobs)
-        for path, digest, _, _ in report.get("files", ()) if not entry.get("outputs") else ():
+        if entry.get("cargo"):
+            where = os.path.join(folder, "{}.d".format(report["a"]))
+            report.update(homeward.send(where, entry["cargo"], report, blobs))
+        for path, digest, _, _ in report.get("files", ()) if not entry.get("cargo") else ():
             if not blobs.has(digest, report["a"]):
                 raise WindfallError("the server does not have the output {} any more".format(path))
     except WindfallError as error:
@@ -154,13 +154,6 @@ def _entry(folder, name, blobs):
         report.pop("files", None)
         report.update(o="failed", why="output", note=short(error.message))
     return report
-
-
-def _upload(where, outputs, attempt, blobs):
-    files = staging.describe(where, outputs)
-    for path, digest, size, _ in files:
-        blobs.upload(os.path.join(where, staging.inside(path)), digest, size, attempt)
-    return files
 
 
 def _say(blobs, credentials, reports, say):

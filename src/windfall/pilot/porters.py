@@ -13,7 +13,7 @@ from collections import deque
 
 from windfall.errors import WindfallError
 
-from . import clock, slot, staging
+from . import clock, homeward, slot, staging
 from .blobs import Blobs, Closing
 
 THREADS = 3
@@ -33,16 +33,17 @@ class Porters:
         self.threads = 0
         self.working = []            # of each thread: its Blobs, and a lock it holds while it lives
         self.closed = False
-        self.carried = {}            # attempt → (folder, report, outputs): being brought home
+        self.carried = {}            # attempt → (folder, report, cargo): being brought home
 
-    def fetch(self, attempt, inputs):
+    def fetch(self, attempt, inputs, placed):
         if self.cache is None:
             self.cache = staging.Cache(self.cache_folder)  # here, not in the threads: there must be one
-        self._add(self._fetch, attempt, inputs)
+        self._add(self._fetch, attempt, inputs, placed)
 
-    def bring(self, attempt, report, outputs):
-        self.carried[attempt] = (self.place(attempt), report, outputs)
-        self._add(self._bring, attempt, report, outputs)
+    def bring(self, attempt, report, cargo):
+        """Send home what `homeward.Wants` says of a task's directory."""
+        self.carried[attempt] = (self.place(attempt), report, cargo)
+        self._add(self._bring, attempt, report, cargo)
 
     def show(self, attempt, stream, offset, data):
         self._add(self._show, attempt, stream, offset, data)
@@ -107,23 +108,21 @@ class Porters:
         self.done.append(event)
         self.bell()
 
-    def _fetch(self, blobs, attempt, inputs):
+    def _fetch(self, blobs, attempt, inputs, placed):
         report = None
         try:
             staging.stage_in(self.place(attempt), inputs, self.cache, blobs, attempt)
+            staging.link_placed(self.place(attempt), placed)
         except WindfallError as error:
             report = _failure(attempt, "input", "an input could not be brought: {}".format(error.message))
         except OSError as error:
             report = _failure(attempt, "disk", "no place for the inputs: {}".format(error.strerror or error))
         self._post("fetched", attempt, report)
 
-    def _bring(self, blobs, attempt, report, outputs):
-        folder = self.place(attempt)
+    def _bring(self, blobs, attempt, report, cargo):
         trouble = None
         try:
-            files = staging.describe(folder, outputs)
-            for path, digest, size, _ in files:
-                blobs.upload(os.path.join(folder, staging.inside(path)), digest, size, attempt)
+            fields = homeward.send(self.place(attempt), cargo, report, blobs)
         except WindfallError as error:
             trouble = error.message
         except OSError as error:
@@ -131,7 +130,7 @@ class Porters:
         if self.closed:
             raise Closing()  # the outbox has it, or is about to: leave it as it is
         if trouble is None:
-            report["files"] = files
+            report.update(fields)
         else:
             report.update(_failure(attempt, "output", trouble))
         self._post("brought", attempt, report)

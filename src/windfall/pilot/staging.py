@@ -246,6 +246,18 @@ def _put(target, digest, size, mode, cache, blobs, attempt):
         cache.copied(target)
 
 
+def link_placed(folder, placed):
+    """Links to what is on the host already, [[path, absolute path there]]; BadInput naming what is not."""
+    for path, there in placed or ():
+        if not os.path.isabs(there) or not os.path.exists(there):
+            raise BadInput("{} is not on this host".format(there))
+        if path:
+            target = os.path.join(folder, inside(path))
+            os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
+            _unlink(target)
+            os.symlink(there, target)
+
+
 def copy(source, target, mode):
     with open(source, "rb") as reader:
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,0 +1,143 @@
+"""What comes home of a task that did not succeed: checkpoints, kept scratch; and files placed on the host."""
+
+import io
+import os
+import signal
+import tarfile
+import time
+
+from harness import wait_until
+
+from windfall.pilot import homeward
+
+# Counts in a file from where it stands; writes it when it is told to end.
+COUNTER = """
+import os, signal, sys, time
+n = int(open("state").read()) if os.path.exists("state") else 0
+def save(number, frame):
+    open("state", "w").write(str(n))
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("from", n, flush=True)
+open(sys.argv[1], "w").close()
+while True:
+    n += 1
+    time.sleep(0.01)
+"""
+
+
+def counter(begun):
+    return ["python3", "-c", COUNTER, str(begun)]
+
+
+def saved(server, report):
+    (path, digest, size, _), = report["saved"]
+    assert path == "state" and len(server.blobs[digest]) == size
+    return int(server.blobs[digest])
+
+
+def test_pilot_told_to_stop_saves_what_is_new(server, launch, tmp_path):
+    pilot = launch("--cores", "1")
+    begun = tmp_path / "begun"
+    old = [["state", server.blob(b"41"), 2, 0o644]]
+    server.submit([1, counter(begun)], checkpoint=["state", "never/made"], inputs=old)
+    wait_until(begun.exists)
+    time.sleep(0.2)
+    assert pilot.stop() == 0
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("returned", "stop") and "note" not in report
+    assert report["out"] == "from 41\n" and saved(server, report) > 41
+
+
+def test_wall_time_runs_out(server, launch, tmp_path):
+    pilot = launch("--cores", "1", "--walltime", "10")
+    begun = tmp_path / "begun"
+    server.submit([1, counter(begun)], checkpoint=["state"], grace=1500)
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("returned", "stop") and saved(server, report) > 0
+    assert pilot.wait() == 0
+
+
+def test_time_limit_saves_too(server, launch, tmp_path):
+    launch("--cores", "1")
+    server.submit([1, counter(tmp_path / "begun")], checkpoint=["state"], time=700)
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("failed", "time") and saved(server, report) > 0
+
+
+def test_nothing_saved_where_there_is_nothing(server, launch, tmp_path):
+    launch("--cores", "1")
+    server.submit([1, "exit 1"], [2, "true"], [3, "echo x > state; exit 1"], checkpoint=["state"])
+    server.submit([4, "sleep 60"], checkpoint=["state"], time=300, grace=100)
+    for attempt in (1, 2, 3, 4):
+        assert "saved" not in server.result(attempt) and "saved" not in server.result(attempt).get("note", "")
+
+
+def test_server_away_while_the_pilot_stops(server, launch, tmp_path):
+    """The checkpoint waits in the outbox for the next pilot."""
+    pilot = launch("--cores", "1")
+    begun = tmp_path / "begun"
+    server.submit([1, counter(begun)], checkpoint=["state"])
+    server.wait_started(1)
+    server.intercept = lambda handler, method, path: handler.connection.close() or True
+    assert pilot.stop(40) == 3
+    server.intercept = None
+    launch("--cores", "1")
+    assert saved(server, server.result(1)) > 0
+
+
+def names(server, report):
+    digest, size = report["scratch"]
+    assert len(server.blobs[digest]) == size
+    with tarfile.open(fileobj=io.BytesIO(server.blobs[digest])) as archive:
+        return sorted(archive.getnames())
+
+
+def test_directory_of_a_failure(server, launch):
+    pilot = launch()
+    command = "mkdir -p d/e; echo x > d/e/f; ln -s f d/e/link; mkfifo pipe; exit $CODE"
+    server.submit([1, command], scratch="failed", environment={"CODE": "1"})
+    server.submit([2, command], scratch="failed", environment={"CODE": "0"})
+    server.submit([3, "echo y > f"], scratch="failed", check={"match": "z"})
+    assert names(server, server.result(1)) == ["d", "d/e", "d/e/f", "d/e/link"] and server.result(1)["why"] == "exit"
+    assert "scratch" not in server.result(2) and "o" not in server.result(2)
+    assert names(server, server.result(3)) == ["f"]
+    assert pilot.stop() == 0
+    assert os.listdir(pilot.dir) == []
+
+
+class Blobs:
+    def upload(self, path, digest, size, attempt):
+        raise AssertionError("nothing is to be sent")
+
+
+def test_large_directory_is_only_noted(tmp_path, monkeypatch):
+    monkeypatch.setattr(homeward, "ARCHIVE_BYTES", 1000)
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "big").write_bytes(bytes(2000))
+    fields = homeward.send(str(tmp_path / "t"), {"scratch": True}, {"a": 1, "note": "exit code 1"}, Blobs())
+    assert list(fields) == ["note"] and fields["note"].startswith("exit code 1; the directory was not kept")
+    assert os.listdir(str(tmp_path)) == ["t"]
+
+
+def test_placed(server, launch, tmp_path):
+    launch()
+    panel = tmp_path / "panel.bin"
+    panel.write_text("panel")
+    server.submit([1, "cat ref/p; readlink ref/p"], placed=[["ref/p", str(panel)], ["", str(tmp_path)]])
+    server.submit([2, "true"], placed=[["", "/nowhere/panel.bin"]])
+    server.submit([3, "true"], placed=[["../out", str(panel)]])
+    server.submit([4, "rm ref/p; echo changed > ref/p"], placed=[["ref/p", str(panel)]])
+    assert server.result(1)["out"] == f"panel{panel}\n"
+    assert (server.result(2)["o"], server.result(2)["why"]) == ("failed", "input")
+    assert "/nowhere/panel.bin is not on this host" in server.result(2)["note"]
+    assert server.result(3)["why"] == "input"
+    assert "o" not in server.result(4) and panel.read_text() == "panel"
+
+
+def test_killed_spawner_says_nothing_of_a_checkpoint(server, launch, tmp_path):
+    pilot = launch("--cores", "1")
+    server.submit([1, counter(tmp_path / "begun")], checkpoint=["state"])
+    wait_until((tmp_path / "begun").exists)
+    os.kill(pilot.spawners()[0], signal.SIGKILL)
+    assert (server.result(1)["o"], server.result(1)["why"]) == ("returned", "gone")
