@@ -7,6 +7,8 @@ import time
 import pytest
 from harness import alive, wait_until
 
+from windfall.pilot import proctree
+
 TREE = "echo $$ > {0}/a$$; (setsid sleep 60 & echo $! > {0}/b$$); env -i sleep 60 & echo $! > {0}/c$$; sleep 60"
 
 
@@ -74,6 +76,41 @@ def test_stopped_tasks_die_too(server, launch, folder):
     time.sleep(0.1)
     assert pilot.stop(5) == 0
     assert not alive(pids(folder)[0])
+
+
+def test_spawner_stopped_by_its_task(server, launch):
+    pilot = launch("--cores", "1")
+    server.submit([1, "kill -STOP $PPID; echo stopped"], [2, "echo next"])
+    server.submit([3, "kill -STOP $PPID; sleep 60"], time=500, grace=100)
+    assert server.result(1)["out"] == "stopped\n" and server.result(2)["out"] == "next\n"
+    assert server.result(3)["why"] == "time" and "goes on" in pilot.text()
+
+
+def test_many_left_behind_are_found_with_one_look(monkeypatch):
+    """However many strays there are, the table of processes is read once."""
+    looks, killed = [], []
+    table = {pid: (1 if pid < 900 else pid - 500, pid, pid, 0) for pid in range(100, 1300)}
+    monkeypatch.setattr(proctree, "snapshot", lambda: looks.append(1) or table)
+    monkeypatch.setattr(proctree, "send", lambda pid, number: killed.append(pid))
+    proctree.signal_trees(range(100, 900), signal.SIGKILL)
+    assert killed == list(range(100, 1300)) and len(looks) == 1
+
+
+def test_eight_hundred_strays(server, launch):
+    launch("--cores", "1")
+    bomb = "import os, time\nfor i in range(800):\n  if not os.fork(): os.setsid(), time.sleep(60)\nprint('all')"
+    server.submit([1, ["python3", "-c", bomb]])
+    server.submit([2, "echo next"])
+    assert server.result(1, 60)["out"] == "all\n" and server.result(2, 60)["out"] == "next\n"
+    wait_until(lambda: not any(name.isdigit() and b"range(800)" in _command(name) for name in os.listdir("/proc")), 30)
+
+
+def _command(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def test_random_kills_lose_and_double_nothing(server, launch, tmp_path):

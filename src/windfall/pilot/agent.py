@@ -507,6 +507,7 @@ class Agent:
         for lane in self.lanes:
             lane.check(now)
         self._look_at_running()
+        self._wake_spawners()
         if self.end is not None and self.leaving_since is None and now * 1000 >= self.end:
             self._leave("walltime")
         if self.agenda.lease_out(clock.milliseconds()):
@@ -517,6 +518,14 @@ class Agent:
         seen = {attempt for post in self.stations.posts for attempt, _ in post.running()}
         self.agenda.running(clock.milliseconds(), sorted(seen & self.seen))
         self.seen = seen
+
+    def _wake_spawners(self):
+        """A task can stop the process that watches it, which then neither ends it nor tells."""
+        from . import proctree
+        for post in self.stations.posts:
+            if proctree.stopped(post.pid):
+                self.say("a spawner had been stopped, and goes on")
+                proctree.send(post.pid, signal.SIGCONT)
 
     def _reserve(self):
         """Milliseconds before the end of wall time at which we begin to leave."""

@@ -36,6 +36,15 @@ def stat_of(pid):
     return int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19])
 
 
+def stopped(pid):
+    """Has somebody sent it SIGSTOP?"""
+    try:
+        with open("/proc/{}/stat".format(pid), "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"T"
+    except (OSError, IndexError):
+        return False
+
+
 def snapshot():
     """{pid: (parent, group, session, start time)} of all there are."""
     table = {}
@@ -88,19 +97,20 @@ def descendants(roots, table=None):
     below = {}
     for pid, about in table.items():
         below.setdefault(about[0], []).append(pid)
-    found, todo = [], list(roots)
+    seen, todo = set(roots), list(roots)
     while todo:
-        for pid in below.get(todo.pop(), ()):
-            found.append(pid)
-            todo.append(pid)
-    return found
+        fresh = [pid for pid in below.get(todo.pop(), ()) if pid not in seen]
+        seen.update(fresh)
+        todo.extend(fresh)
+    return sorted(seen.difference(roots))
 
 
-def members(leader):
-    """A task's processes as far as ancestry and session tell: the leader, all below, all in its session."""
+def members(*leaders):
+    """Tasks' processes as far as ancestry and session tell: the leaders, all below, all in their sessions."""
     table = snapshot()
-    session = [pid for pid, about in table.items() if about[2] == leader]
-    return sorted(set([leader] + session + descendants([leader] + session, table)))
+    known = set(leaders)
+    roots = list(leaders) + [pid for pid, about in table.items() if about[2] in known]
+    return sorted(set(roots + descendants(roots, table)))
 
 
 def send(pid, number):
@@ -112,8 +122,13 @@ def send(pid, number):
 
 
 def signal_tree(leader, number):
-    """Signal all of a task; one that is stopped is woken, or it would not get it."""
-    for pid in members(leader):
+    """Signal all of a task."""
+    signal_trees([leader], number)
+
+
+def signal_trees(leaders, number):
+    """The same for many, with one look at what there is; one that is stopped is woken, or it would not get it."""
+    for pid in members(*leaders):
         if send(pid, number) and number != signal.SIGKILL:
             send(pid, signal.SIGCONT)
 

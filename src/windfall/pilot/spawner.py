@@ -471,14 +471,11 @@ class Spawner:
         """Kill what tasks that have ended left behind; True if there was any."""
         runners_ = {slot.runner.pid for slot in self.slots if slot.runner is not None}
         strays = [p for p in self.children() if p not in self.jobs and p not in runners_]
-        found = False
-        self.suspicious = False
-        for pid in strays:
-            if self._belongs_to_running(pid):
-                continue
-            found = self.suspicious = True
-            proctree.signal_tree(pid, signal.SIGKILL)
-        return found
+        strays = [p for p in strays if not self._belongs_to_running(p)]
+        self.suspicious = bool(strays)
+        if strays:
+            proctree.signal_trees(strays, signal.SIGKILL)
+        return self.suspicious
 
     def _belongs_to_running(self, pid):
         try:
