@@ -157,6 +157,7 @@ def million(tmp_path_factory):
     return file
 
 
+@pytest.mark.slow
 def test_a_million_rows_stream(million):
     """Reading holds the text, and for a moment a second copy of it; nothing that grows with the rows."""
     tracemalloc.start()

@@ -70,6 +70,7 @@ MAX_CORES = 1 << 20
 MAX_RETRIES = 1_000
 MAX_FAMILIES = 1_000
 MAX_FAMILY = 1_000_000  # files of one
+MAX_NAMED = 5_000_000  # names looked at, of all families of a target
 MAX_CAPTURES = 1_000
 MAX_MODULES = 100
 MAX_ORDERED = 2_000_000  # each task's cost is worked out when the bag comes in
@@ -240,6 +241,7 @@ def _placed(each: Placed) -> None:
 def _families(target: Target) -> None:
     """Every file that a name with parameters can come to must have come with the bag."""
     at_most(len(target.families), MAX_FAMILIES, "inputs with parameters in their names")
+    seen = 0
     for family in target.families:
         at_most(len(family.files), MAX_FAMILY, "files of one input")
         for name, blob in family.files.items():
@@ -248,6 +250,9 @@ def _families(target: Target) -> None:
         if not isinstance(target.source, Sweep):
             raise BadInput("inputs: parameters go with a sweep", text=tpl.excerpt(family.source))
         for task, source, path in family_files(target.source, family):
+            seen += 1
+            if seen > MAX_NAMED:
+                raise TooLarge(f"inputs: the files of all tasks together are more than {MAX_NAMED:,}")
             if source not in family.files:
                 raise BadInput(
                     f"inputs: '{tpl.excerpt(source)}', which task {task} needs, did not come with the bag",
