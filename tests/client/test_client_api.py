@@ -1,6 +1,7 @@
 """The client against a real server and a real pilot; faults that only a broken server shows, against a stub."""
 
 import base64
+import functools
 import hashlib
 import os
 import pickle
@@ -163,7 +164,11 @@ def test_a_call_whose_process_dies_has_failed(client):
 
 def test_what_cannot_be_called(client):
     with pytest.raises(errors.BadInput, match="take"):
-        client.call(len, "x" * (1 << 21))
+        client.call(functools.partial(len, "x" * (1 << 21)))
+
+
+def test_large_arguments_go_as_a_blob(client):
+    assert client.call(len, "x" * (1 << 21)) == 1 << 21
 
 
 def test_calls_are_packed_and_unpacked():

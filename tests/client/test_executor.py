@@ -289,3 +289,30 @@ def test_the_package_loads_nothing_before_it_is_asked():
     code = "import sys, windfall; print([m for m in sys.modules if m.startswith('windfall.')])"
     env = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(windfall.__file__))}
     assert subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True).stdout == "[]\n"
+
+
+# --- large arguments -------------------------------------------------------------------------------------------
+
+
+def test_large_arguments_are_sent_once_and_are_not_the_calls_to_see(executor):
+    data = os.urandom(1 << 20)
+    futures = [executor.submit(operator.getitem, data, i) for i in range(3)]
+    assert [future.result() for future in futures] == list(data[:3])
+    same = [executor.submit(len, data) for _ in range(5)]
+    assert [future.result() for future in same] == [1 << 20] * 5
+    assert len(executor._flow._kept) == 4  # the five share theirs
+    assert executor.submit(eval, "__import__('os').listdir() if x else 0", {"x": data}).result() == []
+    assert list(executor.map(len, [data, data[1:]], chunksize=2)) == [1 << 20, (1 << 20) - 1]
+
+
+def test_the_blobs_of_calls_are_found_where_they_lie():
+    import msgspec
+
+    from windfall.model.calls import argument_file, blobs_in, reference
+    from windfall.model.spec import Items
+
+    sha = "0123456789abcdef" * 4
+    call = f"3.11 Zm9v {reference(sha, 300_000)}"
+    assert argument_file(call) == (".windfall-arguments", sha, 300_000, 0o400)
+    assert argument_file("3.11 Zm9v YmFy") is None and argument_file(f"3.11 @{sha}:5 YmFy") is None
+    assert blobs_in(msgspec.msgpack.encode((0, Items(items=["3.11 Zm9v YmFy", call, call])))) == {sha}

@@ -79,6 +79,7 @@ class AsyncClient:
     unpause = _awaited(Client.unpause)
     remove = _awaited(Client.remove)
     fetch = _awaited(Client.fetch)
+    upload = _awaited(Client.upload)
     add_site = _awaited(Client.add_site)
     gone = _awaited(Client.gone)
     tokens = _awaited(Client.tokens)

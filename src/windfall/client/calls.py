@@ -6,10 +6,12 @@ watch that is already open.  For many calls at once there is `Executor`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoServer
+from ..model.calls import reference
 from ..model.spec import Bag, Items, Target
 from .payload import Packer, checked, outcome
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 class Calls:
     def __init__(self, client: Client):
         self._client = client
-        self._packer = Packer()
+        self._packer = Packer(self._keep)
         target = Target(kind="call", source=Items(items=[]), retries=0)
         self._bag = client.submit(Bag(name="calls", targets=[target], open=True))
         self._position = 0
@@ -38,6 +40,11 @@ class Calls:
             self._updates = self._client.watch(self._bag, self._position, rows=True)
         added = self._client.append(self._bag, Items(items=[text]))
         return unpacked(self._row(added["first"]))
+
+    def _keep(self, data: bytes) -> str:
+        sha = hashlib.sha256(data).hexdigest()
+        self._client.upload(sha, data)
+        return reference(sha, len(data))
 
     def _row(self, task: int) -> dict[str, Any]:
         while task not in self._rows:

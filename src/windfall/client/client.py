@@ -214,6 +214,10 @@ class Client:
 
         return fetch(self, self._http, bag, Path(directory), on_file)
 
+    def upload(self, sha: str, data: bytes) -> int:
+        """Send a blob, unless it is there; returns the bytes sent."""
+        return self._http.upload(sha, data)
+
     # --- Python calls --------------------------------------------------------------------------------------
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

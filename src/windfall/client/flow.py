@@ -10,6 +10,7 @@ Rules
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor
@@ -19,6 +20,7 @@ from typing import Any
 import msgspec
 
 from ..errors import NoServer, WindfallError
+from ..model.calls import reference
 from ..model.spec import Bag, Items
 from .client import Client
 from .futures import DONE, SENDING, UNSENT, CallFuture, settle
@@ -55,7 +57,8 @@ _decode = msgspec.json.Decoder(Update).decode
 class Flow:
     def __init__(self, client: Client, bag: Bag, on_end: Callable[[], None]):
         self.condition = threading.Condition()  # of all futures, and of what waits to be sent
-        self.packer = Packer()
+        self.packer = Packer(self._keep)
+        self._kept: dict[str, None] = {}  # blobs that were sent
         self._client = client  # the sender's
         self._asking = threading.Lock()
         self._asker = Client(client.profile)  # for orders in between, by any thread
@@ -84,6 +87,15 @@ class Flow:
         future = CallFuture(self)
         self.put(future, checked(text))
         return future
+
+    def _keep(self, data: bytes) -> str:
+        """Send large arguments once, however often they are used."""
+        sha = hashlib.sha256(data).hexdigest()
+        with self._asking:
+            if sha not in self._kept:
+                self._asker.upload(sha, data)
+                self._kept[sha] = None
+        return reference(sha, len(data))
 
     def chain(self, future: CallFuture) -> None:
         """It will be put later; until then the bag stays open."""

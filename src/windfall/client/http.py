@@ -14,6 +14,7 @@ Rules
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import time
@@ -349,14 +350,14 @@ class Http:
 
     # --- blobs ---------------------------------------------------------------------------------------------
 
-    def upload(self, sha: str, file: str | os.PathLike[str]) -> int:
-        """Send what the server lacks of a file; returns the bytes sent."""
+    def upload(self, sha: str, file: str | os.PathLike[str] | bytes) -> int:
+        """Send what the server lacks of a file, or of bytes; returns the bytes sent."""
         sent = 0
 
         def attempt() -> None:
             nonlocal sent
-            with open(file, "rb") as stream:
-                total = os.fstat(stream.fileno()).st_size
+            with io.BytesIO(file) if isinstance(file, bytes) else open(file, "rb") as stream:
+                total = stream.seek(0, os.SEEK_END)
                 at = self._received(sha)
                 while at is not None:
                     before = at

@@ -2,7 +2,8 @@
 
 A call is `3.11 FUNCTION ARGUMENTS`, each part base64 of a pickle: the version of our Python, so that a runner with
 another one refuses before it unpickles anything; the function, pickled once however often it is called; and
-`(args, kwargs)`.  With a `*` after the version the arguments are a list of argument tuples, a chunk.
+`(args, kwargs)`, or where that is large `@SHA256:SIZE`, a blob.  With a `*` after the version the arguments are a list
+of argument tuples, a chunk.
 
 A result is base64 of `pickle(("ok", value))`, `pickle(("error", exception or None, traceback))`,
 `pickle(("broken", …))` when the initializer failed, or of a chunk `pickle(("chunk", values, {place: (error,
@@ -27,6 +28,7 @@ from ..model.spec import MAX_TEXT
 
 PROTOCOL = 4
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+LARGE = 256 << 10  # bytes of arguments that go as a blob
 MAX_FUNCTIONS = 256  # kept pickled
 
 
@@ -50,14 +52,20 @@ class RemoteTraceback(Exception):
 class Packer:
     """Calls to texts.  What is pickled by name is remembered: its pickle stays the same; a closure's may change."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Callable[[bytes], str] | None = None) -> None:
+        """`keep` takes arguments that are too large for a message, and returns what to say instead."""
+        self._keep = keep
         self._named: dict[int, tuple[Callable[..., Any], str]] = {}  # by id, and kept, so that it stays theirs
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        return f"{VERSION} {self.function(function)} {encoded((args, kwargs))}"
+        return f"{VERSION} {self.function(function)} {self._arguments((args, kwargs))}"
 
     def chunk(self, function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> str:
-        return f"{VERSION}* {self.function(function)} {encoded(calls)}"
+        return f"{VERSION}* {self.function(function)} {self._arguments(calls)}"
+
+    def _arguments(self, value: object) -> str:
+        data = pickled(value)
+        return _text(data) if len(data) < LARGE or self._keep is None else self._keep(data)
 
     def function(self, function: Callable[..., Any]) -> str:
         found = self._named.get(id(function))
@@ -70,12 +78,12 @@ class Packer:
         return text
 
 
-def encoded(value: object) -> str:
-    """Arguments; what they refer to in `__main__` goes by value, too, where that can be done."""
+def pickled(value: object) -> bytes:
+    """Arguments; what has no name elsewhere goes by value, too, where that can be done."""
     try:
-        return _text(pickle.dumps(value, PROTOCOL))
+        return pickle.dumps(value, PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        return _text(_by_value(value, f"the arguments cannot be pickled: {error}"))
+        return _by_value(value, f"the arguments cannot be pickled: {error}")
 
 
 def checked(text: str) -> str:

@@ -32,6 +32,7 @@ VERSION = "{}.{}".format(*sys.version_info).encode("ascii")
 CHUNK = VERSION + b"*"
 MISMATCH = ("the call was made with Python {}, and this pilot's is {}: what one pickles the other may not read; "
             "use the same on both sides")
+ARGUMENTS = ".windfall-arguments"
 INITIALIZER = "WINDFALL_INITIALIZER"
 ENDS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 
@@ -188,12 +189,22 @@ def _call(text):
             raise RuntimeError(MISMATCH.format(version.decode("ascii").rstrip("*"), VERSION.decode("ascii")))
         initialize()
         function = _function(function)
+        arguments = _filed() if arguments[:1] == b"@" else a2b_base64(arguments)
         if version == CHUNK:
-            return True, _pack(_chunk(function, pickle.loads(a2b_base64(arguments)))), b""
-        args, kwargs = pickle.loads(a2b_base64(arguments))
+            return True, _pack(_chunk(function, pickle.loads(arguments))), b""
+        args, kwargs = pickle.loads(arguments)
+        del arguments
         return True, _pack(("ok", function(*args, **kwargs))), b""
     except ENDS as error:
         return _failure(error)
+
+
+def _filed():
+    """Large arguments came as a file; it is not the call's, and goes."""
+    with open(ARGUMENTS, "rb") as file:
+        data = file.read()
+    os.unlink(ARGUMENTS)
+    return data
 
 
 def _function(text):

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from windfall.core.facts import Group
+from windfall.model.calls import argument_file
 from windfall.model.render import Renderer, lean
 from windfall.model.spec import Bag, Source, Target
 from windfall.server import schema
@@ -90,7 +91,9 @@ class Rendering:
         taken = self._taken(renderer, group.target)
         commands = renderer.commands(indices, taken.paths) if taken else renderer.commands(indices)
         tasks: list[Any] = list(zip(group.attempts, commands, strict=True))
-        if renderer.varies or self._bag.checkpoints:
+        if renderer.target.kind == "call":
+            tasks = [_with_arguments(*task) for task in tasks]
+        elif renderer.varies or self._bag.checkpoints:
             extras = [self._extra(renderer, group.target, *place) for place in zip(group.tasks, indices, strict=True)]
             tasks = [(*task, extra) if extra else task for task, extra in zip(tasks, extras, strict=True)]
         return schema.Group(self.raw(group.target, group.overruns, group.boosts), tasks)
@@ -110,6 +113,9 @@ class Rendering:
         return extra
 
     def _files(self, renderer: Renderer, target: int, index: int) -> list[File]:
+        if renderer.target.kind == "call":
+            file = argument_file(str(renderer.command(index)))
+            return [file] if file else []
         taken = self._taken(renderer, target)
         return _inputs(renderer, index) + (taken.inputs if taken else [])
 
@@ -174,6 +180,11 @@ class Renderings:
             rendered = [self.of(bags[g.bag]).group(g) for g in groups if g.bag in bags]
             made.append(schema.Grant(number, rendered))
         return made
+
+
+def _with_arguments(attempt: int, call: Any) -> Any:
+    file = argument_file(call)
+    return (attempt, call, {"inputs": [file]}) if file else (attempt, call)
 
 
 def _inputs(renderer: Renderer, index: int) -> list[File]:

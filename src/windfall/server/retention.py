@@ -22,6 +22,7 @@ from windfall.core import events
 from windfall.core.facts import BagRemoved, Fact
 from windfall.data.blobs import Blobs
 from windfall.errors import WindfallError
+from windfall.model.calls import blobs_in
 from windfall.store.retention import Without
 
 log = logging.getLogger("windfall.server")
@@ -142,7 +143,8 @@ class Keeper:
         wanted |= self._also()
         wanted.update(sha for bag in bags for files in bag.checkpoints.values() for _, sha, _, _ in files)
         specs = [bag.spec for bag in bags]
-        await self._loop.run_in_executor(None, _drop_unwanted, self._blobs, wanted, specs)
+        appended = [more for bag in bags for more in bag.appended]
+        await self._loop.run_in_executor(None, _drop_unwanted, self._blobs, wanted, specs, appended)
 
 
 def _parse(name: str) -> tuple[int, int]:
@@ -188,9 +190,13 @@ def inputs_of(spec: bytes) -> set[str]:
     return found
 
 
-def _drop_unwanted(blobs: Callable[[], Blobs], wanted: set[str], specs: Iterable[bytes]) -> None:
+def _drop_unwanted(
+    blobs: Callable[[], Blobs], wanted: set[str], specs: Iterable[bytes], appended: Iterable[bytes]
+) -> None:
     for spec in specs:
         wanted |= inputs_of(spec)
+    for more in appended:
+        wanted |= blobs_in(more)
     blobs().delete_unreferenced(lambda owner, sha: sha in wanted, BLOB_AGE_S)
 
 
