@@ -78,7 +78,7 @@ def test_what_a_client_can_do() -> None:
         "add_site", "add_token", "append", "bag", "bags", "call", "cancel", "close", "close_bag", "explain", "extend",
         "fetch", "gone", "health", "log", "pause", "pilots", "remove", "remove_token", "results", "retry", "sites",
         "spec", "submit", "submitted", "task",
-        "tokens", "unpause", "wait", "watch",
+        "tokens", "unpause", "upload", "wait", "watch",
     ]  # fmt: skip
 
 
