@@ -243,9 +243,17 @@ def test_an_old_epoch_does_not_take_from_a_new_one(bench: Bench) -> None:
 def test_low_on_disk_nothing_new_is_granted(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(2)), bench.pilot()
     (a, _), = bench.take(pilot, want=1)
-    bench.core.frugal = True
+    bench.step(e.Frugal(0, True))
     answer = bench.exchange(pilot, want=1, reports=[e.Report(a)])
     assert answer.grants == [] and bench.tasks(bag) == "sr"
+
+
+def test_with_room_again_who_waits_is_granted(bench: Bench) -> None:
+    bench.step(e.Frugal(0, True))
+    bag, pilot = bench.submit(shape(1)), bench.pilot()
+    assert bench.exchange(pilot, want=1, wait=10_000) is None
+    bench.step(e.Frugal(0, False))
+    assert bench.tasks(bag) == "a"
 
 
 def test_a_parked_pilot_grows_older(bench: Bench) -> None:

@@ -192,3 +192,44 @@ def test_a_streamed_body_does_not_pile_up(server, client):
     running.blobs.store().append = slow
     assert client.call("PUT", f"/v1/blobs/{hashlib.sha256(body).hexdigest()}", raw=body).status == 201
     assert max(most) < 4 << 20 and running.http.buffered == 0
+
+
+def test_a_request_that_trickles_is_timed_from_its_first_byte(server, client, monkeypatch):
+    from windfall.server import http
+    monkeypatch.setattr(http, "DAWDLE_S", 0.3)
+    layer = server._runtime.http
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(0.05)
+        sock.connect(client.profile["server"][5:])
+        got = b""
+        for byte in get(more=b"X-Long: %b\r\n" % (b"a" * 200)):
+            try:
+                sock.sendall(bytes([byte]))
+                got += sock.recv(65536)
+            except TimeoutError:
+                pass
+            except (BrokenPipeError, ConnectionResetError):
+                got += sock.recv(65536)
+            layer.loop.call_soon_threadsafe(layer.sweep)
+            if b"does not arrive" in got:
+                break
+    assert b"400" in got and b"does not arrive" in got
+
+
+def test_a_large_request_that_comes_steadily_is_waited_for(server, client, monkeypatch):
+    from windfall.server import http
+    monkeypatch.setattr(http, "DAWDLE_S", 0.3)
+    layer = server._runtime.http
+    token = client.profile["token"].encode()
+    head = (b"POST /v1/bags HTTP/1.1\r\nHost: localhost\r\nContent-Length: 80000\r\n"
+            b"Authorization: Bearer %b\r\n\r\n" % token)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(5)
+        sock.connect(client.profile["server"][5:])
+        sock.sendall(head)
+        for _ in range(8):
+            sock.sendall(b" " * 10_000)
+            time.sleep(0.1)
+            layer.loop.call_soon_threadsafe(layer.sweep)
+        answer = sock.recv(65536)
+    assert b"400" in answer and b"does not arrive" not in answer

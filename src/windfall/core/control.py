@@ -161,6 +161,14 @@ def add_site(core: Core, event: e.AddSite) -> None:
     core.done(event)
 
 
+def frugal(core: Core, event: e.Frugal) -> None:
+    """Nothing to journal: it is about the driver's disk now, and asked about again after a restart."""
+    if core.frugal and not event.on:
+        core.state.version += 1  # who waits may be granted something again
+    core.frugal = event.on
+    core.done(event)
+
+
 def issue_token(core: Core, event: e.IssueToken) -> None:
     core.emit(
         f.TokenIssued(core.now, event.id, event.hash, event.scope, event.owner, event.site, event.expires, event.by)

@@ -52,7 +52,7 @@ class Core:
         self.effects: list[x.Effect] = []
         self.fresh: dict[int, tuple[int, list[f.Group]]] = {}  # grants of this step, by pilot
         self.poor: list[int] = []  # pilots that asked in this step and got nothing
-        self.frugal = False  # the driver's disk is low: grant nothing new
+        self.frugal = False  # volatile: the driver's disk is low, nothing new is granted
         self.alive = 0  # pilots that are not gone
         self._timers: list[tuple[int, int, str, int]] = []
         self._ticket = 0
@@ -153,6 +153,7 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     e.Gathered: control.gathered,
     e.Remove: control.remove,
     e.AddSite: control.add_site,
+    e.Frugal: control.frugal,
     e.IssueToken: control.issue_token,
     e.RevokeToken: control.revoke_token,
     e.Enrol: sessions.enrol,

@@ -150,6 +150,12 @@ class Unpark(Event):
     parked: int  # the key it was parked under
 
 
+class Frugal(Event):
+    """The driver's disk is low, or not any more: grant nothing new meanwhile."""
+
+    on: bool
+
+
 class IssueToken(Event):
     id: str
     hash: bytes

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from windfall.core import events
 from windfall.errors import DiskFull
 
 PERIOD_S = 0.2
 
 
 class DiskGuard:
-    def __init__(self, room: Any, core: Any) -> None:
-        self._core = core
+    def __init__(self, room: Any, writer: Any) -> None:
+        self._writer = writer
         self._room = room
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -26,7 +27,9 @@ class DiskGuard:
     def look(self) -> None:
         """One system call a second."""
         state = self._room.check()
-        self.low = self._core.frugal = state != "ok"
+        before, self.low = self.low, state != "ok"
+        if self.low != before and not self._writer.closed:
+            self._writer.put(events.Frugal(0, self.low))
         if state == "full":
             self._room.release()
         self.full = state != "ok" and self._room.cramped()

@@ -35,6 +35,7 @@ MAX_UNWANTED = 1 << 20  # bytes of a body that is refused
 HIGH_WATER = 256 << 10  # bytes of a streamed body that wait for their handler
 IDLE_S = 120  # a connection without a request
 DAWDLE_S = 30  # a request that does not arrive, an answer that is not taken
+SLOWEST = 4 << 10  # bytes a second: a request that comes slower, from its first byte on, does not arrive either
 
 JSON = b"application/json"
 NDJSON = b"application/x-ndjson"
@@ -73,12 +74,13 @@ class Request:
     """One request, and the way to answer it."""
 
     __slots__ = (
-        "_pieces", "_wake", "answered", "args", "body", "complete", "connection", "expects", "headers", "keep",
+        "_pieces", "_wake", "answered", "args", "began", "body", "complete", "connection", "expects", "headers", "keep",
         "method", "on_gone", "path", "query", "refusal", "route", "size", "who",
     )
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self.began = connection.since
         self.method = self.path = self.query = ""
         self.headers: dict[bytes, bytes] = {}
         self.route: Route | None = None
@@ -559,7 +561,7 @@ class HttpServer:
                 connection.abort()
             elif request is None and quiet > IDLE_S:
                 connection.close()
-            elif request is not None and not request.complete and quiet > DAWDLE_S:
+            elif request is not None and not request.complete and max(quiet, _late(request, now)) > DAWDLE_S:
                 connection.refuse(BadInput("the request does not arrive"))
         self._sweeper = self.loop.call_later(15, self.sweep)
 
@@ -593,6 +595,11 @@ def explain(error: Exception) -> WindfallError:
     number = next(_numbers)
     log.exception("internal error %d", number, exc_info=error)
     return WindfallError(f"internal error {number}", "the server's log says more under this number")
+
+
+def _late(request: Request, now: float) -> float:
+    """Seconds by which a request is behind the slowest that is waited for."""
+    return now - request.began - request.size / SLOWEST
 
 
 def _cause(error: BaseException) -> WindfallError:

@@ -73,7 +73,7 @@ class Runtime:
 
     def _build(self, names: tuple[str, ...], room: Room | None, limit: int) -> None:
         w, home = self.writer, self.home
-        self.disk = DiskGuard(room or Room(home.path), w.core)
+        self.disk = DiskGuard(room or Room(home.path), w)
         self.renderings = Renderings(w.state)
         self.live = Live(w.state)
         self.projector = Projector(home.views, self.journal)
