@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "session": ("client", "server.embedded"),  # finds a server, or becomes one
     "sim": ("core", "model", "wire", "workflow", "market", "pilot.agenda", "pilot.seats"),
     "server": SERVER,
-    "cli": ("client", "model", "workflow", "sim", "pilot.main", "pilot.bundle", "server.main",
+    "cli": ("client", "model", "data", "workflow", "sim", "pilot.main", "pilot.bundle", "server.main",
             "session"),
     "console": (),
 }

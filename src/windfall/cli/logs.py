@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFound
 from .causes import words as cause
 from .connect import Session, find_bag
-from .output import print_json, say
+from .output import plural, print_json, say
 from .parser import add_bag, task_number
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", action="store_true", help="standard output only")
     parser.add_argument("--err", action="store_true", help="standard error only")
+    parser.add_argument("--scratch", metavar="DIR", help="unpack the failed task's directory, if it was kept, to DIR")
     parser.add_argument("-f", "--follow", action="store_true", help="go on while the task runs")
 
 
@@ -30,12 +32,29 @@ def execute(args: argparse.Namespace) -> int:
     streams = [name for name in ("out", "err") if getattr(args, name)] or ["out", "err"]
     with Session() as session:
         bag = find_bag(session.client, args.bag)
+        if args.scratch:
+            return _scratch(session.client, bag, args)
         try:
             written = (_print_json if args.json else _print)(session.client, bag, args, streams)
         except NotFound:
             return _absent(session.client, bag, args.task, args.json)
         if not written:
             _say_nothing_came(session.client, bag, args.task)
+    return 0
+
+
+def _scratch(client: Client, bag: int, args: argparse.Namespace) -> int:
+    from ..client.archive import unpack
+    from .here import scratch_of
+
+    kept = scratch_of(client.task(bag, args.task))
+    if kept is None:
+        raise NotFound(f"nothing was kept of task {args.task}", 'put scratch = "failed" under [task]')
+    count = unpack(client, *kept, Path(args.scratch))
+    if args.json:
+        print_json({"bag": bag, "task": args.task, "directory": args.scratch, "files": count})
+    else:
+        print(f"{plural(count, 'file')} in {args.scratch}/")
     return 0
 
 

@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jsonl", action="store_true", help="one JSON object per line")
     parser.add_argument("--parquet", metavar="FILE", help="write a Parquet file")
     parser.add_argument("-o", dest="directory", metavar="DIR", help="bring the output files home to DIR instead")
+    parser.add_argument("--archive", metavar="FILE", type=Path, help="write them into one .tar, .tar.gz or .zip")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -46,6 +47,8 @@ def execute(args: argparse.Namespace) -> int:
         bag = find_bag(session.client, args.bag)
         if args.directory:
             return _bring(session, bag, Path(args.directory), args.json)
+        if args.archive:
+            return _archive(session, bag, args)
         if args.parquet:
             return _parquet(session, bag, args)
         rows = session.client.results(bag, args.state or "")
@@ -60,6 +63,17 @@ def execute(args: argparse.Namespace) -> int:
                 print_csv(rows, names)
             else:
                 print_rows(rows, names, len(spec.targets) > 1)
+    return 0
+
+
+def _archive(session: Session, bag: int, args: argparse.Namespace) -> int:
+    from ..client.archive import save
+
+    count = save(session.client, bag, args.archive)
+    if args.json:
+        print_json({"bag": bag, "files": count, "archive": str(args.archive)})
+    else:
+        print(f"{plural(count, 'file')} in {args.archive}")
     return 0
 
 

@@ -18,7 +18,8 @@ EXAMPLES = """examples:
   windfall retry 7                     all that failed, were cancelled or quarantined
   windfall retry 7 12 20..29           these
   windfall retry 7 --why exit --exit 3
-  windfall retry 7 --why output --note 'the file * is missing'"""
+  windfall retry 7 --why output --note 'the file * is missing'
+  windfall retry 7 12 --here           that task, here, in task-7-12/"""
 
 AT_ONCE = 100_000  # tasks named in one request
 
@@ -27,14 +28,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bag(parser)
     add_tasks(parser, "only these")
     causes.add_arguments(parser)
+    parser.add_argument("--here", action="store_true", help="run the one task in a new directory on this machine")
+    parser.add_argument("-o", dest="directory", metavar="DIR", help="with --here: that directory")
 
 
 def execute(args: argparse.Namespace) -> int:
     tasks, by_cause = task_numbers(args.tasks), causes.chosen(args)
     if tasks is not None and by_cause is not None:
         raise BadInput("tasks are chosen by number or by cause, not both")
+    if args.here and (tasks is None or len(tasks) != 1):
+        raise BadInput("--here takes one task", f"windfall retry {args.bag} TASK --here")
     with Session() as session:
         bag = find_bag(session.client, args.bag)
+        if args.here and tasks:
+            from .here import run_here
+
+            return run_here(session.client, bag, tasks[0], args.directory, args.json)
         if by_cause is not None:
             # All are found before any runs again, since what runs again has no result any more.
             tasks = list(by_cause.tasks(failed_rows(session.client, bag)))

@@ -22,6 +22,8 @@ def execute(args: argparse.Namespace) -> int:
     with Session() as session:
         bag = find_bag(session.client, args.bag)
         found = session.client.bag(bag) if args.task is None else session.client.task(bag, args.task)
+        if args.task is None:
+            found["statistics"] = session.client._get(f"/v1/bags/{bag:d}/statistics")
     if args.json:
         print_json(found)
     elif args.task is None:
@@ -49,6 +51,25 @@ def _print_bag(bag: dict[str, Any]) -> None:
         for target in bag["targets"]
     ]
     print_table(["target", "tasks", "after", *used], rows, right=(1, *range(3, 3 + len(used))))
+    _print_statistics(bag["statistics"])
+
+
+def _print_statistics(found: dict[str, Any]) -> None:
+    """What it took (S11): nothing before the first attempt has ended."""
+    if not found["attempts"]:
+        return
+    print(
+        f"attempts {found['attempts']:,}, queued {duration(round(found['queuing_average']))} on average, "
+        f"{duration(found['queuing_longest'])} at most"
+    )
+    print(
+        f"real time {duration(found['real'])}, redundant {duration(found['redundant'])}, "
+        f"wall clock {duration(found['wall_clock'])}, speed-up {found['speed_up']:.2f}"
+    )
+    failed = ", ".join(f"{why} {count:,}" for why, count in found["failures"].items())
+    if failed:
+        print(f"failed attempts: {failed}")
+    print_table(["site", *PLACE], ([site["name"], *map(site.get, PLACE)] for site in found["sites"]))
 
 
 def _print_task(task: dict[str, Any]) -> None:
