@@ -101,6 +101,18 @@ def test_rm_of_several_and_by_age(alone):
     assert alone("rm").returncode == 2 and alone("rm", "1", "--older", "1d").returncode == 2
 
 
+# --- show ---------------------------------------------------------------------------------------------------
+
+
+def test_show_says_what_a_bag_took(windfall):
+    assert windfall("run", "exit {x}", "-s", "x=0,0,3", "--retries", "1", "--name", "took").returncode == 1
+    done = windfall("show", "took")
+    assert done.returncode == 0, done.stderr
+    assert "attempts 4, queued " in done.stdout and "speed-up " in done.stdout
+    assert "failed attempts: exit 2" in done.stdout and "\nlocal" in done.stdout
+    assert windfall.json("show", "took")["statistics"]["accepted"] == 2
+
+
 # --- notify -------------------------------------------------------------------------------------------------
 
 

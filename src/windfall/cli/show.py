@@ -23,7 +23,7 @@ def execute(args: argparse.Namespace) -> int:
         bag = find_bag(session.client, args.bag)
         found = session.client.bag(bag) if args.task is None else session.client.task(bag, args.task)
         if args.task is None:
-            found["statistics"] = session.client._get(f"/v1/bags/{bag:d}/statistics")
+            found["statistics"] = session.client.statistics(bag)
     if args.json:
         print_json(found)
     elif args.task is None:
@@ -69,7 +69,8 @@ def _print_statistics(found: dict[str, Any]) -> None:
     failed = ", ".join(f"{why} {count:,}" for why, count in found["failures"].items())
     if failed:
         print(f"failed attempts: {failed}")
-    print_table(["site", *PLACE], ([site["name"], *map(site.get, PLACE)] for site in found["sites"]))
+    rows = ([site["name"], site["attempts"], site["accepted"], duration(site["wall"])] for site in found["sites"])
+    print_table(["site", "attempts", "accepted", "time"], rows, right=(1, 2, 3))
 
 
 def _print_task(task: dict[str, Any]) -> None:

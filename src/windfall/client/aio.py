@@ -73,6 +73,7 @@ class AsyncClient:
     explain = _awaited(Client.explain)
     pilots = _awaited(Client.pilots)
     sites = _awaited(Client.sites)
+    statistics = _awaited(Client.statistics)
     cancel = _awaited(Client.cancel)
     retry = _awaited(Client.retry)
     pause = _awaited(Client.pause)

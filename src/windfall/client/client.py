@@ -130,6 +130,10 @@ class Client:
         """Why it is not running."""
         return self._get(f"/v1/bags/{bag:d}/explain" + ("" if task is None else f"?task={task:d}"))
 
+    def statistics(self, bag: int) -> Json:
+        """What it took: attempts, queuing, real and redundant time, speed-up, sites."""
+        return self._get(f"/v1/bags/{bag:d}/statistics")
+
     def pilots(self) -> list[Json]:
         return list(self._get("/v1/pilots")["pilots"])
 
