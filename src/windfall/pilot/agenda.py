@@ -31,7 +31,7 @@ COMPANY = 64             # reports that leave at once
 NOTICE = 250             # ms a start waits to be told
 PER_CORE = 256           # tasks to hold per core, at most
 STAGE_MS = 40            # work to lay out ahead per seat, so that a spawner never waits for us
-STAGE_MAX = 64
+STAGE_MAX = 256
 SAVING = 1000            # ms beyond its grace that make a task with checkpoint files worth starting
 STUCK = 20               # ms without movement after which staged tasks may be taken elsewhere
 FETCH_AHEAD = 8          # tasks whose inputs are fetched early, beyond two per core
@@ -513,7 +513,7 @@ class Agenda:
         """Tasks to lay out ahead per seat: a few when they are long known to be short, none otherwise."""
         if self.average is None:
             return 0
-        return min(STAGE_MAX, int(STAGE_MS / max(self.average, 0.5)))
+        return min(STAGE_MAX, int(STAGE_MS / max(self.average, 0.1)))
 
     def _rebalance(self, now):
         """Seats are free here while tasks wait behind a long one there: ask for those."""
