@@ -53,3 +53,28 @@ def test_old_protocols_are_refused(tls):
     context.maximum_version = ssl.TLSVersion.TLSv1_1
     with pytest.raises((ssl.SSLError, ConnectionResetError)), socket.create_connection((host, int(port)), 5) as sock:
         context.wrap_socket(sock)
+
+
+def test_connections_that_say_nothing_keep_nobody_out(server, client, tmp_path, monkeypatch):
+    """Without making room, the handshake below would have to wait for those of the silent ones to run out: for ever."""
+    import concurrent.futures
+    import socket
+
+    from windfall.server import listen
+    monkeypatch.setattr(listen, "MAX_HANDSHAKES", 20)
+    monkeypatch.setattr(listen, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(listen, "HANDSHAKE_S", 10_000.0)
+    context, pem = certificates.context(tmp_path / "tls")
+    made = concurrent.futures.Future()
+    runtime = server._runtime
+    runtime.http.loop.call_soon_threadsafe(
+        lambda: made.set_result(listen.TlsListener(runtime.http, context, "127.0.0.1", 0)))
+    listener = made.result(5)
+    silent = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(100)]
+    profile = {**client.profile, "server": f"https://127.0.0.1:{listener.port}", "certificate": pem}
+    try:
+        assert Client(profile, timeout=60).call("GET", "/health").status == 200
+    finally:
+        for sock in silent:
+            sock.close()
+        runtime.http.loop.call_soon_threadsafe(listener.close)

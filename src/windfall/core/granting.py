@@ -78,7 +78,8 @@ def room(core: Core, pilot: PilotState, load: int, cls: TaskClass, cost: int, ah
     capacity = pilot.cores * 1000
     slots = capacity // cost
     bag = core.state.bags[cls.bag]
-    more = prefetch(core, bag, cls) if ahead and not bag.external else 0
+    # A pilot starts what it holds as cores fall free; of disk it keeps no account, so it holds no more than fits.
+    more = prefetch(core, bag, cls) if ahead and not bag.external and not cls.disk else 0
     return ((1 + more) * slots * cost - load) // cost
 
 

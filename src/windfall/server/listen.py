@@ -1,7 +1,8 @@
 """Where connections come in: a Unix socket, TLS, or both.
 
 A TLS handshake costs a third of a millisecond.  Ten thousand pilots that come back at once would stop everything for
-seconds, so connections are taken at a bounded rate; the others wait in the kernel's queue.
+seconds, so connections are taken at a bounded rate; the others wait in the kernel's queue.  Who connects and says
+nothing keeps nobody out: where too many handshakes are under way, the oldest ones go.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ BURST = 8  # connections taken at once
 PAUSE_S = 0.004  # between bursts: 2,000 a second, about half a core
 HANDSHAKE_S = 20.0
 MAX_HANDSHAKES = 2048  # under way at once
+PATIENCE_S = 2.0  # with a handshake, while others wait for its place
 
 
 async def unix(http: HttpServer, listener: socket.socket) -> asyncio.AbstractServer:
@@ -41,9 +43,8 @@ class TlsListener:
     def __init__(self, http: HttpServer, context: ssl.SSLContext, host: str, port: int) -> None:
         self._http = http
         self._context = context
-        self._shaking = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], float] = {}  # handshakes under way → since when, oldest first
         self._socket = _bind(host, port)
         self.port: int = self._socket.getsockname()[1]
         http.loop.add_reader(self._socket, self._accept)
@@ -65,19 +66,26 @@ class TlsListener:
         self._timer = self._http.loop.call_later(seconds, self._again)
 
     def _again(self) -> None:
-        if self._shaking >= MAX_HANDSHAKES:
+        if len(self._tasks) >= MAX_HANDSHAKES:
+            self._make_room()
             self._timer = self._http.loop.call_later(0.05, self._again)
             return
         self._timer = None
         self._http.loop.add_reader(self._socket, self._accept)
 
+    def _make_room(self) -> None:
+        """A tenth of them: those behind get their turn, and should they be silent too, it is theirs to go."""
+        limit = self._http.loop.time() - PATIENCE_S
+        for task, since in list(self._tasks.items())[: MAX_HANDSHAKES // 10 + 1]:
+            if since < limit:
+                task.cancel()
+
     def _shake(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._shaking += 1
         task = self._http.loop.create_task(self._handshake(accepted))
-        self._tasks.add(task)
+        self._tasks[task] = self._http.loop.time()
         task.add_done_callback(self._shaken)
 
     async def _handshake(self, accepted: socket.socket) -> None:
@@ -87,10 +95,12 @@ class TlsListener:
                 ssl_handshake_timeout=HANDSHAKE_S, ssl_shutdown_timeout=2.0)
         except (OSError, TimeoutError):
             accepted.close()
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
 
     def _shaken(self, task: asyncio.Task[None]) -> None:
-        self._shaking -= 1
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             log.warning("a handshake failed: %s", task.exception())
 
