@@ -120,11 +120,19 @@ class Process:
         if kind == "run":
             self.station[order[1].attempt] = order[1]
             self.width = order[1].width
+        elif kind == "fetch":
+            attempt = order[1].attempt
+            self.world.after(self.world.random.choice((0, 20)), lambda: self._fetched(attempt))
         elif kind == "kill":
             self._kill(order[1], order[2])
         elif kind == "back":
             back = [a for a in order[2] if self.station.pop(a, None) is not None]
             self.agenda.given_back(self.world.now, back)
+
+    def _fetched(self, attempt: int) -> None:
+        if self.alive:
+            self.agenda.fetched(self.world.now, attempt)
+            self.pump()
 
     def _kill(self, attempt: int, why: str) -> None:
         if attempt in self.running or attempt in self.station:
