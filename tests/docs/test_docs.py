@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tomllib
@@ -35,6 +36,54 @@ def script(path: Path) -> str:
     """The lines after `$ ` and `> ` of a page's console blocks."""
     lines = [line[2:] for block in blocks(path, "console") for line in block.splitlines() if line[:2] in ("$ ", "> ")]
     return "\n".join(line for line in lines if line != "./scripts/test")
+
+
+MARK = "\x1e"
+
+
+def steps(path: Path) -> list[tuple[str, list[str]]]:
+    """Each command of a page's console blocks, and the lines printed below it."""
+    found: list[tuple[str, list[str]]] = []
+    for block in blocks(path, "console"):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                found.append((line[2:], []))
+            elif line.startswith("> "):
+                found[-1] = (found[-1][0] + "\n" + line[2:], [])
+            else:
+                found[-1][1].append(line)
+    return found
+
+
+def marked(path: Path) -> str:
+    """The page as a script that says where the output of each command begins."""
+    return "\n".join(f"echo '{MARK}'\n{command}" for command, _ in steps(path) if command != "./scripts/test")
+
+
+DIFFERS = re.compile(
+    r"\b\d\d:\d\d:\d\d\b|\b(\d+min )?\d+(\.\d+)?(ms|s|min)\b"  # times
+    r"|\b\d+(\.\d+)? ?[kMG]i?B\b|\bspeed-up [\d.]+|\b\d{8,}\b"  # sizes, ratios, numbers of attempts
+    r"|\bowner \S+|\babout 3\.\d+"  # whose machine it is; every awk throws its own darts
+)
+
+
+def plain(lines: list[str]) -> list[str]:
+    """Without what differs from run to run and from machine to machine, padding and progress."""
+    kept = []
+    for line in lines:
+        if re.match(r"\S+  [\d,]+/[\d,]+  ", line) or not line.strip():
+            continue
+        line = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "laptop", line)
+        kept.append(re.sub(r"\s+", " ", DIFFERS.sub("…", line)).strip())
+    return kept
+
+
+def fits(printed: list[str], real: list[str]) -> bool:
+    """Line by line; `…` stands for any number of them."""
+    if "…" not in printed:
+        return printed == real
+    at = printed.index("…")
+    return printed[:at] == real[:at] and any(fits(printed[at + 1 :], real[n:]) for n in range(at, len(real) + 1))
 
 
 # --- generated pages ----------------------------------------------------------------------------------------
@@ -122,7 +171,7 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     python.chmod(0o755)
     env = {key: value for key, value in os.environ.items() if not key.startswith("WINDFALL")}
     env |= {"WINDFALL_HOME": str(tmp_path / "home"), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    process = subprocess.Popen(["bash", "-e", "-m", "-c", script(page)], cwd=tmp_path, env=env, text=True,
+    process = subprocess.Popen(["bash", "-e", "-m", "-c", marked(page)], cwd=tmp_path, env=env, text=True,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                start_new_session=True)
     try:
@@ -131,6 +180,11 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         raise AssertionError("still running after two minutes:\n" + process.communicate()[0]) from None
     assert process.returncode == 0, output
+    if page.parent.name == "tutorial":
+        real = output.split(MARK + "\n")[1:]
+        for (command, printed), text in zip(steps(page), real, strict=True):
+            assert fits(plain(printed), plain(text.splitlines())), f"$ {command}\n{text}"
+            assert printed or not text.strip(), f"the page does not show what this prints:\n$ {command}\n{text}"
 
 
 # --- Python ---------------------------------------------------------------------------------------------------
