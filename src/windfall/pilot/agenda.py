@@ -40,7 +40,8 @@ SPECS = 256              # distinct specs remembered
 BACKOFF_FIRST, BACKOFF_LAST = 500, 30000
 
 QUEUED, FETCHING, READY, PLACED, FINISHING = range(5)
-WITH_FILES = ("inputs", "outputs", "placed", "checkpoint", "scratch")  # fields of tasks with a directory of their own
+# Fields of tasks with a directory of their own.
+WITH_FILES = ("inputs", "outputs", "placed", "checkpoint", "scratch", "packed")
 
 
 class Task:

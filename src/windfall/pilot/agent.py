@@ -61,7 +61,8 @@ class Agent:
         self._shape()
         script = runners.write_script(self.folders.run)
         self.stations = Stations(count_for(self.cores), self.cores, self.folders.run,
-                                 mark=self.mark, script=script, gpus=bool(self.gpus))
+                                 mark=self.mark, script=script, gpus=bool(self.gpus),
+                                 environments=self.folders.environments)
         try:
             self._enrol()
             self._settle()
@@ -274,7 +275,7 @@ class Agent:
     def _do_fetch(self, task):
         from .homeward import Wants
         self.files[task.attempt] = Wants(task)
-        self._porters().fetch(task.attempt, task.field("inputs"), task.field("placed"))
+        self._porters().fetch(task)
 
     def _do_kill(self, attempt, why):
         task = self.agenda.placed.get(attempt)
@@ -450,7 +451,7 @@ class Agent:
     def _porters(self):
         if self.porters_ is None:
             from .porters import Porters
-            self.porters_ = Porters(self.folders.tasks, self.folders.cache,
+            self.porters_ = Porters(self.folders,
                                     lambda: Link(self.place, self.context), self.token, self._ring, self._settling)
         return self.porters_
 

@@ -1,6 +1,7 @@
 """Where the pilot keeps things, all of it 0700.
 
     DIR/cache          blobs, for all pilots of this directory
+    DIR/environments   packed Python environments, unpacked, by hash
     DIR/outbox/RUN     results not delivered
     DIR/run-RUN        scratch of one pilot; locked while it lives, removed with it
 """
@@ -20,6 +21,7 @@ class Folders:
         self.name = "{:x}-{}".format(os.getpid(), os.urandom(4).hex())
         self.run = os.path.join(self.base, "run-" + self.name)
         self.cache = os.path.join(self.base, "cache")
+        self.environments = os.path.join(self.base, "environments")
         self.outbox = os.path.join(self.base, "outbox")
         self.tasks = os.path.join(self.run, "tasks")
         try:

@@ -15,7 +15,7 @@ class Plan:
     """What follows from a spec, worked out once: most tasks of a bag differ in their command alone."""
 
     __slots__ = ("spec", "env", "call", "setup", "keep", "time", "memory", "disk", "grace", "limited", "check", "plain",
-                 "capture", "check_command", "check_time")
+                 "capture", "check_command", "check_time", "around")
 
     def __init__(self, spec, base, gpus=None):
         """`base` is the pilot's environment; `gpus` what is bound to the task, None where GPUs are not given out."""
@@ -33,6 +33,7 @@ class Plan:
         self.disk = int(spec.get("disk") or 0)
         self.grace = spec.get("grace", GRACE) / 1000.0
         self.limited = bool(self.time or self.memory or self.disk)
+        self.around = None           # Surroundings: modules, a container
         self.check = spec.get("check")
         self.capture = spec.get("capture")
         self.check_command = self.check.get("command") if isinstance(self.check, dict) else None

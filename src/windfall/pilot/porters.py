@@ -13,16 +13,18 @@ from collections import deque
 
 from windfall.errors import WindfallError
 
-from . import clock, homeward, slot, staging
+from . import clock, homeward, packed, slot, staging
 from .blobs import Blobs, Closing
 
 THREADS = 3
 
 
 class Porters:
-    def __init__(self, folder, cache, dial, token, bell, settling=lambda: False):
-        self.folder = folder
-        self.cache_folder = cache
+    def __init__(self, folders, dial, token, bell, settling=lambda: False):
+        self.folder = folders.tasks
+        self.cache_folder = folders.cache
+        self.environments = folders.environments
+        self.unpacking = _thread.allocate_lock()
         self.cache = None
         self.dial = dial             # function: a Link not connected yet
         self.token = token
@@ -35,10 +37,11 @@ class Porters:
         self.closed = False
         self.carried = {}            # attempt → (folder, report, cargo): being brought home
 
-    def fetch(self, attempt, inputs, placed):
+    def fetch(self, task):
+        """Make the task's directory, with all that has to be there before it starts."""
         if self.cache is None:
             self.cache = staging.Cache(self.cache_folder)  # here, not in the threads: there must be one
-        self._add(self._fetch, attempt, inputs, placed)
+        self._add(self._fetch, task.attempt, task.field)
 
     def bring(self, attempt, report, cargo):
         """Send home what `homeward.Wants` says of a task's directory."""
@@ -108,16 +111,26 @@ class Porters:
         self.done.append(event)
         self.bell()
 
-    def _fetch(self, blobs, attempt, inputs, placed):
+    def _fetch(self, blobs, attempt, field):
         report = None
         try:
-            staging.stage_in(self.place(attempt), inputs, self.cache, blobs, attempt)
-            staging.link_placed(self.place(attempt), placed)
+            if field("packed"):
+                self._unpack(blobs, attempt, field)
+            staging.stage_in(self.place(attempt), field("inputs"), self.cache, blobs, attempt)
+            staging.link_placed(self.place(attempt), field("placed"))
+        except packed.Mismatch as error:
+            report = _failure(attempt, "start", str(error))
         except WindfallError as error:
             report = _failure(attempt, "input", "an input could not be brought: {}".format(error.message))
         except OSError as error:
             report = _failure(attempt, "disk", "no place for the inputs: {}".format(error.strerror or error))
         self._post("fetched", attempt, report)
+
+    def _unpack(self, blobs, attempt, field):
+        with self.unpacking:
+            packed.prepare(self.environments, field("packed"), self.cache, blobs, attempt)
+            if not field("setup") and not field("modules"):  # else it may be another Python that runs
+                packed.compare(self.environments, field("packed"), field("kind") == "call")
 
     def _bring(self, blobs, attempt, report, cargo):
         trouble = None

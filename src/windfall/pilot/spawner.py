@@ -22,6 +22,8 @@ import signal
 import time
 from collections import deque
 
+from windfall.errors import BadInput
+
 from . import clock, proctree, spawn, verdict
 from .calls import Calls
 from .channel import Frames
@@ -36,17 +38,19 @@ FLUSH_SECONDS = 0.015        # how long a report waits for company while there i
 MEMORY_SECONDS = 1.0         # between looks at a task's memory
 DISK_SECONDS = 5.0
 PIECE = 1 << 16
+REMOVE_SECONDS = 5.0         # how long containers may take to be removed when we end
 OOM_ADJUST = b"500"
 
 
 class Spawner:
-    def __init__(self, sock, table, folder, *, mark, script, gpus=False):
+    def __init__(self, sock, table, folder, *, mark, script, gpus=False, environments=""):
         self.frames = Frames(sock)
         self.clogged = False         # the agent is slow to read: we wait for room to write
         self.table = table           # shared memory: one ROW per slot
         self.folder = folder
         self.script = script
         self.gpus = gpus             # the pilot gives out GPUs: who asked for none sees none
+        self.environments = environments  # where packed ones are
         self.base = _base_environment(mark)
         self.plans = {}
         self.calls = Calls(self)
@@ -67,6 +71,7 @@ class Spawner:
         self.alone = True            # the last wait found no child at all
         self.suspicious = False      # somebody unknown lives below us
         self.grace_over = False
+        self.removers = set()        # pids of commands that remove containers
         self.oom_seen = 0
         self.here = None
 
@@ -205,6 +210,11 @@ class Spawner:
 
     def _end(self):
         """The agent has gone, or lets us go: nothing of ours survives us."""
+        for job in list(self.jobs.values()):
+            self._remove_container(job)
+        end = clock.seconds() + REMOVE_SECONDS
+        for pid in self.removers:
+            proctree._reap(pid, end)
         proctree.kill_descendants()
         os._exit(0)
 
@@ -257,8 +267,8 @@ class Spawner:
             plan = self._plan(key, extra, gpus)
             job = Job(attempt, slot, plan, cwd)
             self._launch(job, command)
-        except (OSError, ValueError, TypeError, IndexError, AttributeError) as error:
-            # All but the first are what Python says of a command or spec that no system call would take.
+        except (OSError, ValueError, TypeError, IndexError, AttributeError, BadInput) as error:
+            # All but the first and last are what Python says of a command or spec that no system call would take.
             self._failed_start(attempt, slot, error, command)
             return
         slot.job = job
@@ -276,7 +286,18 @@ class Spawner:
         return plan
 
     def _new_plan(self, spec, gpus):
-        return Plan(spec, self.base, gpus if spec.get("gpus") or self.gpus else None)
+        plan = Plan(spec, self.base, gpus if spec.get("gpus") or self.gpus else None)
+        if spec.get("packed"):
+            if spec.get("container"):
+                raise BadInput("a container has its own Python: it cannot be given a packed environment")
+            from . import packed
+            packed.apply(plan.env, self.environments, spec["packed"])
+        if spec.get("modules") or spec.get("container"):
+            if plan.call:
+                raise BadInput("modules and containers are for commands, not for calls")
+            from .surroundings import Surroundings
+            plan.around = Surroundings(plan, gpus, self.base[proctree.PILOT_MARK])
+        return plan
 
     def _new_slot(self):
         number = len(self.slots)
@@ -306,7 +327,10 @@ class Spawner:
 
     def _execute(self, job, command):
         plan = job.plan
-        argv = command if type(command) is list and not plan.setup else spawn.argv_of(command, plan.setup)
+        if plan.around is not None:
+            argv = plan.around.argv(command, plan.setup, job.cwd, job.attempt)
+        else:
+            argv = command if type(command) is list and not plan.setup else spawn.argv_of(command, plan.setup)
         plan.env[proctree.ATTEMPT_MARK] = str(job.attempt)
         try:
             return self._try(argv, plan.env, job.slot.fds)
@@ -397,6 +421,8 @@ class Spawner:
             job = self.jobs.pop(pid, None)
             if job is not None:
                 ended.append((job, status, used))
+            else:
+                self.removers.discard(pid)
         for job, status, used in ended:
             self._ended(job, status, used)
 
@@ -470,7 +496,8 @@ class Spawner:
     def _strays(self):
         """Kill what tasks that have ended left behind; True if there was any."""
         runners_ = {slot.runner.pid for slot in self.slots if slot.runner is not None}
-        strays = [p for p in self.children() if p not in self.jobs and p not in runners_]
+        strays = [p for p in self.children()
+                  if p not in self.jobs and p not in runners_ and p not in self.removers]
         strays = [p for p in strays if not self._belongs_to_running(p)]
         self.suspicious = bool(strays)
         if strays:
@@ -522,6 +549,7 @@ class Spawner:
         if job.kill_at is not None:
             if now >= job.kill_at:
                 self._kill(job, now)
+            self._remove_container(job)
             return
         if job.deadline is not None and now >= job.deadline:
             self._doom(job, "time")
@@ -554,6 +582,14 @@ class Spawner:
         if job.plan.call and job.slot.runner is not None:
             job.slot.runner.doomed = job.attempt
         self._watch_time(job)
+
+    def _remove_container(self, job):
+        argv = job.plan.around.removal(job.attempt) if job.plan.around is not None else None
+        if argv is not None:
+            try:
+                self.removers.add(self._try(argv, self.base, (self.null,) * 3))
+            except OSError:
+                pass  # its runtime is gone
 
     def _kill(self, job, now):
         proctree.signal_tree(job.pid, signal.SIGKILL)

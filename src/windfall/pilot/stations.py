@@ -85,12 +85,13 @@ class Post:
 
 
 class Stations:
-    def __init__(self, count, cores, folder, *, mark, script, gpus):
+    def __init__(self, count, cores, folder, *, mark, script, gpus, environments):
         self.cores = cores
         self.folder = folder
         self.mark = mark
         self.script = script
         self.gpus = gpus
+        self.environments = environments
         self.lives = 0
         self.posts = [self._start(index) for index in range(count)]
 
@@ -116,7 +117,8 @@ class Stations:
             _close_all_but(sock.fileno())
             gc.set_threshold(20000)
             from .spawner import Spawner
-            Spawner(sock, table, folder, mark=self.mark, script=self.script, gpus=self.gpus).serve()
+            Spawner(sock, table, folder, mark=self.mark, script=self.script, gpus=self.gpus,
+                    environments=self.environments).serve()
         except BaseException as error:
             _complain("spawner: {}: {}".format(type(error).__name__, error))
             proctree.kill_descendants()  # a bug of ours must not leave tasks that nobody watches

@@ -64,6 +64,9 @@ def _fail(report, why, note):
 
 
 def _check(report, code, check, job):
+    around = job.plan.around.explain(code, _last_line(job.err)) if job.plan.around is not None else ""
+    if around:
+        return _fail(report, "start", around)
     if code not in (check.get("exit") or [0]):
         if full(job.cwd):
             return _fail(report, "disk", "exit code {}, with the pilot's scratch disk full".format(code))
@@ -95,9 +98,13 @@ def judge_check(report, code, number, job):
         _fail(report, "output", "the check took longer than {:g} s".format(job.plan.check_time))
     elif number or code:
         how = "ended by {}".format(signal_name(number)) if number else "exit code {}".format(code)
-        said = b"" if job.err is None else job.err.kept().strip().rpartition(b"\n")[2]
-        _fail(report, "output", "the check failed: {}{}".format(
-            how, ": " + said.decode("utf-8", "replace") if said else ""))
+        said = _last_line(job.err)
+        _fail(report, "output", "the check failed: {}{}".format(how, ": " + said if said else ""))
+
+
+def _last_line(capture):
+    said = b"" if capture is None else capture.kept().strip().rpartition(b"\n")[2]
+    return said.decode("utf-8", "replace")
 
 
 def full(path):

@@ -1,0 +1,126 @@
+"""A packed Python environment: brought once, unpacked once per pilot directory, looked at before anything runs.
+
+The archive is another's work: paths and links stay inside, and size and number are bounded.  Links are made last, so
+that nothing is ever written through one.
+"""
+
+import os
+import subprocess
+import sys
+import tarfile
+
+from windfall.errors import BadInput
+
+from . import slot
+from .spawn import DEFAULT_PATH
+from .staging import inside
+
+MAX_BYTES = 20 << 30
+MAX_FILES = 500000
+PIECE = 1 << 20
+_ASK = "import sys; print('%d.%d' % sys.version_info[:2])"
+
+
+class Mismatch(Exception):
+    """The environment is for another Python than the host's."""
+
+
+def prepare(folder, entry, cache, blobs, attempt):
+    """Bring and unpack what `entry` ([sha256, size, python]) names, unless it is there.  One at a time, please."""
+    digest, size, _ = entry
+    target = os.path.join(folder, digest)
+    if os.path.isdir(target):
+        return
+    archive = cache.get(blobs, digest, size, attempt)
+    fresh = "{}.{}.new".format(target, os.getpid())
+    slot.remove(fresh)
+    os.makedirs(fresh, 0o700)
+    try:
+        unpack(archive, fresh)
+        os.rename(fresh, target)
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise BadInput("the packed environment cannot be unpacked: {}".format(error))
+    except OSError:
+        if not os.path.isdir(target):  # else another pilot was faster
+            raise
+    finally:
+        slot.remove(fresh)
+
+
+def unpack(archive, folder):
+    links, room = [], [MAX_BYTES, MAX_FILES]
+    with tarfile.open(archive, "r:gz") as packed:
+        for entry in packed:
+            room[0] -= entry.size
+            room[1] -= 1
+            if min(room) < 0:
+                raise BadInput("the packed environment is too large")
+            path = os.path.join(folder, inside(entry.name))
+            if entry.isdir():
+                os.makedirs(path, 0o700, exist_ok=True)
+            elif entry.isreg():
+                _write(packed.extractfile(entry), path, entry.mode)
+            elif entry.issym():
+                links.append((entry.linkname, path))
+            elif entry.islnk():
+                os.link(os.path.join(folder, inside(entry.linkname)), path)
+            else:
+                raise BadInput("the packed environment has {}, which is no file".format(entry.name[:200]))
+    _make_links(links, folder)
+
+
+def _write(source, path, mode):
+    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o755 | 0o600)
+    with os.fdopen(fd, "wb") as file:
+        while True:
+            piece = source.read(PIECE)
+            if not piece:
+                return
+            file.write(piece)
+
+
+def _make_links(links, folder):
+    for there, path in links:
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        os.symlink(there, path)
+    root = os.path.realpath(folder) + "/"
+    for there, path in links:
+        if not (os.path.realpath(path) + "/").startswith(root):
+            raise BadInput("the packed environment has a link that leads out: {}".format(there[:200]))
+
+
+def apply(environment, folder, entry):
+    """Let a task's environment variables lead to it."""
+    digest, _, version = entry
+    top = os.path.join(folder, inside(digest))
+    sites = (os.path.join(top, "lib", "python" + version, "site-packages"), os.path.join(top, "site-packages"), top)
+    site = [path for path in sites if os.path.isdir(path)][:1] or [top]
+    _prepend(environment, "PYTHONPATH", site[0], "")
+    if os.path.isdir(os.path.join(top, "bin")):
+        _prepend(environment, "PATH", os.path.join(top, "bin"), DEFAULT_PATH)
+
+
+def _prepend(environment, name, path, default):
+    rest = environment.get(name) or default
+    environment[name] = path + ":" + rest if rest else path
+
+
+def compare(folder, entry, call):
+    """Raise Mismatch if what would run is another Python.  An environment may have brought its own."""
+    wanted = entry[2]
+    if not call and os.path.exists(os.path.join(folder, entry[0], "bin", "python3")):
+        return
+    have = "{}.{}".format(*sys.version_info[:2]) if call else on_path(os.environ.get("PATH", DEFAULT_PATH))
+    if have != wanted:
+        raise Mismatch("the environment was made for Python {}, this host has {}".format(wanted, have or "no python3"))
+
+
+def on_path(path):
+    """Version of the host's python3, or ""."""
+    try:
+        said = subprocess.Popen(["python3", "-I", "-S", "-c", _ASK], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL, env={"PATH": path})
+        return said.communicate(timeout=30)[0].decode("ascii", "replace").strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

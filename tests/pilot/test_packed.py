@@ -1,0 +1,101 @@
+"""Packed Python environments: unpacked once, seen by commands and calls, and refused where they do not belong."""
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+
+import pytest
+from harness import call, value
+
+from windfall.errors import BadInput
+from windfall.pilot import packed
+
+HERE = subprocess.run(["python3", "-c", packed._ASK], stdout=subprocess.PIPE, check=True).stdout.decode().strip()
+
+
+def archive(**files):
+    return bundle(*[(name.replace("__", "/"), tarfile.REGTYPE, text) for name, text in files.items()])
+
+
+def bundle(*entries):
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as tar:
+        for name, kind, text in entries:
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode = kind, 0o755
+            if kind == tarfile.REGTYPE:
+                entry.size = len(text)
+            else:
+                entry.linkname = text
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return made.getvalue()
+
+
+def entry(server, data, version):
+    return [server.blob(data), len(data), version]
+
+
+def test_command_and_call_see_it(server, launch):
+    pilot = launch("--cores", "2")
+    gets = []
+    server.intercept = lambda handler, method, path: gets.append(path) if method == "GET" else None
+    data = archive(**{"site-packages__mine.py": "def word(): return 'mine'\n", "bin__tool": "#!/bin/sh\necho tool\n"})
+    python = ["python3", "-c", "import mine; print(mine.word())"]
+    server.submit([1, python], [2, python], [3, "tool"], packed=entry(server, data, HERE))
+    assert [server.result(i).get("out") for i in (1, 2, 3)] == ["mine\n", "mine\n", "tool\n"]
+    own = entry(server, data, "{}.{}".format(*sys.version_info[:2]))
+    server.submit([4, call(eval, "__import__('mine').word()")], kind="call", packed=own)
+    assert value(server.result(4)) == ("ok", "mine") and len(gets) == 1
+    server.submit([5, ["python3", "-c", "import mine"]])
+    assert server.result(5)["exit"] == 1
+    assert pilot.stop() == 0
+    assert sorted(os.listdir(pilot.dir)) == ["cache", "environments"]
+
+
+def test_another_python(server, launch):
+    launch("--cores", "1")
+    data = archive(**{"site-packages__mine.py": ""})
+    server.submit([1, "echo never"], packed=entry(server, data, "3.1"))
+    server.submit([2, call(int)], kind="call", packed=entry(server, data, "2.7"))
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("failed", "start")
+    assert report["note"] == f"the environment was made for Python 3.1, this host has {HERE}"
+    assert server.result(2)["why"] == "start" and "made for Python 2.7" in server.result(2)["note"]
+
+
+def test_archive_that_is_none(server, launch):
+    launch("--cores", "1")
+    server.submit([1, "true"], packed=entry(server, b"no archive", HERE))
+    server.submit([2, "true"], packed=entry(server, bundle(("../x", tarfile.REGTYPE, "x")), HERE))
+    server.submit([3, "echo on"])
+    assert server.result(1)["why"] == server.result(2)["why"] == "input" and server.result(3)["out"] == "on\n"
+
+
+@pytest.mark.parametrize("entries", [
+    [("/abs", tarfile.REGTYPE, "x")], [("a/../../x", tarfile.REGTYPE, "x")],
+    [("link", tarfile.SYMTYPE, "/etc/passwd")], [("link", tarfile.SYMTYPE, "../x")],
+    [("here", tarfile.SYMTYPE, "."), ("out", tarfile.SYMTYPE, "here/../..")],
+    [("link", tarfile.LNKTYPE, "../outside")], [("pipe", tarfile.FIFOTYPE, "")],
+    [("twice", tarfile.REGTYPE, "x"), ("twice", tarfile.REGTYPE, "y")],
+    [("folder", tarfile.SYMTYPE, "/tmp"), ("folder/windfall-test-x", tarfile.REGTYPE, "x")],
+])
+def test_nothing_leads_out(tmp_path, entries):
+    (tmp_path / "outside").write_text("outside")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "a.tar.gz").write_bytes(bundle(*entries))
+    with pytest.raises((BadInput, OSError)):
+        packed.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "in"))
+    assert sorted(os.listdir(str(tmp_path))) == ["a.tar.gz", "in", "outside"]
+    assert not os.path.exists("/tmp/windfall-test-x")
+
+
+def test_links_inside_and_bounds(tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "a.tar.gz").write_bytes(bundle(("lib/link", tarfile.SYMTYPE, "../f"), ("f", tarfile.REGTYPE, "text")))
+    packed.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "in"))
+    assert (tmp_path / "in" / "lib" / "link").read_text() == "text"
+    monkeypatch.setattr(packed, "MAX_FILES", 1)
+    with pytest.raises(BadInput, match="too large"):
+        packed.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "in"))
