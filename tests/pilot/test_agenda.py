@@ -247,6 +247,19 @@ def test_a_task_that_saves_its_state_is_ended_in_time():
     assert made.orders(7000) == [("kill", 2, "stop")] and made.orders(7001) == []
 
 
+def test_a_whole_pilot():
+    made = agenda(4, memory=1000, gpus=("0", "1"))
+    give(made, 0, grant(1, 1, cores=1), grant(2, 2, 3, whole=True), grant(3, 4, whole=True, cores=5))
+    assert runs(made, 0) == [1]
+    made.task_ended(1, 1, {"a": 1})
+    assert runs(made, 1) == [2] and made.placed[2].gpus == ["0", "1"]
+    assert made.seats.free_cores == made.seats.free_memory == 0 and not made.seats.problem()
+    made.task_ended(2, 2, {"a": 2})
+    assert runs(made, 2) == [3]
+    made.task_ended(3, 3, {"a": 3})
+    assert runs(made, 3) == [] and made.reports[4]["why"] == "refused"
+
+
 def test_recall_cancel_and_stop():
     made = agenda(1)
     give(made, 0, grant(1, 1, 2, 3, 4))

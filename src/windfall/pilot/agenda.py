@@ -78,10 +78,13 @@ class Spec:
 
     __slots__ = ("key", "fields", "need", "room", "saves")
 
-    def __init__(self, key, fields):
+    def __init__(self, key, fields, whole):
+        """`whole` is what the pilot has."""
         self.key = key
         self.fields = fields
         self.need = (max(1, fields.get("cores", 1)), fields.get("memory", 0), fields.get("gpus", 0))
+        if fields.get("whole"):
+            self.need = tuple(map(max, self.need, whole))
         # ms of wall time it takes to save a task's state, and to run it
         self.saves = fields.get("grace", GRACE)
         self.room = fields.get("time") or 0
@@ -288,7 +291,7 @@ class Agenda:
         spec = self.specs.get(content)
         if spec is None:
             self.spec_keys += 1
-            spec = self.specs[content] = Spec(self.spec_keys, fields)
+            spec = self.specs[content] = Spec(self.spec_keys, fields, self.seats.whole())
             if len(self.specs) > SPECS:
                 self.specs.popitem(last=False)  # its tasks keep it; should more come, they bring it again
         self.specs.move_to_end(content)

@@ -31,11 +31,11 @@ def prepare(folder, entry, cache, blobs, attempt):
     target = os.path.join(folder, digest)
     if os.path.isdir(target):
         return
-    archive = cache.get(blobs, digest, size, attempt)
     fresh = "{}.{}.new".format(target, os.getpid())
-    slot.remove(fresh)
-    os.makedirs(fresh, 0o700)
+    archive = cache.get(blobs, digest, size, attempt, fresh)
     try:
+        slot.remove(fresh)
+        os.makedirs(fresh, 0o700)
         unpack(archive, fresh)
         os.rename(fresh, target)
     except (tarfile.TarError, EOFError, ValueError) as error:
@@ -44,6 +44,7 @@ def prepare(folder, entry, cache, blobs, attempt):
         if not os.path.isdir(target):  # else another pilot was faster
             raise
     finally:
+        cache.copied(fresh)
         slot.remove(fresh)
 
 

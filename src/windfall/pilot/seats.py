@@ -33,6 +33,10 @@ class Seats:
         self.free_gpus = list(gpus)
         self.stations = [Station(i) for i in range(stations)]
 
+    def whole(self):
+        """The need of a task that wants all there is."""
+        return self.cores, self.memory, len(self.gpus)
+
     def ever(self, need):
         """Can a task with this need run here at all?"""
         cores, memory, gpus = need

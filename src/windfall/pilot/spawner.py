@@ -186,7 +186,7 @@ class Spawner:
 
     def _on_watch(self, attempt):
         job = self.attempts.get(attempt)
-        if job is None or job.watched:
+        if job is None or job.watched or job.report is not None:  # what a check says is not the task's output
             return
         job.watched = True
         for name in ("out", "err"):
