@@ -72,12 +72,13 @@ def test_check_command_is_limited_and_killed_as_a_tree(one, tmp_path):
 def test_check_command_is_cancelled_and_does_not_hold_others_up(server, launch, tmp_path):
     launch("--cores", "2", "--idle", "30")
     begun = tmp_path / "begun"
-    server.submit([1, "echo mine"], check={"command": f"touch {begun}; sleep 60"}, grace=100)
+    server.submit([1, "echo mine"], check={"command": f"echo noise; touch {begun}; sleep 60"}, grace=100)
     wait_until(begun.exists)
     server.submit([2, "echo other"])
     assert server.result(2)["out"] == "other\n"
+    server.say(stream=[1])
     server.say(cancel=[1])
-    assert server.result(1)["o"] == "cancelled"
+    assert server.result(1)["o"] == "cancelled" and server.result(1)["out"] == "mine\n" and not server.outputs
 
 
 def test_captured_values(one):
