@@ -309,7 +309,7 @@ def test_stale_connection_is_replaced_without_waiting(server, launch):
 
 def test_invalid_token_means_a_new_epoch(server, launch):
     launch("--cores", "1")
-    server.submit([1, "sleep 1; echo kept"], [2, "echo two"])
+    server.submit([1, "sleep 3; echo kept"], [2, "echo two"])
     server.wait_started(1)
     server.tokens.clear()
     server.say(census=True)
