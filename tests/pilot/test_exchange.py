@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 
 import pytest
@@ -390,3 +391,19 @@ def test_host_id_survives(server, launch):
     launch("--idle", "0.1").wait()
     launch("--idle", "0.1", nonce="n2").wait()
     assert server.enrols[0]["host"]["id"] == server.enrols[1]["host"]["id"]
+
+
+def test_a_kill_spares_the_same_attempt_of_another_pilot(server, launch, tmp_path):
+    """Two servers number their attempts alike, and may have pilots on one host."""
+    launch("--cores", "1")
+    env = {**os.environ, "WINDFALL_ATTEMPT": "1", "WINDFALL_PILOT": "another"}
+    other = subprocess.Popen(["sleep", "60"], env=env)
+    try:
+        server.submit([1, "trap '' TERM; sleep 60; sleep 60"], grace=100)
+        server.wait_started(1)
+        server.say(cancel=[1])
+        assert server.result(1)["o"] == "cancelled"
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()

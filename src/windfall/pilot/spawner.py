@@ -593,8 +593,11 @@ class Spawner:
 
     def _kill(self, job, now):
         proctree.signal_tree(job.pid, signal.SIGKILL)
+        # Attempts of other servers have the same numbers: of this pilot, too, it must be.
+        ours = set(proctree.marked(proctree.PILOT_MARK, self.base[proctree.PILOT_MARK]))
         for pid in proctree.marked(proctree.ATTEMPT_MARK, job.attempt):
-            proctree.send(pid, signal.SIGKILL)
+            if pid in ours:
+                proctree.send(pid, signal.SIGKILL)
         job.kill_at = now + 1.0  # again, should it have escaped by forking
 
 
