@@ -60,9 +60,24 @@ TASK_OPTIONS = ("cores", "memory", "time", "retries", "inputs", "outputs")
 
 def parsed(args: argparse.Namespace) -> Parsed:
     found = _parsed(args)
-    if found.pythons:
-        raise BadInput("python: environments are not packed yet", "there is setup, modules and container")
-    return found
+    return _with_pythons(found) if found.pythons and not getattr(args, "dry_run", False) else found
+
+
+def _with_pythons(parsed: Parsed) -> Parsed:
+    """Pack the environments that targets take along; two that name the same one share it."""
+    import msgspec
+
+    from ..client.pack import pack
+    from ..client.profile import home
+
+    made = {path: pack(path, home() / "packed") for path in dict.fromkeys(parsed.pythons.values())}
+    found = {name: made[path] for name, path in parsed.pythons.items()}
+    targets = [
+        msgspec.structs.replace(target, packed=found[target.name][0]) if target.name in found else target
+        for target in parsed.bag.targets
+    ]
+    uploads = {**parsed.uploads, **{packed.blob: file for packed, file in found.values()}}
+    return parsed._replace(bag=msgspec.structs.replace(parsed.bag, targets=targets), uploads=uploads)
 
 
 def _parsed(args: argparse.Namespace) -> Parsed:

@@ -32,6 +32,8 @@ def dry_run(parsed: Parsed, as_json: bool) -> int:
         for line in _lines(renderer, _taken(renderers, renderer.target), first, many=len(renderers) > 1):
             print(line)
         first += renderer.count
+    for name, path in parsed.pythons.items():
+        print(f"to pack: {path}, for target {name}")
     if parsed.uploads:
         print(f"to send: {_amount([path.stat().st_size for path in parsed.uploads.values()])}")
     return 0
@@ -118,8 +120,6 @@ def _surroundings(renderer: Renderer, rest: str) -> Iterator[tuple[str, str]]:
         yield "modules", ", ".join(target.modules)
     if target.container:
         yield "inside", target.container
-    if target.packed:
-        yield "python", f"packed for Python {target.packed.python}"
     if target.environment:
         varies = rest if any("{" in value for value in target.environment.values()) else ""
         yield "env", " ".join(f"{name}={_words([value])}" for name, value in renderer.environment(0).items()) + varies
