@@ -55,7 +55,7 @@ def test_remove(windfall):
     done = windfall("rm", bag)
     assert (done.returncode, f"windfall cancel {bag}" in done.stderr) == (3, True)
     windfall("cancel", bag)
-    assert windfall.json("rm", bag) == {"bag": bag}
+    assert windfall.json("rm", bag) == {"bags": [bag], "removed": True}
     assert windfall("show", bag).returncode == 2
 
 

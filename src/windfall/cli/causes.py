@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -53,7 +52,9 @@ def _quoted(text: str) -> str:
     """For a shell, and for eyes where that can be had."""
     if "'" in text and not re.search(r'["$`\\!]', text):
         return f'"{text}"'
-    return shlex.quote(text)
+    from shlex import quote
+
+    return quote(text)
 
 
 def of(row: dict[str, Any]) -> Cause:

@@ -11,8 +11,6 @@ import argparse
 import json
 import os
 import re
-import shlex
-import subprocess
 from typing import Any
 
 from ..errors import BadInput
@@ -62,7 +60,7 @@ def tell(whom: list[str], bag: dict[str, Any]) -> None:
         kind, _, rest = each.partition(":")
         try:
             _WAYS[kind](rest if kind in ("mailto", "command") else each, facts)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             say(f"  nobody was told by {kind}: {shown(reason)}")
 
@@ -95,6 +93,8 @@ def _command(command: str, facts: dict[str, Any]) -> None:
 
 def _words(command: str, facts: dict[str, Any]) -> list[str]:
     """No shell: a bag's name is one word, whatever is in it."""
+    import shlex
+
     try:
         words = shlex.split(command)
         return [re.sub(r"\{(\w+)\}", lambda found: str(facts[found[1]]), word) for word in words]
@@ -104,7 +104,14 @@ def _words(command: str, facts: dict[str, Any]) -> list[str]:
 
 
 def _run(words: list[str], text: bytes) -> None:
-    subprocess.run(words, input=text, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=SECONDS, check=True)
+    import subprocess as sub  # not needed, nor loaded, before the end
+
+    try:
+        sub.run(words, input=text, stdout=sub.DEVNULL, stderr=sub.DEVNULL, timeout=SECONDS, check=True)
+    except sub.CalledProcessError as error:
+        raise OSError(0, f"it ended with {error.returncode}") from None
+    except sub.TimeoutExpired:
+        raise OSError(0, f"it took longer than {SECONDS} s") from None
 
 
 _WAYS = {"http": _post, "https": _post, "mailto": _mail, "command": _command}
