@@ -30,7 +30,7 @@ outputs = ["out-{n}.txt"]
 match = "done"
 [targets.slow]
 command = "sleep 30"
-time = "50ms"
+time = "5ms"
 [targets.slow.sweep]
 i = "1..EACH"
 """

@@ -25,6 +25,7 @@ def test_causes_with_counts_and_how_to_retry_each(client):
     assert found[2]["note"] == "the file out-5.txt is missing"
     again = client.call("POST", f"/v1/bags/{bag}/retry", found[2]["retry"])
     assert again.body == {"count": 2}
+    assert client.call("POST", f"/v1/bags/{bag}/retry", {"note": "the output does not match 'y'"}).body == {"count": 0}
     left = client.call("GET", f"/v1/bags/{bag}/failures").body["failures"]
     assert [c["count"] for c in left] == [3, 2, 1]
     assert client.call("POST", f"/v1/bags/{bag}/retry", {"why": "exit", "exit": 3}).body == {"count": 3}

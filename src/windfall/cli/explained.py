@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ..errors import WindfallError
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 5.0  # seconds without an active task before one asks why
 FAILURES = 10.0  # seconds between looks at why tasks fail
-SAMPLE = 200  # failed tasks looked at
 AGAIN = 60.0  # seconds before one asks again
 
 
@@ -107,17 +105,16 @@ class Watchman:
             self._progress.say(f"{self._progress.name}: {text}   (windfall explain {self._bag})")
 
     def _look(self) -> None:
-        """What the first failed tasks failed of, mostly."""
         from ..client.client import Client
-        from .causes import grouped
+        from .causes import says
 
         try:
             with Client(self._session.client.profile, patience=0) as client:
-                groups = grouped(islice(client.results(self._bag, state="failed", page=SAMPLE), SAMPLE))
+                causes = client.failures(self._bag)
         except WindfallError:
             return
-        if groups:
-            self._commonest = f"mostly: {groups[0].text}" if len(groups) > 1 else groups[0].text
+        if causes:
+            self._commonest = f"mostly: {says(causes[0])}" if len(causes) > 1 else says(causes[0])
 
     def _remedy(self) -> str:
         if self._session.embedded is not None:

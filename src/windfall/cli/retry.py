@@ -12,16 +12,17 @@ from . import causes
 from .connect import Session, find_bag
 from .output import plural, print_json, say
 from .parser import add_bag, add_tasks, task_numbers
-from .summary import failed_rows
 
 EXAMPLES = """examples:
   windfall retry 7                     all that failed, were cancelled or quarantined
   windfall retry 7 12 20..29           these
   windfall retry 7 --why exit --exit 3
-  windfall retry 7 --why output --note 'the file * is missing'
+  windfall retry 7 --why output --note 'the file out-#.txt is missing'
+  windfall retry 7 --state quarantined
   windfall retry 7 12 --here           that task, here, in task-7-12/"""
 
 AT_ONCE = 100_000  # tasks named in one request
+MOST_NAMED = 5  # causes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,16 +45,17 @@ def execute(args: argparse.Namespace) -> int:
             from .here import run_here
 
             return run_here(session.client, bag, tasks[0], args.directory, args.json)
-        if by_cause is not None:
-            # All are found before any runs again, since what runs again has no result any more.
-            tasks = list(by_cause.tasks(failed_rows(session.client, bag)))
-        count = session.client.retry(bag) if tasks is None else _retry(session.client, bag, tasks)
+        count = session.client.retry(bag, cause=by_cause) if tasks is None else _retry(session.client, bag, tasks)
+        found = session.client.failures(bag) if by_cause and not count else []
     if args.json:
         print_json({"bag": bag, "count": count})
     else:
         print(f"bag {bag}: {plural(count, 'task')} to run again")
         if count:
             say(f"  watch: windfall wait {bag}")
+        elif found:
+            others = "; ".join(causes.options(cause, found) for cause in found[:MOST_NAMED])
+            say(f"  none stands failed so; the causes are: {others}")
     return 0
 
 

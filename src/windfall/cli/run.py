@@ -132,7 +132,7 @@ def finish(session: Session, bag: dict[str, Any], started: float, directory: Pat
     files, others = bring(session.client, bag["bag"], directory) if directory else (0, 0)
     elapsed = time.monotonic() - started
     tasks, succeeded, failed, cancelled = counts_of(bag)
-    groups = summary.causes(session.client, bag["bag"]) if failed else []
+    causes = session.client.failures(bag["bag"]) if failed else []
     if as_json:
         print_json(
             {
@@ -147,13 +147,13 @@ def finish(session: Session, bag: dict[str, Any], started: float, directory: Pat
                 "files": files,
                 "directory": str(directory) if files else None,
                 "other_files": others,
-                "causes": summary.as_json(groups, bag["bag"]),
+                "causes": summary.as_json(causes, bag["bag"]),
             }
         )
     else:
         if tasks == 1:
             _show_output(session, bag["bag"])
-        for line in summary.lines(bag, int(elapsed * 1000), groups):
+        for line in summary.lines(bag, int(elapsed * 1000), causes):
             say(line)
         for line in home_lines(directory, files, others) if directory else ():
             say(line)

@@ -74,6 +74,7 @@ class AsyncClient:
     pilots = _awaited(Client.pilots)
     sites = _awaited(Client.sites)
     statistics = _awaited(Client.statistics)
+    failures = _awaited(Client.failures)
     cancel = _awaited(Client.cancel)
     retry = _awaited(Client.retry)
     pause = _awaited(Client.pause)

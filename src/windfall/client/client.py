@@ -134,6 +134,10 @@ class Client:
         """What it took: attempts, queuing, real and redundant time, speed-up, sites."""
         return self._get(f"/v1/bags/{bag:d}/statistics")
 
+    def failures(self, bag: int) -> list[Json]:
+        """Why tasks stand failed, the commonest cause first: counts, some tasks, and what `retry` takes as `cause`."""
+        return list(self._get(f"/v1/bags/{bag:d}/failures")["failures"])
+
     def pilots(self) -> list[Json]:
         return list(self._get("/v1/pilots")["pilots"])
 
@@ -195,11 +199,11 @@ class Client:
 
     def cancel(self, bag: int, tasks: Iterable[int] | None = None, *, waiting: bool = False) -> int:
         """All, or these; with `waiting` only what no pilot has.  Returns how many."""
-        return self._on_tasks(bag, "cancel", tasks, waiting)
+        return self._on_tasks(bag, "cancel", tasks, waiting=waiting)
 
-    def retry(self, bag: int, tasks: Iterable[int] | None = None) -> int:
-        """Run again; without `tasks`, all that failed, were cancelled or quarantined."""
-        return self._on_tasks(bag, "retry", tasks)
+    def retry(self, bag: int, tasks: Iterable[int] | None = None, *, cause: Mapping[str, Any] | None = None) -> int:
+        """Run again: these, or those of one `cause` (see `failures`), or all that failed or were cancelled."""
+        return self._on_tasks(bag, "retry", tasks, **(cause or {}))
 
     def pause(self, bag: int) -> Json:
         return self._act(bag, "pause")
@@ -261,8 +265,8 @@ class Client:
     def _act(self, bag: int, verb: str) -> Json:
         return self._object(self._http.call("POST", f"/v1/bags/{bag:d}/{verb}", {}, repeatable=True))
 
-    def _on_tasks(self, bag: int, verb: str, tasks: Iterable[int] | None, waiting: bool = False) -> int:
-        body: Json = {"tasks": None if tasks is None else list(tasks), **({"waiting": True} if waiting else {})}
+    def _on_tasks(self, bag: int, verb: str, tasks: Iterable[int] | None, **more: Any) -> int:
+        body: Json = {"tasks": None if tasks is None else list(tasks), **more}
         # Repeating either changes nothing: what is cancelled stays so, what waits again is not waiting twice.
         return int(self._object(self._http.call("POST", f"/v1/bags/{bag:d}/{verb}", body, repeatable=True))["count"])
 

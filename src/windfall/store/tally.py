@@ -259,10 +259,11 @@ def _failure(
 
 def failed_tasks(reader: sqlite3.Connection, bag: int, selector: dict[str, Any]) -> list[int]:
     """Tasks that stand failed for causes which have all that `selector` names: state, why, exit, signal, note."""
-    clauses, values = ["c.bag = ?"], [bag]
+    clauses: list[str] = ["c.bag = ?"]
+    values: list[Any] = [bag]
     for name, value in selector.items():
         clauses.append(f"c.{_COLUMNS[name]} = ?")
-        values.append(TASK_STATES.index(value) if name == "state" else value)
+        values.append(TASK_STATES.index(value) if name == "state" else kind_of("", value) if name == "note" else value)
     query = ("SELECT f.task FROM cause c JOIN failed f ON f.bag = c.bag AND f.cause = c.id"
              f" WHERE {' AND '.join(clauses)} ORDER BY f.task")
     return [task for (task,) in reader.execute(query, values)]
