@@ -5,14 +5,17 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from tests.live.real import CommandLine, environment, free_port, serving, until
 from windfall import Client
+from windfall.cli import following
 from windfall.cli.main import COMMANDS, main
 from windfall.cli.parser import task_numbers
 from windfall.errors import BadInput
@@ -240,11 +243,56 @@ def test_logs_are_bytes(windfall):
 
 def test_logs_of_a_task_that_still_runs(windfall):
     bag = int(windfall("submit", "echo begin; sleep 60").stdout)
-    following = windfall.start("logs", bag, "-f")
+    following = windfall.start("logs", bag, 0, "-f")
     assert following.stdout.readline() == "begin\n"
     windfall("cancel", bag)
     following.communicate(timeout=30)
     assert following.returncode == 0
+
+
+def test_logs_of_all_tasks_of_a_bag(windfall):
+    """Live, whole lines, also of tasks that start later; ends with the bag."""
+    wait = "while [ ! -e {folder}/go-{x} ]; do sleep 0.02; done"
+    text = f"echo begin {{x}}; {wait}; printf 'end {{x}}'".replace("{folder}", str(windfall.folder))
+    bag = int(windfall("submit", text, "--sweep", "x=0..39").stdout)
+    following = windfall.start("logs", bag, "-f")
+    begun = following.stdout.readline()
+    assert re.fullmatch(r"(\d+): begin \1\n", begun)
+    for x in range(40):
+        (windfall.folder / f"go-{x}").touch()
+    out, err = following.communicate(timeout=60)
+    assert following.returncode == 0, err
+    lines = [begun.rstrip(), *out.splitlines()]
+    assert sorted(lines) == sorted(f"{x}: {word} {x}" for x in range(40) for word in ("begin", "end"))
+    assert all(lines.index(f"{x}: begin {x}") < lines.index(f"{x}: end {x}") for x in range(40))
+    assert windfall("logs", bag, "-f").stdout == ""  # it has ended
+
+
+def test_logs_of_a_bag_that_nobody_runs(alone):
+    assert alone("submit", "true").returncode == 0
+    done = alone("logs", "1", "-f")
+    assert done.returncode == 2 and "windfall wait 1" in done.stderr
+
+
+@pytest.mark.parametrize("streams", [0, 1])
+def test_tasks_that_are_not_followed_are_printed_as_they_end(windfall, server, streams, monkeypatch, capsysbinary):
+    monkeypatch.setattr(following, "STREAMS", streams)
+    with Client(server.profile) as client:
+        wait = f"while [ ! -e {windfall.folder}/go ]; do sleep 0.02; done"
+        bag = int(windfall("submit", wait + "; echo {x}; echo no >&2", "--sweep", "x=0..9").stdout)
+        threading.Timer(1, (windfall.folder / "go").touch).start()
+        following.follow(client, bag, "out")
+    shown = capsysbinary.readouterr().out.decode().split("\n")[:-1]
+    assert sorted(shown) == [f"{x}: {x}" for x in range(10)]
+
+
+def test_lines_of_several_tasks_do_not_mix(capsysbinary):
+    printer = following.Printer()
+    pieces = [(7, b"a"), (8, b"x\ny"), (7, b"b\n"), (8, None), (9, b"z" * (following.MAX_LINE + 1)), (9, b"!\n")]
+    for task, data in pieces:
+        printer(task, data)
+    lines = capsysbinary.readouterr().out.split(b"\n")
+    assert lines[:3] == [b"8: x", b"7: ab", b"8: y"] and [line[:4] for line in lines[3:]] == [b"9: z", b"9: !", b""]
 
 
 def test_interrupted_it_goes_on_without_us(windfall):

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotFound
+from ..client.client import FINAL
+from ..errors import BadInput, NotFound
 from .causes import words as cause
 from .connect import Session, find_bag
 from .output import plural, print_json, say
@@ -20,18 +21,22 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bag(parser)
     parser.add_argument(
-        "task", metavar="TASK", nargs="?", type=task_number, default=0, help="number of the task (default: 0)"
+        "task", metavar="TASK", nargs="?", type=task_number,
+        help="number of the task (default: 0; with -f: all that run, each line with its task's number before it)",
     )
     parser.add_argument("--out", action="store_true", help="standard output only")
     parser.add_argument("--err", action="store_true", help="standard error only")
     parser.add_argument("--scratch", metavar="DIR", help="unpack the failed task's directory, if it was kept, to DIR")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on while the task runs")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on while the task, or the bag, runs")
 
 
 def execute(args: argparse.Namespace) -> int:
     streams = [name for name in ("out", "err") if getattr(args, name)] or ["out", "err"]
     with Session() as session:
         bag = find_bag(session.client, args.bag)
+        if args.task is None and args.follow and not (args.scratch or args.json):
+            return _all(session, bag, streams[0])
+        args.task = args.task or 0
         if args.scratch:
             return _scratch(session.client, bag, args)
         try:
@@ -40,6 +45,15 @@ def execute(args: argparse.Namespace) -> int:
             return _absent(session.client, bag, args.task, args.json)
         if not written:
             _say_nothing_came(session.client, bag, args.task)
+    return 0
+
+
+def _all(session: Session, bag: int, stream: str) -> int:
+    from .following import follow
+
+    if session.embedded is not None and session.client.bag(bag)["state"] not in FINAL:
+        raise BadInput(f"nobody runs bag {bag} now", f"windfall wait {bag}")
+    follow(session.client, bag, stream)
     return 0
 
 

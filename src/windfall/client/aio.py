@@ -75,6 +75,7 @@ class AsyncClient:
     sites = _awaited(Client.sites)
     statistics = _awaited(Client.statistics)
     failures = _awaited(Client.failures)
+    running = _awaited(Client.running)
     cancel = _awaited(Client.cancel)
     retry = _awaited(Client.retry)
     pause = _awaited(Client.pause)

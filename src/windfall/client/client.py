@@ -138,6 +138,10 @@ class Client:
         """Why tasks stand failed, the commonest cause first: counts, some tasks, and what `retry` takes as `cause`."""
         return list(self._get(f"/v1/bags/{bag:d}/failures")["failures"])
 
+    def running(self, bag: int, most: int = PAGE) -> list[int]:
+        """Tasks that have been started, those first that have run longest."""
+        return list(self._get(f"/v1/bags/{bag:d}/running?limit={most:d}")["tasks"])
+
     def pilots(self) -> list[Json]:
         return list(self._get("/v1/pilots")["pilots"])
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from windfall.core.apply import spans
-from windfall.core.lifecycle import CANCELLED, FAILED, PILOT_STATES, QUARANTINED, READY, TASK_STATES, WAITING
+from windfall.core.lifecycle import CANCELLED, FAILED, PILOT_STATES, QUARANTINED, READY, STARTED, TASK_STATES, WAITING
 from windfall.core.state import BagState, PilotState, SiteState, State
 
 
@@ -74,6 +74,15 @@ def task_state(bag: BagState, task: int) -> str:
     if state == READY and bag.targets[bag.target_of(task)].waits:
         return TASK_STATES[WAITING]
     return TASK_STATES[state]
+
+
+def running(state: State, bag: int, most: int) -> list[int]:
+    """Tasks of a bag that have been started, longest first."""
+    attempts, used = state.attempts, state.attempts.rows
+    rows = np.flatnonzero((attempts.np_task[:used] >> 32 == bag) & (attempts.np_state[:used] == STARTED))
+    rows = rows[np.lexsort((attempts.np_task[rows], attempts.np_started[rows]))]
+    found = (attempts.np_task[rows] & 0xFFFFFFFF).tolist()
+    return list(dict.fromkeys(found))[:most]
 
 
 def pilot_view(pilot: PilotState) -> dict[str, Any]:

@@ -227,6 +227,11 @@ class BagCalls:
         found = await self._projector.ask(lambda views: (views.position, views.failures(bag.number)))
         return reply_json({"failures": found[1], "position": found[0]})
 
+    async def running(self, request: Request) -> Answer:
+        bag = self._own(request)
+        most = min(max(1, request.number("limit", 1000)), MAX_PAGE)
+        return reply_json(schema.Running(queries.running(self._state, bag.number, most), self._writer.position))
+
     async def explain(self, request: Request) -> Answer:
         bag = self._own(request)
         task = request.number("task", -1)

@@ -45,6 +45,7 @@ def _users(b: BagCalls) -> list[Route]:
         Route("GET", bag + "/results", b.results, gives=s.Rows, says="one row per ended task"),
         Route("GET", bag + "/statistics", b.statistics, gives=s.Statistics, says="what a bag took, in numbers"),
         Route("GET", bag + "/failures", b.failures, gives=s.Failures, says="why tasks stand failed, cause by cause"),
+        Route("GET", bag + "/running", b.running, gives=s.Running, says="tasks that have been started, longest first"),
         Route("GET", bag + "/tasks/{}", b.task, gives=s.TaskView, says="one task and its attempts"),
         Route("GET", bag + "/tasks/{}/log", b.log, gives=OCTETS, says="captured output"),
         Route("GET", bag + "/explain", b.explain, says="why it is not running"),

@@ -337,6 +337,11 @@ class Failures(Struct):
     position: int
 
 
+class Running(Struct):
+    tasks: list[int]
+    position: int
+
+
 class TaskView(Struct):
     task: int
     target: str
