@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
 from harness import alive, children, wait_until
 
@@ -330,3 +331,16 @@ def test_a_limit_of_months(one):
 def test_a_check_looks_only_inside(one):
     report = one(["true"], check={"file": ["/etc/passwd"]})
     assert report["why"] == "output" and "leads out" in report["note"]
+
+
+def test_nobody_is_busy_when_there_is_nothing_to_do(server, launch):
+    """Looks at limits end with the task they are for."""
+    pilot = launch("--cores", "1")
+    server.submit([1, "sleep 1.5"], memory=100000000, time=60000, disk=100000000)
+    server.result(1)
+    family = [psutil.Process(pilot.process.pid)]
+    family += family[0].children(recursive=True)
+    before = sum(sum(each.cpu_times()[:2]) for each in family)
+    time.sleep(2)
+    used = sum(sum(each.cpu_times()[:2]) for each in family) - before
+    assert used < 1.0, "two seconds of a loop that spins would be two"

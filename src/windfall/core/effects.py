@@ -32,6 +32,7 @@ class Enrolled(Effect):
     lease: int
     idle: int
     spread: int
+    park: int
 
 
 class Answer(Effect):

@@ -59,7 +59,7 @@ def enrol(core: Core, event: e.Enrol) -> None:
     core.alive += 1
     core.timer(core.now + core.config.lease + core.config.margin, "lease", number)
     core.effects.append(
-        x.Enrolled(event.key, number, epoch, core.config.lease, core.config.idle, core.spread())
+        x.Enrolled(event.key, number, epoch, core.config.lease, core.config.idle, core.spread(), core.config.park)
     )
 
 

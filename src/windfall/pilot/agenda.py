@@ -24,7 +24,7 @@ from .job import GRACE
 from .notes import short
 from .seats import Seats
 
-PARK = 30000             # ms a poll is willing to be parked
+PARK = 30000             # ms a poll is willing to be parked, unless the server says otherwise
 QUIET = 200              # ms without an exchange after which a poll is parked even if nothing is wanted
 LINGER = 25              # ms a report waits for company while there is more work here
 COMPANY = 64             # reports that leave at once
@@ -154,6 +154,7 @@ class Agenda:
         self.asked_back = set()
         self.specs = OrderedDict()       # content → Spec, least recently granted first
         self.spec_keys = 0
+        self.park = PARK
         self.spread = 0                  # ms over which pilots come back that have lost the server
         self.batch = None                # after a refusal: reports per request, and one kind of news at a time
         self.shortened = set()           # attempts whose report was refused and has been replaced
@@ -167,6 +168,7 @@ class Agenda:
         self.epoch = message["epoch"]
         self.lease = message["lease"]
         self.spread = message.get("spread", 0)
+        self.park = message.get("park", PARK)
         self.idle_limit = message.get("idle") if self.idle is None else self.idle
         for seq in list(self.flights):
             self._land(seq)
@@ -628,7 +630,7 @@ class Agenda:
         return started
 
     def _park_for(self, now):
-        wait = min(PARK, max(1000, self.lease // 3))
+        wait = min(self.park, max(1000, self.lease // 3))
         if self.idle_limit is not None and not self.holding():
             wait = min(wait, max(0, self.idle_since + self.idle_limit - now))
         return wait

@@ -115,7 +115,7 @@ class Spawner:
                 handler = self.handlers.get(fd)
                 if handler is not None:
                     handler(fd)
-            if self.timed or self.suspicious or self.calls.retire_at is not None:
+            if self.next_look is not None or self.suspicious or self.calls.retire_at is not None:
                 self._look()
             if self.calls.busy:
                 self.calls.collect_due()

@@ -116,7 +116,8 @@ class Exchanges:
         token = tokens.new_token()
         effect = await self._writer.do(_enrol_event(message, tokens.digest(token)))
         return reply_json(schema.Enrolled(
-            version, effect.pilot, effect.epoch, token, effect.lease, effect.idle, effect.spread))
+            version, effect.pilot, effect.epoch, token, effect.lease, effect.idle, effect.spread,
+            effect.park))
 
 
 def _read(body: bytes | bytearray) -> schema.Exchange:

@@ -117,6 +117,7 @@ class Enrolled(Struct, omit_defaults=True):
     lease: int
     idle: int
     spread: int = 0
+    park: int = 30_000
 
 
 class Group(Struct, gc=False):

@@ -38,6 +38,7 @@ ENROLLED = {
     "lease": "i",        # ms the pilot may go on starting tasks after its last successful request was *sent*
     "idle": "i",         # ms without work after which it leaves
     "spread": "i?",      # ms: having lost the server, wait a random part of this before coming back
+    "park": "i?",        # ms a poll may ask to be parked, at most; left out: 30 s
 }
 HOST = {
     "id": "s",           # survives restarts and preemption (G9)

@@ -1,0 +1,73 @@
+"""How fast is the simulator, and how does it grow?
+
+`bench/simulate.py` simulates 2.2 million tasks of 30 minutes on 10,000 hosts of one slot, a tenth of the attempts lost
+with their pilot and tried again, under a lease of one hour (GridBot's scale; the bar is 5 minutes and 2 GiB on one
+core).  `--tasks`, `--hosts` make it smaller, `--growth` shows how it grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import resource
+import time
+
+from common import ROOT  # noqa: F401  (puts src/ on the path)
+from windfall.core.engine import Config
+from windfall.sim.world import Work, World
+
+HOUR = 3_600_000
+
+
+def half_an_hour(_task: int, draw: random.Random) -> int:
+    return round(draw.expovariate(1 / (HOUR / 2))) + 1
+
+
+def simulate(tasks: int, hosts: int, sites: int = 1) -> tuple[float, World]:
+    world = World(1, Config(lease=HOUR, park=HOUR // 3, deaths=200, idle=1 << 40))
+    for number in range(sites):
+        world.site(f"site{number}")
+        world.pilots(f"site{number}", hosts // sites, loses=0.1)
+    world.submit(Work(tasks, half_an_hour, retries=100))
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    began = time.perf_counter()
+    world.run()
+    taken = time.perf_counter() - began
+    gc.enable()
+    return taken, world
+
+
+def tell(tasks: int, hosts: int, sites: int = 1) -> None:
+    taken, world = simulate(tasks, hosts, sites)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    print(
+        f"{tasks:>9,} tasks, {hosts:>6,} hosts, {sites:>3} sites: {taken:6.1f} s, "
+        f"{taken / tasks * 1e6:5.0f} µs a task, {world.engine.events / taken:,.0f} events/s, "
+        f"{world.server.exchanges:,} exchanges, {world.tally.lost / world.tally.attempts:.1%} lost, "
+        f"{world.engine.now / HOUR:,.0f} h, {memory} MiB",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=2_200_000)
+    parser.add_argument("--hosts", type=int, default=10_000)
+    parser.add_argument("--growth", action="store_true")
+    options = parser.parse_args()
+    if not options.growth:
+        tell(options.tasks, options.hosts)
+        return
+    for tasks in (10_000, 100_000, 300_000):
+        tell(tasks, 1_000)
+    for hosts in (10, 100, 1_000, 10_000):
+        tell(100_000, hosts)
+    for sites in (1, 10, 100):
+        tell(100_000, 1_000, sites)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""A pilot in virtual time: the real `Agenda` of the real pilot, with tasks that take time and do nothing.
+
+How long a task takes, and how it ends, is the world's to say: `run(pilot, task)` gives (milliseconds, report).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windfall.core import effects as x, events as e
+from windfall.pilot.agenda import Agenda
+from windfall.sim.engine import Engine
+from windfall.sim.server import Server
+
+Run = Callable[["Pilot", Any], tuple[int, dict[str, Any]]]
+Render = Callable[[x.Answer], dict[str, Any]]
+
+
+class Pilot:
+    """`latency`: milliseconds each way between it and the server."""
+
+    def __init__(
+        self, engine: Engine, server: Server, run: Run, render: Render, *, name: str, site: str, cores: int = 1,
+        memory: int = 0, wall: int | None = None, latency: int = 0, on_end: Callable[[Pilot], None] | None = None,
+    ) -> None:
+        self.engine, self.server, self.run, self.render = engine, server, run, render
+        self.name, self.site, self.cores, self.memory, self.latency = name, site, cores, memory, latency
+        self.end = None if wall is None else engine.now + wall
+        self.agenda = Agenda(cores, memory=memory, end=self.end, jitter=engine.random.random)
+        self.alive = True
+        self.number = 0
+        self.running: dict[int, int] = {}  # attempt → number of this run of it
+        self.runs = 0
+        self.on_end = on_end
+        self._placed: dict[int, Any] = {}
+        self._width = 0
+        self._due: int | None = None
+        self._enrol()
+
+    # --- the network ------------------------------------------------------------------------------------------------
+
+    def _enrol(self) -> None:
+        left = None if self.end is None else self.end - self.engine.now
+        event = e.Enrol(0, self.site, self.name, self.name, self.name, self.cores, self.memory, 0, 1 << 50, left, b"")
+        self._send(event, self._enrolled, self.engine.now)
+
+    def _send(self, event: e.Event, answer: Callable[..., None], *args: Any) -> None:
+        def back(effect: Any) -> None:
+            self.engine.after(self.latency, answer, effect, *args)
+
+        self.engine.after(self.latency, self.server.put, event, back)
+
+    def _enrolled(self, effect: Any, sent: int) -> None:
+        if not self.alive:
+            return
+        assert isinstance(effect, x.Enrolled), effect
+        self.number = effect.pilot
+        told = {"v": 1, "epoch": effect.epoch, "lease": effect.lease, "idle": effect.idle, "park": effect.park}
+        self.agenda.enrolled(self.engine.now, told, sent)
+        self._pump()
+
+    def _answered(self, effect: Any) -> None:
+        if self.alive and isinstance(effect, x.Answer):
+            self.agenda.answer_received(self.engine.now, self.render(effect))
+            self._pump()
+
+    def _pump(self) -> None:
+        """Whatever just happened: say what there is to say, do what there is to do."""
+        if not self.alive:
+            return
+        now, agenda = self.engine.now, self.agenda
+        while (request := agenda.next_request(now)) is not None:
+            self._request(request)
+        for order in agenda.orders(now):
+            self._obey(order)
+        if self._placed:
+            self._run_next()
+        if agenda.over:
+            self.die()
+            return
+        due = agenda.due(now)
+        if due is not None and (self._due is None or due < self._due or self._due <= now):
+            self._due = max(due, now + 1)
+            self.engine.at(self._due, self._wake, self._due)
+
+    def _wake(self, due: int) -> None:
+        if self._due == due:
+            self._due = None
+            self._pump()
+
+    def _request(self, request: dict[str, Any]) -> None:
+        get = request.get
+        event = e.Exchange(
+            0, self.number, request["epoch"], request["seq"], request["ack"], get("want", 0), get("wait", 0),
+            get("left"), list(get("started", ())), [e.Report(**report) for report in get("reports", ())],
+            get("held"), get("bye", ""),
+        )
+        self._send(event, self._answered)
+
+    # --- tasks ------------------------------------------------------------------------------------------------------
+
+    def _obey(self, order: tuple[Any, ...]) -> None:
+        kind = order[0]
+        if kind == "run":
+            self._placed[order[1].attempt] = order[1]
+            self._width = order[1].width
+        elif kind == "kill":
+            self._kill(order[1], order[2])
+        elif kind == "back":
+            back = [attempt for attempt in order[2] if self._placed.pop(attempt, None) is not None]
+            self.agenda.given_back(self.engine.now, back)
+
+    def _run_next(self) -> None:
+        now = self.engine.now
+        for attempt, task in list(self._placed.items()):
+            if len(self.running) >= self._width:
+                return
+            del self._placed[attempt]
+            if now >= task.until:
+                self.agenda.given_back(now, [attempt])
+            else:
+                self._start(attempt, task)
+
+    def _start(self, attempt: int, task: Any) -> None:
+        self.runs += 1
+        self.running[attempt] = self.runs
+        wall, report = self.run(self, task)
+        self.agenda.running(self.engine.now, [attempt])
+        self.engine.after(wall, self._finish, attempt, self.runs, report)
+
+    def _finish(self, attempt: int, run: int, report: dict[str, Any]) -> None:
+        if self.alive and self.running.get(attempt) == run:
+            del self.running[attempt]
+            self.agenda.task_ended(self.engine.now, attempt, report)
+            self._pump()
+
+    def _kill(self, attempt: int, why: str) -> None:
+        placed = self._placed.pop(attempt, None) is not None
+        if self.running.pop(attempt, None) is not None or placed:
+            outcome = "cancelled" if why == "cancel" else "returned"
+            self.agenda.task_ended(self.engine.now, attempt, {"a": attempt, "o": outcome, "why": why})
+
+    def die(self) -> None:
+        """Without a word, whatever it was doing."""
+        self.alive = False
+        self.running.clear()
+        if self.on_end is not None:
+            self.on_end(self)

@@ -1,0 +1,162 @@
+"""A world: one server and its core, pilots on hosts of some speed, bags of tasks that take some time.
+
+    world = World(seed=7)
+    world.site("here")
+    world.pilots("here", 100, cores=4)
+    bag = world.submit(Work(tasks=1000, wall=lambda task, draw: 60_000))
+    world.run()
+
+Nothing is decided here: who runs what is the core's doing, when to ask and what to say the agenda's.  The world only
+says how long things take and what breaks.  With `watch` every promise is checked after every step.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from windfall.core import effects as x, events as e
+from windfall.core.engine import Config
+from windfall.core.facts import TargetShape
+from windfall.core.invariants import Witness, check_all
+from windfall.sim.engine import Engine
+from windfall.sim.pilot import Pilot
+from windfall.sim.server import Server
+
+OWNER = "user"
+Wall = Callable[[int, random.Random], int]
+
+
+class Broken(AssertionError):
+    """A promise does not hold."""
+
+
+@dataclass
+class Work:
+    """A bag, as far as a simulation cares.  `wall`: milliseconds that a task takes on a host of speed 1."""
+
+    tasks: int
+    wall: Wall
+    cores: int = 1
+    limit: int = 0
+    expect: int = 0
+    retries: int = 3
+    fails: float = 0.0  # part of the attempts that end in failure
+    select: str = "fcfs"
+    name: str = "bag"
+
+
+@dataclass
+class Host:
+    speed: float = 1.0
+    loses: float = 0.0  # part of the attempts that take the pilot with them
+
+
+@dataclass
+class Tally:
+    attempts: int = 0
+    lost: int = 0
+    busy: int = 0  # ms of slots
+    ends: dict[int, int] = field(default_factory=dict)  # bag → when it ended
+
+
+class World:
+    def __init__(
+        self, seed: int = 0, config: Config | None = None, *, service: int = 0, watch: bool = False, settle: int = 1_000
+    ) -> None:
+        self.engine = Engine(seed)
+        self.server = Server(self.engine, config, service, self._check if watch else None)
+        self.settle = settle  # ms after which a pilot that died is started again
+        self.tally = Tally()
+        self._works: dict[int, Work] = {}
+        self._hosts: dict[str, Host] = {}
+        self._shapes: dict[tuple[int, int, int, int], dict[str, Any]] = {}
+        self._witness = Witness()
+        self._born = 0
+
+    # --- setting up -------------------------------------------------------------------------------------------------
+
+    def site(self, name: str) -> None:
+        self.server.put(e.AddSite(0, name, OWNER, "simulated", []))
+
+    def pilots(self, site: str, count: int, *, cores: int = 1, speed: float = 1.0, loses: float = 0.0,
+               latency: int = 0) -> None:
+        for _ in range(count):
+            self._born += 1
+            name = f"{site}-{self._born}"
+            self._hosts[name] = Host(speed, loses)
+            self._start(name, site, cores, latency)
+
+    def _start(self, name: str, site: str, cores: int, latency: int) -> None:
+        Pilot(self.engine, self.server, self._run, self._render, name=name, site=site, cores=cores,
+              memory=1 << 50, latency=latency)
+
+    def submit(self, work: Work) -> None:
+        shape = TargetShape("main", work.tasks, [], work.cores, 0, 0, 0, work.limit, work.expect, 5_000, False,
+                            work.retries, 0, 0)
+        event = e.Submit(0, OWNER, work.name, "", b"", [shape], False, work.select, False)
+        self.server.put(event, lambda effect: self._works.__setitem__(effect.value, work))
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def run(self, until: int | None = None) -> None:
+        """Until every bag has ended, or the time has come."""
+        self.engine.run(until, self._done)
+
+    def _done(self) -> bool:
+        return bool(self._works) and self.server.idle and not any(
+            bag.unfinished() for bag in self.server.core.state.bags.values())
+
+    def _run(self, pilot: Pilot, task: Any) -> tuple[int, dict[str, Any]]:
+        number, index = task.command
+        work, host, draw = self._works[number], self._hosts[pilot.name], self.engine.random
+        wall = max(1, round(work.wall(index, draw) / host.speed))
+        self.tally.attempts += 1
+        if host.loses and draw.random() < host.loses:
+            self.tally.lost += 1
+            self.engine.after(draw.randrange(wall), self._lose, pilot)
+        elif work.fails and draw.random() < work.fails:
+            return wall, {"a": task.attempt, "o": "failed", "why": "exit", "exit": 1, "wall": wall}
+        self.tally.busy += wall
+        return wall, {"a": task.attempt, "wall": wall}
+
+    def _lose(self, pilot: Pilot) -> None:
+        """The host takes its pilot away; its site notices, and a new one comes."""
+        if pilot.alive:
+            pilot.die()
+            self.server.put(e.Gone(0, pilot.number))
+            self.engine.after(self.settle, self._start, pilot.name, pilot.site, pilot.cores, pilot.latency)
+
+    def _render(self, answer: x.Answer) -> dict[str, Any]:
+        """What `server/exchange.py` makes of an answer; a task's command is its place."""
+        grants = [
+            {"n": number, "groups": [
+                {"spec": self._spec(g.bag, g.target, g.overruns, g.boosts),
+                 "tasks": [(a, (g.bag, t)) for a, t in zip(g.attempts, g.tasks, strict=True)]}
+                for g in groups
+            ]}
+            for number, groups in answer.grants
+        ]
+        return {
+            "epoch": answer.epoch, "seq": answer.seq, "lease": answer.lease, "spread": answer.spread, "grants": grants,
+            "cancel": answer.cancel, "recall": answer.recall, "census": answer.census, "stop": answer.stop,
+        }
+
+    def _spec(self, bag: int, target: int, overruns: int, boosts: int) -> dict[str, Any]:
+        key = (bag, target, overruns, boosts)
+        found = self._shapes.get(key)
+        if found is None:
+            shape = self.server.core.state.bags[bag].targets[target].shape
+            found = self._shapes[key] = {
+                "bag": bag, "cores": shape.cores, "memory": shape.memory << boosts,
+                "time": shape.limit * 3**overruns or None,
+            }
+        return found
+
+    def _check(self, facts: list[Any]) -> None:
+        self._witness.observe(facts)
+        said = check_all(self.server.core, self._witness)
+        if said:
+            raise Broken(f"at {self.engine.now} ms: " + "; ".join(said[:6]))
