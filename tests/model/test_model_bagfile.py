@@ -352,3 +352,16 @@ def test_a_mutant_is_a_bag_or_bad_input_and_nothing_else(text):
 def test_noise_is_bad_input(text):
     with pytest.raises(BadInput):
         bagfile.parse(text)
+
+
+def test_a_mark_that_an_editor_put_first_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "b.toml"
+    path.write_bytes(b'\xef\xbb\xbf[bag]\r\nname = "n"\r\ncommand = "true"\r\n')
+    assert bagfile.load(path).bag.name == "n"
+
+
+def test_files_of_a_target_that_makes_none_are_refused() -> None:
+    text = '[bag]\nname = "n"\ncommand = "true"\n[targets.merge]\nafter = ["main"]\ncommand = "cat {main.outputs}"\n'
+    with pytest.raises(BadInput, match="'main' has no outputs") as caught:
+        bagfile.parse(text, "b.toml")
+    assert caught.value.where == "b.toml:6"

@@ -14,7 +14,7 @@ from windfall.core import facts as f
 from windfall.core.lifecycle import CANCELLED, FAILED, FIRST_FINAL, OUTCOMES, READY, SUCCEEDED, TASK_STATES
 from windfall.errors import NotFound, StoreError
 from windfall.store import views as module
-from windfall.store.views import Views
+from windfall.store.views import Views, exit_of
 
 from .small_disk import fill, small_disk
 
@@ -339,3 +339,11 @@ def test_a_full_disk_stops_the_views_where_they_are(tmp_path: Path) -> None:
         play(views, *facts)
         assert views.position == 4 and len(views.results(1, limit=100_000)) == 15_001
         views.close()
+
+
+@pytest.mark.parametrize(("code", "signal", "why", "shown"), [
+    (0, 0, "", 0), (3, 0, "exit", 3), (0, 0, "output", 0), (0, 9, "signal", None), (0, 15, "time", None),
+    (0, 0, "start", None), (3, 0, "time", 3), (None, None, "gone", None),
+])  # fmt: skip
+def test_an_exit_code_is_shown_only_of_what_came_to_its_own_end(code, signal, why, shown) -> None:
+    assert exit_of(code, signal, why) == shown

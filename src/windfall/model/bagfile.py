@@ -190,7 +190,7 @@ def read_text(path: Path, what: str) -> str:
     except ValueError:
         raise BadInput("not a file name", where=repr(str(path))) from None
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")  # some editors put a mark at the start
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{what} is not UTF-8 text", where=f"{path}:{line}") from None
@@ -319,11 +319,13 @@ class Reader:
             is_main = target is bag.targets[0] and target.name == "main"
             self._said(lambda each: check.check_target(each, bag.open), target, () if is_main else target.name)
         after = {target.name: target.after for target in bag.targets}
+        gives = {target.name: bool(target.outputs) for target in bag.targets}
         for target in bag.targets:
             with self.place.at("targets", target.name, "after"):
                 check.check_after(target.name, after)
             with self.place.at("targets", target.name, "command"):
                 check.check_takes(target)
+                check.check_given(target, gives)
         circle = check.find_circle(after)
         with self.place.at("targets", *circle[:1], "after"):
             check.check_whole(bag)

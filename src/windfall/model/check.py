@@ -589,8 +589,10 @@ def _prerequisites(bag: Bag) -> None:
     after = {target.name: list(target.after) for target in bag.targets}
     for name in after:
         check_after(name, after)
+    gives = {target.name: bool(target.outputs) for target in bag.targets}
     for target in bag.targets:
         check_takes(target)
+        check_given(target, gives)
     circle = find_circle(after)
     if circle:
         raise BadInput(f"targets wait for one another in a circle: {' → '.join(circle)}", text=circle[1])
@@ -618,6 +620,18 @@ def check_takes(target: Target) -> None:
                 text=f"{{{tpl.excerpt(each)}.outputs}}",
             )
     _distinct(target.takes, f"'{target.name}' takes the output files of '{{}}' twice")
+
+
+def check_given(target: Target, gives: dict[str, bool]) -> None:
+    """A target without outputs has no files to give."""
+    for name in target.takes:
+        if not gives[name]:
+            raise BadInput(
+                f"the command of '{target.name}' uses {{{tpl.excerpt(name)}.outputs}}, "
+                f"but '{tpl.excerpt(name)}' has no outputs",
+                'name the files that its tasks make: outputs = ["…"]',
+                text=f"{{{tpl.excerpt(name)}.outputs}}",
+            )
 
 
 def find_circle(after: dict[str, list[str]]) -> list[str]:

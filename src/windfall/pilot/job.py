@@ -44,7 +44,7 @@ class Plan:
 class Job:
     """A task that runs."""
 
-    __slots__ = ("attempt", "pid", "slot", "plan", "cwd", "t0", "m0", "out", "err", "deadline", "kill_at",
+    __slots__ = ("seen", "attempt", "pid", "slot", "plan", "cwd", "t0", "m0", "out", "err", "deadline", "kill_at",
                  "look_memory", "look_disk", "doom", "watched", "report", "strays")
 
     def __init__(self, attempt, slot, plan, cwd):
@@ -57,6 +57,7 @@ class Job:
         self.t0 = time.time()
         self.m0 = clock.seconds()
         self.deadline = self.look_memory = self.look_disk = self.kill_at = None
+        self.seen = 0                # most memory its tree was seen to have, bytes
         self.doom = ""               # why we are ending it
         self.watched = False
         self.report = None           # the task's, while its check runs
@@ -98,7 +99,8 @@ class Job:
         wall = (clock.seconds() if end is None else end) - self.m0
         begin = int(self.t0 * 1000)
         span = int(wall * 1000)
-        report = {"a": self.attempt, "t0": begin, "t1": begin + span, "wall": span, "cpu": cpu, "rss": rss}
+        report = {"a": self.attempt, "t0": begin, "t1": begin + span, "wall": span, "cpu": cpu,
+                  "rss": max(rss, self.seen)}
         if self.out is not None:
             self.out.describe(report, "out")
         if self.err is not None:

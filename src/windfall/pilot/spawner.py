@@ -563,7 +563,10 @@ class Spawner:
     def _look_at_memory(self, job, now):
         job.look_memory = now + MEMORY_SECONDS
         limit = job.plan.memory
-        if proctree.memory(job.pid) > limit and proctree.memory_shared_once(job.pid) > limit:
+        if proctree.memory(job.pid) <= limit:
+            return
+        job.seen = max(job.seen, proctree.memory_shared_once(job.pid))
+        if job.seen > limit:
             self._doom(job, "memory", grace=0)  # what outgrows its memory does not wait for a polite end
 
     def _doom(self, job, why, grace=None):

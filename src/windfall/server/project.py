@@ -79,8 +79,12 @@ class Projector:
     def _begin(self) -> None:
         if self._busy or self._closed or not self._backlog:
             return
+        try:
+            future = self._loop.run_in_executor(self._thread, self._fold, self._take(), self._journal.position)
+        except RuntimeError:
+            self._closed = True  # the interpreter is at its end; the views catch up when they are next opened
+            return
         self._busy = True
-        future = self._loop.run_in_executor(self._thread, self._fold, self._take(), self._journal.position)
         future.add_done_callback(self._finished)
 
     def _finished(self, future: asyncio.Future[bool]) -> None:

@@ -12,6 +12,7 @@ from windfall.core import facts as f
 from windfall.core.lifecycle import CANCELLED, FREE, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
 from windfall.server.grants import Rendering
 from windfall.server.schema import Row
+from windfall.store.views import exit_of
 
 _PLAIN = f.Detail()
 
@@ -127,7 +128,7 @@ class Maker:
         target, params = self._rendering.params(e.task)
         return Row(
             e.task, target, params, TASK_STATES[e.verdict], e.generation, e.attempt, OUTCOMES[e.outcome], e.why,
-            None if silent else d.exit, None if silent else d.signal, site, host, e.granted,
+            None if silent else exit_of(d.exit, d.signal, e.why), None if silent else d.signal, site, host, e.granted,
             commit.started.get(e.attempt, fact.at - e.wall), fact.at, e.wall, e.cpu, e.rss, d.out_size, d.err_size,
             d.files, d.value, d.note, d.values, d.saved, d.scratch,
         )

@@ -34,6 +34,10 @@ VERSION = 4
 BATCH = 20_000  # attempts gathered before they are written
 
 
+_NO_EXIT = frozenset(("signal", "time", "memory", "start", "input", "cancel", "recall", "stop", "lease", "gone",
+                      "superseded", "refused"))
+
+
 class Row(msgspec.Struct):
     """One attempt, or one ended task: the ROW of docs/reference/http.md less what comes from the specification."""
 
@@ -412,6 +416,11 @@ def _verdict(task: int, rows: list[Raw], span: projection.Span | None) -> Row | 
     return _row(final[-1])
 
 
+def exit_of(code: int | None, signal: int | None, why: str) -> int | None:
+    """An exit code of 0 is one only where the process came to its own end."""
+    return None if code == 0 and (signal or why in _NO_EXIT) else code
+
+
 def _cancelled(task: int, rows: list[Raw], span: projection.Span) -> Row:
     if rows:
         return _row(rows[-1], CANCELLED)
@@ -424,6 +433,7 @@ def _row(raw: Raw, state: int | None = None) -> Row:
     state = verdict if state is None else state
     if exit_code is None and outcome == O_SUCCEEDED:
         exit_code, signal = 0, 0
+    exit_code = exit_of(exit_code, signal, why)
     return Row(
         task, TASK_STATES[state], generation, attempt, OUTCOMES[outcome], why, exit_code, signal, pilot,
         site or "", host or "", granted, started, ended, wall, cpu, rss, out_size or 0, err_size or 0,
