@@ -25,6 +25,6 @@ def alone(tmp_path):
     line = CommandLine(tmp_path / "home", tmp_path / "work")
     yield line
     try:
-        until(lambda: not processes_of(line.home), 15)
+        until(lambda: not processes_of(line.home), 120)  # an orphaned pilot waits for its lease
     finally:
         sweep_up(line.home)

@@ -246,7 +246,7 @@ def test_logs_of_a_task_that_still_runs(windfall):
     following = windfall.start("logs", bag, 0, "-f")
     assert following.stdout.readline() == "begin\n"
     windfall("cancel", bag)
-    following.communicate(timeout=30)
+    following.communicate(timeout=60)
     assert following.returncode == 0
 
 
@@ -299,7 +299,7 @@ def test_interrupted_it_goes_on_without_us(windfall):
     process = windfall.start("run", "sleep 60", "--name", "long")
     until(lambda: (bags := windfall.json("ls")) and bags[0]["name"] == "long" and bags[0]["counts"]["active"])
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     bag = windfall.json("ls")[0]["bag"]
     assert f"windfall wait {bag}\n" in said and f"windfall cancel {bag}" in said
@@ -386,7 +386,7 @@ def test_a_bar_on_a_terminal(windfall, good):
             text += data
     except OSError:
         pass
-    process.wait(timeout=20)
+    process.wait(timeout=60)
     assert b"[----" in text and b"0/6" in text
     assert b"6 succeeded" in text
 

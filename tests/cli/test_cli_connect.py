@@ -22,6 +22,12 @@ def home(alone, monkeypatch):
     return alone.home
 
 
+@pytest.fixture
+def gate(alone):
+    """A command that ends when there is a file `go` beside the home."""
+    return f"until test -e {alone.home.parent}/go; do sleep 0.05; done"
+
+
 def test_work_brings_a_server_and_a_pilot_and_both_leave(home):
     with Session(work=True) as session:
         assert session.embedded is not None
@@ -68,8 +74,8 @@ def test_other_failures_are_told_at_once(home):
     until(lambda: not processes_of(home))
 
 
-def test_taking_over_from_another_commands_server(alone, home):
-    other = alone.start("run", "sleep 2")
+def test_taking_over_from_another_commands_server(alone, home, gate):
+    other = alone.start("run", gate)
     until(lambda: (home / "server.json").exists() and alone.json("ls"))
     with Session(work=True) as session:
         assert session.embedded is None and not session.separate
@@ -77,6 +83,7 @@ def test_taking_over_from_another_commands_server(alone, home):
         other.communicate()
         session.again()
         assert session.embedded is not None
+        (home.parent / "go").touch()
         assert session.client.wait(1)["state"] == "succeeded"
         with pytest.raises(NoServer):
             session.again()  # our own cannot go away and come back
@@ -109,13 +116,14 @@ def test_runs_that_start_at_once_share_one_server(alone):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_second_takes_over_when_the_first_goes(alone, number):
-    first = alone.start("run", "sleep 2; echo first >> ../first", "--name", "first")
+def test_the_second_takes_over_when_the_first_goes(alone, gate, number):
+    first = alone.start("run", gate + "; echo first", "--name", "first")
     until(lambda: (alone.home / "server.json").exists())
-    second = alone.start("run", "sleep 1; echo {x} >> ../second-{x}", "-s", "x=1..3", "--name", "second")
+    second = alone.start("run", gate + "; echo {x}", "-s", "x=1..3", "--name", "second")
     until(lambda: len(alone.json("ls")) == 2)
     first.send_signal(number)
     first.communicate(timeout=60)
+    (alone.home.parent / "go").touch()
     assert first.returncode == (-9 if number == signal.SIGKILL else 128 + number)
     _, err = second.communicate(timeout=60)
     assert second.returncode == 0, err
@@ -124,13 +132,14 @@ def test_the_second_takes_over_when_the_first_goes(alone, number):
     assert again.returncode == 0, again.stderr
 
 
-def test_interrupted_alone_nothing_runs_until_it_is_waited_for(alone):
-    run = alone.start("run", "sleep 1", "--name", "kept")
+def test_interrupted_alone_nothing_runs_until_it_is_waited_for(alone, gate):
+    run = alone.start("run", gate, "--name", "kept")
     until(lambda: (alone.home / "server.json").exists() and alone.json("ls"))
     run.send_signal(signal.SIGINT)
     _, err = run.communicate(timeout=30)
     assert run.returncode == 130, err
     assert "it goes on when any" in err and "windfall pause 1" in err and " -o " not in err
+    (alone.home.parent / "go").touch()
     assert alone("wait", "kept").returncode == 0
 
 

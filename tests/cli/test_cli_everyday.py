@@ -31,7 +31,7 @@ def admin(remote, tmp_path):
 
 def typed(line, text, *arguments):
     command = [sys.executable, "-m", "windfall", *map(str, arguments)]
-    return subprocess.run(command, cwd=line.folder, env=environment(line.home), input=text, text=True, timeout=40,
+    return subprocess.run(command, cwd=line.folder, env=environment(line.home), input=text, text=True, timeout=60,
                           capture_output=True, check=False)
 
 

@@ -20,7 +20,7 @@ def test_a_run_that_can_never_start_says_why(windfall):
     assert line.startswith("big: nothing can run: needs 1000 cores, the largest pilot has "), line
     assert "(windfall explain " in line
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=60)
     assert "windfall pause" in said and " -o " not in said
     assert windfall("cancel", "big").returncode == 0
     done = windfall("wait", "big")
@@ -35,7 +35,7 @@ def test_a_paused_bag_says_so(windfall):
     process = windfall.start("wait", bag)
     assert f"paused: windfall unpause {bag}" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     windfall("cancel", bag)
 
 

@@ -32,7 +32,7 @@ class CommandLine:
         self.home, self.folder = home, folder
 
     def __call__(
-        self, *arguments: object, text: bool = True, timeout: float = 40, **env: str
+        self, *arguments: object, text: bool = True, timeout: float = 120, **env: str
     ) -> subprocess.CompletedProcess[Any]:
         process = self.start(*arguments, text=text, **env)
         try:
@@ -76,7 +76,7 @@ class Server:
                 [sys.executable, "-m", "windfall", "serve", *self.options], env=environment(self.home), stdout=log,
                 stderr=log,
             )
-        self.profile: dict[str, Any] = until(self._profile, 20)
+        self.profile: dict[str, Any] = until(self._profile)
 
     def _profile(self) -> dict[str, Any] | None:
         assert self.process.poll() is None, self.said()
@@ -105,10 +105,10 @@ def serving(home: Path, *options: str) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
-        until(lambda: not processes_of(home), 15)
+        until(lambda: not processes_of(home))
 
 
-def until(found: Callable[[], Any], seconds: float = 30) -> Any:
+def until(found: Callable[[], Any], seconds: float = 60) -> Any:
     """What `found` returns, as soon as it is something."""
     end = time.monotonic() + seconds
     while not (value := found()):

@@ -175,9 +175,11 @@ def tasks_of(home: Path, word: str) -> list[int]:
 
 def test_a_task_that_daemonises(windfall: CommandLine, tmp_path: Path) -> None:
     """What it left behind ends with it."""
-    command = f"setsid sleep 12345 > /dev/null 2>&1 & setsid -f sleep 12345; touch {tmp_path}/up; sleep 1; echo left"
+    stray = "setsid sleep 12345 > /dev/null 2>&1 & setsid -f sleep 12345"
+    command = f"{stray}; until test -e {tmp_path}/go; do sleep 0.05; done; echo left"
     bag = int(windfall("submit", command).stdout)
-    until(lambda: (tmp_path / "up").exists() and tasks_of(windfall.home, "12345"))
+    until(lambda: len(tasks_of(windfall.home, "sleep 12345")) >= 2)
+    (tmp_path / "go").touch()
     assert windfall.json("wait", bag)["succeeded"] == 1
     assert windfall("logs", bag).stdout == "left\n"
     until(lambda: not tasks_of(windfall.home, "12345"))
@@ -198,7 +200,7 @@ def test_a_task_that_kills_its_parent(windfall: CommandLine) -> None:
     """It hurts nobody else: all others succeed, and it is not tried for ever."""
     bag = int(windfall("submit", "test {x} = 3 && kill -9 $PPID; echo {x}", "-s", "x=1..8").stdout)
     try:
-        until(lambda: windfall.json("show", bag)["state"] == "failed", 15)
+        until(lambda: windfall.json("show", bag)["state"] == "failed")
     finally:
         windfall("cancel", bag)
     rows = windfall.json("results", bag)

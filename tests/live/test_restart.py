@@ -68,7 +68,7 @@ def test_a_server_killed_in_mid_run_goes_on_where_it_was(windfall: CommandLine, 
     assert set(ran.values()) == {1}  # the pilot lived through it all, so nothing had to run twice
     for pilot in pilots:
         pilot.terminate()
-        pilot.communicate(timeout=20)
+        pilot.communicate(timeout=60)
 
 
 def test_work_done_while_cut_off_longer_than_the_lease_counts(windfall: CommandLine, server: Server) -> None:
@@ -91,5 +91,5 @@ def test_work_done_while_cut_off_longer_than_the_lease_counts(windfall: CommandL
     assert windfall("logs", bag, 0).stdout == "done 1\n"
     assert [row["outcome"] for row in windfall.json("results", bag)] == ["succeeded"] * 3
     pilot.terminate()
-    pilot.communicate(timeout=20)
+    pilot.communicate(timeout=60)
     relay.close()

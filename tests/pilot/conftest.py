@@ -17,6 +17,11 @@ def server(tmp_path):
 
 
 @pytest.fixture
+def gate(tmp_path):
+    return harness.Gate(tmp_path)
+
+
+@pytest.fixture
 def launch(server):
     """launch(*args) starts a pilot that is gone when the test ends, and leaves no process behind."""
     pilots = []

@@ -25,6 +25,19 @@ from windfall.pilot import bundle
 from windfall.wire.messages import ENROL, EXCHANGE, REPORT, check
 
 FLAGS = ["-I", "-S"]
+PATIENCE = 60.0  # seconds; only what goes wrong waits so long
+
+
+class Gate:
+    """Tasks wait here until the test opens it, however slow the machine is."""
+
+    def __init__(self, folder):
+        self.path = os.path.join(str(folder), f"gate-{os.urandom(3).hex()}")
+        self.shell = f"until [ -e {self.path} ]; do sleep 0.02; done"
+        self.python = f"import os, time\nwhile not os.path.exists({self.path!r}): time.sleep(0.02)"
+
+    def open(self):
+        open(self.path, "w").close()
 
 
 class Server:
@@ -97,7 +110,7 @@ class Server:
             self.extra.update(fields)
             self.lock.notify_all()
 
-    def wait_for(self, condition, timeout=15.0, what=""):
+    def wait_for(self, condition, timeout=PATIENCE, what=""):
         end = time.monotonic() + timeout
         with self.lock:
             while not condition():
@@ -106,11 +119,11 @@ class Server:
                     raise AssertionError(f"timed out {what}; reports {list(self.reports)[:20]}")
                 self.lock.wait(min(left, 0.05))
 
-    def result(self, attempt, timeout=15.0):
+    def result(self, attempt, timeout=PATIENCE):
         self.wait_for(lambda: attempt in self.reports, timeout, f"waiting for {attempt}")
         return self.reports[attempt][0]
 
-    def wait_started(self, attempt, timeout=10.0):
+    def wait_started(self, attempt, timeout=PATIENCE):
         self.wait_for(lambda: attempt in self.started, timeout, f"waiting for the start of {attempt}")
 
     def blob(self, data):
@@ -327,10 +340,10 @@ class Pilot:
         self.process = subprocess.Popen(argv, stderr=self.log, stdout=self.log, stdin=subprocess.DEVNULL, env=env)
         self.pid = self.process.pid
 
-    def wait(self, timeout=15.0):
+    def wait(self, timeout=PATIENCE):
         return self.process.wait(timeout)
 
-    def stop(self, timeout=15.0):
+    def stop(self, timeout=PATIENCE):
         self.process.send_signal(signal.SIGTERM)
         return self.wait(timeout)
 
@@ -369,7 +382,7 @@ def alive(pid):
         return False
 
 
-def wait_until(condition, timeout=10.0):
+def wait_until(condition, timeout=PATIENCE):
     end = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > end:

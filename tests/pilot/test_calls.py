@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from harness import alive, call, value, wait_until
+from harness import Gate, alive, call, value, wait_until
 
 
 @pytest.fixture
@@ -80,28 +80,28 @@ def test_runner_that_leaves_quietly_has_not_succeeded(one):
 
 
 def test_runner_that_closes_its_channel(one):
-    report = one(exec, "import os, time\nos.closerange(3, 300)\ntime.sleep(20)")
+    report = one(exec, "import os, time\nos.closerange(3, 300)\ntime.sleep(600)")
     assert report["o"] == "failed"
     assert value(one(abs, -4)) == ("ok", 4)
 
 
 def test_time_limit_of_a_call(one):
-    report = one(time.sleep, 30, spec={"time": 300})
+    report = one(time.sleep, 600, spec={"time": 300})
     assert (report["o"], report["why"]) == ("failed", "time")
     assert value(one(abs, -4)) == ("ok", 4)
 
 
 def test_children_of_a_call_end_with_it(one):
     report = one(exec, "import subprocess; print(subprocess.Popen(['sleep', '60']).pid)")
-    wait_until(lambda: not alive(int(report["out"])), 3)
+    wait_until(lambda: not alive(int(report["out"])))
     report = one(exec, "import subprocess; subprocess.call('setsid sleep 60 > /dev/null 2>&1 & echo $!', shell=True)")
-    wait_until(lambda: not alive(int(report["out"])), 3)
+    wait_until(lambda: not alive(int(report["out"])))
     assert value(one(abs, -4)) == ("ok", 4)
 
 
 def test_cancelled_call(server, launch):
     launch("--cores", "1")
-    server.submit([1, call(time.sleep, 30)], kind="call")
+    server.submit([1, call(time.sleep, 600)], kind="call")
     server.wait_started(1)
     server.say(cancel=[1])
     assert server.result(1)["o"] == "cancelled"
@@ -175,29 +175,37 @@ def test_what_was_queued_behind_a_call_that_kills_its_runner_runs_elsewhere(serv
 
 def test_the_time_limit_hits_the_call_that_runs(server, launch):
     launch("--cores", "1")
-    calls = [call(time.sleep, 30 if i == 50 else 0) for i in range(150)]
-    numbers = submit_many(server, 1, calls, time=1000)
+    calls = [call(time.sleep, 600 if i == 50 else 0) for i in range(150)]
+    numbers = submit_many(server, 1, calls, time=5000)
     for i, number in enumerate(numbers):
         report = server.result(number)
         assert (report.get("o", "succeeded"), report.get("why")) == (
             ("failed", "time") if i == 50 else ("succeeded", None)), i
 
 
-def test_a_queued_call_is_cancelled_and_the_others_run(server, launch):
+def behind(gate, count):
+    """The first waits at the gate, the others behind it."""
+    return [call(exec, gate.python if i == 0 else "") for i in range(count)]
+
+
+def test_a_queued_call_is_cancelled_and_the_others_run(server, launch, gate):
     launch("--cores", "1")
-    numbers = submit_many(server, 1, [call(time.sleep, 1 if i == 0 else 0) for i in range(60)])
+    numbers = submit_many(server, 1, behind(gate, 60))
     server.wait_started(numbers[0])
     server.say(cancel=numbers[30:40])
+    server.result(numbers[39])
+    gate.open()
     for i, number in enumerate(numbers):
         assert server.result(number).get("o", "succeeded") == ("cancelled" if 30 <= i < 40 else "succeeded"), i
 
 
-def test_queued_calls_are_given_back_when_they_are_wanted_elsewhere(server, launch):
+def test_queued_calls_are_given_back_when_they_are_wanted_elsewhere(server, launch, gate):
     launch("--cores", "1")
-    numbers = submit_many(server, 1, [call(time.sleep, 2 if i == 0 else 0) for i in range(60)])
+    numbers = submit_many(server, 1, behind(gate, 60))
     server.wait_started(numbers[0])
     server.say(recall=numbers[20:])
     assert {server.result(number)["o"] for number in numbers[20:]} == {"returned"}
+    gate.open()
     assert {server.result(number).get("o", "succeeded") for number in numbers[:20]} == {"succeeded"}
 
 
@@ -215,15 +223,21 @@ def test_large_calls_among_small_ones(server, launch):
     assert [value(server.result(number)) for number in numbers] == [("ok", size) for size in sizes]
 
 
-def test_a_runner_that_died_while_idle_is_replaced(server, launch):
+def test_a_runner_that_died_while_idle_is_replaced(server, launch, gate, tmp_path):
     launch("--cores", "1")
-    texts = [call(exec, "import os, threading, time\n"
-                        "threading.Thread(target=lambda: (time.sleep(0.2), os._exit(1)), daemon=True).start()"),
-             call(abs, -2), call(abs, -3)]
-    server.submit([1, texts[0]], kind="call")
-    server.result(1)
-    server.submit([2, "sleep 0.6; echo a command"])  # in the same slot
+    dying = Gate(tmp_path)
+    server.submit([1, call(exec, "import os, threading, time\n"
+                                 "def later():\n"
+                                 f"  while not os.path.exists({dying.path!r}): time.sleep(0.02)\n"
+                                 "  os._exit(1)\n"
+                                 "threading.Thread(target=later, daemon=True).start()\n"
+                                 "print(os.getpid())")], kind="call")
+    runner = int(server.result(1)["out"])
+    server.submit([2, gate.shell + "; echo a command"])  # in the same slot
+    dying.open()
+    wait_until(lambda: not alive(runner))
+    gate.open()
     assert server.result(2)["out"] == "a command\n"
     for number in (3, 4):
-        server.submit([number, texts[number - 2]], kind="call")
-        assert value(server.result(number)) == ("ok", number - 1)
+        server.submit([number, call(abs, -number)], kind="call")
+        assert value(server.result(number)) == ("ok", number)

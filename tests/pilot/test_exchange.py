@@ -94,53 +94,64 @@ def test_server_says_how_long_to_idle(server, launch):
 
 
 def test_duplicate_grants_run_once(server, launch, tmp_path):
-    launch()
+    launch("--cores", "1")
     task = [1, "echo ran >> {}".format(tmp_path / "log")]
     grant = {"n": 1, "groups": [{"spec": {"bag": 1}, "tasks": [task]}]}
     for _ in range(3):
         server.say(grants=[grant])
+        server.wait_for(lambda: not server.extra)
         server.result(1)
-        time.sleep(0.1)
+    assert any(request["ack"] == 1 for request in server.requests)
+    server.granted = 1
+    server.submit([2, "true"])  # behind whatever waits
+    server.result(2)
     assert (tmp_path / "log").read_text() == "ran\n"
-    assert server.requests[-1]["ack"] == 1
 
 
-def test_reports_do_not_wait_behind_a_parked_poll(server, launch):
+def parked(server):
+    """The polls that wait for their answer."""
+    return [r["seq"] for r in server.requests if r.get("wait") and ("out", r["seq"]) not in server.story]
+
+
+def test_reports_do_not_wait_behind_a_parked_poll(server, launch, gate):
     launch()
-    server.submit([1, "sleep 0.5"])
+    server.submit([1, gate.shell])
+    server.wait_started(1)
+    server.wait_for(lambda: parked(server))
+    gate.open()
     server.result(1)
     telling = [r["seq"] for r in server.requests if r.get("reports")][0]
-    parked = [r["seq"] for r in server.requests if r.get("wait") and r["seq"] < telling][-1]
+    poll = [r["seq"] for r in server.requests if r.get("wait") and r["seq"] < telling][-1]
     story = server.story[:server.story.index(("in", telling))]
-    assert ("in", parked) in story and ("out", parked) not in story
+    assert ("in", poll) in story and ("out", poll) not in story
 
 
-def test_started_is_told(server, launch):
+def test_started_is_told(server, launch, gate):
     launch()
-    server.submit([1, "sleep 3"], [2, "true"])
+    server.submit([1, gate.shell], [2, "true"])
     server.wait_started(1)
     assert 2 not in server.started
 
 
-def test_recall_gives_back_only_the_unstarted(server, launch):
+def test_recall_gives_back_only_the_unstarted(server, launch, gate):
     launch("--cores", "1")
-    server.submit([1, "sleep 1"], [2, "echo 2"], [3, "echo 3"])
+    server.submit([1, gate.shell], [2, "echo 2"], [3, "echo 3"])
     server.wait_started(1)
     server.say(recall=[1, 2])
     assert (server.result(2)["o"], server.result(2)["why"]) == ("returned", "recall")
+    gate.open()
     assert server.result(1)["exit"] == 0 and server.result(3)["out"] == "3\n"
 
 
-def test_recall_reaches_what_is_laid_out_at_the_spawner(server, launch, tmp_path):
+def test_recall_reaches_what_is_laid_out_at_the_spawner(server, launch, gate):
     launch("--cores", "1")
     server.submit(*[[i, "true"] for i in range(1, 50)])
     server.result(49)
-    server.submit([100, "while [ ! -e {} ]; do sleep 0.02; done".format(tmp_path / "go")],
-                  *[[i, "true"] for i in range(101, 120)])
+    server.submit([100, gate.shell], *[[i, "true"] for i in range(101, 120)])
     server.wait_started(100)
     server.say(recall=list(range(101, 120)))
     server.wait_for(lambda: 119 in server.reports)
-    (tmp_path / "go").write_text("")
+    gate.open()
     for i in range(101, 120):
         assert server.result(i)["why"] == "recall"
     assert server.result(100)["exit"] == 0
@@ -150,7 +161,7 @@ def test_recall_reaches_what_is_laid_out_at_the_spawner(server, launch, tmp_path
 
 def test_cancel_kills_the_running_and_drops_the_waiting(server, launch):
     launch("--cores", "1")
-    server.submit([1, "echo $$; sleep 30"], [2, "true"], [3, "true"])
+    server.submit([1, "echo $$; sleep 600"], [2, "true"], [3, "true"])
     server.wait_started(1)
     server.say(cancel=[1, 2])
     for i in (1, 2):
@@ -159,37 +170,41 @@ def test_cancel_kills_the_running_and_drops_the_waiting(server, launch):
     assert not alive(int(server.result(1)["out"]))
 
 
-def test_census(server, launch):
+def test_census(server, launch, gate):
     launch("--cores", "1")
-    server.submit([1, "sleep 2"], [2, "true"])
+    server.submit([1, gate.shell], [2, "true"])
     server.wait_started(1)
     server.say(census=True)
     server.wait_for(lambda: any(r.get("held") == [1, 2] for r in server.requests))
 
 
-def test_drain_finishes_the_running_and_returns_the_rest(server, launch):
+def test_drain_finishes_the_running_and_returns_the_rest(server, launch, gate):
     pilot = launch("--cores", "1")
-    server.submit([1, "sleep 0.8; echo whole"], [2, "true"])
+    server.submit([1, gate.shell + "; echo whole"], [2, "true"])
     server.wait_started(1)
     server.say(stop="drain")
     assert (server.result(2)["o"], server.result(2)["why"]) == ("returned", "stop")
+    gate.open()
     assert server.result(1)["out"] == "whole\n"
     assert pilot.wait() == 0 and server.bye == "stopped"
 
 
-def test_superseded_reports_and_leaves(server, launch):
+def test_superseded_reports_and_leaves(server, launch, gate):
     pilot = launch("--cores", "1")
-    server.submit([1, "sleep 0.8; echo whole"], [2, "true"])
+    server.submit([1, gate.shell + "; echo whole"], [2, "true"])
     server.wait_started(1)
     server.say(stop="superseded")
-    assert server.result(2)["o"] == "returned" and server.result(1)["out"] == "whole\n"
+    assert server.result(2)["o"] == "returned"
+    gate.open()
+    assert server.result(1)["out"] == "whole\n"
     assert pilot.wait() == 0
 
 
-def test_sigterm_returns_ends_reports(server, launch):
+def test_sigterm_returns_ends_reports(server, launch, tmp_path):
     pilot = launch("--cores", "1")
-    server.submit([1, "trap 'echo saving; exit 0' TERM; echo $$; sleep 30 & wait"], [2, "true"], grace=2000)
-    server.wait_started(1)
+    trap = f"trap 'echo saving; exit 0' TERM; touch {tmp_path}/begun; while :; do sleep 0.1; done"
+    server.submit([1, trap], [2, "true"], grace=30000)
+    wait_until((tmp_path / "begun").exists)
     assert pilot.stop() == 0
     assert (server.result(2)["o"], server.result(2)["why"]) == ("returned", "stop")
     report = server.result(1)
@@ -197,14 +212,14 @@ def test_sigterm_returns_ends_reports(server, launch):
     assert server.bye == "stopped" and os.listdir(pilot.dir) == []
 
 
-def test_second_sigterm_hastens(server, launch):
+def test_second_sigterm_hastens(server, launch, tmp_path):
     pilot = launch("--cores", "1")
-    server.submit([1, "trap '' TERM; while :; do sleep 1; done"], grace=30000)
-    server.wait_started(1)
+    server.submit([1, f"trap '' TERM; touch {tmp_path}/begun; while :; do sleep 1; done"], [2, "true"], grace=600000)
+    wait_until((tmp_path / "begun").exists)
     pilot.process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
+    assert server.result(2)["why"] == "stop"
     pilot.process.send_signal(signal.SIGTERM)
-    assert pilot.wait(5) == 0 and server.result(1)["signal"] == signal.SIGKILL
+    assert pilot.wait() == 0 and server.result(1)["signal"] == signal.SIGKILL
 
 
 def test_walltime(server, launch):
@@ -223,15 +238,17 @@ def drop(handler, method, path):
     return True
 
 
-def test_cut_off_for_longer_than_the_lease(tmp_path):
+def test_cut_off_for_longer_than_the_lease(tmp_path, gate):
     server = Server(tmp_path, lease=1500)
     pilot = Pilot(server, "--cores", "1", "--idle", "30")
-    server.submit([1, "sleep 2; echo late"], [2, "echo two"])
-    server.wait_for(lambda: server.requests and server.requests[-1]["ack"] == 1)
+    server.submit([1, gate.shell + "; echo late"], [2, "echo two"])
+    server.wait_started(1)
     server.intercept = drop
     server.say(census=True)                     # wake the parked poll into a dead line
+    time.sleep(2)                               # the lease has passed, whatever else the machine does
+    gate.open()
     box = os.path.join(pilot.dir, "outbox")
-    wait_until(lambda: any(name == "1.json" for _, _, names in os.walk(box) for name in names), 8)
+    wait_until(lambda: any(name == "1.json" for _, _, names in os.walk(box) for name in names))
     assert 1 not in server.reports
     server.intercept = None
     assert server.result(1)["out"] == "late\n"  # the good work counts
@@ -308,12 +325,14 @@ def test_stale_connection_is_replaced_without_waiting(server, launch):
     assert server.result(1)["exit"] == 0 and dropped
 
 
-def test_invalid_token_means_a_new_epoch(server, launch):
+def test_invalid_token_means_a_new_epoch(server, launch, gate):
     launch("--cores", "1")
-    server.submit([1, "sleep 3; echo kept"], [2, "echo two"])
+    server.submit([1, gate.shell + "; echo kept"], [2, "echo two"])
     server.wait_started(1)
     server.tokens.clear()
     server.say(census=True)
+    server.wait_for(lambda: server.epoch == 2)
+    gate.open()
     assert server.result(1)["out"] == "kept\n" and server.epoch == 2 and server.result(2)["out"] == "two\n"
     assert any(r["epoch"] == 2 and r.get("held") for r in server.requests)
 
@@ -334,14 +353,23 @@ def test_server_down_at_start(tmp_path):
     server.close()
 
 
-def test_outbox_is_delivered_by_the_next_pilot(server, launch):
-    pilot = launch("--cores", "1")
-    server.submit([1, "echo made > result; sleep 1"], outputs=["result"])
-    server.submit([2, "sleep 30"], grace=100)
+def test_outbox_is_delivered_by_the_next_pilot(server, launch, gate):
+    sent = []
+
+    def away(handler, method, path):
+        if path.startswith("/v1/blobs/"):
+            sent.append(path)
+        return drop(handler, method, path)
+
+    pilot = launch("--cores", "2")
+    server.submit([1, f"echo made > result; {gate.shell}"], outputs=["result"])
+    server.submit([2, "sleep 600"], grace=100)
     server.wait_started(1)
-    server.intercept = drop
+    server.wait_started(2)
+    server.intercept = away
     server.say(census=True)
-    time.sleep(0.8)
+    gate.open()
+    wait_until(lambda: sent)  # 1 has ended
     assert pilot.stop(60) == 3
     box = os.path.join(pilot.dir, "outbox")
     assert "not delivered" in pilot.text()
@@ -359,7 +387,7 @@ def test_outbox_is_delivered_by_the_next_pilot(server, launch):
 
 def test_live_output(server, launch):
     launch()
-    server.submit([1, "echo one; sleep 0.6; echo two; sleep 0.6; echo three >&2; sleep 30"])
+    server.submit([1, "echo one; sleep 0.6; echo two; sleep 0.6; echo three >&2; sleep 600"])
     server.wait_started(1)
     server.say(stream=[1])
     server.wait_for(lambda: bytes(server.outputs.get((1, "out"), b"")) == b"one\ntwo\n")

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-import time
+import threading
 
 import pytest
 from harness import Pilot, Server, wait_until
@@ -127,23 +127,25 @@ def test_upload_goes_on_where_it_broke(server, launch):
 
 
 def test_uploads_do_not_hold_up_tasks(server, launch):
-    slow = lambda handler, method, path: time.sleep(0.5) if method == "HEAD" else None
-    server.intercept = slow
+    go = threading.Event()
+    server.intercept = lambda handler, method, path: method == "HEAD" and not go.wait(60)
     launch("--cores", "1")
     server.submit([1, "echo x > o"], outputs=["o"])
     server.submit([2, "echo next"])
     assert server.result(2)["out"] == "next\n"
     assert 1 not in server.reports
+    go.set()
     assert server.result(1)["files"]
 
 
-def test_returned_task_leaves_no_directory(server, launch):
+def test_returned_task_leaves_no_directory(server, launch, gate):
     pilot = launch("--cores", "1")
-    server.submit([1, "sleep 1.5"])
+    server.submit([1, gate.shell])
     server.submit([2, "true"], inputs=[entry(server, "f", b"x")])
     server.wait_started(1)
     server.say(recall=[2])
     assert server.result(2)["why"] == "recall"
+    gate.open()
     run = [n for n in os.listdir(pilot.dir) if n.startswith("run-")][0]
     wait_until(lambda: os.listdir(os.path.join(pilot.dir, run, "tasks")) == [])
 

@@ -82,16 +82,17 @@ def test_no_room_for_a_directory(server, small, launch):
     assert server.result(3)["out"] == "x\n"
 
 
-def test_while_the_outbox_is_written(server, small, launch):
+def test_while_the_outbox_is_written(server, small, launch, gate):
     """It cannot be kept on disk: it is kept in memory, and comes when the server does."""
     server.lease = 500
     pilot = launch("--cores", "1")
-    server.submit([1, "sleep 1; echo late"])
+    server.submit([1, gate.shell + "; echo late"])
     server.wait_started(1)
     filler = fill(small)
     server.intercept = lambda handler, method, path: _drop(handler)
     server.say(census=True)
-    wait_until(lambda: "outbox cannot be written" in pilot.text(), 30)
+    gate.open()
+    wait_until(lambda: "outbox cannot be written" in pilot.text())
     server.intercept = None
     assert server.result(1, 60)["out"] == "late\n"
     os.unlink(filler)

@@ -3,7 +3,6 @@
 import base64
 import os
 import signal
-import time
 
 import psutil
 import pytest
@@ -18,7 +17,7 @@ def one(server, launch):
     launch("--idle", "30")
     numbers = iter(range(1, 10000))
 
-    def run(command, extra=None, timeout=15.0, **spec):
+    def run(command, extra=None, timeout=60.0, **spec):
         number = next(numbers)
         server.submit([number, command, extra] if extra else [number, command], **spec)
         return server.result(number, timeout)
@@ -147,28 +146,28 @@ def test_nonblocking_pipe_is_not_passed_on(one):
 
 
 def test_time_limit(one):
-    report = one("echo begun; sleep 30", time=300, grace=200)
+    report = one("echo begun; sleep 600", time=2000, grace=200)
     assert (report["o"], report["why"], report["out"]) == ("failed", "time", "begun\n")
-    assert report["wall"] >= 300
+    assert report["wall"] >= 2000
 
 
 def test_sigterm_ignored_ends_in_sigkill(one):
-    report = one("trap '' TERM; sleep 30 & while :; do sleep 1; done", time=200, grace=300)
+    report = one("trap '' TERM; sleep 600 & while :; do sleep 1; done", time=2000, grace=300)
     assert (report["why"], report["signal"]) == ("time", signal.SIGKILL)
 
 
 def test_grace_is_used(one):
-    report = one("trap 'echo saved; exit 0' TERM; sleep 30 & wait", time=200, grace=3000)
+    report = one("trap 'echo saved; exit 0' TERM; sleep 600 & wait", time=2000, grace=30000)
     assert (report["o"], report["why"], report["out"]) == ("failed", "time", "saved\n")
 
 
 def test_memory_limit(one):
-    report = one(["python3", "-c", "x = bytearray(200 << 20); import time; time.sleep(30)"], memory=50 << 20)
+    report = one(["python3", "-c", "x = bytearray(200 << 20); import time; time.sleep(600)"], memory=50 << 20)
     assert (report["o"], report["why"]) == ("failed", "memory")
 
 
 def test_disk_limit(one):
-    report = one("head -c 30000000 /dev/zero > big; sync; sleep 30", disk=10000000)
+    report = one("head -c 30000000 /dev/zero > big; sync; sleep 600", disk=10000000)
     assert (report["o"], report["why"]) == ("failed", "disk")
 
 
@@ -188,15 +187,21 @@ def test_pattern_that_takes_for_ever(one):
 
 DAEMON = """
 import os, sys, time
+said, say = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         print(os.getpid(), flush=True)
-        if len(sys.argv) > 1: os.execve("/bin/sleep", ["sleep", "60"], {})
-        time.sleep(60)
+        os.write(say, str(os.getpid()).encode())
+        if sys.argv[1:] == ["no environment"]: os.execve("/bin/sleep", ["sleep", "600"], {})
+        time.sleep(600)
     os._exit(0)
 os.wait()
-time.sleep(0.05)
+daemon = os.read(said, 20).decode()
+"""
+LASTING = DAEMON + """
+open(sys.argv[1], "w").write(daemon)
+while not os.path.exists(sys.argv[2]): time.sleep(0.02)
 """
 
 
@@ -204,45 +209,35 @@ time.sleep(0.05)
 def test_task_that_daemonises_leaves_nobody(one, more):
     report = one(["python3", "-c", DAEMON] + more)
     assert report["exit"] == 0
-    wait_until(lambda: not alive(int(report["out"])), 3)
+    wait_until(lambda: not alive(int(report["out"])))
     assert one("echo next")["out"] == "next\n"
 
 
 def test_background_children_are_killed(one):
-    report = one("sleep 60 & echo $!; setsid sleep 61 & echo $!")
+    report = one("sleep 600 & echo $!; setsid sleep 601 & echo $!")
     for pid in map(int, report["out"].split()):
-        wait_until(lambda: not alive(pid), 3)
+        wait_until(lambda: not alive(pid))
 
 
-def test_daemon_of_a_running_task_lives_on(server, launch):
+def test_daemon_of_a_running_task_lives_on(server, launch, gate, tmp_path):
     launch("--cores", "8")  # several slots per spawner
-    server.submit(*[[i, ["python3", "-c", DAEMON + "\ntime.sleep(2)"]] for i in range(1, 5)])
-    time.sleep(0.8)
+    (tmp_path / "daemons").mkdir()
+    notes = [tmp_path / "daemons" / str(i) for i in range(1, 5)]
+    server.submit(*[[i, ["python3", "-c", LASTING, str(note), gate.path]] for i, note in enumerate(notes, 1)])
+    wait_until(lambda: all(note.exists() and note.read_text() for note in notes))
     server.submit(*[[i, "true"] for i in range(10, 30)])
     for i in range(10, 30):
         server.result(i)
-    daemons = [p for p in _sleepers() if DAEMON[:20] in _command(p)]
-    assert len(daemons) >= 4
+    assert all(alive(int(note.read_text())) for note in notes)
+    gate.open()
     for i in range(1, 5):
         pid = int(server.result(i)["out"])
-        wait_until(lambda: not alive(pid), 3)
-
-
-def _sleepers():
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _command(pid):
-    try:
-        with open(f"/proc/{pid}/cmdline") as file:
-            return file.read()
-    except OSError:
-        return ""
+        wait_until(lambda: not alive(pid))
 
 
 def test_task_that_kills_its_parent(server, launch):
     pilot = launch("--cores", "1")
-    server.submit([1, "sleep 60 & echo $!; kill -9 $PPID; sleep 60"], [2, "echo fine"])
+    server.submit([1, "sleep 60 & echo $!; kill -9 $PPID; sleep 600"], [2, "echo fine"])
     report = server.result(1)
     assert (report["o"], report["why"]) == ("returned", "gone")
     assert server.result(2)["out"] == "fine\n"
@@ -262,11 +257,13 @@ def test_killed_task_among_others(server, launch):
         assert report.get("why") == "signal" if i % 5 == 0 else report["out"] == f"{i}\n"
 
 
-def test_never_more_than_the_cores(server, launch, tmp_path):
+def test_never_more_than_the_cores(server, launch, tmp_path, gate):
     launch("--cores", "3")
     log = tmp_path / "log"
-    server.submit(*[[i, f"echo + >> {log}; sleep 0.03; echo - >> {log}"] for i in range(1, 31)])
+    server.submit(*[[i, f"echo + >> {log}; {gate.shell}; sleep 0.03; echo - >> {log}"] for i in range(1, 31)])
     server.submit(*[[i, f"echo ++ >> {log}; sleep 0.03; echo -- >> {log}"] for i in range(31, 41)], cores=2)
+    wait_until(lambda: log.exists() and log.read_text().count("+") >= 3)
+    gate.open()
     for i in range(1, 41):
         server.result(i)
     level = peak = 0
@@ -298,16 +295,15 @@ def test_what_can_never_fit_is_returned(server, launch):
     assert server.result(3)["exit"] == 0
 
 
-def test_staged_behind_a_long_one_goes_elsewhere(server, launch, tmp_path):
+def test_staged_behind_a_long_one_goes_elsewhere(server, launch, gate):
     launch("--cores", "2")
     server.submit(*[[i, "true"] for i in range(1, 101)])
     server.result(100)
-    long = "while [ ! -e {} ]; do sleep 0.02; done".format(tmp_path / "go")  # ends when all others have
-    server.submit([101, long], *[[i, "sleep 0.01"] for i in range(102, 200)])
+    server.submit([101, gate.shell], *[[i, "sleep 0.01"] for i in range(102, 200)])
     for i in range(102, 200):
         server.result(i)
     assert 101 not in server.reports
-    (tmp_path / "go").write_text("")
+    gate.open()
     assert server.result(101)["exit"] == 0
 
 

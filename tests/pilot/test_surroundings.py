@@ -17,7 +17,7 @@ module() {
 RUNTIME = """#!/bin/sh
 python3 -c 'import json, sys; open("{log}", "a").write(json.dumps(sys.argv[1:]) + chr(10))' {name} "$@"
 if [ "$1" = rm ]; then exit 0; fi
-while [ "$1" != image:1 ]; do shift; done
+while [ "${{1%image:1}}" = "$1" ] && [ "$1" != image.sif ]; do shift; done
 shift
 exec "$@"
 """
@@ -101,19 +101,43 @@ def test_gpus(server, tools, begin, runtime, words):
 
 def test_killed_container_is_removed_by_its_name(server, begin, tools):
     begin("docker")
-    server.submit([1, "trap '' TERM; sleep 60"], container="image:1", time=500, grace=200)
+    server.submit([1, "trap '' TERM; sleep 600"], container="image:1", time=3000, grace=200)
     assert server.result(1)["why"] == "time"
     wait_until(lambda: ["docker", "rm", "-f", log(tools)[0][4]] in log(tools))
     server.submit([2, "echo on"])
     assert server.result(2)["out"] == "on\n"
 
 
-def test_container_is_removed_when_the_pilot_is_told_to_go(server, begin, tools):
+def test_container_is_removed_when_the_pilot_is_told_to_go(server, begin, tools, tmp_path):
     pilot = begin("podman")
-    server.submit([1, "trap '' TERM; sleep 60"], container="image:1", grace=300)
-    server.wait_started(1)
+    server.submit([1, f"trap '' TERM; touch {tmp_path}/begun; sleep 600"], container="image:1", grace=300)
+    wait_until((tmp_path / "begun").exists)
     assert pilot.stop() == 0
-    assert ["podman", "rm", "-f", log(tools)[0][4]] in log(tools)
+    wait_until(lambda: ["podman", "rm", "-f", log(tools)[0][4]] in log(tools))
+
+
+@pytest.mark.parametrize("runtime, named", [
+    ("apptainer", "docker://image:1"), ("podman", "image:1"), ("docker", "image:1")])
+def test_image_of_a_registry(server, begin, tools, runtime, named):
+    begin(runtime)
+    server.submit([1, ["echo", "in"]], container="docker://image:1")
+    assert server.result(1)["out"] == "in\n"
+    assert log(tools)[0][-3:] == [named, "echo", "in"]
+
+
+def test_image_of_apptainer(server, begin, tools):
+    begin("singularity", "docker")
+    server.submit([1, ["echo", "in"]], container="image.sif")
+    assert server.result(1)["out"] == "in\n" and log(tools)[0][0] == "singularity"
+
+
+@pytest.mark.parametrize("runtime", ["podman", "docker"])
+def test_image_of_apptainer_elsewhere(server, begin, tools, runtime):
+    begin(runtime)
+    server.submit([1, "echo never"], container="image.sif")
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("failed", "start") and log(tools) == []
+    assert "image.sif is for apptainer or singularity" in report["note"] and runtime in report["note"]
 
 
 def test_no_runtime(server, launch, tools):

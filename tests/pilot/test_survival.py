@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 
 def assert_gone(pilot, family, folder):
-    wait_until(lambda: not any(alive(pid) for pid in pids(folder) + family), 8)
+    wait_until(lambda: not any(alive(pid) for pid in pids(folder) + family))
 
 
 @pytest.mark.parametrize("victims", ["guardian", "agent", "agent+spawners", "guardian+agent", "guardian+spawners"])
@@ -61,7 +61,7 @@ def test_what_a_killed_spawner_had_not_started_runs_elsewhere(server, launch):
     pilot = launch("--cores", "1")
     server.submit(*[[i, "true"] for i in range(1, 50)])
     server.result(49)
-    server.submit([100, "sleep 5"], *[[i, f"echo {i}"] for i in range(101, 120)])
+    server.submit([100, "sleep 600"], *[[i, f"echo {i}"] for i in range(101, 120)])
     server.wait_started(100)
     os.kill(pilot.spawners()[0], signal.SIGKILL)
     assert server.result(100)["why"] == "gone"
@@ -69,12 +69,17 @@ def test_what_a_killed_spawner_had_not_started_runs_elsewhere(server, launch):
         assert server.result(i)["out"] == f"{i}\n"
 
 
+def state(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
 def test_stopped_tasks_die_too(server, launch, folder):
     pilot = launch("--cores", "1")
     server.submit([1, f"echo $$ > {folder}/a; kill -STOP $$; sleep 60"], grace=300)
     wait_until(lambda: len(pids(folder)) == 1)
-    time.sleep(0.1)
-    assert pilot.stop(5) == 0
+    wait_until(lambda: state(pids(folder)[0]) == "T")
+    assert pilot.stop() == 0
     assert not alive(pids(folder)[0])
 
 
@@ -102,7 +107,7 @@ def test_eight_hundred_strays(server, launch):
     server.submit([1, ["python3", "-c", bomb]])
     server.submit([2, "echo next"])
     assert server.result(1, 60)["out"] == "all\n" and server.result(2, 60)["out"] == "next\n"
-    wait_until(lambda: not any(name.isdigit() and b"range(800)" in _command(name) for name in os.listdir("/proc")), 30)
+    wait_until(lambda: not any(name.isdigit() and b"range(800)" in _command(name) for name in os.listdir("/proc")))
 
 
 def _command(pid):
@@ -127,7 +132,7 @@ def test_random_kills_lose_and_double_nothing(server, launch, tmp_path):
                 os.kill(living[-1], signal.SIGKILL)
             except ProcessLookupError:
                 pass
-    server.wait_for(lambda: len(server.reports) == 1500, 30)
+    server.wait_for(lambda: len(server.reports) == 1500)
     for attempt, reports in server.reports.items():
         assert all(r == reports[0] for r in reports)
         report = reports[0]
@@ -149,4 +154,4 @@ def test_scratch_of_a_killed_pilot_is_cleared_by_the_next(server, launch):
     old = os.listdir(pilot.dir)
     assert old
     launch("--idle", "0.5").wait()
-    wait_until(lambda: os.listdir(pilot.dir) == [], 3)
+    wait_until(lambda: os.listdir(pilot.dir) == [])

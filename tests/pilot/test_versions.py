@@ -79,7 +79,7 @@ def test_on_interpreter(python, tmp_path):
     pilot = Pilot(server, "--idle", "10", python=python)
     try:
         server.submit(*[[i, ["echo", str(i)]] for i in range(1, 41)])
-        server.submit([41, ["nonsense-command"]], [42, "exit 3"], [43, "sleep 9"], time=300)
+        server.submit([41, ["nonsense-command"]], [42, "exit 3"], [43, "sleep 600"], time=3000)
         version = subprocess.check_output([python, "-c", "import sys; print('{}.{}'.format(*sys.version_info))"])
         calls = [call(divmod, 17, n, python=version.decode().strip()) for n in (5, 0)]
         server.submit([44, calls[0]], [45, calls[1]], [48, call(abs, 1, python="2.1")], kind="call")

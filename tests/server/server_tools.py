@@ -22,7 +22,7 @@ def sweep(n, name="x", **more):
 
 
 class Unix(http.client.HTTPConnection):
-    def __init__(self, path, timeout=10):
+    def __init__(self, path, timeout=60):
         super().__init__("localhost", timeout=timeout)
         self._path = path
 
@@ -32,7 +32,7 @@ class Unix(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def connect(profile, timeout=10):
+def connect(profile, timeout=60):
     if profile["server"].startswith("unix:"):
         return Unix(profile["server"][5:], timeout)
     host, _, port = profile["server"][8:].rpartition(":")
@@ -59,7 +59,7 @@ class Reply:
 
 
 class Client:
-    def __init__(self, profile, token=None, timeout=10):
+    def __init__(self, profile, token=None, timeout=60):
         self.profile = profile
         self.token = profile["token"] if token is None else token
         self.connection = connect(profile, timeout)
@@ -173,7 +173,7 @@ class Process:
         return self.process.wait(10)
 
 
-def until(condition, seconds=5.0):
+def until(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = condition()

@@ -75,13 +75,15 @@ def test_two_at_once_are_refused(running, home):
         Embedded(home).start()
 
 
-def test_a_pilot_that_is_killed_is_reported_and_replaced(running):
+def test_a_pilot_that_is_killed_is_reported_and_replaced(running, tmp_path):
     server, client = running
     wait(client, client.submit(sweep(1)))
-    number = client.submit({"name": "s", "targets": [{"command": ["sleep", "1"]}]})
+    number = client.submit({"name": "s", "targets": [{"command": f"until test -e {tmp_path}/go; do sleep 0.05; done"}]})
     until(lambda: client.call("GET", f"/v1/bags/{number}").body["counts"]["active"])
     first = server._pilot.pid
     os.kill(first, signal.SIGKILL)
+    until(lambda: len(client.call("GET", "/v1/pilots").body["pilots"]) == 2)
+    (tmp_path / "go").touch()
     assert wait(client, number)["state"] == "succeeded"
     pilots = client.call("GET", "/v1/pilots").body["pilots"]
     assert server._pilot.pid != first and sorted(p["state"] for p in pilots) == ["gone", "live"]
@@ -106,7 +108,7 @@ def test_a_killed_process_leaves_no_pilot_for_ever(home):
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
-    until(lambda: not leftovers(home), 10)
+    until(lambda: not leftovers(home))
 
 
 def test_nothing_of_tls_is_loaded():

@@ -173,7 +173,7 @@ def test_a_spoiled_core_ends_the_process_and_says_why(start):
         from windfall.server.clock import Clock
         writer = Writer(Core(), NoJournal(), Clock(), die=said.append)
         writer.put(Strange(0))
-        await asyncio.sleep(0.01)
-        assert writer.closed
+        while not writer.closed:
+            await asyncio.sleep(0)
         return said
     assert "the core failed" in asyncio.run(go())[0]

@@ -218,7 +218,7 @@ def test_a_request_that_trickles_is_timed_from_its_first_byte(server, client, mo
 
 def test_a_large_request_that_comes_steadily_is_waited_for(server, client, monkeypatch):
     from windfall.server import http
-    monkeypatch.setattr(http, "DAWDLE_S", 0.3)
+    monkeypatch.setattr(http, "DAWDLE_S", 1.5)
     layer = server._runtime.http
     token = client.profile["token"].encode()
     head = (b"POST /v1/bags HTTP/1.1\r\nHost: localhost\r\nContent-Length: 80000\r\n"
@@ -229,7 +229,7 @@ def test_a_large_request_that_comes_steadily_is_waited_for(server, client, monke
         sock.sendall(head)
         for _ in range(8):
             sock.sendall(b" " * 10_000)
-            time.sleep(0.1)
+            time.sleep(0.25)
             layer.loop.call_soon_threadsafe(layer.sweep)
         answer = sock.recv(65536)
     assert b"400" in answer and b"does not arrive" not in answer

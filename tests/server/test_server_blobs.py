@@ -163,3 +163,78 @@ def test_there_is_one_store_whoever_asks_first(tmp_path, monkeypatch):
         calls.close()
     asyncio.run(go())
     assert len(made) == 1
+
+
+def report_of(client, bag):
+    return client.call("GET", f"/v1/bags/{bag}/tasks/0").body["attempts"][0]
+
+
+def test_a_report_names_only_what_its_attempt_sent_or_may_read(client):
+    put(client, b"secret")
+    put(client, b"input")
+    bag = client.submit(sweep(
+        1, retries=0, checkpoint=["state"], inputs=[{"path": "in", "blob": sha(b"input"), "size": 5}]))
+    pilot = Pilot(client)
+    (attempt, *_), = pilot.get()
+    mark = {"X_Attempt": str(attempt)}
+    assert put(pilot.client, b"mine", **mark).status == 201
+    assert pilot.client.call("GET", f"/v1/blobs/{sha(b'mine')}", **mark).raw == b"mine"
+    named = [[body.decode(), sha(body), len(body), 0o644] for body in (b"mine", b"input", b"secret")]
+    pilot.finish([attempt], files=named, scratch=[sha(b"secret"), 6])
+    row = client.call("GET", f"/v1/bags/{bag}/results").body["rows"][0]
+    assert (row["state"], row["why"], row["files"], row["scratch"]) == ("failed", "output", named[:2], None)
+    assert row["note"] == "not taken, since this attempt did not send it: secret, its directory"
+
+
+def test_a_checkpoint_that_was_not_sent_is_not_given_to_the_next_attempt(client):
+    put(client, b"secret")
+    bag = client.submit(sweep(1, checkpoint=["state"]))
+    pilot = Pilot(client)
+    (attempt, *_), = pilot.get()
+    pilot.finish([attempt], o="returned", why="stop", saved=[["state", sha(b"secret"), 6, 0o600]])
+    assert "state" in report_of(client, bag)["note"]
+    (again, *extra), = pilot.get()
+    assert extra[1:] == []
+    assert pilot.client.call("GET", f"/v1/blobs/{sha(b'secret')}", X_Attempt=str(again)).status == 404
+
+
+def test_what_was_here_before_must_be_sent_all_the_same(client):
+    """Else it would be enough to know its name."""
+    put(client, BODY)
+    client.submit(sweep(1))
+    pilot = Pilot(client)
+    (attempt, *_), = pilot.get()
+    mark = {"X_Attempt": str(attempt)}
+    wrong = bytes(len(BODY))
+    assert put(pilot.client, wrong, name=sha(BODY), **mark).status == 400
+    assert put(pilot.client, BODY, 2_000_000, 2_999_999, **mark).status == 409
+    assert put(pilot.client, BODY[:-1], name=sha(BODY), **mark).status == 400
+    assert pilot.client.call("HEAD", f"/v1/blobs/{sha(BODY)}", **mark).status == 404
+    assert put(pilot.client, BODY, 0, 999_999, **mark).status == 200
+    head = pilot.client.call("HEAD", f"/v1/blobs/{sha(BODY)}", **mark)
+    assert (head.status, head.headers["X-Received"]) == (404, "1000000")
+    assert put(pilot.client, BODY, 1_000_000, len(BODY) - 1, **mark).status == 201
+    assert pilot.client.call("HEAD", f"/v1/blobs/{sha(BODY)}", **mark).status == 200
+    pilot.finish([attempt], files=[["o", sha(BODY), len(BODY), 0o644]])
+    row = client.call("GET", "/v1/bags/1/results").body["rows"][0]
+    assert (row["state"], row["note"] or "") == ("succeeded", "")
+
+
+def test_who_sent_what_is_known_after_a_restart_and_forgotten_with_the_attempt(tmp_path):
+    from windfall.server.sent import Sent
+
+    ended = set()
+    first = Sent(tmp_path / "sent", lambda attempt: attempt not in ended)
+    for attempt in (1, 2):
+        first.add(attempt, sha(b"a"))
+        first.add(attempt, sha(b"b"))
+    first.add(1, sha(b"a"))
+    ended.add(1)
+    (tmp_path / "sent").open("a").write("3 half-written")
+    second = Sent(tmp_path / "sent", lambda attempt: attempt not in ended)
+    assert (set(second.by(1)), set(second.by(2)), set(second.by(3))) == (set(), {sha(b"a"), sha(b"b")}, set())
+    assert len((tmp_path / "sent").read_text().splitlines()) == 2
+    second.add(4, sha(b"a"))
+    assert second.ended() is None
+    second.forget([2])
+    assert set(second.by(4)) == {sha(b"a")} and (tmp_path / "sent").read_text() == f"4 {sha(b'a')}\n"

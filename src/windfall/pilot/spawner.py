@@ -549,7 +549,7 @@ class Spawner:
         if job.kill_at is not None:
             if now >= job.kill_at:
                 self._kill(job, now)
-            self._remove_container(job)
+                self._remove_container(job)
             return
         if job.deadline is not None and now >= job.deadline:
             self._doom(job, "time")

@@ -12,6 +12,7 @@ from windfall.errors import BadInput
 from . import spawn
 
 RUNTIMES = ("apptainer", "singularity", "podman", "docker")
+DOCKER = "docker://"
 NO_MODULES = 197             # exit codes of the lines below
 NOT_LOADED = 198
 _FIND = """\
@@ -38,7 +39,10 @@ class Surroundings:
         self.gpus = [str(gpu) for gpu in gpus or ()]
         self.passed = sorted(str(name) for name in spec.get("environment") or ())
         self.mark = mark
-        self.runtime = self._find(plan.env.get("PATH", spawn.DEFAULT_PATH)) if self.image else ""
+        self.runtime = ""
+        if self.image:
+            self.runtime = self._find(plan.env.get("PATH", spawn.DEFAULT_PATH))
+            self.image = _image(self.image, self.runtime)
 
     def _find(self, path):
         for name in RUNTIMES:
@@ -90,6 +94,16 @@ class Surroundings:
         if code == NO_MODULES:
             return "this host has no module command"
         return "the modules {} cannot be loaded{}".format(", ".join(self.modules), ": " + said if said else "")
+
+
+def _image(image, runtime):
+    """As the runtime names it: docker:// is how apptainer is told of an image that the others know by its name."""
+    if runtime in ("apptainer", "singularity"):
+        return image
+    if image.endswith(".sif"):
+        raise BadInput("the container image {} is for apptainer or singularity, and {} has only {}; name one of a "
+                       "registry (docker://NAME)".format(image, os.uname().nodename, runtime))
+    return image[len(DOCKER):] if image.startswith(DOCKER) else image
 
 
 def _quoted(text):

@@ -1,7 +1,8 @@
 """File contents in and out, apart from the core's loop.
 
-A user reaches the own ones.  A pilot names an attempt it holds: it may read that task's inputs, and send outputs, which
-belong to the bag's owner.  Absent and forbidden are one answer.
+A user reaches the own ones.  A pilot names an attempt it holds: it may read that task's inputs and what it sent, and
+send outputs, which belong to the bag's owner.  A report may name what its attempt sent or may read, nothing else.
+Absent and forbidden are one answer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from windfall.core.events import Report
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound, WindfallError
 from windfall.server.disk import DiskGuard
@@ -21,6 +23,7 @@ from windfall.server.grants import Renderings
 from windfall.server.http import BYTES, JSON, Answer, Disconnected, Request, json, reply_json
 from windfall.server.lineage import attempt_number, same_lineage
 from windfall.server.quota import Quota
+from windfall.server.sent import Sent
 
 T = TypeVar("T")
 PIECE = 1 << 20
@@ -32,6 +35,7 @@ class BlobCalls:
     def __init__(self, root: Path, state: Any, renderings: Renderings, disk: DiskGuard) -> None:
         self._root = root
         self._made: Blobs | None = None
+        self._sent: Sent | None = None
         self._making = threading.Lock()
         self._state = state
         self._renderings = renderings
@@ -48,6 +52,13 @@ class BlobCalls:
                     self._made = Blobs(self._root)
         return self._made
 
+    @property
+    def sent(self) -> Sent:
+        """Made when first needed, by the loop."""
+        if self._sent is None:
+            self._sent = Sent(self._root / "sent", lambda attempt: self._state.attempts.row(attempt) >= 0)
+        return self._sent
+
     async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
         return await self._loop.run_in_executor(self._threads, function, *arguments)
 
@@ -62,9 +73,38 @@ class BlobCalls:
         if who.scope != "pilot":
             return str(who.owner)
         bag, task = self._task_of_attempt(request)
-        if bag is None or not (writing or self._renderings.of(bag).may_read(task, sha)):
+        if bag is None or not (
+            writing or sha in self.sent.by(_attempt(request)) or self._renderings.of(bag).may_read(task, sha)
+        ):
             raise NotFound(f"there is no blob {sha[:64]}")
         return str(bag.owner)
+
+    def vouch(self, report: Report) -> None:
+        """Take out of a report what its attempt neither sent nor may read."""
+        attempts = self._state.attempts
+        row = attempts.row(report.a)
+        bag = self._state.bags.get(attempts.task[row] >> 32) if row >= 0 else None
+        if bag is None:
+            return  # nobody waits for it
+        sent, may_read = self.sent.by(report.a), self._renderings.of(bag).may_read
+        task = attempts.task[row] & 0xFFFFFFFF
+
+        def strange(sha: str) -> bool:
+            return sha not in sent and not may_read(task, sha)
+
+        files, saved = ([file for file in named if strange(file[1])] for named in (report.files, report.saved))
+        if files:
+            report.files = [file for file in report.files if file not in files]
+            if report.o == "succeeded":
+                report.o, report.why = "failed", "output"
+        if saved:
+            report.saved = [file for file in report.saved if file not in saved]
+        paths = [file[0] for file in files + saved]
+        if report.scratch is not None and strange(report.scratch[0]):
+            report.scratch = None
+            paths.append("its directory")
+        if paths:
+            report.note = "; ".join(filter(None, [report.note, _not_sent(paths)]))
 
     def _task_of_attempt(self, request: Request) -> tuple[Any, int]:
         number = attempt_number(request.header(b"x-attempt"))
@@ -83,8 +123,7 @@ class BlobCalls:
             self._owner(request, sha, writing=False)
             size = await self._run(self.store().size, owner, sha)
         except NotFound as error:
-            received = await self._run(self.store().received, owner, sha)
-            return _error(error, received)
+            return _error(error, await self._received(request, owner, sha))
         request.start(BYTES, size, headers=(("Accept-Ranges", "bytes"), ("ETag", f'"{sha}"'))).end()
         return None
 
@@ -123,13 +162,56 @@ class BlobCalls:
             first, last, total = _announced(request)
             if first == 0 and self.quota is not None:
                 await self.quota.admit(owner, total)
+        pilot = request.who.scope == "pilot"
         try:
-            complete = await self._receive(request, owner, sha, first, total)
+            if pilot and await self._run(self._has, owner, sha):
+                complete = await self._compare(request, owner, sha, first, total)
+            else:
+                complete = await self._receive(request, owner, sha, first, total)
         except Conflict as error:
-            return _error(error, await self._run(self.store().received, owner, sha))
+            return _error(error, await self._received(request, owner, sha))
+        if complete and pilot:
+            await self._note(_attempt(request), sha)
         if complete:
             return reply_json({"blob": sha, "size": total}, 201)
         return reply_json({"received": last + 1}, 200, (("X-Received", str(last + 1)),))
+
+    def _has(self, owner: str, sha: str) -> bool:
+        try:
+            return self.store().size(owner, sha) >= 0
+        except NotFound:
+            return False
+
+    async def _received(self, request: Request, owner: str, sha: str) -> int:
+        """How far an upload has come."""
+        if request.who.scope == "pilot" and await self._run(self._has, owner, sha):
+            return self.sent.compared(_attempt(request), sha)
+        return await self._run(self.store().received, owner, sha)
+
+    async def _note(self, attempt: int, sha: str) -> None:
+        await self._run(self.sent.add, attempt, sha)
+        if (ended := self.sent.ended()) is not None:
+            await self._run(self.sent.forget, ended)
+
+    async def _compare(self, request: Request, owner: str, sha: str, at: int, total: int) -> bool:
+        """It is here already: what comes is held against it, so that a name alone gets nobody in."""
+        attempt = _attempt(request)
+        there = at == self.sent.compared(attempt, sha)
+        file = await self._run(self.store().open, owner, sha)
+        try:
+            same = there and await self._run(_size, file) == total
+            async for piece in request.pieces():  # to the end, so that the answer is read
+                same = same and await self._run(_read, file, at, len(piece)) == piece
+                at += len(piece)
+                if same:
+                    self.sent.compare(attempt, sha, at)
+        finally:
+            file.close()
+        if not there:
+            raise Conflict("the upload stands elsewhere", "ask how far it came")
+        if not same:
+            raise BadInput("the contents do not fit the blob's name")
+        return at == total
 
     async def _receive(self, request: Request, owner: str, sha: str, at: int, total: int) -> bool:
         """In pieces of a megabyte; where the connection breaks, what came is kept."""
@@ -149,6 +231,17 @@ class BlobCalls:
         if gathered or not complete:
             complete = await self._run(self.store().append, owner, sha, at, total, [bytes(gathered)])
         return complete
+
+
+def _attempt(request: Request) -> int:
+    """Of a pilot's request; -1 where it names none."""
+    number = attempt_number(request.header(b"x-attempt"))
+    return -1 if number is None else number
+
+
+def _not_sent(paths: list[str]) -> str:
+    named = ", ".join(path[:200] for path in paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+    return f"not taken, since this attempt did not send it: {named}"
 
 
 def _error(error: WindfallError, received: int) -> Answer:

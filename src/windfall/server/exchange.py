@@ -6,6 +6,7 @@ after the flush one rendering, one encode, one write.  A parked poll is an entry
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -28,11 +29,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Exchanges:
-    def __init__(self, writer: Writer, renderings: Renderings, live: Live) -> None:
+    def __init__(self, writer: Writer, renderings: Renderings, live: Live, vouch: Callable[[events.Report], None]):
         self._writer = writer
         self._pilots = writer.state.pilots
         self._renderings = renderings
         self._live = live
+        self._vouch = vouch  # takes blobs out of a report that are not its attempt's
         self._open: dict[int, tuple[Request, int, int, int]] = {}  # key → request, pilot, epoch, seq
         self.count = self.reports = 0
 
@@ -50,6 +52,9 @@ class Exchanges:
         pilot = request.who.pilot
         self.count += 1
         self.reports += len(m.reports)
+        for report in m.reports:
+            if report.files or report.saved or report.scratch:
+                self._vouch(report)
         event = events.Exchange(
             0, pilot, m.epoch, m.seq, m.ack, m.want, m.wait, m.left, m.started,
             m.reports, m.held, m.bye)  # type: ignore[arg-type]

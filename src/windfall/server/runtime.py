@@ -78,8 +78,8 @@ class Runtime:
         self.live = Live(w.state)
         self.projector = Projector(home.views, self.journal)
         self.hub = Hub(w, self.renderings, self.projector)
-        self.exchanges = Exchanges(w, self.renderings, self.live)
         self.blobs = BlobCalls(home.path, w.state, self.renderings, self.disk)
+        self.exchanges = Exchanges(w, self.renderings, self.live, self.blobs.vouch)
         self.gatherer = Gatherer(w, self.projector, self.renderings, self.blobs.store)
         self.renderings.find = self.gatherer.find
         self.bags = BagCalls(w, self.renderings, self.projector, self.hub, live=self.live, disk=self.disk,

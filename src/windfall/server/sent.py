@@ -1,0 +1,91 @@
+"""Which attempt sent which blob, so that a report can name no other.
+
+Who has heard of a hash does not therefore have the contents: a pilot that could name any blob of the bag's owner as a
+checkpoint would be given it with the next attempt.  So an attempt may name what it sent whole, or may read.
+
+    sent    ATTEMPT SHA256, a line each, on the disk before the upload is confirmed
+
+Lines of attempts that have ended go when the file is read at the start, and when there are many.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+MANY = 100_000  # lines
+_NOTHING: frozenset[str] = frozenset()
+
+
+class Sent:
+    def __init__(self, path: Path, in_play: Callable[[int], bool]) -> None:
+        """`in_play`: has this attempt not ended?  Asked by the loop's thread only."""
+        self._path = path
+        self._in_play = in_play
+        self._blobs: dict[int, set[str]] = {}
+        self._compared: dict[tuple[int, str], int] = {}  # bytes of a blob that was here before
+        self._lines = 0
+        self._mutex = threading.Lock()
+        self._load()
+
+    def by(self, attempt: int) -> Iterable[str]:
+        return self._blobs.get(attempt, _NOTHING)
+
+    def add(self, attempt: int, sha: str) -> None:
+        """Blocks until it is on the disk."""
+        with self._mutex:
+            known = self._blobs.setdefault(attempt, set())
+            if sha in known:
+                return
+            _write(self._path, [f"{attempt} {sha}\n"], os.O_APPEND)
+            known.add(sha)
+            self._compared.pop((attempt, sha), None)
+            self._lines += 1
+
+    def compared(self, attempt: int, sha: str) -> int:
+        """How far an attempt has shown that it has a blob that was here before."""
+        return self._compared.get((attempt, sha), 0)
+
+    def compare(self, attempt: int, sha: str, upto: int) -> None:
+        self._compared[attempt, sha] = upto
+
+    def ended(self) -> list[int] | None:
+        """Attempts to forget, where it is time for that."""
+        if self._lines + len(self._compared) < MANY:
+            return None
+        known = {*self._blobs, *(attempt for attempt, _ in list(self._compared))}
+        return [attempt for attempt in known if not self._in_play(attempt)]
+
+    def forget(self, attempts: Iterable[int]) -> None:
+        gone = set(attempts)
+        with self._mutex:
+            self._blobs = {attempt: blobs for attempt, blobs in self._blobs.items() if attempt not in gone}
+            self._compared = {key: upto for key, upto in self._compared.items() if key[0] not in gone}
+            self._rewrite()
+
+    def _load(self) -> None:
+        try:
+            lines = self._path.read_text("ascii", "replace").splitlines()
+        except FileNotFoundError:
+            return
+        for line in lines:
+            attempt, _, sha = line.partition(" ")
+            if len(sha) == 64 and attempt.isdigit() and self._in_play(int(attempt)):
+                self._blobs.setdefault(int(attempt), set()).add(sha)
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        lines = [f"{attempt} {sha}\n" for attempt, blobs in self._blobs.items() for sha in sorted(blobs)]
+        fresh = self._path.with_suffix(".new")
+        _write(fresh, lines, os.O_TRUNC)
+        os.replace(fresh, self._path)
+        self._lines = len(lines)
+
+
+def _write(path: Path, lines: list[str], how: int) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600), "w") as file:
+        file.writelines(lines)
+        file.flush()
+        os.fdatasync(file.fileno())
