@@ -5,6 +5,7 @@ import concurrent.futures
 import gc
 import operator
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import time
 import pytest
 
 import windfall
-from tests.live.real import environment, until
+from tests.live.real import CommandLine, environment, processes_of, sweep_up, until
 from windfall import Executor, as_completed
 from windfall.client.payload import CallFailed, RemoteTraceback
 from windfall.errors import BadInput
@@ -287,6 +288,32 @@ def test_without_a_server_one_is_started_and_ends_with_the_program(tmp_path):
     done = subprocess.run([sys.executable, "-c", program], env=environment(tmp_path / "home"), capture_output=True,
                           text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "5.0\ndone\n"), done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_server_of_another_process_goes_away_and_ours_takes_over(tmp_path, number):
+    """What was submitted before is still answered; so is what comes after."""
+    (tmp_path / "work").mkdir()
+    line = CommandLine(tmp_path / "home", tmp_path / "work")
+    run = line.start("run", f"until test -e {tmp_path}/go; do sleep 0.05; done", "--name", "first")
+    until(lambda: (line.home / "server.json").exists() and line.json("ls"))
+    wait = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.02)\n"
+    program = ("from windfall import Executor\n"
+               "with Executor() as executor:\n  print(executor.submit(abs, -1).result(), flush=True)\n"
+               f"  before = executor.submit(exec, {wait!r})\n  input()\n"
+               "  print(executor.submit(abs, -2).result(), before.result(), flush=True)\n")
+    ours = subprocess.Popen([sys.executable, "-c", program], env=environment(line.home), text=True,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert ours.stdout.readline() == "1\n"
+        run.send_signal(number)
+        run.communicate(timeout=60)
+        (tmp_path / "go").touch()
+        out, err = ours.communicate("\n", timeout=120)
+        assert (out, ours.returncode) == ("2 None\n", 0), err
+        until(lambda: not processes_of(line.home), 120)
+    finally:
+        sweep_up(line.home)
 
 
 def test_the_package_loads_nothing_before_it_is_asked():

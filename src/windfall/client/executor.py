@@ -71,8 +71,9 @@ class Executor(futures.Executor):
         self._chunk = chunk
         session, profile = _reach(client)
         on_end = session.close if session is not None else _nothing
+        again = session.again if session is not None and not session.separate else None
         try:
-            self._flow = Flow(Client(profile, PATIENCE), Bag(name=name, targets=[target], open=True), on_end)
+            self._flow = Flow(Client(profile, PATIENCE), Bag(name=name, targets=[target], open=True), on_end, again)
         except BaseException:
             on_end()
             raise

@@ -6,6 +6,7 @@ Rules
   * A batch is one request with an idempotency key: sent twice, it counts once.
   * A row may come before the answer to the request that made its task; it is kept until then.
   * The bag is closed when nothing more will be sent; the reader ends with the bag.
+  * Where another process's server went away, the reader finds, or becomes, the next one; the sender tries on meanwhile.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ MOST_CALLS = 4096  # in one request
 MOST_BYTES = 8 << 20
 WAITING_BYTES = 64 << 20  # that may wait to be sent
 PATIENCE = 120.0  # seconds without a server until the results are given up
+SOON = 3.0  # until another one is looked for, where that can be done
 
 
 class Row(msgspec.Struct):
@@ -55,7 +57,10 @@ _decode = msgspec.json.Decoder(Update).decode
 
 
 class Flow:
-    def __init__(self, client: Client, bag: Bag, on_end: Callable[[], None]):
+    def __init__(
+        self, client: Client, bag: Bag, on_end: Callable[[], None], again: Callable[[], None] | None = None
+    ):
+        """`again` finds or becomes the next server, at the same address, or raises NoServer."""
         self.condition = threading.Condition()  # of all futures, and of what waits to be sent
         self.packer = Packer(self._keep)
         self._kept: dict[str, None] = {}  # blobs that were sent
@@ -63,6 +68,7 @@ class Flow:
         self._asking = threading.Lock()
         self._asker = Client(client.profile)  # for orders in between, by any thread
         self._on_end = on_end
+        self._again = again
         answer = client.submitted(bag)
         self.bag = int(answer["bag"])
         self._position = int(answer.get("position", 0))
@@ -240,10 +246,15 @@ class Flow:
     # --- reading -----------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        http = Http(self._client.profile, PATIENCE)
+        http = Http(self._client.profile, SOON if self._again is not None else PATIENCE)
         try:
             while not self.ended and not self.broken:
-                self._read_stream(http)
+                try:
+                    self._read_stream(http)
+                except NoServer:
+                    if self._again is None:
+                        raise
+                    self._again()
         except (WindfallError, msgspec.DecodeError) as error:
             self.give_up(error)
         finally:
