@@ -18,10 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from .client import PAGE, Client, Json, Row
+from .client import PAGE, Client
 from .executor import Executor
 from .http import PATIENCE
 from .profile import Profile
+from .types import BagInfo, Row, Update
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,10 +98,10 @@ class AsyncClient:
     def log(self, bag: int, task: int, stream: str = "out", follow: bool = False) -> AsyncIterator[bytes]:
         return self._stream(lambda client: client.log(bag, task, stream, follow))
 
-    def watch(self, bag: int, position: int = 0, rows: bool = False) -> AsyncIterator[Json]:
+    def watch(self, bag: int, position: int = 0, rows: bool = False) -> AsyncIterator[Update]:
         return self._stream(lambda client: client.watch(bag, position, rows))
 
-    async def wait(self, bag: int, on_update: Callable[[Json], None] | None = None) -> Json:
+    async def wait(self, bag: int, on_update: Callable[[dict[str, int]], None] | None = None) -> BagInfo:
         """Until nothing is left to do; returns the bag."""
         return await self._in_thread(lambda client: client.wait(bag, on_update))
 

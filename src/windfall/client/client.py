@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
 from ..errors import NoServer
@@ -24,9 +24,10 @@ from .profile import Profile, find, from_fields
 
 if TYPE_CHECKING:
     from ..model.spec import Bag, Source
+    from . import types
+    from .types import Row
 
 Json = dict[str, Any]
-Row = dict[str, Any]
 
 FINAL = ("succeeded", "failed", "cancelled")
 """States in which a bag changes no more by itself."""
@@ -67,18 +68,22 @@ class Client:
         """Send the files the server lacks, then the bag; returns its number.  The same `key` again is the same bag."""
         return int(self.submitted(bag, uploads, key)["bag"])
 
-    def submitted(self, bag: Bag, uploads: Mapping[str, str | os.PathLike[str]] | None = None, key: str = "") -> Json:
+    def submitted(
+        self, bag: Bag, uploads: Mapping[str, str | os.PathLike[str]] | None = None, key: str = ""
+    ) -> types.Submitted:
         """As `submit`; returns all the server says."""
         import msgspec
 
         for sha, file in (uploads or {}).items():
             self._http.upload(sha, file)
-        return self._object(self._http.call("POST", "/v1/bags", raw=msgspec.json.encode(bag), key=key or new_key()))
+        answer = self._http.call("POST", "/v1/bags", raw=msgspec.json.encode(bag), key=key or new_key())
+        return cast("types.Submitted", self._object(answer))
 
-    def append(self, bag: int, source: Source, target: str = "main", key: str = "") -> Json:
+    def append(self, bag: int, source: Source, target: str = "main", key: str = "") -> types.Appended:
         """More tasks for an open bag."""
         body = {"target": target, "source": source}
-        return self._object(self._http.call("POST", f"/v1/bags/{bag:d}/tasks", body, key=key or new_key()))
+        answer = self._http.call("POST", f"/v1/bags/{bag:d}/tasks", body, key=key or new_key())
+        return cast("types.Appended", self._object(answer))
 
     def extend(
         self, bag: int, wanted: Bag, uploads: Mapping[str, str | os.PathLike[str]] | None = None
@@ -100,20 +105,20 @@ class Client:
             self._http.call("POST", f"/v1/bags/{bag:d}/extend", raw=body, key=new_key())
         return {each.target: source_count(each.source) for each in found}
 
-    def close_bag(self, bag: int) -> Json:
+    def close_bag(self, bag: int) -> types.BagInfo:
         """Nothing more will be appended."""
         return self._act(bag, "close")
 
     # --- looking -------------------------------------------------------------------------------------------
 
-    def health(self) -> Json:
-        return self._get("/health")
+    def health(self) -> types.Health:
+        return cast("types.Health", self._get("/health"))
 
-    def bags(self) -> list[Json]:
+    def bags(self) -> list[types.BagSummary]:
         return list(self._get("/v1/bags")["bags"])
 
-    def bag(self, bag: int) -> Json:
-        return self._get(f"/v1/bags/{bag:d}")
+    def bag(self, bag: int) -> types.BagInfo:
+        return cast("types.BagInfo", self._get(f"/v1/bags/{bag:d}"))
 
     def spec(self, bag: int) -> Bag:
         """The bag as it was submitted."""
@@ -123,18 +128,18 @@ class Client:
 
         return msgspec.convert(self._get(f"/v1/bags/{bag:d}/spec"), Bag)
 
-    def task(self, bag: int, task: int) -> Json:
-        return self._get(f"/v1/bags/{bag:d}/tasks/{task:d}")
+    def task(self, bag: int, task: int) -> types.TaskInfo:
+        return cast("types.TaskInfo", self._get(f"/v1/bags/{bag:d}/tasks/{task:d}"))
 
     def explain(self, bag: int, task: int | None = None) -> Json:
         """Why it is not running."""
         return self._get(f"/v1/bags/{bag:d}/explain" + ("" if task is None else f"?task={task:d}"))
 
-    def statistics(self, bag: int) -> Json:
+    def statistics(self, bag: int) -> types.Statistics:
         """What it took: attempts, queuing, real and redundant time, speed-up, sites."""
-        return self._get(f"/v1/bags/{bag:d}/statistics")
+        return cast("types.Statistics", self._get(f"/v1/bags/{bag:d}/statistics"))
 
-    def failures(self, bag: int) -> list[Json]:
+    def failures(self, bag: int) -> list[types.Cause]:
         """Why tasks stand failed, the commonest cause first: counts, some tasks, and what `retry` takes as `cause`."""
         return list(self._get(f"/v1/bags/{bag:d}/failures")["failures"])
 
@@ -142,10 +147,10 @@ class Client:
         """Tasks that have been started, those first that have run longest."""
         return list(self._get(f"/v1/bags/{bag:d}/running?limit={most:d}")["tasks"])
 
-    def pilots(self) -> list[Json]:
+    def pilots(self) -> list[types.PilotInfo]:
         return list(self._get("/v1/pilots")["pilots"])
 
-    def sites(self) -> list[Json]:
+    def sites(self) -> list[types.SiteInfo]:
         return list(self._get("/v1/sites")["sites"])
 
     def results(self, bag: int, state: str = "", after: int = -1, page: int = PAGE) -> Iterator[Row]:
@@ -168,7 +173,7 @@ class Client:
 
     # --- waiting -------------------------------------------------------------------------------------------
 
-    def watch(self, bag: int, position: int = 0, rows: bool = False) -> Iterator[Json]:
+    def watch(self, bag: int, position: int = 0, rows: bool = False) -> Iterator[types.Update]:
         """What happens to a bag, as it happens; ends when the bag does."""
         path = f"/v1/bags/{bag:d}/watch?from={position:d}" + ("&rows=1" if rows else "")
         http = self._spare.pop() if self._spare else self._http.sibling()
@@ -180,7 +185,7 @@ class Client:
             else:
                 http.close()
 
-    def wait(self, bag: int, on_update: Callable[[Json], None] | None = None) -> Json:
+    def wait(self, bag: int, on_update: Callable[[dict[str, int]], None] | None = None) -> types.BagInfo:
         """Until nothing is left to do; returns the bag.  Goes on by itself over a restart of the server."""
         while True:
             now = self.bag(bag)
@@ -188,7 +193,7 @@ class Client:
                 on_update(now["counts"])
             if now["state"] in FINAL:
                 return now
-            update: Json = {}
+            update: types.Update = {}
             try:
                 for update in self.watch(bag, int(now.get("position", 0))):
                     if on_update and update.get("counts"):
@@ -209,13 +214,13 @@ class Client:
         """Run again: these, or those of one `cause` (see `failures`), or all that failed or were cancelled."""
         return self._on_tasks(bag, "retry", tasks, **(cause or {}))
 
-    def pause(self, bag: int) -> Json:
+    def pause(self, bag: int) -> types.BagInfo:
         return self._act(bag, "pause")
 
-    def unpause(self, bag: int) -> Json:
+    def unpause(self, bag: int) -> types.BagInfo:
         return self._act(bag, "unpause")
 
-    def remove(self, bag: int) -> Json:
+    def remove(self, bag: int) -> types.BagInfo:
         return self._act(bag, "remove")
 
     # --- files ---------------------------------------------------------------------------------------------
@@ -242,8 +247,9 @@ class Client:
 
     # --- tokens --------------------------------------------------------------------------------------------
 
-    def add_site(self, name: str, kind: str) -> Json:
-        return self._object(self._http.call("POST", "/v1/sites", {"name": name, "kind": kind}))
+    def add_site(self, name: str, kind: str) -> types.SiteInfo:
+        answer = self._http.call("POST", "/v1/sites", {"name": name, "kind": kind})
+        return cast("types.SiteInfo", self._object(answer))
 
     def gone(self, pilot: int) -> None:
         """Evidence that a pilot's processes are dead: what it had started may start elsewhere now."""
@@ -252,11 +258,10 @@ class Client:
     def tokens(self) -> list[Json]:
         return list(self._get("/v1/tokens")["tokens"])
 
-    def add_token(self, scope: str, user: str = "", site: str = "", days: int | None = None) -> Json:
+    def add_token(self, scope: str, user: str = "", site: str = "", days: int | None = None) -> types.TokenMade:
         body = {"scope": scope, "user": user, "site": site, "days": days}
-        return self._object(
-            self._http.call("POST", "/v1/tokens", {k: v for k, v in body.items() if v not in ("", None)})
-        )
+        answer = self._http.call("POST", "/v1/tokens", {k: v for k, v in body.items() if v not in ("", None)})
+        return cast("types.TokenMade", self._object(answer))
 
     def remove_token(self, token_id: str) -> None:
         self._http.call("DELETE", f"/v1/tokens/{quote(str(token_id), safe='')}")
@@ -266,8 +271,9 @@ class Client:
     def _get(self, path: str) -> Json:
         return self._object(self._http.call("GET", path))
 
-    def _act(self, bag: int, verb: str) -> Json:
-        return self._object(self._http.call("POST", f"/v1/bags/{bag:d}/{verb}", {}, repeatable=True))
+    def _act(self, bag: int, verb: str) -> types.BagInfo:
+        answer = self._http.call("POST", f"/v1/bags/{bag:d}/{verb}", {}, repeatable=True)
+        return cast("types.BagInfo", self._object(answer))
 
     def _on_tasks(self, bag: int, verb: str, tasks: Iterable[int] | None, **more: Any) -> int:
         body: Json = {"tasks": None if tasks is None else list(tasks), **more}

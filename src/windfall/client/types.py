@@ -1,0 +1,195 @@
+"""What `Client` returns: dictionaries as they came, with their keys named for readers and type checkers.
+
+Times are milliseconds since 1970 by the server's clock, durations milliseconds, sizes bytes.  A newer server may send
+further keys.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+__all__ = [
+    "Appended", "BagInfo", "BagSummary", "Cause", "File", "Health", "PilotInfo", "Place", "Row", "SiteInfo", "Slow",
+    "Statistics", "Submitted", "TargetInfo", "TaskInfo", "TokenMade", "Update",
+]
+
+File = tuple[str, str, int, int]
+"""Path, SHA-256, size and mode of an output or checkpoint file (a list of the four, as JSON has it)."""
+
+
+class Submitted(TypedDict):
+    bag: int
+    tasks: int
+    position: int
+
+
+class Appended(TypedDict):
+    first: int
+    count: int
+
+
+class TargetInfo(TypedDict):
+    name: str
+    first: int
+    count: int
+    after: list[str]
+    counts: dict[str, int]
+
+
+class BagSummary(TypedDict):
+    bag: int
+    name: str
+    owner: str
+    state: str
+    tasks: int
+    counts: dict[str, int]
+    submitted: int
+    ended: int | None
+
+
+class BagInfo(BagSummary):
+    targets: list[TargetInfo]
+    position: int
+
+
+class Row(TypedDict):
+    """The end of a task, or of one of its attempts."""
+
+    task: int
+    target: str
+    params: dict[str, Any]
+    state: str
+    generation: int
+    attempt: int | None
+    outcome: str
+    why: str
+    exit: int | None
+    signal: int | None
+    site: str
+    host: str
+    granted: int | None
+    started: int | None
+    ended: int | None
+    wall: int
+    cpu: int
+    rss: int
+    out_size: int
+    err_size: int
+    files: list[File]
+    value: str
+    note: str
+    values: dict[str, str]
+    saved: list[File]
+    scratch: tuple[str, int] | None
+
+
+class TaskInfo(TypedDict):
+    task: int
+    target: str
+    params: dict[str, Any]
+    command: str | list[str]
+    state: str
+    attempts: list[Row]
+
+
+class Update(TypedDict, total=False):
+    """What `watch` tells; a heartbeat has nothing."""
+
+    position: int
+    counts: dict[str, int]
+    rows: list[Row]
+    done: bool
+
+
+class Place(TypedDict):
+    """A site, or a host."""
+
+    name: str
+    attempts: int
+    wall: int
+    accepted: int
+
+
+class Slow(TypedDict):
+    task: int
+    attempt: int
+    wall: int
+
+
+class Statistics(TypedDict):
+    bag: int
+    tasks: int
+    counts: dict[str, int]
+    attempts: int
+    accepted: int
+    real: int
+    redundant: int
+    cpu: int
+    rss: int
+    queuing_average: float
+    queuing_longest: int
+    wall_clock: int
+    speed_up: float
+    failures: dict[str, int]
+    quarantined: int
+    sites: list[Place]
+    hosts: list[Place]
+    slowest: list[Slow]
+    position: int
+
+
+class Cause(TypedDict):
+    """Tasks that stand failed for one reason."""
+
+    state: str
+    why: str
+    exit: int
+    signal: int
+    note: str
+    count: int
+    tasks: list[int]
+    retry: dict[str, Any]
+
+
+class PilotInfo(TypedDict):
+    pilot: int
+    site: str
+    owner: str
+    host: str
+    host_id: str
+    nonce: str
+    state: str
+    silent: bool
+    epoch: int
+    cores: int
+    memory: int
+    gpus: int
+    held: int
+    enrolled: int
+    heard: int
+    ends: int | None
+    ended: int | None
+    why: str
+    detail: str
+
+
+class SiteInfo(TypedDict):
+    site: str
+    owner: str
+    kind: str
+    shared: list[str]
+    pilots: int
+    cores: int
+    held: int
+
+
+class TokenMade(TypedDict):
+    id: str
+    token: str
+    expires: int
+
+
+class Health(TypedDict):
+    status: str
+    version: str
+    position: int
