@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from .client.client import Client
 from .client.profile import Profile, chosen, find, from_fields, make_home
@@ -21,6 +22,7 @@ from .errors import NoServer, StoreLocked, Unavailable
 if TYPE_CHECKING:
     from .server.embedded import Embedded
 
+T = TypeVar("T")
 CONTENDING = 15.0  # seconds to wait while another process starts, or stops, the server of this home
 PATIENCE = 3.0
 LOOK = 0.5  # seconds between looks for a server that is waited for
@@ -53,6 +55,14 @@ class Session:
             raise NoServer("the server went away", "start it again; nothing that it acknowledged is lost")
         self.client.close()
         self.client = self._wait_for(self.client.profile.server) if self.separate else self._obtain()
+
+    def ask(self, question: Callable[[Client], T]) -> T:
+        """The answer of this server, or of the next, should it go away meanwhile.  For what may be asked twice."""
+        while True:
+            try:
+                return question(self.client)
+            except NoServer:
+                self.again()
 
     def fresh(self) -> None:
         """A new connection to the same server."""

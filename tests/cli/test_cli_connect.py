@@ -89,6 +89,17 @@ def test_taking_over_from_another_commands_server(alone, home, gate):
             session.again()  # our own cannot go away and come back
 
 
+def test_a_question_is_asked_of_the_next_server(alone, home, gate):
+    other = alone.start("run", gate, "--name", "kept")
+    until(lambda: (home / "server.json").exists() and alone.json("ls"))
+    with Session(work=True) as session:
+        other.kill()
+        other.communicate()
+        (home.parent / "go").touch()
+        assert [bag["name"] for bag in session.ask(lambda client: client.bags())] == ["kept"]
+        assert session.embedded is not None
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_a_server_of_its_own_is_waited_for_and_never_replaced(home, monkeypatch, named):
     server = Server(home)

@@ -73,11 +73,7 @@ def _submit(session: Session, parsed: Parsed) -> int:
     from ..client.client import new_key
 
     key = new_key()
-    while True:
-        try:
-            return session.client.submit(parsed.bag, parsed.uploads, key)
-        except NoServer:
-            session.again()
+    return session.ask(lambda client: client.submit(parsed.bag, parsed.uploads, key))
 
 
 def _extend(session: Session, parsed: Parsed, given: str, quiet: bool) -> int:
@@ -129,10 +125,10 @@ def finish(session: Session, bag: dict[str, Any], started: float, directory: Pat
     """Bring the files home, sum up, choose the exit code."""
     from . import summary
 
-    files, others = bring(session.client, bag["bag"], directory) if directory else (0, 0)
+    files, others = session.ask(lambda client: bring(client, bag["bag"], directory)) if directory else (0, 0)
     elapsed = time.monotonic() - started
     tasks, succeeded, failed, cancelled = counts_of(bag)
-    causes = session.client.failures(bag["bag"]) if failed else []
+    causes = session.ask(lambda client: client.failures(bag["bag"])) if failed else []
     if as_json:
         print_json(
             {
@@ -166,9 +162,9 @@ def _show_output(session: Session, bag: int) -> None:
     """A single task's output is what its user wants to see."""
     for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
         try:
-            for data in session.client.log(bag, 0, name):
-                stream.flush()
-                stream.buffer.write(data)
+            data = session.ask(lambda client, name=name: b"".join(client.log(bag, 0, name)))  # what is kept is bounded
         except NotFound:
             return  # it was cancelled before it ran
+        stream.flush()
+        stream.buffer.write(data)
         stream.flush()
