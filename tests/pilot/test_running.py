@@ -3,6 +3,7 @@
 import base64
 import os
 import signal
+import time
 
 import psutil
 import pytest
