@@ -79,3 +79,30 @@ def test_an_archive_that_leads_out_is_refused(tmp_path, name):
     with tarfile.open(fileobj=data) as found, pytest.raises((WindfallError, tarfile.TarError)):
         archive._extract(found, inside)
     assert not (tmp_path / "evil").exists() and not os.path.exists("/tmp/evil-windfall")
+
+
+def test_a_template_says_where_files_land(windfall):
+    run = ("run", "echo {x}{y} > o.txt", "-s", "x=1..2", "-s", "y=a,b", "--output", "o.txt", "--name", "placed")
+    done = windfall(*run, "--files", "{nobody}/{path}")
+    assert (done.returncode, "no parameter 'nobody'" in done.stderr) == (2, True)
+    assert windfall(*run, "-o", "h", "--files", "{y}/{x}-{path}").returncode == 0
+    assert (windfall.folder / "h/b/2-o.txt").read_text() == "2b\n"
+    done = windfall("results", "placed", "-o", "clash", "--files", "{x}/{path}")
+    assert (done.returncode, "task 1 would write to 1/o.txt" in done.stderr) == (2, True), done.stderr
+    assert not (windfall.folder / "clash").exists()
+    assert windfall("wait", "placed", "-o", "w", "--files", "{task}/{path}").returncode == 0
+    assert (windfall.folder / "w/3/o.txt").read_text() == "2b\n"
+    assert windfall("results", "placed", "--archive", "p.tar", "--files", "{x}{y}").returncode == 0
+    with tarfile.open(windfall.folder / "p.tar") as found:
+        assert found.getnames() == ["1a", "1b", "2a", "2b"]
+    assert windfall("results", "placed", "--files", "{task}").returncode == 2
+    assert windfall("wait", "placed", "--files", "{task}").returncode == 2
+
+
+def test_an_extension_whose_files_clash_gets_directories(windfall):
+    run = ("run", "echo {x}{y} > o-{x}", "-s", "x=1,2", "--output", "o-{x}", "--name", "clashing", "-o", "c")
+    assert windfall(*run, "-s", "y=a").returncode == 0
+    assert (windfall.folder / "c/o-2").read_text() == "2a\n"
+    assert windfall(*run, "-s", "y=a,b", "--extend", "clashing").returncode == 0
+    texts = [(windfall.folder / f"c/{n}/o-{n % 2 + 1}").read_text() for n in range(4)]
+    assert texts == ["1a\n", "2a\n", "1b\n", "2b\n"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +15,19 @@ if TYPE_CHECKING:
 MOST_LOOKED_AT = 1_000_000  # files of a directory
 
 
-def bring(client: Client, bag: int, directory: Path) -> tuple[int, int]:
+def add_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--files",
+        metavar="TEMPLATE",
+        default="",
+        help="where in DIR each output file lands: {task}, {target}, {path} and parameters, as in '{x}/{path}'",
+    )
+
+
+def bring(client: Client, bag: int, directory: Path, files: str) -> tuple[int, int]:
     """How many files of the bag are in the directory now, and how many others."""
     ours: set[str] = set()
-    count = client.fetch(bag, directory, lambda path: ours.add(os.path.abspath(path)))
+    count = client.fetch(bag, directory, lambda path: ours.add(os.path.abspath(path)), files)
     return count, _others(directory, ours)
 
 

@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import BadInput
 from ..model.units import format_size
 from .causes import words as cause
 from .connect import Session, find_bag
+from .fetching import add_files
 from .output import clock, duration, plural, print_json, print_json_rows, print_table
 from .parser import add_bag
 
@@ -39,14 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jsonl", action="store_true", help="one JSON object per line")
     parser.add_argument("--parquet", metavar="FILE", help="write a Parquet file")
     parser.add_argument("-o", dest="directory", metavar="DIR", help="bring the output files home to DIR instead")
+    add_files(parser)
     parser.add_argument("--archive", metavar="FILE", type=Path, help="write them into one .tar, .tar.gz or .zip")
 
 
 def execute(args: argparse.Namespace) -> int:
+    if args.files and not (args.directory or args.archive):
+        raise BadInput("--files says where files land", "say where with -o DIR or --archive FILE")
     with Session() as session:
         bag = find_bag(session.client, args.bag)
         if args.directory:
-            return _bring(session, bag, Path(args.directory), args.json)
+            return _bring(session, bag, args)
         if args.archive:
             return _archive(session, bag, args)
         if args.parquet:
@@ -69,7 +74,7 @@ def execute(args: argparse.Namespace) -> int:
 def _archive(session: Session, bag: int, args: argparse.Namespace) -> int:
     from ..client.archive import save
 
-    count = save(session.client, bag, args.archive)
+    count = save(session.client, bag, args.archive, args.files)
     if args.json:
         print_json({"bag": bag, "files": count, "archive": str(args.archive)})
     else:
@@ -118,11 +123,12 @@ def _numbered(rows: Iterable[dict[str, Any]], names: Names) -> Iterator[list[Any
         ]
 
 
-def _bring(session: Session, bag: int, directory: Path, as_json: bool) -> int:
+def _bring(session: Session, bag: int, args: argparse.Namespace) -> int:
     from .fetching import bring, lines
 
-    files, others = bring(session.client, bag, directory)
-    if as_json:
+    directory = Path(args.directory)
+    files, others = bring(session.client, bag, directory, args.files)
+    if args.json:
         print_json({"bag": bag, "files": files, "directory": str(directory), "other_files": others})
     else:
         for line in lines(directory, files, others) or ["the bag has no output files"]:

@@ -7,12 +7,12 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NoServer, NotFound
 from . import asking, bagargs, notify
 from .explained import Watchman
-from .fetching import bring, lines as home_lines
+from .fetching import add_files, bring, lines as home_lines
 from .output import counts_of, plural, print_json, say
 from .progress import Progress
 
@@ -31,6 +31,7 @@ EXAMPLES = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     bagargs.add_arguments(parser)
     parser.add_argument("-o", dest="directory", metavar="DIR", help="where output files land (default: NAME.results)")
+    add_files(parser)
     parser.add_argument("-n", "--dry-run", action="store_true", help="show the commands and the files; run nothing")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     notify.add_arguments(parser)
@@ -42,6 +43,10 @@ def execute(args: argparse.Namespace) -> int:
         from .dryrun import dry_run
 
         return dry_run(parsed, args.json)
+    if args.files:
+        from ..client.places import check_template
+
+        check_template(args.files, parsed.bag)
     started, whom = time.monotonic(), notify.wanted(args)
     total = count(parsed)
     quiet = args.quiet or args.json
@@ -53,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
         bag = _extend(session, parsed, args.extend, quiet) if args.extend else _submit(session, parsed)
         directory = _directory(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
         final = attend(session, bag, Progress(parsed.bag.name, total, quiet), directory)
-        code = finish(session, final, started, directory, args.json)
+        code = finish(session, final, started, Home(directory, args.files), args.json)
         notify.tell(whom, final)
         return code
 
@@ -121,11 +126,21 @@ def _interrupted(bag: int, directory: Path | None, separate: bool) -> str:
     )
 
 
-def finish(session: Session, bag: dict[str, Any], started: float, directory: Path | None, as_json: bool) -> int:
+class Home(NamedTuple):
+    """Where output files go, if anywhere: a directory, and a template of places in it."""
+
+    directory: Path | None
+    files: str = ""
+
+
+def finish(session: Session, bag: dict[str, Any], started: float, home: Home, as_json: bool) -> int:
     """Bring the files home, sum up, choose the exit code."""
     from . import summary
 
-    files, others = session.ask(lambda client: bring(client, bag["bag"], directory)) if directory else (0, 0)
+    directory = home.directory
+    files, others = (0, 0)
+    if directory:
+        files, others = session.ask(lambda client: bring(client, bag["bag"], directory, home.files))
     elapsed = time.monotonic() - started
     tasks, succeeded, failed, cancelled = counts_of(bag)
     causes = session.ask(lambda client: client.failures(bag["bag"])) if failed else []

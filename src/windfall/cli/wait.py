@@ -6,27 +6,32 @@ import argparse
 import time
 from pathlib import Path
 
+from ..errors import BadInput
 from . import notify
 from .connect import Session, find_bag
+from .fetching import add_files
 from .parser import add_bag
 from .progress import Progress
-from .run import attend, finish
+from .run import Home, attend, finish
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bag(parser)
     parser.add_argument("-o", dest="directory", metavar="DIR", help="bring output files home to DIR at the end")
+    add_files(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     notify.add_arguments(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
+    if args.files and not args.directory:
+        raise BadInput("--files says where in a directory files land", "say which with -o DIR")
     started, whom = time.monotonic(), notify.wanted(args)
     with Session(work=True) as session:
         number = find_bag(session.client, args.bag)
         bag = session.client.bag(number)
         directory = Path(args.directory) if args.directory else None
         final = attend(session, number, Progress(bag["name"], bag["tasks"], args.quiet or args.json), directory)
-        code = finish(session, final, started, directory, args.json)
+        code = finish(session, final, started, Home(directory, args.files), args.json)
         notify.tell(whom, final)
         return code

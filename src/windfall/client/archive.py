@@ -12,12 +12,13 @@ import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import SpooledTemporaryFile, TemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import BadInput, WindfallError
-from .fetch import is_flat, place
+from .places import Place, below, placing
 
 if TYPE_CHECKING:
     from .client import Client
@@ -29,15 +30,16 @@ TAR = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.xz": "w:xz"}
 Add = Callable[[str, int, int, IO[bytes]], None]
 
 
-def save(client: Client, bag: int, file: Path) -> int:
-    """All output files of a bag in one archive; how many.  The archive appears when it is complete."""
+def save(client: Client, bag: int, file: Path, files: str = "") -> int:
+    """All output files of a bag in one archive; how many.  It appears when it is complete; `files` as for `fetch`."""
     kind = next((ending for ending in (*TAR, ".zip") if file.name.endswith(ending)), None)
     if kind is None:
         raise BadInput(f"what kind of archive is {file.name}?", f"name it {', '.join(TAR)} or .zip")
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as stream:
-            count = _zip(client, bag, stream) if kind == ".zip" else _tar(client, bag, stream, TAR[kind])
+            each = partial(_each, client, bag, placing(client, bag, client.spec(bag), files))
+            count = _zip(stream, each) if kind == ".zip" else _tar(stream, TAR[kind], each)
         os.replace(part, file)
     except OSError as error:
         raise BadInput(f"cannot write {file}: {error.strerror}") from None
@@ -46,7 +48,7 @@ def save(client: Client, bag: int, file: Path) -> int:
     return count
 
 
-def _tar(client: Client, bag: int, stream: IO[bytes], mode: Any) -> int:
+def _tar(stream: IO[bytes], mode: Any, each: Callable[[Add], int]) -> int:
     with tarfile.open(fileobj=stream, mode=mode) as archive:
 
         def add(name: str, size: int, mode: int, data: IO[bytes]) -> None:
@@ -54,10 +56,10 @@ def _tar(client: Client, bag: int, stream: IO[bytes], mode: Any) -> int:
             info.size, info.mode = size, mode
             archive.addfile(info, data)
 
-        return _each(client, bag, add)
+        return each(add)
 
 
-def _zip(client: Client, bag: int, stream: IO[bytes]) -> int:
+def _zip(stream: IO[bytes], each: Callable[[Add], int]) -> int:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
 
         def add(name: str, size: int, mode: int, data: IO[bytes]) -> None:
@@ -66,16 +68,16 @@ def _zip(client: Client, bag: int, stream: IO[bytes]) -> int:
             with archive.open(info, "w", force_zip64=size > 1 << 30) as inside:
                 shutil.copyfileobj(data, inside)
 
-        return _each(client, bag, add)
+        return each(add)
 
 
-def _each(client: Client, bag: int, add: Add) -> int:
-    flat, root, count = is_flat(client.spec(bag)), Path("."), 0
+def _each(client: Client, bag: int, place: Place, add: Add) -> int:
+    root, count = Path("."), 0
     for row in client.results(bag, state="succeeded"):
         for path, sha, size, mode in row.get("files") or ():
             with SpooledTemporaryFile(SMALL) as data:
                 download(client, data, sha, size)
-                add(place(root, row["task"], path, flat).as_posix(), size, mode & 0o777 or 0o644, data)
+                add(below(root, place(row, path)).as_posix(), size, mode & 0o777 or 0o644, data)
             count += 1
     return count
 

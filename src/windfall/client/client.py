@@ -92,12 +92,9 @@ class Client:
         import msgspec
 
         from ..model.render import source_count
-        from ..model.spec import Source
         from .extend import extensions
 
-        rows = self._get(f"/v1/bags/{bag:d}/appended")["appended"]
-        appended = [(row["target"], msgspec.convert(row["source"], Source)) for row in rows]
-        found = list(extensions(self.spec(bag), appended, wanted))
+        found = list(extensions(self.spec(bag), self.appended(bag), wanted))
         for sha, file in (uploads or {}).items() if found else ():
             self._http.upload(sha, file)
         for each in found:
@@ -127,6 +124,15 @@ class Client:
         from ..model.spec import Bag
 
         return msgspec.convert(self._get(f"/v1/bags/{bag:d}/spec"), Bag)
+
+    def appended(self, bag: int) -> list[tuple[str, Source]]:
+        """Targets, and the tasks that they were given after the bag was submitted."""
+        import msgspec
+
+        from ..model.spec import Source
+
+        rows = self._get(f"/v1/bags/{bag:d}/appended")["appended"]
+        return [(row["target"], msgspec.convert(row["source"], Source)) for row in rows]
 
     def task(self, bag: int, task: int) -> types.TaskInfo:
         return cast("types.TaskInfo", self._get(f"/v1/bags/{bag:d}/tasks/{task:d}"))
@@ -225,11 +231,17 @@ class Client:
 
     # --- files ---------------------------------------------------------------------------------------------
 
-    def fetch(self, bag: int, directory: str | os.PathLike[str], on_file: Callable[[Path], None] | None = None) -> int:
-        """Bring the output files home; returns how many.  What is there already, unchanged, is left alone."""
+    def fetch(
+        self, bag: int, directory: str | os.PathLike[str], on_file: Callable[[Path], None] | None = None,
+        files: str = "",
+    ) -> int:  # fmt: skip
+        """Bring the output files home; returns how many.  What is there already, unchanged, is left alone.
+
+        `files` is a template of where each lands, such as "{target}/{task}/{path}"; parameters can be in it too.
+        """
         from .fetch import fetch
 
-        return fetch(self, self._http, bag, Path(directory), on_file)
+        return fetch(self, self._http, bag, Path(directory), on_file, files)
 
     def upload(self, sha: str, data: bytes) -> int:
         """Send a blob, unless it is there; returns the bytes sent."""

@@ -1,8 +1,7 @@
 """Bringing output files home.
 
-Where a file lands is known before anything has run: directly in the directory where all tasks name different
-files, else in a directory per task, named by its number.  A file appears under its name only when it is
-complete and its hash fits; a path that would leave the directory is refused, whoever sent it.
+Where a file lands is decided by `places`.  It appears under its name only when it is complete and its hash fits; a path
+that would leave the directory is refused, whoever sent it.
 """
 
 from __future__ import annotations
@@ -13,54 +12,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.files import hash_file, safe_join
+from ..data.files import hash_file
 from ..errors import WindfallError
+from .places import below, placing
 
 if TYPE_CHECKING:
-    from ..model.spec import Bag
     from .client import Client
     from .http import Http
 
-MAX_COMPARED = 1_000_000  # file names; with more, every task gets its directory
 
-
-def fetch(client: Client, http: Http, bag: int, directory: Path, on_file: Callable[[Path], None] | None) -> int:
+def fetch(
+    client: Client, http: Http, bag: int, directory: Path, on_file: Callable[[Path], None] | None, files: str
+) -> int:
     spec = client.spec(bag)
     if not any(target.outputs for target in spec.targets):
         return 0
-    flat = is_flat(spec)
-    count = 0
+    place, count = placing(client, bag, spec, files), 0
     for row in client.results(bag, state="succeeded"):
         for path, sha, size, mode in row.get("files") or ():
-            target = place(directory, row["task"], path, flat)
+            target = below(directory, place(row, path))
             if _bring(http, target, sha, size, mode):
                 count += 1
             if on_file:
                 on_file(target)
     return count
-
-
-def is_flat(bag: Bag) -> bool:
-    """Do all tasks name different files?"""
-    from ..model.render import Renderer
-
-    seen: set[str] = set()
-    for target in bag.targets:
-        renderer = Renderer(target)
-        if renderer.count * len(target.outputs) + len(seen) > MAX_COMPARED or bag.open:
-            return False
-        for index in range(renderer.count):
-            for path in renderer.outputs(index):
-                if path in seen:
-                    return False
-                seen.add(path)
-    return True
-
-
-def place(directory: Path, task: int, path: str, flat: bool) -> Path:
-    """Where a task's file lands; BadInput if that would be outside."""
-    path = path.removeprefix("./")
-    return safe_join(directory, path if flat else f"{task:d}/{path}")
 
 
 def _bring(http: Http, target: Path, sha: str, size: int, mode: int) -> bool:

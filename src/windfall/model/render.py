@@ -515,6 +515,10 @@ class Renderer:
         return _Shell(template, self._columns) if words is None else _Vector(words, self._columns)
 
     @property
+    def parameters(self) -> list[str]:
+        return list(self._columns)
+
+    @property
     def count(self) -> int:
         if self._listed:
             return self._listed.count
