@@ -18,6 +18,7 @@ from tests.repo.source import Import, imports, package_of, path_of, trees
 # --- the table ----------------------------------------------------------------------------------------------
 
 ANY = ("*",)
+HERE = ("pilot.job", "pilot.packed", "pilot.spawn", "pilot.staging", "pilot.surroundings")  # retry --here
 SERVER = ("model", "wire", "core", "pilot", "workflow", "sites", "market", "data", "store", "provision")
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own package, always
@@ -39,7 +40,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "sim": ("core", "model", "wire", "workflow", "market", "pilot.agenda", "pilot.seats"),
     "server": SERVER,
     "cli": ("client", "model", "data", "workflow", "sim", "pilot.main", "pilot.bundle", "server.main",
-            "session"),
+            *HERE, "session"),
     "console": (),
 }
 
@@ -47,7 +48,7 @@ LAZILY = {
     "windfall": ("client",),
     "client": ("session",),
     "session": ("server.embedded",),
-    "cli": ("workflow", "sim", "pilot.main", "pilot.bundle", "server.main"),
+    "cli": ("workflow", "sim", "pilot.main", "pilot.bundle", "server.main", *HERE),
 }
 """What starting the command line must not load."""
 

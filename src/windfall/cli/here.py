@@ -1,4 +1,9 @@
-"""`windfall retry BAG TASK --here`: the task's command in a new directory on this machine, to see what goes wrong."""
+"""`windfall retry BAG TASK --here`: the task in a new directory on this machine, to see what goes wrong.
+
+The server says all that it would tell a pilot, and the pilot's own code makes it so: inputs, files of other targets,
+checkpoint files, links to what lies on the host, a packed Python environment, modules, a container.  What a pilot does
+beyond that (limits, GPUs, checks) is not done here, and said.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,11 @@ from .output import print_json, say
 if TYPE_CHECKING:
     from ..client.client import Client
 
+UNDONE = {  # parts of a task's specification that only a pilot sees to
+    "time": "its time limit", "memory": "its memory limit", "disk": "its disk limit", "gpus": "giving out GPUs",
+    "outputs": "asking for its outputs", "capture": "capturing values",
+}  # fmt: skip
+
 
 def scratch_of(task: dict[str, Any]) -> tuple[str, int] | None:
     """The latest kept directory of a task: (sha256, size)."""
@@ -23,35 +33,31 @@ def scratch_of(task: dict[str, Any]) -> tuple[str, int] | None:
 
 
 def run_here(client: Client, bag: int, number: int, given: str | None, as_json: bool) -> int:
-    from ..client.archive import download, unpack
-    from ..model.render import Renderer
+    from ..client.archive import unpack
 
-    view = client.bag(bag)
-    task = client.task(bag, number)
-    place = next(t for t in view["targets"] if t["name"] == task["target"])
-    target = next(t for t in client.spec(bag).targets if t.name == task["target"])
-    if target.kind != "command":
+    spec = client.task_spec(bag, number)
+    if spec.get("kind", "command") != "command":
         raise BadInput("a Python call cannot be run again here", f"windfall logs {bag} {number}")
     directory = Path(given or f"task-{bag}-{number}")
     _make(directory)
-    kept = scratch_of(task)
+    kept = scratch_of(client.task(bag, number))
     if kept:
         unpack(client, *kept, directory)
-    renderer, index = Renderer(target), number - place["first"]
-    common = [(each.path, each.blob, each.size, each.mode) for each in target.inputs]
-    for path, sha, size, mode in [*common, *renderer.inputs(index)]:
-        file = safe_join(directory, path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with open(file, "w+b") as stream:
-            download(client, stream, sha, size)
-        os.chmod(file, mode & 0o777)
+    _bring(client, spec, directory)
     say(f"task {number} in {directory}/" + (", with what the failed attempt left there" if kept else ""))
-    code = _run(task["command"], target.setup, {**os.environ, **renderer.environment(index)}, directory)
+    if undone := left_undone(spec):
+        say(f"  not done here: {', '.join(undone)}")
+    code, said = _run(spec, _environment(client, spec, directory), directory.absolute())
     if as_json:
-        print_json({"bag": bag, "task": number, "directory": str(directory), "exit": code})
+        print_json({"bag": bag, "task": number, "directory": str(directory), "exit": code, "not_done": undone})
     else:
-        say(f"exit {code}" if code >= 0 else f"killed by signal {-code}")
-    return 0 if code in target.check.exit else 1
+        say(said or (f"exit {code}" if code >= 0 else f"killed by signal {-code}"))
+    return 0 if code in (spec.get("check") or {}).get("exit", [0]) else 1
+
+
+def left_undone(spec: dict[str, Any]) -> list[str]:
+    undone = [says for name, says in UNDONE.items() if spec.get(name)]
+    return undone + (["its check, but for the exit code"] if set(spec.get("check") or {}) - {"exit"} else [])
 
 
 def _make(directory: Path) -> None:
@@ -63,15 +69,59 @@ def _make(directory: Path) -> None:
         raise BadInput(f"cannot make {directory}: {error.strerror}") from None
 
 
-def _run(command: str | list[str], setup: list[str], environment: dict[str, str], directory: Path) -> int:
-    """As a pilot does it: an argument vector without a shell, text and set-up lines with one."""
-    from shlex import join
+def _bring(client: Client, spec: dict[str, Any], directory: Path) -> None:
+    from ..client.archive import download
+    from ..pilot.staging import link_placed
 
-    if setup or isinstance(command, str):
-        text = command if isinstance(command, str) else join(command)
-        command = ["/bin/sh", "-c", "\n".join([*setup, text])]
+    for path, sha, size, mode in spec.get("inputs") or ():
+        file = safe_join(directory, path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with open(file, "w+b") as stream:
+            download(client, stream, sha, size)
+        os.chmod(file, mode & 0o777)
+    link_placed(str(directory), spec.get("placed"))
+
+
+def _environment(client: Client, spec: dict[str, Any], directory: Path) -> dict[str, str]:
+    """This shell's, with what the task asks for; a packed Python environment is unpacked beside the directory."""
+    from ..client.archive import download
+    from ..pilot import packed
+
+    environment = {**os.environ, **(spec.get("environment") or {})}
+    entry = spec.get("packed")
+    if entry:
+        folder = directory.absolute().with_name(directory.name + ".python")
+        archive = folder / "packed.tar.gz"
+        _make(folder / entry[0])
+        with open(archive, "w+b") as stream:
+            download(client, stream, entry[0], entry[1])
+        packed.unpack(str(archive), str(folder / entry[0]))
+        archive.unlink()
+        try:
+            packed.compare(str(folder), entry, False)
+        except packed.Mismatch as error:
+            raise BadInput(f"it cannot be run here: {error}") from None
+        packed.apply(environment, str(folder), entry)
+    return environment
+
+
+def _run(spec: dict[str, Any], environment: dict[str, str], directory: Path) -> tuple[int, str]:
+    """Exit code, negative for a signal; and what it means, where it was not the task's own."""
+    from ..pilot.job import Plan
+    from ..pilot.spawn import argv_of
+    from ..pilot.surroundings import Surroundings
+
+    command, setup, own = spec["command"], spec.get("setup") or [], os.getpid()
+    around = None
+    if spec.get("modules") or spec.get("container"):
+        around = Surroundings(Plan(spec, environment), None, "here")
+    argv = around.argv(command, setup, str(directory), own) if around else argv_of(command, setup)
     try:
-        return subprocess.run(command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stdout,
-                              check=False).returncode
+        code = subprocess.run(argv, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stdout,
+                              check=False).returncode  # fmt: skip
     except OSError as error:
-        raise BadInput(f"it cannot be started here: {error.strerror}: {command[0]}") from None
+        raise BadInput(f"it cannot be started here: {error.strerror}: {argv[0]}") from None
+    finally:
+        if around and (removal := around.removal(own)):
+            subprocess.run(removal, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    return code, around.explain(code, "") if around else ""

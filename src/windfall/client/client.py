@@ -137,6 +137,10 @@ class Client:
     def task(self, bag: int, task: int) -> types.TaskInfo:
         return cast("types.TaskInfo", self._get(f"/v1/bags/{bag:d}/tasks/{task:d}"))
 
+    def task_spec(self, bag: int, task: int) -> Json:
+        """All that a pilot is told of a task: command, files, environment, limits."""
+        return self._get(f"/v1/bags/{bag:d}/tasks/{task:d}/spec")
+
     def explain(self, bag: int, task: int | None = None) -> Json:
         """Why it is not running."""
         return self._get(f"/v1/bags/{bag:d}/explain" + ("" if task is None else f"?task={task:d}"))

@@ -266,6 +266,14 @@ class BagCalls:
             [rows.from_view(rendering, row) for row in attempts])
         return reply_json(view)
 
+    async def task_spec(self, request: Request) -> Answer:
+        """What a pilot is told of a task."""
+        bag = self._own(request)
+        task = self._task(request, bag)
+        if bag.targets[bag.locate(task)[0]].waits:  # the files that it takes are not there yet
+            raise BadInput(f"task {task} waits for other tasks", f"windfall wait {bag.number}")
+        return reply_json(self._renderings.of(bag).one(task))
+
     async def log(self, request: Request) -> Answer | None:
         bag = self._own(request)
         task, stream = self._task(request, bag), request.option("stream", "out")

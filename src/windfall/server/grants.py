@@ -98,6 +98,15 @@ class Rendering:
             tasks = [(*task, extra) if extra else task for task, extra in zip(tasks, extras, strict=True)]
         return schema.Group(self.raw(group.target, group.overruns, group.boosts), tasks)
 
+    def one(self, task: int) -> dict[str, Any]:
+        """All that a pilot is told of a task."""
+        target, index = self._bag.locate(task)
+        renderer = self.renderer(target)
+        taken = self._taken(renderer, target)
+        command = renderer.command(index, taken.paths) if taken else renderer.command(index)
+        shared = msgspec.json.decode(self.raw(target, 0, 0))
+        return {**shared, **self._extra(renderer, target, task, index), "command": command}
+
     def _taken(self, renderer: Renderer, target: int) -> Any:
         """Output files of other targets (`gather`); None where it takes none."""
         return self._find(self._bag, target) if renderer.target.takes else None

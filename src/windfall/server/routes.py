@@ -47,6 +47,7 @@ def _users(b: BagCalls) -> list[Route]:
         Route("GET", bag + "/failures", b.failures, gives=s.Failures, says="why tasks stand failed, cause by cause"),
         Route("GET", bag + "/running", b.running, gives=s.Running, says="tasks that have been started, longest first"),
         Route("GET", bag + "/tasks/{}", b.task, gives=s.TaskView, says="one task and its attempts"),
+        Route("GET", bag + "/tasks/{}/spec", b.task_spec, says="what a pilot is told of a task"),
         Route("GET", bag + "/tasks/{}/log", b.log, gives=OCTETS, says="captured output"),
         Route("GET", bag + "/explain", b.explain, says="why it is not running"),
         Route("GET", bag + "/watch", b.watch, gives=LINES, says="follow a bag"),
