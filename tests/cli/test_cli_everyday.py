@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import select
 import shutil
 import stat
 import subprocess
@@ -175,18 +177,62 @@ def test_the_shells_read_their_scripts(alone, shell):
     assert subprocess.run([shell, "-n", "/dev/stdin"], input=script, text=True, check=False).returncode == 0
 
 
-def test_bash_completes_bags(windfall):
+@pytest.fixture
+def surroundings(windfall):
+    """A bag to complete, and the environment of a shell that finds `windfall`."""
     number = windfall.json("submit", "true", "--cores", "1000", "--name", "complete-me")["bag"]
     windfall("cancel", number)
     program = windfall.folder / "windfall"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m windfall "$@"\n')
     program.chmod(0o755)
+    return {**environment(windfall.home), "PATH": f"{windfall.folder}:{os.environ['PATH']}", "TERM": "dumb"}
+
+
+def test_bash_completes_bags(surroundings):
     code = """eval "$(windfall completion bash)"
     ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _windfall; echo "${COMPREPLY[*]}"; }
     ask windfall show comp; ask windfall retry 1 --w; ask windfall sho"""
-    env = {**environment(windfall.home), "PATH": f"{windfall.folder}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", code], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", "-c", code], env=surroundings, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == ["complete-me", "--why", "show"], done.stderr
+
+
+def test_fish_completes_bags(surroundings, windfall):
+    if shutil.which("fish") is None:
+        pytest.skip("fish is not installed")
+    code = """windfall completion fish | source
+    for line in "windfall show comp" "windfall retry 1 --w" "windfall sho"; complete -C $line; end"""
+    done = subprocess.run(["fish", "--no-config", "-c", code], env={**surroundings, "HOME": str(windfall.folder)},
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.stdout.split() == ["complete-me", "--why", "show"], done.stderr
+
+
+def test_zsh_completes_bags(surroundings, windfall):
+    """As somebody types: zsh completes only at a terminal."""
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed")
+    ours, theirs = pty.openpty()
+    shell = subprocess.Popen(["zsh", "-f", "-i"], env={**surroundings, "HOME": str(windfall.folder)}, stdin=theirs,
+                             stdout=theirs, stderr=theirs, start_new_session=True)  # fmt: skip
+    os.close(theirs)
+    seen = bytearray()
+
+    def reads(text):
+        while text not in seen:
+            assert select.select([ours], [], [], 30)[0], bytes(seen)
+            seen.extend(os.read(ours, 4096))
+        seen.clear()
+
+    try:
+        os.write(ours, b"autoload -U compinit; compinit -u -D; eval \"$(windfall completion zsh)\"; echo re''ady\n")
+        reads(b"ready")
+        os.write(ours, b"windfall show comp\t")
+        reads(b"lete-me")
+        os.write(ours, b"\x15windfall retry 1 --w\t")
+        reads(b"hy")
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(ours)
 
 
 # --- manual -------------------------------------------------------------------------------------------------
@@ -201,3 +247,28 @@ def test_the_manual_pages_are_clean():
         command = ["groff", "-man", "-Tutf8", "-ww", "-z", page]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), page
+
+
+# --- quotas -------------------------------------------------------------------------------------------------
+
+
+def test_what_files_take_is_shown_beside_the_quota(tmp_path):
+    with serving(tmp_path / "home", "--pilot", "--quota", "1MB"):
+        line = CommandLine(tmp_path / "home", tmp_path)
+        assert line("run", "head -c 2000 /dev/zero > o", "--output", "o", "--name", "q").returncode == 0
+        (row,) = line.json("ls")
+        assert (row["bytes"], row["used"], row["quota"]) == (2000, 2000, 1_000_000)
+        assert "your files here take 2 kB of 1 MB" in line("ls").stderr
+        assert "files of its results: 2 kB; your files here take 2 kB of 1 MB" in line("show", "q").stdout
+        (user,) = line.json("user", "ls")
+        assert (user["bytes"], user["quota"]) == (2000, 1_000_000)
+        assert "quota" in line("user", "ls").stdout.splitlines()[0]
+
+
+def test_without_a_quota_nothing_is_said_of_it(windfall):
+    assert windfall("run", "echo > o", "--output", "o", "--name", "free").returncode == 0
+    row = windfall.json("ls", "-n", "1")[0]
+    assert row["bytes"] == 1 and "quota" not in row
+    assert "take" not in windfall("ls").stderr
+    assert "files of its results: 1 B\n" in windfall("show", "free").stdout
+    assert "quota" not in windfall("user", "ls").stdout

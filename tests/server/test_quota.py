@@ -43,6 +43,23 @@ def test_results_come_home_all_the_same_and_then_no_new_bag_is_taken(client, sma
     assert f"windfall rm {bag} ('greedy'" in refused.body["error"]["hint"]
 
 
+def test_what_is_used_can_be_asked_for(client, runtime, small):
+    bag, pilot = client.submit(sweep(1, outputs=["out"])), Pilot(client)
+    ((attempt, *_),) = pilot.get()
+    body = b"r" * 500
+    assert put(pilot.client, body, X_Attempt=str(attempt)).status == 201
+    pilot.finish([attempt], files=[["out", hashlib.sha256(body).hexdigest(), 500, 0o644]])
+    owner = client.call("GET", f"/v1/bags/{bag}").body["owner"]
+    bob = Client(client.profile, client.token_for("user", user="bob")["token"])
+    put(bob, b"b" * 7)
+    found = client.call("GET", "/v1/usage").body
+    assert found == {"quota": 1_000, "used": 500, "users": {owner: 500, "bob": 7}, "bags": {str(bag): 500}}
+    assert client.call("GET", f"/v1/bags/{bag}/statistics").body["stored"] == 500
+    assert bob.call("GET", "/v1/usage").body == {"quota": 1_000, "used": 7, "users": {"bob": 7}, "bags": {}}
+    runtime.bags.quota = None
+    assert client.call("GET", "/v1/usage?bags=0").body == {"quota": 0, "used": 0, "users": {}, "bags": {}}
+
+
 def test_others_have_quotas_of_their_own(client, small):
     assert put(client, b"a" * 900).status == 201
     other = Client(client.profile, client.token_for("user", user="bob")["token"])

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from .connect import Session
-from .output import clock, counts_of, print_json_rows, print_table, say
+from .output import clock, counts_of, print_json_rows, print_table, quota_line, say
 
 LATEST = 20
 
@@ -19,11 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     with Session() as session:
         bags = sorted(session.client.bags(), key=lambda bag: -bag["bag"])
+        usage = session.client.usage(bags=args.json)
     known = len(bags)
     if args.n > 0 or not (args.all or args.json):
         bags = bags[: args.n if args.n > 0 else LATEST]
     if args.json:
-        print_json_rows(bags)
+        print_json_rows({**bag, **_taken(bag, usage)} for bag in bags)
     elif not bags:
         say("no bags yet; 'windfall run' makes one")
     else:
@@ -34,7 +35,15 @@ def execute(args: argparse.Namespace) -> int:
         )
         if known > len(bags):
             say(f"  and {known - len(bags):,} older: windfall ls --all")
+    if not args.json and (line := quota_line(usage)):
+        say(f"  {line}")
     return 0
+
+
+def _taken(bag: dict[str, Any], usage: dict[str, Any]) -> dict[str, int]:
+    """Bytes of the bag's files; where there is a quota, it and what all bags take of it."""
+    own = {"bytes": usage["bags"].get(str(bag["bag"]), 0)}
+    return {**own, "used": usage["used"], "quota": usage["quota"]} if usage["quota"] else own
 
 
 def _row(bag: dict[str, Any]) -> list[str]:

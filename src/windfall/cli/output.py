@@ -73,6 +73,15 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def quota_line(usage: dict[str, Any]) -> str:
+    """How much of the quota is used; empty where there is none."""
+    if not usage["quota"]:
+        return ""
+    from ..model.units import format_size
+
+    return f"your files here take {format_size(usage['used'])} of {format_size(usage['quota'])}"
+
+
 def counts_of(bag: dict[str, Any]) -> tuple[int, int, int, int]:
     """Tasks, succeeded, failed (quarantined ones too), cancelled."""
     counts = bag["counts"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ..model.units import format_size
 from .causes import words as cause
 from .connect import Session, find_bag
-from .output import clock, duration, print_json, print_table, shown
+from .output import clock, duration, print_json, print_table, quota_line, shown
 from .parser import add_bag, task_number
 
 FULL = 100_000  # characters of a reason
@@ -24,6 +25,7 @@ def execute(args: argparse.Namespace) -> int:
         found = session.client.bag(bag) if args.task is None else session.client.task(bag, args.task)
         if args.task is None:
             found["statistics"] = session.client.statistics(bag)
+            found["usage"] = session.client.usage(bags=False)
     if args.json:
         print_json(found)
     elif args.task is None:
@@ -52,6 +54,9 @@ def _print_bag(bag: dict[str, Any]) -> None:
     ]
     print_table(["target", "tasks", "after", *used], rows, right=(1, *range(3, 3 + len(used))))
     _print_statistics(bag["statistics"])
+    takes = [f"files of its results: {format_size(bag['statistics']['stored'])}"] if bag["statistics"]["stored"] else []
+    if said := "; ".join(filter(None, [*takes, quota_line(bag["usage"])])):
+        print(said)
 
 
 def _print_statistics(found: dict[str, Any]) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from typing import Any
 
 from ..errors import BadInput
+from ..model.units import format_size
 from .connect import Session
 from .login import fingerprint
 from .output import plural, print_json, print_json_rows, print_table, say
@@ -57,13 +59,23 @@ def _list(session: Session, args: argparse.Namespace) -> int:
     tokens = [token for token in session.client.tokens() if token["scope"] in ("user", "admin")]
     counted = Counter(token["user"] for token in tokens)
     admins = {token["user"] for token in tokens if token["scope"] == "admin"}
-    rows = [{"user": user, "tokens": counted[user], "admin": user in admins} for user in sorted(counted)]
+    usage = session.client.usage(bags=False)
+    rows = [
+        {"user": user, "tokens": counted[user], "admin": user in admins,
+         **({"bytes": usage["users"].get(user, 0), "quota": usage["quota"]} if usage["quota"] else {})}
+        for user in sorted(counted)
+    ]  # fmt: skip
     if args.json:
         print_json_rows(rows)
     else:
-        cells = ([row["user"], row["tokens"], "yes" if row["admin"] else ""] for row in rows)
-        print_table(["user", "tokens", "admin"], cells, right=(1,))
+        cells = ([row["user"], row["tokens"], "yes" if row["admin"] else "", *_taken(row)] for row in rows)
+        more = ["files", "quota"] if usage["quota"] else []
+        print_table(["user", "tokens", "admin", *more], cells, right=(1, 3, 4))
     return 0
+
+
+def _taken(row: dict[str, Any]) -> list[str]:
+    return [format_size(row["bytes"]), format_size(row["quota"])] if "quota" in row else []
 
 
 def _remove(session: Session, args: argparse.Namespace) -> int:

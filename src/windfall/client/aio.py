@@ -75,6 +75,7 @@ class AsyncClient:
     pilots = _awaited(Client.pilots)
     sites = _awaited(Client.sites)
     appended = _awaited(Client.appended)
+    usage = _awaited(Client.usage)
     task_spec = _awaited(Client.task_spec)
     statistics = _awaited(Client.statistics)
     failures = _awaited(Client.failures)

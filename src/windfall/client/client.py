@@ -153,6 +153,10 @@ class Client:
         """Why tasks stand failed, the commonest cause first: counts, some tasks, and what `retry` takes as `cause`."""
         return list(self._get(f"/v1/bags/{bag:d}/failures")["failures"])
 
+    def usage(self, bags: bool = True) -> Json:
+        """What files take, in bytes: of each bag, and where there is a quota, all together; see the HTTP reference."""
+        return self._get("/v1/usage" + ("" if bags else "?bags=0"))
+
     def running(self, bag: int, most: int = PAGE) -> list[int]:
         """Tasks that have been started, those first that have run longest."""
         return list(self._get(f"/v1/bags/{bag:d}/running?limit={most:d}")["tasks"])

@@ -198,6 +198,18 @@ class BagCalls:
         mine = [bag for bag in self._state.bags.values() if bag.owner == request.who.owner]
         return reply_json({"bags": [queries.summary(bag) for bag in mine], "position": self._writer.position})
 
+    async def usage(self, request: Request) -> Answer:
+        """What files take: of one's bags and, where there is a quota, all together; an admin sees everybody's."""
+        who, quota = request.who, self.quota
+        owners = {who.owner}
+        if who.scope == "admin":
+            owners |= {token.owner for token in self._state.tokens.values() if token.scope in ("user", "admin")}
+        users = {owner: await quota.used(owner) for owner in sorted(owners)} if quota else {}
+        bags: dict[int, int] = {}
+        if request.option("bags", "1") in ("1", "true"):
+            bags = await self._projector.ask(lambda views: views.stored(who.owner))
+        return reply_json(schema.Usage(quota.limit if quota else 0, users.get(who.owner, 0), users, bags))
+
     async def show(self, request: Request) -> Answer:
         return reply_json(self._view(self._own(request)))
 

@@ -19,21 +19,24 @@ NAMED = 3  # bags
 
 class Quota:
     def __init__(self, limit: int, blobs: Callable[[], Blobs], projector: Projector) -> None:
-        self._limit = limit  # bytes; 0: none
+        self.limit = limit  # bytes; 0: none
         self._blobs = blobs
         self._projector = projector
 
+    async def used(self, owner: str) -> int:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, lambda: self._blobs().used(owner))
+
     async def admit(self, owner: str, more: int = 0) -> None:
         """Raises where `more` bytes of this owner would be too many."""
-        if not self._limit:
+        if not self.limit:
             return
-        loop = asyncio.get_running_loop()
-        used = await loop.run_in_executor(None, lambda: self._blobs().used(owner))
-        if used + more <= self._limit:
+        used = await self.used(owner)
+        if used + more <= self.limit:
             return
         largest = await self._projector.ask(lambda views: views.largest(owner, NAMED))
         raise OverQuota(
-            f"your files here take {_size(used)} of {_size(self._limit)}"
+            f"your files here take {_size(used)} of {_size(self.limit)}"
             + (f"; {_size(more)} more are too many" if more else ""),
             f"remove bags you need no more: {_named(largest)}",
         )

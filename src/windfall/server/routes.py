@@ -51,6 +51,7 @@ def _users(b: BagCalls) -> list[Route]:
         Route("GET", bag + "/tasks/{}/log", b.log, gives=OCTETS, says="captured output"),
         Route("GET", bag + "/explain", b.explain, says="why it is not running"),
         Route("GET", bag + "/watch", b.watch, gives=LINES, says="follow a bag"),
+        Route("GET", "/v1/usage", b.usage, gives=s.Usage, says="what files take, and the quota"),
         Route("GET", "/v1/events", b.events, gives=LINES, says="follow all of one's bags"),
     ]
 

@@ -314,6 +314,7 @@ class Statistics(Struct):
     speed_up: float
     failures: dict[str, int]  # failed attempts by reason
     quarantined: int
+    stored: int  # bytes of its results' files
     sites: list[Place]
     hosts: list[Place]
     slowest: list[Slow]
@@ -336,6 +337,13 @@ class Cause(Struct):
 class Failures(Struct):
     failures: list[Cause]
     position: int
+
+
+class Usage(Struct):
+    quota: int  # bytes; 0: none
+    used: int  # one's own, where there is a quota
+    users: dict[str, int]
+    bags: dict[int, int]
 
 
 class Running(Struct):

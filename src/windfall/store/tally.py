@@ -297,6 +297,8 @@ def statistics(reader: sqlite3.Connection, bag: int, submitted: int) -> dict[str
     made["slowest"] = [
         {"task": task, "attempt": attempt, "wall": wall} for wall, task, attempt in reader.execute(
             "SELECT wall, task, attempt FROM slow WHERE bag = ? ORDER BY wall DESC", (bag,))]
+    made["stored"] = reader.execute(
+        "SELECT coalesce(sum(bytes), 0) FROM stored WHERE bag = ?", (bag,)).fetchone()[0]
     made["quarantined"] = reader.execute(
         "SELECT coalesce(sum(tasks), 0) FROM cause WHERE bag = ? AND state = ?", (bag, QUARANTINED)).fetchone()[0]
     return made

@@ -244,6 +244,11 @@ class Views:
                  " WHERE b.owner = ? AND NOT b.removed ORDER BY s.bytes DESC LIMIT ?")
         return self._reader().execute(query, (owner, limit)).fetchall()
 
+    def stored(self, owner: str) -> dict[int, int]:
+        """Bytes of the files that the results of an owner's bags brought home."""
+        query = "SELECT b.bag, s.bytes FROM stored s JOIN bag b USING (bag) WHERE b.owner = ? AND NOT b.removed"
+        return dict(self._reader().execute(query, (owner,)).fetchall())
+
     def failures(self, bag: int) -> list[dict[str, Any]]:
         return tally.failures(self._reader(), bag)
 
