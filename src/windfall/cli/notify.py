@@ -8,7 +8,6 @@ a file (`@FILE`) or in `WINDFALL_NOTIFY`, out of the list of processes.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 from typing import Any
@@ -66,6 +65,7 @@ def tell(whom: list[str], bag: dict[str, Any]) -> None:
 
 
 def _post(url: str, facts: dict[str, Any]) -> None:
+    import json
     from urllib.request import Request, urlopen
 
     headers = {"Content-Type": "application/json", "User-Agent": "windfall"}
@@ -88,6 +88,8 @@ def _mail(address: str, facts: dict[str, Any]) -> None:
 
 
 def _command(command: str, facts: dict[str, Any]) -> None:
+    import json
+
     _run(_words(command, facts), json.dumps(facts).encode())
 
 

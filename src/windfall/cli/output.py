@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,11 +20,15 @@ def say(text: str) -> None:
 
 
 def print_json(value: object) -> None:
+    import json
+
     print(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def print_json_rows(rows: Iterable[object]) -> None:
     """One JSON array, one row per line: a single document for a parser, lines for grep, and it streams."""
+    import json
+
     write = sys.stdout.write
     separator = "[\n"
     for row in rows:

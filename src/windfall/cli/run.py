@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NoServer, NotFound
 from . import asking, bagargs, notify
-from .explained import Watchman
 from .fetching import add_files, bring, lines as home_lines
 from .output import counts_of, plural, print_json, say
-from .progress import Progress
 
 if TYPE_CHECKING:
     from ..model.bagfile import Parsed
     from .connect import Session
+    from .progress import Progress
 
 TAKES_VECTOR = True
 EXAMPLES = """examples:
@@ -53,6 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     if not quiet:
         say(f"{parsed.bag.name}: {plural(total, 'task')}")
     from .connect import Session
+    from .progress import Progress
 
     with Session(work=True) as session:
         bag = _extend(session, parsed, args.extend, quiet) if args.extend else _submit(session, parsed)
@@ -104,6 +104,8 @@ def attend(session: Session, bag: int, progress: Progress, directory: Path | Non
 
 
 def _watched(session: Session, bag: int, progress: Progress) -> dict[str, Any]:
+    from .explained import Watchman
+
     watchman = Watchman(session, bag, progress)
     try:
         while True:
