@@ -7,7 +7,7 @@ its number.  Two files never get one place, and none lies outside: that is found
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_COMPARED = 1_000_000  # file names; with more, every task gets its directory
 OWN = ("task", "target", "path")  # of a file, beside the parameters of its task
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 Place = Callable[[Row, str], str]  # of a task's file, relative
 
 

@@ -132,6 +132,7 @@ class Statistics(TypedDict):
     speed_up: float
     failures: dict[str, int]
     quarantined: int
+    stored: int  # bytes of its results' files
     sites: list[Place]
     hosts: list[Place]
     slowest: list[Slow]
