@@ -75,6 +75,7 @@ class AsyncClient:
     pilots = _awaited(Client.pilots)
     sites = _awaited(Client.sites)
     statistics = _awaited(Client.statistics)
+    table = _awaited(Client.table)
     failures = _awaited(Client.failures)
     running = _awaited(Client.running)
     cancel = _awaited(Client.cancel)
