@@ -25,7 +25,6 @@ NOT_OURS = {
                                  "output on the caller's terminal; see test_executor for ours",
     "test_submit_after_interpreter_shutdown": "imports the executor from concurrent.futures by its name",
     "test_hang_gh83386": "imports the executor from concurrent.futures by its name",
-    "test_cancel_futures": "expects that a call has begun when shutdown follows at once: ours is not sent by then",
 }
 
 

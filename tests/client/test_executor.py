@@ -16,8 +16,10 @@ import pytest
 import windfall
 from tests.live.real import CommandLine, environment, processes_of, sweep_up, until
 from windfall import Executor, as_completed
+from windfall.client.flow import WAITING_BYTES
+from windfall.client.http import Http
 from windfall.client.payload import CallFailed, RemoteTraceback
-from windfall.errors import BadInput
+from windfall.errors import BadInput, Conflict, NoServer
 
 
 @pytest.fixture
@@ -157,6 +159,200 @@ def test_shutdown_can_cancel_what_waits(client, tmp_path):
     assert 0 < sum(future.cancelled() for future in futures) < 40
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(abs, 1)
+
+
+def test_shutdown_cancels_any_number_with_one_request(client, monkeypatch):
+    asked = []
+    real = Http.request
+    monkeypatch.setattr(Http, "request", lambda self, method, path, *more, **named: (
+        asked.append(path), real(self, method, path, *more, **named))[1])
+    executor = Executor(client)
+    futures = [executor.submit(time.sleep, 0.1) for _ in range(20_000)]
+    executor.shutdown(cancel_futures=True)
+    assert sum(future.cancelled() for future in futures) > 19_000
+    assert [path for path in asked if path.endswith("/cancel")] == [f"/v1/bags/{executor.bag}/cancel"]
+    assert executor.progress()["left"] == 0
+
+
+def test_shutdown_can_cancel_later_than_it_ended(client):
+    executor = Executor(client)
+    futures = [executor.submit(time.sleep, 0.2) for _ in range(40)]
+    executor.shutdown(wait=False)
+    until(lambda: executor._flow._over, 10)
+    executor.shutdown(cancel_futures=True)
+    assert 0 < sum(future.cancelled() for future in futures) < 40
+    assert executor.progress()["left"] == 0
+
+
+def test_many_are_cancelled_with_one_request(executor):
+    blocking = [executor.submit(time.sleep, 30) for _ in range(40)]
+    waiting = [executor.submit(abs, -i) for i in range(500)]
+    until(lambda: all(future.task >= 0 for future in waiting), 10)
+    assert executor.cancel([*waiting, waiting[0]]) == 500 and all(future.cancelled() for future in waiting)
+    assert executor.cancel(waiting) == 0
+    for future in blocking:
+        future.kill()
+    assert executor.progress() == {"submitted": 540, "succeeded": 0, "failed": 0, "cancelled": 540, "left": 0}
+
+
+# --- whatever happens, every future ends ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(executor):
+    """An executor whose sender waits, with a batch in its hands, until it is let go."""
+    flow, go, waits = executor._flow, threading.Event(), threading.Event()
+    real = flow._client.append
+
+    def append(*args, **named):
+        waits.set()
+        go.wait(30)
+        return real(*args, **named)
+
+    flow._client.append = append
+    executor.first = executor.submit(abs, -1)
+    assert waits.wait(10)
+    executor.go = go
+    yield executor
+    go.set()
+
+
+def test_a_bag_cancelled_elsewhere_ends_what_is_being_sent(held, client):
+    later = held.submit(abs, -2)
+    client.cancel(held.bag)
+    held.go.set()
+    for future in (held.first, later):
+        with pytest.raises(Conflict):
+            future.result(20)
+    assert held.progress() == {"submitted": 2, "succeeded": 0, "failed": 2, "cancelled": 0, "left": 0}
+    with pytest.raises(Conflict):
+        held.submit(abs, -1)
+
+
+def test_giving_up_ends_what_is_being_sent_though_the_request_hangs(held):
+    held._flow.give_up(NoServer("it went away"))
+    with pytest.raises(NoServer):
+        held.first.result(0)
+    held.go.set()
+    held._flow.join()
+    assert held.progress()["left"] == 0
+
+
+def test_giving_up_ends_chained_calls_too(executor):
+    gate = concurrent.futures.Future()
+    chained = executor.submit(abs, gate)
+    executor._flow.give_up(NoServer("it went away"))
+    with pytest.raises(NoServer):
+        chained.result(0)
+    gate.set_result(-1)  # now it would be put
+    assert not executor._flow._unsent and executor.progress()["left"] == 0
+
+
+def test_a_chained_call_that_waits_for_room_when_all_is_given_up(executor):
+    gate = concurrent.futures.Future()
+    chained = executor.submit(abs, gate)
+    executor._flow._bytes = WAITING_BYTES + 1
+    putting = threading.Thread(target=gate.set_result, args=(-1,))
+    putting.start()
+    putting.join(0.2)
+    executor._flow.give_up(NoServer("it went away"))
+    putting.join(10)
+    with pytest.raises(NoServer):
+        chained.result(0)
+    assert not putting.is_alive() and not executor._flow._unsent
+
+
+def test_a_bag_cancelled_elsewhere_is_over_for_its_executor(client):
+    with Executor(client) as executor:
+        assert executor.submit(abs, -1).result() == 1
+        client.cancel(executor.bag)
+        until(lambda: executor._broken, 10)
+        with pytest.raises(Conflict, match="somebody else"):
+            executor.submit(abs, -1)
+
+
+def test_cancelled_before_it_was_sent(held, tmp_path):
+    waiting = [held.submit(os.mkdir, str(tmp_path / str(i))) for i in range(3)]
+    assert waiting[1].cancel() and waiting[1].cancel() and waiting[2].kill() and not waiting[2].kill()
+    held.go.set()
+    assert waiting[0].result() is None and held.first.result() == 1
+    assert not waiting[0].cancel()
+    assert os.listdir(tmp_path) == ["0"]
+    assert held.progress() == {"submitted": 4, "succeeded": 2, "failed": 0, "cancelled": 2, "left": 0}
+
+
+def test_cancelling_what_is_being_sent_waits_until_it_is(held):
+    threading.Timer(0.2, held.go.set).start()
+    cancelled = held.first.cancel()  # unless a pilot was quicker
+    assert cancelled == held.first.cancelled() and (cancelled or held.first.result() == 1)
+
+
+def test_killed_while_it_is_being_sent(held):
+    assert held.first.kill() and held.first.cancelled()
+    held.go.set()
+    held.shutdown()
+    assert held.progress() == {"submitted": 1, "succeeded": 0, "failed": 0, "cancelled": 1, "left": 0}
+
+
+def test_a_callback_of_a_cancellation_may_wait_for_other_threads(held):
+    """Not while the lock is held that they need."""
+    submitted = []
+
+    def submit_elsewhere(_):
+        thread = threading.Thread(target=lambda: submitted.append(held.submit(abs, -7)), daemon=True)
+        thread.start()
+        thread.join(5)
+
+    waiting = held.submit(abs, -2)
+    waiting.add_done_callback(lambda _: submit_elsewhere(_) or submitted.append("called back"))
+    assert waiting.cancel()
+    assert len(submitted) == 2 and submitted[1] == "called back"
+    held.go.set()
+    assert submitted[0].result() == 7
+
+
+def test_shutdown_cancels_chained_calls(client):
+    gate = concurrent.futures.Future()
+    with Executor(client) as executor:
+        chained = executor.submit(abs, gate)
+        executor.shutdown(cancel_futures=True)
+        assert chained.cancelled() and executor.progress()["left"] == 0
+        gate.set_result(-1)
+
+
+def test_an_argument_that_failed_is_counted(executor):
+    assert executor.submit(abs, executor.submit(operator.truediv, 1, 0)).exception()
+    assert executor.progress() == {"submitted": 2, "succeeded": 0, "failed": 2, "cancelled": 0, "left": 0}
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_as_completed_when_a_future_ends_between_two_of_its_lines(place):
+    """One is done, one ends at that place of the first look, and one when nothing is left but to wait for it."""
+    done, between, late = futures = [concurrent.futures.Future() for _ in range(3)]
+    done.set_result(None)
+    lines = iter(range(100))
+
+    def trace(frame, *_):
+        return line if frame.f_code.co_name == "take" else None
+
+    def line(*_):
+        if next(lines) == place:
+            thread = threading.Thread(target=between.set_result, args=(None,), daemon=True)
+            thread.start()
+            thread.join(0.2)  # it waits if we hold its lock
+        return line
+
+    before, timer = sys.gettrace(), threading.Timer(0.5, late.set_result, (None,))
+    timer.start()
+    sys.settrace(trace)
+    try:
+        assert set(as_completed(futures)) == set(futures)
+    finally:
+        sys.settrace(before)
+    assert next(lines) > place
+
+
+# --- chains -----------------------------------------------------------------------------------------------------
 
 
 def test_futures_as_arguments(executor):

@@ -209,6 +209,21 @@ def test_queued_calls_are_given_back_when_they_are_wanted_elsewhere(server, laun
     assert {server.result(number).get("o", "succeeded") for number in numbers[:20]} == {"succeeded"}
 
 
+def test_a_call_whose_turn_it_is_stays_when_those_behind_it_are_taken_back(server, launch):
+    """Though its runner has not begun it: on a busy machine that can be a while."""
+    launch("--cores", "1")
+    [first] = submit_many(server, 1, [call(os.getpid)])
+    runner = value(server.result(first))[1]
+    os.kill(runner, signal.SIGSTOP)
+    numbers = list(range(100, 160))
+    server.submit(*[[number, call(abs, -number)] for number in numbers], kind="call")
+    server.wait_started(numbers[0])
+    server.say(recall=numbers[20:])
+    assert {server.result(number)["o"] for number in numbers[20:]} == {"returned"}
+    os.kill(runner, signal.SIGCONT)
+    assert [value(server.result(number)) for number in numbers[:20]] == [("ok", number) for number in numbers[:20]]
+
+
 def test_files_of_a_call_are_gone_before_the_next(server, launch):
     launch("--cores", "1")
     texts = ["open('junk', 'w').write('x')" if i % 2 else "import os; print(os.listdir())" for i in range(100)]

@@ -78,6 +78,7 @@ class AsyncClient:
     usage = _awaited(Client.usage)
     task_spec = _awaited(Client.task_spec)
     statistics = _awaited(Client.statistics)
+    table = _awaited(Client.table)
     failures = _awaited(Client.failures)
     running = _awaited(Client.running)
     cancel = _awaited(Client.cancel)

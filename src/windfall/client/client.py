@@ -25,6 +25,7 @@ from .profile import Profile, find, from_fields
 if TYPE_CHECKING:
     from ..model.spec import Bag, Source
     from . import types
+    from .table import Table
     from .types import Row
 
 Json = dict[str, Any]
@@ -176,6 +177,14 @@ class Client:
             yield from answer["rows"]
             following = answer.get("next")
             at = following if following is None or following > at else None
+
+    def table(self, bag: int, most: int = 20) -> Table:
+        """A bag and its first results, as a notebook shows them."""
+        from itertools import islice
+
+        from .table import Table
+
+        return Table(self.bag(bag), list(islice(self.results(bag, page=max(1, min(most, PAGE))), most)))
 
     def log(self, bag: int, task: int, stream: str = "out", follow: bool = False) -> Iterator[bytes]:
         """What the task wrote; with `follow`, until it ends."""

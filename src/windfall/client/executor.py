@@ -24,7 +24,7 @@ from ..model.spec import Bag, Items, Resources, Target
 from ..model.units import parse_duration, parse_size
 from .client import Client
 from .flow import PATIENCE, Flow
-from .futures import CallFuture, settle
+from .futures import CallFuture
 from .payload import Packer, raised
 from .profile import Profile
 
@@ -123,6 +123,10 @@ class Executor(futures.Executor):
         until = None if timeout is None else clock.monotonic() + timeout
         return _Map(self._flow, fn, zip(*iterables, strict=False), size, until).results()
 
+    def cancel(self, calls: Iterable[CallFuture]) -> int:
+        """Those of its futures that no pilot has, with one request; how many."""
+        return self._flow.cancel(calls)
+
     # --- ending ----------------------------------------------------------------------------------------------------
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -173,23 +177,13 @@ class _Chain:
             kwargs = {key: _value(value) for key, value in kwargs.items()}
             text = self._flow.packer.call(fn, args, kwargs)
         except BaseException as error:  # what an argument raised, its cancellation, or pickling
-            self._flow.unchain()
-            _fail(self._future, error)
+            self._flow.fail(self._future, error)
             return
         self._flow.put(self._future, text, chained=True)
 
 
 def _value(argument: Any) -> Any:
     return argument.result() if isinstance(argument, futures.Future) else argument
-
-
-def _fail(future: CallFuture, error: BaseException) -> None:
-    with future._condition:
-        if future.done():
-            return
-        settle(future, None, error)
-        future._condition.notify_all()
-    future._invoke_callbacks()  # type: ignore[attr-defined]
 
 
 class _Map:
@@ -220,8 +214,7 @@ class _Map:
                 if error is not None:
                     raise error
         finally:
-            for future, _ in self._window:
-                future.cancel()
+            self._flow.cancel(future for future, _ in self._window)
 
     def _take(self) -> tuple[list[Any], BaseException | None]:
         """Results of the next chunk, the last one first, up to the call that failed; and what that raised."""

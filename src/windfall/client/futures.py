@@ -64,21 +64,12 @@ class CallFuture(Future[Any]):
 
     def cancel(self) -> bool:
         """True: it will not run.  False: it has ended, or a pilot has it; `kill` ends such a one."""
-        return self._flow.cancel(self)
+        self._flow.cancel([self])
+        return self.cancelled()
 
     def kill(self) -> bool:
         """End the call wherever it is.  False: it had ended."""
         return self._flow.kill(self)
-
-    def _drop(self) -> bool:
-        """Cancelled, as far as we are concerned; False if it had ended."""
-        with self._condition:
-            if self._state in DONE:
-                return self._state != FINISHED
-            settle(self, None, None, CANCELLED_AND_NOTIFIED)
-            self._condition.notify_all()
-        self._invoke_callbacks()  # type: ignore[attr-defined]
-        return True
 
 
 def settle(future: CallFuture, result: Any, error: BaseException | None, state: str = FINISHED) -> None:
@@ -100,7 +91,7 @@ def as_completed(futures: Iterable[Future[Any]], timeout: float | None = None) -
     for future in left:
         with future._condition:
             if future._state in DONE:
-                waiter.done.append(future)
+                waiter.add_result(future)
             else:
                 future._waiters.append(waiter)
     until = None if timeout is None else time.monotonic() + timeout
@@ -132,18 +123,18 @@ class _Queue:
 
     def __init__(self) -> None:
         self.done: list[Any] = []
-        self._changed = threading.Event()
+        self._changed = threading.Condition()
 
     def take(self, until: float | None) -> list[Any]:
-        """Empty when time is up."""
-        if not self.done:
-            self._changed.wait(None if until is None else max(0.0, until - time.monotonic()))
-        self._changed.clear()
-        done, self.done = self.done, []
-        return done
+        """Empty when time is up, and only then."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.done, None if until is None else max(0.0, until - time.monotonic()))
+            done, self.done = self.done, []
+            return done
 
     def add_result(self, future: Any) -> None:
-        self.done.append(future)
-        self._changed.set()
+        with self._changed:
+            self.done.append(future)
+            self._changed.notify_all()
 
     add_exception = add_cancelled = add_result

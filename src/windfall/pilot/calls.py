@@ -114,8 +114,8 @@ class Calls:
                 self._take_back(slot)
 
     def _take_back(self, slot):
-        queue = slot.runner.queue
-        back = [queue.pop(attempt) for attempt in slot.runner.take_back() if attempt in queue]
+        queue, turn = slot.runner.queue, slot.job.attempt if slot.job is not None else None
+        back = [queue.pop(attempt) for attempt in slot.runner.take_back(turn) if attempt in queue]
         self.spawner.waiting.extendleft(reversed(back))
 
     def with_specs(self, keys):

@@ -71,20 +71,28 @@ class Runner:
             file.write(text)
         return os.fsencode(path)
 
-    def take_back(self):
-        """Attempts that it has not begun, and will not."""
+    def take_back(self, turn):
+        """Attempts that it has not begun, and will not.  The one whose turn it is stays, though it was not begun."""
         back = []
+        for packet in list(self._packets()):
+            attempt, filed, length = CALL.unpack_from(packet)
+            if attempt == turn:
+                self.calls.send(packet)  # there is nothing else now: it is the next
+                continue
+            if filed:
+                os.unlink(packet[CALL.size + length:])
+            back.append(attempt)
+        return back
+
+    def _packets(self):
         while True:
             try:
                 packet = self.taking.recv(PIECE, socket.MSG_DONTWAIT)
             except OSError:
-                return back
+                return
             if not packet:
-                return back
-            attempt, filed, length = CALL.unpack_from(packet)
-            if filed:
-                os.unlink(packet[CALL.size + length:])
-            back.append(attempt)
+                return
+            yield packet
 
     def receive(self):
         """Results, and whether there may be more."""

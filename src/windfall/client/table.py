@@ -1,0 +1,55 @@
+"""What a notebook shows of a bag: its counts, and its first results as a table.
+
+Parameters, hosts and notes are text from elsewhere: all of it is escaped, and cut where it is long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from typing import NamedTuple
+
+from .types import BagInfo, Row
+
+MOST_TEXT = 80  # characters of a cell
+
+
+class Table(NamedTuple):
+    bag: BagInfo
+    rows: list[Row]
+
+    def __repr__(self) -> str:
+        return f"<bag {self.bag['bag']} {self.bag['state']}: {_counts(self.bag)}>"
+
+    def _repr_html_(self) -> str:
+        bag, names = self.bag, self._names()
+        head = ["task", *names, "state", "wall (s)", "host", "note"]
+        body = [_line("td", _cells(row, names)) for row in self.rows]
+        more = sum(bag["counts"].values()) - len(self.rows)
+        rest = f"<p>and {more:,} more tasks</p>" if more > 0 else ""
+        return (f"<b>bag {bag['bag']} {_cell(bag['name'])}: {_cell(bag['state'])}</b><p>{_cell(_counts(bag))}</p>"
+                f"<table>{_line('th', head)}{''.join(body)}</table>{rest}")
+
+    def _names(self) -> list[str]:
+        """Parameters and captured values, in the order in which they are met."""
+        return list(dict.fromkeys(name for row in self.rows for name in (*row["params"], *(row.get("values") or ()))))
+
+
+def _counts(bag: BagInfo) -> str:
+    return ", ".join(f"{count:,} {state}" for state, count in bag["counts"].items() if count) or "no tasks"
+
+
+def _cells(row: Row, names: list[str]) -> list[object]:
+    known = {**row["params"], **(row.get("values") or {})}
+    why = row.get("note") or row.get("why") or ""
+    return [row["task"], *(known.get(name, "") for name in names), row["state"], f"{(row['wall'] or 0) / 1000:.1f}",
+            row.get("host") or "", why if row["state"] != "succeeded" else ""]
+
+
+def _line(tag: str, cells: Iterable[object]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{_cell(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _cell(value: object) -> str:
+    text = str(value)
+    return escape(text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…")
