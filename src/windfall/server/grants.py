@@ -13,10 +13,12 @@ from typing import Any
 import msgspec
 
 from windfall.core.facts import Group
+from windfall.errors import Unavailable
 from windfall.model.calls import argument_file
 from windfall.model.render import Renderer, lean
 from windfall.model.spec import Bag, Source, Target
 from windfall.server import schema
+from windfall.server.http import log
 
 MAX_RENDERINGS = 4096  # bags kept ready
 File = tuple[str, str, int, int]  # path, blob, size, mode
@@ -175,11 +177,20 @@ class Renderings:
         self._kept.pop(number, None)
 
     def grants(self, grants: list[tuple[int, list[Group]]]) -> list[schema.Grant]:
-        bags, made = self._bags, []
+        """One that cannot be rendered (yet) is left out: it is sent again until the pilot acknowledges it."""
+        made = []
         for number, groups in grants:
-            rendered = [self.of(bags[g.bag]).group(g) for g in groups if g.bag in bags]
-            made.append(schema.Grant(number, rendered))
+            try:
+                made.append(schema.Grant(number, self._groups(groups)))
+            except Unavailable:
+                continue
+            except Exception:  # it keeps no other grant, and no cancellation, from leaving
+                log.exception("grant %d could not be rendered", number)
         return made
+
+    def _groups(self, groups: list[Group]) -> list[schema.Group]:
+        bags = self._bags
+        return [self.of(bags[g.bag]).group(g) for g in groups if g.bag in bags]
 
 
 def _with_arguments(attempt: int, call: Any) -> Any:
