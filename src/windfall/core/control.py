@@ -51,6 +51,11 @@ def append(core: Core, event: e.Append) -> None:
     if not bag.open and not event.extends:
         core.refuse(event, "conflict", f"bag {bag.number} is closed", "submit a new bag, or open it with open = true")
         return
+    if event.seen is not None and event.seen != len(bag.appended):
+        core.refuse(
+            event, "conflict", f"bag {bag.number} has been given more tasks meanwhile", "look again, then ask again"
+        )
+        return
     if not 0 <= event.target < len(bag.targets) or event.count <= 0:
         core.refuse(event, "bad-input", f"bag {bag.number} has no target {event.target}, or nothing was appended")
         return

@@ -31,6 +31,7 @@ class Append(Event):
     idempotency: str
     source: bytes
     extends: bool = False  # to a bag that is closed, which runs again
+    seen: int | None = None  # sources appended before, as far as whoever asks has seen
 
 
 class Close(Event):

@@ -62,6 +62,16 @@ def _page(views: Any, bag: int, after: int, limit: int, state: str) -> _Page:
     return _Page(found, after)
 
 
+def _appended_page(appended: list[bytes], after: int) -> list[bytes]:
+    """As many as one answer should carry, at least one."""
+    size, page = 0, appended[after : after + MAX_PAGE]
+    for count, packed in enumerate(page):
+        size += len(packed)
+        if size > PAGE_BYTES:
+            return page[: max(count, 1)]
+    return page
+
+
 class BagCalls:
     def __init__(
         self, writer: Writer, renderings: Renderings, projector: Projector, hub: Hub, *, live: Live, disk: DiskGuard,
@@ -141,8 +151,12 @@ class BagCalls:
 
     async def appended(self, request: Request) -> Answer:
         """What `append` and `extend` brought: the bag is `spec` and these."""
-        rendering = self._renderings.of(self._own(request))
-        encoded = await self._aside(LARGE, lambda: msgspec.json.encode({"appended": rendering.appended()}))
+        bag, after = self._own(request), max(0, request.number("after", 0))
+        rendering, packed = self._renderings.of(bag), _appended_page(bag.appended, after)
+        following = after + len(packed)
+        next_ = following if following < len(bag.appended) else None
+        encoded = await self._aside(
+            LARGE, lambda: msgspec.json.encode(schema.AppendedPage(rendering.appended(packed), next_)))
         return Answer(encoded, 200, JSON)
 
     # --- orders -----------------------------------------------------------------------------------------------
@@ -360,7 +374,8 @@ def _read_extension(
     check.validate_source(widened, message.source)
     source = _pack((index, message.source, message.files))
     event = events.Append(
-        0, bag.owner, bag.number, index, source_count(message.source), message.key or key, source, extends=True)
+        0, bag.owner, bag.number, index, source_count(message.source), message.key or key, source, extends=True,
+        seen=message.seen)
     return event, {sha: name for files in message.files for name, (sha, _, _) in files.items()}
 
 

@@ -63,11 +63,10 @@ class Rendering:
             self._appended[target] = len(appended)
         return found
 
-    def appended(self) -> list[dict[str, Any]]:
-        """What came after the bag was submitted."""
+    def appended(self, packed: list[bytes]) -> list[schema.AppendedSource]:
+        """Of what came after the bag was submitted."""
         names = [target.name for target in self.spec.targets]
-        found = map(_decode_appended, self._bag.appended)
-        return [{"target": names[more.target], "source": more.source} for more in found]
+        return [schema.AppendedSource(names[more.target], more.source) for more in map(_decode_appended, packed)]
 
     def _let_go(self, target: int) -> None:
         """The renderer has the text of a million commands; once is enough."""

@@ -182,6 +182,7 @@ class Extend(Struct, forbid_unknown_fields=True):
     target: str = "main"
     files: list[dict[str, tuple[Sha, Count, Count]]] = []  # of each family: what the new tasks need beyond it
     key: Annotated[str, Meta(max_length=200)] = ""  # the same again is done once
+    seen: Count | None = None  # how many were appended so far; where there are more by now, nothing is done
 
 
 class Nothing(Struct):
@@ -221,6 +222,16 @@ class Submitted(Struct):
 class Appended(Struct):
     first: int
     count: int
+
+
+class AppendedSource(Struct):
+    target: str
+    source: Sweep | Lines | Items
+
+
+class AppendedPage(Struct):
+    appended: list[AppendedSource]
+    next: int | None
 
 
 class Counted(Struct):
