@@ -133,3 +133,17 @@ def test_what_was_appended_comes_in_pages(client, monkeypatch):
     assert found == list(range(2, 12)) and pages > 2
     with windfall.Client(client.profile) as user:
         assert len(user._appended(bag)) == 10
+
+
+def test_time_without_work_is_not_the_bags(server, client):
+    bag, pilot = client.submit(sweep(2)), Pilot(client)
+    run_all(pilot)
+    state = server._runtime.writer.state.bags[bag]
+    first = client.call("GET", f"/v1/bags/{bag}/statistics").body["wall_clock"]
+    assert first == state.worked == state.ended - state.submitted and state.began == 0
+    state.ended = state.submitted = 1  # as if it had been long ago
+    client.call("POST", f"/v1/bags/{bag}/extend", {"source": points(3, 3)})
+    assert state.began and state.worked == first
+    run_all(pilot)
+    again = client.call("GET", f"/v1/bags/{bag}/statistics").body["wall_clock"]
+    assert first <= again == state.worked < 60_000

@@ -233,7 +233,7 @@ class BagCalls:
 
     async def statistics(self, request: Request) -> Answer:
         bag = self._own(request)
-        found = await self._projector.ask(lambda views: views.statistics(bag.number, bag.submitted))
+        found = await self._projector.ask(lambda views: views.statistics(bag.number, bag.worked, bag.began))
         return reply_json({"bag": bag.number, "tasks": bag.size, "counts": queries.counts(bag), **found})
 
     async def failures(self, request: Request) -> Answer:

@@ -4,7 +4,7 @@ Rules
   * A target is done only when all its tasks have succeeded, and a success stays one: so which files it left follows
     from the journal alone.  They are asked of the views, which answer no earlier than they know the commit that made
     the target done; nothing of it is journaled a second time, and after a restart it is gathered again.
-  * The core holds the tasks back until the files are at hand.  A grant that is sent again before that waits too.
+  * The core holds the tasks back until the files are at hand.  After a restart, grants wait for them.
   * A file lies at `main/INDEX/PATH`, INDEX being its task's number within its target; `main.outputs` lists them all,
     one path a line, in the order of tasks.
   * Too many files, or a command too long for any system, end the tasks at once, with a word about what to do.
@@ -21,7 +21,6 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from windfall.core import events
-from windfall.core.apply import spans
 from windfall.core.facts import Fact
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Unavailable
@@ -64,8 +63,11 @@ class Gatherer:
         self._interested = {bag.number for bag in writer.state.bags.values() if _gathers(bag)}
 
     def start(self) -> None:
+        """What was gathered before a restart is asked for anew: its tasks may be granted already."""
         for number in self._interested:
-            self._look(number)
+            for target in self._writer.state.bags[number].targets:
+                if target.shape.gathers and not target.pending and target.unfinished:
+                    self._begin(number, target.index)
 
     def commit(self, position: int, at: int, facts: list[Fact]) -> None:
         for number in rows.touched(facts):
@@ -131,7 +133,8 @@ class Gatherer:
         try:
             taken = await self._collect(bag, target)
         except BadInput as error:
-            await self._give_up(bag, target, str(error))
+            log.warning("bag %d: %s", bag.number, error)
+            await self._writer.do(events.Gathered(0, bag.number, target, refused=str(error)))
             return
         if bag.number in self._writer.state.bags:
             self._keep((bag.number, target), taken)
@@ -162,11 +165,6 @@ class Gatherer:
             taken.inputs.append((f"{name}.outputs", sha, len(body), 0o644))
         _check_length(rendering.renderer(target).command(0, taken.paths), rendering.spec.targets[target].takes)
         return taken
-
-    async def _give_up(self, bag: Any, target: int, why: str) -> None:
-        log.warning("bag %d: %s", bag.number, why)
-        mine = [task for first, place, end in spans(bag) if place == target for task in range(first, end)]
-        await self._writer.do(events.Cancel(0, bag.number, mine, why=why))
 
 
 def _gathers(bag: Any) -> bool:

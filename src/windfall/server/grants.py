@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from windfall.core.apply import SAVING
 from windfall.core.facts import Group
 from windfall.errors import Unavailable
 from windfall.model.calls import argument_file
@@ -223,6 +224,7 @@ def _spec(bag: Any, target: Target, renderer: Renderer, overruns: int, boosts: i
         bag=bag.number, kind=target.kind,
         cores=need.cores, memory=need.memory << boosts, gpus=need.gpus, disk=need.disk,
         time=target.time * 3**overruns or None, grace=target.grace,
+        need=target.grace + SAVING if target.checkpoint else 0,
         setup=target.setup, modules=target.modules, container=target.container,
         packed=(packed.blob, packed.size, packed.python) if packed else None,
         inputs=[(i.path, i.blob, i.size, i.mode) for i in target.inputs],

@@ -153,6 +153,7 @@ class Spec(Struct, omit_defaults=True):
     gpus: int = 0
     disk: int = 0
     time: int | None = None
+    need: int = 0
     grace: int = 5_000
     environment: dict[str, str] = {}
     setup: list[str] = []
