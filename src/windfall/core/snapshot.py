@@ -62,7 +62,7 @@ def _check(meta: dict[str, Any]) -> None:
     if meta["version"] > VERSION:
         raise StoreTooNew(f"the snapshot is of version {meta['version']}, this is {VERSION}", "use a newer Windfall")
     layout = {name: [tuple(column) for column in columns] for name, columns in meta.get("layout", {}).items()}
-    if layout != _layout():
+    if meta["version"] < 1 or layout != _layout():
         raise StoreCorrupt("the snapshot has other columns than this Windfall", "use the Windfall that wrote it")
 
 

@@ -45,6 +45,7 @@ class Taken(NamedTuple):
 
     paths: dict[str, list[str]]  # by the target they come from
     inputs: list[File]
+    blobs: set[str]  # of the inputs: each file is asked for on its own
 
 
 class Gatherer:
@@ -151,7 +152,7 @@ class Gatherer:
     async def _collect(self, bag: Any, target: int) -> Taken:
         rendering = self._renderings.of(bag)
         names = [each.name for each in rendering.spec.targets]
-        taken = Taken({}, [])
+        taken = Taken({}, [], set())
         for name in rendering.spec.targets[target].takes:
             upstream = names.index(name)
             makes = bool(rendering.spec.targets[upstream].outputs)
@@ -163,6 +164,7 @@ class Gatherer:
             loop = asyncio.get_running_loop()
             sha = await loop.run_in_executor(None, _store, self._blobs, bag.owner, body)
             taken.inputs.append((f"{name}.outputs", sha, len(body), 0o644))
+            taken.blobs.add(sha)
         _check_length(rendering.renderer(target).command(0, taken.paths), rendering.spec.targets[target].takes)
         return taken
 
@@ -211,6 +213,7 @@ def _place(taken: Taken, name: str, files: list[tuple[int, list[File]]]) -> None
                                "call it by a path below the task's directory")
             paths.append(f"{name}/{index}/{path}")
             taken.inputs.append((paths[-1], sha, size, mode))
+            taken.blobs.add(sha)
 
 
 def _harmless(path: str) -> bool:

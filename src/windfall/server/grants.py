@@ -48,6 +48,7 @@ class Rendering:
         self._bag = bag
         self._renderers: dict[int, Renderer] = {}
         self._raw: dict[tuple[int, int, int], msgspec.Raw] = {}
+        self._blobs: dict[int, frozenset[str]] = {}  # target → what all its tasks need
         self._appended: dict[int, int] = {}  # target → how far in bag.appended its renderer is
 
     def renderer(self, target: int) -> Renderer:
@@ -148,11 +149,23 @@ class Rendering:
         """Is this one of the blobs that an attempt of the task needs?"""
         place, index = self._bag.locate(task)
         renderer = self.renderer(place)
-        packed = renderer.target.packed
-        if packed is not None and sha == packed.blob:
+        if sha in self._shared(renderer.target, place):
             return True
-        files = [*self._files(renderer, place, index), *self._saved(renderer, task, index)]
-        return any(sha == blob for _, blob, _, _ in files)
+        taken = self._taken(renderer, place)
+        if taken is not None and sha in taken.blobs:
+            return True
+        own = renderer.inputs(index) if renderer.target.families else []
+        if renderer.target.kind == "call" and (file := argument_file(str(renderer.command(index)))):
+            own = [file]
+        return any(sha == blob for _, blob, _, _ in own + self._saved(renderer, task, index))
+
+    def _shared(self, target: Target, place: int) -> frozenset[str]:
+        """Blobs that all tasks of a target need."""
+        found = self._blobs.get(place)
+        if found is None:
+            packed = [target.packed.blob] if target.packed is not None else []
+            found = self._blobs[place] = frozenset([*packed, *(each.blob for each in target.inputs)])
+        return found
 
 
 class Renderings:
