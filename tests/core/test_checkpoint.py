@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from windfall.core import events as e
@@ -144,3 +145,38 @@ def test_a_site_short_of_disk_runs_few_at_a_time(bench: Bench) -> None:
     assert bench.take(pilot) == []
     bench.report(pilot, held[0][0])
     assert len(bench.take(pilot)) == 1, "the next one fills in as space frees"
+
+
+def test_a_snapshot_holds_what_changed(bench: Bench) -> None:
+    bag, pilot, attempt = start(bench)
+    bench.report(pilot, attempt, "returned", "stop", saved=[FILE])
+    name = f"b{bag}/c0"
+    position, meta, chunks = bench.snapshot()
+    assert name in chunks
+    bench.core.saved()
+    assert name not in bench.snapshot()[2], "nothing of it changed"
+    bench.restart((position, meta, chunks))
+    assert saved(bench, bag) == [FILE] and name not in bench.snapshot()[2]
+    bench.step(e.Cancel(0, bag, None))
+    assert msgspec.msgpack.decode(bench.snapshot()[2][name]) == []
+    bench.step(e.Remove(0, bag))
+    assert name in bench.core.snapshot()[2], "it is dropped with its bag"
+
+
+def as_version_1(meta: bytes, bench: Bench) -> bytes:
+    m = msgspec.msgpack.decode(meta)
+    m["version"] = 1
+    for bag in m["bags"]:
+        bag["record"] = bag["record"][:-2]
+        bag["targets"] = [target[:-1] for target in bag["targets"]]
+        bag["checkpoints"] = list(bench.core.state.bags[bag["record"][0]].checkpoints.items())
+    return msgspec.msgpack.encode(m)
+
+
+def test_a_snapshot_of_version_1_is_understood_and_saved_anew(bench: Bench) -> None:
+    bag, pilot, attempt = start(bench)
+    bench.report(pilot, attempt, "returned", "stop", saved=[FILE])
+    position, meta, chunks = bench.snapshot()
+    del chunks[f"b{bag}/c0"]
+    bench.restart((position, as_version_1(meta, bench), chunks))
+    assert saved(bench, bag) == [FILE] and f"b{bag}/c0" in bench.snapshot()[2]

@@ -209,3 +209,21 @@ def test_a_full_disk_gives_back_what_the_upload_took(tmp_path: Path) -> None:
         blobs.put("ann", b"small")
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_what_comes_and_goes_while_an_owner_is_counted(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = {blobs.put("ann", bytes([n]) * 100) for n in range(5)}
+    blobs.put("bob", b"b" * 7)
+    lstat, done = Path.lstat, []
+
+    def meanwhile(path: Path) -> os.stat_result:
+        if not done:
+            done.append(path)
+            blobs.put("ann", b"n" * 1_000)
+            blobs.delete_unreferenced(lambda owner, sha: sha not in first, older_than=-1)
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", meanwhile)
+    assert blobs.used("ann") == 1_000
+    blobs.put("ann", b"m" * 10)
+    assert blobs.used("ann") == 1_010 and blobs.used("bob") == 7

@@ -221,8 +221,9 @@ def test_wall_time():
 
 def test_wall_time_of_a_task_that_saves_its_state():
     made = agenda(2, end=10000)
-    give(made, 0, grant(1, 1, time=20000, grace=3000, checkpoint=["state"]), grant(2, 2, time=20000, checkpoint=["s"]),
-         grant(3, 3, time=20000, grace=11000, checkpoint=["state"]))
+    give(made, 0, grant(1, 1, time=20000, need=4000, checkpoint=["state"]),
+         grant(2, 2, time=20000, need=6000, checkpoint=["s"]),
+         grant(3, 3, time=20000, need=12000, checkpoint=["state"]))
     assert [order[0] for order in made.orders(0)] == ["fetch"] * 3
     for attempt in (1, 2, 3):
         made.fetched(0, attempt)

@@ -165,6 +165,8 @@ def make_shapes(plan: BagPlan, r: random.Random) -> tuple[list[TargetShape], byt
             shape("a", third), shape("b", third, after=[0], limit=20_000), shape("none", 0, after=[1]),
             shape("c", third, after=[0, 2], cores=r.choice((1, 2))),
         ], b""
+    if plan.shape == "gathering":
+        return [shape("a", n), shape("merge", 2, after=[0], gathers=True), shape("c", 1, after=[1], gathers=True)], b""
     if plan.shape == "graph":
         pairs = [(before, after) for after in range(n) for before in range(after) if r.random() < 0.3]
         return [shape(count=n)], np.array(pairs, dtype="<i4").tobytes()

@@ -12,7 +12,7 @@ import pytest
 
 from windfall.core import apply, endings, engine, feeding, granting, leases, sessions, snapshot
 from windfall.core.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, SUCCEEDED
-from windfall.core.state import State
+from windfall.core.state import State, TargetState
 from windfall.pilot.agenda import Agenda
 from windfall.pilot.seats import Seats
 
@@ -282,6 +282,11 @@ def memory_does_not_matter(patch: Patch) -> None:
 
     patch.setattr(State, "_cost", cost)
     patch.setattr(granting, "fits", lambda pilot, cls, left: left is None or (cls.need or 1) <= left)
+
+
+@mutant("P5")
+def files_are_not_waited_for(patch: Patch) -> None:
+    patch.setattr(TargetState, "waits", property(lambda self: self.pending > 0))
 
 
 @mutant("P5")

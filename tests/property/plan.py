@@ -49,7 +49,8 @@ class Plan(msgspec.Struct, frozen=True):
         return msgspec.json.decode(text, type=Plan)
 
 
-SHAPES = ("plain", "external", "sjf", "targets", "graph", "open", "limited", "long", "saving", "whole")
+SHAPES = ("plain", "external", "sjf", "targets", "graph", "open", "limited", "long", "saving", "whole",
+          "gathering")
 HORIZON = 60_000  # ms in which things happen; afterwards the world is healed
 
 

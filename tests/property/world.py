@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from windfall.core import effects as x, events as e
+from windfall.core.apply import SAVING
 from windfall.core.explain import explain
 from windfall.core.facts import TargetShape
 
@@ -107,6 +108,8 @@ class World:
             self.at(bag.at, lambda bag=bag: self.submit(bag))
         for act in self.plan.acts:
             self.at(act.at, lambda act=act: acts.play(self, act))
+        if any(bag.shape == "gathering" for bag in self.plan.bags):
+            self.after(300, self._gather)
 
     def _heal(self) -> None:
         """No more faults; somebody is there to do the work."""
@@ -137,6 +140,16 @@ class World:
                 self._answer_for(number, bag.size)
         if not any(p.alive and not p.agenda.leaving and p.cores >= 4 for p in self.processes):
             self.new_pilot(4)
+
+    def _gather(self) -> None:
+        """What `server/gather.py` does: in time, more than once, or never, because there is too much."""
+        self.after(self.random.choice((50, 700, 3_000)), self._gather)
+        core = self.server.core
+        for number, bag in core.state.bags.items() if core is not None else ():
+            for target in bag.targets:
+                if target.shape.gathers and not target.pending and target.unfinished:
+                    refused = "too many files" if not self.healed and self.chance(10) else ""
+                    self.server.put(e.Gathered(0, number, target.index, refused))
 
     def _answer_for(self, number: int, size: int) -> None:
         assert self.server.core is not None
@@ -299,5 +312,6 @@ def _spec(shape: TargetShape, overruns: int, boosts: int) -> dict[str, Any]:
     return {
         "bag": 0, "cores": shape.cores, "memory": shape.memory << boosts, "gpus": shape.gpus,
         "time": shape.limit * 3**overruns or None, "grace": shape.grace, "whole": shape.whole,
+        "need": shape.grace + SAVING if shape.checkpoint else 0,
         "checkpoint": ["state"] if shape.checkpoint else [],
     }

@@ -1,7 +1,14 @@
 """A bag that has ended gets more tasks, and runs again."""
 
 import pytest
+from msgspec import convert
+from msgspec.structs import replace
 from server_tools import Pilot, sweep
+
+import windfall
+from windfall.errors import Conflict
+from windfall.model.spec import Source
+from windfall.server import bags
 
 
 def points(first, last):
@@ -66,3 +73,77 @@ def test_not_where_others_have_waited_for_it(client):
     pilot.finish([task[0] for task in pilot.get(want=2)])
     reply = client.call("POST", f"/v1/bags/{bag}/extend", {"source": points(3, 3)})
     assert reply.status == 409 and "main" in reply.body["error"]["message"]
+
+
+def test_what_was_decided_on_an_old_look_is_refused(client):
+    bag = client.submit(sweep(1))
+    assert client.call("POST", f"/v1/bags/{bag}/extend", {"source": points(2, 2), "seen": 0}).status == 200
+    late = client.call("POST", f"/v1/bags/{bag}/extend", {"source": points(2, 3), "seen": 0})
+    assert late.status == 409 and "meanwhile" in late.body["error"]["message"]
+    assert client.call("GET", f"/v1/bags/{bag}").body["tasks"] == 2
+
+
+class Slow(windfall.Client):
+    """Between its look and its order somebody else extends the bag."""
+
+    def _appended(self, bag):
+        found = super()._appended(bag)
+        if first := self.__dict__.pop("first", None):
+            first()
+        return found
+
+
+def up_to(bag, last):
+    """The same sweep with more points."""
+    first, *others = bag.targets
+    return replace(bag, targets=[replace(first, source=convert(points(1, last), Source)), *others])
+
+
+def test_two_clients_at_once_run_no_point_twice(client):
+    bag = client.submit(sweep(2))
+    one, two = windfall.Client(client.profile), Slow(client.profile)
+    two.first = lambda: one.extend(bag, up_to(one.spec(bag), 5))
+    assert two.extend(bag, up_to(one.spec(bag), 6)) == {"main": 1}
+    run = [command[1] for command in run_all(Pilot(client))]
+    assert sorted(run) == ["1", "2", "3", "4", "5", "6"]
+    one.close(), two.close()
+
+
+def test_a_refusal_for_another_reason_is_told(client):
+    two = sweep(1)
+    two["targets"].append({"name": "merge", "after": ["main"], "command": "merge"})
+    bag, pilot = client.submit(two), Pilot(client)
+    pilot.finish([task[0] for task in pilot.get(want=2)])
+    with windfall.Client(client.profile) as user:
+        with pytest.raises(Conflict, match="is done"):
+            user.extend(bag, up_to(user.spec(bag), 2))
+
+
+def test_what_was_appended_comes_in_pages(client, monkeypatch):
+    monkeypatch.setattr(bags, "PAGE_BYTES", 100)
+    bag = client.submit(sweep(1))
+    for x in range(2, 12):
+        client.call("POST", f"/v1/bags/{bag}/extend", {"source": points(x, x)})
+    pages, after = 0, 0
+    found = []
+    while after is not None:
+        page = client.call("GET", f"/v1/bags/{bag}/appended?after={after}").body
+        found += [row["source"]["axes"][0]["first"] for row in page["appended"]]
+        pages, after = pages + 1, page["next"]
+    assert found == list(range(2, 12)) and pages > 2
+    with windfall.Client(client.profile) as user:
+        assert len(user._appended(bag)) == 10
+
+
+def test_time_without_work_is_not_the_bags(server, client):
+    bag, pilot = client.submit(sweep(2)), Pilot(client)
+    run_all(pilot)
+    state = server._runtime.writer.state.bags[bag]
+    first = client.call("GET", f"/v1/bags/{bag}/statistics").body["wall_clock"]
+    assert first == state.worked == state.ended - state.submitted and state.began == 0
+    state.ended = state.submitted = 1  # as if it had been long ago
+    client.call("POST", f"/v1/bags/{bag}/extend", {"source": points(3, 3)})
+    assert state.began and state.worked == first
+    run_all(pilot)
+    again = client.call("GET", f"/v1/bags/{bag}/statistics").body["wall_clock"]
+    assert first <= again == state.worked < 60_000

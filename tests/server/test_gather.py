@@ -3,7 +3,7 @@
 import hashlib
 
 import pytest
-from server_tools import Client, Pilot, sweep, until
+from server_tools import Client, Pilot, sweep, tasks, until
 
 from windfall.server import gather
 
@@ -18,8 +18,8 @@ def two(n, command="merge {main.outputs}", **more):
 
 def run_main(pilot, path="out-{}.txt"):
     """In the order in which they came, so that results come in another than the tasks' own."""
-    tasks = pilot.get(want=100)
-    for number, (attempt, *_) in reversed(list(enumerate(tasks, 1))):
+    granted = pilot.get(want=100)
+    for number, (attempt, *_) in reversed(list(enumerate(granted, 1))):
         body = b"part"
         reply = pilot.client.call("PUT", f"/v1/blobs/{BLOB}", raw=body, X_Attempt=str(attempt))
         assert reply.status == 201
@@ -66,7 +66,7 @@ def test_too_much_ends_the_tasks_with_a_word(client, monkeypatch, limit, value, 
     run_main(pilot)
     until(lambda: client.call("GET", f"/v1/bags/{bag}").body["state"] == "cancelled")
     row = client.call("GET", f"/v1/bags/{bag}/results?state=cancelled").body["rows"][0]
-    assert says in row["why"]
+    assert row["why"] == "gather" and says in row["note"]
 
 
 def test_a_path_that_leads_elsewhere_is_not_brought(client):
@@ -74,10 +74,68 @@ def test_a_path_that_leads_elsewhere_is_not_brought(client):
     run_main(pilot, "../../escape-{}")
     until(lambda: client.call("GET", f"/v1/bags/{bag}").body["state"] == "cancelled")
     row = client.call("GET", f"/v1/bags/{bag}/results?state=cancelled").body["rows"][0]
-    assert "escape" in row["why"]
+    assert "escape" in row["note"]
 
 
 def test_it_waits_until_then(client):
     bag = client.submit(two(1))
     said = client.call("GET", f"/v1/bags/{bag}/explain?task=1").body
     assert said["state"] == "waiting" and "main" in said["summary"]
+
+
+class Faulty:
+    """A disk that fails so many times."""
+
+    def __init__(self, monkeypatch, times):
+        self.left, self.store = times, gather._store
+        monkeypatch.setattr(gather, "_store", self)
+        monkeypatch.setattr(gather, "AGAIN_S", 0.05)
+
+    def __call__(self, *arguments):
+        self.left -= 1
+        if self.left >= 0:
+            raise OSError(5, "Input/output error")
+        return self.store(*arguments)
+
+
+def test_a_disk_that_fails_is_tried_again(client, monkeypatch):
+    faulty = Faulty(monkeypatch, 3)
+    client.submit(two(2))
+    pilot = Pilot(client)
+    run_main(pilot)
+    assert merge(pilot)["tasks"][0][1] == ["merge", "main/0/out-1.txt", "main/1/out-2.txt"]
+    assert faulty.left == -1
+
+
+def test_while_it_cannot_be_gathered_everything_else_goes_on(server, client, monkeypatch):
+    client.submit(two(1))
+    pilot = Pilot(client)
+    run_main(pilot)
+    acknowledged, attempt = pilot.ack, merge(pilot)["tasks"][0][0]
+
+    def exchange(**more):
+        pilot.ack = acknowledged  # what came after a grant that is missing does not make up for it
+        return pilot.exchange(**more)
+
+    server._runtime.gatherer._forget(1)
+    faulty = Faulty(monkeypatch, 1 << 30)
+    until(lambda: exchange() and faulty.left < (1 << 30), 20)
+    other = client.submit(sweep(1))
+    answer = exchange(want=9)
+    assert [g["spec"]["bag"] for grant in answer["grants"] for g in grant["groups"]] == [other]
+    assert answer["again"] > 0, "it does not ask without a pause"
+    client.call("POST", f"/v1/bags/{other}/cancel", {})
+    assert exchange()["cancel"]
+    faulty.left = 0
+    granted = until(lambda: [task for task in tasks(exchange()) if task[0] == attempt])
+    assert granted[0][1] == ["merge", "main/0/out-1.txt"]
+
+
+def test_a_bag_that_is_removed_meanwhile_is_let_go(server, client, monkeypatch):
+    faulty = Faulty(monkeypatch, 1 << 30)
+    bag, pilot = client.submit(two(1)), Pilot(client)
+    run_main(pilot)
+    until(lambda: faulty.left < (1 << 30))
+    client.call("POST", f"/v1/bags/{bag}/cancel", {})
+    assert client.call("POST", f"/v1/bags/{bag}/remove").status == 200
+    until(lambda: not server._runtime.gatherer._busy)

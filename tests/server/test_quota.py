@@ -89,3 +89,13 @@ def test_a_bag_older_than_what_is_kept_is_removed(runtime, client):
     keeper._loop.call_soon_threadsafe(keeper._hourly)
     until(lambda: client.call("GET", f"/v1/bags/{old}").status == 404)
     assert client.call("GET", f"/v1/bags/{running}").status == 200
+
+
+def test_more_tasks_are_refused_beyond_it_too(client, runtime):
+    closed, opened = client.submit(sweep(1)), client.submit({**sweep(1), "name": "open", "open": True})
+    put(client, b"a" * 600)
+    runtime.bags.quota = runtime.blobs.quota = Quota(500, runtime.blobs.store, runtime.projector)
+    more = {"type": "sweep", "axes": [{"type": "range", "name": "x", "first": 2, "last": 2}]}
+    assert client.call("POST", f"/v1/bags/{closed}/extend", {"source": more}).status == 507
+    lines = {"type": "lines", "text": "true", "count": 1}
+    assert client.call("POST", f"/v1/bags/{opened}/tasks", {"source": lines}).status == 507

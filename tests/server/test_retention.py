@@ -11,7 +11,7 @@ from windfall import Client
 from windfall.core import facts as f
 from windfall.core.intake import submission
 from windfall.errors import StoreError
-from windfall.model.spec import Bag, Input, Range, Sweep, Target
+from windfall.model.spec import Bag, Input, Items, Range, Sweep, Target
 from windfall.server import retention
 from windfall.server.embedded import Embedded
 from windfall.store import codec
@@ -210,3 +210,5 @@ def test_inputs_are_found_in_packed_specifications():
     bag = Bag(name="x", targets=[Target(name="one", command="true", inputs=files[:1]),
                                  Target(name="two", command="true", inputs=files)])
     assert retention.inputs_of(submission(0, "ann", bag).spec) == {"a" * 64, "b" * 64}
+    calls = Bag(name="x", targets=[Target(kind="call", source=Items(items=["Zg== MQ==", f"Zg== @{'c' * 64}:9"]))])
+    assert retention.inputs_of(submission(0, "ann", calls).spec) == {"c" * 64}

@@ -238,3 +238,17 @@ def test_who_sent_what_is_known_after_a_restart_and_forgotten_with_the_attempt(t
     assert second.ended() is None
     second.forget([2])
     assert set(second.by(4)) == {sha(b"a")} and (tmp_path / "sent").read_text() == f"4 {sha(b'a')}\n"
+
+
+def test_arguments_of_calls_must_be_there_when_they_are_submitted(client):
+    body = b"arguments"
+    sha = hashlib.sha256(body).hexdigest()
+    items = {"type": "items", "items": [f"Zg== @{sha}:{len(body)}"]}
+    bag = {"name": "calls", "open": True, "targets": [{"kind": "call", "source": items}]}
+    refused = client.call("POST", "/v1/bags", bag)
+    assert refused.status == 400 and "arguments" in refused.body["error"]["message"]
+    assert client.call("PUT", f"/v1/blobs/{sha}", raw=body).status == 201
+    number = client.submit(bag)
+    other = {"type": "items", "items": [f"Zg== @{'ab' * 32}:9"]}
+    assert client.call("POST", f"/v1/bags/{number}/tasks", {"source": other}).status == 400
+    assert client.call("POST", f"/v1/bags/{number}/tasks", {"source": items}).status == 200

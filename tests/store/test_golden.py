@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from windfall.core.facts import FACTS
+from windfall.core.facts import FACTS, BagSubmitted, Ended, TasksAppended, TasksCancelled
 from windfall.core.fingerprint import fingerprint
 from windfall.store import codec
 from windfall.store.journal import Journal
@@ -74,3 +74,19 @@ def test_its_bags_tell_all_kinds_of_ends(expected: Any) -> None:
     """Of the file itself: a golden file that holds little proves little."""
     rows = [row for rows in expected["results"].values() for row in rows]
     assert {row["state"] for row in rows} == {"succeeded", "failed", "cancelled"} and any(row["files"] for row in rows)
+
+
+def test_the_newest_has_every_field_that_layout_2_brought(tmp_path: Path) -> None:
+    """What an older Windfall would read and forget; among it a checkpoint that only the snapshot brings back."""
+    shutil.copy(GOLDEN / "facts-2.db", tmp_path / "journal.db")
+    journal = Journal.open(tmp_path / "journal.db")
+    facts = [fact for _, _, body in journal.read(0) for fact in codec.decode(body)]
+    found = journal.load_snapshot()
+    journal.close()
+    shapes = [shape for fact in facts if isinstance(fact, BagSubmitted) for shape in fact.targets]
+    details = [end.detail for fact in facts if isinstance(fact, Ended) for end in fact.ends if end.detail]
+    assert any(shape.gathers for shape in shapes) and any(shape.whole for shape in shapes)
+    assert all(any(getattr(detail, name) for detail in details) for name in ("values", "saved", "scratch"))
+    assert any(fact.extends for fact in facts if isinstance(fact, TasksAppended))
+    assert any(fact.note for fact in facts if isinstance(fact, TasksCancelled))
+    assert found is not None and [name for name in found.chunks if "/c" in name and "costs" not in name]

@@ -347,3 +347,28 @@ def test_a_full_disk_stops_the_views_where_they_are(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_an_exit_code_is_shown_only_of_what_came_to_its_own_end(code, signal, why, shown) -> None:
     assert exit_of(code, signal, why) == shown
+
+
+def test_waiting_begins_anew_with_a_retry_and_time_without_work_does_not_count(views: Views) -> None:
+    shape = f.TargetShape("main", 10, [], 1, 0, 0, 0, 0, 0, 1_000, False, 3, 0, 0)
+    submitted = f.BagSubmitted(1_000, 9, "ann", "bag", "", b"", [shape], False, "fcfs", False)
+    week = 600_000_000
+    views.project(1, [submitted])
+    views.project(2, [f.TasksRetried(week, 9, [(2, 3), (7, 1)])])
+    views.project(3, [f.TasksAppended(2 * week, 9, 0, 10, 2, "", b"", True)])
+    tally = views._projection._tally
+    born = [1_000] * 2 + [week] * 3 + [1_000] * 2 + [week] + [1_000] * 2 + [2 * week] * 2
+
+    def waits() -> list[int]:
+        return [tally.queued(9, [task], [0], [3 * week])[0] for task in range(12)]
+
+    assert waits() == [3 * week - at for at in born]
+    tally._born.clear()
+    assert waits() == [3 * week - at for at in born], "the tables say the same"
+    done = f.Finished(week + 50, 1, 9, [1], [2], [week + 10], [20], [0], [0])
+    views.project(4, [done])
+    views.flush()
+    found = views.statistics(9, worked=60, began=week)
+    assert found["wall_clock"] == 60 + 50 and found["queuing_longest"] < 1_000
+    views.project(5, [f.BagRemoved(week, 9)])
+    assert 9 not in tally._born

@@ -23,10 +23,11 @@ REASONS = {
     "lease": "was lost in silence",
     "user": "as asked for",
     "upstream": "what it waits for failed",
+    "gather": "the files that it takes cannot be brought to it",
     "quarantined": "was there when pilots died, again and again",
     "other": "for reasons that are too many to name",
 }
-NOTED = ("start", "output", "input")  # reasons of which the note says which one it was
+NOTED = ("start", "output", "input", "gather")  # reasons of which the note says which one it was
 FIELDS = ("state", "why", "exit", "signal", "note")
 
 

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
-from ..errors import NoServer
+from ..errors import Conflict, NoServer
 from .http import PATIENCE, Http
 from .profile import Profile, find, from_fields
 
 if TYPE_CHECKING:
     from ..model.spec import Bag, Source
     from . import types
+    from .extend import Extension
     from .table import Table
     from .types import Row
 
@@ -90,18 +91,34 @@ class Client:
         self, bag: int, wanted: Bag, uploads: Mapping[str, str | os.PathLike[str]] | None = None
     ) -> dict[str, int]:
         """Run the points of a sweep that the bag has not had yet; returns how many there are of each target."""
+        from .extend import extensions
+
+        added: dict[str, int] = {}
+        had, seen = self.spec(bag), -1
+        while True:
+            appended = self.appended(bag)
+            found = list(extensions(had, appended, wanted))
+            if seen < 0 and found:
+                for sha, file in (uploads or {}).items():
+                    self._http.upload(sha, file)
+            try:
+                self._extend(bag, found, len(appended), added)
+                return added
+            except Conflict:
+                if len(appended) == seen:
+                    raise  # nobody was faster: it is something else
+                seen = len(appended)
+
+    def _extend(self, bag: int, found: list[Extension], seen: int, added: dict[str, int]) -> None:
+        """Refused where somebody else added something that we have not seen."""
         import msgspec
 
         from ..model.render import source_count
-        from .extend import extensions
 
-        found = list(extensions(self.spec(bag), self.appended(bag), wanted))
-        for sha, file in (uploads or {}).items() if found else ():
-            self._http.upload(sha, file)
-        for each in found:
-            body = msgspec.json.encode({"target": each.target, "source": each.source, "files": each.files})
-            self._http.call("POST", f"/v1/bags/{bag:d}/extend", raw=body, key=new_key())
-        return {each.target: source_count(each.source) for each in found}
+        for count, each in enumerate(found):
+            message = {"target": each.target, "source": each.source, "files": each.files, "seen": seen + count}
+            self._http.call("POST", f"/v1/bags/{bag:d}/extend", raw=msgspec.json.encode(message), key=new_key())
+            added[each.target] = added.get(each.target, 0) + source_count(each.source)
 
     def close_bag(self, bag: int) -> types.BagInfo:
         """Nothing more will be appended."""
@@ -132,8 +149,13 @@ class Client:
 
         from ..model.spec import Source
 
-        rows = self._get(f"/v1/bags/{bag:d}/appended")["appended"]
-        return [(row["target"], msgspec.convert(row["source"], Source)) for row in rows]
+        found: list[tuple[str, Source]] = []
+        after: int | None = 0
+        while after is not None:
+            page = self._get(f"/v1/bags/{bag:d}/appended?after={after:d}")
+            found += [(row["target"], msgspec.convert(row["source"], Source)) for row in page["appended"]]
+            after = page["next"]
+        return found
 
     def task(self, bag: int, task: int) -> types.TaskInfo:
         return cast("types.TaskInfo", self._get(f"/v1/bags/{bag:d}/tasks/{task:d}"))

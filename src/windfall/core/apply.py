@@ -68,7 +68,7 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     bag = BagState(
         number=fact.bag, owner=fact.owner, name=fact.name, key=fact.key, spec=fact.spec, external=fact.external,
         select=fact.select, open=fact.open, submitted=fact.at, tasks=Tasks(count), targets=[], runs=[],
-        counts=fresh_counts(count), touched=fact.at,
+        counts=fresh_counts(count), touched=fact.at, began=fact.at if count else 0,
     )
     state.bags[fact.bag] = bag
     state.next_bag = max(state.next_bag, fact.bag + 1)
@@ -225,7 +225,7 @@ def _tasks_appended(state: State, fact: f.TasksAppended) -> None:
     bag.counts[READY] += fact.count
     bag.appended.append(fact.source)
     bag.touched = fact.at
-    bag.ended = 0
+    _go_on(bag, fact.at)
     if fact.key:
         _remember_append(state, bag, fact)
     cls = class_of(state, bag, fact.target, 0)
@@ -291,7 +291,7 @@ def _tasks_cancelled(state: State, fact: f.TasksCancelled) -> None:
 def _forget_checkpoints(bag: BagState) -> None:
     """Many tasks may have ended: what they saved is of no use any more."""
     for task in [task for task in bag.checkpoints if bag.tasks.state[task] >= FIRST_FINAL]:
-        del bag.checkpoints[task]
+        bag.drop_checkpoint(task)
 
 
 def _uncount(bag: BagState, first: int, count: int) -> None:
@@ -346,9 +346,16 @@ def _tasks_retried(state: State, fact: f.TasksRetried) -> None:
             _renew(state, bag, target, lo, hi)
         t.mark(first, first + count - 1)
     _drop_attempts(state, fact.bag, fact.runs)  # lost ones of the generation before
-    bag.ended = 0
     bag.touched = fact.at
+    _go_on(bag, fact.at)
     recount(bag)
+    relist_all(state, bag)
+
+
+def _target_gathered(state: State, fact: f.TargetGathered) -> None:
+    bag = state.bags[fact.bag]
+    bag.targets[fact.target].held = False
+    bag.touched = fact.at
     relist_all(state, bag)
 
 
@@ -370,8 +377,19 @@ def _renew(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
     class_of(state, bag, target, 0).backlog.put_all(lo, hi)
 
 
+def _go_on(bag: BagState, at: int) -> None:
+    """There is something to do again."""
+    bag.ended = 0
+    bag.began = bag.began or at
+
+
 def _maybe_end(bag: BagState, at: int) -> None:
-    if not bag.open and not bag.ended and bag.unfinished() == 0:
+    if bag.unfinished():
+        return
+    if bag.began:
+        bag.worked += max(at - bag.began, 0)
+        bag.began = 0
+    if not bag.open and not bag.ended:
         bag.ended = at
 
 
@@ -688,7 +706,7 @@ def _finished(state: State, fact: f.Finished) -> None:
     learn(cls, sum(fact.walls) / n, n)
     if bag.checkpoints:
         for task in fact.tasks:
-            bag.checkpoints.pop(task, None)
+            bag.drop_checkpoint(task)
     bag.touched = fact.at
     _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)
     _maybe_end(bag, fact.at)
@@ -797,9 +815,9 @@ def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
 def _keep_checkpoint(bag: BagState, end: f.End) -> None:
     """For the next attempt.  None where there is no next one, or where the files could not be had."""
     if end.verdict >= FIRST_FINAL or end.why == "input":
-        bag.checkpoints.pop(end.task, None)
+        bag.drop_checkpoint(end.task)
     elif end.detail is not None and end.detail.saved:
-        bag.checkpoints[end.task] = end.detail.saved
+        bag.keep_checkpoint(end.task, end.detail.saved)
 
 
 def _drop_others(state: State, bag: BagState, end: f.End) -> None:
@@ -820,6 +838,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.BagRemoved: _bag_removed,
     f.TasksCancelled: _tasks_cancelled,
     f.TasksRetried: _tasks_retried,
+    f.TargetGathered: _target_gathered,
     f.SiteAdded: _site_added,
     f.TokenIssued: _token_issued,
     f.TokenRevoked: _token_revoked,

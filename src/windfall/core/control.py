@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core import events as e, facts as f
-from windfall.core.apply import append_key, digest, relist_all, submission_key, target_done
+from windfall.core.apply import append_key, digest, spans, submission_key, target_done
 from windfall.core.endings import cancel_stranded, runs_of
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
 from windfall.core.state import BagState
@@ -50,6 +50,11 @@ def append(core: Core, event: e.Append) -> None:
         return
     if not bag.open and not event.extends:
         core.refuse(event, "conflict", f"bag {bag.number} is closed", "submit a new bag, or open it with open = true")
+        return
+    if event.seen is not None and event.seen != len(bag.appended):
+        core.refuse(
+            event, "conflict", f"bag {bag.number} has been given more tasks meanwhile", "look again, then ask again"
+        )
         return
     if not 0 <= event.target < len(bag.targets) or event.count <= 0:
         core.refuse(event, "bad-input", f"bag {bag.number} has no target {event.target}, or nothing was appended")
@@ -108,18 +113,31 @@ def cancel(core: Core, event: e.Cancel) -> None:
     if event.tasks is None and bag.open:
         core.emit(f.BagClosed(core.now, bag.number, event.by))
     if len(chosen):
-        core.emit(f.TasksCancelled(core.now, bag.number, runs_of(chosen), event.why, event.by))
+        core.emit(f.TasksCancelled(core.now, bag.number, runs_of(chosen), "user", event.by))
         cancel_stranded(core, bag)
     core.done(event, len(chosen))
 
 
 def gathered(core: Core, event: e.Gathered) -> None:
-    """Nothing to journal: which files they are follows from results that are, and after a restart is asked anew."""
+    """Which files they are is not journaled: that follows from results that are."""
     bag = core.state.bags.get(event.bag)
-    if bag is not None:
-        bag.targets[event.target].held = False
-        relist_all(core.state, bag)
+    target = bag.targets[event.target] if bag is not None and 0 <= event.target < len(bag.targets) else None
+    if bag is not None and target is not None and target.held and not target.pending:
+        if event.refused:
+            _cancel_target(core, bag, target.index, event.refused)
+        else:
+            core.emit(f.TargetGathered(core.now, bag.number, target.index))
     core.done(event)
+
+
+def _cancel_target(core: Core, bag: BagState, target: int, note: str) -> None:
+    states = bag.tasks.np_state
+    mine = [first + np.flatnonzero(states[first:end] < FIRST_FINAL) for first, place, end in spans(bag)
+            if place == target]
+    chosen = np.concatenate(mine)
+    if len(chosen):
+        core.emit(f.TasksCancelled(core.now, bag.number, runs_of(chosen), "gather", note=note))
+        cancel_stranded(core, bag)
 
 
 def retry(core: Core, event: e.Retry) -> None:

@@ -31,6 +31,7 @@ class Append(Event):
     idempotency: str
     source: bytes
     extends: bool = False  # to a bag that is closed, which runs again
+    seen: int | None = None  # sources appended before, as far as whoever asks has seen
 
 
 class Close(Event):
@@ -49,14 +50,14 @@ class Cancel(Event):
     tasks: list[int] | None
     by: str = ""
     waiting: bool = False  # only what no pilot has
-    why: str = "user"
 
 
 class Gathered(Event):
-    """The files that a target's tasks take are at hand."""
+    """The files that a target's tasks take are at hand; or they never will be, and why."""
 
     bag: int
     target: int
+    refused: str = ""
 
 
 class Retry(Event):

@@ -81,8 +81,9 @@ class TasksCancelled(Fact, tag="tasks-cancelled/1"):
     at: int
     bag: int
     runs: Runs
-    why: str  # "user" or "upstream"
+    why: str  # "user", "upstream" or "gather"
     by: str = ""  # who asked for it
+    note: str = ""  # more of why, for people
 
 
 class TasksRetried(Fact, tag="tasks-retried/1"):
@@ -90,6 +91,14 @@ class TasksRetried(Fact, tag="tasks-retried/1"):
     bag: int
     runs: Runs
     by: str = ""  # who asked for it
+
+
+class TargetGathered(Fact, tag="target-gathered/1"):
+    """The files that its tasks take are at hand: they may be granted."""
+
+    at: int
+    bag: int
+    target: int
 
 
 class BagRemoved(Fact, tag="bag-removed/1"):
@@ -260,7 +269,7 @@ class TokenRevoked(Fact, tag="token-revoked/1"):
 
 
 FACTS = (
-    BagSubmitted, TasksAppended, BagClosed, BagPaused, TasksCancelled, TasksRetried, BagRemoved,
+    BagSubmitted, TasksAppended, BagClosed, BagPaused, TasksCancelled, TasksRetried, TargetGathered, BagRemoved,
     SiteAdded, PilotEnrolled, PilotDraining, PilotEnded, PilotsForgotten, Granted, Adopted, Started, Finished, Ended,
     TokenIssued, TokenRevoked,
 )

@@ -13,7 +13,7 @@ from windfall.core.columns import Table
 from windfall.core.state import BagState, PilotState, State
 
 _BAG = ("owner", "name", "key", "spec", "external", "select", "open", "submitted", "runs", "counts", "appended",
-        "paused", "ended", "touched", "edges")
+        "paused", "ended", "touched", "edges", "worked", "began")
 _PILOT = ("nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk", "enrolled", "ends",
           "token", "detail", "state", "granted", "held", "load", "ended", "why")
 _CLASS = ("number", "limit", "need", "memory", "key", "ready", "listed", "mean", "done")
@@ -40,6 +40,7 @@ def _bag(bag: BagState) -> dict[str, Any]:
     made = {name: getattr(bag, name) for name in _BAG}
     made["tasks"] = _rows(bag.tasks, np.arange(bag.size))
     made["targets"] = [(t.count, t.pending, t.left, t.unfinished, t.dependents) for t in bag.targets]
+    made["held"] = [t.index for t in bag.targets if t.held]
     made["classes"] = {key: [getattr(cls, name) for name in _CLASS] for key, cls in bag.classes.items()}
     made["checkpoints"] = {task: [tuple(file) for file in files] for task, files in bag.checkpoints.items()}
     made["pending"] = None if bag.graph is None else bag.graph.pending.tolist()

@@ -52,12 +52,17 @@ class Witness:
         self.takes: dict[int, bool] = {}  # pilot → may be granted something
         self.newest: dict[tuple[str, str], int] = {}
         self.saved: dict[tuple[int, int], list[tuple[str, str, int, int]]] = {}  # task → its newest checkpoint
+        self.held: set[tuple[int, int]] = set()  # (bag, target) whose files have not been gathered
         self.broken: list[str] = []
 
     def observe(self, facts: Iterable[f.Fact]) -> None:
         for fact in facts:
             if isinstance(fact, f.Granted):
                 self._grant(fact)
+            elif isinstance(fact, f.BagSubmitted):
+                self.held.update((fact.bag, place) for place, shape in enumerate(fact.targets) if shape.gathers)
+            elif isinstance(fact, f.TargetGathered):
+                self.held.discard((fact.bag, fact.target))
             elif isinstance(fact, f.Adopted):
                 for attempt in fact.attempts:
                     self.granted[attempt] = (fact.pilot, *self.granted[attempt][1:])
@@ -85,6 +90,8 @@ class Witness:
         if not self.takes.get(fact.pilot):
             self.broken.append(f"rule 8: pilot {fact.pilot} was granted work after its epoch was over")
         for group in fact.groups:
+            if (group.bag, group.target) in self.held:
+                self.broken.append(f"P5: target {group.target} of bag {group.bag} was granted before its files")
             for attempt, task in zip(group.attempts, group.tasks, strict=True):
                 if attempt in self.granted:
                     self.broken.append(f"P1: attempt {attempt} was granted twice")

@@ -1,7 +1,11 @@
 """The state as bytes: a small record of everything that is few, and chunks of columns that changed.
 
 Chunk names: `b7/t3` is chunk 3 of bag 7's task columns, `b7/spec` its specification, `b7/edges` its graph, `b7/a2` its
-third block of appended sources, `at0` the first chunk of the attempts.  Names that are gone are listed for dropping.
+third block of appended sources, `b7/c2` what the tasks of its third block have saved, `at0` the first chunk of the
+attempts.  Names that are gone are listed for dropping.
+
+    1   checkpoints in the record of their bag; what was gathered, and when bags had work, not kept
+    2   as above
 """
 
 from __future__ import annotations
@@ -14,16 +18,16 @@ import numpy as np
 from windfall.core import apply as a
 from windfall.core.columns import Attempts, Tasks
 from windfall.core.facts import TargetShape
-from windfall.core.lifecycle import DROPPED, FREE, LOST, READY
+from windfall.core.lifecycle import DROPPED, FIRST_FINAL, FREE, LOST, READY
 from windfall.core.state import BLOCK, BagState, PilotState, SiteState, State, TargetState, TokenState
 from windfall.errors import StoreCorrupt, StoreTooNew
 
-VERSION = 1
+VERSION = 2
 
 _PILOT = ("number", "nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk",
           "enrolled", "ends", "token", "detail", "state", "granted", "ended", "why")
 _BAG = ("number", "owner", "name", "key", "external", "select", "open", "submitted", "runs", "counts", "paused",
-        "ended", "touched")
+        "ended", "touched", "worked", "began")
 _TOKEN = ("id", "scope", "owner", "site", "pilot", "expires", "issued")
 _SITE = ("name", "owner", "kind", "shared", "added")
 
@@ -58,7 +62,7 @@ def _check(meta: dict[str, Any]) -> None:
     if meta["version"] > VERSION:
         raise StoreTooNew(f"the snapshot is of version {meta['version']}, this is {VERSION}", "use a newer Windfall")
     layout = {name: [tuple(column) for column in columns] for name, columns in meta.get("layout", {}).items()}
-    if meta["version"] != VERSION or layout != _layout():
+    if meta["version"] < 1 or layout != _layout():
         raise StoreCorrupt("the snapshot has other columns than this Windfall", "use the Windfall that wrote it")
 
 
@@ -75,11 +79,12 @@ def _bag_meta(bag: BagState) -> dict[str, Any]:
     return {
         "record": _pick(bag, _BAG),
         "rows": bag.tasks.rows,
-        "targets": [(_lean(t.shape), t.count, t.pending, t.left, t.unfinished, t.dependents) for t in bag.targets],
+        "targets": [(_lean(t.shape), t.count, t.pending, t.left, t.unfinished, t.dependents, t.held)
+                    for t in bag.targets],
         "classes": [(t, v, c.number, c.mean, c.done, c.weight) for (t, v), c in bag.classes.items()],
         "appended": len(bag.appended),
         "graph": bag.edges != b"",
-        "checkpoints": list(bag.checkpoints.items()),
+        "checkpoints": list(bag.checkpoint_blocks),
     }
 
 
@@ -94,6 +99,10 @@ def _dump_bag(bag: BagState) -> dict[str, bytes]:
     for block in range(bag.saved_appends // BLOCK, (len(bag.appended) + BLOCK - 1) // BLOCK):
         part = bag.appended[block * BLOCK : (block + 1) * BLOCK]
         chunks[f"{prefix}a{block}"] = msgspec.msgpack.encode(part)
+    for block in [block for block, changed in bag.checkpoint_blocks.items() if changed]:
+        tasks = range(block * BLOCK, (block + 1) * BLOCK)
+        chunks[f"{prefix}c{block}"] = msgspec.msgpack.encode(
+            [(task, bag.checkpoints[task]) for task in tasks if task in bag.checkpoints])
     return chunks
 
 
@@ -102,6 +111,7 @@ def mark_saved(state: State) -> None:
         bag.tasks.saved()
         bag.saved = True
         bag.saved_appends = len(bag.appended)
+        bag.checkpoint_blocks = dict.fromkeys(bag.checkpoint_blocks, False)
     state.attempts.saved()
     state.dropped.clear()
 
@@ -112,6 +122,9 @@ def mark_saved(state: State) -> None:
 def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
     m = msgspec.msgpack.decode(meta)
     _check(m)
+    if m["version"] < 2:
+        for bag in m["bags"]:
+            _upgrade_bag(bag)
     state = State(now=m["now"], next_bag=m["next_bag"], next_pilot=m["next_pilot"], next_class=m["next_class"])
     for row in m["sites"]:
         state.sites[row[0]] = SiteState(*row)
@@ -130,7 +143,19 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
         if name.startswith("at"):
             state.attempts.load(int(name[2:]), body)
     mark_saved(state)
+    for bag in m["bags"]:
+        for task, files in bag.get("unsaved", ()):
+            state.bags[bag["record"][0]].keep_checkpoint(task, [tuple(file) for file in files])
     return state
+
+
+def _upgrade_bag(m: dict[str, Any]) -> None:
+    """From version 1.  Its checkpoints are in no chunk yet, so the next snapshot must write them."""
+    old = dict(zip(_BAG, m["record"], strict=False))
+    idle = sum(old["counts"][:FIRST_FINAL]) == 0
+    m["record"] += [max((old["ended"] or old["touched"]) - old["submitted"], 0), 0] if idle else [0, old["submitted"]]
+    m["targets"] = [(shape, *numbers, msgspec.convert(shape, TargetShape).gathers) for shape, *numbers in m["targets"]]
+    m["unsaved"], m["checkpoints"] = m.get("checkpoints", []), []
 
 
 def _load_key(state: State, key: tuple[str, str], value: list[int]) -> None:
@@ -159,14 +184,15 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None
         whole = msgspec.convert(shape, TargetShape)
         whole.costs = chunks.get(f"{prefix}costs{index}", b"")
         bag.targets.append(TargetState(index, whole, *numbers))
-        bag.targets[-1].held = whole.gathers
     for block in range((m["appended"] + BLOCK - 1) // BLOCK):
         bag.appended += msgspec.msgpack.decode(chunks[f"{prefix}a{block}"])
     if m["graph"]:
         bag.edges = chunks[prefix + "edges"]
         bag.graph = a.graph_of(bag)
-    for task, files in m.get("checkpoints", ()):
-        bag.checkpoints[task] = [tuple(file) for file in files]
+    for block in m["checkpoints"]:
+        bag.checkpoint_blocks[block] = False
+        for task, files in msgspec.msgpack.decode(chunks[f"{prefix}c{block}"]):
+            bag.checkpoints[task] = [tuple(file) for file in files]
     _load_classes(state, bag, m["classes"])
 
 

@@ -19,7 +19,7 @@ from windfall.core.facts import TargetShape
 from windfall.core.lifecycle import FIRST_FINAL, LIVE, READY, TASK_STATES
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
-BLOCK = 256  # appended sources per chunk of a snapshot
+BLOCK = 256  # appended sources, or tasks whose checkpoints are kept, per chunk of a snapshot
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class TargetState:
     left: int  # tasks that have not succeeded
     unfinished: int  # tasks without a final state
     dependents: list[int] = field(default_factory=list)
-    held: bool = False  # volatile: the driver has not gathered the files that its tasks take
+    held: bool = False  # the files that its tasks take have not been gathered yet
 
     @property
     def waits(self) -> bool:
@@ -107,6 +107,9 @@ class BagState:
     touched: int = 0  # time of the last change
     edges: bytes = b""  # as submitted; the graph is made of them
     checkpoints: dict[int, Files] = field(default_factory=dict)  # task → what its last attempt saved
+    checkpoint_blocks: dict[int, bool] = field(default_factory=dict)  # chunks of them → changed since the last snapshot
+    worked: int = 0  # ms in which it had unfinished tasks, up to the last time that it had none
+    began: int = 0  # since when it has some; 0: it has none
     saved: bool = False  # its specification is in a snapshot
     saved_appends: int = 0
 
@@ -126,11 +129,20 @@ class BagState:
     def unfinished(self) -> int:
         return sum(self.counts[:FIRST_FINAL])
 
+    def keep_checkpoint(self, task: int, files: Files) -> None:
+        self.checkpoints[task] = files
+        self.checkpoint_blocks[task // BLOCK] = True
+
+    def drop_checkpoint(self, task: int) -> None:
+        if self.checkpoints.pop(task, None) is not None:
+            self.checkpoint_blocks[task // BLOCK] = True
+
     def chunk_names(self) -> list[str]:
         """Every chunk a snapshot may hold of it."""
         names = ["spec", "edges", *(f"costs{t.index}" for t in self.targets if t.shape.costs)]
         names += [f"t{n}" for n in range(len(self.tasks.dirty))]
         names += [f"a{n}" for n in range(-(-len(self.appended) // BLOCK))]
+        names += [f"c{n}" for n in self.checkpoint_blocks]
         return [f"b{self.number}/{name}" for name in names]
 
 

@@ -49,6 +49,8 @@ class Blobs:
         self._busy: set[Path] = set()
         self._hashes: dict[Path, tuple[int, hashlib._Hash]] = {}  # how far, so that resuming need not read again
         self._used: dict[str, int] = {}  # bytes of those owners who were asked about
+        self._changes: dict[str, dict[str, int]] = {}  # while an owner's blobs are looked at: blob → bytes by now
+        self._looking = threading.Lock()
         self._mutex = threading.Lock()
         for directory in (root, self._complete, self._partial):
             _make_directory(directory)
@@ -83,15 +85,31 @@ class Blobs:
 
     def used(self, owner: str) -> int:
         """Bytes of all complete blobs of an owner: looked at once, counted from then on."""
-        with self._mutex:
-            if owner not in self._used:
-                self._used[owner] = sum(path.lstat().st_size for path in self._complete.glob(f"{escape(owner)}/*/*"))
-            return self._used[owner]
+        if owner not in self._used:
+            with self._looking:
+                if owner not in self._used:
+                    self._look(owner)
+        return self._used[owner]
 
-    def _count(self, owner: str, size: int) -> None:
+    def _look(self, owner: str) -> None:
+        """Uploads go on meanwhile; what they change is noted, and counts in place of what was seen."""
         with self._mutex:
-            if owner in self._used:
-                self._used[owner] += size
+            changes = self._changes[owner] = {}
+        sizes = {}
+        for path in self._complete.glob(f"{escape(owner)}/*/*"):
+            with suppress(FileNotFoundError):
+                sizes[path.parent.name + path.name] = path.lstat().st_size
+        with self._mutex:
+            sizes.update(changes)
+            self._used[owner] = sum(sizes.values())
+            del self._changes[owner]
+
+    def _count(self, owner: str, sha: str, old: int, new: int) -> None:
+        """The mutex is held, and was when the file came or went."""
+        if owner in self._changes:
+            self._changes[owner][sha] = new
+        elif owner in self._used:
+            self._used[owner] += new - old
 
     # --- writing ----------------------------------------------------------------------------------------------
 
@@ -118,8 +136,7 @@ class Blobs:
             with _or_disk_full(upload, self._forget):
                 if not self._take(upload, sha, offset, total, chunks):
                     return False
-                self._publish(upload, self._blob(owner, sha))
-                self._count(owner, total)
+                self._publish(upload, owner, sha, total)
                 return True
 
     def drop(self, owner: str, sha: str) -> None:
@@ -137,9 +154,10 @@ class Blobs:
             with suppress(FileNotFoundError, Conflict), self._alone(self._upload(owner, sha)):
                 found = path.lstat()
                 if found.st_mtime <= limit and not keep(owner, sha):
-                    path.unlink()
+                    with self._mutex:
+                        path.unlink()
+                        self._count(owner, sha, found.st_size, 0)
                     freed += found.st_size
-                    self._count(owner, -found.st_size)
         return freed
 
     def delete_stale_uploads(self, older_than: float = 7 * 86_400) -> int:
@@ -197,11 +215,14 @@ class Blobs:
             at += len(block)
         return digest
 
-    def _publish(self, upload: Path, blob: Path) -> None:
+    def _publish(self, upload: Path, owner: str, sha: str, size: int) -> None:
+        blob = self._blob(owner, sha)
         _make_directory(blob.parent.parent)
         _make_directory(blob.parent)
         os.utime(upload)
-        os.rename(upload, blob)
+        with self._mutex:
+            os.rename(upload, blob)
+            self._count(owner, sha, 0, size)
         _flush_directory(blob.parent)
         self._hashes.pop(upload, None)
 

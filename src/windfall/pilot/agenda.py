@@ -32,7 +32,6 @@ NOTICE = 250             # ms a start waits to be told
 PER_CORE = 256           # tasks to hold per core, at most
 STAGE_MS = 40            # work to lay out ahead per seat, so that a spawner never waits for us
 STAGE_MAX = 256
-SAVING = 1000            # ms beyond its grace that make a task with checkpoint files worth starting
 STUCK = 20               # ms without movement after which staged tasks may be taken elsewhere
 FETCH_AHEAD = 8          # tasks whose inputs are fetched early, beyond two per core
 ROOM = 8 << 20           # bytes of reports in one request
@@ -59,7 +58,7 @@ class Task:
         self.state = QUEUED if any(map(self.field, WITH_FILES)) else READY
         self.saves = spec.saves if self.field("checkpoint") else None  # ms it has to save its state
         # ms of wall time without which it is not worth starting
-        self.room = spec.room if self.saves is None else self.saves + SAVING
+        self.room = spec.room
         self.station = None
         self.gpus = ()
         self.until = None        # ms: not to be started later than this
@@ -87,7 +86,7 @@ class Spec:
             self.need = tuple(map(max, self.need, whole))
         # ms of wall time it takes to save a task's state, and to run it
         self.saves = fields.get("grace", GRACE)
-        self.room = fields.get("time") or 0
+        self.room = fields.get("need") or fields.get("time") or 0
 
 
 def _weight(report):

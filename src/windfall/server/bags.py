@@ -15,8 +15,9 @@ from windfall.core.lifecycle import FIRST_FINAL, TASK_STATES
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound
 from windfall.model import check
+from windfall.model.calls import argument_file
 from windfall.model.render import source_count
-from windfall.model.spec import Bag
+from windfall.model.spec import Bag, Items, Source, Target
 from windfall.server import rows, schema
 from windfall.server.disk import DiskGuard
 from windfall.server.grants import Rendering, Renderings
@@ -62,6 +63,16 @@ def _page(views: Any, bag: int, after: int, limit: int, state: str) -> _Page:
     return _Page(found, after)
 
 
+def _appended_page(appended: list[bytes], after: int) -> list[bytes]:
+    """As many as one answer should carry, at least one."""
+    size, page = 0, appended[after : after + MAX_PAGE]
+    for count, packed in enumerate(page):
+        size += len(packed)
+        if size > PAGE_BYTES:
+            return page[: max(count, 1)]
+    return page
+
+
 class BagCalls:
     def __init__(
         self, writer: Writer, renderings: Renderings, projector: Projector, hub: Hub, *, live: Live, disk: DiskGuard,
@@ -102,13 +113,16 @@ class BagCalls:
         self._disk.admit()
         key, owner, body = _idempotency(request), request.who.owner, request.body
         request.body = b""
-        if self.quota is not None:
-            await self.quota.admit(owner)
+        await self._admit(owner)
         event, inputs = await self._aside(LARGE if b'"sjf"' in body else len(body), lambda: _read_bag(body, owner, key))
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, owner, inputs)
         done = await self._writer.do(event)
         return reply_json(schema.Submitted(done.value, done.extra, self._writer.position), 201)
+
+    async def _admit(self, owner: str) -> None:
+        if self.quota is not None:
+            await self.quota.admit(owner)
 
     def _find_inputs(self, owner: str, inputs: dict[str, str]) -> None:
         blobs = self._blobs()
@@ -122,8 +136,11 @@ class BagCalls:
         self._disk.admit()
         bag, key, body = self._own(request), _idempotency(request), request.body
         request.body = b""
+        await self._admit(bag.owner)
         spec = self._renderings.of(bag).spec
-        event = await self._aside(len(body), lambda: _read_append(body, bag, spec, key))
+        event, inputs = await self._aside(len(body), lambda: _read_append(body, bag, spec, key))
+        if inputs:
+            await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
         done = await self._writer.do(event)
         return reply_json(schema.Appended(done.value, done.extra))
 
@@ -132,6 +149,7 @@ class BagCalls:
         self._disk.admit()
         bag, key, body = self._own(request), _idempotency(request), request.body
         request.body = b""
+        await self._admit(bag.owner)
         rendering = self._renderings.of(bag)
         event, inputs = await self._aside(len(body), lambda: _read_extension(body, bag, rendering, key))
         if inputs:
@@ -141,8 +159,12 @@ class BagCalls:
 
     async def appended(self, request: Request) -> Answer:
         """What `append` and `extend` brought: the bag is `spec` and these."""
-        rendering = self._renderings.of(self._own(request))
-        encoded = await self._aside(LARGE, lambda: msgspec.json.encode({"appended": rendering.appended()}))
+        bag, after = self._own(request), max(0, request.number("after", 0))
+        rendering, packed = self._renderings.of(bag), _appended_page(bag.appended, after)
+        following = after + len(packed)
+        next_ = following if following < len(bag.appended) else None
+        encoded = await self._aside(
+            LARGE, lambda: msgspec.json.encode(schema.AppendedPage(rendering.appended(packed), next_)))
         return Answer(encoded, 200, JSON)
 
     # --- orders -----------------------------------------------------------------------------------------------
@@ -231,7 +253,7 @@ class BagCalls:
 
     async def statistics(self, request: Request) -> Answer:
         bag = self._own(request)
-        found = await self._projector.ask(lambda views: views.statistics(bag.number, bag.submitted))
+        found = await self._projector.ask(lambda views: views.statistics(bag.number, bag.worked, bag.began))
         return reply_json({"bag": bag.number, "tasks": bag.size, "counts": queries.counts(bag), **found})
 
     async def failures(self, request: Request) -> Answer:
@@ -360,7 +382,16 @@ def _inputs_of(bag: Bag) -> dict[str, str]:
         found.update((blob, name) for family in target.families for name, (blob, _, _) in family.files.items())
         if target.packed is not None:
             found[target.packed.blob] = "packed environment"
+        found.update(_arguments_of(target, target.source))
     return found
+
+
+def _arguments_of(target: Target, source: Source) -> dict[str, str]:
+    """Of calls: arguments that were too large to be part of them."""
+    if target.kind != "call" or not isinstance(source, Items):
+        return {}
+    files = (argument_file(call) for call in source.items)
+    return {file[1]: "arguments of a call" for file in files if file is not None}
 
 
 def _read_extension(
@@ -380,8 +411,10 @@ def _read_extension(
     check.validate_source(widened, message.source)
     source = _pack((index, message.source, message.files))
     event = events.Append(
-        0, bag.owner, bag.number, index, source_count(message.source), message.key or key, source, extends=True)
-    return event, {sha: name for files in message.files for name, (sha, _, _) in files.items()}
+        0, bag.owner, bag.number, index, source_count(message.source), message.key or key, source, extends=True,
+        seen=message.seen)
+    inputs = {sha: name for files in message.files for name, (sha, _, _) in files.items()}
+    return event, {**inputs, **_arguments_of(target, message.source)}
 
 
 def _kind(source: Any) -> str:
@@ -395,14 +428,17 @@ def _target_named(spec: Bag, name: str) -> int:
     return names.index(name)
 
 
-def _read_append(body: bytes | bytearray, bag: Any, spec: Bag, key: str) -> events.Append:
+def _read_append(
+    body: bytes | bytearray, bag: Any, spec: Bag, key: str
+) -> tuple[events.Append, dict[str, str]]:
     message = _decode_append(body)
     if not bag.open:
         raise Conflict(f"bag {bag.number} is closed", "make a new bag, or submit it with open = true")
     index = _target_named(spec, message.target)
     check.validate_source(spec.targets[index], message.source)
     source = _pack((index, message.source))
-    return events.Append(0, bag.owner, bag.number, index, source_count(message.source), key, source)
+    event = events.Append(0, bag.owner, bag.number, index, source_count(message.source), key, source)
+    return event, _arguments_of(spec.targets[index], message.source)
 
 
 def _selection(request: Request, bag: Any) -> schema.Selection:

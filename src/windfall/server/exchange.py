@@ -21,6 +21,7 @@ from windfall.server.writer import Writer, refusal
 from windfall.wire import messages
 
 VERSION = messages.VERSIONS[-1]
+LEFT_OUT = 500  # ms until a pilot asks again whose grants could not all be sent
 RESTART_SPREAD = 2_000  # ms over which pilots come back after a clean stop
 
 _decode = msgspec.json.Decoder(schema.Exchange).decode
@@ -73,11 +74,11 @@ class Exchanges:
             request.fail(explain(error))
 
     def render(self, effect: effects.Answer) -> bytes:
+        grants = self._renderings.grants(effect.grants) if effect.grants else []
         return _encode(schema.Answer(
-            VERSION, effect.epoch, effect.seq, effect.lease,
-            self._renderings.grants(effect.grants) if effect.grants else [],
-            effect.cancel, effect.recall, self._live.watched(effect.pilot), effect.census, effect.stop, 0,
-            effect.spread,
+            VERSION, effect.epoch, effect.seq, effect.lease, grants,
+            effect.cancel, effect.recall, self._live.watched(effect.pilot), effect.census, effect.stop,
+            0 if len(grants) == len(effect.grants) else LEFT_OUT, effect.spread,
         ))
 
     def _gone(self, key: int, pilot: int) -> None:

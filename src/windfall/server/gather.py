@@ -4,10 +4,11 @@ Rules
   * A target is done only when all its tasks have succeeded, and a success stays one: so which files it left follows
     from the journal alone.  They are asked of the views, which answer no earlier than they know the commit that made
     the target done; nothing of it is journaled a second time, and after a restart it is gathered again.
-  * The core holds the tasks back until the files are at hand.  A grant that is sent again before that waits too.
+  * The core holds the tasks back until the files are at hand.  After a restart, grants wait for them.
   * A file lies at `main/INDEX/PATH`, INDEX being its task's number within its target; `main.outputs` lists them all,
     one path a line, in the order of tasks.
   * Too many files, or a command too long for any system, end the tasks at once, with a word about what to do.
+  * Whatever else goes wrong is tried again, at growing intervals, for as long as the bag is there: nobody else would.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 from windfall.core import events
 from windfall.core.facts import Fact
 from windfall.data.blobs import Blobs
-from windfall.errors import BadInput, Unavailable, WindfallError
+from windfall.errors import BadInput, Unavailable
 from windfall.server import rows
 from windfall.server.grants import Renderings
 from windfall.server.http import log
@@ -34,6 +35,7 @@ MAX_COMMAND = 128 << 10  # bytes
 KEPT_FILES = 1_000_000  # of all targets together; the rest is gathered again when asked for
 PAGE = 1_000
 AGAIN_S = 1.0
+AGAIN_MOST_S = 60.0
 
 File = tuple[str, str, int, int]  # path, blob, size, mode
 
@@ -43,6 +45,7 @@ class Taken(NamedTuple):
 
     paths: dict[str, list[str]]  # by the target they come from
     inputs: list[File]
+    blobs: set[str]  # of the inputs: each file is asked for on its own
 
 
 class Gatherer:
@@ -56,12 +59,16 @@ class Gatherer:
         self._renderings = renderings
         self._blobs = blobs
         self._kept: OrderedDict[tuple[int, int], Taken] = OrderedDict()
+        self._files = 0  # of all that is kept
         self._busy: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._interested = {bag.number for bag in writer.state.bags.values() if _gathers(bag)}
 
     def start(self) -> None:
+        """What was gathered before a restart is asked for anew: its tasks may be granted already."""
         for number in self._interested:
-            self._look(number)
+            for target in self._writer.state.bags[number].targets:
+                if target.shape.gathers and not target.pending and target.unfinished:
+                    self._begin(number, target.index)
 
     def commit(self, position: int, at: int, facts: list[Fact]) -> None:
         for number in rows.touched(facts):
@@ -102,39 +109,50 @@ class Gatherer:
         if place not in self._busy and not self._writer.closed:
             task = asyncio.get_running_loop().create_task(self._gather(*place))
             self._busy[place] = task
-            task.add_done_callback(lambda _: self._busy.pop(place, None))
+            task.add_done_callback(lambda _: self._busy.pop(place))
 
     def _forget(self, number: int) -> None:
         self._interested.discard(number)
         for place in [place for place in self._kept if place[0] == number]:
-            del self._kept[place]
+            self._files -= len(self._kept.pop(place).inputs)
 
     # --- how -----------------------------------------------------------------------------------------------------
 
     async def _gather(self, number: int, target: int) -> None:
-        bag = self._writer.state.bags[number]
+        wait = AGAIN_S
+        while (bag := self._writer.state.bags.get(number)) is not None and not self._writer.closed:
+            try:
+                await self._settle(bag, target)
+                return
+            except Exception as error:  # what is held waits for nothing but this
+                log.error("the files for target %d of bag %d could not be gathered, next try in %d s: %s: %s",
+                          target, number, wait, type(error).__name__, error)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, AGAIN_MOST_S)
+
+    async def _settle(self, bag: Any, target: int) -> None:
         try:
             taken = await self._collect(bag, target)
         except BadInput as error:
-            await self._give_up(bag, target, str(error))
-        except WindfallError as error:
-            log.error("the files for target %d of bag %d could not be gathered: %s", target, number, error)
-            await asyncio.sleep(AGAIN_S)
-            self._busy.pop((number, target), None)
-            self._begin(number, target)
-        else:
-            self._keep((number, target), taken)
-            await self._writer.do(events.Gathered(0, number, target))
+            log.warning("bag %d: %s", bag.number, error)
+            await self._writer.do(events.Gathered(0, bag.number, target, refused=str(error)))
+            return
+        if bag.number in self._writer.state.bags:
+            self._keep((bag.number, target), taken)
+            await self._writer.do(events.Gathered(0, bag.number, target))
 
     def _keep(self, place: tuple[int, int], taken: Taken) -> None:
+        if (old := self._kept.pop(place, None)) is not None:
+            self._files -= len(old.inputs)
         self._kept[place] = taken
-        while len(self._kept) > 1 and sum(len(each.inputs) for each in self._kept.values()) > KEPT_FILES:
-            self._kept.popitem(last=False)
+        self._files += len(taken.inputs)
+        while len(self._kept) > 1 and self._files > KEPT_FILES:
+            self._files -= len(self._kept.popitem(last=False)[1].inputs)
 
     async def _collect(self, bag: Any, target: int) -> Taken:
         rendering = self._renderings.of(bag)
         names = [each.name for each in rendering.spec.targets]
-        taken = Taken({}, [])
+        taken = Taken({}, [], set())
         for name in rendering.spec.targets[target].takes:
             upstream = names.index(name)
             makes = bool(rendering.spec.targets[upstream].outputs)
@@ -146,13 +164,9 @@ class Gatherer:
             loop = asyncio.get_running_loop()
             sha = await loop.run_in_executor(None, _store, self._blobs, bag.owner, body)
             taken.inputs.append((f"{name}.outputs", sha, len(body), 0o644))
+            taken.blobs.add(sha)
         _check_length(rendering.renderer(target).command(0, taken.paths), rendering.spec.targets[target].takes)
         return taken
-
-    async def _give_up(self, bag: Any, target: int, why: str) -> None:
-        log.warning("bag %d: %s", bag.number, why)
-        mine = [task for task in range(bag.size) if bag.target_of(task) == target]
-        await self._writer.do(events.Cancel(0, bag.number, mine, why=why))
 
 
 def _gathers(bag: Any) -> bool:
@@ -199,6 +213,7 @@ def _place(taken: Taken, name: str, files: list[tuple[int, list[File]]]) -> None
                                "call it by a path below the task's directory")
             paths.append(f"{name}/{index}/{path}")
             taken.inputs.append((paths[-1], sha, size, mode))
+            taken.blobs.add(sha)
 
 
 def _harmless(path: str) -> bool:

@@ -12,11 +12,14 @@ from typing import Any
 
 import msgspec
 
+from windfall.core.apply import SAVING
 from windfall.core.facts import Group
+from windfall.errors import Unavailable
 from windfall.model.calls import argument_file
 from windfall.model.render import Renderer, lean
 from windfall.model.spec import Bag, Source, Target
 from windfall.server import schema
+from windfall.server.http import log
 
 MAX_RENDERINGS = 4096  # bags kept ready
 File = tuple[str, str, int, int]  # path, blob, size, mode
@@ -45,6 +48,7 @@ class Rendering:
         self._bag = bag
         self._renderers: dict[int, Renderer] = {}
         self._raw: dict[tuple[int, int, int], msgspec.Raw] = {}
+        self._blobs: dict[int, frozenset[str]] = {}  # target → what all its tasks need
         self._appended: dict[int, int] = {}  # target → how far in bag.appended its renderer is
 
     def renderer(self, target: int) -> Renderer:
@@ -61,11 +65,10 @@ class Rendering:
             self._appended[target] = len(appended)
         return found
 
-    def appended(self) -> list[dict[str, Any]]:
-        """What came after the bag was submitted."""
+    def appended(self, packed: list[bytes]) -> list[schema.AppendedSource]:
+        """Of what came after the bag was submitted."""
         names = [target.name for target in self.spec.targets]
-        found = map(_decode_appended, self._bag.appended)
-        return [{"target": names[more.target], "source": more.source} for more in found]
+        return [schema.AppendedSource(names[more.target], more.source) for more in map(_decode_appended, packed)]
 
     def _let_go(self, target: int) -> None:
         """The renderer has the text of a million commands; once is enough."""
@@ -155,11 +158,23 @@ class Rendering:
         """Is this one of the blobs that an attempt of the task needs?"""
         place, index = self._bag.locate(task)
         renderer = self.renderer(place)
-        packed = renderer.target.packed
-        if packed is not None and sha == packed.blob:
+        if sha in self._shared(renderer.target, place):
             return True
-        files = [*self._files(renderer, place, index), *self._saved(renderer, task, index)]
-        return any(sha == blob for _, blob, _, _ in files)
+        taken = self._taken(renderer, place)
+        if taken is not None and sha in taken.blobs:
+            return True
+        own = renderer.inputs(index) if renderer.target.families else []
+        if renderer.target.kind == "call" and (file := argument_file(str(renderer.command(index)))):
+            own = [file]
+        return any(sha == blob for _, blob, _, _ in own + self._saved(renderer, task, index))
+
+    def _shared(self, target: Target, place: int) -> frozenset[str]:
+        """Blobs that all tasks of a target need."""
+        found = self._blobs.get(place)
+        if found is None:
+            packed = [target.packed.blob] if target.packed is not None else []
+            found = self._blobs[place] = frozenset([*packed, *(each.blob for each in target.inputs)])
+        return found
 
 
 class Renderings:
@@ -184,11 +199,20 @@ class Renderings:
         self._kept.pop(number, None)
 
     def grants(self, grants: list[tuple[int, list[Group]]]) -> list[schema.Grant]:
-        bags, made = self._bags, []
+        """One that cannot be rendered (yet) is left out: it is sent again until the pilot acknowledges it."""
+        made = []
         for number, groups in grants:
-            rendered = [self.of(bags[g.bag]).group(g) for g in groups if g.bag in bags]
-            made.append(schema.Grant(number, rendered))
+            try:
+                made.append(schema.Grant(number, self._groups(groups)))
+            except Unavailable:
+                continue
+            except Exception:  # it keeps no other grant, and no cancellation, from leaving
+                log.exception("grant %d could not be rendered", number)
         return made
+
+    def _groups(self, groups: list[Group]) -> list[schema.Group]:
+        bags = self._bags
+        return [self.of(bags[g.bag]).group(g) for g in groups if g.bag in bags]
 
 
 def _with_arguments(attempt: int, call: Any) -> Any:
@@ -222,6 +246,7 @@ def _spec(bag: Any, target: Target, renderer: Renderer, overruns: int, boosts: i
         bag=bag.number, kind=target.kind,
         cores=need.cores, memory=need.memory << boosts, gpus=need.gpus, disk=need.disk,
         time=target.time * 3**overruns or None, grace=target.grace,
+        need=target.grace + SAVING if target.checkpoint else 0,
         setup=target.setup, modules=target.modules, container=target.container,
         packed=(packed.blob, packed.size, packed.python) if packed else None,
         inputs=[(i.path, i.blob, i.size, i.mode) for i in target.inputs],

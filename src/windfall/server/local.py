@@ -29,7 +29,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 STEADY_S = 60.0  # one that lived this long is started again at once
 IDLE_S = 30  # without work, or with nobody to give it any, it leaves; it is back in a moment when there is some
 SITE = "local"
-_BRING_WORK = ("BagSubmitted", "TasksAppended", "BagPaused", "TasksRetried")  # by name: facts are not imported here
+# By name: facts are not imported here.
+_BRING_WORK = ("BagSubmitted", "TasksAppended", "BagPaused", "TasksRetried", "TargetGathered")
 
 
 class Ticket:

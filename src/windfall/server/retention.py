@@ -181,7 +181,7 @@ _decode_inputs = msgspec.msgpack.Decoder(_Inputs).decode
 
 
 def inputs_of(spec: bytes) -> set[str]:
-    found: set[str] = set()
+    found = blobs_in(spec)
     for target in _decode_inputs(spec).targets:
         found.update(each.blob for each in target.inputs)
         found.update(blob for family in target.families for blob, _, _ in family.files.values())

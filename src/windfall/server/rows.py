@@ -140,8 +140,8 @@ class Maker:
                 target, params = self._rendering.params(task)
                 yield Row(
                     task, target, params, TASK_STATES[CANCELLED], generations[task - first] if generations else 0,
-                    None, "", fact.why, None, None, "", "", None, None, fact.at, 0, 0, 0, 0, 0, [], "", "", {}, [],
-                    None,
+                    None, "", fact.why, None, None, "", "", None, None, fact.at, 0, 0, 0, 0, 0, [], "", fact.note,
+                    {}, [], None,
                 )
 
     def _place(self, pilot: int) -> tuple[str, str]:

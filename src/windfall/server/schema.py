@@ -153,6 +153,7 @@ class Spec(Struct, omit_defaults=True):
     gpus: int = 0
     disk: int = 0
     time: int | None = None
+    need: int = 0
     grace: int = 5_000
     environment: dict[str, str] = {}
     setup: list[str] = []
@@ -182,6 +183,7 @@ class Extend(Struct, forbid_unknown_fields=True):
     target: str = "main"
     files: list[dict[str, tuple[Sha, Count, Count]]] = []  # of each family: what the new tasks need beyond it
     key: Annotated[str, Meta(max_length=200)] = ""  # the same again is done once
+    seen: Count | None = None  # how many were appended so far; where there are more by now, nothing is done
 
 
 class Nothing(Struct):
@@ -221,6 +223,16 @@ class Submitted(Struct):
 class Appended(Struct):
     first: int
     count: int
+
+
+class AppendedSource(Struct):
+    target: str
+    source: Sweep | Lines | Items
+
+
+class AppendedPage(Struct):
+    appended: list[AppendedSource]
+    next: int | None
 
 
 class Counted(Struct):

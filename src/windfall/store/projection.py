@@ -32,7 +32,7 @@ CREATE TABLE detail (attempt INTEGER PRIMARY KEY, bag INTEGER, exit INTEGER, sig
                      caught BLOB, saved BLOB, scratch TEXT, scratch_size INTEGER);
 CREATE INDEX detail_bag ON detail (bag);
 CREATE TABLE span (bag INTEGER, first INTEGER, last INTEGER, seq INTEGER, state INTEGER, generation INTEGER, at INTEGER,
-                   why TEXT, PRIMARY KEY (bag, first)) WITHOUT ROWID;
+                   why TEXT, note TEXT, PRIMARY KEY (bag, first)) WITHOUT ROWID;
 CREATE TABLE started (attempt INTEGER PRIMARY KEY, at INTEGER);
 CREATE TABLE bag (bag INTEGER PRIMARY KEY, owner TEXT, name TEXT, tasks INTEGER, submitted INTEGER, closed INTEGER,
                   removed INTEGER);
@@ -45,7 +45,7 @@ _DETAIL = f"INSERT OR REPLACE INTO detail VALUES ({', '.join('?' * 15)})"
 _PLAIN = f.Detail()
 _json = msgspec.json.encode
 
-Span = tuple[int, int, int, int, int, int, int, str]  # the columns of `span`
+Span = tuple[int, int, int, int, int, int, int, str, str]  # the columns of `span`
 
 
 class Projection:
@@ -145,22 +145,24 @@ class Projection:
     # --- runs of tasks ----------------------------------------------------------------------------------------
 
     def _tasks_cancelled(self, seq: int, fact: f.TasksCancelled) -> None:
-        self._paint(seq, fact, CANCELLED, fact.why, bump=0)
+        self._paint(seq, fact, CANCELLED, fact.why, 0, fact.note)
 
     def _tasks_retried(self, seq: int, fact: f.TasksRetried) -> None:
-        self._paint(seq, fact, READY, "", bump=1)
+        self._paint(seq, fact, READY, "", 1)
         self._tally.retried(fact)
 
-    def _paint(self, seq: int, fact: f.TasksCancelled | f.TasksRetried, state: int, why: str, bump: int) -> None:
+    def _paint(
+        self, seq: int, fact: f.TasksCancelled | f.TasksRetried, state: int, why: str, bump: int, note: str = ""
+    ) -> None:
         """Lay runs over what is there; where there was a span, its generation goes on."""
         self._spanned.add(fact.bag)
         for first, count in fact.runs:
             last = first + count - 1
             old = overlapping(self._connection, fact.bag, first, last)
             fresh = _cover(old, first, last, lambda a, b, generation: (
-                fact.bag, a, b, seq, state, generation + bump, fact.at, why))
+                fact.bag, a, b, seq, state, generation + bump, fact.at, why, note))
             self._connection.executemany("DELETE FROM span WHERE bag = ? AND first = ?", [span[:2] for span in old])
-            self._connection.executemany("INSERT INTO span VALUES (?, ?, ?, ?, ?, ?, ?, ?)", fresh)
+            self._connection.executemany("INSERT INTO span VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", fresh)
 
     def _generations(self, bag: int, tasks: list[int]) -> list[int]:
         spans = overlapping(self._connection, bag, min(tasks, default=0), max(tasks, default=0))
@@ -185,6 +187,7 @@ class Projection:
 
     def _bag_removed(self, seq: int, fact: f.BagRemoved) -> None:
         self._connection.execute("UPDATE bag SET removed = 1 WHERE bag = ?", (fact.bag,))
+        self._tally.forget(fact.bag)
 
     def _pilot_enrolled(self, seq: int, fact: f.PilotEnrolled) -> None:
         self._connection.execute(

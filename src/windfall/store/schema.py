@@ -5,9 +5,11 @@ one to VERSION and a function to UPGRADES; a file of every version lies in `test
 
     0   no checksums
     1   a checksum with every body; snapshot chunks apart from their names, so that they can be written ahead
+    2   the same tables; facts say more: bags that are extended, whole pilots, gathered files, checkpoints.  An older
+        Windfall would read them and forget that part, so it must not
 
-In layout 1 a snapshot's chunks are written one by one into `chunk` while commits go on, and become the snapshot when
-`part` names them: one short transaction, however large the state.
+From layout 1 on a snapshot's chunks are written one by one into `chunk` while commits go on, and become the snapshot
+when `part` names them: one short transaction, however large the state.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import zlib
 from collections.abc import Callable
 
 APPLICATION = 0x57464A31  # "WFJ1"
-VERSION = 1
+VERSION = 2
 
 TABLES = """
 CREATE TABLE journal (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, crc INTEGER NOT NULL, body BLOB NOT NULL);
@@ -65,4 +67,4 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
         DROP TABLE old_journal; DROP TABLE old_chunk; DROP TABLE old_meta""")
 
 
-UPGRADES: dict[int, Callable[[sqlite3.Connection], None]] = {0: _add_checksums}
+UPGRADES: dict[int, Callable[[sqlite3.Connection], None]] = {0: _add_checksums, 1: lambda connection: None}

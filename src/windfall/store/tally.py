@@ -76,6 +76,12 @@ def kind_of(why: str, note: str) -> str:
     return "" if why in _SPEAKING else re.sub(r"\d+", "#", note)[:100]
 
 
+def _lies_in(task: int, runs: f.Runs) -> bool:
+    """`runs` are in order."""
+    at = bisect_right(runs, (task, MOST)) - 1
+    return at >= 0 and task < sum(runs[at])
+
+
 class Tally:
     """Sums are gathered and written together by `write`; the rest goes in at once."""
 
@@ -126,6 +132,31 @@ class Tally:
         firsts.append(first)
         times.append(at)
         self._connection.execute("INSERT OR REPLACE INTO born VALUES (?, ?, ?)", (bag, first, at))
+
+    def _bear_again(self, fact: f.TasksRetried) -> None:
+        """Their runs are laid over those that were there: what follows one keeps its time."""
+        firsts, times = self._runs(fact.bag)
+        made = dict(zip(firsts, times, strict=True))
+        for first, count in fact.runs:
+            at = bisect_right(firsts, first + count) - 1
+            made[first + count] = times[at] if at >= 0 else 0
+        inside = [first for first in firsts if _lies_in(first, fact.runs)]
+        for first in inside:
+            del made[first]
+        made.update((first, fact.at) for first, _ in fact.runs)
+        rows = sorted(made.items())
+        self._born[fact.bag] = ([row[0] for row in rows], [row[1] for row in rows])
+        self._connection.executemany(
+            "DELETE FROM born WHERE bag = ? AND first = ?", [(fact.bag, first) for first in inside])
+        changed = {first for run in fact.runs for first in (run[0], sum(run))}
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO born VALUES (?, ?, ?)", [(fact.bag, first, made[first]) for first in changed])
+
+    def forget(self, bag: int) -> None:
+        """It was removed: nothing more comes of it."""
+        self._born.pop(bag, None)
+        self._causes.pop(bag, None)
+        self._failing.discard(bag)
 
     def _runs(self, bag: int) -> tuple[list[int], list[int]]:
         found = self._born.get(bag)
@@ -217,6 +248,7 @@ class Tally:
     def retried(self, fact: f.TasksRetried) -> None:
         for first, count in fact.runs:
             self.mended(fact.bag, first, first + count - 1)
+        self._bear_again(fact)
 
     def mended(self, bag: int, first: int, last: int) -> None:
         """These tasks do not stand failed any more."""
@@ -272,8 +304,12 @@ def failed_tasks(reader: sqlite3.Connection, bag: int, selector: dict[str, Any])
 _COLUMNS = {"state": "state", "why": "why", "exit": "exit", "signal": "signal", "note": "kind"}
 
 
-def statistics(reader: sqlite3.Connection, bag: int, submitted: int) -> dict[str, Any]:
-    """The table of S11.  Times in ms; a result that did not count was redundant."""
+def statistics(reader: sqlite3.Connection, bag: int, worked: int, began: int) -> dict[str, Any]:
+    """The table of S11.  Times in ms; a result that did not count was redundant.
+
+    The bag had unfinished tasks for `worked` ms in all, and since `began` if that is not 0: weeks in which it had none
+    before it was extended or retried do not count.
+    """
     made: dict[str, Any] = dict.fromkeys(
         ("attempts", "accepted", "real", "redundant", "cpu", "rss", "queuing_average", "queuing_longest"), 0)
     last = queued = 0
@@ -288,7 +324,7 @@ def statistics(reader: sqlite3.Connection, bag: int, submitted: int) -> dict[str
             made["accepted"], queued, made["queuing_longest"] = attempts, waited, longest
         last = max(last, ended)
     made["queuing_average"] = queued / made["accepted"] if made["accepted"] else 0.0
-    made["wall_clock"] = max(last - submitted, 0) if last else 0
+    made["wall_clock"] = worked + (max(last - began, 0) if began else 0)
     made["speed_up"] = made["real"] / made["wall_clock"] if made["wall_clock"] else 0.0
     made["failures"] = dict(reader.execute(
         "SELECT why, sum(attempts) FROM usage WHERE bag = ? AND outcome = ? GROUP BY why ORDER BY 2 DESC",

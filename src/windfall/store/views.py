@@ -30,7 +30,7 @@ from windfall.store import projection, tally
 from windfall.store.schema import run
 
 APPLICATION = 0x57465631  # "WFV1"
-VERSION = 4
+VERSION = 5
 BATCH = 20_000  # attempts gathered before they are written
 
 
@@ -235,8 +235,8 @@ class Views:
         by_outcome = {OUTCOMES[row[0]]: dict(zip(names, row[1:], strict=True)) for row in usage}
         return dict(zip(columns, found, strict=True), usage=by_outcome, position=position)
 
-    def statistics(self, bag: int, submitted: int) -> dict[str, Any]:
-        return {**tally.statistics(self._reader(), bag, submitted), "position": self.position}
+    def statistics(self, bag: int, worked: int, began: int) -> dict[str, Any]:
+        return {**tally.statistics(self._reader(), bag, worked, began), "position": self.position}
 
     def largest(self, owner: str, limit: int) -> list[tuple[int, str, int]]:
         """Bags of an owner whose results take most room: number, name, bytes."""
@@ -429,7 +429,7 @@ def exit_of(code: int | None, signal: int | None, why: str) -> int | None:
 def _cancelled(task: int, rows: list[Raw], span: projection.Span) -> Row:
     if rows:
         return _row(rows[-1], CANCELLED)
-    return Row(task, TASK_STATES[CANCELLED], generation=span[5], why=span[7], ended=span[6])
+    return Row(task, TASK_STATES[CANCELLED], generation=span[5], why=span[7], ended=span[6], note=span[8])
 
 
 def _row(raw: Raw, state: int | None = None) -> Row:

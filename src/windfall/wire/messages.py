@@ -105,6 +105,7 @@ SPEC = {
     "kind": "s?",        # command (default) or call
     "cores": "i?", "memory": "i?", "gpus": "i?", "disk": "i?",
     "time": "n?",        # limit in ms; past it the task is killed: why "time"
+    "need": "i?",        # ms of a pilot's wall time without which it is not started; without: its limit
     "grace": "i?",       # ms between SIGTERM and SIGKILL
     "environment": "d?",
     "setup": "l?",       # shell lines run before the command, in the same shell

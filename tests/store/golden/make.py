@@ -34,7 +34,7 @@ def make_0(path: Path) -> None:
     connection.close()
 
 
-def make_1(path: Path) -> None:
+def make_2(path: Path) -> None:
     from windfall.store.journal import Journal
 
     journal = Journal.open(path)
@@ -46,4 +46,4 @@ def make_1(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"0": make_0, "1": make_1}[sys.argv[1]](HERE / f"v{sys.argv[1]}.db")
+    {"0": make_0, "2": make_2}[sys.argv[1]](HERE / f"v{sys.argv[1]}.db")

@@ -54,9 +54,9 @@ class Story:
         self.now += ms
         self.do()
 
-    def pilot(self, nonce: str, cores: int) -> int:
+    def pilot(self, nonce: str, cores: int, site: str = "here") -> int:
         number = self.core.state.next_pilot
-        enrol = e.Enrol(0, "here", nonce, f"host-{nonce}", f"node-{nonce}", cores, 8 << 30, 0, 1 << 40, None,
+        enrol = e.Enrol(0, site, nonce, f"host-{nonce}", f"node-{nonce}", cores, 8 << 30, 0, 1 << 40, None,
                         b"token %d" % number, "Linux python 3.12")
         return int(self.do(enrol).pilot)
 
@@ -82,7 +82,9 @@ def tell(story: Story) -> None:
     _begin(story)
     bags = _submit(story)
     old = _work(story, bags)
+    later = _say_more(story)
     story.snapshot()
+    _after_that(story, later)
     _go_on(story, bags, old)
 
 
@@ -132,6 +134,44 @@ def _work(story: Story, bags: dict[str, int]) -> int:
     story.exchange(again, reports=[e.Report(a, "cancelled", "cancel") for a in held[43:45]])
     story.do(e.Remove(0, bags["gone"]))
     return again
+
+
+def _say_more(story: Story) -> dict[str, int]:
+    """Checkpoints, captured values, kept directories, whole pilots, files that are gathered; up to the snapshot."""
+    story.do(e.AddSite(0, "there", "bob", "local"))
+    saving = Target(command="step {x}", source=Sweep(axes=[Range(name="x", first=1, last=3)]), checkpoint=["state"])
+    parts = sweep(2, name="parts", outputs=["part"], resources=Resources(whole=True))
+    merge = Target(name="merge", command="merge {parts.outputs}", after=["parts"], takes=["parts"])
+    late = Target(name="late", command="late", after=["merge"], takes=["merge"])
+    bags = {"saving": Bag(name="saving", targets=[saving]), "merged": Bag(name="merged", targets=[parts, merge, late])}
+    numbers = {name: int(story.do(submission(0, "bob", bag, name)).value) for name, bag in bags.items()}
+    pilot = story.pilot("saver", 3, "there")
+    held = story.exchange(pilot, want=3)
+    story.exchange(pilot, started=held)
+    story.exchange(pilot, reports=[
+        e.Report(held[0], "returned", "stop", saved=[("state", "cd" * 32, 9, 0o600)]),
+        e.Report(held[1], "returned", "stop",
+                 saved=[("state", "ce" * 32, 9, 0o600), ("state/more", "cf" * 32, 1, 0o600)]),
+        e.Report(held[2], values={"energy": "-1.5"}, wall=4),
+    ])
+    numbers["pilot"] = pilot
+    return numbers
+
+
+def _after_that(story: Story, bags: dict[str, int]) -> None:
+    """Checkpoints serve; a target is gathered, another cannot be; a bag that ended goes on."""
+    pilot = bags["pilot"]
+    parts = [("part", "dd" * 32, 3, 0o644)]
+    for _ in range(6):
+        held = story.exchange(pilot, want=1)
+        story.exchange(pilot, reports=[e.Report(a, files=parts, wall=2) for a in held])
+        story.do(e.Gathered(0, bags["merged"], 1))
+    story.do(e.Gathered(0, bags["merged"], 2, refused="too many files"))
+    source = msgspec.msgpack.encode((0, Sweep(axes=[Range(name="x", first=4, last=5)])))
+    story.do(e.Append(0, "bob", bags["saving"], 0, 2, "more", source, extends=True))
+    held = story.exchange(pilot, want=1)
+    story.exchange(pilot, reports=[e.Report(a, "failed", "exit", exit=1, scratch=("ee" * 32, 77)) for a in held])
+    story.exchange(pilot, bye="stopped")
 
 
 def _go_on(story: Story, bags: dict[str, int], old: int) -> None:
