@@ -24,7 +24,7 @@ from collections import deque
 
 from windfall.errors import BadInput
 
-from . import clock, proctree, spawn, verdict
+from . import clock, looking, proctree, spawn, verdict
 from .calls import Calls
 from .channel import Frames
 from .job import Job, Plan
@@ -95,7 +95,7 @@ class Spawner:
         signal.set_wakeup_fd(writer)
         # Caught, not ignored: an ignored signal would stay ignored in the tasks.  A task that signals its parent
         # with anything but SIGKILL achieves nothing.
-        for name in ("SIGCHLD", "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT"):
+        for name in ("SIGCHLD", "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM"):
             signal.signal(getattr(signal, name), _nothing)
         self.bell = reader
         self._handle(reader, self._rung)
@@ -439,6 +439,9 @@ class Spawner:
             self._finish(job, (job, clock.seconds(), used), strays)
             return
         number, code = (status & 0x7F, -1) if status & 0x7F else (0, status >> 8)  # WTERMSIG, WEXITSTATUS
+        if job.look is not None:
+            self._looked(job, number, strays or job.strays)
+            return
         if job.report is not None:
             verdict.judge_check(job.report, code, number, job)
             self._finish(job, job.report, strays or job.strays)
@@ -446,28 +449,58 @@ class Spawner:
         report = job.measured(int(1000 * (used.ru_utime + used.ru_stime)), used.ru_maxrss << 10)
         if number == signal.SIGKILL and not job.doom and self._out_of_memory(job, report):
             job.doom = "memory"
-        verdict.judge(report, code, number, job)
+        look = verdict.judge(report, code, number, job)
         if job.plan.call:
             self.calls.judge(job, report, doomed)
-        elif job.plan.check_command and "o" not in report and self._begin_check(job, report, strays):
+        elif look is not None and self._begin_look(job, look, report, strays):
             return
-        self._finish(job, report, strays)
+        self._judged(job, report, strays)
+
+    def _judged(self, job, report, strays):
+        """All that is known without the check's command is in the report."""
+        if not job.plan.check_command or "o" in report or not self._begin_check(job, report, strays):
+            self._finish(job, report, strays)
+
+    def _begin_look(self, job, look, report, strays):
+        """A process of ours looks at the results in the task's place; False if it cannot be started."""
+        try:
+            pid = look.start()
+        except OSError as error:
+            report.update(o="failed", why="output", note="the result cannot be looked at: {}".format(error.strerror))
+            return False
+        job.begin_look(look, report, strays, looking.SECONDS)
+        self._handle(look.pipe, lambda fd: look.read() or self._unhandle(fd))
+        self._replace(job, pid)
+        return True
+
+    def _looked(self, job, number, strays):
+        verdict.judge_look(job.report, number, job)
+        if job.look.pipe in self.handlers:
+            self._unhandle(job.look.pipe)
+        job.look.close()
+        job.look = None
+        self._judged(job, job.report, strays)
+
+    def _replace(self, job, pid):
+        """Another process runs in the place of the job's."""
+        if self.timed:
+            self.timed.pop(job.pid, None)
+        job.pid = pid
+        self.jobs[pid] = self.attempts[job.attempt] = job
+        ROW.pack_into(self.table, (job.slot.number + 1) * ROW.size, job.attempt, pid)
+        self._watch_time(job)
 
     def _begin_check(self, job, report, strays):
         """The check's command runs in the task's place; False if it cannot be started."""
-        if self.timed:
-            self.timed.pop(job.pid, None)
         job.begin_check(report, strays)
         try:
             self._enter(job.cwd)
-            job.pid = self._execute(job, job.plan.check_command)
+            pid = self._execute(job, job.plan.check_command)
         except (OSError, ValueError, TypeError, IndexError, AttributeError) as error:
             report.update(o="failed", why="output", note="the check cannot be run: {}".format(error))
             self.here = None
             return False
-        self.jobs[job.pid] = self.attempts[job.attempt] = job
-        ROW.pack_into(self.table, (job.slot.number + 1) * ROW.size, job.attempt, job.pid)
-        self._watch_time(job)
+        self._replace(job, pid)
         return True
 
     def _finish(self, job, report, strays):
@@ -552,7 +585,7 @@ class Spawner:
                 self._remove_container(job)
             return
         if job.deadline is not None and now >= job.deadline:
-            self._doom(job, "time")
+            self._doom(job, "time", grace=None if job.look is None else 0)
         elif job.look_memory is not None and now >= job.look_memory:
             self._look_at_memory(job, now)
         elif job.look_disk is not None and now >= job.look_disk:
