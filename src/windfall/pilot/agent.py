@@ -145,7 +145,7 @@ class Agent:
             post.flush()
         end = clock.seconds() + 2.0
         for post in self.stations.posts:
-            proctree._reap(post.pid, end)
+            proctree.reap(post.pid, end)
         proctree.kill_descendants()
         if getattr(self, "agenda", None) is not None:
             self._close_porters()

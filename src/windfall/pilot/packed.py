@@ -4,7 +4,9 @@ The archive is another's work: paths and links stay inside, and size and number 
 that nothing is ever written through one.
 """
 
+import errno
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -13,11 +15,13 @@ from windfall.errors import BadInput
 
 from . import slot
 from .spawn import DEFAULT_PATH
-from .staging import inside
+from .staging import copy_bytes, inside
 
 MAX_BYTES = 20 << 30
 MAX_FILES = 500000
-PIECE = 1 << 20
+ASK_SECONDS = 30.0
+# What only the archive can be blamed for: names that are in each other's way, links to nowhere.
+_ITS_FAULT = (errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
 _ASK = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
@@ -49,7 +53,18 @@ def prepare(folder, entry, cache, blobs, attempt):
 
 
 def unpack(archive, folder):
-    links, room = [], [MAX_BYTES, MAX_FILES]
+    try:
+        _make_links(_unpack(archive, folder), folder)
+    except OSError as error:
+        if error.errno not in _ITS_FAULT or error.filename == archive:
+            raise
+        raise BadInput("the packed environment cannot be unpacked: {}: {}".format(
+            str(error.filename2 or error.filename)[len(folder) + 1:][:200], error.strerror))
+
+
+def _unpack(archive, folder):
+    """{path: where it leads} of its symbolic links; all else is made."""
+    links, room = {}, [MAX_BYTES, MAX_FILES]
     with tarfile.open(archive, "r:gz") as packed:
         for entry in packed:
             room[0] -= entry.size
@@ -62,31 +77,36 @@ def unpack(archive, folder):
             elif entry.isreg():
                 _write(packed.extractfile(entry), path, entry.mode)
             elif entry.issym():
-                links.append((entry.linkname, path))
+                links[path] = entry.linkname
             elif entry.islnk():
-                os.link(os.path.join(folder, inside(entry.linkname)), path)
+                _link(os.path.join(folder, inside(entry.linkname)), path, links)
             else:
                 raise BadInput("the packed environment has {}, which is no file".format(entry.name[:200]))
-    _make_links(links, folder)
+    return links
+
+
+def _link(there, path, links):
+    """A second name, if need be of a symbolic link, which is not made yet."""
+    if there in links:
+        links[path] = links[there]
+        return
+    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+    os.link(there, path)
 
 
 def _write(source, path, mode):
     os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o755 | 0o600)
     with os.fdopen(fd, "wb") as file:
-        while True:
-            piece = source.read(PIECE)
-            if not piece:
-                return
-            file.write(piece)
+        copy_bytes(source, file)
 
 
 def _make_links(links, folder):
-    for there, path in links:
+    for path, there in links.items():
         os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
         os.symlink(there, path)
     root = os.path.realpath(folder) + "/"
-    for there, path in links:
+    for path, there in links.items():
         if not (os.path.realpath(path) + "/").startswith(root):
             raise BadInput("the packed environment has a link that leads out: {}".format(there[:200]))
 
@@ -120,8 +140,14 @@ def compare(folder, entry, call):
 def on_path(path):
     """Version of the host's python3, or ""."""
     try:
-        said = subprocess.Popen(["python3", "-I", "-S", "-c", _ASK], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.DEVNULL, env={"PATH": path})
-        return said.communicate(timeout=30)[0].decode("ascii", "replace").strip()
-    except (OSError, subprocess.SubprocessError):
+        child = subprocess.Popen(["python3", "-I", "-S", "-c", _ASK], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL, env={"PATH": path}, start_new_session=True)
+    except OSError:
         return ""
+    with child.stdout:
+        try:
+            return child.communicate(timeout=ASK_SECONDS)[0].decode("ascii", "replace").strip()
+        except subprocess.SubprocessError:
+            os.killpg(child.pid, signal.SIGKILL)  # it may be a script that waits for another
+            child.wait()
+            return ""

@@ -263,7 +263,7 @@ def copy(source, target, mode):
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "wb") as writer:
             if not _clone(reader, writer):
-                _copy_bytes(reader, writer)
+                copy_bytes(reader, writer)
         os.chmod(target, mode & 0o777 | 0o600)
 
 
@@ -276,7 +276,7 @@ def _clone(reader, writer):
         return False
 
 
-def _copy_bytes(reader, writer):
+def copy_bytes(reader, writer):
     while True:
         piece = reader.read(READ)
         if not piece:
