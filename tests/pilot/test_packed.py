@@ -134,6 +134,52 @@ def test_python_that_does_not_answer_is_ended(tmp_path, monkeypatch):
     wait_until(lambda: not any(map(alive, said.read_text().split())))
 
 
+class Shelf:
+    """A cache whose blobs are archives that are there already."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def get(self, blobs, digest, size, attempt, target):
+        return os.path.join(self.folder, digest)
+
+    def copied(self, target):
+        pass
+
+
+def test_least_recently_used_environments_go_but_never_one_in_use(tmp_path):
+    shelf = Shelf(str(tmp_path / "archives"))
+    os.mkdir(shelf.folder)
+    for name in "abcd":
+        with open(os.path.join(shelf.folder, name * 64), "wb") as file:
+            file.write(archive(**{"mine.py": "x" * 100000}))
+    folder = str(tmp_path / "environments")
+    os.makedirs(os.path.join(folder, "f" * 64 + ".1.new", "lib"))
+    os.utime(os.path.join(folder, "f" * 64 + ".1.new"), (0, 0))
+    ours, other = (packed.Environments(folder, 250000) for _ in range(2))
+
+    def use(who, name, attempt, ago=0):
+        who.prepare([name * 64, 1, HERE], shelf, None, attempt)
+        os.utime(os.path.join(folder, name * 64), (ago, ago))
+
+    def there():
+        return "".join(sorted(name[0] for name in os.listdir(folder)))
+
+    use(other, "a", 1, 100)
+    use(ours, "b", 2, 200)
+    use(ours, "b", 3, 200)
+    ours.leave(2)
+    use(ours, "c", 4, 300)
+    assert there() == "abc"                                 # too much, but all in use
+    ours.leave(4)
+    use(ours, "d", 5, 400)
+    assert there() == "abd"                                 # "a" by another pilot, "b" by another attempt
+    ours.leave(3)
+    other.leave(1)
+    use(ours, "c", 6, 500)
+    assert there() == "cd" and not ours.held.keys() - {os.path.join(folder, n * 64) for n in "cd"}
+
+
 def test_bounds(tmp_path, monkeypatch):
     (tmp_path / "in").mkdir()
     (tmp_path / "a.tar.gz").write_bytes(bundle(("a", tarfile.REGTYPE, "text"), ("f", tarfile.REGTYPE, "text")))

@@ -1,21 +1,27 @@
-"""A packed Python environment: brought once, unpacked once per pilot directory, looked at before anything runs.
+"""Packed Python environments: brought once, unpacked once per pilot directory, looked at before anything runs.
 
 The archive is another's work: paths and links stay inside, and size and number are bounded.  Links are made last, so
 that nothing is ever written through one.
+
+The least recently used go when all together are too large.  Pilots may share the directory, so who uses one holds a
+shared lock on it (flock), and only who gets it alone removes it; where there are no locks, nothing is removed.
 """
 
+import _thread
 import errno
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import tarfile
+import time
 
 from windfall.errors import BadInput
 
 from . import slot
 from .spawn import DEFAULT_PATH
-from .staging import copy_bytes, inside
+from .staging import ABANDONED, allowance, copy_bytes, inside, touch
 
 MAX_BYTES = 20 << 30
 MAX_FILES = 500000
@@ -29,14 +35,82 @@ class Mismatch(Exception):
     """The environment is for another Python than the host's."""
 
 
-def prepare(folder, entry, cache, blobs, attempt):
-    """Bring and unpack what `entry` ([sha256, size, python]) names, unless it is there.  One at a time, please."""
-    digest, size, _ = entry
-    target = os.path.join(folder, digest)
-    if os.path.isdir(target):
-        return
-    fresh = "{}.{}.new".format(target, os.getpid())
-    archive = cache.get(blobs, digest, size, attempt, fresh)
+class Environments:
+    """Those of a pilot directory."""
+
+    def __init__(self, folder, limit=None):
+        self.folder = folder
+        self.limit = limit           # bytes; None: what its disk allows
+        self.guard = _thread.allocate_lock()
+        self.held = {}               # digest → [descriptor with the lock, attempts that use it]
+
+    def prepare(self, entry, cache, blobs, attempt):
+        """Bring and unpack what `entry` ([sha256, size, python]) names, unless it is there.  One at a time, please.
+
+        It stays until `leave(attempt)`.
+        """
+        digest, size, _ = entry
+        target = os.path.join(self.folder, inside(digest))
+        made = False
+        while not self._hold(target, attempt):
+            made = True
+            fresh = "{}.{}.new".format(target, os.getpid())
+            archive = cache.get(blobs, digest, size, attempt, fresh)
+            try:
+                _make(archive, fresh, target)
+            finally:
+                cache.copied(fresh)
+                slot.remove(fresh)
+        if made:
+            self.shrink()
+
+    def leave(self, attempt):
+        """It no longer uses one."""
+        with self.guard:
+            for path in [path for path, (_, users) in self.held.items() if attempt in users]:
+                fd, users = self.held[path]
+                users.discard(attempt)
+                if not users:
+                    del self.held[path]
+                    os.close(fd)
+
+    def _hold(self, path, attempt):
+        """Keep it from being removed; False if it is not there."""
+        with self.guard:
+            if path not in self.held:
+                fd = _locked(path)
+                if fd is None:
+                    return False
+                self.held[path] = [fd, set()]
+            self.held[path][1].add(attempt)
+            touch(path)
+        return True
+
+    def shrink(self):
+        """Remove the least recently used that nobody uses, until the rest is small enough."""
+        sizes = [(path, slot.usage(path, MAX_FILES)) for _, path in sorted(self._found())]
+        excess = sum(size for _, size in sizes) - (allowance(self.folder) if self.limit is None else self.limit)
+        for path, size in sizes:
+            if excess > 0 and _remove_unused(path):
+                excess -= size
+
+    def _found(self):
+        """[(time of last use, path)]; clears away what pilots that were killed had begun."""
+        found = []
+        for name in os.listdir(self.folder):
+            path = os.path.join(self.folder, name)
+            try:
+                used = os.stat(path).st_mtime
+            except OSError:
+                continue
+            if "." not in name:
+                found.append((used, path))
+            elif time.time() - used > ABANDONED:
+                slot.remove(path)
+        return found
+
+
+def _make(archive, fresh, target):
     try:
         slot.remove(fresh)
         os.makedirs(fresh, 0o700)
@@ -47,9 +121,51 @@ def prepare(folder, entry, cache, blobs, attempt):
     except OSError:
         if not os.path.isdir(target):  # else another pilot was faster
             raise
+
+
+def _locked(path):
+    """A descriptor that keeps a directory from being removed; None if it is not there."""
+    while True:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)  # about to be removed
+            time.sleep(0.01)
+            continue
+        except OSError:
+            return fd  # no locks here
+        if _is(fd, path):
+            return fd
+        os.close(fd)  # removed since
+
+
+def _is(fd, path):
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except OSError:
+        return False
+
+
+def _remove_unused(path):
+    """True if it is gone."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        old = "{}.{}.old".format(path, os.getpid())
+        os.rename(path, old)
+    except OSError:
+        return False  # in use
     finally:
-        cache.copied(fresh)
-        slot.remove(fresh)
+        os.close(fd)
+    slot.remove(old)
+    return True
 
 
 def unpack(archive, folder):
