@@ -246,6 +246,23 @@ def test_a_task_that_saves_its_state_is_ended_in_time():
     made.next_request(1)
     assert made.orders(6999) == [] and made.due(6999) <= 7000
     assert made.orders(7000) == [("kill", 2, "stop")] and made.orders(7001) == []
+    assert 2 in made.placed and made.save_at is None
+
+
+def test_only_those_that_save_their_state_are_looked_at():
+    made = agenda(3, end=10000)
+    give(made, 0, grant(1, 1), grant(2, 2, grace=3000, checkpoint=["s"]), grant(3, 3, grace=1000, checkpoint=["s"]))
+    made.orders(0)
+    made.fetched(0, 2)
+    made.fetched(0, 3)
+    runs(made, 0)
+    assert list(made.placed) == [1, 2, 3] and list(made.saving) == [2, 3] and made.save_at == 7000
+    made.task_ended(1, 2, {"a": 2})
+    assert made.orders(7000) == [] and made.save_at == 9000
+    assert made.orders(9000) == [("kill", 3, "stop")]
+    made.task_ended(9001, 3, {"a": 3})
+    made.task_ended(9002, 1, {"a": 1})
+    assert made.save_at is None and not made.saving
 
 
 def test_a_whole_pilot():

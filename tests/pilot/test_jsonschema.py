@@ -77,4 +77,14 @@ def test_schemas_that_make_no_sense(schema, part):
 def test_depth_is_bounded():
     assert "deep" in say({}, "[" * 100000 + "]" * 100000)
     assert "deep" in say({"items": {"$ref": "#"}}, "[" * 200 + "]" * 200)
+    for schema in ({"const": 1}, {"enum": [1]}, {"uniqueItems": True}, {}):
+        assert "deep" in say(schema, "[" * 700 + "]" * 700)
+        assert "deep" in say(schema, '{"a":' * 700 + "1" + "}" * 700)
+    assert "schema: nested" in jsonschema.problem('{"const":' + "[" * 700 + "]" * 700 + "}", "1", "doc")
+    deep = "[" * jsonschema.LEVELS + "]" * jsonschema.LEVELS
+    assert say({"uniqueItems": True}, deep) == "" and "is not 1" in say({"const": 1}, deep)
+
+
+def test_half_a_character_is_named_in_ascii():
+    assert say({"additionalProperties": {"type": "null"}}, '{"\\ud800": 1}') == "result.json: /\\ud800: 1 is not null"
     assert "larger than" in jsonschema.problem("{}", " " * (jsonschema.MAX_BYTES + 1), "doc")

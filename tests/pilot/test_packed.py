@@ -7,7 +7,7 @@ import sys
 import tarfile
 
 import pytest
-from harness import call, value
+from harness import alive, call, value, wait_until
 
 from windfall.errors import BadInput
 from windfall.pilot import packed
@@ -91,11 +91,98 @@ def test_nothing_leads_out(tmp_path, entries):
     assert not os.path.exists("/tmp/windfall-test-x")
 
 
-def test_links_inside_and_bounds(tmp_path, monkeypatch):
+def test_links_inside(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "a.tar.gz").write_bytes(bundle(("lib/link", tarfile.SYMTYPE, "../f"), ("f", tarfile.REGTYPE, "text")))
     packed.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "in"))
     assert (tmp_path / "in" / "lib" / "link").read_text() == "text"
+
+def test_hard_links(tmp_path):
+    """Also of symbolic links, and into directories that no entry has made."""
+    unpacked = tmp_path / "in"
+    unpacked.mkdir()
+    (tmp_path / "a.tar.gz").write_bytes(bundle(
+        ("lib/f", tarfile.REGTYPE, "text"), ("lib/link", tarfile.SYMTYPE, "f"),
+        ("lib/same", tarfile.LNKTYPE, "lib/link"), ("new/deep/f", tarfile.LNKTYPE, "lib/f"),
+        ("new/again", tarfile.LNKTYPE, "new/deep/f")))
+    packed.unpack(str(tmp_path / "a.tar.gz"), str(unpacked))
+    assert os.readlink(str(unpacked / "lib" / "same")) == "f"
+    for path in ("lib/same", "new/deep/f", "new/again"):
+        assert (unpacked / path).read_text() == "text"
+
+
+@pytest.mark.parametrize("entries", [
+    [("link", tarfile.LNKTYPE, "nowhere")], [("twice", tarfile.REGTYPE, "x"), ("twice", tarfile.REGTYPE, "y")],
+    [("f", tarfile.REGTYPE, "x"), ("f/g", tarfile.REGTYPE, "y")],
+    [("d/f", tarfile.REGTYPE, "x"), ("l", tarfile.LNKTYPE, "d")],
+    [("a", tarfile.SYMTYPE, "b"), ("a", tarfile.REGTYPE, "x")],
+])
+def test_archive_at_odds_with_itself(tmp_path, entries):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "a.tar.gz").write_bytes(bundle(*entries))
+    with pytest.raises(BadInput, match="cannot be unpacked: [a-z/]+: "):
+        packed.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "in"))
+
+
+def test_python_that_does_not_answer_is_ended(tmp_path, monkeypatch):
+    said = tmp_path / "pids"
+    fake = tmp_path / "python3"
+    fake.write_text(f"#!/bin/sh\n/bin/sleep 60 &\necho $$ $! > {said}\nwait\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(packed, "ASK_SECONDS", 1.0)
+    assert packed.on_path(str(tmp_path)) == ""
+    wait_until(lambda: not any(map(alive, said.read_text().split())))
+
+
+class Shelf:
+    """A cache whose blobs are archives that are there already."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def get(self, blobs, digest, size, attempt, target):
+        return os.path.join(self.folder, digest)
+
+    def copied(self, target):
+        pass
+
+
+def test_least_recently_used_environments_go_but_never_one_in_use(tmp_path):
+    shelf = Shelf(str(tmp_path / "archives"))
+    os.mkdir(shelf.folder)
+    for name in "abcd":
+        with open(os.path.join(shelf.folder, name * 64), "wb") as file:
+            file.write(archive(**{"mine.py": "x" * 100000}))
+    folder = str(tmp_path / "environments")
+    os.makedirs(os.path.join(folder, "f" * 64 + ".1.new", "lib"))
+    os.utime(os.path.join(folder, "f" * 64 + ".1.new"), (0, 0))
+    ours, other = (packed.Environments(folder, 250000) for _ in range(2))
+
+    def use(who, name, attempt, ago=0):
+        who.prepare([name * 64, 1, HERE], shelf, None, attempt)
+        os.utime(os.path.join(folder, name * 64), (ago, ago))
+
+    def there():
+        return "".join(sorted(name[0] for name in os.listdir(folder)))
+
+    use(other, "a", 1, 100)
+    use(ours, "b", 2, 200)
+    use(ours, "b", 3, 200)
+    ours.leave(2)
+    use(ours, "c", 4, 300)
+    assert there() == "abc"                                 # too much, but all in use
+    ours.leave(4)
+    use(ours, "d", 5, 400)
+    assert there() == "abd"                                 # "a" by another pilot, "b" by another attempt
+    ours.leave(3)
+    other.leave(1)
+    use(ours, "c", 6, 500)
+    assert there() == "cd" and not ours.held.keys() - {os.path.join(folder, n * 64) for n in "cd"}
+
+
+def test_bounds(tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "a.tar.gz").write_bytes(bundle(("a", tarfile.REGTYPE, "text"), ("f", tarfile.REGTYPE, "text")))
     monkeypatch.setattr(packed, "MAX_FILES", 1)
     with pytest.raises(BadInput, match="too large"):
         packed.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "in"))

@@ -2,9 +2,16 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
-from harness import alive, wait_until
+from harness import alive, children, wait_until
+
+from windfall.errors import BadInput
+from windfall.pilot import looking
 
 SCHEMA = json.dumps({"type": "object", "required": ["lod"], "properties": {"lod": {"type": "number"}}})
 
@@ -45,6 +52,98 @@ def test_schemas_and_files_nobody_can_check(one):
     report = one("echo '\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\"'", timeout=40, check={"schema": slow})
     assert "longer than 10 s" in report["note"]
     assert one("echo fine")["out"] == "fine\n"
+
+
+def test_results_nested_too_deeply_end_nobody(server, launch):
+    pilot = launch("--cores", "2", "--idle", "30")
+    server.submit([1, "sleep 3; echo on"])
+    server.wait_started(1)
+    spawners = pilot.spawners()
+    deep = "[" * 700 + "]" * 700
+    for number, schema in enumerate(({"const": 1}, {"enum": [1]}, {"uniqueItems": True}), 10):
+        server.submit([number, f"echo '{deep}' > r"], check={"file": ["r"], "schema": json.dumps(schema)})
+        report = server.result(number)
+        assert (report["o"], report["why"]) == ("failed", "output") and report["note"] == "r: nested too deeply"
+    assert server.result(1)["out"] == "on\n" and pilot.spawners() == spawners
+
+
+def test_looking_holds_nobody_up(server, launch):
+    """A schema that takes for ever is looked at while another task of the same spawner runs out of its time."""
+    launch("--cores", "2", "--idle", "30")
+    slow = json.dumps({"type": "string", "pattern": "(a+)+$"})
+    word = '"' + 47 * "a" + 'b"'
+    server.submit([1, f"echo '{word}'"], check={"schema": slow}, grace=100)
+    server.wait_started(1)
+    server.submit([2, "sleep 60"], time=500, grace=100)
+    server.submit([3, "echo other"])
+    assert server.result(2)["why"] == "time" and server.result(3)["out"] == "other\n" and 1 not in server.reports
+    server.say(cancel=[1])
+    report = server.result(1)
+    assert report["o"] == "cancelled" and report["out"] == word + "\n"
+
+
+def test_looking_is_killed_with_its_attempt_alone(server, launch):
+    """Whatever ends the process that looks, the task is judged, and the slot is free again."""
+    pilot = launch("--cores", "1", "--idle", "30")
+    slow = json.dumps({"type": "string", "pattern": "(a+)+$"})
+    server.submit([1, "echo '\"" + 47 * "a" + "b\"'"], check={"schema": slow})
+    server.wait_started(1)
+    spawner, = pilot.spawners()
+    wait_until(lambda: any(_forked(pid) for pid in children(spawner)))
+    os.kill(children(spawner)[0], signal.SIGKILL)
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("failed", "output")
+    assert report["note"] == "the result could not be looked at: ended by SIGKILL"
+    server.submit([2, "echo on"])
+    assert server.result(2)["out"] == "on\n" and pilot.spawners() == [spawner]
+
+
+def _forked(pid):
+    """Is this process one that has not executed another program: the looking one?"""
+    with open(f"/proc/{pid}/cmdline") as file:
+        return "--ticket" in file.read()
+
+
+DEAF = """
+import select, sys
+from windfall.pilot import looking, stations
+looking.SECONDS = 0.3
+looking.Look.found = lambda look: select.select([], [], [], 60)  # hears no alarm: none is set
+post, = stations.Stations(1, 1, sys.argv[1], mark="m", script="", gpus=False, environments="").posts
+post.order("specs", {1: {"bag": 1, "check": {"schema": "{}"}}, 2: {"bag": 1}})
+post.order("run", 1, [(7, 1, "echo 3", None, None, (), None, 1), (8, 2, "echo on", None, None, (), None, 2)])
+post.flush()
+reports = []
+while len(reports) < 2:
+    select.select([post.frames], [], [])
+    for kind, some in post.frames.receive():
+        reports.extend(some)
+print(reports[0]["o"], reports[0]["why"], reports[0]["note"], "|", reports[1]["out"], post.running())
+post.order("quit")
+post.flush()
+"""
+
+
+def test_looking_has_a_hard_end(tmp_path):
+    """One that does not hear its own alarm is killed from outside, and the next task has its place."""
+    said = subprocess.run([sys.executable, "-c", DEAF, str(tmp_path)], stdout=subprocess.PIPE, timeout=30, check=True)
+    assert said.stdout.decode() == ("failed output the result could not be looked at: it took longer than 0.3 s "
+                                    "| on\n []\n")
+
+
+def test_looking_says_more_than_a_pipe_holds(one):
+    capture = [[f"value{i}", ".+", ""] for i in range(300)] + [["file", "x", "r"]]
+    report = one("printf %01000d 7; echo x > r", capture=capture)
+    assert len(report["values"]) == 301 and report["values"]["value299"].endswith("7")
+
+
+def test_an_alarm_at_the_last_moment_stays_inside():
+    for _ in range(300):
+        try:
+            looking.bounded(0.0003, lambda: time.sleep(0.0002), "it")
+        except BadInput as error:
+            assert error.message == "it took longer than 0.0003 s"
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 
 def test_check_command(one):

@@ -47,7 +47,7 @@ class Task:
     """An attempt in our hands."""
 
     __slots__ = ("attempt", "command", "spec", "extra", "need", "state", "station", "gpus", "until", "width",
-                 "serial", "recalled", "told", "ended", "saves", "room")
+                 "serial", "recalled", "told", "saves", "room")
 
     def __init__(self, attempt, command, spec, extra):
         self.attempt = attempt
@@ -66,7 +66,6 @@ class Task:
         self.serial = 0          # for whoever runs it
         self.recalled = False
         self.told = False        # the server knows that it runs
-        self.ended = False       # it was told to save its state and end
 
     def field(self, name):
         return self.extra[name] if self.extra and name in self.extra else self.spec.fields.get(name)
@@ -133,6 +132,8 @@ class Agenda:
         self.seq = 0
         self.queue = {}                  # attempt → Task, in the order granted
         self.placed = {}                 # attempt → Task with a spawner
+        self.saving = {}                 # those of them that have to save their state before the wall time is over
+        self.save_at = None              # when to look at these: no later than the first of them has to begin
         self.finishing = {}              # attempt → Task that has ended and whose files are under way
         self.reports = {}                # attempt → report not under way
         self.oldest = 0                  # when the oldest of them came
@@ -411,6 +412,8 @@ class Agenda:
         self.average = wall if self.average is None else self.average + (wall - self.average) / 8.0
 
     def _leave_seat(self, now, task):
+        if self.saving.pop(task.attempt, None) is not None and not self.saving:
+            self.save_at = None
         self.seats.leave(task.station, task.need, task.gpus, now)
         task.gpus = ()
 
@@ -453,15 +456,12 @@ class Agenda:
 
     def _end_in_time(self, now):
         """What saves its state has its grace for that before the wall time is over."""
-        for task in self._saving():
-            if now >= self.end - task.saves:
-                task.ended = True
-                self.pending.append(("kill", task.attempt, "stop"))
-
-    def _saving(self):
-        if self.end is None:
-            return []
-        return [task for task in self.placed.values() if task.saves is not None and not task.ended]
+        if self.save_at is None or now < self.save_at:
+            return
+        for task in [task for task in self.saving.values() if now >= self.end - task.saves]:
+            del self.saving[task.attempt]
+            self.pending.append(("kill", task.attempt, "stop"))
+        self.save_at = self.end - max(task.saves for task in self.saving.values()) if self.saving else None
 
     def may_start(self, now):
         return not self.leaving and self.epoch is not None and now < self.lease_end
@@ -510,6 +510,10 @@ class Agenda:
         if self.end is not None and task.room:
             task.until = min(task.until, self.end - task.room)
         self.placed[task.attempt] = task
+        if self.end is not None and task.saves is not None:
+            self.saving[task.attempt] = task
+            at = self.end - task.saves
+            self.save_at = at if self.save_at is None else min(self.save_at, at)
         del self.queue[task.attempt]
         self.pending.append(("run", task))
         return True
@@ -673,7 +677,8 @@ class Agenda:
         if not self.queue and self.seats.free_cores:
             times.extend(s.moved + STUCK for s in self.seats.stations
                          if s.staged() > 0 and s.index not in self.asked_back)
-        times.extend(self.end - task.saves for task in self._saving())
+        if self.save_at is not None:
+            times.append(self.save_at)
         return max(now, min(times)) if times else None
 
     def _times_to_speak(self, now):

@@ -145,7 +145,7 @@ class Agent:
             post.flush()
         end = clock.seconds() + 2.0
         for post in self.stations.posts:
-            proctree._reap(post.pid, end)
+            proctree.reap(post.pid, end)
         proctree.kill_descendants()
         if getattr(self, "agenda", None) is not None:
             self._close_porters()
@@ -339,7 +339,8 @@ class Agent:
         for _, pid in post.running():
             proctree.signal_tree(pid, signal.SIGKILL)
         for attempt in ran:
-            self.files.pop(attempt, None)
+            if self.files.pop(attempt, None) is not None:
+                self._porters().discard(attempt)
             self.agenda.task_ended(now, attempt, {"a": attempt, "o": "returned", "why": "gone",
                                                   "note": "the pilot's spawner was killed while the task ran"})
         self.agenda.given_back(now, [task.attempt for task in there if task.attempt not in ran])

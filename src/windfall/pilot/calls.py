@@ -14,7 +14,6 @@ Rules
 
 import fcntl
 import os
-import select
 import signal
 import struct
 import termios
@@ -23,7 +22,6 @@ import time
 from . import clock, proctree, runners
 from .job import Job
 from .runner import LEFT, OK, WAITS
-from .stations import ROW
 
 IDLE_SECONDS = 600.0         # an idle runner is kept for this long
 AHEAD_SECONDS = 0.02         # work to queue behind a call
@@ -48,9 +46,9 @@ class Calls:
         if slot.runner is not None and not (slot.runner.fits(env) and slot.runner.receive()[1]):
             self.retire(slot)  # another environment, or it has died while it was idle
         if slot.runner is None:
-            spawner._enter(job.cwd)
+            spawner.enter(job.cwd)
             slot.runner = runners.start(spawner.script, env, slot, spawner.null)
-            spawner._handle(slot.runner.fileno(), lambda fd: self._heard(slot))
+            spawner.handle(slot.runner.fileno(), lambda fd: self._heard(slot))
         slot.runner.send(job.attempt, job.cwd, text, spawner.folder)  # its queue is empty: there is room
         job.pid = slot.runner.pid
         self.busy[slot.number] = slot
@@ -94,14 +92,14 @@ class Calls:
         except (OSError, AttributeError, TypeError, ValueError):
             return False  # it is gone, or this is no call: told when the task is started by itself
         slot.runner.queue[task[0]] = task
-        ROW.pack_into(self.spawner.table, 0, task[7], 0)
+        self.spawner.begin(task)
         return True
 
     def _quieten(self, runner):
         quiet = len(runner.queue) >= QUIET_FROM
         if quiet != runner.quiet:
             runner.quiet = quiet
-            self.spawner.poller.modify(runner.fileno(), 0 if quiet else select.EPOLLIN)  # its end is told anyway
+            self.spawner.hush(runner.fileno(), quiet)
         if quiet and self.collect_at is None:
             self.collect_at = clock.seconds() + COLLECT_SECONDS
 
@@ -123,7 +121,7 @@ class Calls:
         for slot in self.busy.values():
             queue = slot.runner.queue
             for attempt in [a for a, task in queue.items() if task[1] in keys]:
-                queue[attempt] = self.spawner._with_spec(queue[attempt])
+                queue[attempt] = self.spawner.with_spec(queue[attempt])
 
     # --- results
 
@@ -139,8 +137,7 @@ class Calls:
         """There are results, or the runner is gone."""
         if slot.runner is not None and not self.collect(slot):
             proctree.signal_tree(slot.runner.pid, signal.SIGKILL)  # its death is noticed like any other
-            if slot.runner.fileno() in self.spawner.handlers:
-                self.spawner._unhandle(slot.runner.fileno())
+            self.spawner.unhandle(slot.runner.fileno())
             if slot.job is None or not slot.job.plan.call:
                 self.retire(slot)
 
@@ -157,7 +154,7 @@ class Calls:
                 return True
         if runner.quiet:
             self._quieten(runner)
-        if len(results) and self.spawner._strays():
+        if len(results) and self.spawner.kill_strays():
             self._taint(slot)
         return alive
 
@@ -166,13 +163,13 @@ class Calls:
         spawner, runner, job = self.spawner, slot.runner, slot.job
         left = bool(result.flags & LEFT)
         if result.flags & WAITS:
-            spawner._drain(job)
+            spawner.drain(job)
             self.drained = True
-        spawner._report(_report(job, result, wall))
+        spawner.report(_report(job, result, wall))
         took = max(0.0, result.end - result.begin)
         runner.average = took if runner.average is None else runner.average + (took - runner.average) / 8
         runner.used = result.end
-        self._forget(job)
+        spawner.forget(job)
         if result.flags & WAITS or (runner.tainted and not runner.queue):
             self._between(slot, job, left)
         if slot.runner is not None and runner.queue:
@@ -180,40 +177,29 @@ class Calls:
         else:
             self._leave(slot)
 
-    def _forget(self, job):
-        spawner = self.spawner
-        spawner.jobs.pop(job.pid, None)
-        spawner.attempts.pop(job.attempt, None)
-        spawner.timed.pop(job.pid, None)
-
     def _between(self, slot, job, left):
         """Nothing runs there now: make the slot fit for the next call, or replace the runner."""
         runner = slot.runner
         if left or runner.tainted:
             self.retire(slot)
-        self.spawner._recycle(slot, left or runner.tainted, job.cwd)
+        self.spawner.recycle(slot, left or runner.tainted, job.cwd)
         if slot.runner is not None:
             runner.go_on()  # it waits: a tainted one that does not is gone by now
 
     def _next(self, slot, since):
         """The first of the queue runs, since the one before ended."""
-        spawner, runner = self.spawner, slot.runner
+        runner = slot.runner
         attempt = next(iter(runner.queue))
         del runner.queue[attempt]
         job = Job(attempt, slot, slot.job.plan, slot.path)
         if job.deadline is not None:
             job.deadline += since - job.m0
         job.pid = runner.pid
-        slot.job = spawner.jobs[job.pid] = spawner.attempts[attempt] = job
-        ROW.pack_into(spawner.table, (slot.number + 1) * ROW.size, attempt, job.pid)
-        if job.plan.limited:
-            spawner._watch_time(job)
+        self.spawner.occupy(job)
 
     def _leave(self, slot):
-        slot.job = None
         self.busy.pop(slot.number, None)
-        ROW.pack_into(self.spawner.table, (slot.number + 1) * ROW.size, 0, 0)
-        self.spawner.free.append(slot)
+        self.spawner.vacate(slot)
         if slot.runner is not None and self.retire_at is None:
             self.retire_at = slot.runner.used + IDLE_SECONDS
 
@@ -231,7 +217,7 @@ class Calls:
             if size and fd in (slot.out_r, slot.err_r):
                 data = os.read(fd, size)
                 if slot.job is not None:
-                    self.spawner._take(slot.job, name, data)  # else a thread wrote it after its call: nobody's
+                    self.spawner.take(slot.job, name, data)  # else a thread wrote it after its call: nobody's
 
     # --- ending
 
@@ -247,13 +233,13 @@ class Calls:
         self._take_back(slot)
         if slot.job is None:
             self.retire(slot)
-            self.spawner._recycle(slot, True, slot.path)
+            self.spawner.recycle(slot, True, slot.path)
 
     def died(self, job):
         """The runner of a job has ended.  Its last words; then (call it died of, or None; for whom we killed it)."""
         slot, runner = job.slot, job.slot.runner
         self._take_back(slot)
-        self.spawner.jobs[job.pid] = job
+        self.spawner.jobs[job.pid] = job  # until all it has said is heard
         results, _ = runner.receive()
         wall = time.time() - clock.seconds()
         for result in results:
@@ -263,7 +249,7 @@ class Calls:
         victim = slot.job
         self._close(slot)
         if victim is None:
-            self.spawner._recycle(slot, True, slot.path)
+            self.spawner.recycle(slot, True, slot.path)
             self._leave(slot)
             return None, runner.doomed
         self.spawner.jobs.pop(victim.pid, None)
@@ -272,9 +258,9 @@ class Calls:
 
     def _answered_at_last(self, slot, result, wall):
         job = slot.job
-        self.spawner._drain(job)
-        self.spawner._report(_report(job, result, wall))
-        self._forget(job)
+        self.spawner.drain(job)
+        self.spawner.report(_report(job, result, wall))
+        self.spawner.forget(job)
         if slot.runner.queue:
             self._next(slot, result.end)
         else:
@@ -298,8 +284,7 @@ class Calls:
 
     def _close(self, slot):
         runner, slot.runner = slot.runner, None
-        if runner.fileno() in self.spawner.handlers:
-            self.spawner._unhandle(runner.fileno())
+        self.spawner.unhandle(runner.fileno())
         runner.close()
 
     def retire_idle(self, now):

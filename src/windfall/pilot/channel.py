@@ -48,7 +48,7 @@ class Frames:
 
     def receive(self):
         """Values that have come in whole; None when the other end is gone and nothing is left."""
-        open_ = self._fill()
+        open_ = fill(self.sock, self.inbox)
         values = []
         while len(self.inbox) >= HEADER.size:
             size, = HEADER.unpack_from(self.inbox)
@@ -61,16 +61,18 @@ class Frames:
             del self.inbox[:end]
         return values if open_ or values else None
 
-    def _fill(self):
-        try:
-            while True:
-                data = self.sock.recv(PIECE)
-                if not data:
-                    return False
-                self.inbox += data
-                if len(data) < PIECE:
-                    return True
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
+
+def fill(sock, inbox):
+    """Add what has come to `inbox`; False when the other end is gone."""
+    try:
+        while True:
+            data = sock.recv(PIECE)
+            if not data:
+                return False
+            inbox += data
+            if len(data) < PIECE:
+                return True
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False

@@ -1,7 +1,7 @@
 """Where the pilot keeps things, all of it 0700.
 
     DIR/cache          blobs, for all pilots of this directory
-    DIR/environments   packed Python environments, unpacked, by hash
+    DIR/environments   packed Python environments, unpacked, by hash; the least recently used go
     DIR/outbox/RUN     results not delivered
     DIR/run-RUN        scratch of one pilot; locked while it lives, removed with it
 """

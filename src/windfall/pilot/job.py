@@ -45,7 +45,7 @@ class Job:
     """A task that runs."""
 
     __slots__ = ("seen", "attempt", "pid", "slot", "plan", "cwd", "t0", "m0", "out", "err", "deadline", "kill_at",
-                 "look_memory", "look_disk", "doom", "watched", "report", "strays")
+                 "look_memory", "look_disk", "doom", "watched", "report", "strays", "look")
 
     def __init__(self, attempt, slot, plan, cwd):
         self.attempt = attempt
@@ -60,7 +60,8 @@ class Job:
         self.seen = 0                # most memory its tree was seen to have, bytes
         self.doom = ""               # why we are ending it
         self.watched = False
-        self.report = None           # the task's, while its check runs
+        self.report = None           # the task's, while its results are looked at, or its check runs
+        self.look = None             # the Look that is taken at its results
         self.strays = False          # the task left something behind
         if plan.limited:
             self._set_limits(plan)
@@ -75,11 +76,19 @@ class Job:
 
     def begin_check(self, report, strays):
         """The task has ended; from now on this is its check.  What that writes is not the task's output."""
-        self.report, self.strays = report, strays
+        self._end_task(report, strays, self.plan.check_time)
         self.out = self.err = None
+
+    def begin_look(self, look, report, strays, seconds):
+        """The task has ended; from now on this is the process that looks at its results."""
+        self._end_task(report, strays, seconds)
+        self.look = look
+
+    def _end_task(self, report, strays, seconds):
+        self.report, self.strays = report, strays
         self.watched = False
         self.look_memory = self.look_disk = self.kill_at = None
-        self.deadline = clock.seconds() + self.plan.check_time
+        self.deadline = clock.seconds() + seconds
 
     def next_look(self):
         times = [t for t in (self.deadline, self.kill_at, self.look_memory, self.look_disk) if t is not None]

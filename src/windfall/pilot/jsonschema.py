@@ -4,8 +4,8 @@ Rules
   * Known: type, enum, const, properties, required, additionalProperties, items, anyOf, oneOf, allOf, not, the limits
     of numbers, texts and lists, uniqueItems, pattern, $ref into the schema itself (#/…), $defs.  `refuse` names what
     it does not know: a check that is silently weaker than it reads is worse than none.
-  * Nothing is trusted: documents up to MAX_BYTES, DEPTH levels.  Time is the caller's to bound: patterns, and forms
-    within forms, can take for ever.
+  * Nothing is trusted: documents up to MAX_BYTES and LEVELS, forms up to DEPTH within each other.  Time is the caller's
+    to bound: patterns, and forms within forms, can take for ever.
   * The first problem counts, with the place it is at, as a JSON pointer.
 """
 
@@ -14,6 +14,7 @@ import re
 
 MAX_BYTES = 16 << 20
 DEPTH = 100
+LEVELS = 2 * DEPTH + 10      # a form within a form is two levels of a schema
 
 _TYPES = {
     "null": "null", "boolean": "true or false", "number": "a number", "integer": "a whole number", "string": "a text",
@@ -39,6 +40,8 @@ def problem(schema, text, name):
         place, complaint = Walk(parsed).find(load(text, name))
     except Trouble as trouble:
         return str(trouble)
+    except RecursionError:
+        return "{}: nested too deeply".format(name)
     return "{}: {}{}".format(name, place + ": " if place else "", complaint) if complaint else ""
 
 
@@ -46,11 +49,25 @@ def load(text, name):
     if len(text) > MAX_BYTES:
         raise Trouble("{}: larger than {} MB, which is not checked".format(name, MAX_BYTES >> 20))
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        value = json.loads(text, parse_constant=_no_constant)
     except RecursionError:
         raise Trouble("{}: nested too deeply".format(name))
     except ValueError as error:
         raise Trouble("{}: not JSON: {}".format(name, error))
+    if _deeper(value, LEVELS):
+        raise Trouble("{}: nested too deeply".format(name))
+    return value
+
+
+def _deeper(value, levels):
+    """Are there more lists and objects within each other than `levels`?  What follows calls itself once for each."""
+    layer = [value]
+    for _ in range(levels):
+        layer = [inner for part in layer if isinstance(part, (dict, list))
+                 for inner in (part.values() if isinstance(part, dict) else part) if isinstance(inner, (dict, list))]
+        if not layer:
+            return False
+    return True
 
 
 def _no_constant(word):
@@ -278,7 +295,8 @@ def _text(schema, value):
 
 
 def _escaped(name):
-    return name[:200].replace("~", "~0").replace("/", "~1")
+    plain = name[:200].encode("utf-8", "backslashreplace").decode("utf-8")  # half a character cannot be reported
+    return plain.replace("~", "~0").replace("/", "~1")
 
 
 def show(value):

@@ -1,23 +1,33 @@
-"""A packed Python environment: brought once, unpacked once per pilot directory, looked at before anything runs.
+"""Packed Python environments: brought once, unpacked once per pilot directory, looked at before anything runs.
 
 The archive is another's work: paths and links stay inside, and size and number are bounded.  Links are made last, so
 that nothing is ever written through one.
+
+The least recently used go when all together are too large.  Pilots may share the directory, so who uses one holds a
+shared lock on it (flock), and only who gets it alone removes it; where there are no locks, nothing is removed.
 """
 
+import _thread
+import errno
+import fcntl
 import os
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 
 from windfall.errors import BadInput
 
 from . import slot
 from .spawn import DEFAULT_PATH
-from .staging import inside
+from .staging import ABANDONED, allowance, copy_bytes, inside, touch
 
 MAX_BYTES = 20 << 30
 MAX_FILES = 500000
-PIECE = 1 << 20
+ASK_SECONDS = 30.0
+# What only the archive can be blamed for: names that are in each other's way, links to nowhere.
+_ITS_FAULT = (errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
 _ASK = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
@@ -25,14 +35,82 @@ class Mismatch(Exception):
     """The environment is for another Python than the host's."""
 
 
-def prepare(folder, entry, cache, blobs, attempt):
-    """Bring and unpack what `entry` ([sha256, size, python]) names, unless it is there.  One at a time, please."""
-    digest, size, _ = entry
-    target = os.path.join(folder, digest)
-    if os.path.isdir(target):
-        return
-    fresh = "{}.{}.new".format(target, os.getpid())
-    archive = cache.get(blobs, digest, size, attempt, fresh)
+class Environments:
+    """Those of a pilot directory."""
+
+    def __init__(self, folder, limit=None):
+        self.folder = folder
+        self.limit = limit           # bytes; None: what its disk allows
+        self.guard = _thread.allocate_lock()
+        self.held = {}               # digest → [descriptor with the lock, attempts that use it]
+
+    def prepare(self, entry, cache, blobs, attempt):
+        """Bring and unpack what `entry` ([sha256, size, python]) names, unless it is there.  One at a time, please.
+
+        It stays until `leave(attempt)`.
+        """
+        digest, size, _ = entry
+        target = os.path.join(self.folder, inside(digest))
+        made = False
+        while not self._hold(target, attempt):
+            made = True
+            fresh = "{}.{}.new".format(target, os.getpid())
+            archive = cache.get(blobs, digest, size, attempt, fresh)
+            try:
+                _make(archive, fresh, target)
+            finally:
+                cache.copied(fresh)
+                slot.remove(fresh)
+        if made:
+            self.shrink()
+
+    def leave(self, attempt):
+        """It no longer uses one."""
+        with self.guard:
+            for path in [path for path, (_, users) in self.held.items() if attempt in users]:
+                fd, users = self.held[path]
+                users.discard(attempt)
+                if not users:
+                    del self.held[path]
+                    os.close(fd)
+
+    def _hold(self, path, attempt):
+        """Keep it from being removed; False if it is not there."""
+        with self.guard:
+            if path not in self.held:
+                fd = _locked(path)
+                if fd is None:
+                    return False
+                self.held[path] = [fd, set()]
+            self.held[path][1].add(attempt)
+            touch(path)
+        return True
+
+    def shrink(self):
+        """Remove the least recently used that nobody uses, until the rest is small enough."""
+        sizes = [(path, slot.usage(path, MAX_FILES)) for _, path in sorted(self._found())]
+        excess = sum(size for _, size in sizes) - (allowance(self.folder) if self.limit is None else self.limit)
+        for path, size in sizes:
+            if excess > 0 and _remove_unused(path):
+                excess -= size
+
+    def _found(self):
+        """[(time of last use, path)]; clears away what pilots that were killed had begun."""
+        found = []
+        for name in os.listdir(self.folder):
+            path = os.path.join(self.folder, name)
+            try:
+                used = os.stat(path).st_mtime
+            except OSError:
+                continue
+            if "." not in name:
+                found.append((used, path))
+            elif time.time() - used > ABANDONED:
+                slot.remove(path)
+        return found
+
+
+def _make(archive, fresh, target):
     try:
         slot.remove(fresh)
         os.makedirs(fresh, 0o700)
@@ -43,13 +121,66 @@ def prepare(folder, entry, cache, blobs, attempt):
     except OSError:
         if not os.path.isdir(target):  # else another pilot was faster
             raise
+
+
+def _locked(path):
+    """A descriptor that keeps a directory from being removed; None if it is not there."""
+    while True:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)  # about to be removed
+            time.sleep(0.01)
+            continue
+        except OSError:
+            return fd  # no locks here
+        if _is(fd, path):
+            return fd
+        os.close(fd)  # removed since
+
+
+def _is(fd, path):
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except OSError:
+        return False
+
+
+def _remove_unused(path):
+    """True if it is gone."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        old = "{}.{}.old".format(path, os.getpid())
+        os.rename(path, old)
+    except OSError:
+        return False  # in use
     finally:
-        cache.copied(fresh)
-        slot.remove(fresh)
+        os.close(fd)
+    slot.remove(old)
+    return True
 
 
 def unpack(archive, folder):
-    links, room = [], [MAX_BYTES, MAX_FILES]
+    try:
+        _make_links(_unpack(archive, folder), folder)
+    except OSError as error:
+        if error.errno not in _ITS_FAULT or error.filename == archive:
+            raise
+        raise BadInput("the packed environment cannot be unpacked: {}: {}".format(
+            str(error.filename2 or error.filename)[len(folder) + 1:][:200], error.strerror))
+
+
+def _unpack(archive, folder):
+    """{path: where it leads} of its symbolic links; all else is made."""
+    links, room = {}, [MAX_BYTES, MAX_FILES]
     with tarfile.open(archive, "r:gz") as packed:
         for entry in packed:
             room[0] -= entry.size
@@ -62,31 +193,36 @@ def unpack(archive, folder):
             elif entry.isreg():
                 _write(packed.extractfile(entry), path, entry.mode)
             elif entry.issym():
-                links.append((entry.linkname, path))
+                links[path] = entry.linkname
             elif entry.islnk():
-                os.link(os.path.join(folder, inside(entry.linkname)), path)
+                _link(os.path.join(folder, inside(entry.linkname)), path, links)
             else:
                 raise BadInput("the packed environment has {}, which is no file".format(entry.name[:200]))
-    _make_links(links, folder)
+    return links
+
+
+def _link(there, path, links):
+    """A second name, if need be of a symbolic link, which is not made yet."""
+    if there in links:
+        links[path] = links[there]
+        return
+    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+    os.link(there, path)
 
 
 def _write(source, path, mode):
     os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o755 | 0o600)
     with os.fdopen(fd, "wb") as file:
-        while True:
-            piece = source.read(PIECE)
-            if not piece:
-                return
-            file.write(piece)
+        copy_bytes(source, file)
 
 
 def _make_links(links, folder):
-    for there, path in links:
+    for path, there in links.items():
         os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
         os.symlink(there, path)
     root = os.path.realpath(folder) + "/"
-    for there, path in links:
+    for path, there in links.items():
         if not (os.path.realpath(path) + "/").startswith(root):
             raise BadInput("the packed environment has a link that leads out: {}".format(there[:200]))
 
@@ -120,8 +256,14 @@ def compare(folder, entry, call):
 def on_path(path):
     """Version of the host's python3, or ""."""
     try:
-        said = subprocess.Popen(["python3", "-I", "-S", "-c", _ASK], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.DEVNULL, env={"PATH": path})
-        return said.communicate(timeout=30)[0].decode("ascii", "replace").strip()
-    except (OSError, subprocess.SubprocessError):
+        child = subprocess.Popen(["python3", "-I", "-S", "-c", _ASK], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL, env={"PATH": path}, start_new_session=True)
+    except OSError:
         return ""
+    with child.stdout:
+        try:
+            return child.communicate(timeout=ASK_SECONDS)[0].decode("ascii", "replace").strip()
+        except subprocess.SubprocessError:
+            os.killpg(child.pid, signal.SIGKILL)  # it may be a script that waits for another
+            child.wait()
+            return ""

@@ -23,7 +23,7 @@ class Porters:
     def __init__(self, folders, dial, token, bell, settling=lambda: False):
         self.folder = folders.tasks
         self.cache_folder = folders.cache
-        self.environments = folders.environments
+        self.environments = packed.Environments(folders.environments)
         self.unpacking = _thread.allocate_lock()
         self.cache = None
         self.dial = dial             # function: a Link not connected yet
@@ -128,9 +128,9 @@ class Porters:
 
     def _unpack(self, blobs, attempt, field):
         with self.unpacking:
-            packed.prepare(self.environments, field("packed"), self.cache, blobs, attempt)
+            self.environments.prepare(field("packed"), self.cache, blobs, attempt)
             if not field("setup") and not field("modules"):  # else it may be another Python that runs
-                packed.compare(self.environments, field("packed"), field("kind") == "call")
+                packed.compare(self.environments.folder, field("packed"), field("kind") == "call")
 
     def _bring(self, blobs, attempt, report, cargo):
         trouble = None
@@ -159,6 +159,7 @@ class Porters:
             self._post("unwatch", attempt, None)
 
     def _discard(self, blobs, attempt):
+        self.environments.leave(attempt)
         slot.remove(self.place(attempt))
 
 

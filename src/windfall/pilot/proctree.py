@@ -167,12 +167,13 @@ def kill_descendants(spare=(), patience=5.0):
         for pid in doomed + descendants(doomed):
             send(pid, signal.SIGKILL)
         for pid in doomed:
-            _reap(pid, end)
+            reap(pid, end)
         if clock.seconds() > end:
             return False
 
 
-def _reap(pid, end):
+def reap(pid, end):
+    """Wait for a child of ours to end, until `end`."""
     while clock.seconds() < end:
         try:
             if os.waitpid(pid, os.WNOHANG)[0]:

@@ -10,6 +10,7 @@ import socket
 import sys
 
 from . import spawn
+from .channel import fill
 from .runner import CALL, RESULT
 
 LARGE = 1 << 15          # bytes of a call that go through a file; the kernel takes no packet of any size
@@ -96,7 +97,7 @@ class Runner:
 
     def receive(self):
         """Results, and whether there may be more."""
-        alive = self._fill()
+        alive = fill(self.results, self.inbox)
         results, at = [], 0
         while len(self.inbox) >= at + RESULT.size:
             value, note, attempt, flags, cpu, rss, begin, end = RESULT.unpack_from(self.inbox, at)
@@ -112,20 +113,6 @@ class Runner:
             at = stop
         del self.inbox[:at]
         return results, alive
-
-    def _fill(self):
-        try:
-            while True:
-                data = self.results.recv(PIECE)
-                if not data:
-                    return False
-                self.inbox += data
-                if len(data) < PIECE:
-                    return True
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
 
     def go_on(self):
         """It may begin the next call."""

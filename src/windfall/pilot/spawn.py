@@ -107,3 +107,9 @@ def _child(file, argv, env, fds, writer):
         os.write(writer, struct.pack("=I", 5))
     finally:
         os._exit(127)
+
+
+def close_all_but(keep):
+    """For a fork of ours: no end of another's socket may stay open, its closing is how a death is noticed."""
+    os.closerange(3, keep)
+    os.closerange(keep + 1, 4096)

@@ -13,6 +13,10 @@ From the agent, per frame a list of
     ("run", width, [(attempt, key, command, extra, until, gpus, cwd, serial)]),
     ("kill", attempt, why), ("back", [attempts]), ("watch", attempt), ("unwatch", attempt), ("hasten",), ("quit",)
 and to it: ("ended", [report]), ("back", [attempts]), ("output", attempt, stream, offset, bytes).
+
+What calls.py may use, beside the plain attributes it reads: `begin`, `occupy`, `forget`, `vacate` for what is where;
+`handle`, `unhandle`, `hush` for descriptors; `take` and `drain` for output; `report`; `recycle` and `kill_strays` for
+what was left behind; `enter`; `with_spec`.
 """
 
 import errno
@@ -24,7 +28,7 @@ from collections import deque
 
 from windfall.errors import BadInput
 
-from . import clock, proctree, spawn, verdict
+from . import clock, looking, proctree, spawn, verdict
 from .calls import Calls
 from .channel import Frames
 from .job import Job, Plan
@@ -82,7 +86,7 @@ class Spawner:
         self.null = os.open("/dev/null", os.O_RDWR)
         self.poller = select.epoll()
         self._catch_signals()
-        self._handle(self.frames.fileno(), self._hear)
+        self.handle(self.frames.fileno(), self._hear)
         self.children = proctree.own_children()
         proctree.become_subreaper()
         self.oom_seen = proctree.oom_kills()
@@ -95,18 +99,22 @@ class Spawner:
         signal.set_wakeup_fd(writer)
         # Caught, not ignored: an ignored signal would stay ignored in the tasks.  A task that signals its parent
         # with anything but SIGKILL achieves nothing.
-        for name in ("SIGCHLD", "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT"):
+        for name in ("SIGCHLD", "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM"):
             signal.signal(getattr(signal, name), _nothing)
         self.bell = reader
-        self._handle(reader, self._rung)
+        self.handle(reader, self._rung)
 
-    def _handle(self, fd, function):
+    def handle(self, fd, function):
         self.handlers[fd] = function
         self.poller.register(fd, select.EPOLLIN)
 
-    def _unhandle(self, fd):
-        self.poller.unregister(fd)
-        del self.handlers[fd]
+    def unhandle(self, fd):
+        if self.handlers.pop(fd, None) is not None:
+            self.poller.unregister(fd)
+
+    def hush(self, fd, quiet):
+        """What comes there wakes us no longer, or again.  Its end does anyway."""
+        self.poller.modify(fd, 0 if quiet else select.EPOLLIN)
 
     def serve(self):
         self.prepare()
@@ -150,13 +158,13 @@ class Spawner:
 
     def _on_forget(self, keys):
         """No more tasks of these will come without the spec coming again; those that wait keep what they need."""
-        self.waiting = deque(self._with_spec(task) if task[1] in keys else task for task in self.waiting)
+        self.waiting = deque(self.with_spec(task) if task[1] in keys else task for task in self.waiting)
         self.calls.with_specs(keys)
         for key in keys:
             self.specs.pop(key, None)
             self.plans.pop(key, None)
 
-    def _with_spec(self, task):
+    def with_spec(self, task):
         attempt, key, command, extra = task[:4]
         return (attempt, None, command, dict(self.specs[key], **(extra or {}))) + task[4:]
 
@@ -180,7 +188,7 @@ class Spawner:
         elif any(task[0] == attempt for task in self.waiting):
             if why == "cancel":
                 self.waiting = deque(task for task in self.waiting if task[0] != attempt)
-                self._report({"a": attempt, "o": "cancelled", "why": "cancel"})
+                self.report({"a": attempt, "o": "cancelled", "why": "cancel"})
             else:
                 self._on_back([attempt])
 
@@ -214,7 +222,7 @@ class Spawner:
             self._remove_container(job)
         end = clock.seconds() + REMOVE_SECONDS
         for pid in self.removers:
-            proctree._reap(pid, end)
+            proctree.reap(pid, end)
         proctree.kill_descendants()
         os._exit(0)
 
@@ -233,7 +241,7 @@ class Spawner:
             self.clogged = not done
             self.poller.modify(self.frames.fileno(), select.EPOLLIN if done else select.EPOLLIN | select.EPOLLOUT)
 
-    def _report(self, report):
+    def report(self, report):
         if not self.reports:
             self.first_report = clock.seconds()
         self.reports.append(report)
@@ -311,16 +319,16 @@ class Spawner:
             job.cwd = slot.path or slot.directory()
         if slot.out_r < 0:
             slot.make_pipes(self.null)
-            self._handle(slot.out_r, lambda fd: self._output(fd, slot))
-            self._handle(slot.err_r, lambda fd: self._output(fd, slot))
+            self.handle(slot.out_r, lambda fd: self._output(fd, slot))
+            self.handle(slot.err_r, lambda fd: self._output(fd, slot))
         if job.plan.call:
             self.calls.launch(job, command)
         else:
             if self.here != job.cwd:
-                self._enter(job.cwd)
+                self.enter(job.cwd)
             job.pid = self._execute(job, command)
 
-    def _enter(self, path):
+    def enter(self, path):
         """Change directory; one that is removed under us is noticed by its absence."""
         os.chdir(path)
         self.here = path
@@ -362,7 +370,31 @@ class Spawner:
         if slot.path is not None and not os.path.isdir(slot.path):
             slot.abandon()
         self.free.append(slot)
-        self._report(report)
+        self.report(report)
+
+    # --- what is where; tasks that take the short way do the same by themselves
+
+    def begin(self, task):
+        """From now on the agent takes it for started."""
+        ROW.pack_into(self.table, 0, task[7], 0)
+
+    def occupy(self, job):
+        """It runs in its slot."""
+        job.slot.job = self.jobs[job.pid] = self.attempts[job.attempt] = job
+        ROW.pack_into(self.table, (job.slot.number + 1) * ROW.size, job.attempt, job.pid)
+        if job.plan.limited or job.report is not None:  # what comes after a task always has a limit
+            self._watch_time(job)
+
+    def forget(self, job):
+        self.jobs.pop(job.pid, None)
+        self.attempts.pop(job.attempt, None)
+        self.timed.pop(job.pid, None)
+
+    def vacate(self, slot):
+        """Nothing runs there."""
+        slot.job = None
+        ROW.pack_into(self.table, (slot.number + 1) * ROW.size, 0, 0)
+        self.free.append(slot)
 
     # --- output
 
@@ -376,15 +408,15 @@ class Spawner:
         except BlockingIOError:
             return
         if job is not None:
-            self._take(job, "out" if fd == slot.out_r else "err", data)
+            self.take(job, "out" if fd == slot.out_r else "err", data)
 
-    def _take(self, job, name, data):
+    def take(self, job, name, data):
         capture = job.capture(name)
         if job.watched:
             self._tell("output", job.attempt, name, capture.size, data)
         capture.add(data)
 
-    def _drain(self, job):
+    def drain(self, job):
         """All that has been written until now; at most what a pipe holds, twice, if somebody goes on writing."""
         if not job.slot.poller.poll(0):
             return
@@ -396,7 +428,7 @@ class Spawner:
                     break
                 if not data:
                     break
-                self._take(job, name, data)
+                self.take(job, name, data)
 
     # --- ending
 
@@ -432,13 +464,16 @@ class Spawner:
             job, doomed = self.calls.died(job)
             if job is None:
                 return
-        self._drain(job)
+        self.drain(job)
         del self.attempts[job.attempt]
-        strays = not self.alone and self._strays()
+        strays = not self.alone and self.kill_strays()
         if not status and job.plan.plain and not job.doom:
             self._finish(job, (job, clock.seconds(), used), strays)
             return
         number, code = (status & 0x7F, -1) if status & 0x7F else (0, status >> 8)  # WTERMSIG, WEXITSTATUS
+        if job.look is not None:
+            self._looked(job, number, strays or job.strays)
+            return
         if job.report is not None:
             verdict.judge_check(job.report, code, number, job)
             self._finish(job, job.report, strays or job.strays)
@@ -446,28 +481,55 @@ class Spawner:
         report = job.measured(int(1000 * (used.ru_utime + used.ru_stime)), used.ru_maxrss << 10)
         if number == signal.SIGKILL and not job.doom and self._out_of_memory(job, report):
             job.doom = "memory"
-        verdict.judge(report, code, number, job)
+        look = verdict.judge(report, code, number, job)
         if job.plan.call:
             self.calls.judge(job, report, doomed)
-        elif job.plan.check_command and "o" not in report and self._begin_check(job, report, strays):
+        elif look is not None and self._begin_look(job, look, report, strays):
             return
-        self._finish(job, report, strays)
+        self._judged(job, report, strays)
+
+    def _judged(self, job, report, strays):
+        """All that is known without the check's command is in the report."""
+        if not job.plan.check_command or "o" in report or not self._begin_check(job, report, strays):
+            self._finish(job, report, strays)
+
+    def _begin_look(self, job, look, report, strays):
+        """A process of ours looks at the results in the task's place; False if it cannot be started."""
+        try:
+            pid = look.start()
+        except OSError as error:
+            report.update(o="failed", why="output", note="the result cannot be looked at: {}".format(error.strerror))
+            return False
+        job.begin_look(look, report, strays, looking.SECONDS)
+        self.handle(look.pipe, lambda fd: look.read() or self.unhandle(fd))
+        self._replace_process(job, pid)
+        return True
+
+    def _looked(self, job, number, strays):
+        verdict.judge_look(job.report, number, job)
+        self.unhandle(job.look.pipe)
+        job.look.close()
+        job.look = None
+        self._judged(job, job.report, strays)
+
+    def _replace_process(self, job, pid):
+        """Another process runs in the place of the job's."""
+        if self.timed:
+            self.timed.pop(job.pid, None)
+        job.pid = pid
+        self.occupy(job)
 
     def _begin_check(self, job, report, strays):
         """The check's command runs in the task's place; False if it cannot be started."""
-        if self.timed:
-            self.timed.pop(job.pid, None)
         job.begin_check(report, strays)
         try:
-            self._enter(job.cwd)
-            job.pid = self._execute(job, job.plan.check_command)
+            self.enter(job.cwd)
+            pid = self._execute(job, job.plan.check_command)
         except (OSError, ValueError, TypeError, IndexError, AttributeError) as error:
             report.update(o="failed", why="output", note="the check cannot be run: {}".format(error))
             self.here = None
             return False
-        self.jobs[job.pid] = self.attempts[job.attempt] = job
-        ROW.pack_into(self.table, (job.slot.number + 1) * ROW.size, job.attempt, job.pid)
-        self._watch_time(job)
+        self._replace_process(job, pid)
         return True
 
     def _finish(self, job, report, strays):
@@ -476,24 +538,24 @@ class Spawner:
         if self.timed:
             self.timed.pop(job.pid, None)
         ROW.pack_into(self.table, (slot.number + 1) * ROW.size, 0, 0)
-        self._report(report)
-        self._recycle(slot, strays, job.cwd)
+        self.report(report)
+        self.recycle(slot, strays, job.cwd)
         self.free.append(slot)
 
-    def _recycle(self, slot, strays, cwd):
+    def recycle(self, slot, strays, cwd):
         """Make the slot fit for the next task."""
         if strays or not slot.pipes_intact():
             if slot.runner is not None:
                 self.calls.retire(slot)
             for fd in (slot.out_r, slot.err_r):
-                self._unhandle(fd)
+                self.unhandle(fd)
             slot.close_pipes()
         if cwd == slot.path:
             slot.tidy()
             if slot.path is None and self.here == cwd:
                 self.here = None
 
-    def _strays(self):
+    def kill_strays(self):
         """Kill what tasks that have ended left behind; True if there was any."""
         runners_ = {slot.runner.pid for slot in self.slots if slot.runner is not None}
         strays = [p for p in self.children()
@@ -532,7 +594,7 @@ class Spawner:
 
     def _look(self):
         if self.suspicious:
-            self._strays()
+            self.kill_strays()
         now = clock.seconds()
         self.calls.retire_idle(now)
         if self.next_look is None or now < self.next_look:
@@ -552,7 +614,7 @@ class Spawner:
                 self._remove_container(job)
             return
         if job.deadline is not None and now >= job.deadline:
-            self._doom(job, "time")
+            self._doom(job, "time", grace=None if job.look is None else 0)
         elif job.look_memory is not None and now >= job.look_memory:
             self._look_at_memory(job, now)
         elif job.look_disk is not None and now >= job.look_disk:

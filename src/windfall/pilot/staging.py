@@ -16,7 +16,7 @@ from windfall.errors import BadInput
 from .blobs import READ, Closing, file_digest
 
 _FICLONE = 0x40049409
-CACHE_BYTES = 10 << 30       # most the cache takes, and
+CACHE_BYTES = 10 << 30       # most the cache takes, or unpacked environments take, and
 CACHE_PART = 0.2             # most of its disk
 ABANDONED = 86400.0          # seconds after which a transfer nobody goes on with is removed
 
@@ -27,6 +27,12 @@ def inside(path):
     if not path or "\0" in path or os.path.isabs(clean) or clean == ".." or clean.startswith("../"):
         raise BadInput("the path {!r} leads out of the working directory".format(path))
     return clean
+
+
+def allowance(folder):
+    """Bytes that what is kept there for later may take."""
+    about = os.statvfs(folder)
+    return min(CACHE_BYTES, int(CACHE_PART * about.f_blocks * about.f_frsize))
 
 
 class Room:
@@ -132,7 +138,7 @@ class Cache:
     def _ready(self, blobs, digest, size, path, attempt, target):
         """True when it is here to stay; False if it went while we waited for room."""
         part = "{}.{}.part".format(path, os.getpid())  # other pilots may share the cache
-        cached = _touch(path)
+        cached = touch(path)
         files = {} if cached else {part: size}
         if target is not None:
             files[target] = 0 if self._can_clone() else size
@@ -171,8 +177,7 @@ class Cache:
 
     def _most(self):
         if self.limit is None:
-            about = os.statvfs(self.folder)
-            self.limit = min(CACHE_BYTES, int(CACHE_PART * about.f_blocks * about.f_frsize))
+            self.limit = allowance(self.folder)
         return self.limit
 
     def purge(self):
@@ -204,7 +209,7 @@ class Cache:
         return found
 
 
-def _touch(path):
+def touch(path):
     """Note that it was used now; False if it is not there."""
     try:
         os.utime(path)
@@ -263,7 +268,7 @@ def copy(source, target, mode):
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "wb") as writer:
             if not _clone(reader, writer):
-                _copy_bytes(reader, writer)
+                copy_bytes(reader, writer)
         os.chmod(target, mode & 0o777 | 0o600)
 
 
@@ -276,7 +281,7 @@ def _clone(reader, writer):
         return False
 
 
-def _copy_bytes(reader, writer):
+def copy_bytes(reader, writer):
     while True:
         piece = reader.read(READ)
         if not piece:

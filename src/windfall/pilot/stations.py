@@ -8,7 +8,7 @@ import socket
 import struct
 from collections import OrderedDict
 
-from . import proctree
+from . import proctree, spawn
 from .channel import Frames
 
 MAX_STATIONS = 4
@@ -114,7 +114,7 @@ class Stations:
         try:
             signal.set_wakeup_fd(-1)
             os.setsid()
-            _close_all_but(sock.fileno())
+            spawn.close_all_but(sock.fileno())
             gc.set_threshold(20000)
             from .spawner import Spawner
             Spawner(sock, table, folder, mark=self.mark, script=self.script, gpus=self.gpus,
@@ -132,12 +132,6 @@ class Stations:
 
     def pids(self):
         return [post.pid for post in self.posts]
-
-
-def _close_all_but(keep):
-    """No end of another's socket may stay open here: its closing is how we learn of a death."""
-    os.closerange(3, keep)
-    os.closerange(keep + 1, 4096)
 
 
 def _complain(text):

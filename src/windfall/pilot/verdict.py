@@ -28,7 +28,10 @@ _NOTES = {
 
 
 def judge(report, code, number, job):
-    """Write outcome, reason and note into `report`, by the exit code, or signal number, of a job."""
+    """Write outcome, reason and note into `report`, by the exit code, or signal number, of a job.
+
+    Returns the Look that has to be taken at its results before all is said, or None.
+    """
     if number:
         report["signal"] = number
     else:
@@ -39,18 +42,26 @@ def judge(report, code, number, job):
     elif number:
         _fail(report, "signal", "ended by {}".format(signal_name(number)))
     else:
-        check = job.plan.check
-        if code != 0 or check:
-            try:
-                _check(report, code, check or {}, job)
-            except BadInput as error:
-                _fail(report, "output", error.message)
-            except OSError as error:
-                _fail(report, "output", "the result cannot be read: {}".format(error.strerror))
-            except (TypeError, ValueError, AttributeError) as error:
-                _fail(report, "output", "the check makes no sense: {}".format(error))
-        if job.plan.capture and report.get("why", "") in ("", "output"):
-            _capture(report, job)
+        try:
+            return _judge_exit(report, code, job)
+        except BadInput as error:
+            _fail(report, "output", error.message)
+        except Exception as error:  # a task, or its check, that is past understanding must not end the other tasks
+            _fail(report, "output", "the check makes no sense: {}".format(error))
+    return None
+
+
+def _judge_exit(report, code, job):
+    if code != 0 or job.plan.check:
+        _check(report, code, job.plan.check or {}, job)
+    if report.get("why", "") not in ("", "output"):
+        return None
+    look = looking.Look(job, "o" not in report)
+    found = look.quick() if look.needed() else None
+    if found is None:
+        return look if look.needed() else None
+    judge_found(report, found)
+    return None
 
 
 def _explain_limit(report, doom, plan):
@@ -74,20 +85,30 @@ def _check(report, code, check, job):
     for path in check.get("file", ()):
         if not os.path.exists(os.path.join(job.cwd, inside(path))):
             return _fail(report, "output", "the file {} is missing".format(path))
-    files = check.get("file") or [""]
-    problem = ((check.get("match") and looking.mismatch(check["match"], job.captured()))
-               or (check.get("schema") and looking.misfit(check["schema"], job, files[0])))
-    if problem:
-        _fail(report, "output", problem)
     return None
 
 
-def _capture(report, job):
-    values, trouble = looking.capture(job, job.plan.capture)
-    if values:
-        report["values"] = values
-    if trouble:
-        report.setdefault("note", trouble)
+def judge_found(report, found):
+    """The same by what was found in a task's results."""
+    if found["problem"]:
+        _fail(report, "output", found["problem"])
+    if found["values"]:
+        report["values"] = found["values"]
+    if found["trouble"]:
+        report.setdefault("note", found["trouble"])
+
+
+def judge_look(report, number, job):
+    """The same once the process that looks at them has ended."""
+    found = job.look.answered()
+    if job.doom in ("cancel", "stop"):
+        report["o"], report["why"] = _OURS[job.doom]
+    elif found is not None:
+        judge_found(report, found)
+    elif "o" not in report:
+        how = "it took longer than {:g} s".format(looking.SECONDS) if job.doom else "ended by {}".format(
+            signal_name(number)) if number else "nothing was said"
+        _fail(report, "output", "the result could not be looked at: {}".format(how))
 
 
 def judge_check(report, code, number, job):
