@@ -1,5 +1,7 @@
 """A bag that has ended gets more tasks, and runs again."""
 
+from hashlib import sha256
+
 import pytest
 from server_tools import Pilot, sweep
 
@@ -66,3 +68,24 @@ def test_not_where_others_have_waited_for_it(client):
     pilot.finish([task[0] for task in pilot.get(want=2)])
     reply = client.call("POST", f"/v1/bags/{bag}/extend", {"source": points(3, 3)})
     assert reply.status == 409 and "main" in reply.body["error"]["message"]
+
+
+def sent(client, data):
+    sha = sha256(data).hexdigest()
+    assert client.call("PUT", f"/v1/blobs/{sha}", raw=data).status < 300
+    return [sha, len(data), 0o644]
+
+
+def test_a_name_stands_for_one_content(client):
+    one, other = (sent(client, data) for data in (b"one", b"other"))
+    bag = sweep(1)
+    bag["targets"][0]["families"] = [{"path": "in", "source": "d-{x}", "files": {"d-1": one}}]
+    bag = client.submit(bag)
+    body = {"source": points(2, 2), "files": [{"d-2": one}]}
+    assert client.call("POST", f"/v1/bags/{bag}/extend", body).status == 200
+    for name in ("d-1", "d-2"):
+        body = {"source": points(3, 3), "files": [{"d-3": one, name: other}]}
+        reply = client.call("POST", f"/v1/bags/{bag}/extend", body)
+        assert reply.status == 400 and f"'{name}' has changed" in reply.body["error"]["message"]
+    body = {"source": {"type": "sweep", "axes": [{"type": "values", "name": "x", "values": [2]}]}}
+    assert client.call("POST", f"/v1/bags/{bag}/extend", body).status == 200, "files of an extension are known"

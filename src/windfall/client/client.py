@@ -92,11 +92,10 @@ class Client:
         import msgspec
 
         from ..model.render import source_count
-        from ..model.spec import Source
-        from .extend import extensions
+        from .extend import Extension, extensions
 
         rows = self._get(f"/v1/bags/{bag:d}/appended")["appended"]
-        appended = [(row["target"], msgspec.convert(row["source"], Source)) for row in rows]
+        appended = msgspec.convert([(row["target"], row["source"], row["files"]) for row in rows], list[Extension])
         found = list(extensions(self.spec(bag), appended, wanted))
         for sha, file in (uploads or {}).items() if found else ():
             self._http.upload(sha, file)

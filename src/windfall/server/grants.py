@@ -14,7 +14,7 @@ import msgspec
 
 from windfall.core.facts import Group
 from windfall.model.calls import argument_file
-from windfall.model.render import Renderer, lean
+from windfall.model.render import Files, Renderer, all_files, lean
 from windfall.model.spec import Bag, Source, Target
 from windfall.server import schema
 
@@ -65,7 +65,15 @@ class Rendering:
         """What came after the bag was submitted."""
         names = [target.name for target in self.spec.targets]
         found = map(_decode_appended, self._bag.appended)
-        return [{"target": names[more.target], "source": more.source} for more in found]
+        return [{"target": names[more.target], "source": more.source, "files": more.files} for more in found]
+
+    def family_files(self, target: int) -> list[Files]:
+        """What has come for each family of a target by now."""
+        files: list[Files] = [each.files for each in self.spec.targets[target].families]
+        for more in map(_decode_appended, self._bag.appended if files else ()):
+            if more.target == target:
+                files = all_files(files, more.files)
+        return files
 
     def _let_go(self, target: int) -> None:
         """The renderer has the text of a million commands; once is enough."""
