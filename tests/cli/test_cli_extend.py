@@ -94,3 +94,22 @@ def test_a_sample_grows(windfall):
         done = windfall("run", "drawn.toml", *([] if count == 3 else ["--extend", "drawn"]), "--json")
         assert done.returncode == 0, done.stderr
     assert len(windfall("results", "drawn", "--csv").stdout.splitlines()) == 1 + 8
+
+
+def test_a_dry_run_shows_what_is_new(windfall, grow):
+    number = windfall("submit", grow(2, "'a'")).stdout.strip()
+    assert windfall("wait", number).returncode == 0
+    assert windfall("run", grow(3, "'a'"), "--extend", number).returncode == 0
+    done = windfall("run", "-n", grow(4, "'a', 'b'"), "--extend", number)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "growing: 5 new tasks"
+    assert [line.split()[0] for line in lines[1:6]] == ["3", "4", "5", "6", "7"]
+    assert lines[-1] == "to send: 1 file, 6 B"
+    shown = windfall.json("run", "-n", grow(4, "'a', 'b'"), "--extend", number)
+    assert shown["tasks"] == 5 and shown["targets"][0]["first"] == 3
+    assert windfall.json("run", "-n", grow(3, "'a'"), "--extend", number) == {
+        "name": "growing", "tasks": 0, "targets": []}
+    assert windfall("run", grow(4, "'a', 'b'"), "--extend", number, "-q").returncode == 0
+    outputs = [paths[0] for paths in shown["targets"][0]["outputs"]]
+    assert [row["files"][0][0] for row in windfall.json("results", number)[3:]] == outputs

@@ -75,9 +75,9 @@ def test_the_commands() -> None:
 
 def test_what_a_client_can_do() -> None:
     assert sorted(name for name in vars(windfall.Client) if not name.startswith("_")) == [
-        "add_site", "add_token", "append", "bag", "bags", "call", "cancel", "close", "close_bag", "explain", "extend",
-        "failures", "fetch", "gone", "health", "log", "pause", "pilots", "remove", "remove_token", "results", "retry",
-        "running", "sites", "spec", "statistics", "submit", "submitted", "task",
+        "add_site", "add_token", "append", "appended", "bag", "bags", "call", "cancel", "close", "close_bag",
+        "explain", "extend", "failures", "fetch", "gone", "health", "log", "pause", "pilots", "remove", "remove_token",
+        "results", "retry", "running", "sites", "spec", "statistics", "submit", "submitted", "task",
         "tokens", "unpause", "upload", "wait", "watch",
     ]  # fmt: skip
 

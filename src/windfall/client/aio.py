@@ -74,6 +74,7 @@ class AsyncClient:
     explain = _awaited(Client.explain)
     pilots = _awaited(Client.pilots)
     sites = _awaited(Client.sites)
+    appended = _awaited(Client.appended)
     statistics = _awaited(Client.statistics)
     failures = _awaited(Client.failures)
     running = _awaited(Client.running)

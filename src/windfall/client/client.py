@@ -25,6 +25,7 @@ from .profile import Profile, find, from_fields
 if TYPE_CHECKING:
     from ..model.spec import Bag, Source
     from . import types
+    from .extend import Extension
     from .types import Row
 
 Json = dict[str, Any]
@@ -92,11 +93,9 @@ class Client:
         import msgspec
 
         from ..model.render import source_count
-        from .extend import Extension, extensions
+        from .extend import extensions
 
-        rows = self._get(f"/v1/bags/{bag:d}/appended")["appended"]
-        appended = msgspec.convert([(row["target"], row["source"], row["files"]) for row in rows], list[Extension])
-        found = list(extensions(self.spec(bag), appended, wanted))
+        found = list(extensions(self.spec(bag), self.appended(bag), wanted))
         for sha, file in (uploads or {}).items() if found else ():
             self._http.upload(sha, file)
         for each in found:
@@ -126,6 +125,15 @@ class Client:
         from ..model.spec import Bag
 
         return msgspec.convert(self._get(f"/v1/bags/{bag:d}/spec"), Bag)
+
+    def appended(self, bag: int) -> list[Extension]:
+        """What a bag was given after it was submitted, in order."""
+        import msgspec
+
+        from .extend import Extension
+
+        rows = self._get(f"/v1/bags/{bag:d}/appended")["appended"]
+        return msgspec.convert([(row["target"], row["source"], row["files"]) for row in rows], list[Extension])
 
     def task(self, bag: int, task: int) -> types.TaskInfo:
         return cast("types.TaskInfo", self._get(f"/v1/bags/{bag:d}/tasks/{task:d}"))
