@@ -107,6 +107,26 @@ def test_dry_run_runs_nothing_and_needs_no_server(alone):
     assert not alone.home.exists()
 
 
+def test_a_dry_run_shows_the_command_that_runs(windfall):
+    windfall.write("two.toml", """\
+[bag]
+name = "two"
+command = "touch r-{x} s-{x}"
+[sweep]
+x = "5..6"
+[task]
+outputs = ["r-{x}", "s-{x}"]
+[targets.merge]
+command = "ls {main.outputs}"
+after = ["main"]
+""")
+    shown = windfall.json("run", "two.toml", "-n")["targets"][1]["commands"]
+    assert shown == [["ls", "main/0/r-5", "main/0/s-5", "main/1/r-6", "..."]]
+    done = windfall("run", "two.toml")
+    assert done.returncode == 0, done.stderr
+    assert windfall("logs", "two", "2").stdout.split() == [*shown[0][1:-1], "main/1/s-6"]
+
+
 # --- what is wrong, said in a sentence ----------------------------------------------------------------------
 
 

@@ -5,10 +5,13 @@ import os
 import pty
 import select
 import shutil
+import socket
 import stat
 import subprocess
 import sys
 import threading
+from email import message_from_bytes
+from email.policy import default
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -151,6 +154,45 @@ def test_a_web_address_from_a_file_is_told(windfall):
 def test_nobody_there_changes_nothing(windfall):
     done = windfall("run", "true", "--notify", f"http://127.0.0.1:{free_port()}/secret")
     assert (done.returncode, "nobody was told by http" in done.stderr, "secret" in done.stderr) == (0, True, False)
+
+
+@pytest.mark.parametrize("answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 500 no\r\n\r\n", b"HTTP/1.1 99999 x\r\n\r\n"])
+def test_a_web_address_that_answers_nonsense_changes_nothing(windfall, answer):
+    def serve():
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, daemon=True).start()
+        whom = f"http://127.0.0.1:{listening.getsockname()[1]}/secret"
+        done = windfall("run", "true", "--notify", whom)
+    assert (done.returncode, "nobody was told by http" in done.stderr, "secret" in done.stderr) == (0, True, False)
+
+
+def test_a_mail_is_sent(windfall):
+    sendmail = windfall.folder / "bin" / "sendmail"
+    sendmail.parent.mkdir()
+    sendmail.write_text('#!/bin/sh\nprintf "%s|" "$@" > words\ncat > mail\n')
+    sendmail.chmod(0o755)
+    path = f"{sendmail.parent}:{os.environ['PATH']}"
+    done = windfall("run", "exit {x}", "-s", "x=0,0,3", "--retries", "0", "--name", "für alle",
+                    "--notify", "mailto:me@example.org", PATH=path)
+    assert (done.returncode, "nobody was told" in done.stderr) == (1, False), done.stderr
+    assert (windfall.folder / "words").read_text() == "-i|--|me@example.org|"
+    mail = message_from_bytes((windfall.folder / "mail").read_bytes(), policy=default)
+    assert mail["To"] == "me@example.org" and mail["Subject"].startswith("windfall: bag ")
+    assert mail["Subject"].endswith(" 'für alle' failed")
+    assert mail.get_content() == "3 tasks: 2 succeeded, 1 failed, 0 cancelled\n"
+
+
+def test_a_mail_program_that_fails_changes_nothing(windfall):
+    windfall.write("sendmail", "#!/bin/sh\nexit 75\n")
+    (windfall.folder / "sendmail").chmod(0o755)
+    path = f"{windfall.folder}:{os.environ['PATH']}"
+    done = windfall("run", "true", "--notify", "mailto:me@example.org", PATH=path)
+    assert (done.returncode, "it ended with 75" in done.stderr) == (0, True)
 
 
 @pytest.mark.parametrize("whom", ["nonsense", "mailto:", "mailto:a b@c", "command:{what}", "command:'", "@/no/file"])

@@ -54,3 +54,62 @@ def test_what_is_not_the_same_bag_is_refused(windfall, grow):
     done = windfall("submit", "p {z}", "--sweep", "z=1", "--extend", number)
     assert done.returncode == 2, done.stderr
     windfall("wait", number)
+
+
+def test_a_changed_input_is_refused_by_name(windfall, grow):
+    number = windfall("submit", grow(2, "'a'")).stdout.strip()
+    assert windfall("wait", number).returncode == 0
+    windfall.write("d-1", "other data")
+    for ys in ("'a'", "'a', 'b'"):
+        done = windfall("run", grow(2, ys), "--extend", number)
+        assert done.returncode == 2 and "'d-1' has changed" in done.stderr, done.stderr
+    windfall.write("d-1", "data 1")
+    assert windfall("run", grow(3, "'a'"), "--extend", number).returncode == 0
+    windfall.write("d-3", "other data")
+    done = windfall("run", grow(3, "'a', 'b'"), "--extend", number)
+    assert done.returncode == 2 and "'d-3' has changed" in done.stderr, "what came with an extension counts too"
+    assert sorted((windfall.folder / "log").read_text().splitlines()) == ["1 a", "2 a", "3 a"]
+
+
+def test_a_table_grows_twice(windfall):
+    windfall.write("table.toml", '[bag]\nname = "rows"\ncommand = "echo {name} {size}"\n[sweep.csv]\nfile = "t.csv"\n')
+    rows = ["name,size", "ann,1", "bob,2"]
+    windfall.write("t.csv", "\n".join(rows))
+    assert windfall("run", "table.toml").returncode == 0
+    for row, says in [("cay,3", "1 of them new"), ("dan,4", "1 of them new"), ("ann,1", "none of them is new")]:
+        rows.append(row)
+        windfall.write("t.csv", "\n".join(rows))
+        done = windfall("run", "table.toml", "--extend", "rows")
+        assert done.returncode == 0 and says in done.stderr, done.stderr
+    found = windfall("results", "rows", "--csv").stdout
+    assert [line.split(",")[0] for line in found.splitlines()[1:]] == ["0", "1", "2", "3"]
+    for name in ("ann", "bob", "cay", "dan"):
+        assert name in found
+
+
+def test_a_sample_grows(windfall):
+    text = '[bag]\nname = "drawn"\ncommand = "echo {x}"\n[sweep]\nx = {sample = "normal(0, 1)", n = COUNT, seed = 3}\n'
+    for count in (3, 5, 8):
+        windfall.write("drawn.toml", text.replace("COUNT", str(count)))
+        done = windfall("run", "drawn.toml", *([] if count == 3 else ["--extend", "drawn"]), "--json")
+        assert done.returncode == 0, done.stderr
+    assert len(windfall("results", "drawn", "--csv").stdout.splitlines()) == 1 + 8
+
+
+def test_a_dry_run_shows_what_is_new(windfall, grow):
+    number = windfall("submit", grow(2, "'a'")).stdout.strip()
+    assert windfall("wait", number).returncode == 0
+    assert windfall("run", grow(3, "'a'"), "--extend", number).returncode == 0
+    done = windfall("run", "-n", grow(4, "'a', 'b'"), "--extend", number)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "growing: 5 new tasks"
+    assert [line.split()[0] for line in lines[1:6]] == ["3", "4", "5", "6", "7"]
+    assert lines[-1] == "to send: 1 file, 6 B"
+    shown = windfall.json("run", "-n", grow(4, "'a', 'b'"), "--extend", number)
+    assert shown["tasks"] == 5 and shown["targets"][0]["first"] == 3
+    assert windfall.json("run", "-n", grow(3, "'a'"), "--extend", number) == {
+        "name": "growing", "tasks": 0, "targets": []}
+    assert windfall("run", grow(4, "'a', 'b'"), "--extend", number, "-q").returncode == 0
+    outputs = [paths[0] for paths in shown["targets"][0]["outputs"]]
+    assert [row["files"][0][0] for row in windfall.json("results", number)[3:]] == outputs

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from tests.model.everything import texts
 
 from windfall.errors import BadInput, TooLarge
 from windfall.model import bagfile
@@ -268,71 +269,9 @@ def test_constants_that_look_a_little_like_ranges(value):
 
 # --- five hundred mutated files ----------------------------------------------------------------------------------
 
-PIECES = [
-    "[",
-    "]",
-    "=",
-    '"',
-    "'",
-    "{",
-    "}",
-    "..",
-    "\n",
-    "#",
-    "0",
-    "-1",
-    "1e999",
-    "nan",
-    "true",
-    "\\",
-    "\x00",
-    "é",
-    "@stay",
-    "->",
-    "..:",
-    "[[",
-    "]]",
-    "name",
-    "command",
-    "[sweep]",
-    "[task]",
-    "x = 1",
-    "1..",
-    "99999999999999999999",
-    '"""',
-    "''",
-    "{x}",
-    "{{",
-    "after = ['main']",
-]
-
-
-@st.composite
-def mutants(draw):
-    lines = FULL.splitlines()
-    for _ in range(draw(st.integers(1, 3))):
-        kind = draw(st.sampled_from(["cut", "insert", "swap", "drop", "double", "change"]))
-        at = draw(st.integers(0, len(lines) - 1))
-        line = lines[at]
-        column = draw(st.integers(0, len(line)))
-        if kind == "cut":
-            lines[at] = line[:column]
-        elif kind == "insert":
-            lines[at] = line[:column] + draw(st.sampled_from(PIECES)) + line[column:]
-        elif kind == "swap":
-            other = draw(st.integers(0, len(lines) - 1))
-            lines[at], lines[other] = lines[other], lines[at]
-        elif kind == "double":
-            lines.insert(at, line)
-        elif kind == "change":
-            lines[at] = line[:column] + draw(st.text(max_size=3)) + line[column + 1 :]
-        elif len(lines) > 1:
-            del lines[at]
-    return "\n".join(lines)
-
 
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(mutants())
+@given(texts(FULL))
 def test_a_mutant_is_a_bag_or_bad_input_and_nothing_else(text):
     try:
         bag = bagfile.parse(text, "mutant.toml", Path("/nowhere")).bag

@@ -6,10 +6,10 @@ from hypothesis import given, settings, strategies as st
 
 from windfall.errors import BadInput, TooLarge
 from windfall.model.check import validate_source
-from windfall.model.extend import boxes, new_points
+from windfall.model.extend import boxes, new_points, same_files
 from windfall.model.render import Renderer, Space, source_count, text_of
 from windfall.model.sample import parse_law
-from windfall.model.spec import Derived, Latin, Range, Sample, Sweep, Table, Target, Values, Zip
+from windfall.model.spec import Derived, Family, Latin, Range, Sample, Sweep, Table, Target, Values, Zip
 
 NAMES = ["a", "b", "c"]
 
@@ -136,3 +136,54 @@ def test_a_larger_sample_keeps_what_it_had():
     assert found and source_count(found) == 30
     latin = Sweep(axes=[Latin(columns=[law], n=10)])
     assert new_points(latin, latin) is None
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+
+
+def blob(text):
+    return (f"{ord(text):064x}", 1, 0o644)
+
+
+def with_files():
+    source = Sweep(axes=[Range(name="x", first=1, last=2)])
+    files = {"d-1": blob("a"), "d-2": blob("b")}
+    family = Family(path="in.dat", source="d-{x}", files=files)
+    return Renderer(Target(command="p {x}", source=source, families=[family]))
+
+
+def test_older_points_keep_their_files():
+    renderer = with_files()
+    more = Sweep(axes=[Values(name="x", values=[1, 3])])
+    renderer.extend(more, [{"d-1": blob("z"), "d-3": blob("c")}])
+    renderer.extend(Sweep(axes=[Values(name="x", values=[2, 4])]), [{"d-4": blob("d")}])
+    renderer.extend(Sweep(axes=[Values(name="x", values=[1])]))
+    wanted = [blob(letter) for letter in "abzcbdz"]
+    assert [renderer.inputs(index) for index in range(renderer.count)] == [[("in.dat", *file)] for file in wanted]
+
+
+def test_a_file_that_has_changed_is_named():
+    same_files([{"d-1": blob("a")}, {}], [{"d-1": blob("a"), "d-2": blob("b")}, {"d-1": blob("z")}])
+    with pytest.raises(BadInput, match="'d-1' has changed"):
+        same_files([{"d-1": blob("a")}], [{"d-2": blob("b"), "d-1": blob("z")}])
+
+
+# --- grown by what it was drawn or read from -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("law", ["normal(0, 1)", "uniform(0, 1)", "integer(1, 1000000)"])
+def test_a_sample_that_grows_in_n_has_its_first_points_already(law):
+    def drawn(n):
+        return Sweep(axes=[Sample(law=parse_law("x", law), n=n, seed=7), Values(name="y", values=["a", "b"])])
+
+    found = new_points(drawn(20), drawn(30))
+    assert found and source_count(found) == 20
+    assert set(points(found)) == set(points(drawn(30))) - set(points(drawn(20)))
+
+
+def test_a_table_that_grows_has_its_first_rows_already():
+    def table(*rows):
+        return Sweep(axes=[Table(columns=["a", "b"], text="\n".join(rows), count=len(rows))])
+
+    found = new_points(table("1,x", "2,y"), table("2,y", "3,x", "1,x", "3,x"))
+    assert found and points(found) == [(("a", "3"), ("b", "x"))]

@@ -1,5 +1,7 @@
 """A bag that has ended gets more tasks, and runs again."""
 
+from hashlib import sha256
+
 import pytest
 from msgspec import convert
 from msgspec.structs import replace
@@ -86,8 +88,8 @@ def test_what_was_decided_on_an_old_look_is_refused(client):
 class Slow(windfall.Client):
     """Between its look and its order somebody else extends the bag."""
 
-    def _appended(self, bag):
-        found = super()._appended(bag)
+    def appended(self, bag):
+        found = super().appended(bag)
         if first := self.__dict__.pop("first", None):
             first()
         return found
@@ -132,7 +134,7 @@ def test_what_was_appended_comes_in_pages(client, monkeypatch):
         pages, after = pages + 1, page["next"]
     assert found == list(range(2, 12)) and pages > 2
     with windfall.Client(client.profile) as user:
-        assert len(user._appended(bag)) == 10
+        assert len(user.appended(bag)) == 10
 
 
 def test_time_without_work_is_not_the_bags(server, client):
@@ -147,3 +149,24 @@ def test_time_without_work_is_not_the_bags(server, client):
     run_all(pilot)
     again = client.call("GET", f"/v1/bags/{bag}/statistics").body["wall_clock"]
     assert first <= again == state.worked < 60_000
+
+
+def sent(client, data):
+    sha = sha256(data).hexdigest()
+    assert client.call("PUT", f"/v1/blobs/{sha}", raw=data).status < 300
+    return [sha, len(data), 0o644]
+
+
+def test_a_name_stands_for_one_content(client):
+    one, other = (sent(client, data) for data in (b"one", b"other"))
+    bag = sweep(1)
+    bag["targets"][0]["families"] = [{"path": "in", "source": "d-{x}", "files": {"d-1": one}}]
+    bag = client.submit(bag)
+    body = {"source": points(2, 2), "files": [{"d-2": one}]}
+    assert client.call("POST", f"/v1/bags/{bag}/extend", body).status == 200
+    for name in ("d-1", "d-2"):
+        body = {"source": points(3, 3), "files": [{"d-3": one, name: other}]}
+        reply = client.call("POST", f"/v1/bags/{bag}/extend", body)
+        assert reply.status == 400 and f"'{name}' has changed" in reply.body["error"]["message"]
+    body = {"source": {"type": "sweep", "axes": [{"type": "values", "name": "x", "values": [2]}]}}
+    assert client.call("POST", f"/v1/bags/{bag}/extend", body).status == 200, "files of an extension are known"

@@ -1,13 +1,17 @@
-"""`windfall run --dry-run`: the commands as they would run, and what would be sent along.  Nothing is started."""
+"""`windfall run --dry-run`: the commands as they would run, and what would be sent along.  Nothing is started.
+
+With `--extend` the server is asked what the bag has had; shown are the points that would run, under their numbers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .output import plural, print_json
 
 if TYPE_CHECKING:
+    from ..client.client import Client
     from ..model.bagfile import Parsed
     from ..model.render import Renderer
     from ..model.spec import Family, Target
@@ -17,45 +21,98 @@ SHOWN_JSON = 1000
 SHOWN_TAKEN = 3  # of another target's output files
 
 
-def dry_run(parsed: Parsed, as_json: bool) -> int:
-    from ..model.render import Renderer
+class Part(NamedTuple):
+    """Tasks of one target that would run."""
 
-    renderers = {target.name: Renderer(target) for target in parsed.bag.targets}
-    total = sum(renderer.count for renderer in renderers.values())
+    renderer: Renderer
+    tasks: range  # within the target
+    first: int  # what the first of them is called in the bag
+
+
+def dry_run(parsed: Parsed, as_json: bool, extends: str | None = None) -> int:
+    parts, files = _of_extension(parsed, extends) if extends else (_of_bag(parsed), set(parsed.uploads))
+    total = sum(len(part.tasks) for part in parts)
+    renderers = {part.renderer.target.name: part.renderer for part in parts}
+    shown = [(part, _taken(renderers, part.renderer.target)) for part in parts if part.tasks]
     if as_json:
-        described = [_described(renderer, _taken(renderers, renderer.target)) for renderer in renderers.values()]
-        print_json({"name": parsed.bag.name, "tasks": total, "targets": described})
+        print_json({"name": parsed.bag.name, "tasks": total, "targets": [_described(*each) for each in shown]})
         return 0
-    print(f"{parsed.bag.name}: {plural(total, 'task')}")
-    first = 0
-    for renderer in renderers.values():
-        for line in _lines(renderer, _taken(renderers, renderer.target), first, many=len(renderers) > 1):
+    print(f"{parsed.bag.name}: {plural(total, 'new task' if extends else 'task')}")
+    for part, taken in shown:
+        for line in _lines(part, taken, many=len(parts) > 1):
             print(line)
-        first += renderer.count
     for name, path in parsed.pythons.items():
         print(f"to pack: {path}, for target {name}")
-    if parsed.uploads:
-        print(f"to send: {_amount([path.stat().st_size for path in parsed.uploads.values()])}")
+    if sizes := [path.stat().st_size for sha, path in parsed.uploads.items() if sha in files]:
+        print(f"to send: {_amount(sizes)}")
     return 0
 
 
+def _of_bag(parsed: Parsed) -> list[Part]:
+    from ..model.render import Renderer
+
+    parts: list[Part] = []
+    first = 0
+    for target in parsed.bag.targets:
+        renderer = Renderer(target)
+        parts.append(Part(renderer, range(renderer.count), first))
+        first += renderer.count
+    return parts
+
+
+def _of_extension(parsed: Parsed, given: str) -> tuple[list[Part], set[str]]:
+    """And the files that the bag has not had."""
+    from .connect import Session, find_bag
+
+    with Session() as session:
+        bag = find_bag(session.client, given)
+        return _extended(session.client, bag, parsed)
+
+
+def _extended(client: Client, bag: int, parsed: Parsed) -> tuple[list[Part], set[str]]:
+    from msgspec.structs import replace
+
+    from ..client.extend import extensions
+    from ..model.render import Renderer
+
+    had, appended, first = client.spec(bag), client.appended(bag), client.bag(bag)["tasks"]
+    new = {each.target: each for each in extensions(had, appended, parsed.bag)}
+    parts = []
+    for before, target in zip(had.targets, parsed.bag.targets, strict=True):
+        renderer = Renderer(replace(target, source=before.source))
+        for each in appended:
+            if each.target == target.name:
+                renderer.extend(each.source)
+        start = renderer.count
+        if target.name in new:
+            renderer.extend(new[target.name].source)
+        parts.append(Part(renderer, range(start, renderer.count), first))
+        first += renderer.count - start
+    return parts, {sha for each in new.values() for files in each.files for sha, _, _ in files.values()}
+
+
 def _taken(renderers: dict[str, Renderer], target: Target) -> dict[str, list[str]]:
-    """The first files of each target that `{name.outputs}` stands for."""
+    """The first files of each target that `{name.outputs}` stands for, where they will lie."""
+    from ..model.template import taken_path
+
     found = {}
     for name in target.takes:
         made = renderers[name]
-        files = [path for index in range(min(made.count, SHOWN_TAKEN)) for path in made.outputs(index)]
+        first = range(min(made.count, SHOWN_TAKEN))
+        files = [taken_path(name, index, path) for index in first for path in made.outputs(index)]
         more = made.count * len(made.target.outputs) > SHOWN_TAKEN
         found[name] = files[:SHOWN_TAKEN] + (["..."] if more else [])
     return found
 
 
-def _described(renderer: Renderer, taken: dict[str, list[str]]) -> dict[str, Any]:
-    target, shown = renderer.target, range(min(renderer.count, SHOWN_JSON))
+def _described(part: Part, taken: dict[str, list[str]]) -> dict[str, Any]:
+    renderer, shown = part.renderer, part.tasks[:SHOWN_JSON]
+    target = renderer.target
     return {
         "name": target.name,
         "after": target.after,
-        "tasks": renderer.count,
+        "first": part.first,
+        "tasks": len(part.tasks),
         "cores": target.resources.cores,
         "memory": target.resources.memory,
         "gpus": target.resources.gpus,
@@ -78,43 +135,43 @@ def _described(renderer: Renderer, taken: dict[str, list[str]]) -> dict[str, Any
     }
 
 
-def _lines(renderer: Renderer, taken: dict[str, list[str]], first: int, many: bool) -> Iterator[str]:
-    target = renderer.target
+def _lines(part: Part, taken: dict[str, list[str]], many: bool) -> Iterator[str]:
+    target = part.renderer.target
     if many:
         yield f"target {target.name}" + (f", after {', '.join(target.after)}" if target.after else "")
-    for index, command in enumerate(renderer.commands(range(min(renderer.count, SHOWN)), taken), start=first):
-        yield f"  {index:>6}  {_words(command)}"
-    if renderer.count > SHOWN:
-        yield f"          … {renderer.count - SHOWN:,} more"
-    for title, text in _facts(renderer):
+    for number, command in enumerate(part.renderer.commands(part.tasks[:SHOWN], taken), start=part.first):
+        yield f"  {number:>6}  {_words(command)}"
+    if len(part.tasks) > SHOWN:
+        yield f"          … {len(part.tasks) - SHOWN:,} more"
+    for title, text in _facts(part.renderer, part.tasks):
         yield f"  {title:<7} {text}"
 
 
-def _facts(renderer: Renderer) -> Iterator[tuple[str, str]]:
+def _facts(renderer: Renderer, tasks: range) -> Iterator[tuple[str, str]]:
     """What goes for each task, one line each."""
     from ..model.units import format_size
 
-    target = renderer.target
-    rest = " …" if renderer.count > 1 else ""
+    target, first = renderer.target, tasks[0]
+    rest = " …" if len(tasks) > 1 else ""
     yield "each", _needs(target)
-    yield from _surroundings(renderer, rest)
+    yield from _surroundings(renderer, first, rest)
     for each in target.inputs:
         yield "input", f"{each.path} ({format_size(each.size)})"
     for family in target.families:
         yield "input", f"{family.source} -> {family.path}: {_amount([size for _, size, _ in _distinct(family)])}"
-    for path, there in renderer.placed(0):
+    for path, there in renderer.placed(first):
         yield "input", (f"{path} -> {there}" if path else there) + " (there already)" + rest
     if target.outputs:
-        yield "output", ", ".join(renderer.outputs(0)) + rest
+        yield "output", ", ".join(renderer.outputs(first)) + rest
     if target.checkpoint:
-        yield "saved", ", ".join(renderer.checkpoint(0)) + rest
+        yield "saved", ", ".join(renderer.checkpoint(first)) + rest
     if target.check.command:
-        yield "check", _words(renderer.check_command(0)) + rest
+        yield "check", _words(renderer.check_command(first)) + rest
     if target.capture:
         yield "columns", ", ".join(each.name for each in target.capture)
 
 
-def _surroundings(renderer: Renderer, rest: str) -> Iterator[tuple[str, str]]:
+def _surroundings(renderer: Renderer, first: int, rest: str) -> Iterator[tuple[str, str]]:
     target = renderer.target
     if target.modules:
         yield "modules", ", ".join(target.modules)
@@ -122,7 +179,8 @@ def _surroundings(renderer: Renderer, rest: str) -> Iterator[tuple[str, str]]:
         yield "inside", target.container
     if target.environment:
         varies = rest if any("{" in value for value in target.environment.values()) else ""
-        yield "env", " ".join(f"{name}={_words([value])}" for name, value in renderer.environment(0).items()) + varies
+        environment = renderer.environment(first).items()
+        yield "env", " ".join(f"{name}={_words([value])}" for name, value in environment) + varies
 
 
 def _distinct(family: Family) -> list[tuple[str, int, int]]:

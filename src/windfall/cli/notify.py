@@ -17,7 +17,7 @@ from .output import counts_of, plural, say, shown
 
 SECONDS = 20
 MAX_FILE = 64 << 10
-SENDMAIL = ("/usr/sbin/sendmail", "/usr/lib/sendmail")
+SENDMAIL = "/usr/sbin:/usr/lib"  # where it is, if not on the path
 FIELDS = ("bag", "name", "state", "tasks", "succeeded", "failed", "cancelled")
 
 
@@ -59,7 +59,7 @@ def tell(whom: list[str], bag: dict[str, Any]) -> None:
         kind, _, rest = each.partition(":")
         try:
             _WAYS[kind](rest if kind in ("mailto", "command") else each, facts)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # whatever a server answers: the bag has ended as it has
             reason = getattr(error, "strerror", None) or type(error).__name__
             say(f"  nobody was told by {kind}: {shown(reason)}")
 
@@ -74,17 +74,20 @@ def _post(url: str, facts: dict[str, Any]) -> None:
 
 
 def _mail(address: str, facts: dict[str, Any]) -> None:
-    program = next((path for path in SENDMAIL if os.access(path, os.X_OK)), None)
+    from email.message import EmailMessage
+    from shutil import which
+
+    program = which("sendmail", path=f"{os.environ.get('PATH', os.defpath)}:{SENDMAIL}")
     if program is None:
         raise FileNotFoundError(2, "this machine has no sendmail")
-    name = shown(facts["name"])
-    text = (
-        f"To: {address}\nSubject: windfall: bag {facts['bag']} '{name}' {facts['state']}\n"
-        "Content-Type: text/plain; charset=utf-8\n\n"
+    mail = EmailMessage()
+    mail["To"] = address
+    mail["Subject"] = f"windfall: bag {facts['bag']} '{shown(facts['name'])}' {facts['state']}"
+    mail.set_content(
         f"{plural(facts['tasks'], 'task')}: {facts['succeeded']:,} succeeded, {facts['failed']:,} failed, "
         f"{facts['cancelled']:,} cancelled\n"
     )
-    _run([program, "-i", "--", address], text.encode())
+    _run([program, "-i", "--", address], bytes(mail))
 
 
 def _command(command: str, facts: dict[str, Any]) -> None:

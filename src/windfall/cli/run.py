@@ -41,7 +41,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.dry_run:
         from .dryrun import dry_run
 
-        return dry_run(parsed, args.json)
+        return dry_run(parsed, args.json, args.extend)
     if args.files:
         from ..client.places import check_template
 

@@ -143,17 +143,18 @@ class Client:
 
         return msgspec.convert(self._get(f"/v1/bags/{bag:d}/spec"), Bag)
 
-    def appended(self, bag: int) -> list[tuple[str, Source]]:
-        """Targets, and the tasks that they were given after the bag was submitted."""
+    def appended(self, bag: int) -> list[Extension]:
+        """What a bag was given after it was submitted, in order."""
         import msgspec
 
-        from ..model.spec import Source
+        from .extend import Extension
 
-        found: list[tuple[str, Source]] = []
+        found: list[Extension] = []
         after: int | None = 0
         while after is not None:
             page = self._get(f"/v1/bags/{bag:d}/appended?after={after:d}")
-            found += [(row["target"], msgspec.convert(row["source"], Source)) for row in page["appended"]]
+            rows = [(row["target"], row["source"], row["files"]) for row in page["appended"]]
+            found += msgspec.convert(rows, list[Extension])
             after = page["next"]
         return found
 

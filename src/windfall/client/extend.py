@@ -7,23 +7,21 @@ these need.  So a bag that differs in anything else is refused, with the name of
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..errors import BadInput
-from ..model.extend import new_points
+from ..model.extend import new_points, same_files
+from ..model.render import Files, all_files
 from ..model.spec import Bag, Source, Sweep, Target
-
-if TYPE_CHECKING:
-    Files = list[dict[str, tuple[str, int, int]]]
 
 
 class Extension(NamedTuple):
     target: str
-    source: Sweep
-    files: Files  # of each family, those it had not
+    source: Source
+    files: list[Files]  # of each family, those it had not; or none
 
 
-def extensions(had: Bag, appended: Iterable[tuple[str, Source]], wanted: Bag) -> Iterator[Extension]:
+def extensions(had: Bag, appended: Iterable[Extension], wanted: Bag) -> Iterator[Extension]:
     """What `wanted` has beyond the bag as it stands: as submitted, and what was appended since."""
     known = {target.name: target for target in had.targets}
     later = list(appended)
@@ -32,9 +30,11 @@ def extensions(had: Bag, appended: Iterable[tuple[str, Source]], wanted: Bag) ->
     for target in wanted.targets:
         before = known[target.name]
         _same(before, target)
-        points = _new(target, [before.source, *(source for name, source in later if name == target.name)])
+        mine = [each for each in later if each.target == target.name]
+        files = _new_files(before, target, mine)
+        points = _new_points(target, [before.source, *(each.source for each in mine)])
         if points is not None:
-            yield Extension(target.name, points, _files(before, target))
+            yield Extension(target.name, points, files)
 
 
 def _same(before: Target, target: Target) -> None:
@@ -48,7 +48,7 @@ def _same(before: Target, target: Target) -> None:
         raise BadInput(f"inputs of the target '{target.name}' are not those the bag was submitted with")
 
 
-def _new(target: Target, sources: list[Source]) -> Sweep | None:
+def _new_points(target: Target, sources: list[Source]) -> Sweep | None:
     points: Sweep | None = target.source if isinstance(target.source, Sweep) else None
     for source in sources:
         if points is None or not isinstance(source, Sweep):
@@ -57,6 +57,11 @@ def _new(target: Target, sources: list[Source]) -> Sweep | None:
     return points
 
 
-def _files(before: Target, target: Target) -> Files:
-    pairs = zip(before.families, target.families, strict=True)
-    return [{name: blob for name, blob in new.files.items() if name not in had.files} for had, new in pairs]
+def _new_files(before: Target, target: Target, later: list[Extension]) -> list[Files]:
+    had: list[Files] = [each.files for each in before.families]
+    for each in later:
+        had = all_files(had, each.files)
+    now = [each.files for each in target.families]
+    same_files(had, now)
+    pairs = zip(had, now, strict=True)
+    return [{name: file for name, file in files.items() if name not in known} for known, files in pairs]

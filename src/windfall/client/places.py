@@ -15,9 +15,10 @@ from ..data.files import safe_join
 from ..errors import BadInput
 
 if TYPE_CHECKING:
-    from ..model.spec import Bag, Source
+    from ..model.spec import Bag
     from ..model.template import Piece
     from .client import Client
+    from .extend import Extension
 
 MAX_COMPARED = 1_000_000  # file names; with more, every task gets its directory
 OWN = ("task", "target", "path")  # of a file, beside the parameters of its task
@@ -52,16 +53,16 @@ def below(directory: Path, relative: str) -> Path:
 # --- without a template --------------------------------------------------------------------------------------
 
 
-def is_flat(bag: Bag, appended: Iterable[tuple[str, Source]] = ()) -> bool:
+def is_flat(bag: Bag, appended: Iterable[Extension] = ()) -> bool:
     """Do all tasks name different files?  `appended`: what came later, by target."""
     from ..model.render import Renderer
 
     later, names = list(appended), _Names()
     for target in bag.targets:
         renderer = Renderer(target)
-        for name, source in later:
-            if name == target.name:
-                renderer.extend(source)
+        for each in later:
+            if each.target == target.name:
+                renderer.extend(each.source, each.files)
         if renderer.count * len(target.outputs) + len(names.files) > MAX_COMPARED or bag.open:
             return False
         paths = (path for index in range(renderer.count) for path in renderer.outputs(index))

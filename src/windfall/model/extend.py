@@ -8,11 +8,13 @@ arithmetic on its axes; only what cannot be told otherwise is listed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from ..errors import TooLarge
-from .render import Space, axis_names, range_size, same_parameters, source_count, text_of
+from ..errors import BadInput, TooLarge
+from . import template as tpl
+from .render import Files, Space, axis_names, range_size, same_parameters, source_count, text_of
 from .spec import Axis, Range, Sweep, Value, Values, Zip
 
 MAX_LISTED = 2_000_000  # points of axes that are compared one by one, or put together
@@ -34,6 +36,18 @@ def new_points(old: Sweep, new: Sweep) -> Sweep | None:
     if len(found) < 2:
         return found[0] if found else None
     return Sweep(axes=[_joined(found)], derived=new.derived)
+
+
+def same_files(had: Sequence[Files], now: Sequence[Files]) -> None:
+    """A file must be what earlier points ran with: the results are those of one bag."""
+    for before, files in zip(had, now, strict=True):
+        for name, file in files.items():
+            if before.get(name, file) != file:
+                raise BadInput(
+                    f"the input '{tpl.excerpt(name)}' has changed since the bag was submitted or last extended",
+                    "put the former file back, give the new one another name, or make it a bag of its own",
+                    text=tpl.excerpt(name),
+                )
 
 
 def boxes(old: Sweep, new: Sweep) -> list[Sweep]:

@@ -457,6 +457,7 @@ class _ItemCommands:
 
 
 File = tuple[str, str, int, int]  # path, blob, size, mode
+Files = Mapping[str, tuple[str, int, int]]  # of a family: name → blob, size, mode
 NOTHING: Taken = {}
 
 
@@ -492,7 +493,7 @@ class Renderer:
         self._paths = self._templates("an input", [each.path for each in target.families])
         self._there = self._templates("an input", [each.there for each in target.placed])
         self._links = self._templates("an input", [each.path for each in target.placed])
-        self._files = [each.files for each in target.families]
+        self._files: list[tuple[int, list[Files]]] = [(0, [each.files for each in target.families])]
 
     def _has_parameters(self) -> bool:
         filled = (
@@ -525,8 +526,11 @@ class Renderer:
         start, last = self._parts[-1]
         return start + last.count
 
-    def extend(self, source: Source, files: Sequence[Mapping[str, tuple[str, int, int]]] = ()) -> None:
-        """Append tasks.  To a sweep, points of the same parameters; `files`: what its families have beyond theirs."""
+    def extend(self, source: Source, files: Sequence[Files] = ()) -> None:
+        """Append tasks.  To a sweep, points of the same parameters; `files`: what its families have beyond theirs.
+
+        Tasks that were there before keep the files they had, whatever comes under the same name.
+        """
         if self._listed is not None:
             self._listed.extend(source)
             return
@@ -534,11 +538,12 @@ class Renderer:
             raise BadInput("these tasks are a sweep; only a sweep can be added to them")
         added = Space(source)
         same_parameters(list(self._columns), list(added.columns))
-        self._parts.append((self.count, added))
+        start, had = self.count, self._files[-1][1]
+        if files:
+            self._files.append((start, all_files(had, files)))
+        self._parts.append((start, added))
         for name in self._columns:
             self._columns[name] = _JoinedColumn([(start, space.columns[name]) for start, space in self._parts])
-        if files:
-            self._files = [{**had, **more} for had, more in zip(self._files, files, strict=True)]
 
     def params(self, index: int) -> dict[str, Value]:
         self._within(index)
@@ -558,7 +563,9 @@ class Renderer:
 
     def inputs(self, index: int) -> list[File]:
         """Of the families; inputs that all tasks share are in `target.inputs`."""
-        named = zip(self._one(self._paths, index), self._one(self._sources, index), self._files, strict=True)
+        part = bisect_right(self._files, index, key=lambda part: part[0]) - 1
+        families = self._files[part][1]
+        named = zip(self._one(self._paths, index), self._one(self._sources, index), families, strict=True)
         return [(path, *_found(files, source)) for path, source, files in named if source]
 
     def placed(self, index: int) -> list[tuple[str, str]]:
@@ -613,7 +620,12 @@ def same_parameters(old: list[str], new: list[str]) -> None:
             raise BadInput(f"'{name}' is not a parameter of the sweep that is extended", text=name)
 
 
-def _found(files: Mapping[str, tuple[str, int, int]], source: str) -> tuple[str, int, int]:
+def all_files(had: Sequence[Files], more: Sequence[Files]) -> list[Files]:
+    """Of each family, what it had and what came along; `more` may be empty."""
+    return [{**before, **files} for before, files in zip(had, more, strict=True)] if more else list(had)
+
+
+def _found(files: Files, source: str) -> tuple[str, int, int]:
     found = files.get(source)
     if found is None:
         raise BadInput(f"the input '{tpl.excerpt(source)}' did not come with the bag", "submit it again")

@@ -81,6 +81,11 @@ def taken_target(name: str) -> str:
     return match[1] if match else ""
 
 
+def taken_path(target: str, index: int, path: str) -> str:
+    """Where an output file of another target's task lies for the task that takes it."""
+    return f"{target}/{index}/{path}"
+
+
 def names(template: list[Piece]) -> list[str]:
     return [piece.name for piece in template if isinstance(piece, Slot)]
 

@@ -16,7 +16,8 @@ from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound
 from windfall.model import check
 from windfall.model.calls import argument_file
-from windfall.model.render import source_count
+from windfall.model.extend import same_files
+from windfall.model.render import all_files, source_count
 from windfall.model.spec import Bag, Items, Source, Target
 from windfall.server import rows, schema
 from windfall.server.disk import DiskGuard
@@ -405,10 +406,11 @@ def _read_extension(
                        "extend a sweep by a sweep, lines by lines")
     if len(message.files) not in (0, len(target.families)):
         raise BadInput("the files do not fit the families of the target", "one object for each family, or none")
-    families = [structs.replace(had, files={**had.files, **more})
-                for had, more in zip(target.families, message.files, strict=False)]
-    widened = structs.replace(target, families=families) if families else target
-    check.validate_source(widened, message.source)
+    had = rendering.family_files(index)
+    same_files(had, message.files or had)
+    files = all_files(had, message.files)
+    families = [structs.replace(each, files=now) for each, now in zip(target.families, files, strict=True)]
+    check.validate_source(structs.replace(target, families=families), message.source)
     source = _pack((index, message.source, message.files))
     event = events.Append(
         0, bag.owner, bag.number, index, source_count(message.source), message.key or key, source, extends=True,

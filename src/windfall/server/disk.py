@@ -25,7 +25,7 @@ class DiskGuard:
         self.look()
 
     def look(self) -> None:
-        """One system call a second."""
+        """One system call every PERIOD_S."""
         state = self._room.check()
         before, self.low = self.low, state != "ok"
         if self.low != before and not self._writer.closed:

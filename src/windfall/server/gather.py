@@ -24,6 +24,7 @@ from windfall.core import events
 from windfall.core.facts import Fact
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Unavailable
+from windfall.model.template import taken_path
 from windfall.server import rows
 from windfall.server.grants import Renderings
 from windfall.server.http import log
@@ -211,7 +212,7 @@ def _place(taken: Taken, name: str, files: list[tuple[int, list[File]]]) -> None
             if not _harmless(path):
                 raise BadInput(f"an output file of '{name}' is called {path[:100]!r}: that cannot be brought to a task",
                                "call it by a path below the task's directory")
-            paths.append(f"{name}/{index}/{path}")
+            paths.append(taken_path(name, index, path))
             taken.inputs.append((paths[-1], sha, size, mode))
             taken.blobs.add(sha)
 

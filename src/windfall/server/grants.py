@@ -16,7 +16,7 @@ from windfall.core.apply import SAVING
 from windfall.core.facts import Group
 from windfall.errors import Unavailable
 from windfall.model.calls import argument_file
-from windfall.model.render import Renderer, lean
+from windfall.model.render import Files, Renderer, all_files, lean
 from windfall.model.spec import Bag, Source, Target
 from windfall.server import schema
 from windfall.server.http import log
@@ -68,7 +68,16 @@ class Rendering:
     def appended(self, packed: list[bytes]) -> list[schema.AppendedSource]:
         """Of what came after the bag was submitted."""
         names = [target.name for target in self.spec.targets]
-        return [schema.AppendedSource(names[more.target], more.source) for more in map(_decode_appended, packed)]
+        return [schema.AppendedSource(names[more.target], more.source, more.files)
+                for more in map(_decode_appended, packed)]
+
+    def family_files(self, target: int) -> list[Files]:
+        """What has come for each family of a target by now."""
+        files: list[Files] = [each.files for each in self.spec.targets[target].families]
+        for more in map(_decode_appended, self._bag.appended if files else ()):
+            if more.target == target:
+                files = all_files(files, more.files)
+        return files
 
     def _let_go(self, target: int) -> None:
         """The renderer has the text of a million commands; once is enough."""

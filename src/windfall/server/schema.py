@@ -228,6 +228,7 @@ class Appended(Struct):
 class AppendedSource(Struct):
     target: str
     source: Sweep | Lines | Items
+    files: list[dict[str, tuple[str, int, int]]]
 
 
 class AppendedPage(Struct):
