@@ -243,7 +243,7 @@ def hostile(stub, path, data=b"data"):
     sha = hashlib.sha256(b"data").hexdigest()
     spec = {"name": "b", "targets": [{"command": "p", "outputs": ["o"]}]}
     row = {"task": 0, "state": "succeeded", "files": [[path, sha, 4, 0o644]]}
-    stub.answers.update({"/v1/bags/1/spec": spec, "/v1/bags/1/appended": {"appended": []},
+    stub.answers.update({"/v1/bags/1/spec": spec, "/v1/bags/1/appended": {"appended": [], "next": None},
                          "/v1/bags/1/results": {"rows": [row]}, f"/v1/blobs/{sha}": data})  # fmt: skip
 
 

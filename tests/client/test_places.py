@@ -3,6 +3,7 @@
 import pytest
 
 from windfall.client import places
+from windfall.client.extend import Extension
 from windfall.client.places import check_template, is_flat
 from windfall.errors import BadInput
 from windfall.model.spec import Bag, Sweep, Target, Values
@@ -30,8 +31,8 @@ class Results:
 def test_an_extension_is_seen():
     had = bag(["out-{x}"], x=[1, 2], y=["a"])
     assert is_flat(had)
-    assert is_flat(had, [("main", Sweep(axes=[Values("x", [3]), Values("y", ["a"])]))])
-    assert not is_flat(had, [("main", Sweep(axes=[Values("x", [2]), Values("y", ["b"])]))])
+    assert is_flat(had, [Extension("main", Sweep(axes=[Values("x", [3]), Values("y", ["a"])]), [])])
+    assert not is_flat(had, [Extension("main", Sweep(axes=[Values("x", [2]), Values("y", ["b"])]), [])])
 
 
 def test_a_file_where_a_directory_is_needed():

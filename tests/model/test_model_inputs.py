@@ -157,7 +157,7 @@ def test_outputs_of_another_target():
 
 
 def test_takes_are_filled_in_and_must_be_waited_for(tmp_path):
-    text = "[bag]\ncommand='p'\n[task]\noutputs = ['o']\n[targets.t]\nafter = ['main']\ncommand = 'q {main.outputs}'\n"
+    text = "[bag]\ncommand='p'\n[task]\noutputs=['o']\n[targets.t]\nafter = ['main']\ncommand = 'q {main.outputs}'\n"
     assert bagfile.parse(text).bag.targets[1].takes == ["main"]
     with pytest.raises(BadInput, match="does not wait"):
         bagfile.parse(text.replace("after = ['main']\n", ""), "b.toml")
