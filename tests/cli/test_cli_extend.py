@@ -113,3 +113,14 @@ def test_a_dry_run_shows_what_is_new(windfall, grow):
     assert windfall("run", grow(4, "'a', 'b'"), "--extend", number, "-q").returncode == 0
     outputs = [paths[0] for paths in shown["targets"][0]["outputs"]]
     assert [row["files"][0][0] for row in windfall.json("results", number)[3:]] == outputs
+
+
+def test_an_added_task_runs_here_with_its_own_file(windfall, grow):
+    number = windfall("submit", grow(1, "'a'")).stdout.strip()
+    assert windfall("wait", number).returncode == 0
+    for last in (2, 3):
+        assert windfall("run", grow(last, "'a'"), "--extend", number, "-q").returncode == 0
+    for task in (0, 1, 2):
+        done = windfall("retry", number, task, "--here", "-o", f"here-{task}")
+        assert done.returncode == 0, done.stderr
+        assert (windfall.folder / f"here-{task}" / f"out-{task + 1}-a").read_text() == f"data {task + 1}"
