@@ -72,6 +72,7 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     )
     state.bags[fact.bag] = bag
     state.next_bag = max(state.next_bag, fact.bag + 1)
+    state.own(fact.owner, count)
     if fact.key:
         state.keys[submission_key(fact.owner, fact.key)] = (fact.bag, 0, count, digest(fact.spec))
     _add_targets(state, bag, fact.targets)
@@ -215,6 +216,7 @@ def _tasks_appended(state: State, fact: f.TasksAppended) -> None:
     bag = state.bags[fact.bag]
     target = bag.targets[fact.target]
     bag.tasks.grow(fact.count)
+    state.own(bag.owner, fact.count)
     if bag.runs and bag.runs[-1][1] == fact.target:
         pass  # it follows on from the last run
     else:
@@ -262,6 +264,7 @@ def _bag_removed(state: State, fact: f.BagRemoved) -> None:
             state.orders[pilot.number] = None
         free_row(state, row)
     bag = state.bags.pop(fact.bag)
+    state.own(bag.owner, -bag.size)
     state.dropped += bag.chunk_names()
     for cls in bag.classes.values():
         state.relist(cls)

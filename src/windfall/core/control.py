@@ -12,6 +12,7 @@ from windfall.core.apply import append_key, digest, spans, submission_key, targe
 from windfall.core.endings import cancel_stranded, runs_of
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
 from windfall.core.state import BagState
+from windfall.model.spec import MAX_TASKS
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -21,6 +22,8 @@ def submit(core: Core, event: e.Submit) -> None:
     known = core.state.keys.get(submission_key(event.owner, event.idempotency)) if event.idempotency else None
     if known is not None:
         _again(core, event, known, event.spec, known[0])
+        return
+    if _too_many(core, event, event.owner, sum(shape.count for shape in event.targets)):
         return
     number = core.state.next_bag
     core.emit(
@@ -38,6 +41,24 @@ def _again(core: Core, event: e.Event, known: tuple[int, int, int, int], body: b
         core.done(event, value, known[2])
     else:
         core.refuse(event, "conflict", "this idempotency key was used for something else", "choose a new key")
+
+
+def _too_many(core: Core, event: e.Event, owner: str, more: int, had: int = 0) -> bool:
+    """Refuse what memory could not hold: tasks of one bag, which has `had`, and of all bags of an owner."""
+    owned, most = core.state.owned.get(owner, 0), core.config.owned
+    if had + more > MAX_TASKS:
+        core.refuse(
+            event, "too-large", f"the bag would have {had + more:,} tasks; at most {MAX_TASKS:,} are taken",
+            "submit the rest as a bag of its own",
+        )
+    elif owned + more > most:
+        core.refuse(
+            event, "conflict", f"your bags have {owned:,} tasks; with these {more:,} they would be more than {most:,}",
+            "remove bags you need no more: windfall rm",
+        )
+    else:
+        return False
+    return True
 
 
 def append(core: Core, event: e.Append) -> None:
@@ -66,6 +87,8 @@ def append(core: Core, event: e.Append) -> None:
             event, "conflict", f"target {target.shape.name!r} is done and what waits for it may run",
             "append before its last task is done; or submit the new tasks as a bag of their own",
         )
+        return
+    if _too_many(core, event, bag.owner, event.count, bag.size):
         return
     first = bag.size
     core.emit(f.TasksAppended(
