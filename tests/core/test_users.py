@@ -7,6 +7,7 @@ import pytest
 
 from windfall.core import apply, control, effects as x, events as e, facts as f
 from windfall.core.columns import ROW_MASK
+from windfall.core.endings import runs_where
 from windfall.core.explain import explain
 from windfall.store import codec
 
@@ -382,3 +383,20 @@ def test_calls_are_granted_to_pilots_of_their_owner_only(bench: Bench) -> None:
     mine = bench.submit(shape(1, call=True))
     bench.restart()
     assert [bench.core.state.attempts.task[a & ROW_MASK] >> 32 for a, _ in bench.take(anns)] == [mine]
+
+
+def test_states_of_a_bag_as_runs() -> None:
+    runs = lambda text: runs_where(np.array([c == "x" for c in text], dtype=bool))
+    assert runs("") == runs("..") == []
+    assert runs("xxx") == [(0, 3)] and runs("x.x") == [(0, 1), (2, 1)] and runs(".xx.") == [(1, 2)]
+
+
+def test_a_whole_bag_is_cancelled_around_what_has_ended(bench: Bench) -> None:
+    bag, pilot = bench.submit(shape(6)), bench.pilot(6)
+    work = bench.take(pilot, want=4)
+    bench.report(pilot, work[1][0])
+    done = bench.do(e.Cancel(0, bag, None, waiting=True))
+    assert (done.value, bench.tasks(bag)) == (2, "asaacc")
+    assert (bench.do(e.Cancel(0, bag, None)).value, bench.tasks(bag)) == (3, "cscccc")
+    assert bench.facts[0].runs == [(0, 1), (2, 2)]
+    assert (bench.do(e.Retry(0, bag, None)).value, bench.tasks(bag)) == (5, "rsrrrr")
