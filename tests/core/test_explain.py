@@ -13,7 +13,9 @@ def test_no_pilot(bench: Bench) -> None:
 
 
 def test_each_clause_that_fails_is_named(bench: Bench) -> None:
-    bag = bench.submit(shape(1, cores=9, memory=64 << 30, gpus=2, disk=1 << 60, limit=10_000_000), owner="bob")
+    needs = shape(1, cores=9, memory=64 << 30, gpus=2, disk=1 << 60, limit=10_000_000, call=True)
+    bag = bench.submit(needs, owner="bob")
+    bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
     bench.pilot(4, left=1_000)
     told = explain(bench.core.state, bench.now, bag)["sites"][0]["clauses"]
     assert [c["clause"] for c in told if not c["holds"]] == ["owner", "cores", "memory", "gpus", "disk", "time"]
@@ -55,3 +57,12 @@ def test_quarantine(bench: Bench) -> None:
         bench.take(pilot)
         bench.step(e.Gone(0, pilot))
     assert "3 deaths of pilots" in bench.explain(bag, 0)
+
+
+def test_sites_of_others_are_not_spoken_of(bench: Bench) -> None:
+    bag = bench.submit(shape(1), owner="bob")
+    bench.pilot(4)
+    told = explain(bench.core.state, bench.now, bag)
+    assert told["sites"] == [] and "ann" not in str(told) and "here" not in str(told)
+    bench.step(e.AddSite(0, "here", "ann", "local", ["bob", "carla"]))
+    assert "next pilot" in bench.explain(bag) and "carla" not in str(explain(bench.core.state, bench.now, bag))

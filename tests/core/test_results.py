@@ -214,3 +214,19 @@ def test_a_task_that_kills_what_runs_it_is_quarantined(bench: Bench) -> None:
         [(attempt, _)] = bench.take(pilot)
         bench.report(pilot, attempt, "returned", "gone")
     assert bench.task(bag) == "quarantined"
+
+
+@pytest.mark.parametrize("n", [1, 20])
+def test_times_that_cannot_be_are_brought_into_range(bench: Bench, n: int) -> None:
+    bench.submit(shape(n))
+    pilot = bench.pilot(n)
+    granted_at, work = bench.now, bench.take(pilot)
+    bench.wait(5_000)
+    far = 1 << 53
+    bench.exchange(pilot, reports=[e.Report(a, t0=far if a % 2 else 1, wall=far) for a, _ in work])
+    told = bench.facts[0]
+    ends = told.ends if isinstance(told, f.Ended) else []
+    walls = [end.wall for end in ends] or told.walls
+    starts = [end.start for end in ends] or told.starts
+    assert len(walls) == n and set(walls) == {5_000 + bench.config.lease}
+    assert set(starts) <= {granted_at, bench.now}

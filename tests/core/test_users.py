@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from windfall.core import apply, effects as x, events as e, facts as f
+from windfall.core import apply, control, effects as x, events as e, facts as f
+from windfall.core.columns import ROW_MASK
+from windfall.core.endings import runs_where
+from windfall.core.explain import explain
 from windfall.store import codec
 
 from .conftest import Bench, answers, shape
@@ -235,7 +238,7 @@ def test_a_pilot_runs_only_its_owners_tasks(bench: Bench) -> None:
     pilot = bench.pilot(4)
     bench.take(pilot)
     assert (bench.task(mine), bench.task(theirs)) == ("active", "ready")
-    assert "owner" in bench.explain(theirs)
+    assert "no site is known" in bench.explain(theirs), "nothing is said of sites of others"
 
 
 def test_sharing_a_site_serves_others_at_once_and_not_longer(bench: Bench) -> None:
@@ -339,3 +342,61 @@ def test_what_cannot_be_gathered_is_cancelled_with_a_word(bench: Bench) -> None:
     assert bench.tasks(bag) == "sccc"
     (fact,) = [fact for body in bench.journal for fact in codec.decode(body) if isinstance(fact, f.TasksCancelled)]
     assert (fact.runs, fact.why, fact.note) == ([(1, 3)], "gather", "too many files")
+
+
+def test_a_bag_does_not_grow_beyond_the_most_tasks_there_may_be(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "MAX_TASKS", 50)
+    bag = bench.submit(shape(45), open=True)
+    assert isinstance(bench.append(bag, 5, key="k"), x.Done)
+    refused = bench.append(bag, 1)
+    assert (refused.error, bench.core.state.bags[bag].size) == ("too-large", 50)
+    assert isinstance(bench.append(bag, 5, key="k"), x.Done), "the same request has the same answer"
+    extend = e.Append(0, "ann", bag, 0, 50, "", b"source", extends=True)
+    assert bench.do(extend).error == "too-large"
+
+
+def test_tasks_of_all_bags_of_an_owner_are_bounded() -> None:
+    bench = Bench(owned=10)
+    first, second = bench.submit(shape(4)), bench.submit(shape(4), open=True)
+    assert bench.append(second, 3).error == "conflict"
+    assert isinstance(bench.append(second, 2), x.Done)
+    submit = lambda owner: bench.do(e.Submit(0, owner, "bag", "", b"spec", [shape(1)], False, "fcfs", False))
+    refused = submit("ann")
+    assert (refused.error, "10 tasks" in refused.message, "rm" in refused.hint) == ("conflict", True, True)
+    assert isinstance(submit("bob"), x.Done), "others have their own"
+    bench.restart(bench.snapshot())
+    assert submit("ann").error == "conflict"
+    bench.step(e.Cancel(0, first, None))
+    assert submit("ann").error == "conflict", "ended tasks take room as well"
+    bench.step(e.Remove(0, first))
+    assert isinstance(submit("ann"), x.Done)
+
+
+def test_calls_are_granted_to_pilots_of_their_owner_only(bench: Bench) -> None:
+    bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]), e.AddSite(0, "bobs", "bob", "local"))
+    anns, bobs = bench.pilot(), bench.pilot(site="bobs")
+    calls, plain = bench.submit(shape(1, call=True), owner="bob"), bench.submit(shape(1), owner="bob")
+    assert "calls go to pilots of your own" in str(explain(bench.core.state, bench.now, calls))
+    assert [bench.core.state.attempts.task[a & ROW_MASK] >> 32 for a, _ in bench.take(anns)] == [plain]
+    assert [bench.core.state.attempts.task[a & ROW_MASK] >> 32 for a, _ in bench.take(bobs)] == [calls]
+    assert len(bench.take(anns)) == 0
+    mine = bench.submit(shape(1, call=True))
+    bench.restart()
+    assert [bench.core.state.attempts.task[a & ROW_MASK] >> 32 for a, _ in bench.take(anns)] == [mine]
+
+
+def test_states_of_a_bag_as_runs() -> None:
+    runs = lambda text: runs_where(np.array([c == "x" for c in text], dtype=bool))
+    assert runs("") == runs("..") == []
+    assert runs("xxx") == [(0, 3)] and runs("x.x") == [(0, 1), (2, 1)] and runs(".xx.") == [(1, 2)]
+
+
+def test_a_whole_bag_is_cancelled_around_what_has_ended(bench: Bench) -> None:
+    bag, pilot = bench.submit(shape(6)), bench.pilot(6)
+    work = bench.take(pilot, want=4)
+    bench.report(pilot, work[1][0])
+    done = bench.do(e.Cancel(0, bag, None, waiting=True))
+    assert (done.value, bench.tasks(bag)) == (2, "asaacc")
+    assert (bench.do(e.Cancel(0, bag, None)).value, bench.tasks(bag)) == (3, "cscccc")
+    assert bench.facts[0].runs == [(0, 1), (2, 2)]
+    assert (bench.do(e.Retry(0, bag, None)).value, bench.tasks(bag)) == (5, "rsrrrr")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from windfall.core import facts as f
 from windfall.core.backlog import Backlog
-from windfall.core.columns import FEW, ROW_MASK, Tasks
+from windfall.core.columns import CHUNK, FEW, ROW_MASK, Tasks
 from windfall.core.lifecycle import (
     ACTIVE,
     CANCELLED,
@@ -72,6 +72,7 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     )
     state.bags[fact.bag] = bag
     state.next_bag = max(state.next_bag, fact.bag + 1)
+    state.own(fact.owner, count)
     if fact.key:
         state.keys[submission_key(fact.owner, fact.key)] = (fact.bag, 0, count, digest(fact.spec))
     _add_targets(state, bag, fact.targets)
@@ -215,6 +216,7 @@ def _tasks_appended(state: State, fact: f.TasksAppended) -> None:
     bag = state.bags[fact.bag]
     target = bag.targets[fact.target]
     bag.tasks.grow(fact.count)
+    state.own(bag.owner, fact.count)
     if bag.runs and bag.runs[-1][1] == fact.target:
         pass  # it follows on from the last run
     else:
@@ -262,6 +264,7 @@ def _bag_removed(state: State, fact: f.BagRemoved) -> None:
             state.orders[pilot.number] = None
         free_row(state, row)
     bag = state.bags.pop(fact.bag)
+    state.own(bag.owner, -bag.size)
     state.dropped += bag.chunk_names()
     for cls in bag.classes.values():
         state.relist(cls)
@@ -278,7 +281,9 @@ def _tasks_cancelled(state: State, fact: f.TasksCancelled) -> None:
         states = bag.tasks.np_state[first : first + count]
         _uncount(bag, first, count)
         states[:] = CANCELLED
-        bag.tasks.np_live[first : first + count] = 0
+        live = bag.tasks.np_live[first : first + count]
+        if live.any():  # pages that nothing has touched stay so
+            live[:] = 0
         bag.tasks.mark(first, first + count - 1)
     _drop_attempts(state, fact.bag, fact.runs)
     _forget_checkpoints(bag)
@@ -297,10 +302,20 @@ def _forget_checkpoints(bag: BagState) -> None:
 def _uncount(bag: BagState, first: int, count: int) -> None:
     """These tasks are about to be cancelled."""
     for lo, target, hi in parts(bag, first, count):
-        tally = np.bincount(bag.tasks.np_state[lo:hi], minlength=len(bag.counts)).tolist()
+        tally = _tally(bag, lo, hi)
         bag.counts[:] = [old - n for old, n in zip(bag.counts, tally, strict=True)]
         bag.targets[target].unfinished -= sum(tally[:FIRST_FINAL])
     bag.counts[CANCELLED] += count
+
+
+def _tally(bag: BagState, lo: int, hi: int) -> list[int]:
+    """How many of these tasks are in each state; piece by piece, for NumPy counts in eight bytes a task."""
+    states = bag.tasks.np_state
+    tally = np.zeros(len(bag.counts), dtype=np.int64)
+    for at in range(lo, hi, CHUNK):
+        tally += np.bincount(states[at : min(at + CHUNK, hi)], minlength=len(tally))
+    counts: list[int] = tally.tolist()
+    return counts
 
 
 def _drop_attempts(state: State, bag: int, runs: f.Runs) -> None:
@@ -362,7 +377,7 @@ def _target_gathered(state: State, fact: f.TargetGathered) -> None:
 def _renew(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
     """A new generation for tasks of one target, all of them ended."""
     t = bag.tasks
-    tally = np.bincount(t.np_state[lo:hi], minlength=len(bag.counts)).tolist()
+    tally = _tally(bag, lo, hi)
     bag.counts[:] = [old - n for old, n in zip(bag.counts, tally, strict=True)]
     t.np_state[lo:hi] = READY
     if bag.graph is not None:
@@ -373,7 +388,8 @@ def _renew(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
     bag.targets[target].unfinished += hi - lo
     t.np_generation[lo:hi] += 1
     for column in (t.np_live, t.np_variant, t.np_failures, t.np_deaths, t.np_flags):
-        column[lo:hi] = 0
+        if column[lo:hi].any():
+            column[lo:hi] = 0
     class_of(state, bag, target, 0).backlog.put_all(lo, hi)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,18 +10,23 @@ from numpy.typing import NDArray
 
 from windfall.core import events as e, facts as f
 from windfall.core.apply import append_key, digest, spans, submission_key, target_done
-from windfall.core.endings import cancel_stranded, runs_of
+from windfall.core.endings import cancel_stranded, runs_of, runs_where
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
 from windfall.core.state import BagState
+from windfall.model.spec import MAX_TASKS
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
+
+States = NDArray[np.uint8]
 
 
 def submit(core: Core, event: e.Submit) -> None:
     known = core.state.keys.get(submission_key(event.owner, event.idempotency)) if event.idempotency else None
     if known is not None:
         _again(core, event, known, event.spec, known[0])
+        return
+    if _too_many(core, event, event.owner, sum(shape.count for shape in event.targets)):
         return
     number = core.state.next_bag
     core.emit(
@@ -38,6 +44,24 @@ def _again(core: Core, event: e.Event, known: tuple[int, int, int, int], body: b
         core.done(event, value, known[2])
     else:
         core.refuse(event, "conflict", "this idempotency key was used for something else", "choose a new key")
+
+
+def _too_many(core: Core, event: e.Event, owner: str, more: int, had: int = 0) -> bool:
+    """Refuse what memory could not hold: tasks of one bag, which has `had`, and of all bags of an owner."""
+    owned, most = core.state.owned.get(owner, 0), core.config.owned
+    if had + more > MAX_TASKS:
+        core.refuse(
+            event, "too-large", f"the bag would have {had + more:,} tasks; at most {MAX_TASKS:,} are taken",
+            "submit the rest as a bag of its own",
+        )
+    elif owned + more > most:
+        core.refuse(
+            event, "conflict", f"your bags have {owned:,} tasks; with these {more:,} they would be more than {most:,}",
+            "remove bags you need no more: windfall rm",
+        )
+    else:
+        return False
+    return True
 
 
 def append(core: Core, event: e.Append) -> None:
@@ -66,6 +90,8 @@ def append(core: Core, event: e.Append) -> None:
             event, "conflict", f"target {target.shape.name!r} is done and what waits for it may run",
             "append before its last task is done; or submit the new tasks as a bag of their own",
         )
+        return
+    if _too_many(core, event, bag.owner, event.count, bag.size):
         return
     first = bag.size
     core.emit(f.TasksAppended(
@@ -107,15 +133,13 @@ def _recall_unstarted(core: Core, bag: BagState) -> None:
 def cancel(core: Core, event: e.Cancel) -> None:
     if (bag := _bag(core, event, event.bag)) is None:
         return
-    chosen = _chosen(bag, event.tasks)
-    states = bag.tasks.np_state[chosen]
-    chosen = chosen[(states == READY) | (states == WAITING) if event.waiting else states < FIRST_FINAL]
+    runs = _chosen(bag, event.tasks, lambda s: (s == READY) | (s == WAITING) if event.waiting else s < FIRST_FINAL)
     if event.tasks is None and bag.open:
         core.emit(f.BagClosed(core.now, bag.number, event.by))
-    if len(chosen):
-        core.emit(f.TasksCancelled(core.now, bag.number, runs_of(chosen), "user", event.by))
+    if runs:
+        core.emit(f.TasksCancelled(core.now, bag.number, runs, "user", event.by))
         cancel_stranded(core, bag)
-    core.done(event, len(chosen))
+    core.done(event, sum(count for _, count in runs))
 
 
 def gathered(core: Core, event: e.Gathered) -> None:
@@ -144,19 +168,21 @@ def retry(core: Core, event: e.Retry) -> None:
     """A new generation for what ended without success.  Results that were accepted stay."""
     if (bag := _bag(core, event, event.bag)) is None:
         return
-    chosen = _chosen(bag, event.tasks)
-    chosen = chosen[bag.tasks.np_state[chosen] > SUCCEEDED]
-    if len(chosen):
-        core.emit(f.TasksRetried(core.now, bag.number, runs_of(chosen), event.by))
+    runs = _chosen(bag, event.tasks, lambda states: states > SUCCEEDED)
+    if runs:
+        core.emit(f.TasksRetried(core.now, bag.number, runs, event.by))
         cancel_stranded(core, bag)
-    core.done(event, len(chosen))
+    core.done(event, sum(count for _, count in runs))
 
 
-def _chosen(bag: BagState, tasks: list[int] | None) -> NDArray[np.int64]:
+def _chosen(bag: BagState, tasks: list[int] | None, wanted: Callable[[States], NDArray[np.bool_]]) -> f.Runs:
+    """Of the tasks named, or of all, those in a wanted state.  All of them are never listed one by one."""
+    states = bag.tasks.np_state
     if tasks is None:
-        return np.arange(bag.size, dtype=np.int64)
+        return runs_where(wanted(states[: bag.size]))
     chosen = np.unique(np.array(tasks, dtype=np.int64))
-    return chosen[(chosen >= 0) & (chosen < bag.size)]
+    chosen = chosen[(chosen >= 0) & (chosen < bag.size)]
+    return runs_of(chosen[wanted(states[chosen])])
 
 
 def remove(core: Core, event: e.Remove) -> None:

@@ -8,6 +8,7 @@ Rules
   * *Returned*, *cancelled* and *lost* cost nothing; but a task present at three deaths of pilots is quarantined.
   * What an attempt saved before it was ended early is there for the next one (Y15); a success, a bad exit or a task
     that names no checkpoint files leaves nothing behind.
+  * Times are a pilot's word: what cannot be is brought between the grant and now, with a lease to spare.
   * An attempt that nobody granted to this pilot, or that ended before, is ignored: its report was heard already.
 """
 
@@ -116,11 +117,14 @@ def _finish_in_bulk(core: Core, pilot: PilotState, reports: list[Report]) -> boo
     target = core.state.classes[int(cls[0])].target
     tasks = refs & 0xFFFFFFFF
     details = {i: d for i, r in enumerate(reports) if (d := detail_of(r)) is not None}
+    granted = attempts.np_granted[rows].tolist()
+    latest = core.now + core.config.lease
     core.emit(
         f.Finished(
-            core.now, pilot.number, bag.number, numbers.tolist(), tasks.tolist(), attempts.np_granted[rows].tolist(),
-            [r.wall for r in reports], [r.cpu for r in reports], [r.rss for r in reports], details,
-            [r.t0 for r in reports],
+            core.now, pilot.number, bag.number, numbers.tolist(), tasks.tolist(), granted,
+            [min(r.wall, latest - at) for r, at in zip(reports, granted, strict=True)],
+            [r.cpu for r in reports], [r.rss for r in reports], details,
+            [_start(r.t0, at, core.now) for r, at in zip(reports, granted, strict=True)],
         )
     )
     _maybe_strand(core, bag, target, [])
@@ -183,9 +187,16 @@ def _reported(core: Core, row: int, r: Report) -> f.End:
     # would be tried for ever.
     died = outcome == O_RETURNED and r.why == "gone"
     detail = detail_of(r, saves=bool(r.saved) and _saves(core, row, outcome, r.why))
-    end = _end(core, row, outcome, r.why, died=died, wall=r.wall, cpu=r.cpu, rss=r.rss, detail=detail)
-    end.start = r.t0
+    granted = core.state.attempts.granted[row]
+    wall = min(r.wall, core.now - granted + core.config.lease)
+    end = _end(core, row, outcome, r.why, died=died, wall=wall, cpu=r.cpu, rss=r.rss, detail=detail)
+    end.start = _start(r.t0, granted, core.now)
     return end
+
+
+def _start(said: int, granted: int, now: int) -> int:
+    """By the pilot's clock, which may be wrong: between the grant and now."""
+    return min(max(said, granted), now) if said else 0
 
 
 def lose(core: Core, row: int, why: str, present: bool, stays: bool, outcome: int = O_LOST) -> f.End:
@@ -295,6 +306,15 @@ def _stranded_tasks(graph: Graph, states: memoryview, front: list[int]) -> NDArr
                 doomed[after] = None
                 front.append(after)
     return np.array(sorted(doomed), dtype=np.int64)
+
+
+def runs_where(mask: NDArray[np.bool_]) -> f.Runs:
+    """Places that hold, as (first, count)."""
+    if mask.all():
+        return [(0, len(mask))] if len(mask) else []
+    edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
+    bounds = [0] * bool(mask[0]) + edges.tolist() + [len(mask)] * bool(mask[-1])
+    return [(first, stop - first) for first, stop in zip(bounds[::2], bounds[1::2], strict=True)]
 
 
 def runs_of(tasks: NDArray[np.int64]) -> f.Runs:

@@ -34,6 +34,7 @@ class Config:
     message: int = 4 << 20  # bytes of commands in one answer, about
     token: int = 90 * 86_400_000  # a pilot's token ends so long after its wall time, or after its enrolment
     forget: int = 86_400_000  # a pilot that is gone is forgotten after this
+    owned: int = 400_000_000  # tasks in all bags of one owner, ended or not
 
 
 @dataclass(slots=True)

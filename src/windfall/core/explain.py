@@ -28,7 +28,8 @@ def explain(state: State, now: int, bag_number: int, task: int | None = None) ->
         answer["summary"] = _not_ready(state, bag, task)
         return answer
     cls = bag.classes[target.index, bag.tasks.variant[task]]
-    answer["sites"] = [_site(state, now, cls, name) for name in state.sites]
+    usable = [site.name for site in state.sites.values() if bag.owner in (site.owner, *site.shared)]  # P3
+    answer["sites"] = [_site(state, now, cls, name) for name in usable]
     answer["summary"] = _summary(state, bag, task, cls, answer["sites"])
     return answer
 
@@ -91,13 +92,12 @@ def clause(name: str, holds: bool, says: str) -> Clause:
 
 def _clauses(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[Clause]:
     pc: PilotClass = state.pilot_classes[pilot.cls]
-    owner = state.bags[cls.bag].owner
     left = pilot.ends - now if pilot.ends else None
     fits_time = left is None or cls.need <= left
     time_left = "no end" if left is None else f"{left // 1000} s"
     free = pilot.load + state.cost(pc, cls) <= pilot.cores * 1000
     return [
-        clause("owner", owner in pc.owners, f"the pilot serves {', '.join(pc.owners)}"),
+        _owner(state, cls, pc),
         clause("cores", cls.cores <= pc.cores, f"needs {cls.cores}, the pilot has {pc.cores}"),
         clause("memory", cls.memory <= pilot.memory, f"needs {cls.memory >> 20} MiB, has {pilot.memory >> 20} MiB"),
         clause("gpus", cls.gpus <= pc.gpus, f"needs {cls.gpus}, the pilot has {pc.gpus}"),
@@ -106,6 +106,12 @@ def _clauses(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[
         clause("heard", not pilot.silent, f"last heard {max(now - pilot.heard, 0) // 1000} s ago"),
         clause("free", free, f"it holds {pilot.held} tasks" + ("" if free else ", all its slots are taken")),
     ]
+
+
+def _owner(state: State, cls: TaskClass, pc: PilotClass) -> Clause:
+    calls = state.bags[cls.bag].targets[cls.target].shape.call
+    says = f"the pilot is {pc.owners[0]}'s" + ("; calls go to pilots of your own only" if calls else "")
+    return clause("owner", state.serves(pc, cls), says)
 
 
 def _summary(state: State, bag: BagState, task: int, cls: TaskClass, sites: list[dict[str, Any]]) -> str:

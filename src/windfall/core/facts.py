@@ -37,6 +37,7 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
     weight: int = 256  # bytes one task takes in a message, about
     whole: bool = False  # takes a whole pilot
     gathers: bool = False  # takes output files of the targets before it
+    call: bool = False  # the owner's client loads what comes back as Python objects
 
 
 class BagSubmitted(Fact, tag="bag-submitted/1"):

@@ -213,11 +213,18 @@ def books_balance(state: State) -> list[str]:
     said = []
     for bag in state.bags.values():
         said += _bag_balances(state, bag)
-    said += _pilots_balance(state)
+    said += _pilots_balance(state) + _owners_balance(state)
     listed = sorted(entry for cls in state.classes.values() if cls.listed for entry in [(cls.key, cls.number)])
     if listed != state.ready:
         said.append("books: the ready list is not the list of listed classes")
     return said
+
+
+def _owners_balance(state: State) -> list[str]:
+    owned: Counter[str] = Counter()
+    for bag in state.bags.values():
+        owned[bag.owner] += bag.size
+    return [] if +owned == state.owned else [f"books: owners have {dict(owned)} tasks, counted {state.owned}"]
 
 
 def _bag_balances(state: State, bag: BagState) -> list[str]:

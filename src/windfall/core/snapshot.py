@@ -177,6 +177,7 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None
     record["runs"] = [tuple(run) for run in record["runs"]]
     bag = BagState(tasks=Tasks(m["rows"]), targets=[], spec=chunks[prefix + "spec"], **record)
     state.bags[bag.number] = bag
+    state.own(bag.owner, bag.size)
     for name, body in chunks.items():
         if name.startswith(prefix + "t"):
             bag.tasks.load(int(name[len(prefix) + 1 :]), body)

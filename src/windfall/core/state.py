@@ -201,7 +201,7 @@ class PilotClass:
     """Pilots that no policy can tell apart."""
 
     number: int
-    owners: tuple[str, ...]
+    owners: tuple[str, ...]  # its own, then those it is shared with
     site: str
     cores: int
     memory: int
@@ -252,10 +252,17 @@ class State:
     # derived
     ready: list[tuple[tuple[int, ...], int]] = field(default_factory=list)  # (key, class) with something to grant
     version: int = 0  # of the ready list: counts what may give a waiting pilot something to do
+    owned: dict[str, int] = field(default_factory=dict)  # tasks in all bags of an owner
     shapes: dict[tuple[object, ...], int] = field(default_factory=dict)  # pilot classes by what they are
     surplus: dict[int, None] = field(default_factory=dict)  # pilots that hold more than they can run
     dropped: list[str] = field(default_factory=list)  # chunks of removed bags that a snapshot may still hold
     orders: dict[int, None] = field(default_factory=dict)  # volatile: pilots with something new to cancel
+
+    def own(self, owner: str, more: int) -> None:
+        """Count tasks that came or went."""
+        self.owned[owner] = self.owned.get(owner, 0) + more
+        if not self.owned[owner]:
+            del self.owned[owner]
 
     # --- the ready list --------------------------------------------------------------------------------------
 
@@ -283,8 +290,13 @@ class State:
             cost = pilot_class.costs[cls.number] = self._cost(pilot_class, cls)
         return cost
 
+    def serves(self, pc: PilotClass, cls: TaskClass) -> bool:
+        """May such a pilot run it (P3)?  What calls return is unpickled, so they go to one's own pilots only."""
+        bag = self.bags[cls.bag]
+        return bag.owner in (pc.owners[:1] if bag.targets[cls.target].shape.call else pc.owners)
+
     def _cost(self, pc: PilotClass, cls: TaskClass) -> int:
-        if self.bags[cls.bag].owner not in pc.owners:  # P3
+        if not self.serves(pc, cls):
             return 0
         slots = pc.cores // cls.cores
         for need, has in ((cls.memory, pc.memory), (cls.gpus, pc.gpus), (cls.disk, pc.disk)):

@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from ..errors import BadInput, TooLarge
 from . import template as tpl
 from .families import named
+from .patterns import ERRORS, MAX_PATTERN, check_effort
 from .render import Renderer, axis_names, axis_size, same_parameters, source_count, text_of
 from .sample import check_law
-from .schema import check_schema
+from .schema import check_schema, schema_patterns
 from .spec import (
     MAX_NAME,
     MAX_TARGETS,
@@ -28,7 +29,6 @@ from .spec import (
     Bag,
     Capture,
     Check,
-    Family,
     Input,
     Items,
     Latin,
@@ -64,13 +64,13 @@ MAX_DERIVED = 256
 MAX_WORDS = 10_000
 MAX_FILES = 10_000
 MAX_VARIABLES = 1_000
-MAX_PATTERN = 4_096
 MAX_EDGES = 50_000_000
 MAX_CORES = 1 << 20
 MAX_RETRIES = 1_000
 MAX_FAMILIES = 1_000
 MAX_FAMILY = 1_000_000  # files of one
-MAX_NAMED = 5_000_000  # names looked at, of all families of a target
+MAX_NAMED = 5_000_000  # points looked at, of all families of a target
+MAX_PARAMETERS = 1_000_000  # characters of all parameters of a task: every line of results has them
 MAX_CAPTURES = 1_000
 MAX_MODULES = 100
 MAX_ORDERED = 2_000_000  # each task's cost is worked out when the bag comes in
@@ -85,10 +85,18 @@ _PRINTABLE = re.compile(r"[^\x00-\x1f\x7f]*")
 
 def validate(bag: Bag) -> None:
     """Raise BadInput, or TooLarge, if the bag cannot be run as it is."""
+    check_effort(pattern for target in bag.targets for pattern in _patterns(target))
     check_head(bag)
     for target in bag.targets:
         check_target(target, bag.open)
     check_whole(bag)
+
+
+def _patterns(target: Target) -> Iterator[str]:
+    yield target.check.match
+    yield from (each.pattern for each in target.capture)
+    if target.check.schema:
+        yield from schema_patterns(target.check.schema)
 
 
 def check_head(bag: Bag) -> None:
@@ -249,23 +257,18 @@ def _families(target: Target) -> None:
             _blob(name, blob)
         if not isinstance(target.source, Sweep):
             raise BadInput("inputs: parameters go with a sweep", text=tpl.excerpt(family.source))
-        for task, source, path in family_files(target.source, family):
+        for task, (source, path) in named(target.source, family.source, family.path):
             seen += 1
             if seen > MAX_NAMED:
                 raise TooLarge(f"inputs: the files of all tasks together are more than {MAX_NAMED:,}")
+            if not source:
+                continue  # no file, but it was looked at
             if source not in family.files:
                 raise BadInput(
                     f"inputs: '{tpl.excerpt(source)}', which task {task} needs, did not come with the bag",
                     text=tpl.excerpt(source),
                 )
             relative_path(path, "inputs")
-
-
-def family_files(sweep: Sweep, family: Family) -> Iterator[tuple[int, str, str]]:
-    """First task, name at home and place of every file; those with an empty name are none."""
-    for found in named(sweep, family.source, family.path):
-        if found.texts[0]:
-            yield found.task, found.texts[0], found.texts[1]
 
 
 def relative_path(path: str, what: str) -> str:
@@ -363,7 +366,7 @@ def pattern(text: str, what: str) -> None:
     _text(text, what)
     try:
         re.compile(text)
-    except (re.error, RecursionError, OverflowError) as error:
+    except ERRORS as error:
         raise BadInput(f"{what}: not a regular expression: {error}", text=tpl.excerpt(text)) from None
 
 
@@ -488,6 +491,7 @@ def _lengths(target: Target) -> None:
         Renderer(_without_tasks(target))
         return
     Renderer(target)  # compiles every template, refuses unknown parameters and circles
+    at_most(sum(_longest_values(target.source).values()), MAX_PARAMETERS, "characters in the parameters of a task")
     total = longest_task(target)
     if total > MAX_TEXT:
         raise TooLarge(f"a task of the target '{target.name}' could have {total:,} characters; at most {MAX_TEXT:,}")

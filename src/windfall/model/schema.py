@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import BadInput, TooLarge
+from .patterns import ERRORS, MAX_PATTERN
 
 MAX_SCHEMA = 256 << 10  # characters: it travels with the tasks
 MAX_DEPTH = 64
@@ -45,9 +46,33 @@ def check_schema(text: str, what: str = "check: schema") -> None:
         raise BadInput(f"{what}: nested too deeply") from None
     if not isinstance(root, (dict, bool)):
         raise BadInput(f"{what}: a schema is an object, or true or false")
+    if not _whole(root):
+        raise BadInput(f"{what}: not valid text: half of a character stands alone")
     schemas: dict[int, dict[str, Any]] = {}
     _walk(root, "#", 0, schemas, what)
     _check_refs(root, schemas, what)
+
+
+def schema_patterns(text: str) -> list[str]:
+    """Texts that may be patterns of a schema, good or not; none of one that cannot be read."""
+    try:
+        rest, found = [json.loads(text) if len(text) <= MAX_SCHEMA else None], []
+    except (ValueError, RecursionError):
+        return []
+    while rest:
+        part = rest.pop()
+        if isinstance(part, dict):
+            found += [value for key, value in part.items() if key == "pattern" and isinstance(value, str)]
+        rest += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return found
+
+
+def _whole(root: Any) -> bool:
+    try:
+        json.dumps(root, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _walk(schema: Any, at: str, depth: int, schemas: dict[int, dict[str, Any]], what: str) -> None:
@@ -98,11 +123,11 @@ def _wrong(kind: str, value: Any) -> str:
 
 
 def _wrong_pattern(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > 4096:
+    if not isinstance(value, str) or len(value) > MAX_PATTERN:
         return "must be a regular expression"
     try:
         re.compile(value)
-    except (re.error, RecursionError, OverflowError) as error:
+    except ERRORS as error:
         return f"is not a regular expression: {error}"
     return ""
 

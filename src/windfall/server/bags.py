@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -18,7 +19,7 @@ from windfall.model import check
 from windfall.model.calls import argument_file
 from windfall.model.extend import same_files
 from windfall.model.render import all_files, source_count
-from windfall.model.spec import Bag, Items, Source, Target
+from windfall.model.spec import Bag, Items, Source, Sweep, Target
 from windfall.server import rows, schema
 from windfall.server.disk import DiskGuard
 from windfall.server.grants import Rendering, Renderings
@@ -30,7 +31,7 @@ from windfall.server.subscribe import Hub
 from windfall.server.writer import Writer
 
 T = TypeVar("T")
-LARGE = 256 << 10  # bytes of a submission beyond which it is read in a thread
+LARGE = 256 << 10  # bytes of appended commands beyond which they are read in a thread
 MAX_PAGE = 10_000
 PAGE_STEP = 250  # rows read at once
 PAGE_BYTES = 8 << 20
@@ -57,7 +58,7 @@ def _page(views: Any, bag: int, after: int, limit: int, state: str) -> _Page:
         step = min(limit - len(found), PAGE_STEP)
         more = views.results(bag, after, step, state)
         found += more
-        size += sum(len(row.value) + len(row.note) for row in more)
+        size += sum(map(_weight, more))
         if len(more) < step:
             return _Page(found, None)
         after = more[-1].task
@@ -72,6 +73,24 @@ def _appended_page(appended: list[bytes], after: int) -> list[bytes]:
         if size > PAGE_BYTES:
             return page[: max(count, 1)]
     return page
+
+
+def _weight(row: Any) -> int:
+    """Bytes of what a row may have much of."""
+    lists = sum(map(len, row.values.values())) + sum(len(file[0]) + 100 for file in [*row.files, *row.saved])
+    return len(row.value) + len(row.note) + lists
+
+
+def _rows_of(rendering: Rendering, page: _Page) -> _Page:
+    """Rows with their parameters, which may be longer than all else: no more of them than a page should hold."""
+    made: list[Any] = []
+    size = 0
+    for row in page.rows:
+        made.append(rows.from_view(rendering, row))
+        size += sum(len(value) for value in made[-1].params.values() if isinstance(value, str)) + _weight(row)
+        if size > PAGE_BYTES and len(made) < len(page.rows):
+            return _Page(made, row.task)
+    return _Page(made, page.next)
 
 
 class BagCalls:
@@ -90,6 +109,7 @@ class BagCalls:
         self._nudge = nudge
         self.quota: Quota | None = None
         self._loop = asyncio.get_running_loop()
+        self._checks = ThreadPoolExecutor(2, "checks")  # of their own: strangers' bags must not keep others' files
 
     def _own(self, request: Request) -> Any:
         """The bag a call is about; somebody else's does not exist."""
@@ -104,9 +124,12 @@ class BagCalls:
         view["position"] = self._writer.position
         return view
 
-    async def _aside(self, size: int, function: Callable[[], T]) -> T:
-        """What takes long goes to a thread; the loop goes on."""
-        return function() if size < LARGE else await self._loop.run_in_executor(None, function)
+    async def _aside(self, function: Callable[[], T]) -> T:
+        """What may take long goes to a thread; the loop goes on."""
+        return await self._loop.run_in_executor(self._checks, function)
+
+    def stop(self) -> None:
+        self._checks.shutdown(wait=False, cancel_futures=True)
 
     # --- submit -----------------------------------------------------------------------------------------------
 
@@ -115,7 +138,7 @@ class BagCalls:
         key, owner, body = _idempotency(request), request.who.owner, request.body
         request.body = b""
         await self._admit(owner)
-        event, inputs = await self._aside(LARGE if b'"sjf"' in body else len(body), lambda: _read_bag(body, owner, key))
+        event, inputs = await self._aside(lambda: _read_bag(body, owner, key))
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, owner, inputs)
         done = await self._writer.do(event)
@@ -139,7 +162,10 @@ class BagCalls:
         request.body = b""
         await self._admit(bag.owner)
         spec = self._renderings.of(bag).spec
-        event, inputs = await self._aside(len(body), lambda: _read_append(body, bag, spec, key))
+        if len(body) < LARGE and not any(isinstance(target.source, Sweep) for target in spec.targets):
+            event, inputs = _read_append(body, bag, spec, key)  # commands cost what they are long
+        else:
+            event, inputs = await self._aside(lambda: _read_append(body, bag, spec, key))
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
         done = await self._writer.do(event)
@@ -152,7 +178,7 @@ class BagCalls:
         request.body = b""
         await self._admit(bag.owner)
         rendering = self._renderings.of(bag)
-        event, inputs = await self._aside(len(body), lambda: _read_extension(body, bag, rendering, key))
+        event, inputs = await self._aside(lambda: _read_extension(body, bag, rendering, key))
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
         done = await self._writer.do(event)
@@ -165,7 +191,7 @@ class BagCalls:
         following = after + len(packed)
         next_ = following if following < len(bag.appended) else None
         encoded = await self._aside(
-            LARGE, lambda: msgspec.json.encode(schema.AppendedPage(rendering.appended(packed), next_)))
+            lambda: msgspec.json.encode(schema.AppendedPage(rendering.appended(packed), next_)))
         return Answer(encoded, 200, JSON)
 
     # --- orders -----------------------------------------------------------------------------------------------
@@ -238,7 +264,7 @@ class BagCalls:
 
     async def spec(self, request: Request) -> Answer:
         packed = self._own(request).spec
-        return Answer(await self._aside(LARGE, lambda: msgspec.json.encode(_unpack_bag(packed))), 200, JSON)
+        return Answer(await self._aside(lambda: msgspec.json.encode(_unpack_bag(packed))), 200, JSON)
 
     async def results(self, request: Request) -> Answer:
         bag = self._own(request)
@@ -248,9 +274,8 @@ class BagCalls:
             raise BadInput(f"there is no end called '{state[:40]}'", f"one of {', '.join(TASK_STATES[FIRST_FINAL:])}")
         position, found = await self._projector.ask(  # the position first: rows may come while they are read
             lambda views: (views.position, _page(views, bag.number, after, limit, state)))
-        rendering = self._renderings.of(bag)
-        made = [rows.from_view(rendering, row) for row in found.rows]
-        return reply_json(schema.Rows(made, found.next, position))
+        page = _rows_of(self._renderings.of(bag), found)
+        return reply_json(schema.Rows(page.rows, page.next, position))
 
     async def statistics(self, request: Request) -> Answer:
         bag = self._own(request)

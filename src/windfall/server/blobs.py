@@ -27,6 +27,7 @@ from windfall.server.sent import Sent
 
 T = TypeVar("T")
 PIECE = 1 << 20
+MAX_SAVED_NAMES = 256 << 10  # characters of the names of a task's checkpoint files
 _RANGE = re.compile(r"bytes=(\d{0,15})-(\d{0,15})")
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})")
 
@@ -100,11 +101,20 @@ class BlobCalls:
         if saved:
             report.saved = [file for file in report.saved if file not in saved]
         paths = [file[0] for file in files + saved]
+        if report.saved:
+            self._wanted_of(report, bag, task)
         if report.scratch is not None and strange(report.scratch[0]):
             report.scratch = None
             paths.append("its directory")
         if paths:
             report.note = "; ".join(filter(None, [report.note, _not_sent(paths)]))
+
+    def _wanted_of(self, report: Report, bag: Any, task: int) -> None:
+        """Checkpoints stay in memory: only under the names that were asked for, and not beyond all measure."""
+        report.saved = self._renderings.of(bag).named_saved(task, report.saved)
+        if sum(len(file[0]) for file in report.saved) > MAX_SAVED_NAMES:
+            report.saved = []  # half a checkpoint is none
+            report.note = "; ".join(filter(None, [report.note, "the names of its checkpoint files are too long"]))
 
     def _task_of_attempt(self, request: Request) -> tuple[Any, int]:
         number = attempt_number(request.header(b"x-attempt"))

@@ -38,6 +38,8 @@ class Appended(msgspec.Struct, array_like=True):
 
 _decode_appended = msgspec.msgpack.Decoder(Appended).decode
 
+MAX_PATH = 4_000
+
 
 class Rendering:
     """One bag's renderers and encoded specifications."""
@@ -143,10 +145,12 @@ class Rendering:
     def _saved(self, renderer: Renderer, task: int, index: int) -> list[File]:
         """What an attempt before this one saved; under other names than it was asked for, it is not wanted."""
         saved = self._bag.checkpoints.get(task)
-        if not saved:
-            return []
-        named = renderer.checkpoint(index)
-        return [file for file in saved if any(file[0] == name or file[0].startswith(f"{name}/") for name in named)]
+        return _named(saved, renderer.checkpoint(index)) if saved else []
+
+    def named_saved(self, task: int, saved: list[File]) -> list[File]:
+        """Those of an attempt's checkpoint files that the task names."""
+        target, index = self._bag.locate(task)
+        return _named(saved, self.renderer(target).checkpoint(index))
 
     def raw(self, target: int, overruns: int, boosts: int) -> msgspec.Raw:
         key = (target, overruns, boosts)
@@ -227,6 +231,12 @@ class Renderings:
 def _with_arguments(attempt: int, call: Any) -> Any:
     file = argument_file(call)
     return (attempt, call, {"inputs": [file]}) if file else (attempt, call)
+
+
+def _named(saved: list[File], names: list[str]) -> list[File]:
+    """Files that are named, or lie in a directory that is, with paths that a file can have."""
+    under = tuple(f"{name}/" for name in names)
+    return [file for file in saved if (file[0] in names or file[0].startswith(under)) and len(file[0]) <= MAX_PATH]
 
 
 def _inputs(renderer: Renderer, index: int) -> list[File]:

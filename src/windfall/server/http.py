@@ -111,6 +111,8 @@ class Request:
         text = self.option(name)
         if not text:
             return default
+        if len(text) > 16:
+            raise BadInput(f"'{name}' is too large a number: {text[:40]}")
         try:
             return int(text)
         except ValueError:
@@ -168,12 +170,20 @@ class Request:
         head.append(b"\r\n")
 
     def fail(self, error: WindfallError) -> None:
+        """Say what went wrong; where not even that can be said, the connection ends: nobody waits for ever."""
+        try:
+            self._fail(error)
+        except Exception:  # the process goes on
+            log.exception("no answer could be given")
+            self.connection.abort()
+
+    def _fail(self, error: WindfallError) -> None:
         headers: Headers = ()
         if error.status in (429, 503, 507):
             headers = (("Retry-After", str(max(1, round(error.retry_after or 1)))),)
         if not self.complete:
             self.keep = False  # the rest of its body is not wanted
-        self.reply(json.encode(error.to_wire()), error.status, JSON, headers)
+        self.reply(_encode_error(error), error.status, JSON, headers)
 
     def start(self, kind: bytes, length: int | None = None, status: int = 200,
               headers: Headers = ()) -> Stream:
@@ -592,9 +602,21 @@ def explain(error: Exception) -> WindfallError:
         return error
     if isinstance(error, msgspec.ValidationError | msgspec.DecodeError):
         return BadInput(str(error))
+    if isinstance(error, RecursionError):
+        return BadInput("nested too deeply")
     number = next(_numbers)
     log.exception("internal error %d", number, exc_info=error)
     return WindfallError(f"internal error {number}", "the server's log says more under this number")
+
+
+def _encode_error(error: WindfallError) -> bytes:
+    """What it quotes need not be whole characters."""
+    try:
+        return json.encode(error.to_wire())
+    except UnicodeEncodeError:
+        told = error.to_wire()["error"]
+        said = {k: v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for k, v in told.items()}
+        return json.encode({"error": said})
 
 
 def _late(request: Request, now: float) -> float:

@@ -38,7 +38,7 @@ class Commit(msgspec.Struct, gc=False):
     position: int
     facts: list[f.Fact]
     started: dict[int, int] = {}  # attempts that ended here → when they were heard to have begun
-    generations: dict[tuple[int, int], list[int]] = {}  # (bag, first) of cancelled runs → of its tasks, if not all 0
+    generations: dict[tuple[int, int], Any] = {}  # (bag, first) of cancelled runs → of its tasks, if not all 0
 
 
 class Recorder:
@@ -85,7 +85,10 @@ class Recorder:
         for first, count in fact.runs if bag is not None else ():
             generations = bag.tasks.np_generation[first : first + count]
             if generations.any():
-                commit.generations[fact.bag, first] = generations.tolist()
+                same = bool((generations == generations[0]).all())  # a hundred million times the same is one number
+                commit.generations[fact.bag, first] = (
+                    np.broadcast_to(generations[0].copy(), count) if same else generations.copy()
+                )
 
 
 class Maker:
@@ -138,8 +141,9 @@ class Maker:
             generations = commit.generations.get((fact.bag, first))
             for task in range(first, first + count):
                 target, params = self._rendering.params(task)
+                generation = 0 if generations is None else int(generations[task - first])
                 yield Row(
-                    task, target, params, TASK_STATES[CANCELLED], generations[task - first] if generations else 0,
+                    task, target, params, TASK_STATES[CANCELLED], generation,
                     None, "", fact.why, None, None, "", "", None, None, fact.at, 0, 0, 0, 0, 0, [], "", fact.note,
                     {}, [], None,
                 )

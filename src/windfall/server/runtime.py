@@ -162,6 +162,7 @@ class Runtime:
             self.writer.snapshot()
         await self.projector.close()
         self.blobs.close()
+        self.bags.stop()
         self.journal.close()
         self.home.release()
 

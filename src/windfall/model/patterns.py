@@ -1,0 +1,66 @@
+"""Regular expressions of strangers: what does it cost to compile them?
+
+Reading one is quick; compiling is not where a class names many characters, above all without regard to case: every
+one of them is then looked at.  So patterns are read first, their classes are added up, and only then compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from re import _constants as const, _parser as parser  # type: ignore[attr-defined]
+from typing import Any
+
+from ..errors import TooLarge
+
+MAX_PATTERN = 4_096
+MAX_LENGTH = 1_000_000  # characters of all patterns of a bag
+MAX_EFFORT = 3_000_000  # characters that their classes name: about a second
+WIDE = 4_096  # what a class beyond Latin-1 takes however few it names
+ERRORS = (re.error, RecursionError, OverflowError)
+
+
+def check_effort(patterns: Iterable[str]) -> None:
+    """Raise TooLarge where compiling these would take long.  One that is no pattern costs nothing here."""
+    length = work = 0
+    for text in patterns:
+        length += len(text)
+        if length > MAX_LENGTH:
+            raise TooLarge(f"the patterns of the bag have more than {MAX_LENGTH:,} characters")
+        work += effort(text)
+        if work > MAX_EFFORT:
+            raise TooLarge("the patterns of the bag have classes of too many characters", "name fewer, as in [a-z]")
+
+
+def effort(text: str) -> int:
+    if len(text) > MAX_PATTERN:
+        return 0  # refused for its length
+    try:
+        return _walk(parser.parse(text))
+    except ERRORS:
+        return 0
+
+
+def _walk(part: Any) -> int:
+    """Characters of all classes below."""
+    total = 0
+    for code, value in part:
+        total += _class(value) if code is const.IN else _below(value)
+    return total
+
+
+def _below(value: Any) -> int:
+    if isinstance(value, parser.SubPattern):
+        return _walk(value)
+    if isinstance(value, (list, tuple)):
+        return sum(map(_below, value))
+    return 0
+
+
+def _class(members: list[tuple[Any, Any]]) -> int:
+    total, wide = 0, False
+    for code, value in members:
+        first, last = value if code is const.RANGE else (value, value)
+        total += last - first + 1 if code is const.RANGE else 1
+        wide = wide or (code in (const.RANGE, const.LITERAL) and last > 255)
+    return total + WIDE * wide

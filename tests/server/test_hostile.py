@@ -1,0 +1,128 @@
+"""What ill-willed users and pilots send: refused, bounded, and nobody else has to wait for it."""
+
+import hashlib
+import json
+import threading
+
+import pytest
+from server_tools import Client, Pilot, sweep
+
+from windfall.server import bags
+
+FAMILY = {"path": "p-{n}", "source": "{e}", "files": {}}
+DEEP = 20_000
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Names of the threads in which bags were checked."""
+    seen, check = [], bags.check.validate
+
+    def watched(bag):
+        seen.append(threading.current_thread().name)
+        check(bag)
+
+    monkeypatch.setattr(bags.check, "validate", watched)
+    return seen
+
+
+def test_no_bag_is_checked_in_the_loop_however_short_it_is(client, threads):
+    body = json.dumps({**sweep(3, cost="{x}"), "policy": {"select": "sjf"}}).replace("sjf", "sj\\u0066").encode()
+    assert client.call("POST", "/v1/bags", raw=body).status == 201
+    assert threads and all(name.startswith("checks") for name in threads)
+
+
+def test_names_that_are_empty_are_counted_too(client, monkeypatch):
+    monkeypatch.setattr(bags.check, "MAX_NAMED", 100)
+    axes = [{"type": "values", "name": "e", "values": [""]}, {"type": "range", "name": "n", "first": 1, "last": 60}]
+    target = {"command": "p {n}", "source": {"type": "sweep", "axes": axes}, "families": [FAMILY]}
+    assert client.call("POST", "/v1/bags", {"name": "b", "targets": [target]}).status == 201
+    refused = client.call("POST", "/v1/bags", {"name": "b", "targets": [{**target, "families": [FAMILY] * 2}]})
+    assert refused.status in (400, 413)
+    target["families"] = [FAMILY, {**FAMILY, "path": "q-{n}"}]
+    refused = client.call("POST", "/v1/bags", {"name": "b", "targets": [target]})
+    assert refused.status == 413 and "100" in refused.body["error"]["message"]
+
+
+def test_a_schema_with_half_a_character_is_answered(client):
+    body = json.dumps(sweep(1, check={"schema": '{"\\ud800": 1}'})).encode()
+    refused = client.call("POST", "/v1/bags", raw=body)
+    assert refused.status == 400 and "schema" in refused.body["error"]["message"]
+
+
+def test_an_error_that_quotes_half_a_character_is_told(client):
+    refused = client.call("POST", "/v1/bags", raw=b'{"name": "b", "targets": [{"command": "p", "kind": "\\ud800"}]}')
+    assert refused.status == 400
+    assert client.call("GET", "/v1/bags").status == 200
+
+
+def test_numbers_beyond_measure_are_refused(client):
+    bag = client.submit(sweep(1))
+    for path in (f"bags/{bag}/results?after={10**23}", f"bags/{bag}/results?limit={10**30}", f"bags/{bag}/explain?task={10**40}"):
+        assert client.call("GET", f"/v1/{path}").status == 400, path
+    assert client.call("GET", f"/v1/bags/{bag}/results?after=-5").status == 200
+
+
+def test_an_enrolment_nested_without_end_is_refused(client):
+    token = client.token_for("enrol", site="local")["token"]
+    gpus = "[" * 1_200 + "]" * 1_200
+    body = '{"v":1,"site":"local","nonce":"n","shape":{"cores":1},"host":{"id":"h","name":"h","gpus":%s}}' % gpus
+    assert client.call("POST", "/v1/enrol", raw=body.encode(), token=token).status == 400
+
+
+def derived(n, size):
+    source = sweep(25)["targets"][0]["source"]
+    return {**source, "derived": [{"name": f"d{i}", "template": "x" * size} for i in range(n)]}
+
+
+def test_parameters_of_a_task_are_bounded(client):
+    bag = {"name": "b", "targets": [{"command": "p", "source": derived(40, 900_000)}]}
+    refused = client.call("POST", "/v1/bags", bag)
+    assert refused.status == 413 and "parameters of a task" in refused.body["error"]["message"]
+
+
+def test_pages_of_results_are_cut_by_the_size_of_their_parameters(client, monkeypatch):
+    monkeypatch.setattr(bags, "PAGE_BYTES", 100_000)
+    bag = client.submit({"name": "b", "targets": [{"command": "p", "source": derived(2, 20_000)}]})
+    client.call("POST", f"/v1/bags/{bag}/cancel", {})
+    seen, after = [], -1
+    while after is not None:
+        page = client.call("GET", f"/v1/bags/{bag}/results?after={after}")
+        assert len(page.raw) < 250_000
+        seen += [row["task"] for row in page.body["rows"]]
+        after = page.body["next"]
+    assert seen == list(range(25))
+
+
+def saving(client):
+    bag = client.submit(sweep(1, checkpoint=["state", "parts"]))
+    pilot = Pilot(client)
+    ((attempt, *_),) = pilot.get()
+    body = b"saved"
+    sha = hashlib.sha256(body).hexdigest()
+    sent = pilot.client.call("PUT", f"/v1/blobs/{sha}", raw=body, X_Attempt=str(attempt))
+    assert sent.status == 201
+    return bag, pilot, attempt, sha
+
+
+def test_only_checkpoints_that_the_task_names_are_kept(server, client):
+    bag, pilot, attempt, sha = saving(client)
+    names = ["state", "parts/1", "other", "parts/" + "x" * 5_000]
+    files = [[name, sha, 5, 0o600] for name in names] + [["state", "ab" * 32, 5, 0o600]]
+    pilot.exchange(reports=[{"a": attempt, "o": "returned", "why": "stop", "saved": files}])
+    kept = server._runtime.writer.state.bags[bag].checkpoints[0]
+    assert [tuple(file[:2]) for file in kept] == [("state", sha), ("parts/1", sha)]
+
+
+def test_checkpoints_with_names_beyond_measure_are_none(server, client):
+    bag, pilot, attempt, sha = saving(client)
+    files = [[f"parts/{n}-" + "x" * 3_000, sha, 5, 0o600] for n in range(200)]
+    pilot.exchange(reports=[{"a": attempt, "o": "returned", "why": "stop", "saved": files}])
+    assert 0 not in server._runtime.writer.state.bags[bag].checkpoints
+
+
+def test_others_sites_are_not_told_of(client):
+    bob = Client(client.profile, client.token_for("user", user="bob")["token"])
+    Pilot(client)
+    told = bob.call("GET", f"/v1/bags/{bob.submit(sweep(1))}/explain").body
+    assert told["sites"] == [] and "local" not in json.dumps(told)
