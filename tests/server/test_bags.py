@@ -165,7 +165,8 @@ def test_a_page_is_bounded_in_bytes_too():
     class Large:
         def results(self, bag, after, limit, state):
             tasks = range(after + 1, after + 1 + limit)
-            return [SimpleNamespace(task=task, value="x" * 100_000, note="") for task in tasks]
+            plain = {"values": {}, "files": [], "saved": [], "value": "x" * 100_000, "note": ""}
+            return [SimpleNamespace(task=task, **plain) for task in tasks]
 
     page = _page(Large(), 1, -1, 10_000, "")
     assert len(page.rows) * 100_000 < 4 * PAGE_BYTES and page.next == page.rows[-1].task

@@ -66,7 +66,8 @@ def test_numbers_beyond_measure_are_refused(client):
 def test_an_enrolment_nested_without_end_is_refused(client):
     token = client.token_for("enrol", site="local")["token"]
     gpus = "[" * 1_200 + "]" * 1_200
-    body = '{"v":1,"site":"local","nonce":"n","shape":{"cores":1},"host":{"id":"h","name":"h","gpus":%s}}' % gpus
+    host = '{"id":"h","name":"h","gpus":' + gpus + "}"
+    body = '{"v":1,"site":"local","nonce":"n","shape":{"cores":1},"host":' + host + "}"
     assert client.call("POST", "/v1/enrol", raw=body.encode(), token=token).status == 400
 
 
