@@ -16,6 +16,7 @@ this file, so it keeps to the standard library and to the syntax of Python 3.6.
      │   ├─ Unavailable       starting, stopping or reconciling; try again   HTTP 503
      │   └─ DiskFull          no room for new work; results still taken      HTTP 507
      ├─ NoServer              nothing answers at the address                 exit 3
+     ├─ Unwritable            a file cannot be written here                 exit 3
      ├─ TrustError            certificate or file permissions are wrong      exit 3
      └─ StoreError            the data on disk cannot be used                exit 3
          ├─ StoreLocked       another server has it open
@@ -140,6 +141,11 @@ class NoServer(WindfallError):
     status = 502
     exit_code = 3
     retry = True
+
+
+class Unwritable(WindfallError):
+    code = "unwritable"
+    exit_code = 3
 
 
 class TrustError(WindfallError):

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from tests.live.real import CommandLine, environment, free_port, serving
-from windfall.cli.completion import candidates
+from windfall.cli.completion import _plain, candidates
 from windfall.cli.rm import chosen
 
 # --- login and user -----------------------------------------------------------------------------------------
@@ -77,6 +77,15 @@ def test_another_certificate_is_refused_before_the_token_is_read(admin, alone):
 def test_a_wrong_token_is_not_saved(admin, alone):
     made = admin.json("user", "add", "joe")
     (alone.folder / "t").write_text("nonsense\n")
+    (alone.folder / "t").chmod(0o644)
+    done = alone("login", made["server"], "--fingerprint", made["fingerprint"], "--token-file", "t")
+    assert (done.returncode, "chmod 600" in done.stderr) == (3, True), done.stderr
+    (alone.folder / "t").chmod(0o600)
+    alone.home.mkdir(exist_ok=True)
+    alone.home.chmod(0o777)
+    done = alone("ls")
+    assert (done.returncode, "chmod go-w" in done.stderr) == (3, True), done.stderr
+    alone.home.chmod(0o700)
     done = alone("login", made["server"], "--fingerprint", made["fingerprint"], "--token-file", "t")
     assert done.returncode == 3 and not (alone.home / "login.json").exists()
 
@@ -208,6 +217,7 @@ def test_candidates():
     assert "--parquet" in candidates(["results", "7"], "--p")
     assert set(candidates(["results", "7", "--state"], "f")) == {"failed"}
     assert set(candidates(["token"], "")) == {"add", "ls", "rm"}
+    assert [name for name in ("a-b_1", "-rf", "--all", "a b", "a;b") if _plain(name)] == ["a-b_1"]
     assert list(candidates(["nonsense"], "")) == [] and list(candidates(["run", "--", "x"], "")) == []
 
 

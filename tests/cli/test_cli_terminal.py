@@ -11,6 +11,7 @@ import time
 import pytest
 
 from tests.live.real import environment, until
+from windfall.cli.output import say
 from windfall.cli.progress import Progress
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x0c\x0e-\x1f]")
@@ -173,3 +174,27 @@ def test_the_text_of_the_bar(monkeypatch):
     assert progress.text({"succeeded": 150, "failed": 50, "active": 4, "ready": 796}) == (
         "sweep  200/1,000  50 failed  ETA 40s  20/s  4 active  exit 3"
     )
+
+
+STEERING = r"printf 'a\033[2Jb\302\233c\r\nd\007'; printf 'e\033]0;title' >&2; exit {x}"
+
+
+def test_what_a_task_wrote_does_not_steer_the_terminal(windfall):
+    done = windfall("run", STEERING, "-s", "x=3,0", "--retries", "0", "--name", "steer", text=False)
+    assert done.returncode == 1
+    for arguments in (["logs", "steer", "0"], ["logs", "steer", "0", "--json"], ["show", "steer", "0"],
+                      ["results", "steer", "--csv"], ["results", "steer", "--jsonl"]):
+        terminal = Terminal(windfall, *arguments)
+        assert terminal.end() == 0, terminal.seen
+        assert not set("\x1b\x9b\x07") & set(terminal.seen), arguments
+    terminal = Terminal(windfall, "logs", "steer", "0")
+    terminal.end()
+    assert "a\\x1b[2Jb\\x9bc" in terminal.seen and "e\\x1b]0;title" in terminal.seen
+    piped = windfall("logs", "steer", "0", "--out", text=False)
+    assert piped.stdout == b"a\x1b[2Jb\xc2\x9bc\r\nd\x07"
+
+
+def test_sentences_are_harmless(capsys):
+    say("task \x1b[2J\x9b\x07 of\tus\nagain")
+    Progress("bag", 1, quiet=True).say("\x1b]0;x")
+    assert capsys.readouterr().err == "task \\x1b[2J\\x9b\\x07 of\tus\nagain\n\\x1b]0;x\n"

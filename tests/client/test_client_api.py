@@ -257,6 +257,28 @@ def test_a_path_that_leaves_the_directory_is_refused(stub, tmp_path, path):
     assert not (tmp_path / "evil").exists()
 
 
+def test_one_file_that_cannot_be_had_does_not_keep_the_others_out(stub, tmp_path):
+    out = tmp_path / "out" / "0"  # "c" and "c/d" are in each other's way, so there is a directory per task
+    out.mkdir(parents=True)
+    sha = hashlib.sha256(b"data").hexdigest()
+    names = ["a", "b", "c", "c/d", "bag.toml", "../evil", "e\x1b[2J\x9b"]
+    spec = {"name": "b", "targets": [{"command": "p", "outputs": ["a", "b", "c", "c/d", "../evil", "e\x1b[2J\x9b"]}]}
+    files = [[name, "0" * 64 if name == "a" else sha, 4, 0o6777] for name in names]
+    row = {"task": 0, "state": "succeeded", "files": files}
+    stub.answers.update({"/v1/bags/1/spec": spec, "/v1/bags/1/results": {"rows": [row]}, f"/v1/blobs/{sha}": b"data"})
+    stub.answers["/v1/bags/1/appended"] = {"appended": [], "next": None}
+    (out / "bag.toml").write_text("mine")
+    told = []
+    with Client(stub.profile) as client:
+        assert client.fetch(1, out.parent, on_problem=lambda task, path, error: told.append(path)) == 3
+        assert sorted(told) == ["../evil", "a", "bag.toml", "c/d"]
+        with pytest.raises(errors.WindfallError):
+            client.fetch(1, out.parent)
+    assert (out / "bag.toml").read_text() == "mine"
+    assert sorted(os.listdir(out)) == ["b", "bag.toml", "c", "e\\x1b[2J\\x9b"]
+    assert (out / "b").stat().st_mode & 0o7022 == 0 and (out / "b").stat().st_mode & 0o100
+
+
 def test_what_does_not_fit_its_hash_is_not_kept(stub, tmp_path):
     hostile(stub, "o", b"evil")
     with Client(stub.profile) as client, pytest.raises(errors.WindfallError, match="not what the task made"):

@@ -4,10 +4,11 @@ import io
 import os
 import signal
 import tarfile
+from types import SimpleNamespace
 
 from harness import wait_until
 
-from windfall.pilot import homeward
+from windfall.pilot import homeward, porters
 
 # Counts in a file from where it stands; writes it when it is told to end.
 COUNTER = """
@@ -105,8 +106,63 @@ def test_directory_of_a_failure(server, launch):
     assert os.listdir(pilot.dir) == []
 
 
+def test_links_that_lead_out_are_not_followed(server, launch, tmp_path):
+    """A task in a container would get what only the pilot can read."""
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "o").write_text("secret")
+    launch()
+    server.submit([1, f"ln -s {secret} o"], outputs=["o"])
+    server.submit([2, "ln -s {} d".format(tmp_path / "folder")], outputs=["d/o"])
+    server.submit([3, f"ln -s ../../../../../../../../..{secret} o"], outputs=["o"])
+    server.submit([4, f"ln -s {secret} o"], capture=[["v", "s.*", "o"]])
+    server.submit([5, "mkdir d; echo mine > d/f; ln -s d/f o; ln -s d e"], outputs=["o", "e/f"])
+    for attempt in (1, 2, 3):
+        report = server.result(attempt)
+        assert (report["o"], report["why"]) == ("failed", "output") and "leads out" in report["note"]
+    assert "values" not in server.result(4)
+    assert [(path, size) for path, _, size, _ in server.result(5)["files"]] == [("o", 5), ("e/f", 5)]
+    assert b"secret" not in server.blobs.values()
+
+
+DEEP = """import os
+for _ in range(1500):
+    os.mkdir("d")
+    os.chdir("d")
+raise SystemExit(3)
+"""
+
+
+def test_directory_that_is_very_deep(server, launch):
+    pilot = launch("--cores", "1")
+    server.submit([1, ["python3", "-c", DEEP]], scratch="failed")
+    server.submit([2, "echo on"])
+    report = server.result(1)
+    assert (report["why"], report["exit"]) == ("exit", 3) and ("scratch" in report or "not kept" in report["note"])
+    assert server.result(2)["out"] == "on\n"
+    assert pilot.stop() == 0
+    assert os.listdir(pilot.dir) == []
+
+
+def test_whatever_goes_wrong_with_the_files_ends_the_attempt(tmp_path, monkeypatch):
+    folders = SimpleNamespace(tasks=str(tmp_path), cache=str(tmp_path / "c"), environments=str(tmp_path / "e"))
+    made = porters.Porters(folders, lambda: None, lambda: "", lambda: None)
+
+    def wrong(*arguments):
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(homeward, "send", wrong)
+    monkeypatch.setattr(porters.staging, "stage_in", wrong)
+    made._bring(None, 1, {"a": 1}, {})
+    made._fetch(None, 2, lambda name: None)
+    ends = [(kind, report["a"], report["why"]) for kind, _, report in made.done]
+    assert ends == [("brought", 1, "output"), ("fetched", 2, "input")]
+    assert all("too deep" in report["note"] for _, _, report in made.done)
+
+
 class Blobs:
-    def upload(self, path, digest, size, attempt):
+    def upload(self, file, digest, size, attempt):
         raise AssertionError("nothing is to be sent")
 
 

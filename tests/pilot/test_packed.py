@@ -70,7 +70,11 @@ def test_archive_that_is_none(server, launch):
     server.submit([1, "true"], packed=entry(server, b"no archive", HERE))
     server.submit([2, "true"], packed=entry(server, bundle(("../x", tarfile.REGTYPE, "x")), HERE))
     server.submit([3, "echo on"])
+    damaged = bytearray(bundle(("f", tarfile.REGTYPE, "".join(map(str, range(90000))))))
+    damaged[len(damaged) // 2:len(damaged) // 2 + 3000] = b"\xff" * 3000
+    server.submit([4, "true"], packed=entry(server, bytes(damaged), HERE))
     assert server.result(1)["why"] == server.result(2)["why"] == "input" and server.result(3)["out"] == "on\n"
+    assert server.result(4)["why"] == "input" and "damaged" in server.result(4)["note"]
 
 
 @pytest.mark.parametrize("entries", [
@@ -80,14 +84,23 @@ def test_archive_that_is_none(server, launch):
     [("link", tarfile.LNKTYPE, "../outside")], [("pipe", tarfile.FIFOTYPE, "")],
     [("twice", tarfile.REGTYPE, "x"), ("twice", tarfile.REGTYPE, "y")],
     [("folder", tarfile.SYMTYPE, "/tmp"), ("folder/windfall-test-x", tarfile.REGTYPE, "x")],
+    [("a", tarfile.SYMTYPE, "../victim"), ("a/sub/evil", tarfile.SYMTYPE, "x")],
+    [("a", tarfile.SYMTYPE, "../victim"), ("a/sub", tarfile.DIRTYPE, "")],
+    [("a", tarfile.SYMTYPE, "../victim/old"), ("b", tarfile.LNKTYPE, "a")],
+    [("loop", tarfile.SYMTYPE, "loop")],
 ])
 def test_nothing_leads_out(tmp_path, entries):
     (tmp_path / "outside").write_text("outside")
     (tmp_path / "in").mkdir()
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "old").write_text("old")
     (tmp_path / "a.tar.gz").write_bytes(bundle(*entries))
     with pytest.raises((BadInput, OSError)):
         packed.unpack(str(tmp_path / "a.tar.gz"), str(tmp_path / "in"))
-    assert sorted(os.listdir(str(tmp_path))) == ["a.tar.gz", "in", "outside"]
+    assert sorted(os.listdir(str(tmp_path))) == ["a.tar.gz", "in", "outside", "victim"]
+    assert os.listdir(str(tmp_path / "victim")) == ["old"]
+    assert not [name for name in os.listdir(str(tmp_path / "in")) if os.path.islink(str(tmp_path / "in" / name))
+                and not (os.path.realpath(str(tmp_path / "in" / name)) + "/").startswith(str(tmp_path / "in") + "/")]
     assert not os.path.exists("/tmp/windfall-test-x")
 
 

@@ -55,6 +55,24 @@ def test_slot_is_emptied_or_replaced(tmp_path):
     assert made.directory() not in (first, second) and os.path.isdir(str(tmp_path))
 
 
+def test_deep_directories_go_without_recursion(tmp_path):
+    top = tmp_path / "t"
+    for base in ("t", "t/moved-1"):
+        (tmp_path / base).mkdir()
+        here = os.open(str(tmp_path / base), os.O_RDONLY)
+        for _ in range(3000):
+            os.mkdir("d", dir_fd=here)
+            os.close(os.open("f", os.O_WRONLY | os.O_CREAT, dir_fd=here))
+            os.symlink("/", "l", dir_fd=here)
+            below = os.open("d", os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+        os.fchmod(here, 0)
+        os.close(here)
+    assert slot.remove(str(top))
+    assert os.listdir(str(tmp_path)) == [] and os.path.exists("/etc/passwd")
+
+
 def test_disk_usage(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "f").write_bytes(b"x" * 100000)

@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "data": ("model",),
     "store": ("model", "core.facts", "core.lifecycle"),
     "provision": ("model", "sites", "client"),
-    "client": ("model", "data", "session"),
+    "client": ("model", "data", "wire.archive", "session"),
     "session": ("client", "server.embedded"),  # finds a server, or becomes one
     "sim": ("core", "model", "wire", "workflow", "market", "pilot.agenda", "pilot.seats"),
     "server": SERVER,

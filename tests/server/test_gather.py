@@ -5,6 +5,7 @@ import hashlib
 import pytest
 from server_tools import Client, Pilot, sweep, tasks, until
 
+from windfall.errors import BadInput
 from windfall.server import gather
 
 BLOB = hashlib.sha256(b"part").hexdigest()
@@ -70,11 +71,15 @@ def test_too_much_ends_the_tasks_with_a_word(client, monkeypatch, limit, value, 
 
 
 def test_a_path_that_leads_elsewhere_is_not_brought(client):
-    bag, pilot = client.submit(two(1)), Pilot(client)
+    whole = two(1)
+    whole["targets"][0]["retries"] = 0
+    bag, pilot = client.submit(whole), Pilot(client)
     run_main(pilot, "../../escape-{}")
-    until(lambda: client.call("GET", f"/v1/bags/{bag}").body["state"] == "cancelled")
-    row = client.call("GET", f"/v1/bags/{bag}/results?state=cancelled").body["rows"][0]
-    assert "escape" in row["note"]
+    until(lambda: client.call("GET", f"/v1/bags/{bag}").body["state"] == "failed")
+    row = client.call("GET", f"/v1/bags/{bag}/results?state=failed").body["rows"][0]
+    assert row["note"] == "the output out-1.txt never arrived"
+    with pytest.raises(BadInput, match="escape"):
+        gather._place(gather.Taken({}, [], set()), "main", [(0, [("../../escape", BLOB, 4, 0o644)])])
 
 
 def test_it_waits_until_then(client):

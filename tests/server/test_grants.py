@@ -58,7 +58,7 @@ def test_a_family_whose_files_were_not_sent_is_refused(client):
 def test_the_next_attempt_finds_what_the_last_one_saved(client):
     old = put(client, b"begin")
     bag = client.submit(sweep(
-        1, checkpoint=["state-{x}.bin"], inputs=[{"path": "state-1.bin", "blob": old, "size": 5}]))
+        1, scratch="failed", checkpoint=["state-{x}.bin"], inputs=[{"path": "state-1.bin", "blob": old, "size": 5}]))
     pilot = Pilot(client)
     ((attempt, *_),) = pilot.get()
     new = put(pilot.client, b"saved", X_Attempt=str(attempt))

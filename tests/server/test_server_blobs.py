@@ -102,7 +102,7 @@ def test_owners_are_apart(client):
 def test_a_pilot_reaches_what_its_attempts_need_and_no_more(client):
     put(client, b"input")
     put(client, b"secret")
-    client.submit(sweep(2, inputs=[{"path": "in", "blob": sha(b"input"), "size": 5}]))
+    client.submit(sweep(2, inputs=[{"path": "in", "blob": sha(b"input"), "size": 5}], outputs=["out.txt"]))
     one, two = Pilot(client, nonce="1"), Pilot(client, nonce="2")
     (attempt, _), = one.get()
     mark = str(attempt)
@@ -173,7 +173,8 @@ def test_a_report_names_only_what_its_attempt_sent_or_may_read(client):
     put(client, b"secret")
     put(client, b"input")
     bag = client.submit(sweep(
-        1, retries=0, checkpoint=["state"], inputs=[{"path": "in", "blob": sha(b"input"), "size": 5}]))
+        1, retries=0, checkpoint=["state"], inputs=[{"path": "in", "blob": sha(b"input"), "size": 5}],
+        outputs=["mine", "input", "secret"], scratch="failed"))
     pilot = Pilot(client)
     (attempt, *_), = pilot.get()
     mark = {"X_Attempt": str(attempt)}

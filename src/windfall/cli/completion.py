@@ -120,6 +120,11 @@ def _positional(
     return actions[given] if given < len(actions) else None
 
 
+def _plain(name: str) -> bool:
+    """One word to a shell, and none that the command would take for an option."""
+    return name.replace("-", "").replace("_", "").isalnum() and not name.startswith("-")
+
+
 def _bags() -> list[str]:
     from ..client.client import Client
     from ..session import live
@@ -132,5 +137,5 @@ def _bags() -> list[str]:
             latest = sorted(client.bags(), key=lambda bag: -bag["bag"])[:MOST_BAGS]
     except WindfallError:
         return []
-    names = [bag["name"] for bag in latest if bag["name"].replace("-", "").replace("_", "").isalnum()]
+    names = [bag["name"] for bag in latest if _plain(bag["name"])]
     return [str(bag["bag"]) for bag in latest] + names

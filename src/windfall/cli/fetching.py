@@ -7,11 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .output import plural
+from ..errors import WindfallError
+from .output import plural, say, shown
 
 if TYPE_CHECKING:
     from ..client.client import Client
 
+FEW = 5  # names that are told
 MOST_LOOKED_AT = 1_000_000  # files of a directory
 
 
@@ -24,10 +26,33 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def bring(client: Client, bag: int, directory: Path, files: str) -> tuple[int, int]:
+class Problems:
+    """Files that could not be brought: how many, and the first few by name."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.count = 0
+        self.first: list[str] = []
+
+    def add(self, task: int, path: str, error: WindfallError) -> None:
+        self.count += 1
+        if len(self.first) < FEW:
+            self.first.append(f"task {task}: {shown(path, 200)}: {shown(error.message, 200)}")
+
+    def tell(self) -> None:
+        if self.count:
+            say(f"  {plural(self.count, 'file')} could not be brought:")
+            for line in self.first:
+                say(f"    {line}")
+
+
+def bring(client: Client, bag: int, directory: Path, files: str, problems: Problems) -> tuple[int, int]:
     """How many files of the bag are in the directory now, and how many others."""
+    problems.clear()  # it may be another try, at another server
     ours: set[str] = set()
-    count = client.fetch(bag, directory, lambda path: ours.add(os.path.abspath(path)), files)
+    count = client.fetch(bag, directory, lambda path: ours.add(os.path.abspath(path)), files, problems.add)
     return count, _others(directory, ours)
 
 

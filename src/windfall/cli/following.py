@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..client.client import FINAL, Client
 from ..errors import NoServer, WindfallError
+from .output import Bytes
 
 if TYPE_CHECKING:
     from ..client.profile import Profile
@@ -47,6 +48,7 @@ class Printer:
     """Whole lines to standard output, `TASK: ` before each."""
 
     def __init__(self) -> None:
+        self._out = Bytes(sys.stdout)
         self._begun: dict[int, bytes] = {}  # lines that have no end yet
 
     def __call__(self, task: int, data: bytes | None) -> None:
@@ -57,8 +59,7 @@ class Printer:
         elif rest:
             self._begun[task] = rest
         if lines:
-            sys.stdout.buffer.write(b"".join(b"%d: %s\n" % (task, line) for line in lines))
-            sys.stdout.buffer.flush()
+            self._out.write(b"".join(b"%d: %s\n" % (task, line) for line in lines))
 
 
 class _Follower:

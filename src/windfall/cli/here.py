@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.files import safe_join
 from ..errors import BadInput
-from .output import print_json, say
+from .output import plural, print_json, say
 
 if TYPE_CHECKING:
     from ..client.client import Client
@@ -41,10 +41,10 @@ def run_here(client: Client, bag: int, number: int, given: str | None, as_json: 
     directory = Path(given or f"task-{bag}-{number}")
     _make(directory)
     kept = scratch_of(client.task(bag, number))
-    if kept:
-        unpack(client, *kept, directory)
+    left_out = unpack(client, *kept, directory)[1] if kept else 0
     _bring(client, spec, directory)
-    say(f"task {number} in {directory}/" + (", with what the failed attempt left there" if kept else ""))
+    say(f"task {number} in {directory}/" + (", with what the failed attempt left there" if kept else "")
+        + (f", but for {plural(left_out, 'link')}" if left_out else ""))
     if undone := left_undone(spec):
         say(f"  not done here: {', '.join(undone)}")
     code, said = _run(spec, _environment(client, spec, directory), directory.absolute())

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import ssl
+import stat
 import sys
 from pathlib import Path
 
@@ -94,6 +95,7 @@ def _token(args: argparse.Namespace) -> str:
     if args.token_file:
         try:
             with open(args.token_file, encoding="ascii", errors="replace") as stream:
+                _check_private(os.fstat(stream.fileno()), args.token_file)
                 token = stream.read(MAX_TOKEN)
         except OSError as error:
             raise BadInput(f"cannot read {args.token_file}: {error.strerror}") from None
@@ -106,6 +108,11 @@ def _token(args: argparse.Namespace) -> str:
     if not token.strip():
         raise BadInput("there is no token", "whoever runs the server makes one: windfall user add NAME")
     return token.strip()
+
+
+def _check_private(about: os.stat_result, path: Path) -> None:
+    if stat.S_ISREG(about.st_mode) and about.st_mode & 0o077 and hasattr(os, "getuid"):
+        raise TrustError(f"{path} can be read by others, and it holds a token", f"chmod 600 {path}")
 
 
 def _save(profile: Profile) -> None:

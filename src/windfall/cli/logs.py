@@ -11,7 +11,7 @@ from ..client.client import FINAL
 from ..errors import BadInput, NotFound
 from .causes import words as cause
 from .connect import Session, find_bag
-from .output import plural, print_json, say
+from .output import Bytes, plural, print_json, say
 from .parser import add_bag, task_number
 
 if TYPE_CHECKING:
@@ -64,11 +64,14 @@ def _scratch(client: Client, bag: int, args: argparse.Namespace) -> int:
     kept = scratch_of(client.task(bag, args.task))
     if kept is None:
         raise NotFound(f"nothing was kept of task {args.task}", 'put scratch = "failed" under [task]')
-    count = unpack(client, *kept, Path(args.scratch))
+    count, left_out = unpack(client, *kept, Path(args.scratch))
     if args.json:
-        print_json({"bag": bag, "task": args.task, "directory": args.scratch, "files": count})
+        found = {"bag": bag, "task": args.task, "directory": args.scratch, "files": count, "left_out": left_out}
+        print_json(found)
     else:
         print(f"{plural(count, 'file')} in {args.scratch}/")
+        if left_out:
+            say(f"{plural(left_out, 'link')} left out")
     return 0
 
 
@@ -84,10 +87,10 @@ def _print(client: Client, bag: int, args: argparse.Namespace, streams: list[str
         streams = ["out"]
     written = 0
     for name in streams:
-        target = sys.stderr if name == "err" and len(streams) > 1 else sys.stdout
+        target = Bytes(sys.stderr if name == "err" and len(streams) > 1 else sys.stdout)
         for data in client.log(bag, args.task, name, args.follow):
-            written += target.buffer.write(data)
-            target.flush()
+            target.write(data)
+            written += len(data)
     return written
 
 

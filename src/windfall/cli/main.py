@@ -6,10 +6,13 @@ or refused, 130 interrupted.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
-from ..errors import NotFound, WindfallError
+from ..errors import NotFound, Unwritable, WindfallError
+
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM)
 
 COMMANDS = {
     "run": "submit a bag, watch it, bring the results home; needs no server",
@@ -59,12 +62,20 @@ def _guarded(arguments: list[str]) -> int:
     except Exception as error:
         if os.environ.get("WINDFALL_DEBUG"):
             raise
+        if isinstance(error, OSError) and error.errno in UNWRITABLE:
+            return _unwritable(error)
         print(
             f"windfall: something went wrong inside: {type(error).__name__}: {error}\n"
             "  hint: WINDFALL_DEBUG=1 shows where; please report it",
             file=sys.stderr,
         )
         return 1
+
+
+def _unwritable(error: OSError) -> int:
+    where = f" {error.filename}" if error.filename else ""
+    _discard_output()
+    return complain(Unwritable(f"cannot write{where}: {error.strerror}", "make room, or write elsewhere"))
 
 
 def dispatch(arguments: list[str]) -> int:
@@ -98,6 +109,10 @@ def _run(command: str, rest: list[str]) -> int:
     args.vector = vector
     if vector is not None and not getattr(module, "TAKES_VECTOR", False):
         parser.error("'--' and what follows it means nothing here")
+    if sys.stdout.isatty():
+        from .output import Screen
+
+        sys.stdout = Screen(sys.stdout)
     return int(module.execute(args))
 
 
@@ -133,7 +148,9 @@ def complain(error: WindfallError, as_json: bool = False) -> int:
         import json
 
         print(json.dumps(error.to_wire()))
-    print(f"windfall: {error}", file=sys.stderr)
+    from .output import harmless
+
+    print(harmless(f"windfall: {error}"), file=sys.stderr)
     return 2 if isinstance(error, NotFound) else error.exit_code
 
 

@@ -10,13 +10,51 @@ from typing import Any
 
 from ..model.units import format_duration
 
+_SPELT = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}  # but tab and newline
 LOOK_AHEAD = 1000  # rows read before the widths of a table are settled
+
+
+def harmless(text: str) -> str:
+    """What tasks and pilots wrote must not steer a terminal: control characters are spelt out."""
+    return text.translate(_SPELT)
 
 
 def say(text: str) -> None:
     """To the person; standard output belongs to the results, and what went there before is seen before."""
     sys.stdout.flush()
-    print(text, file=sys.stderr, flush=True)
+    print(harmless(text), file=sys.stderr, flush=True)
+
+
+class Screen:
+    """Standard output where it is a terminal; a file or a pipe gets every byte as it is."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        self._stream.write(harmless(text))
+        return len(text)
+
+
+class Bytes:
+    """What a task wrote, on its way to one of our streams."""
+
+    def __init__(self, stream: Any) -> None:
+        from codecs import getincrementaldecoder
+
+        self._stream = stream
+        self._decoder = getincrementaldecoder("utf-8")("replace") if stream.isatty() else None
+
+    def write(self, data: bytes, final: bool = False) -> None:
+        if self._decoder is None:
+            self._stream.flush()
+            self._stream.buffer.write(data)
+        else:
+            self._stream.write(harmless(self._decoder.decode(data, final).replace("\r\n", "\n")))
+        self._stream.flush()
 
 
 def print_json(value: object) -> None:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..model.units import format_duration
+from .output import harmless
 
 REDRAW = 0.1  # seconds
 LINE = 5.0  # seconds to the first line where there is no terminal; each further one comes half as much later again
@@ -64,12 +65,12 @@ class Progress:
     def say(self, text: str) -> None:
         """A line of its own; the bar is drawn again below it."""
         with self._lock:
-            sys.stderr.write("\r\x1b[K" * self._drawn + text + "\n")
+            sys.stderr.write("\r\x1b[K" * self._drawn + harmless(text) + "\n")
             sys.stderr.flush()
 
     def _fitted(self, text: str, counts: dict[str, int]) -> str:
         """Cut to the terminal, then coloured: escapes take no room."""
-        text = text[: max(0, columns() - 1)]
+        text = harmless(text)[: max(0, columns() - 1)]
         failed = f"{failed_of(counts):,} failed"
         return text.replace(failed, f"{RED}{failed}{PLAIN}", 1) if self.colour and failed_of(counts) else text
 

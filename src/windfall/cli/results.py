@@ -17,7 +17,7 @@ from ..errors import BadInput
 from ..model.units import format_size
 from .causes import words as cause
 from .connect import Session, find_bag
-from .fetching import add_files
+from .fetching import Problems, add_files
 from .output import clock, duration, plural, print_json, print_json_rows, print_table
 from .parser import add_bag
 
@@ -74,12 +74,14 @@ def execute(args: argparse.Namespace) -> int:
 def _archive(session: Session, bag: int, args: argparse.Namespace) -> int:
     from ..client.archive import save
 
-    count = save(session.client, bag, args.archive, args.files)
+    problems = Problems()
+    count = save(session.client, bag, args.archive, args.files, problems.add)
     if args.json:
         print_json({"bag": bag, "files": count, "archive": str(args.archive)})
     else:
         print(f"{plural(count, 'file')} in {args.archive}")
-    return 0
+    problems.tell()
+    return 1 if problems.count else 0
 
 
 def _print_lines(rows: Iterable[dict[str, Any]]) -> None:
@@ -126,14 +128,16 @@ def _numbered(rows: Iterable[dict[str, Any]], names: Names) -> Iterator[list[Any
 def _bring(session: Session, bag: int, args: argparse.Namespace) -> int:
     from .fetching import bring, lines
 
-    directory = Path(args.directory)
-    files, others = bring(session.client, bag, directory, args.files)
+    directory, problems = Path(args.directory), Problems()
+    files, others = bring(session.client, bag, directory, args.files, problems)
     if args.json:
-        print_json({"bag": bag, "files": files, "directory": str(directory), "other_files": others})
+        print_json({"bag": bag, "files": files, "directory": str(directory), "other_files": others,
+                    "problems": problems.count})  # fmt: skip
     else:
-        for line in lines(directory, files, others) or ["the bag has no output files"]:
+        for line in lines(directory, files, others) or ([] if problems.count else ["the bag has no output files"]):
             print(line.strip())
-    return 0
+    problems.tell()
+    return 1 if problems.count else 0
 
 
 def parameters(bag: Bag) -> list[str]:

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import NoServer, NotFound
+from ..errors import NoServer, NotFound, Unwritable
 from . import asking, bagargs, notify
-from .fetching import add_files, bring, lines as home_lines
-from .output import counts_of, plural, print_json, say
+from .fetching import Problems, add_files, bring, lines as home_lines
+from .output import Bytes, counts_of, plural, print_json, say
 
 if TYPE_CHECKING:
     from ..model.bagfile import Parsed
@@ -140,9 +140,12 @@ def finish(session: Session, bag: dict[str, Any], started: float, home: Home, as
     from . import summary
 
     directory = home.directory
-    files, others = (0, 0)
+    files, others, problems, trouble = 0, 0, Problems(), None
     if directory:
-        files, others = session.ask(lambda client: bring(client, bag["bag"], directory, home.files))
+        try:
+            files, others = session.ask(lambda client: bring(client, bag["bag"], directory, home.files, problems))
+        except Unwritable as error:
+            trouble = error  # what became of the tasks is to be told all the same
     elapsed = time.monotonic() - started
     tasks, succeeded, failed, cancelled = counts_of(bag)
     causes = session.ask(lambda client: client.failures(bag["bag"])) if failed else []
@@ -172,7 +175,11 @@ def finish(session: Session, bag: dict[str, Any], started: float, home: Home, as
             say(line)
         if not files and tasks > 1 and succeeded:
             say(f"  table: windfall results {bag['bag']}")
-    return 0 if succeeded == tasks else 1
+    problems.tell()
+    if trouble:
+        say(f"windfall: {trouble}")
+        return trouble.exit_code
+    return 0 if succeeded == tasks and not problems.count else 1
 
 
 def _show_output(session: Session, bag: int) -> None:
@@ -182,6 +189,4 @@ def _show_output(session: Session, bag: int) -> None:
             data = session.ask(lambda client, name=name: b"".join(client.log(bag, 0, name)))  # what is kept is bounded
         except NotFound:
             return  # it was cancelled before it ran
-        stream.flush()
-        stream.buffer.write(data)
-        stream.flush()
+        Bytes(stream).write(data, final=True)

@@ -1,7 +1,7 @@
 """Outputs into one archive, and a failed task's kept directory out of one.
 
 Streams: one file at a time lies here, in memory while it is small.  Names are those that `fetch` would use, so no two
-are the same; an archive that comes from a pilot is unpacked with Python's `data` filter and within the disk's room.
+are the same; an archive that comes from a pilot is unpacked by `wire.archive`, which trusts nothing in it.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import SpooledTemporaryFile, TemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
-from ..errors import BadInput, WindfallError
-from .places import Place, below, placing
+from ..errors import BadInput, NotFound, Unwritable, WindfallError
+from .fetch import Damaged, OnProblem, allowed, wanted
 
 if TYPE_CHECKING:
     from .client import Client
 
 SMALL = 8 << 20  # bytes of a file that is held in memory
-MAX_MEMBERS = 1_000_000
+MAX_BYTES, MAX_FILES = 1 << 30, 100_000  # of a kept directory: what an honest pilot keeps
 TAR = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.xz": "w:xz"}
 
 Add = Callable[[str, int, int, IO[bytes]], None]
 
 
-def save(client: Client, bag: int, file: Path, files: str = "") -> int:
+def save(client: Client, bag: int, file: Path, files: str, problem: OnProblem) -> int:
     """All output files of a bag in one archive; how many.  It appears when it is complete; `files` as for `fetch`."""
     kind = next((ending for ending in (*TAR, ".zip") if file.name.endswith(ending)), None)
     if kind is None:
@@ -38,13 +39,14 @@ def save(client: Client, bag: int, file: Path, files: str = "") -> int:
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as stream:
-            each = partial(_each, client, bag, placing(client, bag, client.spec(bag), files))
+            each = partial(_each, client, bag, files, problem)
             count = _zip(stream, each) if kind == ".zip" else _tar(stream, TAR[kind], each)
         os.replace(part, file)
     except OSError as error:
-        raise BadInput(f"cannot write {file}: {error.strerror}") from None
+        raise Unwritable(f"cannot write {file}: {error.strerror}", "choose another place") from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
     return count
 
 
@@ -71,13 +73,16 @@ def _zip(stream: IO[bytes], each: Callable[[Add], int]) -> int:
         return each(add)
 
 
-def _each(client: Client, bag: int, place: Place, add: Add) -> int:
-    root, count = Path("."), 0
-    for row in client.results(bag, state="succeeded"):
-        for path, sha, size, mode in row.get("files") or ():
-            with SpooledTemporaryFile(SMALL) as data:
+def _each(client: Client, bag: int, files: str, problem: OnProblem, add: Add) -> int:
+    count = 0
+    for task, path, place, sha, size, mode in wanted(client, bag, Path("."), files, problem):
+        with SpooledTemporaryFile(SMALL) as data:
+            try:
                 download(client, data, sha, size)
-                add(below(root, place(row, path)).as_posix(), size, mode & 0o777 or 0o644, data)
+            except (NotFound, Damaged) as error:
+                problem(task, path, error)
+                continue
+            add(place.as_posix(), size, allowed(0o644, mode), data)
             count += 1
     return count
 
@@ -90,30 +95,29 @@ def download(client: Client, stream: Any, sha: str, size: int) -> None:
     while block := stream.read(1 << 20):
         digest.update(block)
     if digest.hexdigest() != sha:
-        raise WindfallError("what arrived is not what the task made", "fetch it again")
+        raise Damaged("what arrived is not what the task made", "fetch it again")
     stream.seek(0)
 
 
-def unpack(client: Client, sha: str, size: int, directory: Path) -> int:
-    """The kept directory of a failed task; how many files."""
+def unpack(client: Client, sha: str, size: int, directory: Path) -> tuple[int, int]:
+    """The kept directory of a failed task, into a new or empty directory; how many files, and links left out."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise BadInput(f"{directory} is not empty", "choose another directory")
         with TemporaryFile() as stream:
             download(client, stream, sha, size)
-            with tarfile.open(fileobj=stream, mode="r:gz") as archive:
-                return _extract(archive, directory)
-    except (tarfile.TarError, EOFError) as error:
-        raise WindfallError(f"what the pilot kept cannot be unpacked: {error}") from None
+            return extract(stream, directory)
     except OSError as error:
-        raise BadInput(f"cannot unpack to {directory}: {error.strerror or error}") from None
+        why = error.strerror or error
+        raise Unwritable(f"cannot unpack to {directory}: {why}", "choose another directory") from None
 
 
-def _extract(archive: tarfile.TarFile, directory: Path) -> int:
-    room, members, files = shutil.disk_usage(directory).free, 0, 0
-    for member in archive:
-        members, room = members + 1, room - member.size
-        if room < 0 or members > MAX_MEMBERS:
-            raise WindfallError("what the pilot kept is larger than the room here", "choose another directory")
-        archive.extract(member, directory, filter="data")
-        files += member.isfile()
-    return files
+def extract(stream: IO[bytes], directory: Path) -> tuple[int, int]:
+    from ..wire import archive
+
+    try:
+        made = archive.unpack(stream, str(directory), MAX_BYTES, MAX_FILES)
+    except BadInput as error:
+        raise WindfallError(f"what the pilot kept cannot be unpacked: {error.message}") from None
+    return made.files, len(made.links) + len(made.others)

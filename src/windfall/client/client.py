@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
-from ..errors import Conflict, NoServer
+from ..errors import Conflict, NoServer, WindfallError
 from .http import PATIENCE, Http
 from .profile import Profile, find, from_fields
 
@@ -273,15 +273,18 @@ class Client:
 
     def fetch(
         self, bag: int, directory: str | os.PathLike[str], on_file: Callable[[Path], None] | None = None,
-        files: str = "",
+        files: str = "", on_problem: Callable[[int, str, WindfallError], None] | None = None,
     ) -> int:  # fmt: skip
         """Bring the output files home; returns how many.  What is there already, unchanged, is left alone.
+
+        A file that cannot be brought does not keep the others out: on_problem(task, path, error) is told of it, or the
+        first such error is raised when all others are there.
 
         `files` is a template of where each lands, such as "{target}/{task}/{path}"; parameters can be in it too.
         """
         from .fetch import fetch
 
-        return fetch(self, self._http, bag, Path(directory), on_file, files)
+        return fetch(self, self._http, bag, Path(directory), on_file, files, on_problem)
 
     def upload(self, sha: str, data: bytes) -> int:
         """Send a blob, unless it is there; returns the bytes sent."""

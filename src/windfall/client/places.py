@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAX_COMPARED = 1_000_000  # file names; with more, every task gets its directory
 OWN = ("task", "target", "path")  # of a file, beside the parameters of its task
 
+_SPELT = {code: f"\\x{code:02x}" for code in (*range(1, 32), *range(127, 160))}
 Row = Mapping[str, Any]
 Place = Callable[[Row, str], str]  # of a task's file, relative
 
@@ -46,8 +47,8 @@ def _by_task(row: Row, path: str) -> str:
 
 
 def below(directory: Path, relative: str) -> Path:
-    """BadInput if that would be outside."""
-    return safe_join(directory, relative)
+    """BadInput if that would be outside.  Control characters are spelt out: a name must not steer a terminal."""
+    return safe_join(directory, relative.translate(_SPELT))
 
 
 # --- without a template --------------------------------------------------------------------------------------

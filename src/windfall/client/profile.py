@@ -36,6 +36,8 @@ def make_home() -> Path:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.scandir(directory).close()
+        if hasattr(os, "getuid") and directory.stat().st_mode & 0o002:
+            raise TrustError(f"everybody can write to {directory}, and it holds tokens", f"chmod go-w {directory}")
     except OSError as error:
         raise BadInput(
             f"{directory} cannot be used for Windfall's data: {error.strerror}", "choose another with WINDFALL_HOME"

@@ -93,17 +93,17 @@ class Blobs:
 
     # --- upload
 
-    def upload(self, path, digest, size, attempt):
-        self._patiently(lambda: self._upload_once(path, digest, size, attempt))
+    def upload(self, file, digest, size, attempt):
+        """Send an open file."""
+        self._patiently(lambda: self._upload_once(file, digest, size, attempt))
 
-    def _upload_once(self, path, digest, size, attempt):
+    def _upload_once(self, file, digest, size, attempt):
         reply = self.request("HEAD", "/v1/blobs/" + digest, [("X-Attempt", str(attempt))])
         if reply.status == 200:
             return True
         if reply.status != 404:
             return self._refuse(reply)
-        with open(path, "rb") as file:
-            return self._send(file, digest, size, attempt, _received(reply))
+        return self._send(file, digest, size, attempt, _received(reply))
 
     def _send(self, file, digest, size, attempt, at):
         """Piece by piece; None when the server is elsewhere with this blob and should be asked again."""
@@ -180,10 +180,14 @@ def _json(body):
 
 
 def file_digest(path):
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while True:
-            piece = file.read(READ)
-            if not piece:
-                return digest.hexdigest()
-            digest.update(piece)
+        return stream_digest(file)
+
+
+def stream_digest(file):
+    digest = hashlib.sha256()
+    while True:
+        piece = file.read(READ)
+        if not piece:
+            return digest.hexdigest()
+        digest.update(piece)

@@ -11,7 +11,7 @@ import tarfile
 from windfall.errors import WindfallError
 
 from . import staging
-from .blobs import file_digest
+from .blobs import Closing, stream_digest
 
 ARCHIVE_BYTES = 1 << 30      # largest directory that is kept
 ARCHIVE_FILES = 100000
@@ -64,14 +64,17 @@ def _optional(notes, what, function, fields, name):
             fields[name] = value
     except WindfallError as error:
         notes.append("{}: {}".format(what, error.message))
-    except (OSError, tarfile.TarError) as error:
-        notes.append("{}: {}".format(what, getattr(error, "strerror", None) or error))
+    except Closing:
+        raise
+    except Exception as error:  # whatever it is, the attempt has ended and that is to be told
+        notes.append("{}: {}".format(what, getattr(error, "strerror", None) or error or type(error).__name__))
 
 
 def _send_files(folder, paths, attempt, blobs):
     files = staging.describe(folder, paths)
     for path, digest, size, _ in files:
-        blobs.upload(os.path.join(folder, staging.inside(path)), digest, size, attempt)
+        with staging.open_inside(folder, path) as file:
+            blobs.upload(file, digest, size, attempt)
     return files
 
 
@@ -85,8 +88,9 @@ def _send_scratch(folder, attempt, blobs):
     archive = folder + ".tar.gz"
     try:
         _pack(folder, archive)
-        digest, size = file_digest(archive), os.path.getsize(archive)
-        blobs.upload(archive, digest, size, attempt)
+        with open(archive, "rb") as file:
+            digest, size = stream_digest(file), file.tell()
+            blobs.upload(file, digest, size, attempt)
         return [digest, size]
     finally:
         try:
@@ -110,13 +114,20 @@ def _pack(folder, archive):
 
     fd = os.open(archive, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "wb") as file, tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as packed:
-        for name in sorted(os.listdir(folder)):
-            _make_readable(os.path.join(folder, name))
-            packed.add(os.path.join(folder, name), name, filter=keep)
+        todo = sorted(os.listdir(folder), reverse=True)
+        while todo:  # no recursion: a task may have made directories in directories, thousands deep
+            name = todo.pop()
+            path = os.path.join(folder, name)
+            is_directory = _make_readable(path)
+            packed.add(path, name, recursive=False, filter=keep)
+            if is_directory:
+                todo.extend(sorted((os.path.join(name, each) for each in os.listdir(path)), reverse=True))
 
 
 def _make_readable(path):
-    """A directory the task has locked is ours all the same."""
+    """True for a directory; one that the task has locked is ours all the same."""
     about = os.lstat(path)
-    if stat.S_ISDIR(about.st_mode) and about.st_mode & 0o500 != 0o500:
+    is_directory = stat.S_ISDIR(about.st_mode)
+    if is_directory and about.st_mode & 0o500 != 0o500:
         os.chmod(path, about.st_mode | 0o700)
+    return is_directory

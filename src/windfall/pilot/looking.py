@@ -11,12 +11,11 @@ Rules
 import json
 import os
 import signal
-import stat
 
 from windfall.errors import BadInput
 
 from . import spawn
-from .staging import inside
+from .staging import open_inside
 
 QUICK_SECONDS = 0.02         # what the spawner itself spends on a short output
 QUICK_BYTES = 1 << 16
@@ -212,13 +211,10 @@ def _first(pattern, data):
 
 def pieces(folder, path, head, tail):
     """[bytes]: the beginning of a file and, where it is longer, its end.  Pipes and devices are not read."""
-    fd = os.open(os.path.join(folder, inside(path)), os.O_RDONLY | os.O_NONBLOCK)
-    with os.fdopen(fd, "rb") as file:
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode):
-            raise BadInput("{} is not a file".format(path))
+    with open_inside(folder, path) as file:
+        size = os.fstat(file.fileno()).st_size
         found = [file.read(head)]
-        if tail and about.st_size > head:
-            file.seek(max(head, about.st_size - tail))
+        if tail and size > head:
+            file.seek(max(head, size - tail))
             found.append(file.read(tail))
         return found

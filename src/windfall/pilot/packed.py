@@ -12,19 +12,22 @@ import errno
 import fcntl
 import os
 import signal
+import stat
 import subprocess
 import sys
-import tarfile
 import time
 
 from windfall.errors import BadInput
+from windfall.wire import archive
 
 from . import slot
 from .spawn import DEFAULT_PATH
-from .staging import ABANDONED, allowance, copy_bytes, inside, touch
+from .staging import ABANDONED, allowance, inside, touch
 
 MAX_BYTES = 20 << 30
 MAX_FILES = 500000
+FLOOR = 1 << 30              # what an archive may hold however small it is; beyond that,
+RATIO = 100                  # so many times its own size
 ASK_SECONDS = 30.0
 # What only the archive can be blamed for: names that are in each other's way, links to nowhere.
 _ITS_FAULT = (errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
@@ -55,9 +58,9 @@ class Environments:
         while not self._hold(target, attempt):
             made = True
             fresh = "{}.{}.new".format(target, os.getpid())
-            archive = cache.get(blobs, digest, size, attempt, fresh)
+            brought = cache.get(blobs, digest, size, attempt, fresh)
             try:
-                _make(archive, fresh, target)
+                _make(brought, fresh, target)
             finally:
                 cache.copied(fresh)
                 slot.remove(fresh)
@@ -110,14 +113,12 @@ class Environments:
         return found
 
 
-def _make(archive, fresh, target):
+def _make(brought, fresh, target):
     try:
         slot.remove(fresh)
         os.makedirs(fresh, 0o700)
-        unpack(archive, fresh)
+        unpack(brought, fresh)
         os.rename(fresh, target)
-    except (tarfile.TarError, EOFError, ValueError) as error:
-        raise BadInput("the packed environment cannot be unpacked: {}".format(error))
     except OSError:
         if not os.path.isdir(target):  # else another pilot was faster
             raise
@@ -168,63 +169,53 @@ def _remove_unused(path):
     return True
 
 
-def unpack(archive, folder):
+def unpack(packed, folder):
     try:
-        _make_links(_unpack(archive, folder), folder)
+        _unpack(packed, folder)
+    except BadInput as error:
+        raise BadInput("the packed environment cannot be unpacked: {}".format(error.message))
     except OSError as error:
-        if error.errno not in _ITS_FAULT or error.filename == archive:
+        if error.errno not in _ITS_FAULT or error.filename == packed:
             raise
-        raise BadInput("the packed environment cannot be unpacked: {}: {}".format(
-            str(error.filename2 or error.filename)[len(folder) + 1:][:200], error.strerror))
+        path = str(error.filename2 or error.filename)
+        path = path[len(folder) + 1:] if path.startswith(folder + "/") else path
+        raise BadInput("the packed environment cannot be unpacked: {}: {}".format(path[:200], error.strerror))
 
 
-def _unpack(archive, folder):
-    """{path: where it leads} of its symbolic links; all else is made."""
-    links, room = {}, [MAX_BYTES, MAX_FILES]
-    with tarfile.open(archive, "r:gz") as packed:
-        for entry in packed:
-            room[0] -= entry.size
-            room[1] -= 1
-            if min(room) < 0:
-                raise BadInput("the packed environment is too large")
-            path = os.path.join(folder, inside(entry.name))
-            if entry.isdir():
-                os.makedirs(path, 0o700, exist_ok=True)
-            elif entry.isreg():
-                _write(packed.extractfile(entry), path, entry.mode)
-            elif entry.issym():
-                links[path] = entry.linkname
-            elif entry.islnk():
-                _link(os.path.join(folder, inside(entry.linkname)), path, links)
-            else:
-                raise BadInput("the packed environment has {}, which is no file".format(entry.name[:200]))
-    return links
+def _unpack(packed, folder):
+    most = min(MAX_BYTES, max(FLOOR, RATIO * os.path.getsize(packed)))
+    with open(packed, "rb") as file:
+        made = archive.unpack(file, folder, most, MAX_FILES)
+    if made.others:
+        raise BadInput("{}: no file".format(ascii(made.others[0].name[:200])))
+    links = {}
+    for link in made.links:
+        archive.make_parent(folder, archive.parts(link.name))
+        if link.kind == archive.SYMLINK:
+            links[tuple(archive.parts(link.name))] = link.link
+        else:
+            _link(link, folder, links)
+    _make_links(links, folder)
 
 
-def _link(there, path, links):
+def _link(link, folder, links):
     """A second name, if need be of a symbolic link, which is not made yet."""
-    if there in links:
-        links[path] = links[there]
+    where, there = archive.parts(link.name), archive.parts(link.link)
+    if tuple(there) in links:
+        links[tuple(where)] = links[tuple(there)]
         return
-    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-    os.link(there, path)
-
-
-def _write(source, path, mode):
-    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o755 | 0o600)
-    with os.fdopen(fd, "wb") as file:
-        copy_bytes(source, file)
+    source = os.path.join(folder, *there)
+    if not stat.S_ISREG(os.lstat(source).st_mode):
+        raise BadInput("{}: a link to what is no file".format(link.name[:200]))
+    os.link(source, os.path.join(folder, *where))
 
 
 def _make_links(links, folder):
-    for path, there in links.items():
-        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-        os.symlink(there, path)
-    root = os.path.realpath(folder) + "/"
-    for path, there in links.items():
-        if not (os.path.realpath(path) + "/").startswith(root):
-            raise BadInput("the packed environment has a link that leads out: {}".format(there[:200]))
+    """Every directory on their way is a real one by now, and stays one: a link never takes the place of one."""
+    for where, there in links.items():
+        if not where or not archive.resolves(where, links):
+            raise BadInput("a link leads out: {}".format(ascii(there[:200])))
+        os.symlink(there, os.path.join(folder, *where))
 
 
 def apply(environment, folder, entry):

@@ -105,7 +105,7 @@ class Porters:
             except Closing:
                 pass
             except Exception as error:  # a porter never dies of one job, and says what happened
-                self._post("trouble", None, "{}: {}".format(type(error).__name__, error))
+                self._post("trouble", None, _said(error))
 
     def _post(self, *event):
         self.done.append(event)
@@ -124,6 +124,10 @@ class Porters:
             report = _failure(attempt, "input", "an input could not be brought: {}".format(error.message))
         except OSError as error:
             report = _failure(attempt, "disk", "no place for the inputs: {}".format(error.strerror or error))
+        except Closing:
+            raise
+        except Exception as error:  # whatever it is: an attempt that never ends would keep its seat for good
+            report = _failure(attempt, "input", "an input could not be brought: {}".format(_said(error)))
         self._post("fetched", attempt, report)
 
     def _unpack(self, blobs, attempt, field):
@@ -140,6 +144,10 @@ class Porters:
             trouble = error.message
         except OSError as error:
             trouble = "the outputs cannot be read: {}".format(error)
+        except Closing:
+            raise
+        except Exception as error:
+            trouble = "the outputs cannot be sent: {}".format(_said(error))
         if self.closed:
             raise Closing()  # the outbox has it, or is about to: leave it as it is
         if trouble is None:
@@ -161,6 +169,10 @@ class Porters:
     def _discard(self, blobs, attempt):
         self.environments.leave(attempt)
         slot.remove(self.place(attempt))
+
+
+def _said(error):
+    return "{}: {}".format(type(error).__name__, error)
 
 
 def _failure(attempt, why, note):

@@ -107,32 +107,65 @@ def empty(path):
 
 
 def _empty(top):
-    clean = True
-    for name in os.listdir(top):
-        clean = _remove_entry(name, top) and clean
+    """Without recursion, however deep it is: what is in a directory below moves up to the top before it goes."""
+    clean, todo = True, os.listdir(top)
+    fresh = _fresh(frozenset(todo))
+    while todo:
+        name = todo.pop()
+        if _unlink(name, top):
+            continue
+        fd = _enter(name, top)
+        for inner in os.listdir(fd) if fd >= 0 else ():
+            if not _unlink(inner, fd):
+                moved = next(fresh)
+                if _move(inner, fd, moved, top):
+                    todo.append(moved)
+        if fd >= 0:
+            os.close(fd)
+        clean = _rmdir(name, top) and clean
     return clean
 
 
-def _remove_entry(name, parent):
+def _fresh(taken):
+    """Names that nothing has."""
+    count = 0
+    while True:
+        count += 1
+        name = "moved-{}".format(count)
+        if name not in taken:
+            yield name
+
+
+def _unlink(name, parent):
+    """True if it is gone."""
     try:
         os.unlink(name, dir_fd=parent)
         return True
-    except IsADirectoryError:
-        pass
     except OSError as error:
-        if not stat.S_ISDIR(_mode(name, parent)):
-            return isinstance(error, FileNotFoundError)
+        return isinstance(error, FileNotFoundError)
+
+
+def _enter(name, parent):
+    """Descriptor of a directory, or -1; one that is locked is ours all the same."""
     try:
+        if not stat.S_ISDIR(_mode(name, parent)):
+            return -1
         os.chmod(name, 0o700, dir_fd=parent)
-        fd = os.open(name, _OPEN, dir_fd=parent)
+        return os.open(name, _OPEN, dir_fd=parent)
+    except OSError:
+        return -1
+
+
+def _move(name, parent, fresh, top):
+    try:
+        os.close(_enter(name, parent))  # only what can be written to can be moved
+        os.rename(name, fresh, src_dir_fd=parent, dst_dir_fd=top)
+        return True
     except OSError:
         return False
-    try:
-        _empty(fd)
-    except (OSError, RecursionError):
-        return False
-    finally:
-        os.close(fd)
+
+
+def _rmdir(name, parent):
     try:
         os.rmdir(name, dir_fd=parent)
         return True

@@ -13,7 +13,7 @@ import time
 
 from windfall.errors import BadInput
 
-from .blobs import READ, Closing, file_digest
+from .blobs import READ, Closing, stream_digest
 
 _FICLONE = 0x40049409
 CACHE_BYTES = 10 << 30       # most the cache takes, or unpacked environments take, and
@@ -293,16 +293,37 @@ def describe(folder, outputs):
     """[[path, sha256, size, mode]] of a task's outputs; BadInput naming the one that is not there."""
     files = []
     for path in outputs or ():
-        full = os.path.join(folder, inside(path))
         try:
-            about = os.stat(full)
-        except OSError:
+            with open_inside(folder, path) as file:
+                about = os.fstat(file.fileno())
+                files.append([path, stream_digest(file), about.st_size, stat.S_IMODE(about.st_mode)])
+        except FileNotFoundError:
             raise BadInput("the output {} is missing".format(path))
-        if not stat.S_ISREG(about.st_mode):
-            raise BadInput("the output {} is not a file".format(path))
-        try:
-            digest = file_digest(full)
+        except BadInput as error:
+            raise BadInput("the output {}".format(error.message))
         except OSError as error:
             raise BadInput("the output {} cannot be read: {}".format(path, error.strerror))
-        files.append([path, digest, about.st_size, stat.S_IMODE(about.st_mode)])
     return files
+
+
+def open_inside(folder, path):
+    """A task's file, for reading.  A link may lead to it, but not out of the folder: in a container a task sees less
+    than we do, and must not have us fetch the rest.  Pipes and devices are not opened.
+    """
+    top = os.path.realpath(folder)
+    real = os.path.realpath(os.path.join(top, inside(path)))
+    if not real.startswith(top + os.sep):
+        raise BadInput("{} is a link that leads out of the task's directory".format(path))
+    parts = real[len(top) + 1:].split(os.sep)
+    fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+    for number, part in enumerate(parts, 1):
+        above = fd
+        try:
+            kind = os.O_NONBLOCK if number == len(parts) else os.O_DIRECTORY
+            fd = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | kind, dir_fd=above)
+        finally:
+            os.close(above)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise BadInput("{} is not a file".format(path))
+    return os.fdopen(fd, "rb")

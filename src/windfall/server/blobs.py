@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from windfall.core.events import Report
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound, WindfallError
+from windfall.server import evidence
 from windfall.server.disk import DiskGuard
 from windfall.server.grants import Renderings
 from windfall.server.http import BYTES, JSON, Answer, Disconnected, Request, json, reply_json
@@ -81,14 +82,15 @@ class BlobCalls:
         return str(bag.owner)
 
     def vouch(self, report: Report) -> None:
-        """Take out of a report what its attempt neither sent nor may read."""
+        """Take out of a report what nobody asked for, and what its attempt neither sent nor may read."""
         attempts = self._state.attempts
         row = attempts.row(report.a)
         bag = self._state.bags.get(attempts.task[row] >> 32) if row >= 0 else None
         if bag is None:
             return  # nobody waits for it
-        sent, may_read = self.sent.by(report.a), self._renderings.of(bag).may_read
-        task = attempts.task[row] & 0xFFFFFFFF
+        task, rendering = attempts.task[row] & 0xFFFFFFFF, self._renderings.of(bag)
+        outputs = evidence.keep_named(report, rendering, bag, task)
+        sent, may_read = self.sent.by(report.a), rendering.may_read
 
         def strange(sha: str) -> bool:
             return sha not in sent and not may_read(task, sha)
@@ -108,6 +110,7 @@ class BlobCalls:
             paths.append("its directory")
         if paths:
             report.note = "; ".join(filter(None, [report.note, _not_sent(paths)]))
+        evidence.demand_all(report, outputs)
 
     def _wanted_of(self, report: Report, bag: Any, task: int) -> None:
         """Checkpoints stay in memory: only under the names that were asked for, and not beyond all measure."""

@@ -1,0 +1,60 @@
+"""Files that reports name: those that were asked for, and that are here."""
+
+import hashlib
+
+import pytest
+from server_tools import Pilot, sweep
+
+HERE = hashlib.sha256(b"here").hexdigest()
+AWAY = "0" * 64
+
+
+def row_of(client, report, **bag):
+    """The result of a task whose pilot reports so, after it has sent the blob HERE."""
+    client.submit(sweep(1, retries=0, **bag))
+    pilot = Pilot(client)
+    ((attempt, *_),) = pilot.get()
+    assert pilot.client.call("PUT", f"/v1/blobs/{HERE}", raw=b"here", X_Attempt=str(attempt)).status == 201
+    pilot.finish([attempt], **report)
+    return client.call("GET", "/v1/bags/1/results").body["rows"][0]
+
+
+def file(path, sha=HERE, size=4, mode=0o644):
+    return [path, sha, size, mode]
+
+
+def test_files_nobody_asked_for_are_dropped(client):
+    files = [file("out-1.txt", mode=0o4777), file(".git/hooks/pre-commit"), file("bag.toml"), file("../x")]
+    row = row_of(client, {"files": files}, outputs=["out-{x}.txt"])
+    assert row["state"] == "succeeded" and [name for name, *_ in row["files"]] == ["out-1.txt"]
+    assert row["files"][0][3] & 0o7000 == 0
+
+
+@pytest.mark.parametrize("files", [
+    [file("out", AWAY)], [file("other")], [file("out"), file("out", AWAY)]])
+def test_a_success_whose_output_never_arrived_is_none(client, files):
+    row = row_of(client, {"files": files}, outputs=["out"])
+    assert (row["state"], row["why"], row["note"]) == ("failed", "output", row["note"]) and "out" in row["note"]
+    assert not row["files"]
+
+
+def test_all_outputs_are_wanted(client):
+    row = row_of(client, {"files": [file("a")]}, outputs=["a", "b"])
+    assert (row["state"], row["note"]) == ("failed", "the output b never arrived")
+
+
+def test_a_failure_brings_no_outputs_and_no_directory_that_is_not_here(client):
+    report = {"o": "failed", "why": "exit", "exit": 3, "files": [file("out")], "scratch": [AWAY, 4]}
+    row = row_of(client, report, outputs=["out"], scratch="failed")
+    assert (row["state"], row["files"] or []) == ("failed", [])
+    assert client.call("GET", "/v1/bags/1/tasks/0").body["attempts"][-1]["scratch"] is None
+
+
+def test_a_directory_nobody_asked_for_is_not_kept(client):
+    row_of(client, {"o": "failed", "why": "exit", "exit": 3, "scratch": [HERE, 4]})
+    assert client.call("GET", "/v1/bags/1/tasks/0").body["attempts"][-1]["scratch"] is None
+
+
+def test_what_is_kept_stays(client):
+    row_of(client, {"o": "failed", "why": "exit", "exit": 3, "scratch": [HERE, 4]}, scratch="failed")
+    assert client.call("GET", "/v1/bags/1/tasks/0").body["attempts"][-1]["scratch"] == [HERE, 4]
