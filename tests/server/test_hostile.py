@@ -10,7 +10,6 @@ from server_tools import Client, Pilot, sweep
 from windfall.server import bags
 
 FAMILY = {"path": "p-{n}", "source": "{e}", "files": {}}
-DEEP = 20_000
 
 
 @pytest.fixture

@@ -5,11 +5,17 @@ import hashlib
 import pytest
 from server_tools import Client, Pilot, sweep, until
 
+from windfall.server import quota
 from windfall.server.quota import Quota
 
 
 def put(client, body, **headers):
     return client.call("PUT", f"/v1/blobs/{hashlib.sha256(body).hexdigest()}", raw=body, **headers)
+
+
+def limit(runtime, size):
+    bags = runtime.writer.state.bags
+    runtime.bags.quota = runtime.blobs.quota = Quota(size, runtime.blobs.store, runtime.projector, bags)
 
 
 @pytest.fixture
@@ -19,7 +25,7 @@ def runtime(server, client):
 
 @pytest.fixture
 def small(runtime):
-    runtime.bags.quota = runtime.blobs.quota = Quota(1_000, runtime.blobs.store, runtime.projector)
+    limit(runtime, 1_000)
 
 
 def test_what_a_person_sends_is_refused_beyond_it(client, small):
@@ -94,8 +100,41 @@ def test_a_bag_older_than_what_is_kept_is_removed(runtime, client):
 def test_more_tasks_are_refused_beyond_it_too(client, runtime):
     closed, opened = client.submit(sweep(1)), client.submit({**sweep(1), "name": "open", "open": True})
     put(client, b"a" * 600)
-    runtime.bags.quota = runtime.blobs.quota = Quota(500, runtime.blobs.store, runtime.projector)
+    limit(runtime, 500)
     more = {"type": "sweep", "axes": [{"type": "range", "name": "x", "first": 2, "last": 2}]}
     assert client.call("POST", f"/v1/bags/{closed}/extend", {"source": more}).status == 507
     lines = {"type": "lines", "text": "true", "count": 1}
     assert client.call("POST", f"/v1/bags/{opened}/tasks", {"source": lines}).status == 507
+
+
+@pytest.fixture
+def limited(runtime):
+    limit(runtime, 20_000)
+
+
+def piece(client, sha, first, body, total):
+    said = f"bytes {first}-{first + len(body) - 1}/{total}"
+    return client.call("PUT", f"/v1/blobs/{sha}", raw=body, Content_Range=said)
+
+
+def test_an_upload_does_not_outgrow_the_quota_piece_by_piece(client, limited):
+    sha = hashlib.sha256(b"a" * 50_000).hexdigest()
+    assert piece(client, sha, 0, b"a", 2).status == 200
+    refused = piece(client, sha, 1, b"a" * 49_999, 50_000)
+    assert refused.status == 507 and refused.code == "over-quota"
+
+
+def test_uploads_that_are_not_finished_count(client, limited):
+    names = [hashlib.sha256(bytes([n])).hexdigest() for n in range(3)]
+    assert [piece(client, sha, 0, b"a" * 9_000, 9_500).status for sha in names] == [200, 200, 507]
+    assert piece(client, names[0], 9_000, b"a" * 500, 9_500).status == 400, "it is the hash that does not fit"
+    assert piece(client, names[2], 0, b"a" * 9_000, 9_500).status == 200, "what was dropped counts no more"
+
+
+def test_long_descriptions_of_bags_count(client, limited, monkeypatch):
+    monkeypatch.setattr(quota, "FREE", 10_000)
+    lines = {"type": "lines", "text": "echo " + "x" * 9_000, "count": 1}
+    bag = client.submit({"name": "b", "open": True, "targets": [{"source": lines}]})
+    statuses = [client.call("POST", f"/v1/bags/{bag}/tasks", {"source": lines}).status for _ in range(4)]
+    assert statuses == [200, 200, 200, 507]
+    assert client.call("POST", "/v1/bags", sweep(1)).status == 507

@@ -32,6 +32,7 @@ from windfall.errors import BadInput, Conflict, DiskFull, NotFound, TooLarge
 
 MAX_BLOB = 1 << 40
 MAX_OWNER = 64  # bytes
+SMALLEST = 4096  # bytes that a file takes on the disk
 
 _SHA = re.compile(r"[0-9a-f]{64}")
 _PLAIN = frozenset((string.ascii_lowercase + string.digits + "-_@").encode())
@@ -90,6 +91,15 @@ class Blobs:
                 if owner not in self._used:
                     self._look(owner)
         return self._used[owner]
+
+    def begun(self, owner: str) -> dict[str, int]:
+        """Unfinished uploads of an owner, with their bytes; each takes a block at least."""
+        found = {}
+        with suppress(FileNotFoundError), os.scandir(self._partial / escape(owner)) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    found[entry.name] = max(entry.stat(follow_symlinks=False).st_size, SMALLEST)
+        return found
 
     def _look(self, owner: str) -> None:
         """Uploads go on meanwhile; what they change is noted, and counts in place of what was seen."""

@@ -36,6 +36,7 @@ MAX_PAGE = 10_000
 PAGE_STEP = 250  # rows read at once
 PAGE_BYTES = 8 << 20
 MAX_KEY = 200
+SHORT = 64 << 10  # bytes
 
 _decode_bag = msgspec.json.Decoder(Bag).decode
 _unpack_bag = msgspec.msgpack.Decoder(Bag).decode
@@ -137,16 +138,17 @@ class BagCalls:
         self._disk.admit()
         key, owner, body = _idempotency(request), request.who.owner, request.body
         request.body = b""
-        await self._admit(owner)
+        await self._admit(owner, len(body))
         event, inputs = await self._aside(lambda: _read_bag(body, owner, key))
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, owner, inputs)
         done = await self._writer.do(event)
         return reply_json(schema.Submitted(done.value, done.extra, self._writer.position), 201)
 
-    async def _admit(self, owner: str) -> None:
+    async def _admit(self, owner: str, more: int) -> None:
+        """A description that is short costs nothing; a long one takes room like a file."""
         if self.quota is not None:
-            await self.quota.admit(owner)
+            await self.quota.admit(owner, more if more > SHORT else 0)
 
     def _find_inputs(self, owner: str, inputs: dict[str, str]) -> None:
         blobs = self._blobs()
@@ -160,7 +162,7 @@ class BagCalls:
         self._disk.admit()
         bag, key, body = self._own(request), _idempotency(request), request.body
         request.body = b""
-        await self._admit(bag.owner)
+        await self._admit(bag.owner, len(body))
         spec = self._renderings.of(bag).spec
         if len(body) < LARGE and not any(isinstance(target.source, Sweep) for target in spec.targets):
             event, inputs = _read_append(body, bag, spec, key)  # commands cost what they are long
@@ -176,7 +178,7 @@ class BagCalls:
         self._disk.admit()
         bag, key, body = self._own(request), _idempotency(request), request.body
         request.body = b""
-        await self._admit(bag.owner)
+        await self._admit(bag.owner, len(body))
         rendering = self._renderings.of(bag)
         event, inputs = await self._aside(lambda: _read_extension(body, bag, rendering, key))
         if inputs:

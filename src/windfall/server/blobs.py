@@ -173,8 +173,13 @@ class BlobCalls:
         else:
             self._disk.admit()
             first, last, total = _announced(request)
-            if first == 0 and self.quota is not None:
-                await self.quota.admit(owner, total)
+        pilot = request.who.scope == "pilot"
+        if pilot or self.quota is None:
+            return await self._put(request, owner, sha, first, last, total)
+        async with self.quota.receiving(owner, sha, total):
+            return await self._put(request, owner, sha, first, last, total)
+
+    async def _put(self, request: Request, owner: str, sha: str, first: int, last: int, total: int) -> Answer:
         pilot = request.who.scope == "pilot"
         try:
             if pilot and await self._run(self._has, owner, sha):

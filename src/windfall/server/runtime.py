@@ -61,7 +61,8 @@ class Runtime:
             self._build(names, room, limit)
             self.keeper.keep = keep
             if quota:
-                self.bags.quota = self.blobs.quota = Quota(quota, self.blobs.store, self.projector)
+                self.bags.quota = self.blobs.quota = Quota(
+                    quota, self.blobs.store, self.projector, self.writer.state.bags)
             token = await self._bootstrap(enrol)
             listener = (claimed or self.home.claim()) if socket else None
             await self._listen(address, listener, names, {"token": token, **(mark or {})})
