@@ -1,22 +1,21 @@
 """Templates: text with `{parameter}` in it, `{{` and `}}` for the braces themselves.
 
 A template is compiled once into pieces.  A command given as one string means what it would mean to `/bin/sh
--c`; a value put into it stays one word, whatever is in it: each place knows whether it stands bare, inside '…'
-or inside "…", and the value is escaped for that, if it needs it.  Where the text uses nothing of the shell's,
+-c`; a value put into it stays one word, whatever is in it: each place knows how the shell reads it (`model/places.py`),
+and the value is escaped for that, if it needs it.  Where the text uses nothing of the shell's,
 it is split into an argument vector here, which means the same and spares a shell per task.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import BadInput
 
 
 class Slot(NamedTuple):
-    """The place of a parameter; `context` is "" bare, "'" or '"' inside quotes (shell templates only)."""
+    """The place of a parameter; `context`, in shell templates only, is how the shell reads it (`model/places.py`)."""
 
     name: str
     context: str = ""
@@ -252,35 +251,6 @@ def _is_program(first: list[Piece]) -> bool:
     return bool(first[0]) and first[0] not in SHELL_WORDS and "=" not in first[0]
 
 
-def in_context(template: list[Piece]) -> list[Piece]:
-    """Say of every parameter how the shell will read the place it stands at."""
-    stack, quote = [], ""  # `$(` opens a new world, `)` returns to the one around it
-    found: list[Piece] = []
-    for piece in template:
-        if isinstance(piece, Slot):
-            found.append(Slot(piece.name, quote))
-            continue
-        at = 0
-        while at < len(piece):
-            char = piece[at]
-            at += 1
-            if quote == "'":
-                quote = "" if char == "'" else quote
-            elif char == "\\":
-                at += 1
-            elif char == '"':
-                quote = "" if quote == '"' else '"'
-            elif char == "'" and not quote:
-                quote = "'"
-            elif char == "(" and (not quote or piece[max(0, at - 2)] == "$"):
-                stack.append(quote)
-                quote = ""
-            elif char == ")" and stack and not quote:
-                quote = stack.pop()
-        found.append(piece)
-    return found
-
-
 def quote_bare(value: str) -> str:
     return value if _SAFE.fullmatch(value) else "'" + value.replace("'", "'\"'\"'") + "'"
 
@@ -291,6 +261,3 @@ def quote_single(value: str) -> str:
 
 def quote_double(value: str) -> str:
     return re.sub(r'([\\"$`])', r"\\\1", value)
-
-
-QUOTING: dict[str, Callable[[str], str]] = {"": quote_bare, "'": quote_single, '"': quote_double}
