@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.live.real import MARK, Server, processes_of, until
+from tests.live.real import MARK, Server, processes_of, sweep_up, until
 from windfall import session as sessions
 from windfall.cli.connect import Session
 from windfall.errors import NoServer, StoreCorrupt, StoreLocked
@@ -98,6 +98,7 @@ def test_a_question_is_asked_of_the_next_server(alone, home, gate):
         (home.parent / "go").touch()
         assert [bag["name"] for bag in session.ask(lambda client: client.bags())] == ["kept"]
         assert session.embedded is not None
+    sweep_up(home)  # the killed one's pilot would stay until its lease is out
 
 
 @pytest.mark.parametrize("named", [False, True])

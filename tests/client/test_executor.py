@@ -457,7 +457,7 @@ def test_a_failing_initializer_breaks_the_executor(client):
 
 
 def test_time_limit(client):
-    with Executor(client, time=3) as executor:
+    with Executor(client, time=0.5) as executor:
         slow, quick = executor.submit(time.sleep, 600), executor.submit(abs, -1)
         assert isinstance(slow.exception(), CallFailed) and "time limit" in str(slow.exception())
         assert quick.result() == 1
