@@ -40,7 +40,7 @@ def test_packed_and_unpacked_elsewhere(tmp_path):
     assert (packed.python, packed.size) == (VERSION, file.stat().st_size)
     with tarfile.open(file) as archive:
         assert archive.getnames() == ["site-packages/tool/__init__.py"]
-        archive.extractall(tmp_path / "there", filter="data")
+        archive.extractall(tmp_path / "there")
     assert answer(tmp_path / "there") == "42"
 
 
@@ -73,7 +73,7 @@ def test_requirements_are_installed_once(tmp_path):
     (tmp_path / "requirements.txt").write_text("./tool-1.0-py3-none-any.whl\n")
     first = pack(tmp_path / "requirements.txt", tmp_path / "cache")
     with tarfile.open(first[1]) as archive:
-        archive.extractall(tmp_path / "there", filter="data")
+        archive.extractall(tmp_path / "there")
     assert answer(tmp_path / "there") == "7"
     (tmp_path / "tool-1.0-py3-none-any.whl").unlink()
     assert pack(tmp_path / "requirements.txt", tmp_path / "cache") == first

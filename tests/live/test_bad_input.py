@@ -80,7 +80,7 @@ def test_a_bag_file_that_is_wrong(windfall: CommandLine, what: str) -> None:
 def test_a_command_that_does_not_exist(tmp_path: Path, long_path: bool) -> None:
     """Also where PATH alone is longer than what a report may say."""
     line = CommandLine(tmp_path / "home", tmp_path)
-    path = os.pathsep.join([os.environ["PATH"], *(f"/nowhere/{i:04d}/bin" for i in range(440))])
+    path = os.pathsep.join([os.environ["PATH"], *(f"/nowhere/{i:04d}/bin" for i in range(500))])
     assert len(path) > 8000
     env = {"PATH": path} if long_path else {}
     done = line("run", "-s", "x=1..2", "--", "no-such-program", "{x}", **env)
