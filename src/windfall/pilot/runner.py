@@ -103,10 +103,10 @@ class Runner:
         os.fchdir(self.place)
         ok, value, note = _call(_content(text) if filed else text)
         flags = OK if ok else 0
+        if self._wrote() or self.identity != _identity(self.place):  # first: it also lets go what is in buffers
+            flags |= WAITS
         if _has_children():
             flags |= LEFT | WAITS
-        elif self._wrote() or self.identity != _identity(self.place):
-            flags |= WAITS
         before = self.spent
         self.spent, rss = _usage()
         head = RESULT.pack(len(value), len(note), attempt, flags, int(1000 * (self.spent - before)), rss, begin,
