@@ -30,7 +30,9 @@ def strip(place: Path, without: tuple[str, ...]) -> Path | None:
 
 def give_pip(program: Path, requirement: str = "pip") -> None:
     """Install pip for a stripped interpreter, from outside."""
-    site = program.parent.parent / "lib" / program.name / "site-packages"
+    asked = [program, "-I", "-c", "import site; print(site.getsitepackages()[0])"]  # Debian's looks elsewhere
+    site = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+    site.mkdir(parents=True, exist_ok=True)
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(site), requirement], check=True)
 
 

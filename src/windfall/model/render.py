@@ -20,8 +20,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..errors import BadInput
-from . import places, template as tpl
+from . import template as tpl
 from .sample import Draw, draw_latin, draw_sample
+from .shell import QUOTING, in_context
 from .spec import Axis, Items, Latin, Lines, Range, Sample, Source, Sweep, Table, Target, Value, Values
 from .table import Rows
 
@@ -222,7 +223,7 @@ def fill(template: Template, columns: dict[str, _Column], indices: Sequence[int]
     if not slots:
         return ["".join(map(str, template))] * len(indices)
     if shell:
-        filled = [columns[slot.name].quoted(indices, places.QUOTING[slot.context]) for slot in slots]
+        filled = [columns[slot.name].quoted(indices, QUOTING[slot.context]) for slot in slots]
     else:
         filled = [columns[slot.name].texts(indices) for slot in slots]
     if len(template) == 1:
@@ -367,7 +368,7 @@ class _Shell:
     """One text for `/bin/sh -c`."""
 
     def __init__(self, template: Template, columns: dict[str, _Column]):
-        self.template, self.columns = places.in_context(template), columns
+        self.template, self.columns = in_context(template), columns
         self.taking = [name for name in tpl.names(template) if tpl.taken_target(name)]
         for piece in self.template:
             if isinstance(piece, tpl.Slot) and piece.context and tpl.taken_target(piece.name):

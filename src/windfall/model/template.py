@@ -1,7 +1,7 @@
 """Templates: text with `{parameter}` in it, `{{` and `}}` for the braces themselves.
 
 A template is compiled once into pieces.  A command given as one string means what it would mean to `/bin/sh
--c`; a value put into it stays one word, whatever is in it: each place knows how the shell reads it (`model/places.py`),
+-c`; a value put into it stays one word, whatever is in it: each place knows how the shell reads it (`model/shell.py`),
 and the value is escaped for that, if it needs it.  Where the text uses nothing of the shell's,
 it is split into an argument vector here, which means the same and spares a shell per task.
 """
@@ -15,7 +15,7 @@ from ..errors import BadInput
 
 
 class Slot(NamedTuple):
-    """The place of a parameter; `context`, in shell templates only, is how the shell reads it (`model/places.py`)."""
+    """The place of a parameter; `context`, in shell templates only, is how the shell reads it (`model/shell.py`)."""
 
     name: str
     context: str = ""
