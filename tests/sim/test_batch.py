@@ -96,7 +96,7 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str, what: str) -> None:
     path.write_text(f"; a header\n\n{line}\n")
     with pytest.raises(BadInput, match=what) as caught:
         swf.read(path)
-    assert f"{path}, line 3" in caught.value.message
+    assert caught.value.where == f"{path}:3"
 
 
 def test_a_damaged_archive_is_said(tmp_path: Path) -> None:

@@ -21,6 +21,10 @@ class Outcome(NamedTuple):
 
 def replay(jobs: list[Job], procs: int, discipline: str = "easy") -> Outcome:
     """Jobs in order of submission."""
+    for job in jobs:
+        if job.procs > procs:
+            raise BadInput(f"job {job.number} of the log asks for {job.procs} processors, the machine has {procs}",
+                           "give the machine that the log is of: --procs N")
     waits = _waits(jobs, BatchQueue(procs, discipline))
     if not waits:
         raise BadInput("the log has no jobs that ran")

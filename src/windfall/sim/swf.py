@@ -15,6 +15,7 @@ from windfall.errors import BadInput
 
 FIELDS = 18
 MAX_LINE = 10_000
+MAX_JOBS = 20_000_000
 BROKEN = (OSError, EOFError, zlib.error)
 
 
@@ -30,14 +31,30 @@ class Job(NamedTuple):
 
 def read(path: str | Path) -> list[Job]:
     """The jobs of a log, plain or gzipped, in order of submission; those that never ran are left out."""
+    jobs = list(parse(_lines(path), str(path)))
+    jobs.sort(key=lambda job: job.submit)  # stable: the log's order counts among equals
+    return jobs
+
+
+def processors(path: str | Path) -> int | None:
+    """Of the machine, by the log's header."""
+    for line in _lines(path):
+        if not line.startswith(";"):
+            break
+        key, _, value = line[1:].partition(":")
+        if key.strip() in ("MaxProcs", "MaxNodes") and value.strip().isdecimal() and len(value) < 20:
+            return int(value) or None
+    return None
+
+
+def _lines(path: str | Path) -> Iterator[str]:
     opener = gzip.open if str(path).endswith(".gz") else open
     try:
         with opener(path, "rt", encoding="utf-8", errors="replace") as file:
-            jobs = list(parse(file, str(path)))
-    except BROKEN as error:
+            while line := str(file.readline(MAX_LINE + 1)):
+                yield line
+    except (*BROKEN, ValueError) as error:
         raise BadInput(f"cannot read {path}: {error}") from error
-    jobs.sort(key=lambda job: job.submit)  # stable: the log's order counts among equals
-    return jobs
 
 
 def parse(lines: Iterable[str], name: str) -> Iterator[Job]:
@@ -47,11 +64,13 @@ def parse(lines: Iterable[str], name: str) -> Iterator[Job]:
             continue
         job = _job(text, name, number)
         if job is not None:
+            if number > MAX_JOBS:
+                raise _broken(name, number, "", f"a log of more than {MAX_JOBS:,} lines is too long")
             yield job
 
 
 def _job(text: str, name: str, number: int) -> Job | None:
-    fields = text.split() if len(text) <= MAX_LINE else []
+    fields = text.split() if len(text) < MAX_LINE else []
     if len(fields) != FIELDS:
         raise _broken(name, number, text, f"a line of SWF has {FIELDS} numbers, this has {len(fields)}")
     try:
@@ -70,5 +89,5 @@ def _job(text: str, name: str, number: int) -> Job | None:
 
 
 def _broken(name: str, number: int, text: str, what: str) -> BadInput:
-    return BadInput(f"{name}, line {number}: {what}", "see the format's definition at the Parallel Workloads Archive",
-                    text=text[:80])
+    hint = "see the format's definition at the Parallel Workloads Archive"
+    return BadInput(what, hint, f"{name}:{number}", text[:80])

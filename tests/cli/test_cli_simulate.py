@@ -1,0 +1,82 @@
+"""`windfall simulate` and `windfall experiment`, as processes."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from tests.live.real import CommandLine
+
+JOB = "{} {} 0 {} {} -1 -1 {} {} -1 1 1 1 -1 -1 -1 -1 -1"
+
+
+@pytest.fixture
+def windfall(tmp_path):
+    """Needs no server."""
+    return CommandLine(tmp_path / "home", tmp_path)
+
+
+def log(*jobs):
+    """(submit, run, procs, estimate) each."""
+    lines = [JOB.format(n, submit, run, procs, procs, ask) for n, (submit, run, procs, ask) in enumerate(jobs, 1)]
+    return "; Version: 2.2\n; MaxProcs: 10\n" + "\n".join(lines) + "\n"
+
+
+# The second job waits for the first; the third may pass it, if the queue backfills.
+THREE = log((0, 100, 8, 100), (10, 50, 8, 50), (20, 30, 2, 30))
+
+
+def test_a_log_through_both_disciplines(windfall):
+    windfall.write("log.swf", THREE)
+    easy = windfall.json("simulate", "--swf", "log.swf", "--procs", 10, "--discipline", "easy")
+    assert (easy["jobs"], easy["mean_wait"]) == (3, 30.0)  # 0, 90, 0
+    assert easy["mean_bounded_slowdown"] == pytest.approx((1 + 140 / 50 + 1) / 3)
+    fcfs = windfall.json("simulate", "--swf", "log.swf", "--discipline", "fcfs")
+    assert (fcfs["procs"], fcfs["mean_wait"]) == (10, pytest.approx((0 + 90 + 80) / 3))
+
+
+def test_gzipped_and_told_to_people(windfall):
+    windfall.write("log.swf.gz", gzip.compress(THREE.encode()))
+    done = windfall("simulate", "--swf", "log.swf.gz")
+    assert done.returncode == 0 and "3 jobs on 10 processors, easy" in done.stdout and "30.00 s" in done.stdout
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    (THREE + "4 30 broken\n", "log.swf:6: a line of SWF has 18 numbers, this has 3"),
+    (log((0, 100, 12, 100)), "job 1 of the log asks for 12 processors, the machine has 10"),
+    (THREE.replace("; MaxProcs: 10\n", ""), "does not say how many processors"),
+    ("; MaxProcs: 4\n", "no jobs that ran"),
+])  # fmt: skip
+def test_a_log_that_cannot_be_is_refused(windfall, text, says):
+    windfall.write("log.swf", text)
+    done = windfall("simulate", "--swf", "log.swf")
+    assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
+
+
+def test_what_there_is_nothing_to_simulate_of(windfall):
+    assert windfall("simulate").returncode == 2
+    missing = windfall("simulate", "--swf", "nowhere.swf", "--procs", 3)
+    assert missing.returncode == 2 and "nowhere.swf" in missing.stderr
+
+
+# --- experiments ---------------------------------------------------------------------------------------------------
+
+
+def test_the_studies_are_listed(windfall):
+    listed = windfall.json("experiment", "--list")
+    assert {"s-f1", "s-t2", "t-2.3", "t-6.18", "a-f5", "g-r", "y-t1"} <= {each["id"] for each in listed}
+    assert not any(each["here"] for each in listed if each["id"][0] in "agy")
+    assert "not there yet" in windfall("experiment", "--list").stdout
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (("s-f3",), "did you mean s-f"),
+    (("g-r",), "not there yet"),
+    (("quicksort",), "--list"),
+    ((), "which experiment"),
+    (("s-f1", "--seeds", 0), "0 seeds"),
+])  # fmt: skip
+def test_what_is_no_study_is_refused(windfall, arguments, says):
+    done = windfall("experiment", *arguments)
+    assert done.returncode == 2 and says in done.stderr

@@ -1,0 +1,45 @@
+"""The registry of studies, and how a study's cells are told."""
+
+from __future__ import annotations
+
+import math
+from importlib import import_module
+
+import pytest
+
+from windfall.cli import experiment
+from windfall.sim import experiments
+from windfall.sim.experiments.base import Cell, Experiment, Outcome
+
+MODULES = sorted({study.module for study in experiments.STUDIES.values() if study.here})
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_has_what_the_registry_says(module: str) -> None:
+    found = import_module(f"windfall.sim.experiments.{module}").EXPERIMENTS
+    for each in found:
+        assert experiments.STUDIES[each.id].module == module
+        assert experiments.STUDIES[each.id].title == each.title and each.source
+        assert experiments.find(each.id) is each
+
+
+@pytest.mark.parametrize(("cell", "asked", "holds"), [
+    (Cell("x", 10, 12), False, True),
+    (Cell("x", 10, 12, "s", 9, 11), True, False),
+    (Cell("x", 10, 11, "s", 9, 11), True, True),
+    (Cell("x", None, 8, "s", 9), True, False),
+    (Cell("x", None, math.nan, "s", 9), True, False),
+    (Cell("x", None, math.nan, "s", None, 9), True, False),
+])  # fmt: skip
+def test_a_cell_knows_what_is_asked_of_it(cell: Cell, asked: bool, holds: bool) -> None:
+    assert (cell.asked, cell.holds) == (asked, holds)
+
+
+def test_cells_are_told_beside_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = [Cell("makespan", 900, 945, "s", 810, 990), Cell("gain", 13.5, 9.0, "%", 9.5, 17.5), Cell("x", None, 3)]
+    experiment._tell(Experiment("t-0", "a title", "a paper", lambda _: Outcome(cells)), Outcome(cells, notes=["so"]))
+    said = capsys.readouterr().out
+    rows = [line.split() for line in said.splitlines()]
+    assert ["makespan", "900", "945", "s", "+5.0%", "810", "…", "990", "yes"] in rows
+    assert ["gain", "13.5", "9", "%", "-4.5", "points", "9.5", "…", "17.5", "NO"] in rows
+    assert ["x", "3"] in rows and "1 of 2 numbers" in said and "so" in said
