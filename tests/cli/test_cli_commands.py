@@ -199,7 +199,8 @@ def test_looking_at_a_bag(windfall, bad):
     assert "x = 4" in shown and "exit 3" in shown and "task 3 of main: failed" in shown
     assert windfall.json("show", bag, 3)["attempts"][0]["exit"] == 3
     assert windfall.json("show", bag)["counts"]["failed"] == 1
-    assert windfall("explain", bag, 3).stdout.startswith("task 3: failed")
+    said = windfall("explain", bag, 3).stdout
+    assert said.startswith("task 3: failed") and "its last attempt: exit" in said
     assert windfall.json("explain", bag, 3)["state"] == "failed"
     assert windfall("wait", bag).returncode == 1
     assert windfall.json("wait", bag, code=1)["failed"] == 1

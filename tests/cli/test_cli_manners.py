@@ -127,3 +127,8 @@ def test_a_client_without_a_server_fails_at_once(tmp_path):
     with pytest.raises(NoServer) as caught:
         Client({"server": f"unix:{tmp_path}/socket", "token": "t"}).bags()
     assert monotonic() - started < 1 and "windfall serve --pilot" in caught.value.hint
+
+
+def test_a_range_of_tasks_the_wrong_way_round_is_refused(windfall):
+    said = windfall("retry", "1", "5..1", code=2).stderr
+    assert "'5..1' names no task" in said and "1..5" in said

@@ -162,7 +162,7 @@ def test_a_pilots_own_memory_and_disk_decide(bench: Bench) -> None:
     bench.submit(shape(1, memory=1_010 * 10**6))
     pilot = bench.pilot(4, memory=1000 * 10**6, disk=20 * 10**8)
     assert len(bench.take(pilot)) == 1
-    assert "memory (needs 963 MiB, has 953 MiB)" in bench.explain(2)
+    assert "memory (needs 1.01 GB, has 1 GB)" in bench.explain(2)
 
 
 def test_a_grant_is_bounded_in_bytes(bench: Bench) -> None:

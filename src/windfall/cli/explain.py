@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
+from .causes import words
 from .connect import Session, find_bag
 from .explained import reason
 from .output import print_json, shown
 from .parser import add_bag, task_number
+
+if TYPE_CHECKING:
+    from ..client.types import TaskInfo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +24,7 @@ def execute(args: argparse.Namespace) -> int:
     with Session() as session:
         bag = find_bag(session.client, args.bag)
         found = session.client.explain(bag, args.task)
+        why = _ended_by(session.client.task(bag, args.task)) if args.task is not None else ""
     if args.json:
         print_json(found)
         return 0
@@ -28,9 +34,19 @@ def execute(args: argparse.Namespace) -> int:
     if session.separate:
         remedy = "start one with 'windfall pilot --ticket FILE', or the server with --pilot"
     print(reason(found, remedy))
+    if why:
+        print(f"its last attempt: {why}; windfall logs {bag} {args.task} has its output")
     for site in found.get("sites") or []:
         print(f"  {shown(site.get('site'))}")
         for clause in site.get("clauses") or []:
             mark = "yes" if clause.get("holds") else "NO "
             print(f"    {mark}  {shown(clause.get('clause'), 100)}: {shown(clause.get('says'), 200)}")
     return 0
+
+
+def _ended_by(task: TaskInfo) -> str:
+    """Why the last attempt of a task that did not succeed ended."""
+    attempts = task.get("attempts") or []
+    if task["state"] not in ("failed", "quarantined") or not attempts:
+        return ""
+    return words(attempts[-1])

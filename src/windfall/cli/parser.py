@@ -61,6 +61,8 @@ def task_numbers(texts: list[str]) -> list[int] | None:
         if not (first.isdecimal() and (not dots or last.isdecimal()) and len(text) < 40):
             raise BadInput(f"'{text}' is not a task's number", "tasks are counted from 0; as in 12, or 5..9")
         span = range(int(first), int(last if dots else first) + 1)
+        if not span:
+            raise BadInput(f"'{text}' names no task", f"the smaller number comes first: {int(last)}..{int(first)}")
         if len(span) + len(found) > MAX_TASKS_NAMED:
             raise BadInput(f"more than {MAX_TASKS_NAMED:,} tasks are named", "name none to mean all")
         found.extend(span)

@@ -10,6 +10,7 @@ from typing import Any
 from windfall.core.apply import target_done
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, LIVE, READY, STARTED, TASK_STATES, WAITING
 from windfall.core.state import BagState, PilotClass, PilotState, State, TaskClass
+from windfall.model.units import format_size
 
 Clause = dict[str, Any]
 
@@ -99,13 +100,18 @@ def _clauses(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[
     return [
         _owner(state, cls, pc),
         clause("cores", cls.cores <= pc.cores, f"needs {cls.cores}, the pilot has {pc.cores}"),
-        clause("memory", cls.memory <= pilot.memory, f"needs {cls.memory >> 20} MiB, has {pilot.memory >> 20} MiB"),
+        clause("memory", cls.memory <= pilot.memory, _sizes(cls.memory, pilot.memory)),
         clause("gpus", cls.gpus <= pc.gpus, f"needs {cls.gpus}, the pilot has {pc.gpus}"),
-        clause("disk", cls.disk <= pilot.disk, f"needs {cls.disk >> 20} MiB, has {pilot.disk >> 20} MiB"),
+        clause("disk", cls.disk <= pilot.disk, _sizes(cls.disk, pilot.disk)),
         clause("time", fits_time, f"needs {cls.need // 1000} s, left {time_left}"),
         clause("heard", not pilot.silent, f"last heard {max(now - pilot.heard, 0) // 1000} s ago"),
         clause("free", free, f"it holds {pilot.held} tasks" + ("" if free else ", all its slots are taken")),
     ]
+
+
+def _sizes(needs: int, has: int) -> str:
+    said, there = format_size(needs), format_size(has)
+    return f"needs {said}, has {there}" if said != there else f"needs {needs:,} bytes, has {has:,}"
 
 
 def _owner(state: State, cls: TaskClass, pc: PilotClass) -> Clause:
