@@ -41,6 +41,8 @@ def execute(args: argparse.Namespace) -> int:
 
     found = find(args.id)
     outcome = found.run(Options(args.seeds, args.seed, (lambda _text: None) if args.json else say))
+    if args.directory is not None:
+        _write(outcome, args.directory)
     if args.json:
         print_json(_as_json(found, outcome))
     else:
@@ -57,6 +59,13 @@ def _list(as_json: bool) -> int:
         print_table(["id", "", ""], ([name, study.title, "" if study.here else "not there yet"]
                                      for name, study in STUDIES.items()))
     return 0
+
+
+def _write(outcome: Outcome, directory: Path) -> None:
+    from ..sim.pages import Folder, write_figures
+
+    Folder(directory).rows("cells.csv", ("name", "paper", "ours", "unit", "low", "high"), outcome.cells)
+    write_figures(outcome.figures, directory)
 
 
 def _missed(outcome: Outcome) -> list[Cell]:

@@ -31,6 +31,7 @@ class Pilot:
         self.alive = True
         self.number = 0
         self.running: dict[int, int] = {}  # attempt → number of this run of it
+        self.began: dict[int, int] = {}  # attempt → when
         self.runs = 0
         self.on_end = on_end
         self._placed: dict[int, Any] = {}
@@ -125,6 +126,7 @@ class Pilot:
     def _start(self, attempt: int, task: Any) -> None:
         self.runs += 1
         self.running[attempt] = self.runs
+        self.began[attempt] = self.engine.now
         wall, report = self.run(self, task)
         self.agenda.running(self.engine.now, [attempt])
         self.engine.after(wall, self._finish, attempt, self.runs, report)
@@ -132,14 +134,17 @@ class Pilot:
     def _finish(self, attempt: int, run: int, report: dict[str, Any]) -> None:
         if self.alive and self.running.get(attempt) == run:
             del self.running[attempt]
+            report["t0"] = self.began.pop(attempt)
             self.agenda.task_ended(self.engine.now, attempt, report)
             self._pump()
 
     def _kill(self, attempt: int, why: str) -> None:
         placed = self._placed.pop(attempt, None) is not None
         if self.running.pop(attempt, None) is not None or placed:
-            outcome = "cancelled" if why == "cancel" else "returned"
-            self.agenda.task_ended(self.engine.now, attempt, {"a": attempt, "o": outcome, "why": why})
+            now, outcome = self.engine.now, "cancelled" if why == "cancel" else "returned"
+            began = self.began.pop(attempt, now)
+            self.agenda.task_ended(now, attempt, {"a": attempt, "o": outcome, "why": why, "t0": began,
+                                                  "wall": now - began})
 
     def die(self) -> None:
         """Without a word, whatever it was doing."""

@@ -1,0 +1,168 @@
+"""The files of a run: what happened as CSV and JSON, and drawn, as SVG and PNG.
+
+    bags.json                        the numbers of every bag
+    attempts.csv, pilots.csv         a line each
+    gantt.svg, .png                  what ran where
+    running.csv, .svg, .png          running tasks over time, by site
+    completion.csv, .svg, .png       ended tasks over time, by bag
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Sequence
+from heapq import merge
+from pathlib import Path
+from typing import Any
+
+from windfall.core.lifecycle import O_FAILED, OUTCOMES
+from windfall.errors import Unwritable
+from windfall.sim import plots
+from windfall.sim.drawing import Sheet
+from windfall.sim.experiments.base import Figure, Series
+from windfall.sim.record import COLUMNS, Attempt, Record
+
+FAILED, WASTED = "#c00000", "#aaaaaa"
+POINTS = 2_000  # of a curve, where it is drawn; its CSV has them all
+
+
+class Folder:
+    """Where files go; made when the first comes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, data: str | bytes) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / name).write_bytes(data.encode() if isinstance(data, str) else data)
+        except OSError as error:
+            raise Unwritable(f"cannot write {self.path / name}: {error.strerror}", "write elsewhere: -o DIR") from None
+
+    def rows(self, name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        from io import StringIO
+
+        text = StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+        self.write(name, text.getvalue())
+
+    def draw(self, name: str, sheet: Sheet) -> None:
+        self.write(f"{name}.svg", sheet.svg())
+        self.write(f"{name}.png", sheet.png())
+
+
+def write(record: Record, path: Path) -> None:
+    folder = Folder(path)
+    folder.write("bags.json", json.dumps(record.summaries(), indent=1) + "\n")
+    folder.rows("attempts.csv", (*COLUMNS, "site", "host"), map(_row(record), record.attempts()))
+    folder.rows("pilots.csv", ("pilot", "site", "host", "cores", "enrolled", "ended", "why"), (
+        (number, life.site, life.host, life.cores, life.enrolled, life.ended, life.why)
+        for number, life in record.pilots.items()))
+    folder.draw("gantt", gantt(record))
+    _curve(folder, "running", "Running tasks", running(record))
+    _curve(folder, "completion", "Tasks ended", completion(record))
+
+
+def _row(record: Record) -> Callable[[Attempt], tuple[Any, ...]]:
+    def row(attempt: Attempt) -> tuple[Any, ...]:
+        life = record.pilots.get(attempt.pilot)
+        place = (life.site, life.host) if life else ("", "")
+        return (*attempt[:-2], OUTCOMES[attempt.outcome], attempt.counts, *place)
+
+    return row
+
+
+def write_figures(figures: Sequence[Figure], path: Path) -> None:
+    """Of an experiment: each as data and drawn."""
+    folder = Folder(path)
+    for number, figure in enumerate(figures, 1):
+        folder.rows(f"figure-{number}.csv", (figure.x, "name", figure.y), (
+            (x, each.name, y) for each in figure.series for x, y in zip(each.x, each.y, strict=True)))
+        folder.draw(f"figure-{number}", plots.lines(figure))
+
+
+# --- curves ----------------------------------------------------------------------------------------------------------
+
+
+def running(record: Record) -> list[Series]:
+    """Of each site, in seconds: how many tasks run from then on."""
+    changes: dict[str, list[tuple[int, int]]] = {}
+    for attempt in record.attempts():
+        life = record.pilots.get(attempt.pilot)
+        if life and 0 <= attempt.start < attempt.end:
+            changes.setdefault(life.site, []).extend([(attempt.start, 1), (attempt.end, -1)])
+    return [_summed(site, changes[site]) for site in sorted(changes)]
+
+
+def _summed(name: str, changes: list[tuple[int, int]]) -> Series:
+    xs, ys, level = [0.0], [0.0], 0
+    for at, change in sorted(changes):
+        level += change
+        if xs[-1] == at / 1000:
+            ys[-1] = float(level)
+        else:
+            xs.append(at / 1000)
+            ys.append(float(level))
+    return Series(name, xs, ys)
+
+
+def completion(record: Record) -> list[Series]:
+    """Of each bag, in seconds: how many of its tasks have ended."""
+    ends: dict[int, list[tuple[int, int]]] = {number: [] for number in record.bags}
+    for attempt in record.attempts():
+        if attempt.counts:
+            ends[attempt.bag].append((attempt.end, 1))
+    return [_summed(record.bags[number].name, ends[number]) for number in ends]
+
+
+def _curve(folder: Folder, name: str, title: str, series: list[Series]) -> None:
+    rows = merge(*([(x, each.name, y) for x, y in zip(each.x, each.y, strict=True)] for each in series))
+    folder.rows(f"{name}.csv", ("seconds", "name", "tasks"), rows)
+    size, unit = plots.unit_of(max((each.x[-1] for each in series), default=0.0))
+    thin = [Series(each.name, [x / size for x in _some(each.x)], _some(each.y)) for each in series]
+    folder.draw(name, plots.lines(Figure(title, f"time ({unit})", "tasks", thin), steps=True))
+
+
+def _some(values: list[float]) -> list[float]:
+    """Not more than can be seen, and the last."""
+    every = 1 + len(values) // POINTS
+    return values if every == 1 else [*values[:-1:every], values[-1]]
+
+
+# --- Gantt -----------------------------------------------------------------------------------------------------------
+
+
+def gantt(record: Record) -> Sheet:
+    """A row for each slot of each host, in the order of sites and hosts."""
+    places: dict[tuple[str, str], list[Attempt]] = {}
+    for attempt in record.attempts():
+        life = record.pilots.get(attempt.pilot)
+        if life and 0 <= attempt.start < attempt.end:
+            places.setdefault((life.site, life.host), []).append(attempt)
+    rows = [row for place in sorted(places) for row in _slots(*place, places[place])]
+    names = [(record.bags[number].name, plots.colour(number - 1)) for number in list(record.bags)[: len(plots.COLOURS)]]
+    legend = [*names, ("failed", FAILED), ("not counted", WASTED)]
+    return plots.gantt("What ran where", rows, record.last / 1000, legend)
+
+
+def _slots(site: str, host: str, attempts: list[Attempt]) -> list[plots.Row]:
+    """Attempts that ran at the same time stand below each other."""
+    free: list[int] = []  # when each slot is
+    rows: list[plots.Row] = []
+    for attempt in sorted(attempts, key=lambda each: (each.start, each.number)):
+        slot = next((n for n, at in enumerate(free) if at <= attempt.start), len(free))
+        if slot == len(free):
+            free.append(0)
+            rows.append(plots.Row(host if not slot else "", site, []))
+        free[slot] = attempt.end
+        rows[slot].bars.append(plots.Bar(attempt.start / 1000, attempt.end / 1000, _fill(attempt)))
+    return rows
+
+
+def _fill(attempt: Attempt) -> str:
+    if attempt.counts:
+        return plots.colour(attempt.bag - 1)
+    return FAILED if attempt.outcome == O_FAILED else WASTED

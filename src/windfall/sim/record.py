@@ -1,0 +1,217 @@
+"""What happened, folded from the core's facts: attempts, pilots, bags.  Tables, charts and files are made of this.
+
+    record = Record()
+    record.attach(world.server)
+    world.run()
+    record.summary(1)
+
+Times are milliseconds of the simulation.  The numbers of a bag are those of the live server's statistics (S11).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from windfall.core import facts as f
+from windfall.core.lifecycle import O_FAILED, O_SUCCEEDED, OUTCOMES, SUCCEEDED
+from windfall.sim.server import Server
+
+
+class Attempt(NamedTuple):
+    number: int
+    bag: int
+    task: int
+    pilot: int
+    granted: int
+    start: int  # -1: it never ran, as far as anybody knows
+    end: int
+    outcome: int
+    counts: int  # its result was its task's
+
+
+@dataclass
+class Life:
+    """Of a pilot."""
+
+    site: str
+    host: str
+    cores: int
+    enrolled: int
+    ended: int | None = None
+    why: str = ""
+
+
+@dataclass
+class Bag:
+    name: str
+    submitted: int
+    targets: list[tuple[str, int, int]]  # name, first task, when they could start (-1: when others are done)
+    ended: int = 0  # when the last of its tasks had
+
+
+COLUMNS = ("number", "bag", "task", "pilot", "granted", "start", "end", "outcome", "counts")
+
+
+@dataclass
+class Record:
+    pilots: dict[int, Life] = field(default_factory=dict)
+    bags: dict[int, Bag] = field(default_factory=dict)
+    done: int = 0  # tasks that have ended
+
+    def __post_init__(self) -> None:
+        self._columns = [array("q") for _ in COLUMNS]
+        self._started: dict[int, int] = {}
+        self._open: dict[int, int] = {}  # attempts that were given up and may still report → row
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            f.BagSubmitted: self._submitted, f.PilotEnrolled: self._enrolled, f.PilotEnded: self._pilot_ended,
+            f.Started: self._begun, f.Finished: self._finished, f.Ended: self._ended,
+        }
+
+    def attach(self, server: Server) -> None:
+        """See every step's facts, beside whoever sees them already."""
+        before = server.watch
+
+        def watch(facts: list[Any]) -> None:
+            if before is not None:
+                before(facts)
+            self.take(facts)
+
+        server.watch = watch
+
+    def take(self, facts: list[Any]) -> None:
+        for fact in facts:
+            handler = self._handlers.get(type(fact))
+            if handler is not None:
+                handler(fact)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def attempts(self) -> Iterator[Attempt]:
+        yield from map(Attempt._make, zip(*self._columns, strict=True))
+
+    # --- facts ------------------------------------------------------------------------------------------------------
+
+    def _submitted(self, fact: f.BagSubmitted) -> None:
+        first, targets = 0, []
+        for target in fact.targets:
+            targets.append((target.name, first, -1 if target.after or fact.edges else fact.at))
+            first += target.count
+        self.bags[fact.bag] = Bag(fact.name, fact.at, targets)
+
+    def _enrolled(self, fact: f.PilotEnrolled) -> None:
+        self.pilots[fact.pilot] = Life(fact.site, fact.host_name, fact.cores, fact.at)
+
+    def _pilot_ended(self, fact: f.PilotEnded) -> None:
+        if fact.pilot in self.pilots:
+            self.pilots[fact.pilot].ended, self.pilots[fact.pilot].why = fact.at, fact.why
+
+    def _begun(self, fact: f.Started) -> None:
+        for attempt in fact.attempts:
+            self._started.setdefault(attempt, fact.at)
+
+    def _finished(self, fact: f.Finished) -> None:
+        starts = fact.starts or [0] * len(fact.attempts)
+        lists = (fact.attempts, fact.tasks, fact.granted, fact.walls, starts)
+        for attempt, task, granted, wall, said in zip(*lists, strict=True):
+            start = said or max(granted, fact.at - wall)
+            self._started.pop(attempt, None)
+            self._add(Attempt(attempt, fact.bag, task, fact.pilot, granted, start, start + wall, O_SUCCEEDED, 1))
+        self._tasks_over(fact.bag, fact.at, len(fact.tasks))
+
+    def _ended(self, fact: f.Ended) -> None:
+        for end in fact.ends:
+            begun = self._started.get(end.attempt) if end.stays else self._started.pop(end.attempt, None)
+            start, over = _span(end, fact.at, begun)
+            counts = end.decides and end.verdict == SUCCEEDED
+            place = (end.attempt, end.bag, end.task, fact.pilot, end.granted)
+            self._add(Attempt(*place, start, over, end.outcome, int(counts)), end.stays)
+            if end.decides:
+                self._tasks_over(end.bag, fact.at, 1)
+
+    def _tasks_over(self, bag: int, at: int, count: int) -> None:
+        self.done += count
+        self.bags[bag].ended = at
+
+    def _add(self, attempt: Attempt, stays: bool = False) -> None:
+        """What was given up and reports after all takes its old row."""
+        row = self._open.pop(attempt.number, None)
+        if stays:
+            self._open[attempt.number] = len(self) if row is None else row
+        for column, value in zip(self._columns, attempt, strict=True):
+            if row is None:
+                column.append(value)
+            else:
+                column[row] = value
+
+    # --- what it comes to -------------------------------------------------------------------------------------------
+
+    def summary(self, bag: int) -> dict[str, Any]:
+        """The numbers of S11, as `statistics` of a live bag has them."""
+        head = self.bags[bag]
+        sums = _Sums(head)
+        for attempt in self.attempts():
+            if attempt.bag == bag:
+                sums.add(attempt, self.pilots.get(attempt.pilot))
+        clock = max(0, head.ended - head.submitted)
+        return {
+            "bag": bag, "name": head.name, "submitted": head.submitted, "ended": head.ended, "wall_clock": clock,
+            "attempts": sums.attempts, "accepted": sums.accepted, "real": sums.real, "redundant": sums.redundant,
+            "queuing_average": sums.queued / sums.accepted if sums.accepted else 0.0,
+            "queuing_longest": sums.longest, "speed_up": sums.real / clock if clock else 0.0,
+            "outcomes": {name: sums.outcomes[code] for code, name in enumerate(OUTCOMES) if sums.outcomes[code]},
+            "failures": sums.outcomes[O_FAILED],
+            "sites": [{"name": name, "attempts": n, "accepted": ok, "wall": wall}
+                      for name, (n, ok, wall) in sorted(sums.sites.items(), key=lambda item: (-item[1][0], item[0]))],
+        }
+
+    def summaries(self) -> list[dict[str, Any]]:
+        return [self.summary(bag) for bag in self.bags]
+
+    @property
+    def last(self) -> int:
+        """When the last attempt ended."""
+        return max(self._columns[6], default=0)
+
+
+class _Sums:
+    def __init__(self, head: Bag) -> None:
+        self._firsts = [first for _, first, _ in head.targets]
+        self._times = [at for _, _, at in head.targets]
+        self.attempts = self.accepted = self.real = self.redundant = self.queued = self.longest = 0
+        self.outcomes = [0] * len(OUTCOMES)
+        self.sites: dict[str, tuple[int, int, int]] = {}
+
+    def add(self, attempt: Attempt, pilot: Life | None) -> None:
+        wall = attempt.end - attempt.start if attempt.start >= 0 else 0
+        self.attempts += 1
+        self.outcomes[attempt.outcome] += 1
+        if attempt.counts:
+            self.accepted += 1
+            self.real += wall
+            waited = max(0, attempt.start - self._could_start(attempt))
+            self.queued += waited
+            self.longest = max(self.longest, waited)
+        else:
+            self.redundant += wall
+        site = pilot.site if pilot else ""
+        n, accepted, walls = self.sites.get(site, (0, 0, 0))
+        self.sites[site] = (n + 1, accepted + attempt.counts, walls + wall)
+
+    def _could_start(self, attempt: Attempt) -> int:
+        """From the bag's submission; of those that wait for others, from the grant."""
+        at = self._times[bisect_right(self._firsts, attempt.task) - 1]
+        return at if at >= 0 else attempt.granted
+
+
+def _span(end: f.End, at: int, begun: int | None) -> tuple[int, int]:
+    """From when to when it ran; of one that was lost, as far as the server knows."""
+    if end.wall:
+        start = end.start or max(end.granted, at - end.wall)
+        return start, start + end.wall
+    start = end.start or (begun if begun is not None else -1)
+    return start, at

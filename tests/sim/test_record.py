@@ -1,0 +1,154 @@
+"""What a run leaves behind: the numbers add up, the pictures are real, the same seed gives the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import xml.etree.ElementTree as ET
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+from PIL import Image
+
+from windfall.core.engine import Config
+from windfall.core.lifecycle import O_LOST
+from windfall.errors import Unwritable
+from windfall.sim import pages, plots
+from windfall.sim.experiments.base import Figure, Series
+from windfall.sim.record import Record
+from windfall.sim.world import Work, World
+
+
+def played(seed: int = 3, tasks: int = 120, fails: float = 0.05) -> tuple[World, Record]:
+    world, record = World(seed, Config(deaths=200)), Record()
+    record.attach(world.server)
+    world.site("here")
+    world.site("there")
+    world.pilots("here", 3, cores=2, loses=0.1, latency=40)
+    world.pilots("there", 2, speed=2.0, latency=150)
+    world.submit(Work(tasks, lambda _task, draw: round(draw.expovariate(1 / 100_000)) + 1, fails=fails, retries=50))
+    world.run()
+    return world, record
+
+
+def test_the_numbers_add_up() -> None:
+    world, record = played()
+    found = record.summary(1)
+    attempts = list(record.attempts())
+    assert found["accepted"] == 120 == sum(each.counts for each in attempts)
+    assert {each.task for each in attempts if each.counts} == set(range(120))
+    assert found["attempts"] == len(attempts) == sum(found["outcomes"].values()) == world.tally.attempts
+    assert found["outcomes"]["lost"] > 0 and found["failures"] == found["outcomes"]["failed"] > 0
+    assert found["real"] == sum(each.end - each.start for each in attempts if each.counts)
+    assert found["ended"] <= world.engine.now
+    assert found["speed_up"] == pytest.approx(found["real"] / found["wall_clock"])
+    assert {site["name"] for site in found["sites"]} == {"here", "there"}
+    assert sum(site["wall"] for site in found["sites"]) == found["real"] + found["redundant"]
+
+
+def test_attempts_lie_within_their_pilots_lives_and_slots() -> None:
+    _, record = played()
+    for attempt in record.attempts():
+        life = record.pilots[attempt.pilot]
+        assert life.enrolled <= attempt.granted <= attempt.end
+        assert attempt.granted <= attempt.start <= attempt.end or (attempt.start == -1 and attempt.outcome == O_LOST)
+        assert life.ended is None or attempt.end <= life.ended
+    most = max(y for series in pages.running(record) if series.name == "here" for y in series.y)
+    assert most == 6  # three hosts of two cores
+
+
+def test_waits_are_counted_from_when_a_task_could_start() -> None:
+    world, record = World(), Record()
+    record.attach(world.server)
+    world.site("here")
+    world.pilots("here", 1)
+    world.submit(Work(3, lambda _task, _draw: 60_000))
+    world.run()
+    found = record.summary(1)
+    assert found["queuing_longest"] == pytest.approx(120_000, abs=1_000)
+    assert found["queuing_average"] == pytest.approx(60_000, abs=1_000)
+    assert found["wall_clock"] == pytest.approx(180_000, abs=1_000) and found["redundant"] == 0
+
+
+def test_the_files_of_a_run(tmp_path: Path) -> None:
+    _, record = played()
+    pages.write(record, tmp_path)
+    with (tmp_path / "attempts.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(record) and {row["outcome"] for row in rows} == {"succeeded", "failed", "lost"}
+    assert json.loads((tmp_path / "bags.json").read_text())[0]["accepted"] == 120
+    with (tmp_path / "completion.csv").open() as file:
+        assert [row["tasks"] for row in csv.DictReader(file)][-1] == "120.0"
+    for name in ("gantt", "running", "completion"):
+        tree = ET.parse(tmp_path / f"{name}.svg").getroot()
+        image = Image.open(tmp_path / f"{name}.png")
+        assert image.size == (2 * int(tree.get("width", 0)), 2 * int(tree.get("height", 0)))
+        assert len(image.convert("RGB").getcolors(1 << 20) or ()) > 5
+    bars = [each for each in ET.parse(tmp_path / "gantt.svg").iter() if each.get("fill") == plots.colour(0)]
+    assert len(bars) == 120 + 1  # and one in the legend
+
+
+def test_the_same_seed_is_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        pages.write(played(7)[1], tmp_path / name)
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert len(files) == 11 and files == sorted(path.name for path in (tmp_path / "two").iterdir())
+    for name in files:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+def test_a_gantt_of_a_hundred_thousand_attempts_is_small() -> None:
+    draw = random.Random(1)
+    rows = []
+    for host in range(1000):
+        bars, at = [], 0.0
+        for _ in range(100):
+            at += draw.uniform(1, 5)
+            bars.append(plots.Bar(at, at + 20, "#000000"))
+            at += 20
+        rows.append(plots.Row(f"host {host}", f"site {host // 500}", bars))
+    sheet = plots.gantt("large", rows, 2600.0)
+    assert len(sheet.svg()) < 2 << 20 and len(sheet.png()) < 2 << 20
+    assert "site 1 1…13" in sheet.svg()
+
+
+def test_what_is_summed_up_is_as_dark_as_it_was_busy() -> None:
+    half = [plots.Row(str(n), "s", [plots.Bar(0, 100 if n % 2 else 50, "#000000")]) for n in range(400)]
+    (row, *_) = plots._summed_up(half, 100.0)
+    assert [(bar.start, bar.end) for bar in row.bars] == [(0.0, 50.0), (50.0, pytest.approx(100.0))]
+    assert row.bars[0].fill == plots.colour(0)
+    assert row.bars[1].fill == plots._mixed(plots.colour(0), 0.4)  # two of the five slots that a row stands for
+
+
+@given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e12))
+def test_ticks_are_few_and_inside(low: float, span: float) -> None:
+    found = plots.ticks(low, low + span)
+    assert len(found) <= 14 and all(low - span * 0.01 <= tick <= low + span * 1.01 for tick in found)
+
+
+def test_odd_numbers_and_names_are_drawn_all_the_same() -> None:
+    figure = Figure("a < b & c", "x", "y", [Series("nothing", [], []), Series("one", [3.0], [float("inf")]),
+                                            Series("flat", [1.0, 2.0], [0.0, float("nan")])])
+    sheet = plots.lines(figure)
+    assert "a &lt; b &amp; c" in sheet.svg() and ET.fromstring(sheet.svg()) is not None
+    Image.open(BytesIO(sheet.png())).verify()
+
+
+def test_an_empty_record_is_written(tmp_path: Path) -> None:
+    pages.write(Record(), tmp_path / "deep" / "er")
+    assert (tmp_path / "deep" / "er" / "gantt.png").exists()
+
+
+def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unwritable, match="cannot write"):
+        pages.write(Record(), tmp_path / "file")
+
+
+def test_figures_of_an_experiment(tmp_path: Path) -> None:
+    pages.write_figures([Figure("t", "hosts", "s", [Series("DC", [2, 4], [10.0, 6.0])])], tmp_path)
+    assert (tmp_path / "figure-1.csv").read_text() == "hosts,name,s\n2,DC,10.0\n4,DC,6.0\n"
+    assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".svg", ".png"}
