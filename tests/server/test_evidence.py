@@ -38,6 +38,18 @@ def test_a_success_whose_output_never_arrived_is_none(client, files):
     assert not row["files"]
 
 
+def test_a_success_without_any_file_is_none_where_some_were_asked_for(client):
+    row = row_of(client, {}, outputs=["out"])
+    assert (row["state"], row["why"], row["note"]) == ("failed", "output", "its outputs never arrived")
+
+
+def test_nor_in_bulk(client):
+    client.submit(sweep(40, retries=0, outputs=["out-{x}"]))
+    pilot = Pilot(client, cores=40)
+    pilot.finish([attempt for attempt, *_ in pilot.get()])
+    assert {row["why"] for row in client.call("GET", "/v1/bags/1/results").body["rows"]} == {"output"}
+
+
 def test_all_outputs_are_wanted(client):
     row = row_of(client, {"files": [file("a")]}, outputs=["a", "b"])
     assert (row["state"], row["note"]) == ("failed", "the output b never arrived")

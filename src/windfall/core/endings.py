@@ -115,6 +115,8 @@ def _finish_in_bulk(core: Core, pilot: PilotState, reports: list[Report]) -> boo
     if bag is None or not _all_plain(bag, pilot, attempts, numbers, rows, refs, cls):
         return False
     target = core.state.classes[int(cls[0])].target
+    if bag.targets[target].shape.outputs and not all(r.files for r in reports):
+        return False
     tasks = refs & 0xFFFFFFFF
     details = {i: d for i, r in enumerate(reports) if (d := detail_of(r)) is not None}
     granted = attempts.np_granted[rows].tolist()
@@ -183,6 +185,9 @@ def _reported(core: Core, row: int, r: Report) -> f.End:
     outcome = OUTCOME_CODE.get(r.o, O_FAILED)
     if outcome == O_LOST:  # a pilot cannot lose what it reports
         outcome = O_RETURNED
+    if outcome == O_SUCCEEDED and not r.files and _brings_files(core, row):
+        outcome, r.why = O_FAILED, "output"
+        r.note = "; ".join(filter(None, [r.note, "its outputs never arrived"]))
     # "gone": the part of the pilot that ran it died.  Whoever was there is a suspect, or a task that kills its parent
     # would be tried for ever.
     died = outcome == O_RETURNED and r.why == "gone"
@@ -192,6 +197,13 @@ def _reported(core: Core, row: int, r: Report) -> f.End:
     end = _end(core, row, outcome, r.why, died=died, wall=wall, cpu=r.cpu, rss=r.rss, detail=detail)
     end.start = _start(r.t0, granted, core.now)
     return end
+
+
+def _brings_files(core: Core, row: int) -> bool:
+    """Are there outputs that a success must have brought?"""
+    cls = core.state.classes[core.state.attempts.cls[row]]
+    bag = core.state.bags.get(cls.bag)
+    return bag is not None and bag.targets[cls.target].shape.outputs
 
 
 def _start(said: int, granted: int, now: int) -> int:

@@ -38,6 +38,7 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
     whole: bool = False  # takes a whole pilot
     gathers: bool = False  # takes output files of the targets before it
     call: bool = False  # the owner's client loads what comes back as Python objects
+    outputs: bool = False  # a success brings files
 
 
 class BagSubmitted(Fact, tag="bag-submitted/1"):

@@ -36,7 +36,7 @@ def _shape(target: Target, index: dict[str, int], select: str) -> TargetShape:
         target.name, source_count(target.source), _before(target, index), r.cores, r.memory, r.gpus,
         r.disk, target.time, target.expect, target.grace, bool(target.checkpoint), target.retries,
         target.memory_retries, target.priority, _costs(target) if select == "sjf" else b"", _weight(target),
-        r.whole, bool(target.takes), target.kind == "call",
+        r.whole, bool(target.takes), target.kind == "call", bool(target.outputs),
     )
 
 
