@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 
 import pytest
 from server_tools import Client, Pilot, Process, sweep, until
@@ -60,9 +61,30 @@ def test_a_second_server_on_the_same_data_is_refused(start, tmp_path):
     profile = (first.home / "server.json").read_bytes()
     second = Process(first.home)
     (first.home / "server.json").write_bytes(profile)
-    assert second.process.wait(10) == 3
+    assert second.process.wait(30) == 3
     assert "hint" in second.said()
     assert Client(first.profile).call("GET", "/health").status == 200
+
+
+def test_a_server_waits_for_a_command_that_brought_its_own(tmp_path):
+    """`windfall ls` in the very moment in which `windfall serve` starts."""
+    home = tmp_path / "home"
+    brief = Embedded(home)
+    brief.start()
+    starting = threading.Thread(target=lambda: found.append(Process(home)))
+    found: list[Process] = []
+    starting.start()
+    until(lambda: "waiting" in said(tmp_path / "home.stderr"))
+    brief.stop()
+    starting.join()
+    try:
+        until(lambda: "serving at" in found[0].said())
+    finally:
+        found[0].stop()
+
+
+def said(path):
+    return path.read_text() if path.exists() else ""
 
 
 def test_a_clean_stop_removes_the_socket_and_answers_everybody(start):

@@ -8,10 +8,11 @@ import logging
 import resource
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windfall.errors import WindfallError
+from windfall.errors import StoreLocked, WindfallError
 from windfall.server import numerics
 from windfall.server.home import Home
 from windfall.server.local import LocalPilot, Supervisor
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from windfall.server.runtime import Runtime
 
 COLLECT_S = 2.0
+CONTENDING_S = 5.0
 DRAIN_S = 10.0  # for the pilot to give back what it has, before it is killed
 MAX_CONNECTIONS = 50_000
 OWN_FILES = 256
@@ -64,7 +66,7 @@ async def _serve(home: Home, listen: str | None, pilot: bool, **options: Any) ->
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    runtime = await Runtime.start(home, listen, **options)
+    runtime = await _take_over(lambda: Runtime.start(home, listen, **options))
     local = await _start_pilot(runtime, home) if pilot else None
     sys.stderr.write(f"windfall: serving at {runtime.profile['server']}\n")
     sys.stderr.flush()
@@ -74,6 +76,22 @@ async def _serve(home: Home, listen: str | None, pilot: bool, **options: Any) ->
     if local is not None:
         await _stop_pilot(*local)
     await runtime.stop()
+
+
+async def _take_over(start: Callable[[], Awaitable[Runtime]]) -> Runtime:
+    """A command that brings its own server for a moment, `windfall ls` for instance, is waited for."""
+    until = asyncio.get_running_loop().time() + CONTENDING_S
+    said = False
+    while True:
+        try:
+            return await start()
+        except StoreLocked as error:
+            if asyncio.get_running_loop().time() > until:
+                raise
+            if not said:
+                said = True
+                sys.stderr.write(f"windfall: {error.message}; waiting {CONTENDING_S:.0f} s for it to end\n")
+        await asyncio.sleep(0.1)
 
 
 async def _start_pilot(runtime: Runtime, home: Home) -> tuple[LocalPilot, Supervisor]:
