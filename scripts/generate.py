@@ -22,7 +22,7 @@ from windfall.model.editor import bag_schema
 ROOT = Path(__file__).resolve().parents[1]
 NOTE = "<!-- Made by scripts/docs from {}; changes here are lost. -->\n\n"
 
-LIVES = """# The lives of tasks, attempts and pilots
+LIVES = """# The lives of tasks, attempts, pilots and intents
 
 The tables that the server itself goes by, drawn. Every move of a task, an attempt or a pilot is one of these
 arrows.
@@ -50,6 +50,12 @@ An attempt ends in one of these outcomes, and only *failed* costs the task anyth
 {pilots}
 A pilot that enrols again under the same nonce is a new epoch. The older one may still report, so nothing it finished is
 lost, but it is granted nothing more.
+
+## Intents
+{intents}
+Nothing is submitted to a batch system without an intent that is on the disk; its nonce is the job's name there, so that
+a restart finds it again. Intended, queued, running and stopping ones count against a site's limits, and reserve the
+worst case of its budget until they end.
 """
 
 MEANINGS = {
@@ -70,6 +76,7 @@ def lives() -> str:
         tasks=_diagram(lifecycle.TASK_STATES, lifecycle.TASK_MOVES),
         attempts=_diagram(lifecycle.ATTEMPT_STATES, lifecycle.ATTEMPT_MOVES),
         pilots=_diagram(lifecycle.PILOT_STATES, lifecycle.PILOT_MOVES),
+        intents=_diagram(lifecycle.INTENT_STATES, lifecycle.INTENT_MOVES),
         outcomes="\n".join(f"| {name} | {MEANINGS[name]} |" for name in lifecycle.OUTCOMES),
     )
 

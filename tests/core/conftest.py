@@ -75,7 +75,7 @@ class Bench:
     def submit(self, *targets: f.TargetShape, owner: str = "ann", key: str = "", **more: Any) -> int:
         event = e.Submit(
             0, owner, "bag", key, b"spec", list(targets) or [shape()], more.get("external", False),
-            more.get("select", "fcfs"), more.get("open", False), more.get("edges", b""),
+            more.get("select", "fcfs"), more.get("open", False), more.get("edges", b""), more.get("provision", "swarm"),
         )
         return int(self.do(event).value)
 

@@ -10,6 +10,7 @@ import pytest
 
 from windfall.core import events as e
 from windfall.core.engine import Config, Core
+from windfall.core.facts import Limits, Shape
 from windfall.core.fingerprint import fingerprint
 from windfall.store import codec
 
@@ -32,7 +33,8 @@ def some_events(r: random.Random) -> Any:
             costs = np.array([r.random() for _ in range(5)], dtype="<f4").tobytes()
             b.submit(shape(5, costs=costs, limit=9_000), select="sjf", open=True)
         else:
-            b.submit(shape(r.choice((1, 20, 40)), memory=1 << 28, memory_retries=2, limit=5_000, expect=20))
+            b.submit(shape(r.choice((1, 20, 40)), memory=1 << 28, memory_retries=2, limit=5_000, expect=20),
+                     provision=r.choice(("swarm", "msr", "broker", "demand")))
 
     def bag(b: Bench) -> int:
         return r.choice(list(b.core.state.bags) or [1])
@@ -48,8 +50,30 @@ def some_events(r: random.Random) -> Any:
         started = [n for n in numbers if n not in ended][:2]
         b.exchange(pilot, want=r.choice((0, 1, 50)), reports=reports, started=started)
 
+    def tend(b: Bench) -> None:
+        """Some of what was ordered is done, some of what is there is listed."""
+        name, intents = r.choice(("c1", "c2")), list(b.core.state.intents.values())
+        mine = [i for i in intents if i.site == name and r.random() < 0.6]
+        listed = [e.Listed(i.nonce, i.outside or f"j{i.number}", i.state == 2) for i in mine]
+        b.step(e.Tend(
+            0, name, r.choice(("t1", "t2")), r.random() < 0.2, r.randrange(9),
+            [(i.nonce, f"j{i.number}") for i in mine],
+            [(i.nonce, "no") for i in mine if r.random() < 0.1], [(i.nonce, i.outside) for i in mine],
+            r.choice((None, None, listed)), b.now - r.choice((0, 40_000)), wait=r.choice((0, 10_000)),
+        ))
+
+    def begin(b: Bench) -> None:
+        waiting = [i for i in b.core.state.intents.values() if not i.pilot]
+        if waiting:
+            intent = r.choice(waiting)
+            b.exchange(b.pilot(2, nonce=intent.nonce, site=intent.site, left=intent.shape.wall), want=2, left=90_000)
+
+    def limit(b: Bench) -> None:
+        limits = Limits([Shape(2, 1 << 30, wall=90_000)], r.choice((0, 6)), r.choice((0, 4)), budget=10**8)
+        b.step(e.AddSite(0, r.choice(("c1", "c2")), "ann", "slurm", limits=limits))
+
     return [
-        submit, submit, work, work, work, work, work, work,
+        submit, submit, tend, tend, begin, begin, limit, work, work, work, work, work, work,
         lambda b: b.pilot(r.choice((1, 2, 30)), nonce=r.choice(("", "x"))),
         lambda b: b.step(e.Gone(0, r.choice(list(b.core.state.pilots) or [0]))),
         lambda b: b.step(e.Cancel(0, bag(b), r.choice((None, [1, 2])))),

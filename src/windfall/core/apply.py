@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core import facts as f
+from windfall.core import facts as f, intents as i
 from windfall.core.backlog import Backlog
 from windfall.core.columns import CHUNK, FEW, ROW_MASK, Tasks
 from windfall.core.lifecycle import (
@@ -68,11 +68,14 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     bag = BagState(
         number=fact.bag, owner=fact.owner, name=fact.name, key=fact.key, spec=fact.spec, external=fact.external,
         select=fact.select, open=fact.open, submitted=fact.at, tasks=Tasks(count), targets=[], runs=[],
-        counts=fresh_counts(count), touched=fact.at, began=fact.at if count else 0,
+        counts=fresh_counts(count), touched=fact.at, began=fact.at if count else 0, provision=fact.provision,
+        options=fact.options,
     )
     state.bags[fact.bag] = bag
     state.next_bag = max(state.next_bag, fact.bag + 1)
     state.own(fact.owner, count)
+    if bag.provision in i.NAMED:
+        state.named_bags[bag.number] = None
     if fact.key:
         state.keys[submission_key(fact.owner, fact.key)] = (fact.bag, 0, count, digest(fact.spec))
     _add_targets(state, bag, fact.targets)
@@ -264,6 +267,7 @@ def _bag_removed(state: State, fact: f.BagRemoved) -> None:
             state.orders[pilot.number] = None
         free_row(state, row)
     bag = state.bags.pop(fact.bag)
+    state.named_bags.pop(fact.bag, None)
     state.own(bag.owner, -bag.size)
     state.dropped += bag.chunk_names()
     for cls in bag.classes.values():
@@ -426,7 +430,15 @@ def _release_dependents(state: State, bag: BagState, done: list[TargetState]) ->
 
 
 def _site_added(state: State, fact: f.SiteAdded) -> None:
-    state.sites[fact.name] = SiteState(fact.name, fact.owner, fact.kind, fact.shared, fact.at)
+    site = state.sites.get(fact.name)
+    if site is None:
+        site = state.sites[fact.name] = SiteState(fact.name, fact.owner, fact.kind, fact.shared, fact.at)
+    site.kind, site.shared, site.added = fact.kind, fact.shared, fact.at
+    if fact.limits is not None:
+        site.limits = fact.limits
+        state.provided.pop(fact.name, None)
+        if fact.limits.shapes:
+            state.provided[fact.name] = None
     for pilot in state.pilots.values():
         if pilot.site == fact.name:
             _reclass(state, pilot)
@@ -468,6 +480,7 @@ def _pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
     pilot.cls = pilot_class_of(state, pilot).number
     state.pilots[fact.pilot] = pilot
     state.nonces[fact.site, fact.nonce] = fact.pilot
+    i.take_pilot(state, fact.pilot)
     state.next_pilot = max(state.next_pilot, fact.pilot + 1)
     token = TokenState(f"pilot-{fact.pilot}", "pilot", fact.owner, fact.site, fact.pilot, fact.expires, fact.at)
     state.tokens[fact.token] = token
@@ -867,4 +880,10 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.Started: _started,
     f.Finished: _finished,
     f.Ended: _ended,
+    f.SiteTended: i.site_tended,
+    f.IntentsMade: i.intents_made,
+    f.IntentsAccepted: i.intents_accepted,
+    f.IntentsRunning: i.intents_running,
+    f.IntentsStopping: i.intents_stopping,
+    f.IntentsEnded: i.intents_ended,
 }

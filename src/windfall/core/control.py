@@ -32,7 +32,7 @@ def submit(core: Core, event: e.Submit) -> None:
     core.emit(
         f.BagSubmitted(
             core.now, number, event.owner, event.name, event.idempotency, event.spec, event.targets, event.external,
-            event.select, event.open, event.edges,
+            event.select, event.open, event.edges, event.provision, event.options,
         )
     )
     core.done(event, number, core.state.bags[number].size)
@@ -200,8 +200,12 @@ def add_site(core: Core, event: e.AddSite) -> None:
     if site is not None and site.owner != event.owner:
         core.refuse(event, "conflict", f"the name {event.name!r} is taken", "choose another name")
         return
-    if site is None or (site.kind, site.shared) != (event.kind, event.shared):
-        core.emit(f.SiteAdded(core.now, event.name, event.owner, event.kind, event.shared))
+    if event.limits is not None and event.limits.budget and not all(shape.wall for shape in event.limits.shapes):
+        core.refuse(event, "bad-input", "under a budget every shape needs a wall time", "say how long its pilots last")
+        return
+    limits = event.limits if site is None or event.limits != site.limits else None
+    if site is None or (site.kind, site.shared) != (event.kind, event.shared) or limits is not None:
+        core.emit(f.SiteAdded(core.now, event.name, event.owner, event.kind, event.shared, limits=limits))
     core.done(event)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windfall.core.facts import Group
+from windfall.core.facts import Group, Shape
 
 
 class Effect(msgspec.Struct, gc=False):
@@ -48,3 +48,15 @@ class Answer(Effect):
     recall: list[int] = []
     census: bool = False
     stop: str = ""
+
+
+class Orders(Effect):
+    """Answer to a `Tend`: all that is to be done and has not been heard to be done, so much as may be under way."""
+
+    site: str
+    number: int
+    now: int  # the core's
+    start: list[tuple[str, Shape]] = []  # nonce
+    stop: list[tuple[str, str]] = []  # nonce, the batch system's name where it is known
+    list: bool = False  # say what the batch system has of ours
+    over: bool = False  # somebody else tends this site now

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
-from windfall.core import control, effects as x, events as e, facts as f, leases, sessions
+from windfall.core import control, effects as x, events as e, facts as f, leases, provisioning, sessions, tending
 from windfall.core.apply import apply
 from windfall.core.feeding import feed_parked, recall_for
-from windfall.core.lifecycle import GONE
+from windfall.core.lifecycle import GONE, RUNNING
 from windfall.core.snapshot import dump_state, load_state, mark_saved, rebuild
-from windfall.core.state import State
+from windfall.core.state import PilotState, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,10 @@ class Config:
     token: int = 90 * 86_400_000  # a pilot's token ends so long after its wall time, or after its enrolment
     forget: int = 86_400_000  # a pilot that is gone is forgotten after this
     owned: int = 400_000_000  # tasks in all bags of one owner, ended or not
+    provision: int = 1_000  # sites are provisioned at most once in this time
+    landing: int = 30_000  # a submission that was under way when its tender died has landed after this, or never will
+    listing: int = 60_000  # how often tenders are asked what their batch system has of ours
+    mark: str = "intent"  # begins the nonces of intents; no other server that uses the same sites may have it
 
 
 @dataclass(slots=True)
@@ -52,10 +56,14 @@ class Core:
         self.facts: list[f.Fact] = []
         self.effects: list[x.Effect] = []
         self.fresh: dict[int, tuple[int, list[f.Group]]] = {}  # grants of this step, by pilot
+        self.tended: dict[str, int] = {}  # sites whose tender asked in this step → key of its request
+        self.provisioned = -1 << 60  # when sites were provisioned last
+        self.changed = False  # something has happened since
+        self.provision_timer = 0  # when they will be, at the latest; 0: nothing is planned
         self.poor: list[int] = []  # pilots that asked in this step and got nothing
         self.frugal = False  # volatile: the driver's disk is low, nothing new is granted
         self.alive = 0  # pilots that are not gone
-        self._timers: list[tuple[int, int, str, int]] = []
+        self._timers: list[tuple[int, int, str, Any]] = []
         self._ticket = 0
         self._fed = 0  # version of the ready list that waiting pilots have seen
 
@@ -83,6 +91,9 @@ class Core:
         for number in self.poor:
             recall_for(self, self.state.pilots[number])
         self.poor.clear()
+        if self.state.provided or self.tended:
+            provisioning.settle(self)
+            tending.settle(self)
         if self.state.orders:
             for number in list(self.state.orders):
                 sessions.nudge(self, self.state.pilots[number])
@@ -101,7 +112,11 @@ class Core:
     def refuse(self, event: e.Event, error: str, message: str, hint: str = "") -> None:
         self.effects.append(x.Refuse(event.key, error, message, hint))
 
-    def timer(self, at: int, kind: str, key: int) -> None:
+    def lose_pilot(self, pilot: PilotState, why: str) -> None:
+        """The site's evidence that it is dead."""
+        sessions.end_pilot(self, pilot, why, clean=False)
+
+    def timer(self, at: int, kind: str, key: int | str) -> None:
         self._ticket += 1
         heappush(self._timers, (at, self._ticket, kind, key))
 
@@ -130,6 +145,12 @@ class Core:
             pilot.heard = self.now
             self.alive += 1
             self.timer(self.now + self.config.lease + self.config.margin, "lease", pilot.number)
+        for site in self.state.sites.values():
+            if site.limits.shapes or site.open:
+                tending.renew(self, site)
+                for number in site.intents[RUNNING]:
+                    tending.watch_wall(self, self.state.intents[number])
+        self.changed = True
 
     def snapshot(self) -> tuple[bytes, dict[str, bytes], list[str]]:
         """(meta, changed chunks, names of chunks to drop)"""
@@ -140,8 +161,9 @@ class Core:
         mark_saved(self.state)
 
 
-_TIMERS: dict[str, Callable[[Core, int], None]] = {
+_TIMERS: dict[str, Callable[[Core, Any], None]] = {
     "lease": leases.lease_due, "park": leases.park_due, "forget": leases.forget_due,
+    "tend": tending.tend_due, "wall": tending.wall_due, "provision": provisioning.provision_due,
 }
 
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
@@ -162,4 +184,5 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     e.Gone: sessions.gone,
     e.Drain: sessions.drain,
     e.Unpark: sessions.drop_connection,
+    e.Tend: tending.tend,
 }

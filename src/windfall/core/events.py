@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windfall.core.facts import TargetShape
+from windfall.core.facts import Limits, TargetShape
 
 
 class Event(msgspec.Struct, gc=False):
@@ -21,6 +21,8 @@ class Submit(Event):
     select: str
     open: bool
     edges: bytes = b""
+    provision: str = "swarm"
+    options: dict[str, int] = {}
 
 
 class Append(Event):
@@ -76,6 +78,42 @@ class AddSite(Event):
     owner: str
     kind: str
     shared: list[str] = []
+    limits: Limits | None = None  # None: as before
+
+
+class Listed(msgspec.Struct, array_like=True, gc=False):
+    """One job of ours as a batch system lists it."""
+
+    nonce: str
+    id: str
+    running: bool
+
+
+class Info(msgspec.Struct, array_like=True, gc=False):
+    """What a site's information system says, true or not."""
+
+    free: int  # processors
+    queued: int  # jobs
+    age: int = 0  # ms
+
+
+class Tend(Event):
+    """From whoever starts pilots at a site: what came of the orders, what the batch system says; more orders, please.
+
+    Said again until it has been answered.  `listed` is complete as of the answer that said `now == began`.
+    """
+
+    site: str
+    tender: str  # a name that no other process ever had
+    hello: bool = False  # it knows nothing of what was done before
+    seen: int = 0  # number of the newest answer it has
+    accepted: list[tuple[str, str]] = []  # nonce, the batch system's name
+    refused: list[tuple[str, str]] = []  # nonce, why: it was surely not submitted
+    stopped: list[tuple[str, str]] = []  # nonce, the batch system's name: it surely will not run, or run on
+    listed: list[Listed] | None = None
+    began: int = 0  # `now` of the newest answer it had when it began to list
+    info: Info | None = None
+    wait: int = 0
 
 
 class Enrol(Event):

@@ -41,6 +41,28 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
     outputs: bool = False  # a success brings files
 
 
+class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a pilot asks its batch system for."""
+
+    cores: int = 1
+    memory: int = 0
+    gpus: int = 0
+    disk: int = 0
+    wall: int = 0  # ms; 0: it may stay
+
+
+class Limits(msgspec.Struct, array_like=True, gc=False):
+    """What may be started at a site.  Without shapes nothing is; a zero elsewhere is no limit."""
+
+    shapes: list[Shape] = []
+    pilots: int = 0  # most at once, queued and running
+    queued: int = 0  # most of them queued
+    share: int = 1000  # most slots there for a bag, in thousandths of its tasks
+    delay: int = 0  # ms after a bag's submission before anything is sent there
+    budget: int = 0  # ms of cores
+    flight: int = 16  # submissions, and cancellations, under way at once
+
+
 class BagSubmitted(Fact, tag="bag-submitted/1"):
     at: int
     bag: int
@@ -53,6 +75,8 @@ class BagSubmitted(Fact, tag="bag-submitted/1"):
     select: str
     open: bool
     edges: bytes = b""  # int32 pairs (before, after)
+    provision: str = "swarm"
+    options: dict[str, int] = {}  # of provisioning
 
 
 class TasksAppended(Fact, tag="tasks-appended/1"):
@@ -116,6 +140,62 @@ class SiteAdded(Fact, tag="site-added/1"):
     kind: str
     shared: list[str]  # owners who may use it beside its own
     by: str = ""  # who asked for it
+    limits: Limits | None = None  # None: as before
+
+
+class SiteTended(Fact, tag="site-tended/1"):
+    """Somebody starts pilots there from now on, who knows nothing of what others did before."""
+
+    at: int
+    site: str
+    tender: str
+
+
+class Intent(msgspec.Struct, array_like=True, gc=False):
+    """A pilot that is to be started: committed before anything is sent to a batch system."""
+
+    number: int
+    nonce: str
+    shape: Shape
+    reserved: int  # ms of cores, at worst
+    bag: int = 0  # for one task of it only
+    task: int = -1
+
+
+class IntentsMade(Fact, tag="intents-made/1"):
+    at: int
+    site: str
+    intents: list[Intent]
+
+
+class IntentsAccepted(Fact, tag="intents-accepted/1"):
+    """The batch system has them, under these names of its own."""
+
+    at: int
+    site: str
+    intents: list[int]
+    ids: list[str]
+
+
+class IntentsRunning(Fact, tag="intents-running/1"):
+    at: int
+    site: str
+    intents: list[int]
+
+
+class IntentsStopping(Fact, tag="intents-stopping/1"):
+    at: int
+    site: str
+    intents: list[int]
+    why: str
+
+
+class IntentsEnded(Fact, tag="intents-ended/1"):
+    at: int
+    site: str
+    intents: list[int]
+    used: list[int]  # ms of cores
+    why: str
 
 
 class PilotEnrolled(Fact, tag="pilot-enrolled/1"):
@@ -273,5 +353,5 @@ class TokenRevoked(Fact, tag="token-revoked/1"):
 FACTS = (
     BagSubmitted, TasksAppended, BagClosed, BagPaused, TasksCancelled, TasksRetried, TargetGathered, BagRemoved,
     SiteAdded, PilotEnrolled, PilotDraining, PilotEnded, PilotsForgotten, Granted, Adopted, Started, Finished, Ended,
-    TokenIssued, TokenRevoked,
+    TokenIssued, TokenRevoked, SiteTended, IntentsMade, IntentsAccepted, IntentsRunning, IntentsStopping, IntentsEnded,
 )

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from windfall.core.columns import Table
-from windfall.core.state import BagState, PilotState, State
+from windfall.core.state import BagState, IntentState, PilotState, SiteState, State
 
 _BAG = ("owner", "name", "key", "spec", "external", "select", "open", "submitted", "runs", "counts", "appended",
-        "paused", "ended", "touched", "edges", "worked", "began")
+        "paused", "ended", "touched", "edges", "worked", "began", "provision", "options")
 _PILOT = ("nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk", "enrolled", "ends",
           "token", "detail", "state", "granted", "held", "load", "ended", "why")
+_INTENT = ("number", "nonce", "site", "shape", "reserved", "bag", "task", "made", "state", "changed", "began",
+           "outside", "pilot")
 _CLASS = ("number", "limit", "need", "memory", "key", "ready", "listed", "mean", "done")
 
 
@@ -30,6 +33,10 @@ def fingerprint(state: State) -> dict[str, Any]:
         "tokens": {h: (t.id, t.scope, t.owner, t.site, t.pilot, t.expires, t.issued) for h, t in state.tokens.items()},
         "token ids": dict(state.token_ids),
         "keys": dict(state.keys),
+        "intents": {number: _intent(intent) for number, intent in state.intents.items()},
+        "provisioned": {name: _provisioned(site) for name, site in state.sites.items()},
+        "named": {ref: sorted(of) for ref, of in sorted(state.named.items())},
+        "next intent": state.next_intent,
         "next": (state.next_bag, state.next_pilot, state.next_class),
         "ready": list(state.ready),
         "surplus": sorted(state.surplus),
@@ -50,6 +57,16 @@ def _bag(bag: BagState) -> dict[str, Any]:
 def _pilot(state: State, pilot: PilotState) -> list[Any]:
     cls = state.pilot_classes[pilot.cls]
     return [getattr(pilot, name) for name in _PILOT] + [cls.owners, cls.memory]
+
+
+def _provisioned(site: SiteState) -> tuple[Any, ...]:
+    pool = sorted((msgspec.structs.astuple(shape), n) for shape, n in site.pool.items())
+    limits = msgspec.to_builtins(site.limits)
+    return limits, site.used, site.tender, [sorted(of) for of in site.intents], pool, site.reserved
+
+
+def _intent(intent: IntentState) -> list[Any]:
+    return [msgspec.to_builtins(getattr(intent, name)) for name in _INTENT]
 
 
 def _rows(table: Table, rows: Any) -> dict[str, list[int]]:

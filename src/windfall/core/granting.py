@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windfall.core import facts as f
-from windfall.core.lifecycle import LIVE
+from windfall.core.lifecycle import LIVE, READY
 from windfall.core.state import BagState, PilotState, TaskClass
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     if want <= 0 or pilot.state != LIVE or pilot.silent or core.frugal:
         return False
     state = core.state
+    if pilot.intent and state.intents[pilot.intent].task >= 0:
+        return _grant_named(core, pilot, left)
     pc = state.pilot_classes[pilot.cls]
     if pc.barren == state.version:
         return False
@@ -36,7 +38,7 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     for _, number in state.ready:
         cls = state.classes[number]
         cost = state.cost(pc, cls)
-        if not cost:
+        if not cost or cls.bag in state.named_bags:
             continue
         fitting = True
         if not fits(pilot, cls, left):
@@ -58,6 +60,24 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, groups))
     core.fresh[pilot.number] = (pilot.granted, groups)
     return True
+
+
+def _grant_named(core: Core, pilot: PilotState, left: int | None) -> bool:
+    """It was started for one task: that, or nothing any more."""
+    state = core.state
+    intent = state.intents[pilot.intent]
+    bag = state.bags.get(intent.bag)
+    if bag is not None and bag.tasks.state[intent.task] == READY:
+        cls = bag.classes[bag.target_of(intent.task), bag.tasks.variant[intent.task]]
+        if cls.listed and state.cost(state.pilot_classes[pilot.cls], cls) and fits(pilot, cls, left):
+            number = state.attempts.numbers(1)
+            group = f.Group(bag.number, cls.target, cls.overruns, cls.boosts, [intent.task], number)
+            core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, [group]))
+            core.fresh[pilot.number] = (pilot.granted, [group])
+            return True
+    if not pilot.held:
+        core.emit(f.PilotDraining(core.now, pilot.number))
+    return False
 
 
 def fits(pilot: PilotState, cls: TaskClass, left: int | None) -> bool:

@@ -1,7 +1,7 @@
 """The promises as checks: one function each, run after every step by every test harness.
 
 `Witness` watches the facts go by, because some promises are about history (P1).  The others look at the state alone.
-A check returns sentences; none means it holds.  P6 and P8 get theirs with provisioning and the market.
+A check returns sentences; none means it holds.  P8 gets its own with the market.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ from windfall.core.lifecycle import (
     ATTEMPT_MOVES,
     ATTEMPT_STATES,
     DROPPED,
+    ENDED,
     FIRST_FINAL,
     FREE,
     GONE,
     GRANTED,
+    INTENDED,
+    INTENT_MOVES,
+    INTENT_STATES,
     LIVE,
     O_SUCCEEDED,
     PILOT_MOVES,
     PILOT_STATES,
+    QUEUED,
     READY,
     STARTED,
     SUCCEEDED,
@@ -36,6 +41,8 @@ from windfall.core.lifecycle import (
     TASK_STATES,
     allowed,
 )
+from windfall.core.policies import View
+from windfall.core.provisioning import wanted_pilots
 from windfall.core.state import BagState, State
 
 if TYPE_CHECKING:
@@ -165,11 +172,13 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
     for pilot in core.state.pilots.values():
         if pilot.park is None or pilot.park.want <= 0 or pilot.state != LIVE or pilot.silent or core.frugal:
             continue
+        if pilot.intent and core.state.intents[pilot.intent].task >= 0:
+            continue
         left = pilot.park.left(core.now)
         for _, number in core.state.ready:
             cls = core.state.classes[number]
             cost = core.state.cost(core.state.pilot_classes[pilot.cls], cls)
-            if not cost or not fits(pilot, cls, left):
+            if not cost or cls.bag in core.state.named_bags or not fits(pilot, cls, left):
                 continue
             if room(core, pilot, pilot.load, cls, cost, ahead=False) > 0:
                 said.append(f"P4: pilot {pilot.number} waits while class {number} has {cls.ready} ready")
@@ -200,6 +209,37 @@ def p5_checkpoints_are_kept(state: State, witness: Witness) -> list[str]:
     ]
 
 
+def p6_within_limits(state: State) -> list[str]:
+    """Pilots queued and running, and what they may use, stay within the limits that held when the last one was made."""
+    said = []
+    for site in state.sites.values():
+        limits, numbers = site.limits, [number for of in site.intents for number in of]
+        if not numbers or state.intents[max(numbers)].made <= site.added:
+            continue
+        for what, has, most in (("pilots", site.open, limits.pilots), ("queued pilots", site.waiting, limits.queued),
+                                ("ms of cores", site.used + site.reserved, limits.budget)):
+            if most and has > most:
+                said.append(f"P6: site {site.name} has {has} {what}, may have {most}")
+    return said
+
+
+def p7_queued_follow_demand(core: Core) -> list[str]:
+    """No pilot stays queued that nothing wants."""
+    if core.changed or not core.state.provided:
+        return []  # sites are provisioned soon
+    view = View(core.state, core.provisioned, core.config.margin)
+    said = []
+    for name, target in wanted_pilots(view).items():
+        said += [f"P7: site {name} has {n} pilots of {shape} queued, wanted are {target.get(shape, 0)}"
+                 for shape, n in core.state.sites[name].pool.items() if n > target.get(shape, 0)]
+    for ref, of in core.state.named.items():
+        bag = core.state.bags.get(ref >> 32)
+        if bag is None or bag.tasks.state[ref & 0xFFFFFFFF] != READY:
+            said += [f"P7: intent {n} waits for a task that needs it no more" for n in of
+                     if core.state.intents[n].state in (INTENDED, QUEUED)]
+    return said
+
+
 def p7_gone_is_gone(state: State) -> list[str]:
     """A pilot that has left holds nothing."""
     return [
@@ -213,7 +253,7 @@ def books_balance(state: State) -> list[str]:
     said = []
     for bag in state.bags.values():
         said += _bag_balances(state, bag)
-    said += _pilots_balance(state) + _owners_balance(state)
+    said += _pilots_balance(state) + _owners_balance(state) + _intents_balance(state)
     listed = sorted(entry for cls in state.classes.values() if cls.listed for entry in [(cls.key, cls.number)])
     if listed != state.ready:
         said.append("books: the ready list is not the list of listed classes")
@@ -225,6 +265,21 @@ def _owners_balance(state: State) -> list[str]:
     for bag in state.bags.values():
         owned[bag.owner] += bag.size
     return [] if +owned == state.owned else [f"books: owners have {dict(owned)} tasks, counted {state.owned}"]
+
+
+def _intents_balance(state: State) -> list[str]:
+    said = []
+    for site in state.sites.values():
+        mine = [i for i in state.intents.values() if i.site == site.name]
+        by_state = [sorted(i.number for i in mine if i.state == s) for s in range(len(site.intents))]
+        pool = Counter(i.shape for i in mine if i.task < 0 and i.state in (INTENDED, QUEUED))
+        kept = ([sorted(of) for of in site.intents], site.pool, site.reserved)
+        if kept != (by_state, dict(pool), sum(i.reserved for i in mine)):
+            said.append(f"books: site {site.name} counts {kept} of its intents, has {by_state}")
+    named = {n for of in state.named.values() for n in of}
+    if named != {i.number for i in state.intents.values() if i.task >= 0}:
+        said.append("books: intents for one task are not those that are counted as such")
+    return said
 
 
 def _bag_balances(state: State, bag: BagState) -> list[str]:
@@ -297,7 +352,8 @@ def check_all(core: Core, witness: Witness) -> list[str]:
     return [
         *p1_one_result(state, witness), *p2_nothing_lost(state, witness), *p3_own_pilots(state),
         *p4_nobody_waits_in_vain(core), *p5_within_shape(state),
-        *p5_checkpoints_are_kept(state, witness), *p7_gone_is_gone(state), *books_balance(state),
+        *p5_checkpoints_are_kept(state, witness), *p6_within_limits(state), *p7_queued_follow_demand(core),
+        *p7_gone_is_gone(state), *books_balance(state),
     ]
 
 
@@ -308,6 +364,7 @@ class Moves:
         self.tasks = {bag.number: bag.tasks.np_state[: bag.size].copy() for bag in state.bags.values()}
         self.attempts = state.attempts.np_state[: state.attempts.rows].copy()
         self.pilots = {pilot.number: pilot.state for pilot in state.pilots.values()}
+        self.intents = {intent.number: intent.state for intent in state.intents.values()}
 
     def broken(self, state: State) -> list[str]:
         said = []
@@ -321,6 +378,10 @@ class Moves:
             if number in state.pilots and state.pilots[number].state != was:
                 made = (was, state.pilots[number].state)
                 said += [] if made in allowed(PILOT_MOVES) else [f"lifecycle: pilot {PILOT_STATES[was]} → {made[1]}"]
+        for number, was in self.intents.items():
+            now = state.intents[number].state if number in state.intents else ENDED
+            if now != was and (was, now) not in allowed(INTENT_MOVES):
+                said.append(f"lifecycle: intent {INTENT_STATES[was]} → {INTENT_STATES[now]}")
         return said
 
 

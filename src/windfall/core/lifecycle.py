@@ -90,6 +90,26 @@ PILOT_MOVES: Final = (
     (SUPERSEDED, GONE, "said goodbye, or the site says it is gone"),
 )
 
+# --- intents: pilots in a batch system ------------------------------------------------------------------------------
+INTENDED: Final = 0  # committed; whoever starts pilots may have been told
+QUEUED: Final = 1
+RUNNING: Final = 2
+STOPPING: Final = 3  # not wanted any more; counts until its batch system has let go of it
+ENDED: Final = 4
+
+INTENT_STATES: Final = ("intended", "queued", "running", "stopping", "ended")
+INTENT_MOVES: Final = (
+    (INTENDED, QUEUED, "the batch system took it"),
+    (INTENDED, RUNNING, "its pilot enrolled before that was heard"),
+    (INTENDED, STOPPING, "the demand is gone; it may have been submitted"),
+    (INTENDED, ENDED, "refused, or not wanted any more before anybody was told"),
+    (QUEUED, RUNNING, "its pilot enrolled, or the batch system says so"),
+    (QUEUED, STOPPING, "the demand is gone"),
+    (QUEUED, ENDED, "the batch system has it no more"),
+    (RUNNING, ENDED, "its pilot left, the batch system has it no more, or its wall time is over"),
+    (STOPPING, ENDED, "stopped, or its pilot came and left"),
+)
+
 
 def mermaid(names: tuple[str, ...], moves: tuple[tuple[int, int, str], ...]) -> str:
     """A state diagram of one table, for the documentation."""

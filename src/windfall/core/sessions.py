@@ -30,6 +30,7 @@ from windfall.core.lifecycle import (
     STARTED,
 )
 from windfall.core.state import Park, PilotState
+from windfall.core.tending import pilot_came, pilot_left
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -56,6 +57,7 @@ def enrol(core: Core, event: e.Enrol) -> None:
     )
     if older is not None:
         nudge(core, older)
+    pilot_came(core, state.pilots[number])
     core.alive += 1
     core.timer(core.now + core.config.lease + core.config.margin, "lease", number)
     core.effects.append(
@@ -186,6 +188,7 @@ def end_pilot(core: Core, pilot: PilotState, why: str, *, clean: bool) -> None:
         return
     settle(core, pilot.number, _left_behind(core, pilot, why, clean))
     core.emit(f.PilotEnded(core.now, pilot.number, why, clean))
+    pilot_left(core, pilot, why)
     core.alive -= 1
     core.timer(core.now + core.config.forget, "forget", pilot.number)
     nudge(core, pilot)
@@ -197,8 +200,8 @@ def _left_behind(core: Core, pilot: PilotState, why: str, clean: bool) -> Iterat
     outcome = O_RETURNED if clean else O_LOST
     for place, row in enumerate(attempts.of_pilot(pilot.number).tolist()):
         state = attempts.state[row]
-        # Silence is no death: a closed lid must not put anybody under suspicion.
-        present = not clean and why != "silent" and (state == STARTED or place < pilot.cores)
+        # Silence is no death: a closed lid must not put anybody under suspicion, nor a site that takes its hosts back.
+        present = not clean and why not in ("silent", "requeued") and (state == STARTED or place < pilot.cores)
         if state in (GRANTED, STARTED):
             yield lose(core, row, why, present=present, stays=not clean, outcome=outcome)
         elif state == LOST and present:

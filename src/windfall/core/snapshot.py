@@ -5,7 +5,8 @@ third block of appended sources, `b7/c2` what the tasks of its third block have 
 attempts.  Names that are gone are listed for dropping.
 
     1   checkpoints in the record of their bag; what was gathered, and when bags had work, not kept
-    2   as above
+    2   no intents, no limits of sites, no provisioning of bags
+    3   as above
 """
 
 from __future__ import annotations
@@ -15,21 +16,23 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from windfall.core import apply as a
+from windfall.core import apply as a, intents
 from windfall.core.columns import Attempts, Tasks
-from windfall.core.facts import TargetShape
+from windfall.core.facts import Limits, Shape, TargetShape
 from windfall.core.lifecycle import DROPPED, FIRST_FINAL, FREE, LOST, READY
-from windfall.core.state import BLOCK, BagState, PilotState, SiteState, State, TargetState, TokenState
+from windfall.core.state import BLOCK, BagState, IntentState, PilotState, SiteState, State, TargetState, TokenState
 from windfall.errors import StoreCorrupt, StoreTooNew
 
-VERSION = 2
+VERSION = 3
 
 _PILOT = ("number", "nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk",
           "enrolled", "ends", "token", "detail", "state", "granted", "ended", "why")
 _BAG = ("number", "owner", "name", "key", "external", "select", "open", "submitted", "runs", "counts", "paused",
-        "ended", "touched", "worked", "began")
+        "ended", "touched", "worked", "began", "provision", "options")
 _TOKEN = ("id", "scope", "owner", "site", "pilot", "expires", "issued")
-_SITE = ("name", "owner", "kind", "shared", "added")
+_SITE = ("name", "owner", "kind", "shared", "added", "limits", "used", "tender")
+_INTENT = ("number", "nonce", "site", "shape", "reserved", "bag", "task", "made", "state", "changed", "began",
+           "outside", "pilot")
 
 
 def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
@@ -45,6 +48,7 @@ def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
         "pilots": [_pick(p, _PILOT) for p in state.pilots.values()],
         "nonces": [(site, nonce, pilot) for (site, nonce), pilot in state.nonces.items()],
         "sites": [_pick(s, _SITE) for s in state.sites.values()],
+        "intents": [_pick(i, _INTENT) for i in state.intents.values()], "next_intent": state.next_intent,
         "tokens": [(h, *_pick(t, _TOKEN)) for h, t in state.tokens.items()],
         "keys": [(owner, key, *value) for (owner, key), value in state.keys.items()],
     }
@@ -125,9 +129,18 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
     if m["version"] < 2:
         for bag in m["bags"]:
             _upgrade_bag(bag)
-    state = State(now=m["now"], next_bag=m["next_bag"], next_pilot=m["next_pilot"], next_class=m["next_class"])
+    if m["version"] < 3:
+        _upgrade_provisioning(m)
+    state = State(now=m["now"], next_bag=m["next_bag"], next_pilot=m["next_pilot"], next_class=m["next_class"],
+                  next_intent=m["next_intent"])
     for row in m["sites"]:
-        state.sites[row[0]] = SiteState(*row)
+        record = dict(zip(_SITE, row, strict=True))
+        record["limits"] = msgspec.convert(record["limits"], Limits)
+        state.sites[row[0]] = SiteState(**record)
+    for row in m["intents"]:
+        record = dict(zip(_INTENT, row, strict=True))
+        record["shape"] = msgspec.convert(record["shape"], Shape)
+        state.intents[row[0]] = IntentState(**record)
     for h, *row in m["tokens"]:
         state.tokens[h] = TokenState(*row)
         state.token_ids[row[0]] = h
@@ -146,6 +159,7 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
     for bag in m["bags"]:
         for task, files in bag.get("unsaved", ()):
             state.bags[bag["record"][0]].keep_checkpoint(task, [tuple(file) for file in files])
+    intents.recount(state)  # facts that follow move what is counted
     return state
 
 
@@ -156,6 +170,15 @@ def _upgrade_bag(m: dict[str, Any]) -> None:
     m["record"] += [max((old["ended"] or old["touched"]) - old["submitted"], 0), 0] if idle else [0, old["submitted"]]
     m["targets"] = [(shape, *numbers, msgspec.convert(shape, TargetShape).gathers) for shape, *numbers in m["targets"]]
     m["unsaved"], m["checkpoints"] = m.get("checkpoints", []), []
+
+
+def _upgrade_provisioning(m: dict[str, Any]) -> None:
+    """From version 2."""
+    m["intents"], m["next_intent"] = [], 1
+    for row in m["sites"]:
+        row += [Limits(), 0, ""]
+    for bag in m["bags"]:
+        bag["record"] += ["swarm", {}]
 
 
 def _load_key(state: State, key: tuple[str, str], value: list[int]) -> None:
@@ -220,6 +243,7 @@ def rebuild(state: State) -> None:
         _refill_variants(bag)
     state.attempts.rebuild_free()
     _recount_pilots(state)
+    intents.recount(state)
 
 
 def _refill_variants(bag: BagState) -> None:

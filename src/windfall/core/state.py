@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from windfall.core.backlog import Backlog
 from windfall.core.columns import Attempts, Tasks
-from windfall.core.facts import TargetShape
-from windfall.core.lifecycle import FIRST_FINAL, LIVE, READY, TASK_STATES
+from windfall.core.facts import Limits, Shape, TargetShape
+from windfall.core.lifecycle import FIRST_FINAL, INTENDED, LIVE, READY, RUNNING, TASK_STATES
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
 BLOCK = 256  # appended sources, or tasks whose checkpoints are kept, per chunk of a snapshot
@@ -110,6 +110,8 @@ class BagState:
     checkpoint_blocks: dict[int, bool] = field(default_factory=dict)  # chunks of them → changed since the last snapshot
     worked: int = 0  # ms in which it had unfinished tasks, up to the last time that it had none
     began: int = 0  # since when it has some; 0: it has none
+    provision: str = "swarm"
+    options: dict[str, int] = field(default_factory=dict)
     saved: bool = False  # its specification is in a snapshot
     saved_appends: int = 0
 
@@ -185,6 +187,7 @@ class PilotState:
     load: int = 0  # thousandths of a core they take
     ended: int = 0
     why: str = ""
+    intent: int = 0  # that it was started under, while that is open
     # volatile
     heard: int = 0
     silent: bool = False  # its lease ran out: nothing is granted before it has said what it holds
@@ -213,12 +216,70 @@ class PilotClass:
 
 
 @dataclass(slots=True)
+class Tending:
+    """The session with whoever starts pilots at a site; volatile."""
+
+    since: int = 0  # what was submitted before that is not known
+    listed: bool = True  # a listing has told
+    asked: bool = False  # for a listing
+    heard_list: int = 0  # when the last listing came
+    number: int = 0  # of the last answer
+    strays: dict[tuple[str, str], bool] = field(default_factory=dict)  # jobs we do not want → told
+    park: tuple[int, int] | None = None  # key, until
+    hold: int = 0  # submit nothing before
+    backoff: int = 0
+    free: int = 0  # what the information system said
+    queued: int = 0
+    said: int = -1  # as of when; -1: never
+
+
+@dataclass(slots=True)
 class SiteState:
     name: str
     owner: str
     kind: str
     shared: list[str]
     added: int
+    limits: Limits = field(default_factory=Limits)
+    used: int = 0  # ms of cores, of intents that have ended
+    tender: str = ""  # who starts pilots there
+    # derived
+    intents: list[dict[int, None]] = field(default_factory=lambda: [{}, {}, {}, {}])  # by state
+    pool: dict[Shape, int] = field(default_factory=dict)  # intended and queued, for no task in particular
+    reserved: int = 0  # ms of cores
+    tending: Tending = field(default_factory=Tending)
+
+    @property
+    def open(self) -> int:
+        """Pilots that count against its limits."""
+        return sum(map(len, self.intents))
+
+    @property
+    def waiting(self) -> int:
+        """Those that may be queued."""
+        return self.open - len(self.intents[RUNNING])
+
+
+@dataclass(slots=True)
+class IntentState:
+    """A pilot in a batch system, from the decision to have it."""
+
+    number: int
+    nonce: str
+    site: str
+    shape: Shape
+    reserved: int
+    bag: int
+    task: int  # -1: any
+    made: int
+    state: int = INTENDED
+    changed: int = 0  # when it came into this state
+    began: int = 0  # when it came to run
+    outside: str = ""  # the batch system's name for it
+    pilot: int = 0
+    # volatile
+    given: int = 0  # 0: nobody was told, 1: its tender was, 2: an earlier one may have been
+    told: bool = False  # to stop
 
 
 @dataclass(slots=True)
@@ -249,7 +310,13 @@ class State:
     next_bag: int = 1
     next_pilot: int = 1
     next_class: int = 1
+    next_intent: int = 1
+    intents: dict[int, IntentState] = field(default_factory=dict)  # open ones
     # derived
+    intent_nonces: dict[tuple[str, str], int] = field(default_factory=dict)
+    provided: dict[str, None] = field(default_factory=dict)  # sites with shapes
+    named: dict[int, dict[int, None]] = field(default_factory=dict)  # bag << 32 | task → its open intents
+    named_bags: dict[int, None] = field(default_factory=dict)  # whose tasks have pilots of their own
     ready: list[tuple[tuple[int, ...], int]] = field(default_factory=list)  # (key, class) with something to grant
     version: int = 0  # of the ready list: counts what may give a waiting pilot something to do
     owned: dict[str, int] = field(default_factory=dict)  # tasks in all bags of an owner

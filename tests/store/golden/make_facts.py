@@ -18,6 +18,7 @@ import msgspec
 
 from windfall.core import events as e
 from windfall.core.engine import Config, Core
+from windfall.core.facts import Limits, Shape
 from windfall.core.fingerprint import fingerprint
 from windfall.core.intake import submission
 from windfall.model.spec import Bag, Items, Range, Resources, Sweep, Target
@@ -83,7 +84,9 @@ def tell(story: Story) -> None:
     bags = _submit(story)
     old = _work(story, bags)
     later = _say_more(story)
+    batch = _provision(story)
     story.snapshot()
+    _provision_on(story, batch)
     _after_that(story, later)
     _go_on(story, bags, old)
 
@@ -156,6 +159,27 @@ def _say_more(story: Story) -> dict[str, int]:
     ])
     numbers["pilot"] = pilot
     return numbers
+
+
+def _provision(story: Story) -> int:
+    """A site with shapes: one pilot runs, some are queued, one has not been heard of."""
+    shapes = [Shape(1, 2 << 30, 0, 1 << 40, 3_600_000)]
+    limits = Limits(shapes, pilots=9, queued=6, share=900, budget=86_400_000)
+    story.do(e.AddSite(0, "cluster", "cid", "slurm", limits=limits))
+    bag = int(story.do(submission(0, "cid", Bag(name="queued", targets=[sweep(4)]), "queued")).value)
+    story.wait(2_000)
+    story.do(e.Tend(0, "cluster", "first", True))
+    story.do(e.Tend(0, "cluster", "first", accepted=[(f"intent-{n}", str(n)) for n in (1, 2, 3)]))
+    story.pilot("intent-1", 1, "cluster")
+    return bag
+
+
+def _provision_on(story: Story, bag: int) -> None:
+    """After the snapshot: the bag is cancelled, what was queued is stopped; a tender follows another."""
+    story.do(e.Cancel(0, bag, [0, 1]))
+    story.wait(2_000)
+    story.do(e.Tend(0, "cluster", "first", stopped=[("intent-3", "3")]))
+    story.do(e.Tend(0, "cluster", "second", True))
 
 
 def _after_that(story: Story, bags: dict[str, int]) -> None:

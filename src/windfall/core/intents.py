@@ -1,0 +1,118 @@
+"""Fold facts about intents into the state: the part of `apply` that is about pilots in batch systems.
+
+Every count that is kept of intents (by state, by shape, what they reserve, which task they are for) is kept here, by
+`_add` and `_move` alone; after a recovery `recount` makes them afresh.
+"""
+
+from __future__ import annotations
+
+from windfall.core import facts as f
+from windfall.core.lifecycle import ENDED, GONE, INTENDED, QUEUED, RUNNING, STOPPING
+from windfall.core.state import IntentState, SiteState, State, Tending
+
+NAMED = ("msr", "broker")  # ways of provisioning that bind a pilot to a task before it starts
+
+
+def site_tended(state: State, fact: f.SiteTended) -> None:
+    state.sites[fact.site].tender = fact.tender
+
+
+def intents_made(state: State, fact: f.IntentsMade) -> None:
+    for made in fact.intents:
+        intent = IntentState(
+            made.number, made.nonce, fact.site, made.shape, made.reserved, made.bag, made.task, fact.at,
+            changed=fact.at,
+        )
+        state.intents[made.number] = intent
+        state.next_intent = max(state.next_intent, made.number + 1)
+        _add(state, intent)
+
+
+def intents_accepted(state: State, fact: f.IntentsAccepted) -> None:
+    for number, name in zip(fact.intents, fact.ids, strict=True):
+        intent = state.intents[number]
+        intent.outside = name
+        if intent.state == INTENDED:
+            _move(state, intent, QUEUED, fact.at)
+
+
+def intents_running(state: State, fact: f.IntentsRunning) -> None:
+    for number in fact.intents:
+        state.intents[number].began = fact.at
+        _move(state, state.intents[number], RUNNING, fact.at)
+
+
+def intents_stopping(state: State, fact: f.IntentsStopping) -> None:
+    for number in fact.intents:
+        _move(state, state.intents[number], STOPPING, fact.at)
+
+
+def intents_ended(state: State, fact: f.IntentsEnded) -> None:
+    """Nothing is kept of it: a nonce that is not open is one to be stopped."""
+    site = state.sites[fact.site]
+    for number, used in zip(fact.intents, fact.used, strict=True):
+        intent = state.intents.pop(number)
+        _move(state, intent, ENDED, fact.at)
+        site.used += used
+        site.reserved -= intent.reserved
+        del state.intent_nonces[intent.site, intent.nonce]
+        if intent.task >= 0:
+            of = state.named[intent.bag << 32 | intent.task]
+            del of[number]
+            if not of:
+                del state.named[intent.bag << 32 | intent.task]
+        if intent.pilot in state.pilots:
+            state.pilots[intent.pilot].intent = 0
+
+
+def take_pilot(state: State, number: int) -> None:
+    """A pilot has enrolled: if under an intent, it is that one's."""
+    pilot = state.pilots[number]
+    intent = state.intents.get(state.intent_nonces.get((pilot.site, pilot.nonce), 0))
+    if intent is not None:
+        if intent.pilot in state.pilots:
+            state.pilots[intent.pilot].intent = 0
+        intent.pilot, pilot.intent = number, intent.number
+
+
+def _add(state: State, intent: IntentState) -> None:
+    site = state.sites[intent.site]
+    site.intents[intent.state][intent.number] = None
+    site.reserved += intent.reserved
+    _pool(site, intent, 1)
+    state.intent_nonces[intent.site, intent.nonce] = intent.number
+    if intent.task >= 0:
+        state.named.setdefault(intent.bag << 32 | intent.task, {})[intent.number] = None
+
+
+def _move(state: State, intent: IntentState, new: int, at: int) -> None:
+    site = state.sites[intent.site]
+    del site.intents[intent.state][intent.number]
+    _pool(site, intent, -1)
+    intent.state, intent.changed = new, at
+    _pool(site, intent, 1)
+    if new != ENDED:
+        site.intents[new][intent.number] = None
+
+
+def _pool(site: SiteState, intent: IntentState, sign: int) -> None:
+    if intent.state in (INTENDED, QUEUED) and intent.task < 0:
+        left = site.pool.get(intent.shape, 0) + sign
+        site.pool[intent.shape] = left
+        if not left:
+            del site.pool[intent.shape]
+
+
+def recount(state: State) -> None:
+    """After a recovery: what is derived, and sessions with tenders, begin afresh."""
+    state.intent_nonces.clear()
+    state.named.clear()
+    state.provided = {site.name: None for site in state.sites.values() if site.limits.shapes}
+    state.named_bags = {bag.number: None for bag in state.bags.values() if bag.provision in NAMED}
+    for site in state.sites.values():
+        site.intents, site.pool, site.reserved, site.tending = [{}, {}, {}, {}], {}, 0, Tending()
+    for intent in state.intents.values():
+        _add(state, intent)
+        intent.given, intent.told = 2, False
+        if intent.pilot in state.pilots and state.pilots[intent.pilot].state != GONE:
+            state.pilots[intent.pilot].intent = intent.number

@@ -1,0 +1,230 @@
+"""Provisioning policies: what to have at which site.  Pure: they look at the state and say what is wanted.
+
+    swarm    as many slots as there are unstarted tasks, at every site; who starts first takes the first task (S1, S8)
+    demand   as many slots as there are unstarted tasks, spread over the sites by matching (G8)
+    msr      for every unstarted task a pilot of its own at k sites; the first to start takes it (S12)
+    broker   for every unstarted task one pilot, at the site that looks best to the information system (S12)
+
+The first two want pilots for whatever is there, and say how many of each shape.  The other two, for comparison, bind a
+pilot to a task.  All count slots, and choose the shape that wastes least for what a class of tasks needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from windfall.core.facts import Shape
+from windfall.core.lifecycle import INTENDED, QUEUED, READY, RUNNING
+from windfall.core.matching import spread
+from windfall.core.state import BagState, SiteState, State, TaskClass
+
+MILLI = 1_000
+
+
+class Fit(NamedTuple):
+    shape: Shape
+    slots: int  # tasks of the class that such a pilot runs at once
+
+
+def best_shape(site: SiteState, cls: TaskClass, margin: int) -> Fit | None:
+    """The shape that takes least of the site for one task.  A task without a limit gets the longest time there is."""
+    found: tuple[tuple[int, ...], Fit] | None = None
+    for place, shape in enumerate(site.limits.shapes):
+        slots = _slots(shape, cls)
+        if not slots or (shape.wall and shape.wall < cls.need + margin):
+            continue
+        wall = shape.wall or 1 << 60
+        key = (shape.cores * MILLI // slots, wall if cls.need else -wall, place)
+        if found is None or key < found[0]:
+            found = key, Fit(shape, slots)
+    return found[1] if found else None
+
+
+def _slots(shape: Shape, cls: TaskClass) -> int:
+    slots = shape.cores // cls.cores
+    for need, has in ((cls.memory, shape.memory), (cls.gpus, shape.gpus), (cls.disk, shape.disk)):
+        if need:
+            slots = min(slots, has // need)
+    return min(slots, 1) if cls.whole else slots
+
+
+def serves(site: SiteState, bag: BagState, cls: TaskClass) -> bool:
+    """Who may use the site (P3)?  Calls go to one's own only."""
+    return bag.owner == site.owner or (bag.owner in site.shared and not bag.targets[cls.target].shape.call)
+
+
+class Wanted(NamedTuple):
+    """So many slots of a class at a site."""
+
+    cls: TaskClass
+    fit: Fit
+    slots: int
+
+
+class View:
+    """What a policy may look at: the classes with something to do, by the order of selection, and the sites."""
+
+    def __init__(self, state: State, now: int, margin: int) -> None:
+        self.state, self.now, self.margin = state, now, margin
+        self.later = 0  # when something will be wanted that is not yet; 0: never
+        self.sites = [state.sites[name] for name in state.provided]
+        self._classes = [state.classes[number] for _, number in state.ready]
+
+    def classes(self, policy: str) -> list[TaskClass]:
+        return [cls for cls in self._classes if self.state.bags[cls.bag].provision == policy]
+
+    def fit(self, site: SiteState, cls: TaskClass) -> Fit | None:
+        bag = self.state.bags[cls.bag]
+        if not serves(site, bag, cls):
+            return None
+        due = bag.submitted + site.limits.delay
+        if due > self.now:
+            self.later = min(self.later or due, due)
+            return None
+        return best_shape(site, cls, self.margin)
+
+
+def swarm(view: View) -> dict[str, list[Wanted]]:
+    wanted: dict[str, list[Wanted]] = {}
+    classes = view.classes("swarm")
+    for site in view.sites:
+        here = [(cls, fit) for cls in classes if (fit := view.fit(site, cls)) is not None]
+        wanted[site.name] = list(_capped(view.state, site, here))
+    return wanted
+
+
+def _capped(state: State, site: SiteState, here: list[tuple[TaskClass, Fit]]) -> Iterator[Wanted]:
+    """No more slots for a bag than its share; what runs there counts, whoever it was started for."""
+    bags = {cls.bag: None for cls, _ in here}
+    taken = sum(state.intents[n].shape.cores for n in site.intents[RUNNING] if state.intents[n].task < 0)
+    allowed = sum(-(-state.bags[bag].size * site.limits.share // MILLI) for bag in bags)
+    for cls, fit in here:
+        left = allowed - taken * fit.slots // fit.shape.cores if site.limits.share < MILLI else cls.ready
+        slots = min(cls.ready, left)
+        allowed -= max(slots, 0)
+        if slots > 0:
+            yield Wanted(cls, fit, slots)
+
+
+def pilots_for(wanted: Iterable[Wanted]) -> dict[Shape, int]:
+    """Pilots of each shape that have so many slots, in the order of selection; classes share them."""
+    parts: dict[Shape, int] = {}  # millionths of pilots
+    for each in sorted(wanted, key=lambda w: w.cls.key):
+        parts[each.fit.shape] = parts.get(each.fit.shape, 0) + -(-each.slots * 1_000_000 // each.fit.slots)
+    return {shape: -(-part // 1_000_000) for shape, part in parts.items()}
+
+
+def demand(view: View, taken: dict[str, list[Wanted]]) -> dict[str, list[Wanted]]:
+    """Pilots that are queued and not `taken` serve first: what was sent once is not sent elsewhere on a whim."""
+    classes = view.classes("demand")
+    fits = {(s, c): fit for s, site in enumerate(view.sites) for c, cls in enumerate(classes)
+            if (fit := view.fit(site, cls)) is not None}
+    if not fits:
+        return {}
+    left = [cls.ready for cls in classes]
+    wanted: dict[str, list[Wanted]] = {site.name: [] for site in view.sites}
+    rooms = []
+    for s, site in enumerate(view.sites):
+        others = pilots_for(taken[site.name])
+        pool = {shape: n - others.get(shape, 0) for shape, n in site.pool.items()}
+        rooms.append(max(capacity(site) - sum(others.values()), 0))
+        for c, cls in enumerate(classes):
+            if (s, c) in fits and left[c] and pool.get(fits[s, c].shape, 0) > 0:
+                fit = fits[s, c]
+                slots = min(left[c], pool[fit.shape] * fit.slots)
+                pool[fit.shape] -= -(-slots // fit.slots)
+                rooms[s] -= -(-slots // fit.slots)
+                left[c] -= slots
+                wanted[site.name].append(Wanted(cls, fit, slots))
+    weights = {key: fit.slots for key, fit in fits.items()}
+    for (s, c), slots in spread(left, rooms, weights).items():
+        wanted[view.sites[s].name].append(Wanted(classes[c], fits[s, c], slots))
+    return wanted
+
+
+def capacity(site: SiteState) -> int:
+    """Pilots for no task in particular that may be queued.  Those that are being stopped are as good as gone: they keep
+    new ones out until they are, but are no reason to stop others."""
+    limits, pool = site.limits, sum(site.pool.values())
+    queued = len(site.intents[INTENDED]) + len(site.intents[QUEUED])
+    most = [1 << 30]
+    if limits.pilots:
+        most.append(limits.pilots - len(site.intents[RUNNING]) - (queued - pool))
+    if limits.queued:
+        most.append(limits.queued - (queued - pool))
+    return max(min(most), 0)
+
+
+# --- those that name a task -----------------------------------------------------------------------------------------
+
+
+class Named(NamedTuple):
+    """A pilot for one task."""
+
+    site: SiteState
+    shape: Shape
+    bag: int
+    task: int
+
+
+def named(view: View) -> Iterator[Named]:
+    """Looks at tasks, not at classes: a pilot each is what these two are about."""
+    for number in view.state.named_bags:
+        bag = view.state.bags[number]
+        if bag.counts[READY] and not bag.paused:
+            choose = _msr if bag.provision == "msr" else _broker
+            yield from choose(view, bag)
+
+
+def _unstarted(bag: BagState) -> Iterable[tuple[int, TaskClass]]:
+    for task in np.flatnonzero(bag.tasks.np_state[: bag.size] == READY).tolist():
+        cls = bag.classes[bag.target_of(task), bag.tasks.variant[task]]
+        if cls.listed:
+            yield task, cls
+
+
+def _sent(state: State, bag: BagState, task: int) -> list[str]:
+    """Sites where a pilot for it waits."""
+    of = [state.intents[n] for n in state.named.get(bag.number << 32 | task, ())]
+    return [intent.site for intent in of if intent.state in (INTENDED, QUEUED)]
+
+
+def _msr(view: View, bag: BagState) -> Iterator[Named]:
+    """On the k sites with the shortest queues, as far as is known; by default on all."""
+    sites = sorted(view.sites, key=lambda site: site.tending.queued) if bag.options.get("k") else view.sites
+    for task, cls in _unstarted(bag):
+        there = _sent(view.state, bag, task)
+        more = bag.options.get("k", len(sites)) - len(there)
+        for site in sites:
+            if more > 0 and site.name not in there and (fit := view.fit(site, cls)) is not None:
+                more -= 1
+                yield Named(site, fit.shape, bag.number, task)
+
+
+def _broker(view: View, bag: BagState) -> Iterator[Named]:
+    """Most free processors where nothing queues, else the shortest queue: by what the information system said.
+
+    With the option `own` what was sent since then is taken into account; a resource broker of the time did not know it.
+    """
+    own = bool(bag.options.get("own"))
+    for task, cls in _unstarted(bag):
+        if _sent(view.state, bag, task):
+            continue
+        fits = [(site, fit) for site in view.sites if (fit := view.fit(site, cls)) is not None]
+        if fits:
+            site, fit = min(fits, key=lambda pair: _rank(view, pair[0], own))
+            yield Named(site, fit.shape, bag.number, task)
+
+
+def _rank(view: View, site: SiteState, own: bool) -> tuple[int, int]:
+    t = site.tending
+    if t.said < 0:
+        return 2, site.waiting  # it says nothing: what we know is what we sent
+    if not own:
+        return (0, -t.free) if not t.queued else (1, t.queued)
+    since = sum(view.state.intents[n].made >= t.said for of in site.intents[:2] for n in of)
+    free = t.free - since
+    return (0, -free) if not t.queued and free > 0 else (1, t.queued + max(-free, 0))

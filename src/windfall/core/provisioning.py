@@ -1,0 +1,150 @@
+"""Provisioning: make intents and take them back, so that what is queued at the sites is what the policies want.
+
+Runs after a step in which something happened, at most once in `provision` milliseconds; its work depends on classes and
+sites, and is none where no site has shapes.
+
+P6 is kept here and nowhere else: every intent is made by `_make`, which makes none beyond the site's limits, and
+reserves the worst case of its budget.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windfall.core import facts as f
+from windfall.core.facts import Shape
+from windfall.core.lifecycle import INTENDED, QUEUED, READY, STOPPING
+from windfall.core.policies import View, Wanted, capacity, demand, named, pilots_for, swarm
+from windfall.core.state import IntentState, SiteState, State
+from windfall.core.tending import end_intents
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Core
+
+PROVISIONS = ("swarm", "demand", "msr", "broker")
+
+
+def settle(core: Core) -> None:
+    """At the end of a step."""
+    core.changed = core.changed or bool(core.facts)
+    if not core.changed or not core.state.provided:
+        return
+    due = core.provisioned + core.config.provision
+    if due <= core.now:
+        run(core)
+    elif not core.provision_timer:
+        core.provision_timer = due
+        core.timer(due, "provision", 0)
+
+
+def provision_due(core: Core, _: int) -> None:
+    core.provision_timer = 0
+    core.changed = True
+
+
+def run(core: Core) -> None:
+    core.provisioned = core.now
+    view = View(core.state, core.now, core.config.margin)
+    _stop_started(core)
+    targets = wanted_pilots(view)
+    for site in view.sites:
+        _reconcile(core, site, targets[site.name])
+    for each in named(view):
+        _make(core, each.site, each.shape, 1, each.bag, each.task)
+    core.changed = False  # what it did itself is no reason to run again
+    later = [at for at in (view.later, *(site.tending.hold for site in view.sites)) if at > core.now]
+    if later and (not core.provision_timer or min(later) < core.provision_timer):
+        core.provision_timer = min(later)
+        core.timer(core.provision_timer, "provision", 0)
+
+
+def wanted_pilots(view: View) -> dict[str, dict[Shape, int]]:
+    """Per site: pilots of each shape to have queued, within what the site has room for."""
+    by_swarm = swarm(view)
+    by_demand = demand(view, by_swarm)
+    return {site.name: _clip(view.state, site, [*by_swarm.get(site.name, ()), *by_demand.get(site.name, ())])
+            for site in view.sites}
+
+
+def _clip(state: State, site: SiteState, wanted: list[Wanted]) -> dict[Shape, int]:
+    """In the order of selection, so that what comes first is not kept out by what came earlier."""
+    room, money = capacity(site), _money(state, site)
+    targets = {}
+    for shape, pilots in pilots_for(wanted).items():
+        n = min(pilots, room)
+        if site.limits.budget:
+            n = min(n, max(money, 0) // (shape.cores * shape.wall))
+            money -= n * shape.cores * shape.wall
+        room -= n
+        targets[shape] = n
+    return targets
+
+
+def _money(state: State, site: SiteState) -> int:
+    """Ms of cores for those that are queued; as with room, those that are being stopped are as good as gone."""
+    free = sum(shape.cores * shape.wall * n for shape, n in site.pool.items())
+    free += sum(state.intents[number].reserved for number in site.intents[STOPPING])
+    return site.limits.budget - site.used - site.reserved + free
+
+
+def _reconcile(core: Core, site: SiteState, target: dict[Shape, int]) -> None:
+    for shape in [shape for shape in site.pool if site.pool[shape] > target.get(shape, 0)]:
+        _shrink(core, site, shape, site.pool[shape] - target.get(shape, 0))
+    for shape, n in target.items():
+        if n > site.pool.get(shape, 0):
+            _make(core, site, shape, n - site.pool.get(shape, 0))
+
+
+def _shrink(core: Core, site: SiteState, shape: Shape, n: int) -> None:
+    """Newest first: what has waited longest will start soonest."""
+    state = core.state
+    line = [*site.intents[QUEUED], *site.intents[INTENDED]]
+    chosen = [i for number in reversed(line) if (i := state.intents[number]).task < 0 and i.shape == shape]
+    _stop(core, site, chosen[:n], "demand")
+
+
+def _stop_started(core: Core) -> None:
+    """Pilots for a task that has started elsewhere, or ended."""
+    stale: dict[str, list[IntentState]] = {}
+    for ref, of in core.state.named.items():
+        bag = core.state.bags.get(ref >> 32)
+        if bag is not None and not bag.paused and bag.tasks.state[ref & 0xFFFFFFFF] == READY:
+            continue
+        for intent in map(core.state.intents.__getitem__, of):
+            if intent.state in (INTENDED, QUEUED):
+                stale.setdefault(intent.site, []).append(intent)
+    for name, intents in stale.items():
+        _stop(core, core.state.sites[name], intents, "started")
+
+
+def _stop(core: Core, site: SiteState, intents: list[IntentState], why: str) -> None:
+    unsent = [i for i in intents if i.state == INTENDED and not i.given]
+    sent = [i.number for i in intents if i.state != INTENDED or i.given]
+    if unsent:
+        end_intents(core, site, unsent, why)
+    if sent:
+        core.emit(f.IntentsStopping(core.now, site.name, sent, why))
+
+
+def _make(core: Core, site: SiteState, shape: Shape, n: int, bag: int = 0, task: int = -1) -> None:
+    n = min(n, _room(core, site, shape))
+    if n <= 0:
+        return
+    first = core.state.next_intent
+    cost = shape.cores * shape.wall
+    made = [f.Intent(k, f"{core.config.mark}-{k}", shape, cost, bag, task) for k in range(first, first + n)]
+    core.emit(f.IntentsMade(core.now, site.name, made))
+
+
+def _room(core: Core, site: SiteState, shape: Shape) -> int:
+    limits = site.limits
+    if site.tending.hold > core.now:
+        return 0
+    rooms = [1 << 30]
+    if limits.pilots:
+        rooms.append(limits.pilots - site.open)
+    if limits.queued:
+        rooms.append(limits.queued - site.waiting)
+    if limits.budget:
+        rooms.append((limits.budget - site.used - site.reserved) // (shape.cores * shape.wall))
+    return min(rooms)

@@ -1,0 +1,336 @@
+"""Tending: the exchange with whoever starts and stops pilots at a site.
+
+Rules
+  * Nothing is submitted without a committed intent; its nonce is the job's name, so the batch system can list it.
+  * Orders are level-triggered: what is not heard to be done is ordered again, so much at a time as the site's limits
+    allow.  A tender carries out an order once per nonce, however often it hears it.
+  * A tender that (re)starts may follow one that died between submitting and saying so.  What may have been submitted is
+    not ordered again before a full listing, begun long enough after its hello for any submission to have landed.
+  * What is listed is adopted; a job that we do not know, or want no more, is ordered stopped.  What is missing from a
+    listing begun after we knew of it has ended, unless its pilot has spoken since.
+  * `began` is a time of ours that the tender read in an answer: no clock is compared with another.
+  * A refused submission is back-pressure.  A site that nobody tends, or whose batch system is dark, only waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from windfall.core import effects as x, events as e, facts as f
+from windfall.core.lifecycle import GONE, INTENDED, LIVE, QUEUED, RUNNING, STOPPING
+from windfall.core.state import IntentState, PilotState, SiteState, Tending
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Core
+
+BACKOFF, MOST_BACKOFF = 15_000, 600_000  # ms that a site which refused is left alone; doubled each time
+
+
+def tend(core: Core, event: e.Tend) -> None:
+    site = core.state.sites.get(event.site)
+    if site is None:
+        core.refuse(event, "not-found", f"there is no site called {event.site!r}")
+        return
+    if event.hello:
+        _hello(core, site, event.tender)
+    elif event.tender != site.tender:
+        core.effects.append(x.Orders(event.key, site.name, 0, core.now, over=True))
+        return
+    _take_word(core, site, event)
+    if event.listed is not None:
+        _take_list(core, site, event.listed, event.began)
+    if event.info is not None:
+        t = site.tending
+        t.free, t.queued, t.said = event.info.free, event.info.queued, core.now - event.info.age
+    if has_orders(core, site) or event.seen != site.tending.number or event.wait <= 0:
+        core.tended[site.name] = event.key  # answered when the step has decided all it will
+    else:
+        _park(core, site, event)
+
+
+def _hello(core: Core, site: SiteState, tender: str) -> None:
+    if tender != site.tender:
+        core.emit(f.SiteTended(core.now, site.name, tender))
+    renew(core, site)
+
+
+def renew(core: Core, site: SiteState) -> None:
+    """Whatever was ordered before may have been done."""
+    t = site.tending
+    site.tending = Tending(core.now, listed=False, hold=t.hold, backoff=t.backoff, free=t.free, queued=t.queued,
+                           said=t.said)
+    if t.park is not None:
+        core.effects.append(x.Orders(t.park[0], site.name, 0, core.now, over=True))
+    for number in [*site.intents[INTENDED], *site.intents[QUEUED], *site.intents[STOPPING]]:
+        intent = core.state.intents[number]
+        intent.given, intent.told = 2 if intent.given else 0, False
+    core.timer(core.now + core.config.landing, "tend", site.name)
+
+
+# --- what the tender did ------------------------------------------------------------------------------------------
+
+
+def _take_word(core: Core, site: SiteState, event: e.Tend) -> None:
+    accepted = {intent.number: name for nonce, name in event.accepted
+                if (intent := _known(core, site, nonce)) is not None and not intent.outside}
+    if accepted:
+        core.emit(f.IntentsAccepted(core.now, site.name, list(accepted), list(accepted.values())))
+        site.tending.backoff = 0
+    for nonce, name in event.accepted:
+        _spare(core, site, nonce, name)
+    refused = [i for nonce, _ in event.refused if (i := _known(core, site, nonce)) is not None]
+    refused = [i for i in refused if i.state in (INTENDED, STOPPING) and not i.outside]
+    if refused:
+        end_intents(core, site, refused, "refused")
+        hold_off(core, site)
+    _take_stopped(core, site, event.stopped)
+
+
+def _spare(core: Core, site: SiteState, nonce: str, name: str) -> None:
+    """A job that is not the intent's own, or whose intent has ended: to be stopped."""
+    intent = _known(core, site, nonce)
+    if intent is None or intent.outside != name:
+        site.tending.strays.setdefault((nonce, name), False)
+
+
+def _take_stopped(core: Core, site: SiteState, stopped: list[tuple[str, str]]) -> None:
+    ended = []
+    for nonce, name in stopped:
+        site.tending.strays.pop((nonce, name), None)
+        intent = _known(core, site, nonce)
+        if intent is not None and intent.state == STOPPING and name in (intent.outside, ""):
+            ended.append(intent)
+    if ended:
+        end_intents(core, site, ended, "stopped")
+
+
+def _known(core: Core, site: SiteState, nonce: str) -> IntentState | None:
+    return core.state.intents.get(core.state.intent_nonces.get((site.name, nonce), 0))
+
+
+def hold_off(core: Core, site: SiteState) -> None:
+    t = site.tending
+    if t.hold <= core.now:
+        t.backoff = min(2 * t.backoff or BACKOFF, MOST_BACKOFF)
+        t.hold = core.now + t.backoff
+
+
+# --- what the batch system has -----------------------------------------------------------------------------------
+
+
+def _take_list(core: Core, site: SiteState, listed: list[e.Listed], began: int) -> None:
+    t = site.tending
+    t.asked, t.heard_list = False, core.now
+    there = {(job.nonce, job.id) for job in listed}
+    t.strays = {key: told for key, told in t.strays.items() if key in there}
+    _adopt(core, site, listed, began)
+    settled = began >= t.since + core.config.landing
+    _miss(core, site, {job.nonce for job in listed}, began, settled)
+    if settled and not t.listed:
+        t.listed = True
+        for number in site.intents[INTENDED]:
+            core.state.intents[number].given %= 2
+
+
+def _adopt(core: Core, site: SiteState, listed: list[e.Listed], began: int) -> None:
+    """One fact for those heard of for the first time, one for those that run."""
+    accepted: dict[int, str] = {}
+    running: dict[int, None] = {}
+    requeued = []
+    for job in listed:
+        intent = _known(core, site, job.nonce)
+        if intent is not None and not intent.outside and intent.number not in accepted:
+            accepted[intent.number] = job.id
+        if intent is None or (accepted.get(intent.number) or intent.outside) != job.id:
+            site.tending.strays.setdefault((job.nonce, job.id), False)
+        elif job.running and intent.state in (INTENDED, QUEUED):
+            running[intent.number] = None
+        elif not job.running and intent.state == RUNNING and _over(core, intent, began):
+            requeued.append(intent)  # what it held is free; it would come back as another pilot, unbidden
+    if accepted:
+        core.emit(f.IntentsAccepted(core.now, site.name, list(accepted), list(accepted.values())))
+    if running:
+        core.emit(f.IntentsRunning(core.now, site.name, list(running)))
+        for number in running:
+            watch_wall(core, core.state.intents[number])
+    for intent in requeued:
+        site.tending.strays.setdefault((intent.nonce, intent.outside), False)
+        _gone(core, site, intent, "requeued")
+
+
+def _over(core: Core, intent: IntentState, began: int) -> bool:
+    """It ran before the listing began, and nobody has heard its pilot since."""
+    pilot = core.state.pilots.get(intent.pilot)
+    return intent.changed <= began and (pilot is None or pilot.heard <= began)
+
+
+def _miss(core: Core, site: SiteState, there: set[str], began: int, settled: bool) -> None:
+    missing = [core.state.intents[number] for of in site.intents for number in of]
+    missing = [intent for intent in missing if intent.nonce not in there]
+    for intent in missing:
+        if intent.state == RUNNING and _over(core, intent, began):
+            _gone(core, site, intent)
+        elif intent.state == QUEUED and intent.changed <= began:
+            end_intents(core, site, [intent], "gone")
+            hold_off(core, site)  # it never ran, or its pilot never found its way here
+        elif intent.state == STOPPING and intent.changed <= began and (intent.outside or _not_sent(intent, settled)):
+            end_intents(core, site, [intent], "stopped")
+
+
+def _not_sent(intent: IntentState, settled: bool) -> bool:
+    """An earlier tender may have been told to submit it; had it done so, it would be listed."""
+    return settled and intent.given == 2
+
+
+def _gone(core: Core, site: SiteState, intent: IntentState, why: str = "gone") -> None:
+    """The site's evidence (S5)."""
+    pilot = core.state.pilots.get(intent.pilot)
+    if pilot is not None and pilot.state != GONE:
+        core.lose_pilot(pilot, why)  # takes the intent with it
+    else:
+        end_intents(core, site, [intent], why)
+        if pilot is None:
+            hold_off(core, site)
+
+
+# --- ends ----------------------------------------------------------------------------------------------------------
+
+
+def end_intents(core: Core, site: SiteState, intents: list[IntentState], why: str) -> None:
+    used = [_used(core, intent) for intent in intents]
+    core.emit(f.IntentsEnded(core.now, site.name, [intent.number for intent in intents], used, why))
+
+
+def _used(core: Core, intent: IntentState) -> int:
+    """Never more than was reserved: its batch system ends it then."""
+    ran = intent.shape.cores * (core.now - intent.began) if intent.began else 0
+    return min(ran, intent.reserved) if intent.reserved else ran
+
+
+def pilot_came(core: Core, pilot: PilotState) -> None:
+    """It has enrolled: under an intent that waits for it, one that is to be stopped, or one that is over."""
+    site = core.state.sites[pilot.site]
+    intent = core.state.intents.get(pilot.intent)
+    if intent is not None and intent.state in (INTENDED, QUEUED):
+        core.emit(f.IntentsRunning(core.now, site.name, [intent.number]))
+        watch_wall(core, intent)
+    elif intent is not None and intent.state == RUNNING:
+        return  # said before by its batch system, or the same pilot again
+    elif intent is not None or was_intent(core, pilot.nonce):
+        core.emit(f.PilotDraining(core.now, pilot.number))
+
+
+def was_intent(core: Core, nonce: str) -> bool:
+    mark, _, number = nonce.rpartition("-")
+    return mark == core.config.mark and number.isdigit() and int(number) < core.state.next_intent
+
+
+def pilot_left(core: Core, pilot: PilotState, why: str) -> None:
+    """A pilot that only fell silent may still run: its intent stays until its wall time is over."""
+    intent = core.state.intents.get(pilot.intent)
+    if intent is not None and intent.pilot == pilot.number and why != "silent":
+        end_intents(core, core.state.sites[intent.site], [intent], why)
+
+
+def watch_wall(core: Core, intent: IntentState) -> None:
+    if intent.shape.wall:
+        late = core.config.lease + core.config.margin
+        core.timer(max(intent.began + intent.shape.wall, core.now) + late, "wall", intent.number)
+
+
+def wall_due(core: Core, number: int) -> None:
+    """Its wall time has passed: no batch system lets it run on."""
+    intent = core.state.intents.get(number)
+    if intent is None or intent.state != RUNNING:
+        return
+    pilot = core.state.pilots.get(intent.pilot)
+    end_intents(core, core.state.sites[intent.site], [intent], "wall time")
+    if pilot is not None and pilot.state == LIVE:
+        core.emit(f.PilotDraining(core.now, pilot.number))
+        core.state.orders[pilot.number] = None
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+def _park(core: Core, site: SiteState, event: e.Tend) -> None:
+    until = core.now + min(event.wait, core.config.park)
+    if site.tending.park is not None:
+        core.effects.append(compose(core, site, site.tending.park[0]))
+    site.tending.park = (event.key, until)
+    core.timer(until, "tend", site.name)
+
+
+def tend_due(core: Core, name: str) -> None:
+    site = core.state.sites[name]
+    park = site.tending.park
+    if park is not None and (park[1] <= core.now or has_orders(core, site)):
+        answer(core, site)
+
+
+def settle(core: Core) -> None:
+    """The step is over: answer those who asked in it, and those who waited for what it decided."""
+    for name, key in core.tended.items():
+        core.effects.append(compose(core, core.state.sites[name], key))
+    core.tended.clear()
+    for name in core.state.provided:
+        site = core.state.sites[name]
+        if site.tending.park is not None and has_orders(core, site):
+            answer(core, site)
+
+
+def answer(core: Core, site: SiteState) -> None:
+    if site.tending.park is not None:
+        key, site.tending.park = site.tending.park[0], None
+        core.effects.append(compose(core, site, key))
+
+
+def has_orders(core: Core, site: SiteState) -> bool:
+    """Anything that its tender has not been told, and may be?"""
+    intents = core.state.intents
+    return (
+        any(not told for told in islice(site.tending.strays.values(), site.limits.flight))
+        or any(not intents[n].told for n in _to_stop(core, site))
+        or any(not intents[n].given for n in _to_start(core, site))
+        or (_list_due(core, site) and not site.tending.asked)
+    )
+
+
+def _to_start(core: Core, site: SiteState) -> Iterator[int]:
+    """Those under way first: they are the oldest."""
+    free = (n for n in site.intents[INTENDED] if core.state.intents[n].given < 2)
+    return islice(free, site.limits.flight)
+
+
+def _to_stop(core: Core, site: SiteState) -> Iterator[int]:
+    known = (n for n in site.intents[STOPPING] if core.state.intents[n].outside or core.state.intents[n].given < 2)
+    return islice(known, site.limits.flight)
+
+
+def _list_due(core: Core, site: SiteState) -> bool:
+    t = site.tending
+    if not t.listed:
+        return core.now >= t.since + core.config.landing
+    return site.open > 0 and core.now >= t.heard_list + core.config.listing
+
+
+def compose(core: Core, site: SiteState, key: int) -> x.Orders:
+    t, intents = site.tending, core.state.intents
+    orders = x.Orders(key, site.name, t.number + 1, core.now)
+    t.number += 1
+    for number in _to_start(core, site):
+        intents[number].given = 1
+        orders.start.append((intents[number].nonce, intents[number].shape))
+    for number in _to_stop(core, site):
+        intents[number].told = True
+        orders.stop.append((intents[number].nonce, intents[number].outside))
+    for stray in islice(t.strays, site.limits.flight):
+        t.strays[stray] = True
+        orders.stop.append(stray)
+    if _list_due(core, site):
+        orders.list = t.asked = True
+    if not t.listed or site.open:
+        core.timer(core.now + core.config.listing, "tend", site.name)
+    return orders
