@@ -177,6 +177,10 @@ def make_shapes(plan: BagPlan, r: random.Random) -> tuple[list[TargetShape], byt
         return [shape(count=n, limit=r.choice((300, 2_000)), memory=1 << 29, memory_retries=2, retries=1)], b""
     if plan.shape == "open":
         return [shape("main", n), shape("more", 0, priority=1), shape("last", 2, after=[1])], b""
+    if plan.shape == "batched":
+        return [shape(count=n, batch=r.choice((2, 3, 7)), limit=r.choice((0, 6_000)), retries=2), shape("one", n)], b""
+    if plan.shape == "filling":
+        return [shape(count=n, batch=r.choice((2, 5)), patience=r.choice((200, 5_000))), shape("more", 1, batch=3)], b""
     if plan.shape == "long":
         return [shape(count=n, cores=r.choice((1, 2)), limit=50_000, retries=1)], b""
     if plan.shape == "saving":

@@ -50,7 +50,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 SHAPES = ("plain", "external", "sjf", "targets", "graph", "open", "limited", "long", "saving", "whole",
-          "gathering")
+          "gathering", "batched", "filling")
 HORIZON = 60_000  # ms in which things happen; afterwards the world is healed
 
 

@@ -160,6 +160,9 @@ class Process:
         wall, report = world.outcome(attempt, task)
         world.after(wall, lambda: self._finish(attempt, run, report))
         world.after(world.random.choice((1, 30, 300)), lambda: self._seen(attempt, run))
+        mates = [a for a, other in self.running.items() if other.chain is task.chain and task.chain is not None]
+        if len(mates) > 1:
+            world.blame([f"T7: {self.name} runs two tasks of one batch at once"])
         used = [sum(t.need[i] for t in self.running.values()) for i in (0, 1)]
         if used[0] > self.cores or used[1] > self.cores << 30:
             world.blame([f"P5: {self.name} runs {used[0]} cores and {used[1]} bytes"])

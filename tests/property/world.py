@@ -213,8 +213,9 @@ class World:
         assert isinstance(effect, x.Answer)
         shapes = self.oracle.shapes
         grants = [{"n": number, "groups": [
-            {"spec": _spec(shapes[g.bag][g.target], g.overruns, g.boosts),
-             "tasks": [[a, [g.bag, t]] for a, t in zip(g.attempts, g.tasks, strict=True)]}
+            {"spec": _spec(g.bag, shapes[g.bag][g.target], g.overruns, g.boosts),
+             "tasks": [[a, [g.bag, t]] for a, t in zip(g.attempts, g.tasks, strict=True)],
+             **({"chain": g.chain} if g.chain >= 0 else {})}
             for g in groups if g.bag in shapes
         ]} for number, groups in effect.grants]
         return {
@@ -302,15 +303,15 @@ class World:
         def make() -> e.Event:
             return e.Submit(
                 0, owner, key, key, b"spec", shapes, plan.shape == "external", "sjf" if plan.shape == "sjf" else "fcfs",
-                plan.shape == "open", edges,
+                plan.shape in ("open", "filling"), edges,
             )
 
         self.client(make, done)
 
 
-def _spec(shape: TargetShape, overruns: int, boosts: int) -> dict[str, Any]:
+def _spec(bag: int, shape: TargetShape, overruns: int, boosts: int) -> dict[str, Any]:
     return {
-        "bag": 0, "cores": shape.cores, "memory": shape.memory << boosts, "gpus": shape.gpus,
+        "bag": bag, "cores": shape.cores, "memory": shape.memory << boosts, "gpus": shape.gpus,
         "time": shape.limit * 3**overruns or None, "grace": shape.grace, "whole": shape.whole,
         "need": shape.grace + SAVING if shape.checkpoint else 0,
         "checkpoint": ["state"] if shape.checkpoint else [],

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from windfall.core import facts as f, intents as i
 from windfall.core.backlog import Backlog
+from windfall.core.batching import chain_of, shift, waiting
 from windfall.core.columns import CHUNK, FEW, ROW_MASK, Tasks
 from windfall.core.lifecycle import (
     ACTIVE,
@@ -91,7 +92,8 @@ def _add_targets(state: State, bag: BagState, shapes: list[f.TargetShape]) -> No
     first = 0
     for index, shape in enumerate(shapes):
         counts = (shape.count, len(shape.after), shape.count, shape.count)
-        bag.targets.append(TargetState(index, shape, *counts, held=shape.gathers))
+        since = bag.submitted if shape.batch > 1 else 0
+        bag.targets.append(TargetState(index, shape, *counts, held=shape.gathers, since=since))
         bag.runs.append((first, index, 0))
         cls = class_of(state, bag, index, 0)
         cls.backlog.add_run(first, shape.count)
@@ -129,6 +131,7 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
         limit=limit, need=shape.grace + SAVING if shape.checkpoint else limit,
         key=class_key(bag.select, bag.number, target, variant, shape),
         weight=shape.weight, backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
+        batch=shape.batch,
     )
     return cls
 
@@ -224,7 +227,9 @@ def _tasks_appended(state: State, fact: f.TasksAppended) -> None:
         pass  # it follows on from the last run
     else:
         bag.runs.append((fact.first, fact.target, target.count))
-    target.count += fact.count
+    had, target.count = target.count, target.count + fact.count
+    if target.shape.batch > 1 and waiting(bag, target).start >= had:  # who waited so far for the batch to fill need not
+        target.since = fact.at
     target.left += fact.count
     target.unfinished += fact.count
     bag.counts[READY] += fact.count
@@ -245,6 +250,7 @@ def _bag_closed(state: State, fact: f.BagClosed) -> None:
     bag.open = False
     bag.touched = fact.at
     _release_dependents(state, bag, [t for t in bag.targets if t.count == 0 and target_done(bag, t)])
+    relist_all(state, bag)  # no batch waits for more tasks now
     _maybe_end(bag, fact.at)
 
 
@@ -378,6 +384,13 @@ def _target_gathered(state: State, fact: f.TargetGathered) -> None:
     relist_all(state, bag)
 
 
+def _batch_released(state: State, fact: f.BatchReleased) -> None:
+    bag = state.bags[fact.bag]
+    bag.targets[fact.target].released = fact.count
+    bag.touched = fact.at
+    relist_all(state, bag)
+
+
 def _renew(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
     """A new generation for tasks of one target, all of them ended."""
     t = bag.tasks
@@ -454,6 +467,7 @@ def _reclass(state: State, pilot: PilotState) -> None:
     pilot.cls = new.number
     rows = [row for row in state.attempts.of_pilot(pilot.number).tolist() if state.attempts.state[row] != LOST]
     pilot.held = pilot.load = 0
+    pilot.chains.clear()
     for row in rows:
         carry(state, row, 1)
     state.version += 1  # who could not run something may now
@@ -544,9 +558,7 @@ def _granted(state: State, fact: f.Granted) -> None:
         cls = class_of(state, bag, group.target, group.overruns << 4 | group.boosts)
         _open_rows(state, fact, group, bag, cls)
         _activate(bag, cls, group.tasks)
-        n = len(group.tasks)
-        pilot.held += n
-        pilot.load += n * state.cost(state.pilot_classes[pilot.cls], cls)
+        bear(state, pilot, bag, cls, group.tasks, 1)
         bag.touched = fact.at
         state.relist(cls)
     _note_load(state, pilot)
@@ -677,9 +689,24 @@ def carry(state: State, row: int, sign: int) -> None:
     attempts = state.attempts
     pilot = state.pilots[attempts.pilot[row]]
     cls = state.classes.get(attempts.cls[row])
-    pilot.held += sign
-    pilot.load += sign * (state.cost(state.pilot_classes[pilot.cls], cls) if cls else 0)
+    if cls is None:
+        pilot.held += sign
+    else:
+        bag, task = split(attempts.task[row])
+        bear(state, pilot, state.bags[bag], cls, [task], sign)
     _note_load(state, pilot)
+
+
+def bear(state: State, pilot: PilotState, bag: BagState, cls: TaskClass, tasks: list[int], sign: int) -> None:
+    """A pilot holds attempts of these tasks, or does not any more.  A chain weighs as much as its heaviest part."""
+    pc = state.pilot_classes[pilot.cls]
+    cost = state.cost(pc, cls)
+    pilot.held += sign * len(tasks)
+    if cls.batch < 2:
+        pilot.load += sign * len(tasks) * cost
+        return
+    for task in tasks:
+        pilot.load += shift(pilot, (bag.number, chain_of(bag, task)), cls.number, pc.costs, sign)
 
 
 def _note_load(state: State, pilot: PilotState) -> None:
@@ -726,8 +753,7 @@ def _finished(state: State, fact: f.Finished) -> None:
     bag.counts[ACTIVE] -= n
     bag.counts[SUCCEEDED] += n
     pilot = state.pilots[fact.pilot]
-    pilot.held -= n
-    pilot.load -= n * state.cost(state.pilot_classes[pilot.cls], cls)
+    bear(state, pilot, bag, cls, fact.tasks, -1)
     if pilot.recalling:
         for number in fact.attempts:
             pilot.recalling.pop(number, None)
@@ -868,6 +894,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.TasksCancelled: _tasks_cancelled,
     f.TasksRetried: _tasks_retried,
     f.TargetGathered: _target_gathered,
+    f.BatchReleased: _batch_released,
     f.SiteAdded: _site_added,
     f.TokenIssued: _token_issued,
     f.TokenRevoked: _token_revoked,

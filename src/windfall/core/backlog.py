@@ -59,7 +59,7 @@ class Backlog:
     def put(self, task: int) -> None:
         """A task is ready again.  Ahead of the cursor it will be found anyway."""
         if self.costs is not None:
-            heappush(self.heap, (self._cost(self._position(task)), task))
+            heappush(self.heap, (self._cost(self.position(task)), task))
         elif self.variant or task < self._task_at_cursor():
             heappush(self.heap, (task, task))
 
@@ -81,7 +81,7 @@ class Backlog:
         taken: dict[int, None] = {}
         while len(taken) < n and self.heap:
             key, task = self.heap[0]
-            if task not in taken and self._is_ready(task):
+            if task not in taken and self.is_ready(task):
                 if self._cursor_is_cheaper(key):
                     taken.update(dict.fromkeys(self._walk(1)))
                     continue
@@ -106,19 +106,19 @@ class Backlog:
         """The position that the walk reaches after so many steps."""
         return int(self.order[step]) if self.order is not None and step < len(self.order) else step
 
-    def _is_ready(self, task: int) -> bool:
+    def is_ready(self, task: int) -> bool:
         return bool(self.tasks.state[task] == READY and self.tasks.variant[task] == self.variant)
 
-    def _position(self, task: int) -> int:
+    def position(self, task: int) -> int:
         start, first, _ = self.runs[bisect_right(self.runs, task, key=_first_task) - 1]
         return start + task - first
 
-    def _task_at(self, position: int) -> int:
+    def task_at(self, position: int) -> int:
         start, first, _ = self.runs[bisect_right(self.runs, position, key=_first_position) - 1]
         return first + position - start
 
     def _task_at_cursor(self) -> int:
-        return self._task_at(self.cursor) if self.runs else 0
+        return self.task_at(self.cursor) if self.runs else 0
 
     def _walk(self, n: int) -> list[int]:
         """Move the cursor over up to n ready tasks."""
@@ -153,9 +153,9 @@ class Backlog:
 
     def _walk_order(self, n: int, taken: list[int]) -> list[int]:
         while len(taken) < n and self.cursor < self.total:
-            task = self._task_at(self._place(self.cursor))
+            task = self.task_at(self._place(self.cursor))
             self.cursor += 1
-            if self._is_ready(task):
+            if self.is_ready(task):
                 taken.append(task)
         return taken
 

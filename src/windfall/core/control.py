@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core import events as e, facts as f
+from windfall.core import batching, events as e, facts as f
 from windfall.core.apply import append_key, digest, spans, submission_key, target_done
 from windfall.core.endings import cancel_stranded, runs_of, runs_where
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
@@ -35,6 +35,7 @@ def submit(core: Core, event: e.Submit) -> None:
             event.select, event.open, event.edges, event.provision, event.options,
         )
     )
+    batching.arm(core, core.state.bags[number])
     core.done(event, number, core.state.bags[number].size)
 
 
@@ -98,6 +99,7 @@ def append(core: Core, event: e.Append) -> None:
         core.now, bag.number, event.target, first, event.count, event.idempotency, event.source,
         event.extends and not bag.open,
     ))
+    batching.arm(core, bag)
     core.done(event, first, event.count)
 
 

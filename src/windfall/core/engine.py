@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
-from windfall.core import control, effects as x, events as e, facts as f, leases, provisioning, sessions, tending
+from windfall.core import (
+    batching,
+    control,
+    effects as x,
+    events as e,
+    facts as f,
+    leases,
+    provisioning,
+    sessions,
+    tending,
+)
 from windfall.core.apply import apply
 from windfall.core.feeding import feed_parked, recall_for
 from windfall.core.lifecycle import GONE, RUNNING
@@ -138,6 +148,8 @@ class Core:
         self.now = self.state.now = max(now, self.state.now)
         rebuild(self.state)
         self.alive = 0
+        for bag in self.state.bags.values():
+            batching.arm(self, bag)
         for pilot in self.state.pilots.values():
             if pilot.state == GONE:
                 self.timer(pilot.ended + self.config.forget, "forget", pilot.number)
@@ -164,6 +176,7 @@ class Core:
 _TIMERS: dict[str, Callable[[Core, Any], None]] = {
     "lease": leases.lease_due, "park": leases.park_due, "forget": leases.forget_due,
     "tend": tending.tend_due, "wall": tending.wall_due, "provision": provisioning.provision_due,
+    "batch": batching.patience_over,
 }
 
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from windfall.core.apply import target_done
+from windfall.core.batching import waiting
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, LIVE, READY, STARTED, TASK_STATES, WAITING
-from windfall.core.state import BagState, PilotClass, PilotState, State, TaskClass
+from windfall.core.state import BagState, PilotClass, PilotState, State, TargetState, TaskClass
 from windfall.model.units import format_size
 
 Clause = dict[str, Any]
@@ -25,7 +26,7 @@ def explain(state: State, now: int, bag_number: int, task: int | None = None) ->
     code = bag.tasks.state[task]
     name = TASK_STATES[WAITING] if code == READY and target.waits else TASK_STATES[code]
     answer: dict[str, Any] = {"bag": bag_number, "task": task, "state": name, "sites": []}
-    if code != READY or target.waits or bag.paused:
+    if code != READY or target.waits or bag.paused or _fills(bag, task):
         answer["summary"] = _not_ready(state, bag, task)
         return answer
     cls = bag.classes[target.index, bag.tasks.variant[task]]
@@ -47,7 +48,9 @@ def _not_ready(state: State, bag: BagState, task: int) -> str:
         return f"the bag is paused: windfall unpause {bag.number}"
     if code == READY:
         open_ = [bag.targets[i].shape.name for i in target.shape.after if not target_done(bag, bag.targets[i])]
-        return f"its target waits for {', '.join(open_)}" if open_ else "the files it takes are being gathered"
+        if open_:
+            return f"its target waits for {', '.join(open_)}"
+        return "the files it takes are being gathered" if target.held else _waits_for_batch(state, bag, target)
     if code == WAITING and bag.graph is not None:
         return f"it waits for {int(bag.graph.pending[task])} other tasks of the bag"
     if TASK_STATES[code] == "active":
@@ -55,6 +58,19 @@ def _not_ready(state: State, bag: BagState, task: int) -> str:
     if TASK_STATES[code] == "quarantined":
         return f"it was present at {bag.tasks.deaths[task]} deaths of pilots: look at its logs, then windfall retry"
     return f"it has ended: {TASK_STATES[code]}"
+
+
+def _fills(bag: BagState, task: int) -> bool:
+    """Is its batch incomplete, and may still be filled?"""
+    target, index = bag.locate(task)
+    return index in waiting(bag, bag.targets[target])
+
+
+def _waits_for_batch(state: State, bag: BagState, target: TargetState) -> str:
+    shape, there = target.shape, target.count % target.shape.batch
+    left = max(target.since + shape.patience - state.now, 0)
+    return (f"it waits for its batch to fill: {there} of {shape.batch} tasks are there; what there is goes in "
+            f"{-(-left // 1000)} s, or when the bag is closed")
 
 
 def _whereabouts(state: State, bag: BagState, task: int) -> str:

@@ -39,6 +39,8 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
     gathers: bool = False  # takes output files of the targets before it
     call: bool = False  # the owner's client loads what comes back as Python objects
     outputs: bool = False  # a success brings files
+    batch: int = 0  # so many tasks go together; 0 or 1: each by itself
+    patience: int = 0  # ms that an incomplete batch of an open bag waits for more tasks
 
 
 class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -125,6 +127,15 @@ class TargetGathered(Fact, tag="target-gathered/1"):
     at: int
     bag: int
     target: int
+
+
+class BatchReleased(Fact, tag="batch-released/1"):
+    """The last batch of a target has waited long enough for more tasks: what is there of it may be granted."""
+
+    at: int
+    bag: int
+    target: int
+    count: int  # the target's tasks up to here
 
 
 class BagRemoved(Fact, tag="bag-removed/1"):
@@ -245,6 +256,7 @@ class Group(msgspec.Struct, array_like=True, gc=False):
     boosts: int
     tasks: list[int]
     attempts: list[int]
+    chain: int = -1  # they run one after the other, with others of the same number; -1: each by itself
 
 
 class Granted(Fact, tag="granted/1"):
@@ -354,4 +366,5 @@ FACTS = (
     BagSubmitted, TasksAppended, BagClosed, BagPaused, TasksCancelled, TasksRetried, TargetGathered, BagRemoved,
     SiteAdded, PilotEnrolled, PilotDraining, PilotEnded, PilotsForgotten, Granted, Adopted, Started, Finished, Ended,
     TokenIssued, TokenRevoked, SiteTended, IntentsMade, IntentsAccepted, IntentsRunning, IntentsStopping, IntentsEnded,
+    BatchReleased,
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from windfall.core.batching import chain_key
 from windfall.core.granting import grant
-from windfall.core.lifecycle import GRANTED, LIVE
+from windfall.core.lifecycle import GRANTED, LIVE, LOST
 from windfall.core.sessions import answer_parked, nudge
 from windfall.core.state import PilotClass, PilotState
 
@@ -47,18 +49,33 @@ def recall_for(core: Core, pilot: PilotState) -> None:
             return
 
 
+def _chains(core: Core, pilot: PilotState) -> Iterable[list[int]]:
+    """Rows of what a pilot holds, newest first; those of one batch together."""
+    attempts = core.state.attempts
+    chains: dict[tuple[int, int], list[int]] = {}
+    for row in attempts.of_pilot(pilot.number).tolist()[::-1]:
+        if attempts.state[row] == LOST:
+            continue
+        chains.setdefault(chain_key(core.state, row), []).append(row)
+    return chains.values()
+
+
 def _recall(core: Core, rich: PilotState, pc: PilotClass) -> bool:
-    """Ask for half of the surplus, newest first, of classes that the poor one can run."""
+    """Ask for half of the surplus, newest first, of classes that the poor one can run.
+
+    A batch comes back whole or not at all: whoever asked for batches wants its tasks together, and one that has begun
+    takes a slot that it would take with fewer tasks, too.
+    """
     state = core.state
     attempts = state.attempts
     spare = rich.load - rich.cores * 1000
-    for row in attempts.of_pilot(rich.number).tolist()[::-1]:
-        cls = state.classes[attempts.cls[row]]
-        if attempts.state[row] != GRANTED or not state.cost(pc, cls):
+    for rows in _chains(core, rich):
+        cls = state.classes[attempts.cls[rows[0]]]
+        if any(attempts.state[row] != GRANTED for row in rows) or not state.cost(pc, cls):
             continue
         if spare <= 0:
             break
-        rich.recalling[attempts.number[row]] = False
+        rich.recalling.update((attempts.number[row], False) for row in rows)
         spare -= 2 * state.cost(state.pilot_classes[rich.cls], cls)
     if rich.recalling:
         nudge(core, rich)

@@ -48,6 +48,7 @@ def _bag(bag: BagState) -> dict[str, Any]:
     made["tasks"] = _rows(bag.tasks, np.arange(bag.size))
     made["targets"] = [(t.count, t.pending, t.left, t.unfinished, t.dependents) for t in bag.targets]
     made["held"] = [t.index for t in bag.targets if t.held]
+    made["released"] = [(t.released, t.since) for t in bag.targets]
     made["classes"] = {key: [getattr(cls, name) for name in _CLASS] for key, cls in bag.classes.items()}
     made["checkpoints"] = {task: [tuple(file) for file in files] for task, files in bag.checkpoints.items()}
     made["pending"] = None if bag.graph is None else bag.graph.pending.tolist()

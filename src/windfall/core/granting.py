@@ -5,14 +5,15 @@ pilot at all (cached) → does it fit the time the pilot has left → how many �
 play, never on the number of tasks.
 
 How many: what the pilot can run at once, plus a prefetch worth `prefetch` milliseconds of work per slot, so that
-short tasks amortise the exchange and long ones do not pile up behind a slow host.
+short tasks amortise the exchange and long ones do not pile up behind a slow host.  Where a target asks for batches,
+they are what is counted (`batching.py`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.core import facts as f
+from windfall.core import batching, facts as f
 from windfall.core.lifecycle import LIVE, READY
 from windfall.core.state import BagState, PilotState, TaskClass
 
@@ -43,14 +44,15 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
         fitting = True
         if not fits(pilot, cls, left):
             continue
-        n = min(want, room(core, pilot, load, cls, cost, ahead), cls.ready)
-        if n <= 0:
+        units = room(core, pilot, load, cls, cost, ahead)
+        if units <= 0 or want <= 0:
             break  # full: what comes later in the order must not overtake
-        n = min(n, max(budget // cls.weight, 1))
-        groups.append(_take(core, cls, n))
-        load += cost * n
-        want -= n
-        budget -= n * cls.weight
+        for group in _take(core, cls, units, want, budget):
+            n = len(group.tasks)
+            groups.append(group)
+            load += cost if group.chain >= 0 else cost * n
+            want -= n
+            budget -= n * cls.weight
         if want <= 0 or budget <= 0 or len(groups) >= 64:
             break
     if not groups:
@@ -71,7 +73,8 @@ def _grant_named(core: Core, pilot: PilotState, left: int | None) -> bool:
         cls = bag.classes[bag.target_of(intent.task), bag.tasks.variant[intent.task]]
         if cls.listed and state.cost(state.pilot_classes[pilot.cls], cls) and fits(pilot, cls, left):
             number = state.attempts.numbers(1)
-            group = f.Group(bag.number, cls.target, cls.overruns, cls.boosts, [intent.task], number)
+            chain = batching.chain_of(bag, intent.task)
+            group = f.Group(bag.number, cls.target, cls.overruns, cls.boosts, [intent.task], number, chain)
             core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, [group]))
             core.fresh[pilot.number] = (pilot.granted, [group])
             return True
@@ -87,14 +90,17 @@ def fits(pilot: PilotState, cls: TaskClass, left: int | None) -> bool:
     return left is None or (cls.need or 1) <= left
 
 
-def _take(core: Core, cls: TaskClass, n: int) -> f.Group:
+def _take(core: Core, cls: TaskClass, units: int, want: int, budget: int) -> list[f.Group]:
+    if cls.batch > 1:
+        return batching.take(core, cls, units, want, budget)
+    n = min(want, units, cls.ready, max(budget // cls.weight, 1))
     tasks = cls.backlog.take(n)
     assert len(tasks) == n, "a class counted more ready tasks than its backlog holds"
-    return f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, core.state.attempts.numbers(n))
+    return [f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, core.state.attempts.numbers(n))]
 
 
 def room(core: Core, pilot: PilotState, load: int, cls: TaskClass, cost: int, ahead: bool) -> int:
-    """How many more tasks of a class the pilot should hold."""
+    """How many more tasks of a class, or batches of them, the pilot should hold."""
     capacity = pilot.cores * 1000
     slots = capacity // cost
     bag = core.state.bags[cls.bag]
@@ -104,8 +110,8 @@ def room(core: Core, pilot: PilotState, load: int, cls: TaskClass, cost: int, ah
 
 
 def prefetch(core: Core, bag: BagState, cls: TaskClass) -> int:
-    """Tasks per slot to hold beyond those that run."""
-    mean = cls.mean or float(bag.targets[cls.target].shape.expect)
+    """Tasks, or batches, per slot to hold beyond those that run."""
+    mean = (cls.mean or float(bag.targets[cls.target].shape.expect)) * max(cls.batch, 1)
     if not mean:
-        return 1
+        return int(cls.batch < 2)
     return min(int(core.config.prefetch / mean), core.config.prefetch_most)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from windfall.core import facts as f
 from windfall.core.apply import graph_of, target_done
+from windfall.core.batching import NO_CHAIN, chain_of
 from windfall.core.granting import fits, room
 from windfall.core.lifecycle import (
     ACTIVE,
@@ -60,6 +61,7 @@ class Witness:
         self.newest: dict[tuple[str, str], int] = {}
         self.saved: dict[tuple[int, int], list[tuple[str, str, int, int]]] = {}  # task → its newest checkpoint
         self.held: set[tuple[int, int]] = set()  # (bag, target) whose files have not been gathered
+        self.batches: dict[tuple[int, int], Batches] = {}
         self.broken: list[str] = []
 
     def observe(self, facts: Iterable[f.Fact]) -> None:
@@ -68,6 +70,14 @@ class Witness:
                 self._grant(fact)
             elif isinstance(fact, f.BagSubmitted):
                 self.held.update((fact.bag, place) for place, shape in enumerate(fact.targets) if shape.gathers)
+                self._shapes(fact)
+            elif isinstance(fact, f.TasksAppended):
+                self.batches[fact.bag, fact.target].grow(fact.first, fact.count)
+            elif isinstance(fact, f.BagClosed):
+                for (number, _), batches in self.batches.items():
+                    batches.open = batches.open and number != fact.bag
+            elif isinstance(fact, f.BatchReleased):
+                self.batches[fact.bag, fact.target].released = fact.count
             elif isinstance(fact, f.TargetGathered):
                 self.held.discard((fact.bag, fact.target))
             elif isinstance(fact, f.Adopted):
@@ -93,12 +103,20 @@ class Witness:
                 for first, count in fact.runs:
                     self.generation.update((fact.bag, task) for task in range(first, first + count))
 
+    def _shapes(self, fact: f.BagSubmitted) -> None:
+        first = 0
+        for place, shape in enumerate(fact.targets):
+            batches = self.batches[fact.bag, place] = Batches(shape, fact.open)
+            batches.grow(first, shape.count)
+            first += shape.count
+
     def _grant(self, fact: f.Granted) -> None:
         if not self.takes.get(fact.pilot):
             self.broken.append(f"rule 8: pilot {fact.pilot} was granted work after its epoch was over")
         for group in fact.groups:
             if (group.bag, group.target) in self.held:
                 self.broken.append(f"P5: target {group.target} of bag {group.bag} was granted before its files")
+            self.broken += self.batches[group.bag, group.target].problems(group)
             for attempt, task in zip(group.attempts, group.tasks, strict=True):
                 if attempt in self.granted:
                     self.broken.append(f"P1: attempt {attempt} was granted twice")
@@ -131,6 +149,31 @@ class Witness:
         if self.granted.get(attempt) != (pilot, bag, task, generation):
             self.broken.append(f"P1: attempt {attempt} of pilot {pilot} was never granted for task {bag}/{task}")
         self.accepted[key] = attempt
+
+
+class Batches:
+    """What the facts have said of a target's batches (T7)."""
+
+    def __init__(self, shape: f.TargetShape, open_: bool) -> None:
+        self.size = shape.batch
+        self.open = open_ and shape.patience > 0
+        self.released = 0
+        self.tasks: dict[int, int] = {}  # task → its place within the target
+
+    def grow(self, first: int, count: int) -> None:
+        self.tasks |= {task: place for place, task in enumerate(range(first, first + count), len(self.tasks))}
+
+    def problems(self, group: f.Group) -> list[str]:
+        if self.size < 2:
+            return []
+        places = [self.tasks[task] for task in group.tasks]
+        full = len(self.tasks) if not self.open else max(len(self.tasks) // self.size * self.size, self.released)
+        said = []
+        if places[-1] >= full:
+            said.append(f"T7: task {group.bag}/{group.tasks[-1]} was granted before its batch was full")
+        if places != sorted(places) or places[0] // self.size != places[-1] // self.size or group.chain < 0:
+            said.append(f"T7: tasks {group.tasks} of bag {group.bag} were granted together, and are not one batch")
+        return said
 
 
 def p1_one_result(state: State, witness: Witness) -> list[str]:
@@ -336,11 +379,20 @@ def _pilots_balance(state: State) -> list[str]:
     a = state.attempts
     held: Counter[int] = Counter()
     load: Counter[int] = Counter()
+    chains: dict[tuple[int, int, int], int] = {}  # (pilot, bag, chain) → what its heaviest part weighs
     for row in np.flatnonzero(a.np_state[: a.rows] != FREE).tolist():
         if a.state[row] in (GRANTED, STARTED, DROPPED):
             pilot = state.pilots[a.pilot[row]]
+            cost = state.cost(state.pilot_classes[pilot.cls], state.classes[a.cls[row]])
             held[pilot.number] += 1
-            load[pilot.number] += state.cost(state.pilot_classes[pilot.cls], state.classes[a.cls[row]])
+            bag, task = state.bags[a.task[row] >> 32], a.task[row] & 0xFFFFFFFF
+            key = (pilot.number, bag.number, chain_of(bag, task))
+            if key[2] == NO_CHAIN:
+                load[pilot.number] += cost
+            else:
+                chains[key] = max(chains.get(key, 0), cost)
+    for (number, _, _), cost in chains.items():
+        load[number] += cost
     return [
         f"books: pilot {p.number} holds {p.held} ({p.load}), rows say {held[p.number]} ({load[p.number]})"
         for p in state.pilots.values() if (p.held, p.load) != (held[p.number], load[p.number])

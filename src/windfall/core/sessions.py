@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from windfall.core import effects as x, events as e, facts as f
+from windfall.core.batching import chain_key, row_chain
 from windfall.core.endings import lose, settle, take_reports
 from windfall.core.granting import grant
 from windfall.core.lifecycle import (
@@ -195,11 +196,16 @@ def end_pilot(core: Core, pilot: PilotState, why: str, *, clean: bool) -> None:
 
 
 def _left_behind(core: Core, pilot: PilotState, why: str, clean: bool) -> Iterator[f.End]:
-    """A pilot starts what it is granted in order, so the first ones may have been running when it died."""
+    """A pilot starts what it is granted in order, so the first ones may have been running when it died.
+
+    How far it had come with a batch nobody knows: all of it are suspects, and go alone from now on (`batching.py`).
+    """
     attempts = core.state.attempts
     outcome = O_RETURNED if clean else O_LOST
-    for place, row in enumerate(attempts.of_pilot(pilot.number).tolist()):
+    places: dict[tuple[int, int], int] = {}
+    for row in attempts.of_pilot(pilot.number).tolist():
         state = attempts.state[row]
+        place = places.setdefault(chain_key(core.state, row), len(places))
         # Silence is no death: a closed lid must not put anybody under suspicion, nor a site that takes its hosts back.
         present = not clean and why not in ("silent", "requeued") and (state == STARTED or place < pilot.cores)
         if state in (GRANTED, STARTED):
@@ -285,7 +291,7 @@ def _stop(pilot: PilotState) -> str:
 def _unacknowledged(core: Core, pilot: PilotState, ack: int) -> list[tuple[int, list[f.Group]]]:
     """Grants beyond `ack`, rebuilt from the attempts that are still only granted."""
     attempts = core.state.attempts
-    grants: dict[int, dict[tuple[int, int], f.Group]] = {n: {} for n in range(ack + 1, pilot.granted + 1)}
+    grants: dict[int, dict[tuple[int, int, int], f.Group]] = {n: {} for n in range(ack + 1, pilot.granted + 1)}
     if len(grants) > 64:  # a pilot that acknowledges nothing gets the rest later
         grants = {n: {} for n in range(ack + 1, ack + 65)}
     weights = dict.fromkeys(grants, 0)
@@ -293,10 +299,12 @@ def _unacknowledged(core: Core, pilot: PilotState, ack: int) -> list[tuple[int, 
         number = attempts.grant[row]
         if number in grants and attempts.state[row] in (GRANTED, STARTED):
             cls = core.state.classes[attempts.cls[row]]
+            task = attempts.task[row] & 0xFFFFFFFF
+            chain = row_chain(core.state, row)
             group = grants[number].setdefault(
-                (cls.bag, cls.number), f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, [], [])
+                (cls.bag, cls.number, chain), f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, [], [], chain)
             )
-            group.tasks.append(attempts.task[row] & 0xFFFFFFFF)
+            group.tasks.append(task)
             group.attempts.append(attempts.number[row])
             weights[number] += cls.weight
     return [(n, list(grants[n].values())) for n in _first_of(weights, core.config.message)]

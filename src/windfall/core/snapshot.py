@@ -5,7 +5,7 @@ third block of appended sources, `b7/c2` what the tasks of its third block have 
 attempts.  Names that are gone are listed for dropping.
 
     1   checkpoints in the record of their bag; what was gathered, and when bags had work, not kept
-    2   no intents, no limits of sites, no provisioning of bags
+    2   no intents, no limits of sites, no provisioning of bags; no incomplete batches
     3   as above
 """
 
@@ -83,7 +83,8 @@ def _bag_meta(bag: BagState) -> dict[str, Any]:
     return {
         "record": _pick(bag, _BAG),
         "rows": bag.tasks.rows,
-        "targets": [(_lean(t.shape), t.count, t.pending, t.left, t.unfinished, t.dependents, t.held)
+        "targets": [(_lean(t.shape), t.count, t.pending, t.left, t.unfinished, t.dependents, t.held, t.released,
+                     t.since)
                     for t in bag.targets],
         "classes": [(t, v, c.number, c.mean, c.done, c.weight) for (t, v), c in bag.classes.items()],
         "appended": len(bag.appended),
@@ -261,6 +262,7 @@ def _recount_pilots(state: State) -> None:
     state.orders.clear()
     for pilot in state.pilots.values():
         pilot.held = pilot.load = 0
+        pilot.chains.clear()
         pilot.cancelling, pilot.recalling, pilot.strays = {}, {}, []
     states = attempts.np_state[: attempts.rows]
     for row in np.flatnonzero(states != FREE).tolist():

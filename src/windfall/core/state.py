@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core.backlog import Backlog
+from windfall.core.batching import held_back
 from windfall.core.columns import Attempts, Tasks
 from windfall.core.facts import Limits, Shape, TargetShape
 from windfall.core.lifecycle import FIRST_FINAL, INTENDED, LIVE, READY, RUNNING, TASK_STATES
@@ -41,6 +42,7 @@ class TaskClass:
     need: int  # ms of a pilot's remaining time it takes to start one; 0: any
     key: tuple[int, ...]  # order among classes: lower first
     backlog: Backlog
+    batch: int = 0  # so many tasks go together
     ready: int = 0  # tasks in state ready
     listed: bool = False  # stands in State.ready
     mean: float = 0.0  # ms a success took, moving average; 0: unknown
@@ -57,6 +59,8 @@ class TargetState:
     unfinished: int  # tasks without a final state
     dependents: list[int] = field(default_factory=list)
     held: bool = False  # the files that its tasks take have not been gathered yet
+    released: int = 0  # tasks up to here need not wait for their batch to fill
+    since: int = 0  # when the first task came that does
 
     @property
     def waits(self) -> bool:
@@ -114,6 +118,7 @@ class BagState:
     options: dict[str, int] = field(default_factory=dict)
     saved: bool = False  # its specification is in a snapshot
     saved_appends: int = 0
+    armed: bool = False  # volatile: a timer runs for an incomplete batch
 
     @property
     def size(self) -> int:
@@ -197,6 +202,8 @@ class PilotState:
     recalling: dict[int, bool] = field(default_factory=dict)
     strays: list[int] = field(default_factory=list)  # it holds them, we know nothing of them: to be dropped
     told: str = ""  # the last `stop` it was sent
+    # derived
+    chains: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)  # (bag, chain) → class → attempts
 
 
 @dataclass(slots=True)
@@ -337,6 +344,8 @@ class State:
         """Put a class on the ready list, or take it off, as its backlog and its bag ask for."""
         bag = self.bags.get(cls.bag)
         want = cls.ready > 0 and bag is not None and not bag.paused and not bag.targets[cls.target].waits
+        if want and bag is not None and cls.batch > 1:
+            want = cls.ready > held_back(bag, cls)
         if want == cls.listed:
             return
         entry = (cls.key, cls.number)

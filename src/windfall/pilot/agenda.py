@@ -8,7 +8,9 @@ Rules
     what runs goes on, reports wait, and the first request that gets through lists all that is held.
   * Grants are taken once each, by number; the acknowledgement is the highest number below which none is missing.
   * At most two requests are in flight: one parked, one brief.  A report never waits behind a parked poll.
-  * Tasks start in the order they were granted.  None is skipped.
+  * Tasks start in the order they were granted.  None is skipped.  Those of a chain start one after the other, and the
+    next one comes before what is queued: a chain takes one slot until it is done (`chains.py`).
+  * What the tasks of a chain have to say waits for its end, but no longer than a third of a lease.
   * A report is forgotten when the request that carried it was answered, never earlier.
   * What the server will never take is found by halving and said in fewer words, so that it blocks nothing else.
 
@@ -17,9 +19,11 @@ Orders: ("fetch", task), ("run", task), ("kill", attempt, why), ("back", station
 
 import json
 from collections import OrderedDict
+from itertools import zip_longest
 
 from windfall.wire.messages import MAX_REPORTS
 
+from .chains import Chains
 from .job import GRACE
 from .notes import short
 from .seats import Seats
@@ -47,9 +51,9 @@ class Task:
     """An attempt in our hands."""
 
     __slots__ = ("attempt", "command", "spec", "extra", "need", "state", "station", "gpus", "until", "width",
-                 "serial", "recalled", "told", "saves", "room")
+                 "serial", "recalled", "told", "saves", "room", "chain", "behind")
 
-    def __init__(self, attempt, command, spec, extra):
+    def __init__(self, attempt, command, spec, extra, behind=None):
         self.attempt = attempt
         self.command = command
         self.spec = spec
@@ -66,6 +70,8 @@ class Task:
         self.serial = 0          # for whoever runs it
         self.recalled = False
         self.told = False        # the server knows that it runs
+        self.chain = None        # the Line of tasks that it is part of
+        self.behind = behind     # the attempt that must have succeeded here before this one may start
 
     def field(self, name):
         return self.extra[name] if self.extra and name in self.extra else self.spec.fields.get(name)
@@ -131,13 +137,15 @@ class Agenda:
         self.idle_since = 0
         self.seq = 0
         self.queue = {}                  # attempt → Task, in the order granted
+        self.chains = Chains()           # and the tasks whose turn has not come
         self.placed = {}                 # attempt → Task with a spawner
         self.saving = {}                 # those of them that have to save their state before the wall time is over
         self.save_at = None              # when to look at these: no later than the first of them has to begin
         self.finishing = {}              # attempt → Task that has ended and whose files are under way
         self.reports = {}                # attempt → report not under way
         self.oldest = 0                  # when the oldest of them came
-        self.started = {}                # attempt → when noticed
+        self.pressing = None             # when the oldest came that does not wait for the rest of its chain
+        self.started = {}                # attempt → when it has to be told
         self.flights = {}                # seq → Flight
         self.ack = 0
         self.ahead = set()
@@ -195,7 +203,7 @@ class Agenda:
         self.asked = self.asked or flight.want > 0
         self.over = self.over or bool(flight.bye)
         self._accepted(flight)
-        fresh = self._take_grants(answer.get("grants", ()))
+        fresh = self._take_grants(now, answer.get("grants", ()))
         self._pace(now, flight, fresh, answer)
         self._heed(now, answer)
         if fresh:
@@ -257,9 +265,11 @@ class Agenda:
         flight = self.flights.pop(seq)
         flight.reports.update(self.reports)
         self.reports = flight.reports
+        if self.reports:
+            self.pressing = self.oldest
         for attempt in flight.started:
             if attempt in self.placed:
-                self.started[attempt] = flight.sent
+                self.started[attempt] = flight.sent + NOTICE
 
     def _backoff(self, lost):
         if self.failures <= 1:
@@ -267,7 +277,7 @@ class Agenda:
             return int(max(50, self.spread if lost else 0) * self.jitter())
         return int(min(BACKOFF_LAST, BACKOFF_FIRST << min(self.failures - 2, 8)) * (0.5 + self.jitter() / 2))
 
-    def _take_grants(self, grants):
+    def _take_grants(self, now, grants):
         fresh = 0
         for grant in grants:
             number = grant["n"]
@@ -280,13 +290,23 @@ class Agenda:
                 self.ahead.discard(self.ack)
             for task in tasks:
                 if not self.holds(task.attempt):
-                    self.queue[task.attempt] = task
+                    self._take_in(now, task)
                     fresh += 1
         return fresh
 
+    def _take_in(self, now, task):
+        if task.behind is not None and not self._in_hand(task.behind):
+            self._say(now, {"a": task.attempt, "o": "returned", "why": "behind"})
+        elif task.chain is None or self.chains.join(task, task.chain):
+            self.queue[task.attempt] = task
+
     def _tasks(self, group):
         spec = self._spec(group["spec"])
-        return [Task(item[0], item[1], spec, item[2] if len(item) > 2 else None) for item in group["tasks"]]
+        tasks = [Task(item[0], item[1], spec, item[2] if len(item) > 2 else None) for item in group["tasks"]]
+        if "chain" in group:
+            for task, behind in zip_longest(tasks, group.get("behind", ())):
+                task.chain, task.behind = (spec.fields["bag"], group["chain"]), behind
+        return tasks
 
     def _spec(self, fields):
         content = json.dumps(fields, sort_keys=True)
@@ -326,7 +346,7 @@ class Agenda:
 
     def _cancel(self, now, attempts):
         for attempt in attempts:
-            if attempt in self.queue:
+            if self.unplaced(attempt):
                 self._drop(now, attempt, "cancelled", "cancel")
             elif attempt in self.placed:
                 self.pending.append(("kill", attempt, "cancel"))
@@ -334,7 +354,7 @@ class Agenda:
     def _recall(self, now, attempts):
         back = {}
         for attempt in attempts:
-            if attempt in self.queue:
+            if self.unplaced(attempt):
                 self._drop(now, attempt, "returned", "recall")
             elif attempt in self.placed:
                 task = self.placed[attempt]
@@ -346,7 +366,7 @@ class Agenda:
 
     def fetched(self, now, attempt, report=None):
         """A task's inputs are in place; with a report, they cannot be."""
-        task = self.queue.get(attempt)
+        task = self.queue.get(attempt) or self.chains.later.get(attempt)
         if task is None:
             return
         task.state = READY
@@ -359,7 +379,7 @@ class Agenda:
             task = self.placed.get(attempt)
             if task is not None and not task.told:
                 task.told = True
-                self.started[attempt] = now
+                self.started[attempt] = now + (NOTICE if task.chain is None else self._patience())
 
     def vacated(self, now, attempt):
         """The process has ended; its files have yet to be brought home."""
@@ -368,6 +388,8 @@ class Agenda:
             self._leave_seat(now, task)
             task.state = FINISHING
             self.finishing[attempt] = task
+            if task.chain is not None:
+                self._pass_on(task)
 
     def task_ended(self, now, attempt, report):
         """The attempt is over and this is all there is to say about it."""
@@ -376,11 +398,32 @@ class Agenda:
             self._leave_seat(now, task)
             if "wall" in report:
                 self._learn(report["wall"])
-        elif self.queue.pop(attempt, None) is None and self.finishing.pop(attempt, None) is None:
-            return
+        else:
+            task = (self.queue.pop(attempt, None) or self.finishing.pop(attempt, None)
+                    or self.chains.later.get(attempt))
+            if task is None:
+                return
         self.started.pop(attempt, None)
-        self._say(now, report)
+        good = report.get("o", "succeeded") == "succeeded"
+        self._say(now, report, waits=good and self.chains.goes_on(task))
+        if task.chain is not None:
+            self._leave_chain(now, task, good)
         self.idle_since = now
+
+    def _leave_chain(self, now, task, good):
+        """It is over with a task of a chain: who waits for its success goes on, or goes back."""
+        self.chains.remove(task)
+        for each in [] if good else self.chains.stranded(task):
+            if self.unplaced(each.attempt):
+                self._drop(now, each.attempt, "returned", "behind")
+        self._pass_on(task)
+
+    def _pass_on(self, task):
+        following = self.chains.pass_on(task, self._in_hand)
+        if following is not None:
+            first = {following.attempt: following}
+            first.update(self.queue)
+            self.queue = first
 
     def given_back(self, now, attempts):
         """A spawner gives back what it has not started."""
@@ -417,9 +460,12 @@ class Agenda:
         self.seats.leave(task.station, task.need, task.gpus, now)
         task.gpus = ()
 
-    def _say(self, now, report):
+    def _say(self, now, report, waits=False):
+        """`waits`: for the rest of its chain."""
         if not self.reports:
-            self.oldest = now
+            self.oldest, self.pressing = now, None
+        if not waits and self.pressing is None:
+            self.pressing = now
         if "note" in report:
             report["note"] = short(report["note"])
         self.reports[report["a"]] = report
@@ -428,13 +474,16 @@ class Agenda:
         report = {"a": attempt, "o": outcome, "why": why}
         if note:
             report["note"] = note
-        del self.queue[attempt]
+        task = self.queue.pop(attempt, None) or self.chains.later[attempt]
         self._say(now, report)
+        if task.chain is not None:
+            self._leave_chain(now, task, good=False)
 
     def _return_queue(self, now):
         why = "superseded" if self.leaving == "superseded" else "stop"
-        for attempt in list(self.queue):
-            self._drop(now, attempt, "returned", why)
+        for attempt in [*self.chains.later, *self.queue]:
+            if self.unplaced(attempt):
+                self._drop(now, attempt, "returned", why)
         back = {}
         for attempt, task in self.placed.items():
             if not task.told:
@@ -467,10 +516,10 @@ class Agenda:
         return not self.leaving and self.epoch is not None and now < self.lease_end
 
     def _fetch_ahead(self):
-        if not self.queue:
+        if not self.queue and not self.chains.later:
             return
         ahead = FETCH_AHEAD + 2 * self.seats.cores
-        for task in self.queue.values():
+        for task in [*self.queue.values(), *self.chains.following()]:
             if task.state == QUEUED:
                 task.state = FETCHING
                 self.pending.append(("fetch", task))
@@ -561,12 +610,18 @@ class Agenda:
             return True
         if self.reports and now >= self._report_due(now):
             return True
-        return bool(self.started) and now >= min(self.started.values()) + NOTICE
+        return bool(self.started) and now >= min(self.started.values())
 
     def _report_due(self, now):
-        if len(self.reports) >= COMPANY or not self.unstarted():
+        if len(self.reports) >= COMPANY:
             return now
-        return self.oldest + LINGER
+        if self.pressing is None:
+            return self.oldest + self._patience()
+        return self.pressing + LINGER if self.unstarted() else now
+
+    def _patience(self):
+        """ms that what a chain has to say may wait for its end."""
+        return max(self.lease // 3, NOTICE)
 
     def _poll_due(self, now):
         if now < self.poll_not_before:
@@ -641,19 +696,26 @@ class Agenda:
     # --- where we stand -------------------------------------------------------------------------------------------
 
     def holds(self, attempt):
-        return (attempt in self.queue or attempt in self.placed or attempt in self.finishing
-                or attempt in self.reports or any(attempt in f.reports for f in self.flights.values()))
+        return (self._in_hand(attempt) or attempt in self.reports
+                or any(attempt in f.reports for f in self.flights.values()))
 
     def held(self):
         """Attempts we have and have said nothing final about."""
-        return list(self.queue) + list(self.placed) + list(self.finishing)
+        return list(self.queue) + list(self.chains.later) + list(self.placed) + list(self.finishing)
 
     def holding(self):
-        return bool(self.queue or self.placed or self.finishing)
+        return bool(self.queue or self.placed or self.finishing or self.chains.later)
+
+    def unplaced(self, attempt):
+        """Do we hold it, and nobody runs it?"""
+        return attempt in self.queue or attempt in self.chains.later
+
+    def _in_hand(self, attempt):
+        return self.unplaced(attempt) or attempt in self.placed or attempt in self.finishing
 
     def unstarted(self):
         """Is there more work here than what runs?"""
-        return bool(self.queue) or any(s.staged() > 0 for s in self.seats.stations)
+        return bool(self.queue or self.chains.later) or any(s.staged() > 0 for s in self.seats.stations)
 
     def flights_with_reports(self):
         return any(f.reports for f in self.flights.values())
@@ -688,7 +750,7 @@ class Agenda:
         if self.reports:
             times.append(self._report_due(now))
         if self.started:
-            times.append(min(self.started.values()) + NOTICE)
+            times.append(min(self.started.values()))
         if not self.flights:
             times.append(self.poll_not_before if self._want() else max(self.poll_not_before, self.last_heard + QUIET))
         if self.census or self._bye():

@@ -482,7 +482,7 @@ class Agent:
         self.agenda.task_ended(now, attempt, report)
 
     def _fetched(self, now, attempt, report):
-        if report is not None or attempt not in self.agenda.queue:
+        if report is not None or not self.agenda.unplaced(attempt):
             self.files.pop(attempt, None)
             self.porters_.discard(attempt)
         self.agenda.fetched(now, attempt, report)
@@ -494,7 +494,7 @@ class Agent:
 
     def _discard_dropped(self):
         """Directories of tasks that were returned or cancelled before they started."""
-        for attempt in [a for a in self.files if a not in self.agenda.queue and a not in self.agenda.placed]:
+        for attempt in [a for a in self.files if not self.agenda.unplaced(a) and a not in self.agenda.placed]:
             del self.files[attempt]
             self.porters_.discard(attempt)
 

@@ -120,9 +120,10 @@ class Enrolled(Struct, omit_defaults=True):
     park: int = 30_000
 
 
-class Group(Struct, gc=False):
+class Group(Struct, omit_defaults=True, gc=False):
     spec: msgspec.Raw
     tasks: list[Any]
+    chain: int | None = None
 
 
 class Grant(Struct, gc=False):

@@ -19,7 +19,7 @@ from typing import Any
 
 from windfall.core import effects as x, events as e
 from windfall.core.engine import Config
-from windfall.core.facts import TargetShape
+from windfall.core.facts import Group, TargetShape
 from windfall.core.invariants import Witness, check_all
 from windfall.sim.engine import Engine
 from windfall.sim.pilot import Pilot
@@ -46,6 +46,7 @@ class Work:
     fails: float = 0.0  # part of the attempts that end in failure
     select: str = "fcfs"
     name: str = "bag"
+    batch: int = 0  # so many tasks go together
 
 
 @dataclass
@@ -95,7 +96,7 @@ class World:
 
     def submit(self, work: Work) -> None:
         shape = TargetShape("main", work.tasks, [], work.cores, 0, 0, 0, work.limit, work.expect, 5_000, False,
-                            work.retries, 0, 0)
+                            work.retries, 0, 0, batch=work.batch)
         event = e.Submit(0, OWNER, work.name, "", b"", [shape], False, work.select, False)
         self.server.put(event, lambda effect: self._works.__setitem__(effect.value, work))
 
@@ -132,17 +133,21 @@ class World:
     def _render(self, answer: x.Answer) -> dict[str, Any]:
         """What `server/exchange.py` makes of an answer; a task's command is its place."""
         grants = [
-            {"n": number, "groups": [
-                {"spec": self._spec(g.bag, g.target, g.overruns, g.boosts),
-                 "tasks": [(a, (g.bag, t)) for a, t in zip(g.attempts, g.tasks, strict=True)]}
-                for g in groups
-            ]}
-            for number, groups in answer.grants
+            {"n": number, "groups": [self._group(group) for group in groups]} for number, groups in answer.grants
         ]
         return {
             "epoch": answer.epoch, "seq": answer.seq, "lease": answer.lease, "spread": answer.spread, "grants": grants,
             "cancel": answer.cancel, "recall": answer.recall, "census": answer.census, "stop": answer.stop,
         }
+
+    def _group(self, group: Group) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            "spec": self._spec(group.bag, group.target, group.overruns, group.boosts),
+            "tasks": [(a, (group.bag, t)) for a, t in zip(group.attempts, group.tasks, strict=True)],
+        }
+        if group.chain >= 0:
+            made["chain"] = group.chain
+        return made
 
     def _spec(self, bag: int, target: int, overruns: int, boosts: int) -> dict[str, Any]:
         key = (bag, target, overruns, boosts)

@@ -15,6 +15,10 @@ one class share is said once.  A TASK is `[attempt, command]` or `[attempt, comm
 (argument vector), a string (for `/bin/sh -c`) or, where the spec's kind is "call", base64 of a pickled call;
 `extra` has what differs per task: `outputs`, `inputs`, `placed`, `environment`, `check`, `checkpoint`, `capture`,
 each replacing the spec's.
+
+A group with a `chain` (a number within its bag) is a batch, or part of one: its tasks, and those of later groups with
+the same chain, run one after the other in one slot, in the order given.  `behind` may name, task by task, the attempt
+that must have succeeded here before; otherwise the task is returned: why "behind".
 """
 
 VERSIONS = (1,)  # protocol versions this end speaks, newest last
@@ -125,7 +129,7 @@ SPEC = {
 
 OUTCOMES = ("succeeded", "failed", "cancelled", "returned", "lost")
 WHYS = ("", "exit", "signal", "time", "memory", "disk", "output", "start", "input",
-        "cancel", "recall", "stop", "lease", "gone", "superseded", "refused")
+        "cancel", "recall", "stop", "lease", "gone", "superseded", "refused", "behind")
 
 MAX_MESSAGE = 64 << 20   # bytes of one request or answer
 MAX_REPORTS = 4096       # reports in one request

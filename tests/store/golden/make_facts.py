@@ -88,6 +88,7 @@ def tell(story: Story) -> None:
     story.snapshot()
     _provision_on(story, batch)
     _after_that(story, later)
+    _fill_batches(story)
     _go_on(story, bags, old)
 
 
@@ -195,6 +196,19 @@ def _after_that(story: Story, bags: dict[str, int]) -> None:
     story.do(e.Append(0, "bob", bags["saving"], 0, 2, "more", source, extends=True))
     held = story.exchange(pilot, want=1)
     story.exchange(pilot, reports=[e.Report(a, "failed", "exit", exit=1, scratch=("ee" * 32, 77)) for a in held])
+    story.exchange(pilot, bye="stopped")
+
+
+def _fill_batches(story: Story) -> None:
+    """Batches of two; the last of three tasks waits for a fourth, and then no longer."""
+    event = submission(0, "bob", Bag(name="batched", targets=[sweep(3)], open=True), "batched")
+    event.targets[0].batch, event.targets[0].patience = 2, 5_000
+    number = int(story.do(event).value)
+    pilot = story.pilot("batcher", 2, "there")
+    held = story.exchange(pilot, want=2)
+    story.wait(6_000)
+    story.exchange(pilot, want=1, reports=[e.Report(a, wall=9) for a in held])
+    story.do(e.Close(0, number))
     story.exchange(pilot, bye="stopped")
 
 

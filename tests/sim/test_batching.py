@@ -1,0 +1,79 @@
+"""Batches in virtual time: the same core, the same agenda; what batching is for, and what it must not break."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from windfall.core.engine import Config
+from windfall.core.lifecycle import SUCCEEDED
+from windfall.sim.pilot import Pilot
+from windfall.sim.world import Work, World
+
+
+class Seen(World):
+    """Remembers which pilot ran which task, and when."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.seen: list[tuple[int, str, int]] = []
+
+    def _run(self, pilot: Pilot, task: Any) -> tuple[int, dict[str, Any]]:
+        self.seen.append((task.command[1], pilot.name, self.engine.now))
+        return super()._run(pilot, task)
+
+
+def test_a_batch_runs_on_one_pilot_in_order_and_in_one_slot() -> None:
+    world = Seen(3)
+    world.site("here")
+    world.pilots("here", 3, cores=4, latency=20)
+    world.submit(Work(96, lambda _task, draw: 1_000 + draw.randrange(500), batch=16))
+    world.run()
+    for first in range(0, 96, 16):
+        mine = [(task, name) for task, name, _ in world.seen if first <= task < first + 16]
+        assert [task for task, _ in mine] == list(range(first, first + 16))
+        assert len({name for _, name in mine}) == 1
+    starts = sorted(at for task, _, at in world.seen if task % 16 == 0)
+    assert starts[-1] - starts[0] < 100  # six batches, twelve cores: all at once, a core each
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_everything_ends_whatever_is_lost(seed: int) -> None:
+    world = World(seed, Config(deaths=200), watch=True)
+    world.site("here")
+    world.pilots("here", 6, cores=2, loses=0.05, latency=40)
+    world.submit(Work(150, lambda _task, draw: round(draw.expovariate(1 / 60_000)) + 1, fails=0.1, retries=50, batch=7))
+    world.run()
+    assert world.server.core.state.bags[1].counts[SUCCEEDED] == 150
+
+
+def test_batches_spare_the_server() -> None:
+    """A server that is one queue, and tasks of a few seconds: sixteen of them cost it about as much as one."""
+    ends, calls = [], []
+    for batch in (0, 16):
+        world = World(service=350)
+        world.site("here")
+        world.pilots("here", 32, latency=150)
+        world.submit(Work(1_024, lambda _task, _draw: 5_000, expect=5_000, batch=batch))
+        world.run()
+        ends.append(world.engine.now)
+        calls.append(world.server.exchanges)
+    assert ends[1] < 0.6 * ends[0] and calls[1] < calls[0] / 4
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    def played() -> list[tuple[int, str, int]]:
+        world = Seen(5)
+        world.site("here")
+        world.pilots("here", 5, loses=0.02)
+        world.submit(Work(200, _some, batch=8))
+        world.run()
+        return world.seen
+
+    assert played() == played()
+
+
+def _some(_task: int, draw: random.Random) -> int:
+    return draw.randrange(1, 9_000)
