@@ -22,6 +22,7 @@ from windfall.core.engine import Config
 from windfall.core.facts import Group, TargetShape
 from windfall.core.invariants import Witness, check_all
 from windfall.sim.engine import Engine
+from windfall.sim.hosts import Host, Machines
 from windfall.sim.pilot import Pilot
 from windfall.sim.server import Server
 
@@ -47,12 +48,19 @@ class Work:
     select: str = "fcfs"
     name: str = "bag"
     batch: int = 0  # so many tasks go together
+    targets: list[TargetShape] | None = None  # where it has several; they say `tasks`, `cores` and so on by themselves
 
 
 @dataclass
-class Host:
-    speed: float = 1.0
-    loses: float = 0.0  # part of the attempts that take the pilot with them
+class Place:
+    """Where a pilot is started, and started again."""
+
+    site: str
+    host: Host
+    cores: int = 1
+    memory: int = 1 << 50
+    latency: int = 0
+    returns: int | None = None  # ms after which a pilot that left for want of work is started again
 
 
 @dataclass
@@ -72,7 +80,9 @@ class World:
         self.settle = settle  # ms after which a pilot that died is started again
         self.tally = Tally()
         self._works: dict[int, Work] = {}
-        self._hosts: dict[str, Host] = {}
+        self._places: dict[str, Place] = {}
+        self._pilots: dict[str, Pilot] = {}  # at each place the last
+        self._away: set[str] = set()  # places whose host is not there
         self._shapes: dict[tuple[int, int, int, int], dict[str, Any]] = {}
         self._witness = Witness()
         self._born = 0
@@ -85,19 +95,68 @@ class World:
     def pilots(self, site: str, count: int, *, cores: int = 1, speed: float = 1.0, loses: float = 0.0,
                latency: int = 0) -> None:
         for _ in range(count):
-            self._born += 1
-            name = f"{site}-{self._born}"
-            self._hosts[name] = Host(speed, loses)
-            self._start(name, site, cores, latency)
+            self._settle_in(Place(site, Host(speed, loses), cores, latency=latency))
 
-    def _start(self, name: str, site: str, cores: int, latency: int) -> None:
-        Pilot(self.engine, self.server, self._run, self._render, name=name, site=site, cores=cores,
-              memory=1 << 50, latency=latency)
+    def machines(self, site: str, group: Machines, draw: random.Random) -> None:
+        """Hosts that are like each other, there for good: a pilot that left for want of work comes back."""
+        for host in group.hosts(draw):
+            self._settle_in(Place(site, host, group.cores, group.memory, group.latency, self.server.core.config.idle))
+
+    def _settle_in(self, place: Place) -> None:
+        self._born += 1
+        name = f"{place.site}-{self._born}"
+        self._places[name] = place
+        coming = place.host.availability
+        if coming is None or place.host.suspends:
+            self._start(name)
+        elif self.engine.random.random() < coming.share:
+            self._come(name)
+        else:
+            self.engine.after(round(coming.down.draw(self.engine.random)), self._come, name)
+
+    def _start(self, name: str) -> None:
+        place = self._places[name]
+        self._pilots[name] = Pilot(
+            self.engine, self.server, self._run, self._render, name=name, site=place.site, cores=place.cores,
+            memory=place.memory, latency=place.latency, on_end=self._ended)
+
+    def _ended(self, pilot: Pilot) -> None:
+        """Of its own accord, or taken away."""
+        returns = self._places[pilot.name].returns
+        if returns is not None and pilot.agenda.over:
+            self.engine.after(returns, self._return, pilot)
+
+    def _return(self, pilot: Pilot) -> None:
+        if self._pilots[pilot.name] is pilot and pilot.name not in self._away:
+            self._start(pilot.name)
+
+    # --- hosts that come and go -------------------------------------------------------------------------------------
+
+    def _come(self, name: str) -> None:
+        coming = self._places[name].host.availability
+        assert coming is not None
+        self._away.discard(name)
+        self._start(name)
+        self.engine.after(max(1, round(coming.up.draw(self.engine.random))), self._go, name)
+
+    def _go(self, name: str) -> None:
+        coming = self._places[name].host.availability
+        assert coming is not None
+        self._away.add(name)
+        self._take_away(self._pilots[name])
+        self.engine.after(max(1, round(coming.down.draw(self.engine.random))), self._come, name)
+
+    def _take_away(self, pilot: Pilot) -> None:
+        """Its site notices."""
+        if pilot.alive:
+            pilot.die()
+            if pilot.number:
+                self.server.put(e.Gone(0, pilot.number))
 
     def submit(self, work: Work) -> None:
         shape = TargetShape("main", work.tasks, [], work.cores, 0, 0, 0, work.limit, work.expect, 5_000, False,
                             work.retries, 0, 0, batch=work.batch)
-        event = e.Submit(0, OWNER, work.name, "", b"", [shape], False, work.select, False)
+        event = e.Submit(0, OWNER, work.name, "", b"", work.targets or [shape], False, work.select, False)
         self.server.put(event, lambda effect: self._works.__setitem__(effect.value, work))
 
     # --- running ----------------------------------------------------------------------------------------------------
@@ -112,9 +171,11 @@ class World:
 
     def _run(self, pilot: Pilot, task: Any) -> tuple[int, dict[str, Any]]:
         number, index = task.command
-        work, host, draw = self._works[number], self._hosts[pilot.name], self.engine.random
-        wall = max(1, round(work.wall(index, draw) / host.speed))
+        work, host, draw = self._works[number], self._places[pilot.name].host, self.engine.random
+        wall = host.takes(work.wall(index, draw), draw)
         self.tally.attempts += 1
+        if host.hole:
+            return wall, {"a": task.attempt, "o": "failed", "why": "exit", "exit": 1, "wall": wall}
         if host.loses and draw.random() < host.loses:
             self.tally.lost += 1
             self.engine.after(draw.randrange(wall), self._lose, pilot)
@@ -124,11 +185,10 @@ class World:
         return wall, {"a": task.attempt, "wall": wall}
 
     def _lose(self, pilot: Pilot) -> None:
-        """The host takes its pilot away; its site notices, and a new one comes."""
+        """The host takes its pilot away, and a new one comes."""
         if pilot.alive:
-            pilot.die()
-            self.server.put(e.Gone(0, pilot.number))
-            self.engine.after(self.settle, self._start, pilot.name, pilot.site, pilot.cores, pilot.latency)
+            self._take_away(pilot)
+            self.engine.after(self.settle, self._return, pilot)
 
     def _render(self, answer: x.Answer) -> dict[str, Any]:
         """What `server/exchange.py` makes of an answer; a task's command is its place."""

@@ -1,0 +1,101 @@
+"""Hosts: how fast they are, what else they do, when they are there.
+
+    speed          work that a core does in a second
+    load           share of it that others take
+    availability   they come and go; what runs is lost with them, or (`suspends`) waits for them
+    hole           a black hole: every task fails at once
+    turnaround     from the end of a task until its result is sent: volunteers call rarely
+    loses          share of the attempts that take the pilot with them
+
+Everything is drawn from generators that are handed in.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from windfall.sim.laws import Law
+
+MOST_TURNS = 10_000  # of presence and absence within one task; beyond them the means will do
+FULL = 0.99  # load: a host that others take altogether would never finish anything
+ONE = Law("1", "", (1.0,))
+HOLE = 1_000  # ms after which a black hole has failed a task
+
+
+class Availability(NamedTuple):
+    """How long it is there, how long it is away; both in milliseconds, in turns."""
+
+    up: Law
+    down: Law
+
+    @property
+    def share(self) -> float:
+        return self.up.mean / (self.up.mean + self.down.mean)
+
+
+@dataclass(slots=True)
+class Host:
+    speed: float = 1.0
+    loses: float = 0.0
+    load: Law | None = None
+    hole: bool = False
+    availability: Availability | None = None
+    suspends: bool = False
+    turnaround: Law | None = None
+
+    def takes(self, work: float, draw: random.Random) -> int:
+        """Milliseconds from the start of a task until its result is sent; `work`: at speed 1, with nobody else."""
+        if self.hole:
+            return HOLE
+        wall = work / self.speed
+        if self.load is not None:
+            wall /= 1 - min(FULL, self.load.draw(draw))
+        if self.suspends and self.availability is not None:
+            wall = stretched(wall, self.availability, draw)
+        if self.turnaround is not None:
+            wall += self.turnaround.draw(draw)
+        return max(1, round(wall))
+
+
+def stretched(work: float, availability: Availability, draw: random.Random) -> float:
+    """How long `work` takes when it waits while the host is away; it begins while the host is there.
+
+    The stretch of presence in which a task begins is met the more likely the longer it is, and begun anywhere within
+    it: we take a whole one, drawn anew for each task, and so flatter the host a little.
+    """
+    total, left = 0.0, work
+    for _ in range(MOST_TURNS):
+        here = availability.up.draw(draw)
+        if here >= left:
+            return total + left
+        total += here + availability.down.draw(draw)
+        left -= here
+    return total + left / availability.share
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Like hosts.  `speed`, `load` and so on are drawn once for each."""
+
+    count: int
+    cores: int = 1
+    memory: int = 1 << 50
+    latency: int = 0
+    speed: Law = ONE
+    load: Law | None = None
+    holes: float = 0.0  # share of them
+    loses: float = 0.0
+    availability: Availability | None = None
+    suspends: bool = False
+    turnaround: Law | None = None
+
+    def hosts(self, draw: random.Random) -> list[Host]:
+        """As many holes as the share says, at random places."""
+        black = set(draw.sample(range(self.count), round(self.holes * self.count)))
+        return [
+            Host(max(1e-6, self.speed.draw(draw)), self.loses, self.load, number in black, self.availability,
+                 self.suspends, self.turnaround)
+            for number in range(self.count)
+        ]

@@ -1,0 +1,141 @@
+"""Laws to draw by, as people write them: `weibull(0.45, 4.16h)`, `lognormal(10min, 0.5)`, or just `5min`.
+
+An argument in the unit of what is drawn (a time, a size, a plain number) scales it; the others are shapes.  Lognormal
+is given by its median and the deviation of the logarithm, Pareto by its shape and least value.  Nothing drawn is
+negative.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from windfall.errors import BadInput
+from windfall.model import units
+
+MOST = 1e15  # of what is drawn
+SCALE, SHAPE = "scale", "shape"
+
+Read = Callable[[str, str], float]
+Draw = Callable[[random.Random], float]
+
+
+class Kind(NamedTuple):
+    arguments: tuple[tuple[str, str], ...]  # what they are called, and of which sort they are
+    draw: Callable[..., float]
+    mean: Callable[..., float]
+
+
+def _normal(r: random.Random, mean: float, deviation: float) -> float:
+    return max(0.0, r.gauss(mean, deviation))
+
+
+def _pareto_mean(shape: float, least: float) -> float:
+    return shape * least / (shape - 1) if shape > 1 else math.inf
+
+
+KINDS = {
+    "uniform": Kind((("from", SCALE), ("to", SCALE)), random.Random.uniform, lambda a, b: (a + b) / 2),
+    "exponential": Kind((("mean", SCALE),), lambda r, mean: r.expovariate(1 / mean), lambda mean: mean),
+    "normal": Kind((("mean", SCALE), ("deviation", SCALE)), _normal, lambda mean, _: mean),
+    "lognormal": Kind((("median", SCALE), ("deviation", SHAPE)), lambda r, m, s: m * math.exp(s * r.gauss(0, 1)),
+                      lambda m, s: m * math.exp(s * s / 2)),
+    "weibull": Kind((("shape", SHAPE), ("scale", SCALE)), lambda r, k, s: r.weibullvariate(s, k),
+                    lambda k, s: s * math.gamma(1 + 1 / k)),
+    "gamma": Kind((("shape", SHAPE), ("scale", SCALE)), lambda r, k, s: r.gammavariate(k, s), lambda k, s: k * s),
+    "pareto": Kind((("shape", SHAPE), ("least", SCALE)), lambda r, k, s: s * r.paretovariate(k), _pareto_mean),
+}
+
+
+class Law(NamedTuple):
+    text: str  # as it was written
+    kind: str  # of KINDS, or nothing: always the same
+    arguments: tuple[float, ...]
+
+    def draw(self, r: random.Random) -> float:
+        if not self.kind:
+            return self.arguments[0]
+        return min(float(KINDS[self.kind].draw(r, *self.arguments)), MOST)
+
+    @property
+    def mean(self) -> float:
+        return float(KINDS[self.kind].mean(*self.arguments)) if self.kind else self.arguments[0]
+
+
+_CALL = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
+
+
+def number(text: str, what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise BadInput(f"{what}: '{text.strip()[:40]}' is not a number", text=text[:60]) from None
+    if not (math.isfinite(value) and abs(value) < MOST):
+        raise BadInput(f"{what}: {value} is out of all bounds", text=text[:60])
+    return value
+
+
+def parse(text: object, what: str, read: Read) -> Law:
+    """`read` reads one value of what is drawn: a time, a size, a number."""
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        text = repr(text)
+    if not isinstance(text, str) or len(text) > 200:
+        raise BadInput(f"{what} must be a value or a law", f"as in {_example(read)}")
+    call = _CALL.fullmatch(text)
+    if call is None:
+        return Law(text, "", (_positive(read(text, what), what),))
+    kind = KINDS.get(call[1])
+    if kind is None:
+        raise BadInput(f"{what}: the law '{call[1][:40]}' does not exist", _near(call[1]), text=call[1][:60])
+    parts = call[2].split(",")
+    if len(parts) != len(kind.arguments):
+        wanted = ", ".join(name for name, _ in kind.arguments)
+        raise BadInput(f"{what}: {call[1]} takes {wanted}", f"as in {_example(read)}", text=text[:60])
+    given = [_argument(part, f"{what}: {name}", sort, read)
+             for part, (name, sort) in zip(parts, kind.arguments, strict=True)]
+    if call[1] == "uniform" and given[0] > given[1]:
+        raise BadInput(f"{what}: uniform goes from the smaller to the larger", text=text[:60])
+    return Law(text, call[1], tuple(given))
+
+
+def _argument(text: str, what: str, sort: str, read: Read) -> float:
+    if sort == SCALE:
+        return _positive(read(text.strip(), what), what)
+    value = number(text, what)
+    if not 0.01 <= value <= 100:
+        raise BadInput(f"{what}: {value:g} is not between 0.01 and 100", text=text.strip()[:60])
+    return value
+
+
+def _positive(value: float, what: str) -> float:
+    if value < 0:
+        raise BadInput(f"{what} must not be negative")
+    return value
+
+
+def _example(read: Read) -> str:
+    return "'5', 'uniform(1, 5)'" if read is number else "'5min', 'exponential(10min)', 'weibull(0.45, 4.16h)'"
+
+
+def _near(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, KINDS, 1)
+    return f"did you mean '{near[0]}'?" if near else f"there is {', '.join(KINDS)}"
+
+
+def time(text: object, what: str) -> Law:
+    """In milliseconds."""
+    return parse(text, what, lambda each, name: float(units.parse_duration(each, name)))
+
+
+def plain(text: object, what: str) -> Law:
+    return parse(text, what, number)
+
+
+def size(text: object, what: str) -> Law:
+    """In bytes."""
+    return parse(text, what, lambda each, name: float(units.parse_size(each, name)))
