@@ -126,7 +126,7 @@ def test_what_is_summed_up_is_as_dark_as_it_was_busy() -> None:
 @given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e12))
 def test_ticks_are_few_and_inside(low: float, span: float) -> None:
     found = plots.ticks(low, low + span)
-    assert len(found) <= 14 and all(low - span * 0.01 <= tick <= low + span * 1.01 for tick in found)
+    assert 1 <= len(found) <= 14 and all(low - span * 0.01 <= tick <= low + span * 1.01 for tick in found)
 
 
 def test_odd_numbers_and_names_are_drawn_all_the_same() -> None:

@@ -31,7 +31,7 @@ def colour(number: int) -> str:
 def ticks(low: float, high: float, about: int = 6) -> list[float]:
     """Round numbers between the two."""
     span = high - low
-    if not span > 0 or not math.isfinite(span):
+    if not span > 1e-9 * abs(low) or not math.isfinite(span):
         return [low]
     raw = span / about
     power = 10.0 ** math.floor(math.log10(raw))
