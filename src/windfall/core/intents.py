@@ -39,6 +39,7 @@ def intents_accepted(state: State, fact: f.IntentsAccepted) -> None:
 def intents_running(state: State, fact: f.IntentsRunning) -> None:
     for number in fact.intents:
         state.intents[number].began = fact.at
+        state.sites[fact.site].fresh[number] = None
         _move(state, state.intents[number], RUNNING, fact.at)
 
 
@@ -54,6 +55,7 @@ def intents_ended(state: State, fact: f.IntentsEnded) -> None:
         intent = state.intents.pop(number)
         _move(state, intent, ENDED, fact.at)
         site.used += used
+        site.fresh.pop(number, None)
         site.reserved -= intent.reserved
         del state.intent_nonces[intent.site, intent.nonce]
         if intent.task >= 0:
@@ -110,9 +112,13 @@ def recount(state: State) -> None:
     state.provided = {site.name: None for site in state.sites.values() if site.limits.shapes}
     state.named_bags = {bag.number: None for bag in state.bags.values() if bag.provision in NAMED}
     for site in state.sites.values():
-        site.intents, site.pool, site.reserved, site.tending = [{}, {}, {}, {}], {}, 0, Tending()
+        site.intents, site.pool, site.reserved = [{}, {}, {}, {}], {}, 0
+        site.fresh, site.tending = {}, Tending()
     for intent in state.intents.values():
         _add(state, intent)
         intent.given, intent.told = 2, False
-        if intent.pilot in state.pilots and state.pilots[intent.pilot].state != GONE:
-            state.pilots[intent.pilot].intent = intent.number
+        pilot = state.pilots.get(intent.pilot)
+        if pilot is not None and pilot.state != GONE:
+            pilot.intent = intent.number
+        if intent.state == RUNNING and (pilot is None or not pilot.granted):
+            state.sites[intent.site].fresh[intent.number] = None

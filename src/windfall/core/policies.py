@@ -22,6 +22,7 @@ from windfall.core.matching import spread
 from windfall.core.state import BagState, SiteState, State, TaskClass
 
 MILLI = 1_000
+PARTS = 720_720  # pilots are counted in such parts: 2, 3, … 16 slots divide it
 
 
 class Fit(NamedTuple):
@@ -111,10 +112,25 @@ def _capped(state: State, site: SiteState, here: list[tuple[TaskClass, Fit]]) ->
 
 def pilots_for(wanted: Iterable[Wanted]) -> dict[Shape, int]:
     """Pilots of each shape that have so many slots, in the order of selection; classes share them."""
-    parts: dict[Shape, int] = {}  # millionths of pilots
+    found: dict[Shape, int] = {}
     for each in sorted(wanted, key=lambda w: w.cls.key):
-        parts[each.fit.shape] = parts.get(each.fit.shape, 0) + -(-each.slots * 1_000_000 // each.fit.slots)
-    return {shape: -(-part // 1_000_000) for shape, part in parts.items()}
+        found[each.fit.shape] = found.get(each.fit.shape, 0) + parts(each.slots, each.fit)
+    return {shape: -(-n // PARTS) for shape, n in found.items()}
+
+
+def parts(slots: int, fit: Fit) -> int:
+    """Of pilots: no less than what has so many slots, and exact where that is a part of a pilot at all."""
+    return -(-slots * PARTS // fit.slots)
+
+
+def coming(state: State, site: SiteState) -> dict[Shape, int]:
+    """Pilots that are queued, or run and have not asked yet, for no task in particular."""
+    found = dict(site.pool)
+    for number in site.fresh:
+        if state.intents[number].task < 0:
+            shape = state.intents[number].shape
+            found[shape] = found.get(shape, 0) + 1
+    return found
 
 
 def demand(view: View, taken: dict[str, list[Wanted]]) -> dict[str, list[Wanted]]:
@@ -129,16 +145,19 @@ def demand(view: View, taken: dict[str, list[Wanted]]) -> dict[str, list[Wanted]
     rooms = []
     for s, site in enumerate(view.sites):
         others = pilots_for(taken[site.name])
-        pool = {shape: n - others.get(shape, 0) for shape, n in site.pool.items()}
-        rooms.append(max(capacity(site) - sum(others.values()), 0))
+        pool = {shape: PARTS * (n - others.get(shape, 0)) for shape, n in coming(view.state, site).items()}
+        room = PARTS * (capacity(site) - sum(others.values()))
         for c, cls in enumerate(classes):
-            if (s, c) in fits and left[c] and pool.get(fits[s, c].shape, 0) > 0:
-                fit = fits[s, c]
-                slots = min(left[c], pool[fit.shape] * fit.slots)
-                pool[fit.shape] -= -(-slots // fit.slots)
-                rooms[s] -= -(-slots // fit.slots)
-                left[c] -= slots
+            fit = fits.get((s, c))
+            if fit is None or pool.get(fit.shape, 0) <= 0:
+                continue
+            slots = min(left[c], pool[fit.shape] * fit.slots // PARTS)
+            pool[fit.shape] -= parts(slots, fit)
+            room -= parts(slots, fit)
+            left[c] -= slots
+            if slots:
                 wanted[site.name].append(Wanted(cls, fit, slots))
+        rooms.append(max(room // PARTS, 0))
     weights = {key: fit.slots for key, fit in fits.items()}
     for (s, c), slots in spread(left, rooms, weights).items():
         wanted[view.sites[s].name].append(Wanted(classes[c], fits[s, c], slots))
@@ -187,9 +206,9 @@ def _unstarted(bag: BagState) -> Iterable[tuple[int, TaskClass]]:
 
 
 def _sent(state: State, bag: BagState, task: int) -> list[str]:
-    """Sites where a pilot for it waits."""
+    """Sites where a pilot for it waits, or is about to ask."""
     of = [state.intents[n] for n in state.named.get(bag.number << 32 | task, ())]
-    return [intent.site for intent in of if intent.state in (INTENDED, QUEUED)]
+    return [i.site for i in of if i.state in (INTENDED, QUEUED) or i.number in state.sites[i.site].fresh]
 
 
 def _msr(view: View, bag: BagState) -> Iterator[Named]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from windfall.core import facts as f
 from windfall.core.facts import Shape
 from windfall.core.lifecycle import INTENDED, QUEUED, READY, STOPPING
-from windfall.core.policies import View, Wanted, capacity, demand, named, pilots_for, swarm
+from windfall.core.policies import View, Wanted, capacity, coming, demand, named, pilots_for, swarm
 from windfall.core.state import IntentState, SiteState, State
 from windfall.core.tending import end_intents
 
@@ -70,13 +70,14 @@ def _clip(state: State, site: SiteState, wanted: list[Wanted]) -> dict[Shape, in
     """In the order of selection, so that what comes first is not kept out by what came earlier."""
     room, money = capacity(site), _money(state, site)
     targets = {}
+    fresh = coming(state, site)
     for shape, pilots in pilots_for(wanted).items():
-        n = min(pilots, room)
+        n = min(pilots - fresh.get(shape, 0) + site.pool.get(shape, 0), room)
         if site.limits.budget:
             n = min(n, max(money, 0) // (shape.cores * shape.wall))
-            money -= n * shape.cores * shape.wall
-        room -= n
-        targets[shape] = n
+            money -= max(n, 0) * shape.cores * shape.wall
+        room -= max(n, 0)
+        targets[shape] = max(n, 0)
     return targets
 
 

@@ -31,7 +31,7 @@ from windfall.core.lifecycle import (
     STARTED,
 )
 from windfall.core.state import Park, PilotState
-from windfall.core.tending import pilot_came, pilot_left
+from windfall.core.tending import pilot_asked, pilot_came, pilot_left
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -84,7 +84,10 @@ def exchange(core: Core, event: e.Exchange) -> None:
         _leave(core, pilot, event.bye)
     if pilot.park is not None and pilot.park.ends is not None and event.left is not None:
         pilot.park.ends = min(pilot.park.ends, core.now + event.left)
-    _reply(core, pilot, event, grant(core, pilot, _wanted(pilot, event), event.left))
+    granted = grant(core, pilot, _wanted(pilot, event), event.left)
+    if event.want > 0 and pilot.intent:
+        pilot_asked(core, pilot)
+    _reply(core, pilot, event, granted)
 
 
 def _wanted(pilot: PilotState, event: e.Exchange) -> int:

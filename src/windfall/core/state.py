@@ -254,6 +254,7 @@ class SiteState:
     intents: list[dict[int, None]] = field(default_factory=lambda: [{}, {}, {}, {}])  # by state
     pool: dict[Shape, int] = field(default_factory=dict)  # intended and queued, for no task in particular
     reserved: int = 0  # ms of cores
+    fresh: dict[int, None] = field(default_factory=dict)  # intents that run, and whose pilot has not asked for work yet
     tending: Tending = field(default_factory=Tending)
 
     @property

@@ -222,6 +222,12 @@ def pilot_came(core: Core, pilot: PilotState) -> None:
         core.emit(f.PilotDraining(core.now, pilot.number))
 
 
+def pilot_asked(core: Core, pilot: PilotState) -> None:
+    """From now on it does not stand for a task that will be taken in a moment."""
+    if core.state.sites[pilot.site].fresh.pop(pilot.intent, True) is None:
+        core.changed = True
+
+
 def was_intent(core: Core, nonce: str) -> bool:
     mark, _, number = nonce.rpartition("-")
     return mark == core.config.mark and number.isdigit() and int(number) < core.state.next_intent

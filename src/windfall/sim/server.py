@@ -37,6 +37,17 @@ class Server:
     def idle(self) -> bool:
         return not self._inbox
 
+    def observe(self, watch: Callable[[list[Any]], None]) -> None:
+        """See every step's facts, beside whoever sees them already."""
+        before = self.watch
+
+        def both(facts: list[Any]) -> None:
+            if before is not None:
+                before(facts)
+            watch(facts)
+
+        self.watch = both
+
     def put(self, event: e.Event, answer: Callback | None = None) -> None:
         """A request arrives."""
         if self.service:

@@ -19,12 +19,14 @@ from typing import Any
 
 from windfall.core import effects as x, events as e
 from windfall.core.engine import Config
-from windfall.core.facts import Group, TargetShape
+from windfall.core.facts import Group, Limits, TargetShape
 from windfall.core.invariants import Witness, check_all
 from windfall.sim.engine import Engine
 from windfall.sim.hosts import Host, Machines
 from windfall.sim.pilot import Pilot
 from windfall.sim.server import Server
+from windfall.sim.site import Job, Site
+from windfall.sim.tending import Tender
 
 OWNER = "user"
 Wall = Callable[[int, random.Random], int]
@@ -49,6 +51,8 @@ class Work:
     name: str = "bag"
     batch: int = 0  # so many tasks go together
     targets: list[TargetShape] | None = None  # where it has several; they say `tasks`, `cores` and so on by themselves
+    provision: str = "swarm"
+    options: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -73,9 +77,10 @@ class Tally:
 
 class World:
     def __init__(
-        self, seed: int = 0, config: Config | None = None, *, service: int = 0, watch: bool = False, settle: int = 1_000
+        self, seed: int = 0, config: Config | None = None, *, service: int = 0, watch: bool = False,
+        settle: int = 1_000, engine: Engine | None = None,
     ) -> None:
-        self.engine = Engine(seed)
+        self.engine = engine or Engine(seed)  # several worlds may share one: the same time, the same sites
         self.server = Server(self.engine, config, service, self._check if watch else None)
         self.settle = settle  # ms after which a pilot that died is started again
         self.tally = Tally()
@@ -101,6 +106,34 @@ class World:
         """Hosts that are like each other, there for good: a pilot that left for want of work comes back."""
         for host in group.hosts(draw):
             self._settle_in(Place(site, host, group.cores, group.memory, group.latency, self.server.core.config.idle))
+
+    def cluster(self, site: Site, limits: Limits, *, latency: int = 0, **more: Any) -> Tender:
+        """A site where pilots are started as the core wants them.  `more`: how long its tender takes for what."""
+        def begin(job: Job) -> Pilot:
+            left = job.started + job.shape.wall - self.engine.now if job.shape.wall else None
+            self._places[job.nonce] = Place(site.name, Host(site.speed), job.shape.cores)
+            return Pilot(
+                self.engine, self.server, self._run, self._render, name=job.nonce, site=site.name,
+                cores=job.shape.cores, memory=job.shape.memory or 1 << 50, wall=left, latency=latency,
+                on_end=lambda _: site.leave(job),
+            )
+
+        self.server.put(e.AddSite(0, site.name, OWNER, "simulated", [], limits))
+        return Tender(self.engine, self.server, site, begin, latency=latency, **more)
+
+    def submit(self, work: Work, then: Callable[[int], None] | None = None) -> None:
+        """`then` is told the bag's number."""
+        shape = TargetShape("main", work.tasks, [], work.cores, 0, 0, 0, work.limit, work.expect, 5_000, False,
+                            work.retries, 0, 0, batch=work.batch)
+        event = e.Submit(0, OWNER, work.name, "", b"", work.targets or [shape], False, work.select, False, b"",
+                         work.provision, work.options)
+
+        def taken(effect: Any) -> None:
+            self._works[effect.value] = work
+            if then is not None:
+                then(effect.value)
+
+        self.server.put(event, taken)
 
     def _settle_in(self, place: Place) -> None:
         self._born += 1
@@ -152,12 +185,6 @@ class World:
             pilot.die()
             if pilot.number:
                 self.server.put(e.Gone(0, pilot.number))
-
-    def submit(self, work: Work) -> None:
-        shape = TargetShape("main", work.tasks, [], work.cores, 0, 0, 0, work.limit, work.expect, 5_000, False,
-                            work.retries, 0, 0, batch=work.batch)
-        event = e.Submit(0, OWNER, work.name, "", b"", work.targets or [shape], False, work.select, False)
-        self.server.put(event, lambda effect: self._works.__setitem__(effect.value, work))
 
     # --- running ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,79 @@
+"""Users' scripts in virtual time: they submit one thing after the other, and look after them until all is there.
+
+    Poller      asks about all of them at once, every few seconds
+    Collector   takes them in the order of submission: waits for the end of one, brings its result home, goes on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from windfall.sim.world import Work, World
+
+Takes = Callable[[], int]  # ms
+
+
+class Script:
+    """`before`: ms until it can begin to submit.  `call`: what one submission takes."""
+
+    def __init__(self, world: World, works: Iterable[Work], *, before: int = 0, call: Takes = lambda: 0) -> None:
+        self.world, self.engine = world, world.engine
+        self.began, self.ended = self.engine.now, -1
+        self.bags: list[int] = []
+        self._works, self._call = iter(works), call
+        self.engine.after(before, self._next)
+
+    def _next(self) -> None:
+        work = next(self._works, None)
+        if work is None:
+            self._look_after()
+        else:
+            self.engine.after(self._call(), self.world.submit, work, self._taken)
+
+    def _taken(self, bag: int) -> None:
+        self.bags.append(bag)
+        self._next()
+
+    def _look_after(self) -> None:
+        raise NotImplementedError
+
+    def _over(self, bag: int) -> int:
+        """When it ended; 0: it has not."""
+        return self.world.server.core.state.bags[bag].ended
+
+
+class Poller(Script):
+    def __init__(self, world: World, works: Iterable[Work], *, poll: int, before: int = 0, call: Takes = lambda: 0,
+                 after: int = 0) -> None:
+        """`after`: ms for the results, once everything has ended."""
+        super().__init__(world, works, before=before, call=call)
+        self._poll, self._after = poll, after
+
+    def _look_after(self) -> None:
+        if all(self._over(bag) for bag in self.bags):
+            self.ended = self.engine.now + self._after
+        else:
+            self.engine.after(self._poll, self._look_after)
+
+
+class Collector(Script):
+    def __init__(self, world: World, works: Iterable[Work], *, poll: int, before: int = 0, call: Takes = lambda: 0,
+                 notice: Takes = lambda: 0, fetch: Takes = lambda: 0) -> None:
+        """`notice`: ms from the end of one to the moment that is said.  `fetch`: what it takes to bring one home."""
+        super().__init__(world, works, before=before, call=call)
+        self._poll, self._notice, self._fetch = poll, notice, fetch
+        self._at = 0
+        self._known: dict[int, int] = {}  # bag → from when on its end is known
+
+    def _look_after(self) -> None:
+        if self._at == len(self.bags):
+            self.ended = self.engine.now
+            return
+        bag = self.bags[self._at]
+        if self._over(bag) and bag not in self._known:
+            self._known[bag] = self._over(bag) + self._notice()
+        if bag in self._known and self._known[bag] <= self.engine.now:
+            self._at += 1
+            self.engine.after(self._fetch(), self._look_after)
+        else:
+            self.engine.after(self._poll, self._look_after)
