@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core import facts as f, intents as i
+from windfall.core import copies, facts as f, intents as i
 from windfall.core.backlog import Backlog
 from windfall.core.batching import chain_of, shift, waiting
 from windfall.core.columns import CHUNK, FEW, ROW_MASK, Tasks
@@ -73,6 +73,7 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
         options=fact.options,
     )
     state.bags[fact.bag] = bag
+    _note_data(state, bag, fact)
     state.next_bag = max(state.next_bag, fact.bag + 1)
     state.own(fact.owner, count)
     if bag.provision in i.NAMED:
@@ -86,6 +87,15 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
         recount(bag)
     relist_all(state, bag)
     _maybe_end(bag, fact.at)
+
+
+def _note_data(state: State, bag: BagState, fact: f.BagSubmitted) -> None:
+    if fact.conscious is not None:
+        bag.conscious = fact.conscious
+        state.conscious += 1
+    if fact.data is not None or fact.conscious is not None:
+        bag.data = copies.bag_data(fact.data or f.DataShape(), bag.size)
+        copies.link_up(bag.data, fact.edges, bag.size)
 
 
 def _add_targets(state: State, bag: BagState, shapes: list[f.TargetShape]) -> None:
@@ -132,6 +142,7 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
         key=class_key(bag.select, bag.number, target, variant, shape),
         weight=shape.weight, backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
         batch=shape.batch,
+        conscious=bag.conscious is not None,
     )
     return cls
 
@@ -222,6 +233,10 @@ def _tasks_appended(state: State, fact: f.TasksAppended) -> None:
     bag = state.bags[fact.bag]
     target = bag.targets[fact.target]
     bag.tasks.grow(fact.count)
+    if bag.data is not None:
+        bag.data.columns.grow(fact.count)
+        bag.data.columns.np_since[fact.first : fact.first + fact.count] = fact.at
+        bag.data.columns.mark(fact.first, fact.first + fact.count - 1)
     state.own(bag.owner, fact.count)
     if bag.runs and bag.runs[-1][1] == fact.target:
         pass  # it follows on from the last run
@@ -275,6 +290,7 @@ def _bag_removed(state: State, fact: f.BagRemoved) -> None:
     bag = state.bags.pop(fact.bag)
     state.named_bags.pop(fact.bag, None)
     state.own(bag.owner, -bag.size)
+    state.conscious -= bag.conscious is not None
     state.dropped += bag.chunk_names()
     for cls in bag.classes.values():
         state.relist(cls)
@@ -366,15 +382,43 @@ def drop_row(state: State, row: int) -> None:
 def _tasks_retried(state: State, fact: f.TasksRetried) -> None:
     bag = state.bags[fact.bag]
     t = bag.tasks
+    if fact.why == "copies":
+        _take_back(state, bag, fact.runs)
     for first, count in fact.runs:
         for lo, target, hi in parts(bag, first, count):
             _renew(state, bag, target, lo, hi)
+            if bag.data is not None:
+                bag.data.columns.np_since[lo:hi] = fact.at
+                bag.data.columns.mark(lo, hi - 1)
         t.mark(first, first + count - 1)
+    state.version += bag.conscious is not None
     _drop_attempts(state, fact.bag, fact.runs)  # lost ones of the generation before
     bag.touched = fact.at
     _go_on(bag, fact.at)
     recount(bag)
     relist_all(state, bag)
+
+
+def _take_back(state: State, bag: BagState, runs: f.Runs) -> None:
+    """These had succeeded and must run again: who comes after them waits again."""
+    done = [t for t in bag.targets if target_done(bag, t)]
+    for first, count in runs:
+        for lo, target, hi in parts(bag, first, count):
+            bag.targets[target].left += hi - lo
+        for task in range(first, first + count):
+            for after in bag.graph.after(task) if bag.graph is not None else ():
+                _wait_again(state, bag, after)
+    while undone := [t for t in done if not target_done(bag, t)]:
+        done = [t for t in done if t not in undone]
+        for index in [index for target in undone for index in target.dependents]:
+            bag.targets[index].pending += 1
+
+
+def _wait_again(state: State, bag: BagState, task: int) -> None:
+    assert bag.graph is not None
+    bag.graph.pending[task] += 1
+    if bag.tasks.state[task] == READY:
+        set_task(state, bag, task, WAITING)
 
 
 def _target_gathered(state: State, fact: f.TargetGathered) -> None:
@@ -434,9 +478,13 @@ def _release_dependents(state: State, bag: BagState, done: list[TargetState]) ->
             after.pending -= 1
             if after.pending:
                 continue
-            if after.count == 0 and target_done(bag, after):
+            if bag.data is not None:
+                bag.data.released[index] = state.now
+            if target_done(bag, after):
                 done.append(after)
-            state.relist(bag.classes[index, 0])  # nothing of it has run, so it has no other class
+            for (target, _), cls in list(bag.classes.items()):
+                if target == index:
+                    state.relist(cls)
 
 
 # --- sites, tokens, pilots ---------------------------------------------------------------------------------------
@@ -446,7 +494,7 @@ def _site_added(state: State, fact: f.SiteAdded) -> None:
     site = state.sites.get(fact.name)
     if site is None:
         site = state.sites[fact.name] = SiteState(fact.name, fact.owner, fact.kind, fact.shared, fact.at)
-    site.kind, site.shared, site.added = fact.kind, fact.shared, fact.at
+    site.kind, site.shared, site.added, site.disk = fact.kind, fact.shared, fact.at, fact.disk
     if fact.limits is not None:
         site.limits = fact.limits
         state.provided.pop(fact.name, None)
@@ -561,6 +609,7 @@ def _granted(state: State, fact: f.Granted) -> None:
         bear(state, pilot, bag, cls, group.tasks, 1)
         bag.touched = fact.at
         state.relist(cls)
+    copies.note_moves(state, fact.moves)
     _note_load(state, pilot)
 
 
@@ -732,6 +781,8 @@ def free_row(state: State, row: int) -> None:
     if pilot is not None:
         pilot.cancelling.pop(attempts.number[row], None)
         pilot.recalling.pop(attempts.number[row], None)
+    if state.moving:
+        copies.end_moves(state, attempts.number[row])
     attempts.state[row] = FREE
     attempts.dirty[row >> 16] = 1
     attempts.free.append(row)
@@ -762,6 +813,10 @@ def _finished(state: State, fact: f.Finished) -> None:
     if bag.checkpoints:
         for task in fact.tasks:
             bag.drop_checkpoint(task)
+    if bag.data is not None:
+        for place, (attempt, task) in enumerate(zip(fact.attempts, fact.tasks, strict=True)):
+            fetched = copies.end_moves(state, attempt)
+            copies.note_success(state, bag, task, pilot, fact.left.get(place), fetched)
     bag.touched = fact.at
     _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)
     _maybe_end(bag, fact.at)
@@ -806,7 +861,11 @@ def set_task(state: State, bag: BagState, task: int, new: int) -> None:
         cls.ready += 1 if new == READY else -1
         if new == READY:
             cls.backlog.put(task)
+            if bag.data is not None:
+                bag.data.columns.since[task] = state.now
+                bag.data.columns.dirty[task >> 16] = 1
         state.relist(cls)
+        state.version += cls.conscious  # some may wait for just this one
 
 
 def _ended(state: State, fact: f.Ended) -> None:
@@ -828,6 +887,9 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
         learn(cls, end.wall, 1)
     if old_row != LOST:
         carry(state, row, -1)
+    fetched = copies.end_moves(state, end.attempt) if state.moving else []
+    if current and bag.data is not None and end.verdict == SUCCEEDED != t.state[end.task]:
+        copies.note_success(state, bag, end.task, state.pilots[fact.pilot], end.left, fetched)
     if end.stays:
         if old_row == GRANTED and end.outcome == O_LOST:
             recall_lost(state, row)
@@ -885,6 +947,22 @@ def _drop_others(state: State, bag: BagState, end: f.End) -> None:
         t.flags[end.task] &= ~OUTSTANDING & 0xFF
 
 
+def _link_known(state: State, fact: f.LinkKnown) -> None:
+    state.links[fact.a, fact.b] = (fact.latency, fact.rate)
+    state.version += state.conscious > 0
+
+
+def _copies_lost(state: State, fact: f.CopiesLost) -> None:
+    number = state.places[fact.place]
+    for bag, runs in fact.lost:
+        data = state.bags[bag].data
+        assert data is not None
+        for first, count in runs:
+            for task in range(first, first + count):
+                data.drop(task, number)
+    state.version += state.conscious > 0
+
+
 _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.BagSubmitted: _bag_submitted,
     f.TasksAppended: _tasks_appended,
@@ -913,4 +991,6 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.IntentsRunning: i.intents_running,
     f.IntentsStopping: i.intents_stopping,
     f.IntentsEnded: i.intents_ended,
+    f.LinkKnown: _link_known,
+    f.CopiesLost: _copies_lost,
 }

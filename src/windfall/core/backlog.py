@@ -76,6 +76,13 @@ class Backlog:
             return self._walk(n)
         return self._merge(n)
 
+    def peek(self, n: int) -> list[int]:
+        """What `take` would give, without taking it."""
+        found = self.take(n)
+        for task in found:
+            self.put(task)
+        return found
+
     def _merge(self, n: int) -> list[int]:
         """Heap against cursor, cheapest first.  Rare: only while something has come back."""
         taken: dict[int, None] = {}

@@ -98,7 +98,7 @@ def take(core: Core, cls: TaskClass, units: int, want: int, budget: int) -> list
         (head,) = cls.backlog.take(1)
         if head in taken:
             continue
-        tasks = _mates(bag, cls, head, taken)[: max(budget // cls.weight, 1)]
+        tasks = mates(bag, cls, head, taken)[: max(budget // cls.weight, 1)]
         if not tasks:
             apart.append(head)
             continue
@@ -116,7 +116,7 @@ def take(core: Core, cls: TaskClass, units: int, want: int, budget: int) -> list
     return groups
 
 
-def _mates(bag: BagState, cls: TaskClass, head: int, taken: dict[int, None]) -> list[int]:
+def mates(bag: BagState, cls: TaskClass, head: int, taken: dict[int, None]) -> list[int]:
     """What is ready of a task's batch, in order, itself included; nothing where it waits for its batch to fill."""
     target, backlog = bag.targets[cls.target], cls.backlog
     place = backlog.position(head)

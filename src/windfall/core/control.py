@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from windfall.core import batching, events as e, facts as f
 from windfall.core.apply import append_key, digest, spans, submission_key, target_done
+from windfall.core.copies import wrong_with
 from windfall.core.endings import cancel_stranded, runs_of, runs_where
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
+from windfall.core.losses import make_again
 from windfall.core.state import BagState
 from windfall.model.spec import MAX_TASKS
 
@@ -28,11 +30,14 @@ def submit(core: Core, event: e.Submit) -> None:
         return
     if _too_many(core, event, event.owner, sum(shape.count for shape in event.targets)):
         return
+    if event.data is not None and (wrong := wrong_with(event.data, sum(shape.count for shape in event.targets))):
+        core.refuse(event, "bad-input", wrong, "give one value per task")
+        return
     number = core.state.next_bag
     core.emit(
         f.BagSubmitted(
             core.now, number, event.owner, event.name, event.idempotency, event.spec, event.targets, event.external,
-            event.select, event.open, event.edges, event.provision, event.options,
+            event.select, event.open, event.edges, event.provision, event.options, event.data, event.conscious,
         )
     )
     batching.arm(core, core.state.bags[number])
@@ -174,6 +179,7 @@ def retry(core: Core, event: e.Retry) -> None:
     if runs:
         core.emit(f.TasksRetried(core.now, bag.number, runs, event.by))
         cancel_stranded(core, bag)
+        make_again(core, bag)
     core.done(event, sum(count for _, count in runs))
 
 
@@ -206,8 +212,9 @@ def add_site(core: Core, event: e.AddSite) -> None:
         core.refuse(event, "bad-input", "under a budget every shape needs a wall time", "say how long its pilots last")
         return
     limits = event.limits if site is None or event.limits != site.limits else None
-    if site is None or (site.kind, site.shared) != (event.kind, event.shared) or limits is not None:
-        core.emit(f.SiteAdded(core.now, event.name, event.owner, event.kind, event.shared, limits=limits))
+    said = (event.kind, event.shared, event.disk)
+    if site is None or (site.kind, site.shared, site.disk) != said or limits is not None:
+        core.emit(f.SiteAdded(core.now, event.name, event.owner, *said[:2], limits=limits, disk=event.disk))
     core.done(event)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windfall.core.facts import Group, Shape
+from windfall.core.facts import Group, Move, Shape
 
 
 class Effect(msgspec.Struct, gc=False):
@@ -48,6 +48,7 @@ class Answer(Effect):
     recall: list[int] = []
     census: bool = False
     stop: str = ""
+    moves: list[Move] = []  # what the attempts granted here are to fetch, and whence
 
 
 class Orders(Effect):

@@ -41,6 +41,7 @@ from windfall.core.lifecycle import (
     READY,
     STARTED,
     SUCCEEDED,
+    WAITING,
 )
 from windfall.core.state import BagState, Graph, PilotState
 
@@ -54,6 +55,16 @@ def take_reports(core: Core, pilot: PilotState, reports: list[Report]) -> None:
     if len(reports) > FEW and _finish_in_bulk(core, pilot, reports):
         return
     settle(core, pilot.number, _reported_ends(core, pilot, reports))
+
+
+def not_fetched(core: Core, pilot: PilotState, reports: list[Report]) -> list[tuple[int, f.Move]]:
+    """Of reports that say that input could not be had: (bag, transfer)."""
+    attempts, found = core.state.attempts, []
+    for report in reports:
+        row = attempts.row(report.a) if report.why == "input" and report.o != "succeeded" else -1
+        if row >= 0 and attempts.pilot[row] == pilot.number:
+            found += [(attempts.task[row] >> 32, move) for move in core.state.moving.get(report.a, ())]
+    return found
 
 
 def _reported_ends(core: Core, pilot: PilotState, reports: list[Report]) -> Iterator[f.End]:
@@ -127,6 +138,7 @@ def _finish_in_bulk(core: Core, pilot: PilotState, reports: list[Report]) -> boo
             [min(r.wall, latest - at) for r, at in zip(reports, granted, strict=True)],
             [r.cpu for r in reports], [r.rss for r in reports], details,
             [_start(r.t0, at, core.now) for r, at in zip(reports, granted, strict=True)],
+            {i: r.left for i, r in enumerate(reports) if r.left is not None},
         )
     )
     _maybe_strand(core, bag, target, [])
@@ -196,6 +208,7 @@ def _reported(core: Core, row: int, r: Report) -> f.End:
     wall = min(r.wall, core.now - granted + core.config.lease)
     end = _end(core, row, outcome, r.why, died=died, wall=wall, cpu=r.cpu, rss=r.rss, detail=detail)
     end.start = _start(r.t0, granted, core.now)
+    end.left = r.left
     return end
 
 
@@ -258,8 +271,9 @@ def _verdict(core: Core, bag: BagState, row: int, end: f.End, died: bool) -> Non
         end.verdict = FAILED
     elif end.deaths >= core.config.deaths:
         end.verdict = QUARANTINED
-    else:
-        end.verdict = READY
+    else:  # what it reads may have been lost meanwhile, and is made again
+        blocked = bag.graph is not None and bag.graph.blocked(end.task, end.task + 1).size
+        end.verdict = WAITING if blocked else READY
 
 
 def _charge(core: Core, bag: BagState, row: int, end: f.End) -> None:

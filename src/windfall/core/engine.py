@@ -13,11 +13,13 @@ from typing import Any
 
 from windfall.core import (
     batching,
+    conscious,
     control,
     effects as x,
     events as e,
     facts as f,
     leases,
+    losses,
     provisioning,
     sessions,
     tending,
@@ -72,6 +74,9 @@ class Core:
         self.provision_timer = 0  # when they will be, at the latest; 0: nothing is planned
         self.poor: list[int] = []  # pilots that asked in this step and got nothing
         self.frugal = False  # volatile: the driver's disk is low, nothing new is granted
+        self.withheld: dict[int, None] = {}  # pilots that ready tasks were withheld from
+        self.looks: dict[int, int] = {}  # bag → when to look at what it withholds again
+        self.stirred = False  # what was withheld may go now
         self.alive = 0  # pilots that are not gone
         self._timers: list[tuple[int, int, str, Any]] = []
         self._ticket = 0
@@ -95,9 +100,13 @@ class Core:
 
     def _settle(self) -> None:
         """What the events made possible: work for those who wait, orders for those who hold."""
-        if self._fed != self.state.version:
+        if self._fed != self.state.version or self.stirred:
+            self.stirred = False
             feed_parked(self)
             self._fed = self.state.version
+        while self.stirred:  # a grant to one of them changes what others can expect
+            self.stirred = False
+            feed_parked(self)
         for number in self.poor:
             recall_for(self, self.state.pilots[number])
         self.poor.clear()
@@ -177,6 +186,7 @@ _TIMERS: dict[str, Callable[[Core, Any], None]] = {
     "lease": leases.lease_due, "park": leases.park_due, "forget": leases.forget_due,
     "tend": tending.tend_due, "wall": tending.wall_due, "provision": provisioning.provision_due,
     "batch": batching.patience_over,
+    "look": conscious.look_due,
 }
 
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
@@ -198,4 +208,6 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     e.Drain: sessions.drain,
     e.Unpark: sessions.drop_connection,
     e.Tend: tending.tend,
+    e.KnowLink: losses.know_link,
+    e.LosePlace: losses.lose_place,
 }

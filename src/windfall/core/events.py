@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windfall.core.facts import Limits, TargetShape
+from windfall.core.facts import Conscious, DataShape, Limits, TargetShape
 
 
 class Event(msgspec.Struct, gc=False):
@@ -23,6 +23,8 @@ class Submit(Event):
     edges: bytes = b""
     provision: str = "swarm"
     options: dict[str, int] = {}
+    data: DataShape | None = None
+    conscious: Conscious | None = None
 
 
 class Append(Event):
@@ -79,6 +81,7 @@ class AddSite(Event):
     kind: str
     shared: list[str] = []
     limits: Limits | None = None  # None: as before
+    disk: bool = False  # its hosts share one
 
 
 class Listed(msgspec.Struct, array_like=True, gc=False):
@@ -155,6 +158,7 @@ class Report(msgspec.Struct, gc=False):
     values: dict[str, str] = {}
     saved: list[tuple[str, str, int, int]] = []
     scratch: tuple[str, int] | None = None
+    left: tuple[int, int] | None = None  # bytes and files left in place
 
 
 class Exchange(Event):
@@ -175,6 +179,23 @@ class Gone(Event):
     """The site's evidence that a pilot's processes are dead."""
 
     pilot: int
+    why: str = "gone"
+
+
+class KnowLink(Event):
+    """Somebody has measured how long files take between two sites ("home": the server, "*": any)."""
+
+    a: str
+    b: str
+    latency: int  # ms a file
+    rate: int  # bytes a second
+
+
+class LosePlace(Event):
+    """Evidence that a site's disk, or with `host` that host's, is gone."""
+
+    site: str
+    host: str = ""
     why: str = "gone"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from windfall.core import conscious
 from windfall.core.apply import target_done
 from windfall.core.batching import waiting
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, LIVE, READY, STARTED, TASK_STATES, WAITING
@@ -31,7 +32,7 @@ def explain(state: State, now: int, bag_number: int, task: int | None = None) ->
         return answer
     cls = bag.classes[target.index, bag.tasks.variant[task]]
     usable = [site.name for site in state.sites.values() if bag.owner in (site.owner, *site.shared)]  # P3
-    answer["sites"] = [_site(state, now, cls, name) for name in usable]
+    answer["sites"] = [_site(state, now, cls, task, name) for name in usable]
     answer["summary"] = _summary(state, bag, task, cls, answer["sites"])
     return answer
 
@@ -95,19 +96,24 @@ def _silent(state: State, bag: BagState, pilot: PilotState) -> str:
     return text
 
 
-def _site(state: State, now: int, cls: TaskClass, site: str) -> dict[str, Any]:
+def _site(state: State, now: int, cls: TaskClass, task: int, site: str) -> dict[str, Any]:
     pilots = [p for p in state.pilots.values() if p.site == site and p.state == LIVE]
     if not pilots:
         return {"site": site, "clauses": [clause("pilots", False, "no pilot is running there")]}
-    best = max((_clauses(state, now, cls, p) for p in pilots), key=lambda cs: sum(c["holds"] for c in cs))
+    best = max((_clauses(state, now, cls, task, p) for p in pilots), key=_nearness)
     return {"site": site, "pilots": len(pilots), "clauses": best}
+
+
+def _nearness(clauses: list[Clause]) -> tuple[int, bool]:
+    """How near such a pilot is to running it; of two, one that is free says more than one that is not."""
+    return sum(c["holds"] for c in clauses), any(c["clause"] == "free" and c["holds"] for c in clauses)
 
 
 def clause(name: str, holds: bool, says: str) -> Clause:
     return {"clause": name, "holds": holds, "says": says}
 
 
-def _clauses(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[Clause]:
+def _clauses(state: State, now: int, cls: TaskClass, task: int, pilot: PilotState) -> list[Clause]:
     pc: PilotClass = state.pilot_classes[pilot.cls]
     left = pilot.ends - now if pilot.ends else None
     fits_time = left is None or cls.need <= left
@@ -122,12 +128,27 @@ def _clauses(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[
         clause("time", fits_time, f"needs {cls.need // 1000} s, left {time_left}"),
         clause("heard", not pilot.silent, f"last heard {max(now - pilot.heard, 0) // 1000} s ago"),
         clause("free", free, f"it holds {pilot.held} tasks" + ("" if free else ", all its slots are taken")),
+        *([_data(state, now, cls, task, pilot)] if cls.conscious else []),
     ]
 
 
 def _sizes(needs: int, has: int) -> str:
     said, there = format_size(needs), format_size(has)
     return f"needs {said}, has {there}" if said != there else f"needs {needs:,} bytes, has {has:,}"
+
+
+def _data(state: State, now: int, cls: TaskClass, task: int, pilot: PilotState) -> Clause:
+    """Is the task better off there than with whoever asks next?"""
+    bag = state.bags[cls.bag]
+    assert bag.conscious is not None
+    ahead = conscious.outlook(state, now, bag)
+    costs = conscious.weigh(state, now, bag, [task], pilot, ahead)
+    rank = conscious.priority(state, now, bag, [task], pilot, ahead)
+    fetch = costs.here / max(bag.conscious.penalty, 1e-9) / 1000
+    if not bag.conscious.withhold or not ahead.sites or rank >= 0:
+        return clause("data", True, f"bringing its data there takes {fetch:.1f} s")
+    says = f"bringing its data there takes {fetch:.1f} s; {costs.where} is expected to ask in {costs.wait / 1000:.1f} s"
+    return clause("data", False, f"{says}, and is waited for (priority {rank:.0f}, it grows while the task waits)")
 
 
 def _owner(state: State, cls: TaskClass, pc: PilotClass) -> Clause:
@@ -141,6 +162,9 @@ def _summary(state: State, bag: BagState, task: int, cls: TaskClass, sites: list
         return "no site is known: start a pilot, or add a site"
     if all(c["holds"] for s in sites for c in s["clauses"]):
         return "it is ready; the next pilot that asks can take it"
+    held = [c["says"] for s in sites for c in s["clauses"] if c["clause"] == "data" and not c["holds"]]
+    if held and any(all(c["holds"] or c["clause"] == "data" for c in s["clauses"]) for s in sites):
+        return f"it is withheld until it can run near its data: {held[0]}"
     if any(all(c["holds"] or c["clause"] == "free" for c in s["clauses"]) for s in sites):
         return f"all suitable pilots are busy; {_ahead(state, cls)} tasks stand before or beside it"
     failing = [f"{s['site']}: {c['clause']} ({c['says']})" for s in sites for c in s["clauses"] if not c["holds"]]

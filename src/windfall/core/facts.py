@@ -65,6 +65,31 @@ class Limits(msgspec.Struct, array_like=True, gc=False):
     flight: int = 16  # submissions, and cancellations, under way at once
 
 
+class DataShape(msgspec.Struct, array_like=True, gc=False):
+    """What the tasks of a bag read and leave behind.  Columns have one value per task, or are empty: all zero.
+
+    A task reads files from outside, and what the tasks before it (the bag's edges) have left."""
+
+    reads: bytes = b""  # int64: bytes from outside
+    read_files: bytes = b""  # int32
+    leaves: bytes = b""  # int64: bytes of output, estimated; what a report says stands
+    leave_files: bytes = b""  # int32
+    staged: list[str] = []  # sites where what comes from outside lies already; elsewhere it comes from home
+    stays: bool = True  # output is left where it was made; else it comes home
+    keeps: bool = False  # what was fetched for a task stays at that place as a further copy
+
+
+class Conscious(msgspec.Struct, array_like=True, gc=False):
+    """Parameters of data-conscious selection (T9); the defaults are those of the Trellis thesis, in a WAN."""
+
+    arrivals: int = 32  # of pilots to look ahead
+    candidates: int = 128  # tasks, or batches, to look at
+    penalty: float = 25.0  # by which the time of a transfer is inflated
+    latency: int = 650  # ms one way between pilot and server: what time in the queue is divided by
+    unit: int = 10  # ms that count as much as one such latency in the queue
+    withhold: bool = True  # a task that is better off elsewhere is not handed out
+
+
 class BagSubmitted(Fact, tag="bag-submitted/1"):
     at: int
     bag: int
@@ -79,6 +104,8 @@ class BagSubmitted(Fact, tag="bag-submitted/1"):
     edges: bytes = b""  # int32 pairs (before, after)
     provision: str = "swarm"
     options: dict[str, int] = {}  # of provisioning
+    data: DataShape | None = None
+    conscious: Conscious | None = None
 
 
 class TasksAppended(Fact, tag="tasks-appended/1"):
@@ -119,6 +146,7 @@ class TasksRetried(Fact, tag="tasks-retried/1"):
     bag: int
     runs: Runs
     by: str = ""  # who asked for it
+    why: str = "user"  # or "copies": what they left behind is gone, and is needed
 
 
 class TargetGathered(Fact, tag="target-gathered/1"):
@@ -152,6 +180,7 @@ class SiteAdded(Fact, tag="site-added/1"):
     shared: list[str]  # owners who may use it beside its own
     by: str = ""  # who asked for it
     limits: Limits | None = None  # None: as before
+    disk: bool = False  # its hosts share one
 
 
 class SiteTended(Fact, tag="site-tended/1"):
@@ -259,11 +288,22 @@ class Group(msgspec.Struct, array_like=True, gc=False):
     chain: int = -1  # they run one after the other, with others of the same number; -1: each by itself
 
 
+class Move(msgspec.Struct, array_like=True, gc=False):
+    """A transfer: what an attempt is to fetch, and from which copy."""
+
+    attempt: int
+    place: str  # "home", "site NAME" or "host SITE ID"
+    task: int  # whose output it is; -1: from outside
+    size: int
+    files: int
+
+
 class Granted(Fact, tag="granted/1"):
     at: int
     pilot: int
     number: int
     groups: list[Group]
+    moves: list[Move] = []
 
 
 class Adopted(Fact, tag="adopted/1"):
@@ -311,6 +351,7 @@ class Finished(Fact, tag="finished/1"):
     rss: list[int]
     details: dict[int, Detail] = {}  # by position in the lists
     starts: list[int] = []  # by the pilot's wall clock
+    left: dict[int, tuple[int, int]] = {}  # bytes and files left in place, by position, where the report says so
 
 
 class End(msgspec.Struct, array_like=True, gc=False):
@@ -335,6 +376,7 @@ class End(msgspec.Struct, array_like=True, gc=False):
     detail: Detail | None = None
     decides: bool = True  # this is what ended the task; False: it goes on, or had ended before
     start: int = 0  # by the pilot's wall clock
+    left: tuple[int, int] | None = None  # bytes and files left in place, where the report says so
 
 
 class Ended(Fact, tag="ended/1"):
@@ -343,6 +385,25 @@ class Ended(Fact, tag="ended/1"):
     at: int
     pilot: int
     ends: list[End]
+
+
+class LinkKnown(Fact, tag="link-known/1"):
+    """How long files take between two sites; "home" is where the server is, "*" any place."""
+
+    at: int
+    a: str
+    b: str
+    latency: int  # ms to begin with one file
+    rate: int  # bytes a second
+
+
+class CopiesLost(Fact, tag="copies-lost/1"):
+    """What these tasks had left at a place is not there any more."""
+
+    at: int
+    place: str
+    lost: list[tuple[int, Runs]]  # by bag
+    why: str
 
 
 class TokenIssued(Fact, tag="token-issued/1"):
@@ -367,4 +428,5 @@ FACTS = (
     SiteAdded, PilotEnrolled, PilotDraining, PilotEnded, PilotsForgotten, Granted, Adopted, Started, Finished, Ended,
     TokenIssued, TokenRevoked, SiteTended, IntentsMade, IntentsAccepted, IntentsRunning, IntentsStopping, IntentsEnded,
     BatchReleased,
+    LinkKnown, CopiesLost,
 )

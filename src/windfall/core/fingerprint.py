@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from windfall.core.columns import Table
+from windfall.core.copies import BagData
 from windfall.core.state import BagState, IntentState, PilotState, SiteState, State
 
 _BAG = ("owner", "name", "key", "spec", "external", "select", "open", "submitted", "runs", "counts", "appended",
@@ -40,6 +41,11 @@ def fingerprint(state: State) -> dict[str, Any]:
         "next": (state.next_bag, state.next_pilot, state.next_class),
         "ready": list(state.ready),
         "surplus": sorted(state.surplus),
+        "disks": [name for name, s in state.sites.items() if s.disk],
+        "places": list(state.place_names),
+        "links": dict(state.links),
+        "moving": {attempt: [msgspec.structs.astuple(move) for move in made] for attempt, made in state.moving.items()},
+        "reading": dict(state.reading),
     }
 
 
@@ -51,7 +57,15 @@ def _bag(bag: BagState) -> dict[str, Any]:
     made["released"] = [(t.released, t.since) for t in bag.targets]
     made["classes"] = {key: [getattr(cls, name) for name in _CLASS] for key, cls in bag.classes.items()}
     made["checkpoints"] = {task: [tuple(file) for file in files] for task, files in bag.checkpoints.items()}
+    made["conscious"] = None if bag.conscious is None else msgspec.structs.astuple(bag.conscious)
+    made["data"] = None if bag.data is None else _data(bag.data, bag.size)
     made["pending"] = None if bag.graph is None else bag.graph.pending.tolist()
+    return made
+
+
+def _data(data: BagData, tasks: int) -> dict[str, Any]:
+    made: dict[str, Any] = _rows(data.columns, np.arange(tasks))
+    made["rest"] = (data.staged, data.stays, data.keeps, data.more, data.released)
     return made
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.core import batching, facts as f
+from windfall.core import batching, conscious, copies, facts as f
 from windfall.core.lifecycle import LIVE, READY
 from windfall.core.state import BagState, PilotState, TaskClass
 
@@ -36,6 +36,7 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     groups: list[f.Group] = []
     fitting = False
     load = pilot.load
+    looked: dict[int, None] = {}  # bags that have chosen for themselves
     for _, number in state.ready:
         cls = state.classes[number]
         cost = state.cost(pc, cls)
@@ -47,6 +48,14 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
         units = room(core, pilot, load, cls, cost, ahead)
         if units <= 0 or want <= 0:
             break  # full: what comes later in the order must not overtake
+        if cls.conscious:
+            if cls.bag not in looked:
+                looked[cls.bag] = None
+                for each, group in conscious.take(core, pilot, cls.bag, load, want, _room_of(core, pilot, left)):
+                    groups.append(group)
+                    load += state.cost(pc, each)
+                    want -= len(group.tasks)
+            continue
         for group in _take(core, cls, units, want, budget):
             n = len(group.tasks)
             groups.append(group)
@@ -59,7 +68,7 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
         if not fitting:
             pc.barren = state.version
         return False
-    core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, groups))
+    core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, groups, copies.moves(state, pilot, groups)))
     core.fresh[pilot.number] = (pilot.granted, groups)
     return True
 
@@ -75,7 +84,8 @@ def _grant_named(core: Core, pilot: PilotState, left: int | None) -> bool:
             number = state.attempts.numbers(1)
             chain = batching.chain_of(bag, intent.task)
             group = f.Group(bag.number, cls.target, cls.overruns, cls.boosts, [intent.task], number, chain)
-            core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, [group]))
+            moves = copies.moves(state, pilot, [group])
+            core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, [group], moves))
             core.fresh[pilot.number] = (pilot.granted, [group])
             return True
     if not pilot.held:
@@ -88,6 +98,27 @@ def fits(pilot: PilotState, cls: TaskClass, left: int | None) -> bool:
     if cls.memory > pilot.memory or cls.disk > pilot.disk:
         return False
     return left is None or (cls.need or 1) <= left
+
+
+def _room_of(core: Core, pilot: PilotState, left: int | None) -> conscious.Room:
+    """How many tasks of a class such a pilot could begin, holding so much."""
+    pc = core.state.pilot_classes[pilot.cls]
+
+    def room_of(cls: TaskClass, load: int) -> int:
+        cost = core.state.cost(pc, cls)
+        return room(core, pilot, load, cls, cost, ahead=False) if cost and fits(pilot, cls, left) else 0
+
+    return room_of
+
+
+def withheld(core: Core, pilot: PilotState, cls: TaskClass, left: int | None) -> bool:
+    """Is its bag unwilling to let this pilot have anything now?"""
+    bag = core.state.bags[cls.bag]
+    if not cls.conscious:
+        return False
+    ahead = conscious.outlook(core.state, core.now, bag)
+    best = conscious.choose(core, pilot, bag, pilot.load, {}, _room_of(core, pilot, left), ahead)
+    return best is not None and conscious.is_withheld(bag, best, ahead)
 
 
 def _take(core: Core, cls: TaskClass, units: int, want: int, budget: int) -> list[f.Group]:

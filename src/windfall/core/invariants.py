@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from windfall.core import facts as f
 from windfall.core.apply import graph_of, target_done
 from windfall.core.batching import NO_CHAIN, chain_of
-from windfall.core.granting import fits, room
+from windfall.core.granting import fits, room, withheld
 from windfall.core.lifecycle import (
     ACTIVE,
     ATTEMPT_MOVES,
@@ -222,6 +222,9 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
             cls = core.state.classes[number]
             cost = core.state.cost(core.state.pilot_classes[pilot.cls], cls)
             if not cost or cls.bag in core.state.named_bags or not fits(pilot, cls, left):
+                continue
+            if withheld(core, pilot, cls, left):
+                said += [] if core.looks.get(cls.bag, 0) > core.now else [f"P4: nobody looks at bag {cls.bag} again"]
                 continue
             if room(core, pilot, pilot.load, cls, cost, ahead=False) > 0:
                 said.append(f"P4: pilot {pilot.number} waits while class {number} has {cls.ready} ready")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from windfall.core import facts as f
+from windfall.core import conscious, facts as f
 from windfall.core.endings import lose, settle
 from windfall.core.lifecycle import GONE, GRANTED, STARTED
 from windfall.core.sessions import answer_parked, end_pilot
@@ -30,6 +30,7 @@ def lease_due(core: Core, number: int) -> None:
         core.timer(pilot.heard + patience, "lease", number)
         return
     pilot.silent = True
+    conscious.not_expected(core, pilot)
     if pilot.held:
         settle(core, pilot.number, _expired(core, pilot))
     if core.now >= pilot.heard + core.config.silence and not _awaited(core, pilot):

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from windfall.core import effects as x, events as e, facts as f
+from windfall.core import conscious, effects as x, events as e, facts as f
 from windfall.core.batching import chain_key, row_chain
-from windfall.core.endings import lose, settle, take_reports
+from windfall.core.endings import lose, not_fetched, settle, take_reports
 from windfall.core.granting import grant
 from windfall.core.lifecycle import (
     ACTIVE,
@@ -30,6 +30,7 @@ from windfall.core.lifecycle import (
     READY,
     STARTED,
 )
+from windfall.core.losses import doubt
 from windfall.core.state import Park, PilotState
 from windfall.core.tending import pilot_asked, pilot_came, pilot_left
 
@@ -75,7 +76,9 @@ def exchange(core: Core, event: e.Exchange) -> None:
     if pilot.epoch > 1:
         _adopt(core, pilot, event)
     if event.reports:
+        doubtful = not_fetched(core, pilot, event.reports) if core.state.moving else []
         take_reports(core, pilot, event.reports)
+        doubt(core, doubtful)
     if event.started:
         _note_started(core, pilot, event.started)
     if event.held is not None:
@@ -84,7 +87,10 @@ def exchange(core: Core, event: e.Exchange) -> None:
         _leave(core, pilot, event.bye)
     if pilot.park is not None and pilot.park.ends is not None and event.left is not None:
         pilot.park.ends = min(pilot.park.ends, core.now + event.left)
-    granted = grant(core, pilot, _wanted(pilot, event), event.left)
+    want = _wanted(pilot, event)
+    if core.state.conscious and want > 0 and pilot.load < pilot.cores * 1000:
+        conscious.note_arrival(core, pilot)
+    granted = grant(core, pilot, want, event.left)
     if event.want > 0 and pilot.intent:
         pilot_asked(core, pilot)
     _reply(core, pilot, event, granted)
@@ -193,6 +199,8 @@ def end_pilot(core: Core, pilot: PilotState, why: str, *, clean: bool) -> None:
     settle(core, pilot.number, _left_behind(core, pilot, why, clean))
     core.emit(f.PilotEnded(core.now, pilot.number, why, clean))
     pilot_left(core, pilot, why)
+    if not clean:
+        conscious.not_expected(core, pilot)
     core.alive -= 1
     core.timer(core.now + core.config.forget, "forget", pilot.number)
     nudge(core, pilot)
@@ -280,9 +288,18 @@ def compose(core: Core, pilot: PilotState, key: int, seq: int, ack: int) -> x.An
     if pilot.recalling:
         answer.recall = list(pilot.recalling)
         pilot.recalling = dict.fromkeys(pilot.recalling, True)
+    if answer.grants and core.state.moving:
+        answer.moves = _moves(core, answer.grants)
     answer.census = pilot.census
     answer.stop = pilot.told = _stop(pilot)
     return answer
+
+
+def _moves(core: Core, grants: list[tuple[int, list[f.Group]]]) -> list[f.Move]:
+    """What the attempts of these grants are to fetch."""
+    moving = core.state.moving
+    attempts = [attempt for _, groups in grants for group in groups for attempt in group.attempts]
+    return [move for attempt in attempts for move in moving.get(attempt, ())]
 
 
 def _stop(pilot: PilotState) -> str:

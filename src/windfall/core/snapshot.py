@@ -1,11 +1,12 @@
 """The state as bytes: a small record of everything that is few, and chunks of columns that changed.
 
 Chunk names: `b7/t3` is chunk 3 of bag 7's task columns, `b7/spec` its specification, `b7/edges` its graph, `b7/a2` its
-third block of appended sources, `b7/c2` what the tasks of its third block have saved, `at0` the first chunk of the
-attempts.  Names that are gone are listed for dropping.
+third block of appended sources, `b7/c2` what the tasks of its third block have saved, `b7/d0` what its tasks read and
+leave, `at0` the first chunk of the attempts.  Names that are gone are listed for dropping.
 
     1   checkpoints in the record of their bag; what was gathered, and when bags had work, not kept
-    2   no intents, no limits of sites, no provisioning of bags; no incomplete batches
+    2   no intents, no limits of sites, no provisioning of bags; no incomplete batches; nothing of copies, links and
+        transfers
     3   as above
 """
 
@@ -18,7 +19,8 @@ import numpy as np
 
 from windfall.core import apply as a, intents
 from windfall.core.columns import Attempts, Tasks
-from windfall.core.facts import Limits, Shape, TargetShape
+from windfall.core.copies import BagData, Columns, link_up, note_moves
+from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
 from windfall.core.lifecycle import DROPPED, FIRST_FINAL, FREE, LOST, READY
 from windfall.core.state import BLOCK, BagState, IntentState, PilotState, SiteState, State, TargetState, TokenState
 from windfall.errors import StoreCorrupt, StoreTooNew
@@ -30,7 +32,7 @@ _PILOT = ("number", "nonce", "epoch", "site", "owner", "host", "host_name", "cor
 _BAG = ("number", "owner", "name", "key", "external", "select", "open", "submitted", "runs", "counts", "paused",
         "ended", "touched", "worked", "began", "provision", "options")
 _TOKEN = ("id", "scope", "owner", "site", "pilot", "expires", "issued")
-_SITE = ("name", "owner", "kind", "shared", "added", "limits", "used", "tender")
+_SITE = ("name", "owner", "kind", "shared", "added", "limits", "used", "tender", "disk")
 _INTENT = ("number", "nonce", "site", "shape", "reserved", "bag", "task", "made", "state", "changed", "began",
            "outside", "pilot")
 
@@ -51,6 +53,9 @@ def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
         "intents": [_pick(i, _INTENT) for i in state.intents.values()], "next_intent": state.next_intent,
         "tokens": [(h, *_pick(t, _TOKEN)) for h, t in state.tokens.items()],
         "keys": [(owner, key, *value) for (owner, key), value in state.keys.items()],
+        "places": state.place_names,
+        "links": [(a, b, *link) for (a, b), link in state.links.items()],
+        "moving": [move for made in state.moving.values() for move in made],
     }
     return msgspec.msgpack.encode(meta), chunks, list(state.dropped)
 
@@ -90,7 +95,20 @@ def _bag_meta(bag: BagState) -> dict[str, Any]:
         "appended": len(bag.appended),
         "graph": bag.edges != b"",
         "checkpoints": list(bag.checkpoint_blocks),
+        "data": None if bag.data is None else _data_meta(bag.data),
+        "conscious": bag.conscious,
     }
+
+
+def _data_meta(data: BagData) -> dict[str, Any]:
+    return {
+        "staged": data.staged, "stays": data.stays, "keeps": data.keeps, "more": list(data.more.items()),
+        "released": list(data.released.items()), "layout": _data_layout(),
+    }
+
+
+def _data_layout() -> list[tuple[str, str]]:
+    return [(name, np.dtype(kind).str) for name, kind in Columns.LAYOUT]
 
 
 def _dump_bag(bag: BagState) -> dict[str, bytes]:
@@ -101,6 +119,8 @@ def _dump_bag(bag: BagState) -> dict[str, bytes]:
         if bag.edges:
             chunks[prefix + "edges"] = bag.edges
         chunks.update((f"{prefix}costs{t.index}", t.shape.costs) for t in bag.targets if t.shape.costs)
+    if bag.data is not None:
+        chunks.update((f"{prefix}d{n}", body) for n, body in bag.data.columns.dump().items())
     for block in range(bag.saved_appends // BLOCK, (len(bag.appended) + BLOCK - 1) // BLOCK):
         part = bag.appended[block * BLOCK : (block + 1) * BLOCK]
         chunks[f"{prefix}a{block}"] = msgspec.msgpack.encode(part)
@@ -116,6 +136,8 @@ def mark_saved(state: State) -> None:
         bag.tasks.saved()
         bag.saved = True
         bag.saved_appends = len(bag.appended)
+        if bag.data is not None:
+            bag.data.columns.saved()
         bag.checkpoint_blocks = dict.fromkeys(bag.checkpoint_blocks, False)
     state.attempts.saved()
     state.dropped.clear()
@@ -134,6 +156,10 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
         _upgrade_provisioning(m)
     state = State(now=m["now"], next_bag=m["next_bag"], next_pilot=m["next_pilot"], next_class=m["next_class"],
                   next_intent=m["next_intent"])
+    state.place_names = m.get("places", state.place_names)
+    state.places = {name: number for number, name in enumerate(state.place_names) if name}
+    state.links = {(a, b): (latency, rate) for a, b, latency, rate in m.get("links", ())}
+    note_moves(state, msgspec.convert(m.get("moving", []), list[Move]))
     for row in m["sites"]:
         record = dict(zip(_SITE, row, strict=True))
         record["limits"] = msgspec.convert(record["limits"], Limits)
@@ -177,7 +203,7 @@ def _upgrade_provisioning(m: dict[str, Any]) -> None:
     """From version 2."""
     m["intents"], m["next_intent"] = [], 1
     for row in m["sites"]:
-        row += [Limits(), 0, ""]
+        row += [Limits(), 0, "", False]
     for bag in m["bags"]:
         bag["record"] += ["swarm", {}]
 
@@ -218,7 +244,23 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None
         bag.checkpoint_blocks[block] = False
         for task, files in msgspec.msgpack.decode(chunks[f"{prefix}c{block}"]):
             bag.checkpoints[task] = [tuple(file) for file in files]
+    if m.get("conscious") is not None:
+        bag.conscious = msgspec.convert(m["conscious"], Conscious)
+        state.conscious += 1
+    if m.get("data") is not None:
+        _load_data(bag, m["data"], chunks, prefix)
     _load_classes(state, bag, m["classes"])
+
+
+def _load_data(bag: BagState, m: dict[str, Any], chunks: dict[str, bytes], prefix: str) -> None:
+    if [tuple(column) for column in m["layout"]] != _data_layout():
+        raise StoreCorrupt("the snapshot has other columns than this Windfall", "use the Windfall that wrote it")
+    data = bag.data = BagData(Columns(bag.size), m["staged"], m["stays"], m["keeps"])
+    data.more, data.released = dict(m["more"]), dict(m["released"])
+    for name, body in chunks.items():
+        if name.startswith(prefix + "d"):
+            data.columns.load(int(name[len(prefix) + 1 :]), body)
+    link_up(data, bag.edges, bag.size)
 
 
 def _load_classes(state: State, bag: BagState, rows: list[Any]) -> None:

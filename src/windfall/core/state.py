@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from windfall.core.backlog import Backlog
 from windfall.core.batching import held_back
 from windfall.core.columns import Attempts, Tasks
-from windfall.core.facts import Limits, Shape, TargetShape
+from windfall.core.copies import HOME, BagData
+from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
 from windfall.core.lifecycle import FIRST_FINAL, INTENDED, LIVE, READY, RUNNING, TASK_STATES
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
@@ -45,6 +46,7 @@ class TaskClass:
     batch: int = 0  # so many tasks go together
     ready: int = 0  # tasks in state ready
     listed: bool = False  # stands in State.ready
+    conscious: bool = False  # its bag selects by where data lies
     mean: float = 0.0  # ms a success took, moving average; 0: unknown
     done: int = 0
 
@@ -116,6 +118,8 @@ class BagState:
     began: int = 0  # since when it has some; 0: it has none
     provision: str = "swarm"
     options: dict[str, int] = field(default_factory=dict)
+    data: BagData | None = None
+    conscious: Conscious | None = None  # selection by where data lies
     saved: bool = False  # its specification is in a snapshot
     saved_appends: int = 0
     armed: bool = False  # volatile: a timer runs for an incomplete batch
@@ -150,6 +154,7 @@ class BagState:
         names += [f"t{n}" for n in range(len(self.tasks.dirty))]
         names += [f"a{n}" for n in range(-(-len(self.appended) // BLOCK))]
         names += [f"c{n}" for n in self.checkpoint_blocks]
+        names += [f"d{n}" for n in range(len(self.data.columns.dirty))] if self.data is not None else []
         return [f"b{self.number}/{name}" for name in names]
 
 
@@ -250,6 +255,7 @@ class SiteState:
     limits: Limits = field(default_factory=Limits)
     used: int = 0  # ms of cores, of intents that have ended
     tender: str = ""  # who starts pilots there
+    disk: bool = False  # its hosts share one
     # derived
     intents: list[dict[int, None]] = field(default_factory=lambda: [{}, {}, {}, {}])  # by state
     pool: dict[Shape, int] = field(default_factory=dict)  # intended and queued, for no task in particular
@@ -302,6 +308,16 @@ class TokenState:
 
 
 @dataclass(slots=True)
+class Arrivals:
+    """When a host's pilots asked for work.  A pilot that follows another one on its host goes on with its record."""
+
+    pilot: int  # the last one that asked
+    last: int
+    mean: float = 0.0  # ms between two requests
+    gaps: int = 0
+
+
+@dataclass(slots=True)
 class State:
     bags: dict[int, BagState] = field(default_factory=dict)
     classes: dict[int, TaskClass] = field(default_factory=dict)
@@ -325,6 +341,13 @@ class State:
     provided: dict[str, None] = field(default_factory=dict)  # sites with shapes
     named: dict[int, dict[int, None]] = field(default_factory=dict)  # bag << 32 | task → its open intents
     named_bags: dict[int, None] = field(default_factory=dict)  # whose tasks have pilots of their own
+    places: dict[str, int] = field(default_factory=lambda: {HOME: 1})  # where copies lie; 0: nowhere
+    place_names: list[str] = field(default_factory=lambda: ["", HOME])
+    links: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # sites → (ms a file, bytes a second)
+    moving: dict[int, list[Move]] = field(default_factory=dict)  # attempt → what it fetches
+    # derived
+    reading: dict[str, int] = field(default_factory=dict)  # place → transfers from there
+    conscious: int = 0  # bags that select by where data lies
     ready: list[tuple[tuple[int, ...], int]] = field(default_factory=list)  # (key, class) with something to grant
     version: int = 0  # of the ready list: counts what may give a waiting pilot something to do
     owned: dict[str, int] = field(default_factory=dict)  # tasks in all bags of an owner
@@ -332,6 +355,7 @@ class State:
     surplus: dict[int, None] = field(default_factory=dict)  # pilots that hold more than they can run
     dropped: list[str] = field(default_factory=list)  # chunks of removed bags that a snapshot may still hold
     orders: dict[int, None] = field(default_factory=dict)  # volatile: pilots with something new to cancel
+    arrivals: dict[tuple[str, str], Arrivals] = field(default_factory=dict)  # volatile: by site and host
 
     def own(self, owner: str, more: int) -> None:
         """Count tasks that came or went."""

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from windfall.core import events as e
 from windfall.core.engine import Config, Core
-from windfall.core.facts import Limits, Shape
+from windfall.core.facts import Conscious, DataShape, Limits, Shape
 from windfall.core.fingerprint import fingerprint
 from windfall.core.intake import submission
 from windfall.model.spec import Bag, Items, Range, Resources, Sweep, Target
@@ -84,6 +85,7 @@ def tell(story: Story) -> None:
     bags = _submit(story)
     old = _work(story, bags)
     later = _say_more(story)
+    _leave_data(story)
     batch = _provision(story)
     story.snapshot()
     _provision_on(story, batch)
@@ -181,6 +183,22 @@ def _provision_on(story: Story, bag: int) -> None:
     story.wait(2_000)
     story.do(e.Tend(0, "cluster", "first", stopped=[("intent-3", "3")]))
     story.do(e.Tend(0, "cluster", "second", True))
+
+
+def _leave_data(story: Story) -> None:
+    """A task leaves files at a host, another one is to fetch them, and they are gone."""
+    story.do(e.AddSite(0, "far", "eve", "local", disk=True))
+    story.do(e.KnowLink(0, "home", "far", 1_200, 500_000))
+    bag = submission(0, "eve", Bag(name="data", targets=[sweep(2)], edges=[(0, 1)]), "data")
+    bag.data = DataShape(
+        np.array([10, 0], "<i8").tobytes(), np.array([1, 0], "<i4").tobytes(), np.array([99, 0], "<i8").tobytes(),
+        np.array([1, 0], "<i4").tobytes(), ["there"], keeps=True)
+    bag.select, bag.conscious = "data-conscious", Conscious(penalty=3.0)
+    story.do(bag)
+    pilot = story.pilot("mover", 1, "far")
+    story.exchange(pilot, reports=[e.Report(a, wall=5, left=(123, 2)) for a in story.exchange(pilot, want=1)])
+    story.do(e.LosePlace(0, "far"))
+    story.exchange(pilot, want=1)
 
 
 def _after_that(story: Story, bags: dict[str, int]) -> None:
