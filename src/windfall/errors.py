@@ -17,6 +17,9 @@ this file, so it keeps to the standard library and to the syntax of Python 3.6.
      │   └─ DiskFull          no room for new work; results still taken      HTTP 507
      ├─ NoServer              nothing answers at the address                 exit 3
      ├─ Unwritable            a file cannot be written here                 exit 3
+     ├─ SiteError             something failed at a site                     exit 3
+     │   ├─ SiteRefused       its batch system, or its door, says no; `kind` says why
+     │   └─ SiteUnreachable   no answer: what was asked for may have been done
      ├─ TrustError            certificate or file permissions are wrong      exit 3
      └─ StoreError            the data on disk cannot be used                exit 3
          ├─ StoreLocked       another server has it open
@@ -146,6 +149,29 @@ class NoServer(WindfallError):
 class Unwritable(WindfallError):
     code = "unwritable"
     exit_code = 3
+
+
+class SiteError(WindfallError):
+    code = "site"
+    status = 502
+    exit_code = 3
+
+
+class SiteRefused(SiteError):
+    """`kind`: see windfall.sites.text."""
+
+    code = "site-refused"
+
+    def __init__(self, message, hint="", retry_after=None, kind="other"):
+        super().__init__(message, hint, retry_after)
+        self.kind = kind
+
+
+class SiteUnreachable(SiteError):
+    """What was asked for may have been done: ask what there is before asking again."""
+
+    code = "site-unreachable"
+    retry = True
 
 
 class TrustError(WindfallError):

@@ -60,6 +60,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {  # beside the standard library
     "client": ("msgspec", "cloudpickle"),
     "session": (),
     "cli": ("msgspec",),
+    "sites": ("asyncssh",),
 }  # fmt: skip
 
 

@@ -1,0 +1,83 @@
+"""Commands on this machine.  Each is a session of its own, so that all of it ends when its time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..errors import SiteRefused, SiteUnreachable
+from .channel import Channel, Raw, too_much
+from .text import CURES, MISSING
+
+MAX_ERRORS = 1 << 20
+
+
+class Here(Channel):
+    def __init__(self, prefix: Sequence[str] = (), env: Mapping[str, str] | None = None, home: str = "") -> None:
+        """`prefix`: words before every command, such as `sudo -u somebody`."""
+        self._prefix = tuple(prefix)
+        self._env = {**os.environ, **(env or {})}
+        self._home = home or str(Path.home())
+
+    async def raw(self, argv: Sequence[str], stdin: bytes, timeout: float, most: int) -> Raw:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._prefix, *argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE, env=self._env, cwd=self._home, start_new_session=True)
+        except OSError as error:
+            raise SiteRefused(f"{argv[0]} cannot be run here: {error.strerror}", CURES[MISSING], kind=MISSING) from None
+        try:
+            async with asyncio.timeout(timeout):
+                return await _talk(process, stdin, most)
+        except TimeoutError:
+            raise SiteUnreachable(f"{argv[0]} has not ended within {timeout:g} s") from None
+        finally:
+            await _end(process)
+
+
+async def _talk(process: asyncio.subprocess.Process, stdin: bytes, most: int) -> Raw:
+    assert process.stdin and process.stdout and process.stderr
+    feeding = asyncio.ensure_future(_feed(process.stdin, stdin))
+    reading = asyncio.ensure_future(_read(process.stderr, MAX_ERRORS, keep_on=True))
+    try:
+        out = await _read(process.stdout, most)
+        err = await reading
+        await feeding
+        return Raw(await process.wait(), out, err)
+    finally:
+        feeding.cancel()
+        reading.cancel()
+
+
+async def _feed(pipe: asyncio.StreamWriter, data: bytes) -> None:
+    try:
+        pipe.write(data)
+        await pipe.drain()
+        pipe.close()
+        await pipe.wait_closed()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # it did not want to read it all
+
+
+async def _read(pipe: asyncio.StreamReader, most: int, keep_on: bool = False) -> bytes:
+    """Everything; over the bound it is an error, or is dropped where only the beginning matters."""
+    parts, size = [], 0
+    while part := await pipe.read(1 << 16):
+        size += len(part)
+        if size <= most:
+            parts.append(part)
+        elif not keep_on:
+            raise too_much(most)
+    return b"".join(parts)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        await process.wait()

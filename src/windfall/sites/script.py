@@ -1,0 +1,30 @@
+"""The script of a job: variables, set-up lines, then the pilot in place of the shell, so that signals reach it.
+
+It holds no secret.  Everybody on a cluster may read job scripts and environments; what lets a pilot in lies in a file
+that only its owner can read, and the script names that file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from shlex import quote
+
+from .job import Command, Job
+from .text import shell, words
+
+
+def script(job: Job, index: str = "", jobid: str = "", directives: Sequence[str] | None = None) -> str:
+    """`index`, `jobid`: shell words that give the pilot's place in the array and its job's id there."""
+    nonce = f"{job.nonce}.{index}" if job.first else job.nonce
+    lines = ["#!/bin/sh", *(job.directives if directives is None else directives), f"# Windfall, pilot {job.nonce}",
+             f"WINDFALL_NONCE={nonce}", f"WINDFALL_JOB={jobid}", "export WINDFALL_NONCE WINDFALL_JOB"]
+    for name, value in job.variables:
+        lines.append(f"{name}={quote(value)}; export {name}")
+    lines += job.setup
+    lines.append("exec " + words(job.command))
+    return "\n".join(lines) + "\n"
+
+
+def prepare(folder: str) -> Command:
+    """Makes the folder for logs: a job whose log cannot be written fails without a word."""
+    return shell(f"umask 077; mkdir -p {quote(folder)} && cd {quote(folder)} && pwd -P")

@@ -1,0 +1,211 @@
+"""Commands over SSH: one authenticated connection per site, kept and shared by all commands.
+
+Keys, agent, ProxyJump and everything else of `~/.ssh/config` count; host keys are checked against the user's own
+files, and a host that is not in them is refused.  Where a site asks for a code or a password, it is asked through
+`ask`, once; without `ask` the login fails and says what to do.  Nothing here prompts.
+
+A command that was under way when the connection broke may have done its work: that is `SiteUnreachable`, and only a
+listing can tell.  One that had not been sent yet is sent again over a new connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from shlex import quote
+from typing import Any, NamedTuple
+
+import asyncssh
+from asyncssh.constants import OPEN_REQUEST_SESSION_FAILED
+
+from ..errors import SiteError, SiteRefused, SiteUnreachable, TrustError
+from .channel import Channel, Raw, too_much
+from .text import plain, words
+
+SESSIONS = 8  # at once; most servers allow ten
+CONNECT_S = 30.0
+LOGIN_S = 300.0  # a person looks for his token
+OPEN_S, CLOSE_S = 30.0, 5.0
+PAUSES_S = (0.0, 0.2, 1.0, 3.0)  # before a session is asked for again
+ALIVE_S, ALIVE_COUNT = 30, 4
+MAX_ERRORS = 1 << 20
+MAX_BANNER = 1 << 16  # what a login script may print before the command
+
+
+class Question(NamedTuple):
+    site: str
+    text: str  # instructions, may be empty
+    prompts: tuple[tuple[str, bool], ...]  # what is asked for, and whether the answer may be shown
+
+
+Ask = Callable[[Question], Awaitable[Sequence[str]]]
+
+
+class Secure(Channel):
+    def __init__(self, host: str, user: str = "", port: int = 0, ask: Ask | None = None,
+                 options: dict[str, Any] | None = None) -> None:
+        """`options` are asyncssh's own, for what `~/.ssh/config` cannot say."""
+        self.host, self._ask = host, ask
+        self._options: dict[str, Any] = {**({"username": user} if user else {}), **({"port": port} if port else {}),
+                                         **(options or {})}
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self._connecting = asyncio.Lock()
+        self._sessions = asyncio.Semaphore(SESSIONS)
+        self.logins = 0
+
+    # --- the connection ----------------------------------------------------------------------------------------
+
+    async def connect(self, ask: Ask | None = None) -> asyncssh.SSHClientConnection:
+        """The connection there is, or a new one."""
+        async with self._connecting:
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await self._login(ask or self._ask)
+                self.logins += 1
+            return self._connection
+
+    async def _login(self, ask: Ask | None) -> asyncssh.SSHClientConnection:
+        try:
+            return await asyncssh.connect(
+                self.host, client_factory=lambda: _Client(self.host, ask), connect_timeout=CONNECT_S,
+                login_timeout=LOGIN_S if ask else CONNECT_S, keepalive_interval=ALIVE_S,
+                keepalive_count_max=ALIVE_COUNT, **self._options)
+        except asyncssh.HostKeyNotVerifiable as error:
+            raise TrustError(f"the host key of {self.host} is not known: {plain(error.reason)}",
+                             f"compare it with what the site publishes, then: ssh {self.host}") from None
+        except asyncssh.PermissionDenied as error:
+            raise SiteRefused(f"{self.host} does not let you in: {plain(error.reason)}",
+                              f"does `ssh {quote(self.host)}` work?  Where it asks for a code, log in with ask",
+                              kind="login") from None
+        except (asyncssh.Error, OSError, TimeoutError, ValueError) as error:
+            raise SiteUnreachable(f"{self.host} cannot be reached: {plain(error) or type(error).__name__}") from None
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            with suppress(asyncssh.Error, OSError):
+                await self._connection.wait_closed()
+            self._connection = None
+
+    # --- commands ----------------------------------------------------------------------------------------------
+
+    async def raw(self, argv: Sequence[str], stdin: bytes, timeout: float, most: int) -> Raw:
+        """The time limit is the command's; a login has its own."""
+        mark = f"windfall-{os.urandom(8).hex()}"
+        async with self._sessions:
+            process = await self._start(_command(argv, mark))
+            try:
+                async with asyncio.timeout(timeout):
+                    raw = await _talk(process, stdin, most + MAX_BANNER)
+            except TimeoutError:
+                with suppress(asyncssh.Error, OSError):
+                    process.kill()
+                raise SiteUnreachable(f"{argv[0]} on {self.host} has not ended within {timeout:g} s") from None
+            except (asyncssh.Error, OSError) as error:
+                raise SiteUnreachable(f"the connection to {self.host} broke: {plain(error)}") from None
+            finally:
+                await _close(process)
+        return _without_banner(raw, mark.encode(), most, self.host)
+
+    async def _start(self, command: str) -> asyncssh.SSHClientProcess[bytes]:
+        """Over a new connection if the old one turns out to be dead; later if the server has its hands full."""
+        pauses = iter(PAUSES_S)
+        while True:
+            connection = await self.connect()
+            try:
+                async with asyncio.timeout(OPEN_S):
+                    return await connection.create_process(command, encoding=None, stderr=asyncssh.PIPE)
+            except asyncssh.ChannelOpenError as error:
+                pause = next(pauses, None)
+                if pause is None or error.code == OPEN_REQUEST_SESSION_FAILED:
+                    raise SiteUnreachable(f"{self.host} opens no session: {plain(error)}") from None
+            except (asyncssh.Error, OSError, TimeoutError) as error:
+                connection.abort()  # the command may be on its way
+                raise SiteUnreachable(f"the connection to {self.host} broke: {plain(error)}") from None
+            await asyncio.sleep(pause)
+
+
+async def _close(process: asyncssh.SSHClientProcess[bytes]) -> None:
+    """The server counts a session until it has closed it, too."""
+    process.close()
+    with suppress(asyncssh.Error, OSError, TimeoutError):
+        await asyncio.wait_for(process.wait_closed(), CLOSE_S)
+
+
+class _Client(asyncssh.SSHClient):
+    """Answers what the server asks, by asking the person; without one it does not offer to."""
+
+    def __init__(self, site: str, ask: Ask | None) -> None:
+        self._site, self._ask, self._tried = site, ask, False
+
+    def kbdint_auth_requested(self) -> str | None:
+        """One try, of any number of questions: a wrong answer is not sent again behind the person's back."""
+        first, self._tried = not self._tried, True
+        return "" if self._ask and first else None
+
+    async def kbdint_challenge_received(
+            self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]) -> Sequence[str] | None:
+        if not prompts:
+            return []
+        if self._ask is None:
+            return None
+        shown = tuple((plain(text), echo) for text, echo in prompts[:10])
+        return await self._ask(Question(self._site, plain(f"{name} {instructions}", 1000), shown))
+
+    async def password_auth_requested(self) -> str | None:
+        ask, self._ask = self._ask, None  # for once, too
+        answers = await ask(Question(self._site, "", (("Password:", False),))) if ask else ()
+        return answers[0] if answers else None
+
+
+def _command(argv: Sequence[str], mark: str) -> str:
+    """Through a login shell, which knows where the batch system is; what it prints on the way ends at the mark."""
+    return "exec /bin/sh -lc " + quote(f"echo {mark}; echo {mark} >&2; exec {words(argv)}")
+
+
+async def _talk(process: asyncssh.SSHClientProcess[bytes], stdin: bytes, most: int) -> Raw:
+    feeding = asyncio.ensure_future(_feed(process, stdin))
+    reading = asyncio.ensure_future(_read(process.stderr, MAX_ERRORS, keep_on=True))
+    try:
+        out = await _read(process.stdout, most)
+        err = await reading
+        await feeding
+        await process.wait_closed()
+    finally:
+        feeding.cancel()
+        reading.cancel()
+    if process.exit_status is None:
+        raise asyncssh.ConnectionLost("no exit status")
+    # Ended by a signal: asyncssh says -1; a shell would say 128 and the number, which nobody needs.
+    return Raw(process.exit_status if process.exit_status >= 0 else 137, out, err)
+
+
+async def _feed(process: asyncssh.SSHClientProcess[bytes], data: bytes) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError, asyncssh.Error):  # it did not want to read it all
+        for at in range(0, len(data), 1 << 16):
+            process.stdin.write(data[at : at + (1 << 16)])
+            await process.stdin.drain()
+        process.stdin.write_eof()
+
+
+async def _read(stream: Any, most: int, keep_on: bool = False) -> bytes:
+    parts, size = [], 0
+    while part := await stream.read(1 << 16):
+        size += len(part)
+        if size <= most:
+            parts.append(part)
+        elif not keep_on:
+            raise too_much(most)
+    return b"".join(parts)
+
+
+def _without_banner(raw: Raw, mark: bytes, most: int, host: str) -> Raw:
+    _, found, out = raw.out.partition(mark + b"\n")
+    if not found:
+        raise SiteError(f"{host} ran nothing: {plain(raw.err.decode('utf-8', 'replace')) or 'no output'}",
+                        "does a login script end, or replace, the shell?")
+    if len(out) > most:
+        raise too_much(most)
+    err = raw.err.rpartition(mark + b"\n")[2]
+    return Raw(raw.exit, out, err)

@@ -1,0 +1,21 @@
+"""Torque, and what speaks like it: `pbs`, but for how a job's size and an array are asked for."""
+
+from __future__ import annotations
+
+from .pbs import (
+    REFUSALS,
+    balance,
+    balanced,
+    cancel,
+    cancelled,
+    listed,
+    listing,
+    render,
+    room,
+    roomed,
+    submit_torque as submit,
+    submitted,
+)
+
+__all__ = ["REFUSALS", "balance", "balanced", "cancel", "cancelled", "listed", "listing", "render", "room", "roomed",
+           "submit", "submitted"]

@@ -1,0 +1,181 @@
+"""What a job may be, and what each dialect makes of it: exact words, nothing that a shell would read twice."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+
+import pytest
+from hypothesis import given, strategies as st
+
+from windfall.errors import BadInput
+from windfall.sites import gridengine, lsf, pbs, slurm
+from windfall.sites.dialects import DIALECTS, Dialect, dialect
+from windfall.sites.job import Job, Shape, check, nonce_of
+
+SHAPE = Shape(walltime=7200, cores=4, memory=8 << 30, gpus=2, nodes=2, whole=True)
+NAMED = pytest.mark.parametrize("named", list(DIALECTS))
+BATCH = pytest.mark.parametrize("named", ["slurm", "gridengine", "htcondor", "pbs", "torque", "lsf"])
+
+
+def job(**fields: object) -> Job:
+    given = {"nonce": "abcd1234", "shape": Shape(3600), "command": ("python3", "pilot.pyz", "--ticket", "t.json")}
+    return Job(**{**given, **fields})  # type: ignore[arg-type]
+
+
+def said(speaker: Dialect, wanted: Job) -> str:
+    command = speaker.submit(wanted)
+    return "\n".join([*command.argv, command.stdin])
+
+
+@NAMED
+def test_every_dialect_says_who_it_is_for(named: str) -> None:
+    text = said(dialect(named), job())
+    assert "abcd1234" in text and "exec python3 pilot.pyz --ticket t.json" in text
+
+
+@BATCH
+def test_the_name_holds_the_nonce_and_is_short(named: str) -> None:
+    assert "wfabcd1234" in said(dialect(named), job())
+    assert len(job(nonce="a" * 13).name) == 15
+    assert nonce_of("wf" + "a" * 13) == "a" * 13 and nonce_of("wf-abc") == nonce_of("awfabcd") == nonce_of("") == ""
+
+
+@BATCH
+def test_shape_account_queue_and_lines_arrive(named: str) -> None:
+    options = {"pe-nodes": "mpi", "memory": "mem_free"}
+    text = said(dialect(named), job(shape=SHAPE._replace(nodes=1), account="proj-7", queue="long", options=options,
+                                    directives=("#DIRECTIVE one",), setup=("module load python",)))
+    assert "proj-7" in text and "#DIRECTIVE one" in text and "module load python" in text
+    assert named == "htcondor" or "long" in text
+    assert text.index("module load python") < text.index("exec python3")
+
+
+def test_slurm_in_full() -> None:
+    argv = slurm.submit(job(shape=SHAPE, account="a", queue="q", first=1, count=1000)).argv
+    assert argv == (
+        "sbatch", "--parsable", "--no-requeue", "--job-name=wfabcd1234", "--export=NONE", "--input=/dev/null",
+        "--output=windfall/wfabcd1234-%A-%a.log", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=4", "--time=120",
+        "--signal=B:TERM@120", "--mem=8388608K", "--gpus-per-node=2", "--exclusive", "--account=a", "--partition=q",
+        "--array=1-1000")  # fmt: skip
+
+
+def test_gridengine_in_full() -> None:
+    argv = gridengine.submit(job(shape=Shape(7200, cores=4, memory=8 << 30, gpus=1), account="a", queue="q", first=1,
+                                 count=1000, options={"memory": "h_vmem"})).argv
+    assert argv == (
+        "qsub", "-terse", "-N", "wfabcd1234", "-S", "/bin/sh", "-cwd", "-j", "y", "-o", "windfall/", "-r", "n",
+        "-notify", "-l", "h_rt=7200", "-pe", "smp", "4", "-l", "h_vmem=2147483648", "-l", "gpu=1", "-P", "a",
+        "-q", "q", "-t", "1-1000")  # fmt: skip
+
+
+def test_several_nodes_of_grid_engine_need_a_parallel_environment() -> None:
+    with pytest.raises(BadInput, match="parallel environment"):
+        gridengine.submit(job(shape=Shape(60, nodes=2)))
+    assert "mpi" in gridengine.submit(job(shape=Shape(60, nodes=2), options={"pe-nodes": "mpi"})).argv
+
+
+def test_lsf_in_full() -> None:
+    argv = lsf.submit(job(shape=SHAPE, account="a", queue="q", first=1, count=1000)).argv
+    assert argv == (
+        "env", "LC_ALL=C", "LSB_NTRIES=1", "bsub", "-J", "wfabcd1234[1-1000]", "-rn", "-env", "none", "-o",
+        "windfall/wfabcd1234-%J-%I.log", "-W", "120", "-wa", "TERM", "-wt", "2", "-n", "8", "-R", "span[ptile=4]",
+        "-M", "8192MB", "-R", "rusage[mem=8192MB]", "-gpu", "num=2", "-x", "-P", "a", "-q", "q")  # fmt: skip
+
+
+def test_pbs_asks_for_chunks_and_torque_for_nodes() -> None:
+    wanted = job(shape=SHAPE, first=1, count=1000)
+    openly, torque = pbs.submit(wanted).stdin, pbs.submit_torque(wanted).stdin
+    assert "-l select=2:ncpus=4:mem=8388608kb:ngpus=2 -l walltime=02:00:00 -l place=scatter:excl" in openly
+    assert "-J 1-1000" in openly and "-r n" not in openly
+    assert "-l nodes=2:ppn=4:gpus=2,walltime=02:00:00,mem=16384mb -n" in torque and "-t 1-1000" in torque
+    assert "-J 5-6:2" in pbs.submit(job(first=5)).stdin and "-r n" in pbs.submit(job()).stdin
+
+
+def test_htcondor_starts_nothing_twice() -> None:
+    text = dialect("htcondor").submit(job(first=1, count=1000)).stdin
+    assert "NumJobStarts =?= 0" in text and "periodic_remove = (JobStatus == 2" in text and "queue 1000" in text
+
+
+@NAMED
+@pytest.mark.parametrize("fields", [
+    {"command": ("python3", "a\nb")}, {"setup": ("one\ntwo",)}, {"directives": ("a\rb",)}, {"command": ()},
+    {"variables": (("A", "x\ny"),)}, {"variables": (("A B", "x"),)}, {"variables": (("A;rm", "x"),)},
+    {"account": "a\nb"}, {"account": "--wrap=x"}, {"queue": "$(x)"}, {"queue": "a'b"}, {"folder": "a b"},
+    {"folder": "$HOME"}, {"folder": "a%j"}, {"folder": "-x"}, {"nonce": "ABC"}, {"nonce": "a" * 14}, {"nonce": "a-b-c"},
+    {"count": 2}, {"first": 1, "count": 0}, {"first": 1, "count": 10**9}, {"shape": Shape(0)},
+    {"shape": Shape(60, cores=0)}, {"shape": Shape(60, memory=-1)},
+])  # fmt: skip
+def test_what_cannot_be_said_exactly_is_refused(named: str, fields: dict[str, object]) -> None:
+    with pytest.raises(BadInput):
+        dialect(named).submit(job(**fields))
+
+
+@pytest.mark.parametrize("named", ["ssh", "local"])
+def test_a_machine_without_batch_system_has_no_accounts(named: str) -> None:
+    with pytest.raises(BadInput, match="no account"):
+        dialect(named).submit(job(account="a"))
+
+
+@NAMED
+@pytest.mark.parametrize("id", ["-u everybody", "1; rm -rf", "$(x)", "", "1 2", "../..", "--all", "1\n2"])
+def test_only_ids_are_cancelled(named: str, id: str) -> None:
+    with pytest.raises(BadInput):
+        list(dialect(named).cancel([id]))
+
+
+@NAMED
+@pytest.mark.parametrize("user", ["-u", "a b", "$(x)", "", "a;b", "a\nb"])
+def test_only_users_are_listed(named: str, user: str) -> None:
+    with pytest.raises(BadInput):
+        dialect(named).listing(user)
+
+
+@pytest.mark.parametrize(("named", "ids"), [
+    ("slurm", [f"12_{n}" for n in range(1, 1001)]), ("gridengine", [f"12.{n}" for n in range(1, 1001)]),
+    ("htcondor", [f"12.{n}" for n in range(1000)]), ("pbs", [f"12[{n}].server" for n in range(1, 1001)]),
+    ("lsf", [f"12[{n}]" for n in range(1, 1001)]), ("ssh", [f"abcd1234.{n}" for n in range(1, 1001)]),
+])  # fmt: skip
+def test_a_thousand_jobs_are_cancelled_by_few_commands(named: str, ids: list[str]) -> None:
+    assert 1 <= len(dialect(named).cancel(ids)) <= 2
+
+
+def test_grid_engine_cancels_ranges() -> None:
+    (command,) = gridengine.cancel(["7.1", "7.2", "7.3", "7.9", "8"])
+    assert re.findall(r"qdel (.*) \|\|", command.stdin) == ["7 -t 1-3", "7 -t 9-9", "8"]
+
+
+def test_an_unknown_dialect_is_refused_with_a_guess() -> None:
+    with pytest.raises(BadInput) as refused:
+        dialect("slrum")
+    assert "slurm" in refused.value.hint
+
+
+WORDS = st.text(st.characters(blacklist_characters="\n\r\0", blacklist_categories=["Cs"]), min_size=1, max_size=30)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=5), st.lists(WORDS, max_size=3))
+def test_scripts_hand_over_exact_words(words: list[str], values: list[str]) -> None:
+    """Read back by a real shell, for every dialect that writes a script."""
+    variables = tuple((f"V{number}", value) for number, value in enumerate(values))
+    text = slurm.render(check(job(command=("printf", "%s\\n", *words), variables=variables)))
+    last = text.rstrip("\n").rpartition("\n")[2]
+    assert shlex.split(last)[3:] == words
+    assert "".join(values) == "" or all(shlex.quote(value) in text for value in values)
+
+
+def test_a_shell_reads_what_was_meant() -> None:
+    words = ["it's", '"x"', "$HOME", "`id`", "a\\b", "*", "a;b", "#c", "", "ü", "-n", "{x}", "~", "!1"]
+    text = slurm.render(job(command=("printf", "%s\\n", *words)))
+    done = subprocess.run(["/bin/sh"], input=text, capture_output=True, text=True, check=True, timeout=20)
+    assert done.stdout.split("\n")[:-1] == words
+
+
+@NAMED
+def test_documents_end_where_they_should(named: str) -> None:
+    """A set-up line that looks like the end of what the script is wrapped in."""
+    wanted = job(setup=("WINDFALL", "WINDFALL_", "EOF"))
+    text = dialect(named).submit(wanted).stdin
+    assert "\nWINDFALL\nWINDFALL_\nEOF\n" in text
+    subprocess.run(["/bin/sh", "-n"], input=text, text=True, check=True, timeout=20)

@@ -1,0 +1,422 @@
+"""What batch systems print, and what is made of it.  Slurm, Grid Engine and HTCondor are asked in `test_contract.py`;
+for PBS and LSF, of which none can be had, these are texts written after their documentation."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, strategies as st
+
+from windfall.errors import SiteError, SiteRefused, SiteUnreachable
+from windfall.sites import bare, gridengine, htcondor, lsf, pbs, slurm, text
+from windfall.sites.dialects import DIALECTS, dialect
+from windfall.sites.job import ENDED, HELD, QUEUED, RUNNING, Answer, Balance, Listed, Room
+
+
+def printed(out: str, exit: int = 0, err: str = "") -> Answer:
+    return Answer(exit, out, err)
+
+
+# --- Slurm -----------------------------------------------------------------------------------------------------
+
+
+def test_squeue() -> None:
+    jobs = slurm.listed(printed(
+        "12_7|R|1794758400|4|None|wfabcd1234\n"
+        "12_8|PD|1794760000|4|Resources|wfabcd1234\n"
+        "13|PD|N/A|1|JobHeldUser|somebody|else's\n"
+        "14|CD|1794758000|1|None|wfefgh5678\n"
+        "15|TO|1794758000|1|TimeLimit|wfefgh5678\n"
+        "16|CG|1794758000|1|None|wfefgh5678\n"
+        "17|PD|N/A|1|launch failed requeued held|wfefgh5678\n"
+        "slurm_load_jobs: something new\n"))
+    assert jobs == [
+        Listed("12_7", "abcd1234", 7, RUNNING, "", 1794758400, 4),
+        Listed("12_8", "abcd1234", 8, QUEUED, "Resources", 1794760000, 4),
+        Listed("13", "", 0, HELD, "JobHeldUser", None, 1),
+        Listed("14", "efgh5678", 0, ENDED, "CD", 1794758000, 1),
+        Listed("15", "efgh5678", 0, ENDED, "TO TimeLimit", 1794758000, 1),
+        Listed("16", "efgh5678", 0, RUNNING, "", 1794758000, 1),
+        Listed("17", "efgh5678", 0, HELD, "launch failed requeued held", None, 1),
+    ]
+
+
+@pytest.mark.parametrize(("err", "kind"), [
+    ("sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS "
+     "policy (job submit limit, user's size and/or time limits)", text.LIMIT),
+    ("sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates "
+     "accounting/QOS policy (job submit limit, user's size and/or time limits)", text.LIMIT),
+    ("sbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: Batch job submission failed: Job violates "
+     "accounting/QOS policy (job submit limit, user's size and/or time limits)", text.SHAPE),
+    ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+     text.ACCOUNT),
+    ("sbatch: error: invalid partition specified: nonsense\nsbatch: error: Batch job submission failed: Invalid "
+     "partition name specified", text.QUEUE),
+    ("sbatch: error: Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
+     text.SHAPE),
+    ("sbatch: error: Batch job submission failed: Requested node configuration is not available", text.SHAPE),
+    ("sbatch: error: Batch job submission failed: User's group not permitted to use this partition", text.DENIED),
+    ("sbatch: error: Batch job submission failed: Invalid job array specification", text.ARRAY),
+    ("sbatch: error: Unable to create temporary file: Disk quota exceeded", text.DISK),
+    ("sh: 1: sbatch: not found", text.MISSING),
+    ("sbatch: error: the moon is in the wrong place", text.OTHER),
+])  # fmt: skip
+def test_what_sbatch_says_no_to(err: str, kind: str) -> None:
+    with pytest.raises(SiteRefused) as refused:
+        slurm.submitted(printed("", 1, err))
+    assert refused.value.kind == kind and refused.value.hint == text.CURES[kind]
+
+
+@pytest.mark.parametrize("err", [
+    "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+    "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
+    "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received",
+])  # fmt: skip
+def test_what_may_have_been_submitted(err: str) -> None:
+    with pytest.raises(SiteUnreachable):
+        slurm.submitted(printed("", 1, err))
+
+
+def test_the_id_of_a_job() -> None:
+    assert slurm.submitted(printed("4711\n")) == "4711"
+    assert slurm.submitted(printed("4711;cluster\n")) == "4711"
+    assert slurm.submitted(printed("Welcome to the cluster\n4711\n")) == "4711"
+    with pytest.raises(SiteRefused):
+        slurm.submitted(printed("Submitted batch job\n"))
+
+
+def test_shares() -> None:
+    assert slurm.balanced(printed(
+        "proj|||cpu=6000|cpu=0\nproj||360000|cpu=6000,gres/gpu=10|cpu=0\n proj|me|1200||\nother|me|60||\n")) == [
+        Balance("proj", 360000, 360000), Balance("other", 60, None)]
+    assert slurm.balanced(printed("", 1, "You are not running a supported accounting_storage plugin")) == []
+
+
+# --- Grid Engine -----------------------------------------------------------------------------------------------
+
+QSTAT_XML = """<?xml version='1.0'?>
+<job_info  xmlns:xsd="http://www.w3.org/2001/XMLSchema">
+  <queue_info>
+    <job_list state="running">
+      <JB_job_number>12</JB_job_number>
+      <JAT_prio>0.55500</JAT_prio>
+      <JB_name>wfabcd1234</JB_name>
+      <JB_owner>me</JB_owner>
+      <state>r</state>
+      <JAT_start_time>2026-11-15T16:00:00</JAT_start_time>
+      <queue_name>main.q@node</queue_name>
+      <slots>4</slots>
+      <tasks>7</tasks>
+      <full_job_name>wfabcd1234</full_job_name>
+    </job_list>
+  </queue_info>
+  <job_info>
+    <job_list state="pending">
+      <JB_job_number>12</JB_job_number>
+      <JB_name>wfabcd1234</JB_name>
+      <state>qw</state>
+      <JB_submission_time>2026-11-15T15:59:00</JB_submission_time>
+      <slots>4</slots>
+      <tasks>8-10:1,12</tasks>
+    </job_list>
+    <job_list state="pending">
+      <JB_job_number>13</JB_job_number><JB_name>&lt;odd&gt;</JB_name><state>Eqw</state><slots>1</slots>
+    </job_list>
+    <job_list state="pending">
+      <JB_job_number>14</JB_job_number><JB_name>wfefgh5678</JB_name><state>hqw</state><slots>1</slots>
+    </job_list>
+  </job_info>
+</job_info>
+"""
+
+
+def test_qstat_of_grid_engine() -> None:
+    jobs = gridengine.listed(printed(QSTAT_XML))
+    assert jobs[0] == Listed("12.7", "abcd1234", 7, RUNNING, "", 1794758400, 4)
+    assert [(each.id, each.index, each.state) for each in jobs[1:5]] == [
+        (f"12.{n}", n, QUEUED) for n in (8, 9, 10, 12)]
+    assert jobs[5].state == HELD and jobs[5].nonce == "" and "failed" in jobs[5].reason
+    assert jobs[6].state == HELD and jobs[6].nonce == "efgh5678"
+
+
+def test_xml_with_entities_is_refused() -> None:
+    bomb = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>' + "<job_info>&b;</job_info>"
+    for hostile in (bomb, QSTAT_XML[:500], "", "error: commlib error"):
+        with pytest.raises(SiteUnreachable):
+            gridengine.listed(printed(hostile))
+
+
+def test_a_range_of_tasks_is_bounded() -> None:
+    hostile = QSTAT_XML.replace("8-10:1,12", "1-999999999:1")
+    assert len(gridengine.listed(printed(hostile))) <= text.MAX_JOBS + 3
+
+
+@pytest.mark.parametrize(("err", "kind"), [
+    ("Unable to run job: job rejected: Only 100 jobs are allowed per user (current job count: 100)", text.LIMIT),
+    ('Unable to run job: Job was rejected because job requests unknown queue "nonsense.q".', text.QUEUE),
+    ('Unable to run job: job rejected: the requested parallel environment "x" does not exist.', text.SHAPE),
+    ('Unable to run job: job rejected: the requested project "x" does not exist.', text.ACCOUNT),
+    ("Unable to run job: unknown resource \"gpus\".", text.SHAPE),
+    ("Unable to run job: job rejected: array job task number of 5000 exceeds limit of max_aj_tasks=2000", text.ARRAY),
+    ('Unable to run job: denied: host "x" is no submit host.', text.DENIED),
+])  # fmt: skip
+def test_what_grid_engine_says_no_to(err: str, kind: str) -> None:
+    with pytest.raises(SiteRefused) as refused:
+        gridengine.submitted(printed("", 1, err))
+    assert refused.value.kind == kind
+
+
+def test_a_master_that_is_down() -> None:
+    with pytest.raises(SiteUnreachable):
+        gridengine.listed(printed("", 1, "error: commlib error: got select error (Connection refused)"))
+
+
+# --- HTCondor --------------------------------------------------------------------------------------------------
+
+
+def test_condor_q() -> None:
+    ads = [{"ClusterId": 3, "ProcId": 0, "JobStatus": 2, "JobBatchName": "wfabcd1234", "WindfallFirst": 5,
+            "JobCurrentStartDate": 1794758400, "RequestCpus": 4},
+           {"ClusterId": 3, "ProcId": 1, "JobStatus": 1, "JobBatchName": "wfabcd1234", "WindfallFirst": 5},
+           {"ClusterId": 4, "ProcId": 0, "JobStatus": 5, "JobBatchName": "other", "HoldReason": "no\nroom"},
+           {"ClusterId": "x"}, 7]
+    assert htcondor.listed(printed(json.dumps(ads))) == [
+        Listed("3.0", "abcd1234", 5, RUNNING, "", 1794758400, 4), Listed("3.1", "abcd1234", 6, QUEUED),
+        Listed("4.0", "", 0, HELD, "no room")]
+    assert htcondor.listed(printed("")) == []
+    for hostile in ("[" * 100_000, '[{"ClusterId": 3', "-- Failed to fetch ads"):
+        with pytest.raises(SiteUnreachable):
+            htcondor.listed(printed(hostile))
+
+
+@pytest.mark.parametrize(("err", "kind"), [
+    ("ERROR: Failed to create new proc id: Number of jobs submitted exceeds MAX_JOBS_PER_OWNER", text.LIMIT),
+    ("ERROR: Number of submitted jobs would exceed MAX_JOBS_SUBMITTED", text.LIMIT),
+    ("ERROR: Number of jobs in a submission would exceed MAX_JOBS_PER_SUBMISSION", text.ARRAY),
+    ("ERROR: Failed to commit job submission into the queue. Job rejected by submit requirement", text.SHAPE),
+])  # fmt: skip
+def test_what_htcondor_says_no_to(err: str, kind: str) -> None:
+    with pytest.raises(SiteRefused) as refused:
+        htcondor.submitted(printed("", 1, err))
+    assert refused.value.kind == kind
+
+
+# --- PBS: written after the documentation ----------------------------------------------------------------------
+
+OPENPBS = """\
+Job Id: 1234[7].pbs01
+    Job_Name = wfabcd1234
+    Job_Owner = me@login1
+    job_state = R
+    queue = workq
+    Resource_List.ncpus = 4
+    Resource_List.select = 1:ncpus=4:mem=4gb
+    stime = Sun Nov 15 16:00:00 2026
+    Variable_List = PBS_O_HOME=/home/me,PBS_O_LANG=C,PBS_O_PATH=/opt/pbs/bin:/us
+\tr/bin:/bin,PBS_O_SHELL=/bin/bash
+    comment = Job run at Sun Nov 15 at 16:00 on (node7:ncpus=4)
+    array_id = 1234[].pbs01
+    array_index = 7
+
+Job Id: 1234[].pbs01
+    Job_Name = wfabcd1234
+    Job_Owner = me@login1
+    job_state = B
+    array = True
+    array_indices_submitted = 1-1000
+
+Job Id: 1235.pbs01
+    Job_Name = STDIN
+    Job_Owner = me@login1
+    job_state = Q
+    Resource_List.ncpus = 1
+    comment = Not Running: Insufficient amount of resource: ncpus
+\t (R: 4 A: 0 T: 64)
+
+Job Id: 1236.pbs01
+    Job_Name = wfefgh5678
+    job_state = H
+
+Job Id: 1237.pbs01
+    Job_Name = wfefgh5678
+    job_state = F
+"""
+
+TORQUE = """\
+Job Id: 88[3].server.example.org
+    Job_Name = wfabcd1234-3
+    Job_Owner = me@login
+    job_state = R
+    Resource_List.nodes = 1:ppn=8
+    start_time = Sun Nov 15 16:00:00 2026
+
+Job Id: 89.server.example.org
+    Job_Name = wfefgh5678
+    job_state = C
+"""
+
+
+def test_qstat_of_openpbs() -> None:
+    first, second, held, ended = pbs.listed(printed(OPENPBS))
+    assert first == Listed("1234[7].pbs01", "abcd1234", 7, RUNNING, "Job run at Sun Nov 15 at 16:00 on (node7:ncpus=4)",
+                           1794758400, 4)
+    assert (second.nonce, second.state) == ("", QUEUED) and second.reason.endswith("ncpus(R: 4 A: 0 T: 64)")
+    assert (held.state, ended.state) == (HELD, ENDED)
+
+
+def test_qstat_of_torque() -> None:
+    first, ended = pbs.listed(printed(TORQUE))
+    assert first == Listed("88[3].server.example.org", "abcd1234", 3, RUNNING, "", 1794758400, 8)
+    assert ended.state == ENDED
+
+
+def test_jobs_that_ended_while_pbs_was_asked() -> None:
+    gone = "qstat: Unknown Job Id 1230.pbs01\nqstat: 1231.pbs01 Job has finished, use -x or -H to obtain historical job"
+    assert len(pbs.listed(printed(OPENPBS, 35, gone))) == 4
+    with pytest.raises(SiteUnreachable):
+        pbs.listed(printed(OPENPBS, 255, "qstat: cannot connect to server pbs01 (errno=15010)"))
+    with pytest.raises(SiteError):
+        pbs.listed(printed("", 1))
+
+
+@pytest.mark.parametrize(("err", "kind"), [
+    ("qsub: would exceed queue generic's per-user limit of jobs in 'Q' state", text.LIMIT),
+    ("qsub: Maximum number of jobs already in queue MSG=total number of current user's jobs exceeds the queue limit",
+     text.LIMIT),
+    ("qsub: Job violates queue and/or server resource limits", text.SHAPE),
+    ("qsub: Job exceeds queue and/or server resource limits", text.SHAPE),
+    ("qsub: Unknown queue", text.QUEUE),
+    ("qsub: Unknown queue MSG=requested queue not found", text.QUEUE),
+    ("qsub: Unauthorized Request  MSG=user not authorized", text.DENIED),
+    ("qsub: Array job exceeds server or queue size limit", text.ARRAY),
+    ("qsub: Invalid account", text.ACCOUNT),
+])  # fmt: skip
+def test_what_pbs_says_no_to(err: str, kind: str) -> None:
+    with pytest.raises(SiteRefused) as refused:
+        pbs.submitted(printed("", 1, err))
+    assert refused.value.kind == kind
+
+
+def test_the_id_of_a_pbs_job() -> None:
+    assert pbs.submitted(printed("1234[].pbs01\n")) == "1234[].pbs01"
+    assert pbs.submitted(printed("hello\n1234.server.example.org\n")) == "1234.server.example.org"
+
+
+def test_nodes_and_queues_of_pbs() -> None:
+    nodes = ("node1\n     state = free\n     resources_available.ncpus = 64\n     resources_assigned.ncpus = 60\n\n"
+             "node2\n     state = down,offline\n     resources_available.ncpus = 64\n\n"
+             "node3\n     state = job-exclusive\n     np = 8\n     jobs = 0/1.s, 1/2.s\n")
+    queues = "Queue: workq\n    state_count = Transit:0 Queued:17 Held:1 Waiting:0 Running:3 Exiting:0 Begun:0\n"
+    assert pbs.roomed(printed(f"{nodes}\n--\n{queues}")) == Room(10, 72, 17)
+
+
+# --- LSF: written after the documentation ----------------------------------------------------------------------
+
+BJOBS = """\
+501|7|RUN|4|Nov 15 16:00:00 2026|-|wfabcd1234[7]
+501|8|PEND|-|-|Job slot limit reached;Load information unavailable|wfabcd1234[8]
+502|0|PSUSP|-|-|The job was suspended by the user while pending|wfefgh5678
+503|0|EXIT|1|Nov 15 15:00:00 2026|-|wfefgh5678
+504|0|USUSP|1|Nov 15 15:00:00 2026|-|a|b
+"""
+
+
+def test_bjobs() -> None:
+    assert lsf.listed(printed(BJOBS)) == [
+        Listed("501[7]", "abcd1234", 7, RUNNING, "", 1794758400, 4),
+        Listed("501[8]", "abcd1234", 8, QUEUED, "Job slot limit reached;Load information unavailable"),
+        Listed("502", "efgh5678", 0, HELD, "The job was suspended by the user while pending"),
+        Listed("503", "efgh5678", 0, ENDED, "EXIT", 1794754800, 1),
+        Listed("504", "", 0, RUNNING, "", 1794754800, 1)]
+    assert lsf.listed(printed("", 255, "No job found")) == []
+    with pytest.raises(SiteUnreachable):
+        lsf.listed(printed("", 255, "LSF is down. Please wait ...\nCannot connect to LSF. Please wait ..."))
+
+
+def test_bsub() -> None:
+    assert lsf.submitted(printed("Job <501> is submitted to queue <normal>.\n")) == "501"
+    assert lsf.submitted(printed("Job <502> is submitted to default queue <normal>.\n")) == "502"
+
+
+@pytest.mark.parametrize(("err", "kind"), [
+    ("User <me>: Pending job threshold reached. Retrying in 60 seconds...", text.LIMIT),
+    ("nonsense: No such queue. Job not submitted.", text.QUEUE),
+    ("normal: Queue has been closed. Job not submitted.", text.QUEUE),
+    ("RUNLIMIT: Cannot exceed queue's hard limit(s). Job not submitted.", text.SHAPE),
+    ("Bad resource requirement syntax. Job not submitted.", text.SHAPE),
+    ("User cannot use the queue. Job not submitted.", text.DENIED),
+])  # fmt: skip
+def test_what_lsf_says_no_to(err: str, kind: str) -> None:
+    with pytest.raises(SiteRefused) as refused:
+        lsf.submitted(printed("", 255, err))
+    assert refused.value.kind == kind
+
+
+def test_hosts_and_queues_of_lsf() -> None:
+    assert lsf.roomed(printed("ok|64|60\nclosed_Full|64|64\nunavail|-|0\n--\n12\n5\n")) == Room(4, 128, 17)
+
+
+# --- no batch system -------------------------------------------------------------------------------------------
+
+
+def test_a_listing_without_its_end_is_none() -> None:
+    assert bare.listed(printed("end\n")) == []
+    assert bare.listed(printed("abcd1234.7|R|1794758400\nabcd1234.8|E|\nlog|R|\nend\n")) == [
+        Listed("abcd1234.7", "abcd1234", 7, RUNNING, "", 1794758400), Listed("abcd1234.8", "abcd1234", 8, ENDED)]
+    for cut in ("", "abcd1234.7|R|1794758400\n"):
+        with pytest.raises(SiteError):
+            bare.listed(printed(cut))
+
+
+# --- whatever is printed ---------------------------------------------------------------------------------------
+
+SEEDS = {
+    "slurm": "12_7|R|1|4|None|wfabcd1234\n", "gridengine": QSTAT_XML, "pbs": OPENPBS, "torque": TORQUE, "lsf": BJOBS,
+    "htcondor": '[{"ClusterId": 3, "ProcId": 0, "JobStatus": 2}]', "ssh": "abcd1234.7|R|1\nend\n", "local": "end\n",
+}
+
+
+@st.composite
+def mangled(draw: st.DrawFn) -> tuple[str, Answer]:
+    """Any text, or a real one with a piece cut out, doubled, or replaced."""
+    named = draw(st.sampled_from(sorted(DIALECTS)))
+    seed = SEEDS[named]
+    low, high = sorted(draw(st.tuples(*[st.integers(0, len(seed))] * 2)))
+    piece = draw(st.one_of(st.just(""), st.text(max_size=40), st.just(seed[low:high] * 2), st.just("9" * 400),
+                           st.just("\0"), st.just("|" * 50), st.just("[" * 2000)))
+    out = draw(st.one_of(st.text(max_size=200), st.just(seed[:low] + piece + seed[high:])))
+    return named, Answer(draw(st.sampled_from([0, 0, 0, 1, 127, 153, -9])), out, draw(st.text(max_size=80)))
+
+
+@given(mangled())
+def test_parsers_take_anything(case: tuple[str, Answer]) -> None:
+    """They answer with what they promise, or with an error of ours."""
+    named, answer = case
+    speaker = dialect(named)
+    try:
+        jobs = speaker.listed(answer)
+    except SiteError:
+        jobs = []
+    for job in jobs:
+        assert job.state in (QUEUED, RUNNING, HELD, ENDED) and 0 <= job.index < 10**9 and len(job.reason) <= 200
+        assert job.start is None or isinstance(job.start, int)
+        assert "\n" not in job.id + job.reason + job.nonce
+        assert list(speaker.cancel([job.id])), "what was listed can be cancelled"
+    try:
+        assert speaker.submitted(answer)
+    except SiteError as error:
+        assert "\n" not in error.message and len(error.message) < 400
+    assert isinstance(speaker.roomed(answer), Room)
+    assert all(isinstance(each, Balance) for each in speaker.balanced(answer))
+    try:
+        speaker.cancelled(answer)
+    except SiteError:
+        pass
+
+
+@given(st.text(max_size=300))
+def test_what_is_shown_is_one_plain_line(hostile: str) -> None:
+    line = text.plain(hostile, 50)
+    assert len(line) <= 50 and line.isprintable() or not line.strip() or all(ord(char) > 31 for char in line)
+    assert "\n" not in line and "\x1b" not in line and "\u202e" not in line

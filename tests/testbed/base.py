@@ -1,0 +1,131 @@
+"""Folders, ports and daemons of a testbed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+INSTALLED = Path(os.environ.get("WINDFALL_TESTBED_DIR", "/var/lib/windfall-testbed"))
+CHROOT = INSTALLED / "trixie"
+USER = "wfpilot"
+T = TypeVar("T")
+
+
+def require() -> None:
+    """Leaves the test out where there is no testbed; where there has to be one, its absence is a failure."""
+    if os.geteuid() != 0:
+        why = "needs root to start batch systems"
+    else:
+        checked = subprocess.run([HERE / "install", "--check"], capture_output=True, text=True, timeout=60)
+        missing = ", ".join(checked.stdout.split("\n")).strip(", ")
+        why = f"not installed (tests/testbed/install does it): {missing}" if checked.returncode else ""
+    if why and os.environ.get("WINDFALL_TESTBED") == "1":
+        pytest.fail(f"WINDFALL_TESTBED=1 asks for the testbed, but: {why}")
+    if why:
+        pytest.skip(why)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on, outside the range the kernel gives away."""
+    found: list[int] = []
+    sockets = []
+    for port in range(20_000 + os.getpid() % 8_000, 32_000):
+        each = socket.socket()
+        try:
+            each.bind(("127.0.0.1", port))
+        except OSError:
+            each.close()
+            continue
+        sockets.append(each)
+        found.append(port)
+        if len(found) == count:
+            break
+    for each in sockets:
+        each.close()
+    return found
+
+
+def eventually(ask: Callable[[], T], what: str, seconds: float = 60, every: float = 0.2) -> T:
+    """What `ask` says once it says something."""
+    until = time.monotonic() + seconds
+    while True:
+        if answer := ask():
+            return answer
+        if time.monotonic() > until:
+            raise AssertionError(f"{what}: not within {seconds:g} s")
+        time.sleep(every)
+
+
+class Bed:
+    """A folder that an ordinary user can look into, and the daemons that live there."""
+
+    def __init__(self, name: str) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix=f"windfall-{name}-"))
+        self.root.chmod(0o755)
+        self.daemons: list[subprocess.Popen[bytes]] = []
+        self.home = self.folder("home", owner=USER)
+
+    def folder(self, name: str, owner: str = "", mode: int = 0o755) -> Path:
+        path = self.root / name
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(mode)
+        if owner:
+            who = pwd.getpwnam(owner)
+            os.chown(path, who.pw_uid, who.pw_gid)
+        return path
+
+    def write(self, name: str, text: str, mode: int = 0o644) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """A daemon that ends with us, should we be killed."""
+        with (self.root / "daemons.log").open("ab") as log:
+            daemon = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *argv], stdin=subprocess.DEVNULL,
+                                      stdout=log, stderr=log, start_new_session=True, env={**os.environ, **(env or {})})
+        self.daemons.append(daemon)
+        return daemon
+
+    def run(self, argv: Sequence[str], env: Mapping[str, str] | None = None, stdin: str = "") -> str:
+        done = subprocess.run(argv, capture_output=True, text=True, input=stdin, timeout=120,
+                              env={**os.environ, **(env or {})})
+        assert done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def said(self) -> str:
+        """For the message of a test that fails."""
+        texts = [path.read_text(errors="replace")[-3000:] for path in self.root.rglob("*.log") if path.is_file()]
+        return "\n".join(texts)[-8000:]
+
+    def stop(self) -> None:
+        for daemon in reversed(self.daemons):
+            end(daemon)
+        self.daemons.clear()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def end(daemon: subprocess.Popen[bytes], seconds: float = 10) -> None:
+    """Kindly, then not."""
+    if daemon.poll() is not None:
+        return
+    daemon.terminate()
+    try:
+        daemon.wait(seconds)
+    except subprocess.TimeoutExpired:
+        daemon.send_signal(signal.SIGKILL)
+        daemon.wait()

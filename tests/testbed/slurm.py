@@ -1,0 +1,136 @@
+"""A Slurm cluster: its own munge daemon, one controller, some nodes that are all this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+from tests.testbed.base import USER, Bed, end, eventually, free_ports
+
+_CONF = """\
+ClusterName={name}
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={root}/munge/socket
+CredType=cred/munge
+StateSaveLocation={root}/state
+SlurmdSpoolDir={root}/spool-%n
+SlurmctldPidFile={root}/slurmctld.pid
+SlurmdPidFile={root}/slurmd-%n.pid
+SlurmctldLogFile={root}/slurmctld.log
+SlurmdLogFile={root}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerType=sched/backfill
+SchedulerParameters={scheduler}
+SlurmdParameters=config_overrides
+PropagateResourceLimits=NONE
+ReturnToService=2
+KillWait=3
+MinJobAge=120
+SlurmctldTimeout=30
+SlurmdTimeout=30
+InactiveLimit=0
+MaxArraySize=2001
+JobRequeue=1
+{extra}
+"""
+
+
+class Slurm:
+    def __init__(self, name: str, nodes: int = 2, cpus: int = 4, extra: str = "", scheduler: str = "") -> None:
+        self.bed = Bed(f"slurm-{name}")
+        self.name, self.nodes = name, [f"{name}{number}" for number in range(nodes)]
+        self._conf(cpus, extra, scheduler)
+        self.env = {"SLURM_CONF": str(self.conf)}
+        self.controller: subprocess.Popen[bytes]
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        try:
+            self._munge()
+            self.start_controller()
+            for node in self.nodes:
+                self.start_node(node)
+            eventually(self.ready, f"Slurm {name} comes up", 60)
+        except BaseException:
+            print(self.bed.said())
+            self.stop()
+            raise
+
+    def _conf(self, cpus: int, extra: str, scheduler: str) -> None:
+        host = socket.gethostname().partition(".")[0]
+        ports = free_ports(1 + len(self.nodes))
+        quick = "sched_interval=2,bf_interval=2,batch_sched_delay=0,sched_min_interval=10000"
+        text = _CONF.format(name=self.name, host=host, port=ports[0], root=self.bed.root, extra=extra,
+                            scheduler=",".join(filter(None, (quick, scheduler))))
+        for node, port in zip(self.nodes, ports[1:], strict=True):
+            text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=2000\n"
+        text += "PartitionName=normal Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP\n"
+        text += "PartitionName=short Nodes=ALL MaxTime=5 DefaultTime=5 State=UP\n"
+        self.conf = self.bed.write("slurm.conf", text)
+        self.bed.folder("state", mode=0o700)
+
+    def _munge(self) -> None:
+        folder = self.bed.folder("munge")
+        key = folder / "key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o400)
+        self.bed.start(["munged", "--foreground", "--force", f"--socket={folder}/socket", f"--key-file={key}",
+                        f"--log-file={folder}/munged.log", f"--pid-file={folder}/pid", f"--seed-file={folder}/seed"])
+        eventually((folder / "socket").exists, "munge comes up", 20)
+
+    def start_controller(self) -> None:
+        self.controller = self.bed.start(["slurmctld", "-D"], self.env)
+
+    def start_node(self, node: str) -> None:
+        self.workers[node] = self.bed.start(["slurmd", "-D", "-N", node], self.env)
+
+    def ready(self) -> bool:
+        states = subprocess.run(["sinfo", "-h", "-N", "-p", "normal", "-o", "%T"], capture_output=True, text=True,
+                                env={**os.environ, **self.env})
+        return states.returncode == 0 and states.stdout.split() == ["idle"] * len(self.nodes)
+
+    def answers(self) -> bool:
+        asked = subprocess.run(["scontrol", "ping"], capture_output=True, text=True, env={**os.environ, **self.env})
+        return asked.returncode == 0 and " is UP" in asked.stdout
+
+    def stop_controller(self) -> None:
+        end(self.controller)
+
+    def stop(self) -> None:
+        """Jobs first: their processes are nobody's children here."""
+        subprocess.run(["scancel", "-u", USER, "-s", "KILL"], capture_output=True, timeout=20,
+                       env={**os.environ, **self.env})
+        subprocess.run(["scancel", "-u", USER], capture_output=True, timeout=20, env={**os.environ, **self.env})
+        try:
+            eventually(self._empty, "jobs end", 20)
+        except (AssertionError, subprocess.SubprocessError):
+            pass
+        self.bed.stop()
+
+    def _empty(self) -> bool:
+        listed = subprocess.run(["squeue", "-h", "-t", "R,CG,PD"], capture_output=True, text=True, timeout=20,
+                                env={**os.environ, **self.env})
+        return listed.returncode != 0 or not listed.stdout.strip()
+
+
+def torque_bin(bed: Bed, installed: Path) -> Path:
+    """A folder with PBS's commands over Slurm, and every other command but Grid Engine's, which are called the same."""
+    folder = bed.folder("torque")
+    for source in Path("/usr/bin").iterdir():
+        if not source.name.startswith("q"):
+            (folder / source.name).symlink_to(source)
+    for source in (installed / "torque/usr/bin").iterdir():  # real files: they look for Slurm's beside themselves
+        (folder / source.name).write_bytes(source.read_bytes())
+        (folder / source.name).chmod(0o755)
+    return folder

@@ -1,0 +1,60 @@
+"""An OpenSSH server on loopback, with keys of its own, for one ordinary user."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+from tests.testbed.base import USER, Bed, eventually, free_ports
+
+_CONF = """\
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {root}/host
+PidFile {root}/sshd.pid
+AuthorizedKeysFile {root}/authorized
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PubkeyAuthentication yes
+PermitRootLogin no
+AllowUsers {user}
+AllowTcpForwarding yes
+LogLevel VERBOSE
+{extra}
+"""
+
+
+class Sshd:
+    def __init__(self, extra: str = "") -> None:
+        self.bed = Bed("sshd")
+        self.port = free_ports(1)[0]
+        self.user = USER
+        root = self.bed.root
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        for name in ("host", "key"):
+            self.bed.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(root / name)])
+        self.bed.write("authorized", (root / "key.pub").read_text())
+        self.known = self.bed.write("known_hosts", f"[127.0.0.1]:{self.port} {(root / 'host.pub').read_text()}")
+        self.conf = self.bed.write("sshd_config", _CONF.format(port=self.port, root=root, user=USER, extra=extra))
+        self.daemon: subprocess.Popen[bytes]
+        self.start()
+
+    @property
+    def options(self) -> dict[str, object]:
+        """For asyncssh: nothing of the person's who runs the tests."""
+        return {"config": None, "known_hosts": str(self.known), "client_keys": [str(self.bed.root / "key")],
+                "agent_path": None}
+
+    def start(self) -> None:
+        self.daemon = self.bed.start(["/usr/sbin/sshd", "-D", "-e", "-f", str(self.conf)])
+        eventually(self._listens, "sshd comes up", 20)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def stop(self) -> None:
+        self.bed.stop()
