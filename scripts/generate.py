@@ -18,6 +18,8 @@ from windfall.cli.parser import make
 from windfall.cli.pilot import usage
 from windfall.core import lifecycle
 from windfall.model.editor import bag_schema
+from windfall.sim import scenariowords
+from windfall.sim.laws import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTE = "<!-- Made by scripts/docs from {}; changes here are lost. -->\n\n"
@@ -212,11 +214,44 @@ def _roff(text: str) -> str:
     return "\n".join("\\&" + line if line[:1] in (".", "'") else line for line in text.split("\n"))
 
 
+# --- the scenario -------------------------------------------------------------------------------------------------
+
+SCENARIO = """# The scenario
+
+TOML, for `windfall simulate`: a world of sites, hosts and bags. An unknown key is an error that names the nearest known
+one; every complaint says file, line and what to do. Sizes and durations are written as in a [bag file](bag-file.md). At
+most {tasks:,} tasks, {hosts:,} hosts and {processors:,} processors of a site are simulated.
+
+A **law** says how something is drawn: {laws}.
+A plain value is one that is always the same. The scales have the unit of what is drawn, as in `weibull(0.45, 4.16h)`;
+shapes and the deviation of a lognormal are plain numbers. Nothing drawn is negative.
+
+Whatever is drawn for a bag or a group of hosts comes from a generator of its own, made of the seed and its name: two
+scenarios that differ in a policy only have the same tasks on the same hosts.
+
+How to use it: [Simulating](../howto/simulate.md).
+"""
+ROW = "| `{}` | {} | {} |"
+
+
+def scenario() -> str:
+    laws = ", ".join(f"`{name}({', '.join(each for each, _ in kind.arguments)})`" for name, kind in KINDS.items())
+    head = SCENARIO.format(tasks=scenariowords.MAX_TASKS, hosts=scenariowords.MAX_HOSTS, laws=laws,
+                           processors=scenariowords.MAX_PROCESSORS)
+    parts = [NOTE.format("src/windfall/sim/scenariowords.py") + head]
+    for name, words in scenariowords.TABLES.items():
+        rows = [ROW.format(key, word.says, f"`{word.default}`" if word.default else "") for key, word in words.items()]
+        title = f"## [{name}]" if name else "## At the top"
+        parts.append("\n".join([title, "| key | | default |", "|---|---|---|", *rows, ""]))
+    return "\n".join(parts)
+
+
 def pages() -> dict[str, str]:
     schema = json.dumps(bag_schema(), indent=1, ensure_ascii=False) + "\n"
     return {
         "docs/reference/lifecycle.md": lives(),
         "docs/reference/command-line.md": command_line(),
+        "docs/reference/scenario.md": scenario(),
         "docs/reference/bag.schema.json": schema,
         **{f"share/man/man1/{name}": text for name, text in manual().items()},
     }

@@ -80,3 +80,44 @@ def test_the_studies_are_listed(windfall):
 def test_what_is_no_study_is_refused(windfall, arguments, says):
     done = windfall("experiment", *arguments)
     assert done.returncode == 2 and says in done.stderr
+
+
+# --- scenarios -----------------------------------------------------------------------------------------------------
+
+LAB = '[hosts.lab]\ncount = 4\nspeed = "uniform(1, 2)"\n[bags.main]\ntasks = 40\nduration = "exponential(5min)"\n'
+
+
+def test_a_scenario_is_played_and_drawn(windfall):
+    windfall.write("lab.toml", LAB)
+    done = windfall("simulate", "lab.toml", "-o", "out")
+    assert done.returncode == 0 and "40/40" in done.stdout and "what happened is in out" in done.stdout
+    assert (windfall.folder / "out" / "gantt.png").read_bytes().startswith(b"\x89PNG")
+    first = windfall.json("simulate", "lab.toml")
+    again = windfall.json("simulate", "lab.toml", "--seed", 1)
+    assert first == again and first["runs"][0]["finished"] and first["runs"][0]["bags"][0]["accepted"] == 40
+
+
+def test_several_seeds(windfall):
+    windfall.write("lab.toml", LAB)
+    found = windfall.json("simulate", "lab.toml", "--seeds", 3, "--seed", 5, "-o", "out")
+    assert [run["seed"] for run in found["runs"]] == [5, 6, 7]
+    assert len({run["bags"][0]["wall_clock"] for run in found["runs"]}) == 3
+    assert (windfall.folder / "out" / "seed-6" / "attempts.csv").exists()
+    assert "makespan" in windfall("simulate", "lab.toml", "--seeds", 2).stdout
+
+
+def test_a_scenario_that_does_not_end_in_time_says_so(windfall):
+    windfall.write("lab.toml", 'until = "1min"\n' + LAB)
+    done = windfall("simulate", "lab.toml")
+    assert done.returncode == 1 and "not everything had ended after 1m00s" in done.stdout
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    (LAB.replace("count = 4", "count = -4"), "lab.toml:2: count must be 1 or more, not -4"),
+    ("", "lab.toml: the scenario has no bag"),
+    (LAB.encode() + b"\xff", "lab.toml:7: the scenario is not UTF-8 text"),
+])  # fmt: skip
+def test_a_bad_scenario_is_refused_where_it_is_bad(windfall, text, says):
+    windfall.write("lab.toml", text)
+    done = windfall("simulate", "lab.toml")
+    assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr

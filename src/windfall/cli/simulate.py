@@ -1,31 +1,136 @@
 """`windfall simulate`: what would happen, in virtual time.
 
-A log of jobs (`--swf`) goes through a model of a batch queue, and its waits are told.
+A scenario (TOML) is played by the same core that serves live; a log of jobs (`--swf`) goes through a model of a batch
+queue, and its waits are told.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
-from .output import plural, print_json
+from .output import duration, plural, print_json, print_table
+
+if TYPE_CHECKING:
+    from ..sim.scenario import Scenario
 
 EXAMPLES = """examples:
-  windfall simulate --swf log.swf.gz --discipline fcfs
-  windfall simulate --swf log.swf --procs 128 --json"""
+  windfall simulate examples/scenarios/two-clusters.toml -o plots
+  windfall simulate scenario.toml --seeds 20 --json
+  windfall simulate --swf log.swf.gz --discipline fcfs"""
+MAX_SEEDS = 10_000
+REDRAW = 0.2  # seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", metavar="SCENARIO", nargs="?", type=Path, help="a scenario file (TOML)")
+    parser.add_argument("--seed", metavar="N", type=int, help="the first seed (what the scenario says, or 1)")
+    parser.add_argument("--seeds", metavar="N", type=int, default=1, help="play it with so many seeds, one by one")
+    parser.add_argument("-o", dest="directory", metavar="DIR", type=Path,
+                        help="write what happened there: tables, a Gantt chart, plots")
     parser.add_argument("--swf", metavar="FILE", type=Path, help="a log of jobs in Standard Workload Format, or .gz")
     parser.add_argument("--procs", metavar="N", type=int, help="processors of the machine (what the log's header says)")
     parser.add_argument("--discipline", choices=("easy", "fcfs"), default="easy", help="of its batch queue")
 
 
 def execute(args: argparse.Namespace) -> int:
-    if args.swf is None:
-        raise BadInput("simulate what?", "windfall simulate --swf FILE")
-    return _log(args)
+    if (args.swf is None) == (args.scenario is None):
+        raise BadInput("simulate what?", "windfall simulate SCENARIO, or windfall simulate --swf FILE")
+    return _scenario(args) if args.swf is None else _log(args)
+
+
+# --- a scenario ------------------------------------------------------------------------------------------------------
+
+
+def _scenario(args: argparse.Namespace) -> int:
+    from ..sim import scenario
+
+    if not 1 <= args.seeds <= MAX_SEEDS:
+        raise BadInput(f"{args.seeds} seeds are none, or too many", f"from 1 to {MAX_SEEDS:,}")
+    if args.seed is not None and not 0 <= args.seed < 1 << 62:
+        raise BadInput(f"{args.seed} is not a seed", "0 or more")
+    found = scenario.load(args.scenario)
+    first = found.seed if args.seed is None else args.seed
+    runs = [_play(found, seed, args) for seed in range(first, first + args.seeds)]
+    if args.json:
+        print_json({"name": found.name, "tasks": found.tasks, "runs": runs})
+    else:
+        _tell(found, runs)
+        if args.directory is not None:
+            print(f"\nwhat happened is in {args.directory}")
+    return 0 if all(run["finished"] for run in runs) else 1
+
+
+def _play(found: Scenario, seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    from ..sim import pages
+    from ..sim.play import Run
+
+    run = Run(found, seed)
+    bar = _Bar(found.name, found.tasks, args.json)
+    record = run.play(bar)
+    bar.finish()
+    if args.directory is not None:
+        pages.write(record, args.directory if args.seeds == 1 else args.directory / f"seed-{seed}")
+    return {"seed": seed, "time": run.world.engine.now, "finished": run.finished, "events": run.world.engine.events,
+            "exchanges": run.world.server.exchanges, "bags": record.summaries()}
+
+
+class _Bar:
+    """How far it is: on a terminal, now and then."""
+
+    def __init__(self, name: str, tasks: int, quiet: bool) -> None:
+        self.name, self.tasks = name, tasks
+        self._shown = not quiet and sys.stderr.isatty()
+        self._next, self._drawn = time.monotonic() + REDRAW, False
+
+    def __call__(self, now: int, done: int) -> None:
+        if self._shown and time.monotonic() >= self._next:
+            self._next, self._drawn = time.monotonic() + REDRAW, True
+            sys.stderr.write(f"\r{self.name[:20]}  {done:,}/{self.tasks:,} tasks  {duration(now)}\x1b[K")
+            sys.stderr.flush()
+
+    def finish(self) -> None:
+        if self._drawn:
+            sys.stderr.write("\r\x1b[K")
+
+
+COLUMNS = (
+    ("tasks", lambda bag: f"{bag['accepted']:,}/{bag['tasks']:,}"), ("attempts", lambda bag: bag["attempts"]),
+    ("failed", lambda bag: bag["failures"]), ("makespan", lambda bag: duration(bag["wall_clock"])),
+    ("queuing", lambda bag: duration(round(bag["queuing_average"]))),
+    ("longest", lambda bag: duration(bag["queuing_longest"])), ("real time", lambda bag: duration(bag["real"])),
+    ("redundant", lambda bag: duration(bag["redundant"])), ("speed-up", lambda bag: f"{bag['speed_up']:.2f}"),
+    ("sites", lambda bag: ", ".join(site["name"] for site in bag["sites"])),
+)  # fmt: skip
+
+
+def _tell(found: Scenario, runs: list[dict[str, Any]]) -> None:
+    print(f"{found.name}: {plural(found.tasks, 'task')}, {plural(len(runs), 'run')}\n")
+    rows = [[bag["name"], run["seed"], *(cell(bag) for _, cell in COLUMNS)] for run in runs for bag in run["bags"]]
+    print_table(["bag", "seed", *(title for title, _ in COLUMNS)], rows, right=range(1, 11))
+    late = [run for run in runs if not run["finished"]]
+    for run in late[:5]:
+        print(f"\nseed {run['seed']}: not everything had ended after {duration(run['time'])}")
+    if len(runs) > 1:
+        _means(runs)
+
+
+def _means(runs: list[dict[str, Any]]) -> None:
+    from statistics import fmean, stdev
+
+    print()
+    for name in dict.fromkeys(bag["name"] for run in runs for bag in run["bags"]):
+        spans = [bag["wall_clock"] for run in runs for bag in run["bags"] if bag["name"] == name]
+        off = f" ± {duration(round(stdev(spans)))}" if len(spans) > 1 else ""
+        print(f"{name}: makespan {duration(round(fmean(spans)))}{off}, "
+              f"from {duration(min(spans))} to {duration(max(spans))}")
+
+
+# --- a log -----------------------------------------------------------------------------------------------------------
 
 
 def _log(args: argparse.Namespace) -> int:

@@ -200,10 +200,10 @@ def parse(text: str, file: str = "bag", base: Path = Path(".")) -> Parsed:
     """`file` is for messages, `base` where inputs are looked for."""
     if len(text) > MAX_FILE:
         raise TooLarge(f"the bag file is larger than {MAX_FILE >> 20} MiB", where=file)
-    return Reader(Place(file, text), base).bag(_toml(text, file), Path(file).stem or "bag")
+    return Reader(Place(file, text), base).bag(toml(text, file), Path(file).stem or "bag")
 
 
-def _toml(text: str, file: str) -> dict[str, Any]:
+def toml(text: str, file: str) -> dict[str, Any]:
     import tomllib
 
     try:

@@ -6,6 +6,7 @@
     hole           a black hole: every task fails at once
     turnaround     from the end of a task until its result is sent: volunteers call rarely
     loses          share of the attempts that take the pilot with them
+    network        cut off now and then: messages are lost
 
 Everything is drawn from generators that are handed in.
 """
@@ -35,6 +36,29 @@ class Availability(NamedTuple):
         return self.up.mean / (self.up.mean + self.down.mean)
 
 
+class Cuts(NamedTuple):
+    """How long its network works, how long it does not; in milliseconds, in turns."""
+
+    every: Law
+    lasting: Law
+
+
+class Network:
+    """Of one host: is it cut off?  Asked with times that only grow."""
+
+    def __init__(self, cuts: Cuts, draw: random.Random) -> None:
+        self._cuts, self._draw = cuts, draw
+        self._cut = False
+        self._until = cuts.every.draw(draw)
+
+    def cut(self, now: int) -> bool:
+        while self._until <= now:
+            self._cut = not self._cut
+            law = self._cuts.lasting if self._cut else self._cuts.every
+            self._until += max(1.0, law.draw(self._draw))
+        return self._cut
+
+
 @dataclass(slots=True)
 class Host:
     speed: float = 1.0
@@ -44,6 +68,7 @@ class Host:
     availability: Availability | None = None
     suspends: bool = False
     turnaround: Law | None = None
+    network: Network | None = None
 
     def takes(self, work: float, draw: random.Random) -> int:
         """Milliseconds from the start of a task until its result is sent; `work`: at speed 1, with nobody else."""
@@ -90,12 +115,14 @@ class Machines:
     availability: Availability | None = None
     suspends: bool = False
     turnaround: Law | None = None
+    cuts: Cuts | None = None
 
     def hosts(self, draw: random.Random) -> list[Host]:
         """As many holes as the share says, at random places."""
         black = set(draw.sample(range(self.count), round(self.holes * self.count)))
         return [
             Host(max(1e-6, self.speed.draw(draw)), self.loses, self.load, number in black, self.availability,
-                 self.suspends, self.turnaround)
+                 self.suspends, self.turnaround,
+                 Network(self.cuts, random.Random(draw.getrandbits(64))) if self.cuts else None)
             for number in range(self.count)
         ]

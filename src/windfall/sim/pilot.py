@@ -13,16 +13,19 @@ from windfall.pilot.agenda import Agenda
 from windfall.sim.engine import Engine
 from windfall.sim.server import Server
 
+UNHEARD = 30_000  # ms after which a message that was lost counts as such
+
 Run = Callable[["Pilot", Any], tuple[int, dict[str, Any]]]
 Render = Callable[[x.Answer], dict[str, Any]]
 
 
 class Pilot:
-    """`latency`: milliseconds each way between it and the server."""
+    """`latency`: milliseconds each way between it and the server.  `cut(now)`: is it cut off from it?"""
 
     def __init__(
         self, engine: Engine, server: Server, run: Run, render: Render, *, name: str, site: str, cores: int = 1,
         memory: int = 0, wall: int | None = None, latency: int = 0, on_end: Callable[[Pilot], None] | None = None,
+        cut: Callable[[int], bool] | None = None,
     ) -> None:
         self.engine, self.server, self.run, self.render = engine, server, run, render
         self.name, self.site, self.cores, self.memory, self.latency = name, site, cores, memory, latency
@@ -34,6 +37,7 @@ class Pilot:
         self.began: dict[int, int] = {}  # attempt → when
         self.runs = 0
         self.on_end = on_end
+        self.cut = cut
         self._placed: dict[int, Any] = {}
         self._width = 0
         self._due: int | None = None
@@ -47,10 +51,27 @@ class Pilot:
         self._send(event, self._enrolled, self.engine.now)
 
     def _send(self, event: e.Event, answer: Callable[..., None], *args: Any) -> None:
+        if self.cut is not None and self.cut(self.engine.now):
+            self.engine.after(UNHEARD, self._unheard, event)
+            return
+
         def back(effect: Any) -> None:
-            self.engine.after(self.latency, answer, effect, *args)
+            if self.cut is not None and self.cut(self.engine.now):
+                self.engine.after(UNHEARD, self._unheard, event)
+            else:
+                self.engine.after(self.latency, answer, effect, *args)
 
         self.engine.after(self.latency, self.server.put, event, back)
+
+    def _unheard(self, event: e.Event) -> None:
+        """No answer will come."""
+        if not self.alive:
+            return
+        if isinstance(event, e.Exchange):
+            self.agenda.failed(self.engine.now, event.seq)
+            self._pump()
+        else:
+            self._enrol()
 
     def _enrolled(self, effect: Any, sent: int) -> None:
         if not self.alive:
@@ -62,6 +83,9 @@ class Pilot:
         self._pump()
 
     def _answered(self, effect: Any) -> None:
+        if self.alive and isinstance(effect, x.Refuse):  # it was forgotten
+            self.agenda.over = True
+            self.die()
         if self.alive and isinstance(effect, x.Answer):
             self.agenda.answer_received(self.engine.now, self.render(effect))
             self._pump()

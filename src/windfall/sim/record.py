@@ -49,6 +49,7 @@ class Life:
 class Bag:
     name: str
     submitted: int
+    tasks: int
     targets: list[tuple[str, int, int]]  # name, first task, when they could start (-1: when others are done)
     ended: int = 0  # when the last of its tasks had
 
@@ -101,7 +102,7 @@ class Record:
         for target in fact.targets:
             targets.append((target.name, first, -1 if target.after or fact.edges else fact.at))
             first += target.count
-        self.bags[fact.bag] = Bag(fact.name, fact.at, targets)
+        self.bags[fact.bag] = Bag(fact.name, fact.at, first, targets)
 
     def _enrolled(self, fact: f.PilotEnrolled) -> None:
         self.pilots[fact.pilot] = Life(fact.site, fact.host_name, fact.cores, fact.at)
@@ -159,7 +160,8 @@ class Record:
                 sums.add(attempt, self.pilots.get(attempt.pilot))
         clock = max(0, head.ended - head.submitted)
         return {
-            "bag": bag, "name": head.name, "submitted": head.submitted, "ended": head.ended, "wall_clock": clock,
+            "bag": bag, "name": head.name, "tasks": head.tasks, "submitted": head.submitted, "ended": head.ended,
+            "wall_clock": clock,
             "attempts": sums.attempts, "accepted": sums.accepted, "real": sums.real, "redundant": sums.redundant,
             "queuing_average": sums.queued / sums.accepted if sums.accepted else 0.0,
             "queuing_longest": sums.longest, "speed_up": sums.real / clock if clock else 0.0,

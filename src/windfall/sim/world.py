@@ -91,6 +91,7 @@ class World:
         self._shapes: dict[tuple[int, int, int, int], dict[str, Any]] = {}
         self._witness = Witness()
         self._born = 0
+        self._coming = 0  # bags that are submitted later
 
     # --- setting up -------------------------------------------------------------------------------------------------
 
@@ -135,6 +136,14 @@ class World:
 
         self.server.put(event, taken)
 
+    def later(self, when: int, work: Work) -> None:
+        self._coming += 1
+        self.engine.at(when, self._submit_now, work)
+
+    def _submit_now(self, work: Work) -> None:
+        self._coming -= 1
+        self.submit(work)
+
     def _settle_in(self, place: Place) -> None:
         self._born += 1
         name = f"{place.site}-{self._born}"
@@ -151,7 +160,8 @@ class World:
         place = self._places[name]
         self._pilots[name] = Pilot(
             self.engine, self.server, self._run, self._render, name=name, site=place.site, cores=place.cores,
-            memory=place.memory, latency=place.latency, on_end=self._ended)
+            memory=place.memory, latency=place.latency, on_end=self._ended,
+            cut=place.host.network.cut if place.host.network else None)
 
     def _ended(self, pilot: Pilot) -> None:
         """Of its own accord, or taken away."""
@@ -190,10 +200,10 @@ class World:
 
     def run(self, until: int | None = None) -> None:
         """Until every bag has ended, or the time has come."""
-        self.engine.run(until, self._done)
+        self.engine.run(until, self.done)
 
-    def _done(self) -> bool:
-        return bool(self._works) and self.server.idle and not any(
+    def done(self) -> bool:
+        return bool(self._works) and not self._coming and self.server.idle and not any(
             bag.unfinished() for bag in self.server.core.state.bags.values())
 
     def _run(self, pilot: Pilot, task: Any) -> tuple[int, dict[str, Any]]:

@@ -1,0 +1,132 @@
+"""A scenario, played: the world that it describes, run once for a seed.
+
+Everything that is drawn for a bag or a group of hosts comes from a generator of its own, named after it: two scenarios
+that differ in policy only have the same tasks and the same hosts.
+"""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable
+from itertools import takewhile
+from typing import Any
+
+from windfall.core.engine import Config
+from windfall.core.facts import Limits, Shape, TargetShape
+from windfall.sim import load
+from windfall.sim.record import Record
+from windfall.sim.scenario import Bag, Scenario, Site
+from windfall.sim.swf import Job
+from windfall.sim.world import Work, World
+
+LOOK = 20_000  # events between two looks at how far it is
+DEFAULT_GRACE = 5_000
+FOREVER = 365 * 86_400_000  # whatever has not ended by then never will
+
+Tell = Callable[[int, int], None]  # ms of virtual time, tasks that have ended
+
+
+class Run:
+    """One world.  `play` runs it; `record` then holds what happened."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self.scenario, self.seed = scenario, seed
+        server = scenario.server
+        config = Config(**{key: server[key] for key in ("lease", "park", "idle", "silence", "prefetch", "deaths")
+                           if key in server})
+        self.world = World(seed, config, service=server.get("service", 0))
+        self.record = Record()
+        self.record.attach(self.world.server)
+        self._sites()
+        self._hosts()
+        for bag in scenario.bags:
+            self.world.later(bag.submit, self._work(bag))
+
+    def draw(self, *names: str) -> random.Random:
+        return random.Random("/".join((str(self.seed), *names)))
+
+    def play(self, tell: Tell | None = None, most: int | None = None) -> Record:
+        """Until everything has ended; `most`: events, at most."""
+        world, looks = self.world, 0
+
+        def done() -> bool:
+            nonlocal looks
+            looks += 1
+            if tell is not None and looks % LOOK == 0:
+                tell(world.engine.now, self.record.done)
+            return looks == most or world.done()
+
+        world.engine.run(self.scenario.until or FOREVER, done)
+        return self.record
+
+    @property
+    def finished(self) -> bool:
+        return self.world.done()
+
+    # --- places -----------------------------------------------------------------------------------------------------
+
+    def _sites(self) -> None:
+        names = [site.name for site in self.scenario.sites]
+        for site in self.scenario.sites:
+            if "processors" in site.values:
+                self._cluster(site)
+            else:
+                self.world.site(site.name)
+        for hosts in self.scenario.hosts:
+            if hosts.site not in names:
+                names.append(hosts.site)
+                self.world.site(hosts.site)
+
+    def _hosts(self) -> None:
+        for hosts in self.scenario.hosts:
+            self.world.machines(hosts.site, hosts.machines, self.draw("hosts", hosts.name))
+
+    def _cluster(self, site: Site) -> None:
+        from windfall.sim.site import machine
+
+        get = site.values.get
+        where = machine(
+            self.world.engine, site.name, site.values["processors"], get("discipline", "easy"), speed=get("speed", 1.0),
+            load=self._background(site), startup=get("startup", 0), most=get("most"), refresh=get("refresh", 0),
+            preempts=float(get("preempts", 0)), requeues=get("requeues", False))
+        shape = Shape(get("cores", 1), get("memory", 1 << 50), 0, 1 << 50, get("wall", 0))
+        limits = Limits([shape], get("pilots", 0), get("queued", 0), round(1000 * get("share", 1.0)), get("delay", 0))
+        self.world.cluster(where, limits, latency=get("latency", 0), submit=get("submission", 0),
+                           cancel=get("cancellation", 0))
+
+    def _background(self, site: Site) -> Any:
+        given, procs = site.background, site.values["processors"]
+        seconds = {key: given[key] / 1000 for key in ("start", "length", "median") if key in given}
+        if site.log is not None:
+            return load.segment(site.log, procs, seconds.get("start", 0.0), seconds.get("length"))
+        if not given:
+            return []
+        jobs = load.synthetic(
+            self.draw("background", site.name), procs, given["busy"], widest=given.get("widest"),
+            median=seconds.get("median", load.MEDIAN), deviation=given.get("deviation", load.DEVIATION))
+        return takewhile(self._in_time, jobs)
+
+    def _in_time(self, job: Job) -> bool:
+        return self.scenario.until is None or job.submit * 1000 <= self.scenario.until
+
+    # --- bags -------------------------------------------------------------------------------------------------------
+
+    def _work(self, bag: Bag) -> Work:
+        walls, shapes = array("q"), []
+        places = {target.name: number for number, target in enumerate(bag.targets)}
+        for target in bag.targets:
+            draw = self.draw("bags", bag.name, target.name)
+            walls.extend(round(target.duration.draw(draw)) for _ in range(target.tasks))
+            shapes.append(_shape(target.name, target.tasks, [places[name] for name in target.after], target.needs,
+                                 bag.batch))
+        return Work(bag.tasks, lambda task, _draw: walls[task], fails=bag.fails, select=bag.select, name=bag.name,
+                    targets=shapes, provision=bag.provision)
+
+
+def _shape(name: str, tasks: int, after: list[int], needs: dict[str, Any], batch: int) -> TargetShape:
+    get = needs.get
+    return TargetShape(
+        name, tasks, after, get("cores", 1), get("memory", 0), get("gpus", 0), get("disk", 0), get("time", 0),
+        get("expect", 0), DEFAULT_GRACE, False, get("retries", 3), get("memory-retries", 0), get("priority", 0),
+        whole=get("whole-node", False), batch=batch)

@@ -1,0 +1,287 @@
+"""A scenario (TOML): sites, hosts, bags and what happens to them, as a world to be simulated.
+
+The language is the tables of `scenariowords.py`.  What is not in them is an error that names the nearest known word;
+every complaint carries file and line.
+
+    [server]  [sites.NAME]  [hosts.NAME]  [bags.NAME]  [bags.NAME.targets.NAME]
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windfall.errors import BadInput, TooLarge
+from windfall.model import bagfile, check
+from windfall.model.template import excerpt
+from windfall.model.units import format_duration, format_size
+from windfall.sim import scenariowords as w
+from windfall.sim.hosts import ONE, Availability, Cuts, Machines
+from windfall.sim.laws import Law
+
+MAX_FILE = 1 << 20
+MAX_NAMES = 1_000  # of sites, groups of hosts, bags
+_NAME = re.compile(r"[\w.-]{1,60}")
+
+Values = dict[str, Any]
+
+
+@dataclass
+class Target:
+    name: str
+    tasks: int
+    duration: Law
+    after: list[str]
+    needs: Values  # the keys of a bag file's [task]
+
+
+@dataclass
+class Bag:
+    name: str
+    targets: list[Target]
+    submit: int = 0
+    fails: float = 0.0
+    batch: int = 0
+    select: str = "fcfs"
+    provision: str = "swarm"
+
+    @property
+    def tasks(self) -> int:
+        return sum(target.tasks for target in self.targets)
+
+
+@dataclass
+class Hosts:
+    name: str
+    site: str
+    machines: Machines
+
+
+@dataclass
+class Site:
+    """`values`: what its table says; `log`: where the jobs of its background load are."""
+
+    name: str
+    values: Values
+    background: Values = field(default_factory=dict)
+    log: Path | None = None
+
+
+@dataclass
+class Scenario:
+    name: str
+    seed: int
+    until: int | None
+    server: Values
+    sites: list[Site]
+    hosts: list[Hosts]
+    bags: list[Bag]
+
+    @property
+    def tasks(self) -> int:
+        return sum(bag.tasks for bag in self.bags)
+
+
+def load(path: str | Path) -> Scenario:
+    path = Path(path)
+    return parse(bagfile.read_text(path, "the scenario"), str(path), path.parent)
+
+
+def parse(text: str, file: str = "scenario", base: Path = Path(".")) -> Scenario:
+    """`file` is for messages, `base` where logs are looked for."""
+    if len(text) > MAX_FILE:
+        raise TooLarge(f"the scenario is larger than {MAX_FILE >> 20} MiB", where=file)
+    return Reader(bagfile.Place(file, text), base).scenario(bagfile.toml(text, file))
+
+
+class Reader:
+    def __init__(self, place: bagfile.Place, base: Path) -> None:
+        self.place, self.base = place, base
+
+    def scenario(self, data: Values) -> Scenario:
+        tables = {key: data.pop(key, {}) for key in ("server", "sites", "hosts", "bags")}
+        top = self._values(data, (), w.TOP, [*w.TOP, *tables])
+        sites = [self._site(name, table) for name, table in self._named(tables["sites"], "sites")]
+        hosts = [self._hosts(name, table, [site.name for site in sites])
+                 for name, table in self._named(tables["hosts"], "hosts")]
+        bags = [self._bag(name, table) for name, table in self._named(tables["bags"], "bags")]
+        server = self._values(self._table(tables["server"], ("server",)), ("server",), w.SERVER)
+        found = Scenario(top.get("name", Path(self.place.file).stem), top.get("seed", 1), top.get("until"), server,
+                         sites, hosts, bags)
+        self._whole(found)
+        return found
+
+    def _whole(self, found: Scenario) -> None:
+        """What only all of it together says."""
+        with self.place.at("bags"):
+            if not found.bags:
+                raise BadInput("the scenario has no bag", '[bags.main] with tasks = 100 and duration = "5min"')
+            if found.tasks > w.MAX_TASKS:
+                raise TooLarge(f"{found.tasks:,} tasks are more than the {w.MAX_TASKS:,} that can be simulated")
+        with self.place.at("hosts"):
+            if not found.hosts and not any("processors" in site.values for site in found.sites):
+                raise BadInput("there is nowhere to run anything", "[hosts.NAME], or [sites.NAME] with processors")
+            count = sum(hosts.machines.count for hosts in found.hosts)
+            if count > w.MAX_HOSTS:
+                raise TooLarge(f"{count:,} hosts are more than the {w.MAX_HOSTS:,} that can be simulated")
+
+        for bag in found.bags:
+            for number, target in enumerate(bag.targets):
+                path = ("targets", target.name) if number or target.name != "main" else ()
+                with self.place.at("bags", bag.name, *path):
+                    _check_room(target, found)
+
+    # --- sites ------------------------------------------------------------------------------------------------------
+
+    def _site(self, name: str, table: Values) -> Site:
+        path = ("sites", name)
+        values = self._values(table, path, w.SITES)
+        if "processors" not in values:
+            for key in values:
+                with self.place.at(*path, key):
+                    raise BadInput(f"[sites.{name}]: '{key}' speaks of a batch system, and this site has none",
+                                   "say how many processors it has")
+        with self.place.at(*path, "cores"):
+            if values.get("cores", 1) > values.get("processors", 1):
+                raise BadInput(f"a pilot of {values['cores']} cores on a machine of {values['processors']} processors")
+        background = self._values(values.pop("background", {}), (*path, "background"), w.BACKGROUND)
+        return Site(name, values, background, self._log(background, (*path, "background")))
+
+    def _log(self, background: Values, path: tuple[str, ...]) -> Path | None:
+        made_up = [key for key in ("busy", "widest", "median", "deviation") if key in background]
+        read = [key for key in ("log", "start", "length") if key in background]
+        with self.place.at(*path):
+            if made_up and read:
+                raise BadInput(f"background: {read[0]} speaks of a log, {made_up[0]} of jobs that are made up",
+                               "one or the other")
+            if background and not ("log" in background or background.get("busy")):
+                raise BadInput("background: which jobs?", '{ log = "jobs.swf" } or { busy = 0.7 }')
+            if "log" not in background:
+                return None
+            file = self.base / str(background["log"])
+            if not file.is_file():
+                raise BadInput(f"background: there is no file '{excerpt(background['log'])}'", "beside the scenario")
+            return file
+
+    # --- hosts ------------------------------------------------------------------------------------------------------
+
+    def _hosts(self, name: str, table: Values, sites: list[str]) -> Hosts:
+        path = ("hosts", name)
+        values = self._values(table, path, w.HOSTS)
+        site = values.get("site", name)
+        with self.place.at(*path, "site"):
+            if "site" in values and site not in sites:
+                hint = check.nearest(site, sites) or f"[sites.{excerpt(site)}], or leave it out"
+                raise BadInput(f"[hosts.{name}]: there is no site '{excerpt(site)}'", hint, text=excerpt(site))
+        presence = self._pair(values.get("availability"), (*path, "availability"), w.AVAILABILITY)
+        cuts = self._pair(values.get("cuts"), (*path, "cuts"), w.CUTS)
+        with self.place.at(*path, "suspends"):
+            if values.get("suspends") and presence is None:
+                raise BadInput(f"[hosts.{name}]: suspends says what happens while a host is away, and these never are",
+                               "say availability, too")
+        machines = Machines(
+            values.get("count", 1), values.get("cores", 1), values.get("memory", 1 << 50), values.get("latency", 0),
+            values.get("speed", ONE), values.get("load"), values.get("black-holes", 0.0), values.get("loses", 0.0),
+            Availability(*presence) if presence else None, values.get("suspends", False), values.get("turnaround"),
+            Cuts(*cuts) if cuts else None)
+        return Hosts(name, site, machines)
+
+    def _pair(self, table: Values | None, path: tuple[str, ...], known: dict[str, w.Word]) -> list[Law] | None:
+        """Two laws, both of them needed."""
+        if table is None:
+            return None
+        values = self._values(table, path, known)
+        with self.place.at(*path):
+            for key in known:
+                if key not in values:
+                    raise BadInput(f"{path[-1]} needs {key}", f"{{ {', '.join(f'{each} = LAW' for each in known)} }}")
+                problem = w.bad_law(f"{path[-1]}: {key}", values[key])
+                if problem is not None:
+                    raise problem
+        return [values[key] for key in known]
+
+    # --- bags -------------------------------------------------------------------------------------------------------
+
+    def _bag(self, name: str, table: Values) -> Bag:
+        path = ("bags", name)
+        values = self._values(table, path, w.BAGS)
+        further = values.pop("targets", {})
+        targets = [] if "duration" not in values and further else [self._target("main", values, path)]
+        for each, inner in self._named(further, *path, "targets"):
+            with self.place.at(*path, "targets", each):
+                if targets and each == "main":
+                    raise BadInput("the target 'main' is the bag's own", "call this one something else")
+            inner_path = (*path, "targets", each)
+            targets.append(self._target(each, self._values(inner, inner_path, w.TARGETS), inner_path))
+        self._order(path, targets)
+        return Bag(name, targets, *(values.get(key, default) for key, default in (
+            ("submit", 0), ("fails", 0.0), ("batch", 0), ("select", "fcfs"), ("provision", "swarm"))))
+
+    def _target(self, name: str, values: Values, path: tuple[str, ...]) -> Target:
+        with self.place.at(*path):
+            if "duration" not in values:
+                raise BadInput(f"[{'.'.join(path)}]: how long does a task take?", 'duration = "5min"')
+        needs = {key: value for key, value in values.items() if key in w.NEEDS}
+        return Target(name, values.get("tasks", 1), values["duration"], values.get("after", []), needs)
+
+    def _order(self, path: tuple[str, ...], targets: list[Target]) -> None:
+        after = {target.name: target.after for target in targets}
+        for target in targets:
+            with self.place.at(*path, "targets", target.name, "after"):
+                check.check_after(target.name, after)
+        circle = check.find_circle(after)
+        if circle:
+            with self.place.at(*path, "targets", circle[0], "after"):
+                raise BadInput(f"targets wait for each other: {' → '.join(reversed(circle))}", "leave one of them out")
+
+    # --- tables and keys --------------------------------------------------------------------------------------------
+
+    def _named(self, table: object, *path: str) -> list[tuple[str, Values]]:
+        """Tables of a table, each with a name of its own."""
+        with self.place.at(*path):
+            found = self._table(table, path)
+            if len(found) > MAX_NAMES:
+                raise TooLarge(f"more than {MAX_NAMES} in [{'.'.join(path)}]")
+        for name, each in found.items():
+            with self.place.at(*path, name):
+                if not _NAME.fullmatch(name):
+                    raise BadInput(f"'{excerpt(name)}' cannot be a name here", "letters, digits, '-', '_' and '.'")
+                self._table(each, (*path, name))
+        return list(found.items())
+
+    def _table(self, value: object, path: tuple[str, ...]) -> Values:
+        if not isinstance(value, dict):
+            with self.place.at(*path):
+                raise BadInput(f"'{'.'.join(path)}' must be a table", f"write [{'.'.join(path)}] and its keys below it")
+        return value
+
+    def _values(self, table: Values, path: tuple[str, ...], known: dict[str, w.Word],
+                names: list[str] | None = None) -> Values:
+        where = f"[{'.'.join(path)}]" if path else "a scenario"
+        found = {}
+        for key, value in table.items():
+            with self.place.at(*path, key):
+                if key not in known:
+                    raise BadInput(f"{where} has no key '{excerpt(key)}'", check.nearest(key, names or known),
+                                   text=excerpt(key))
+                found[key] = known[key].read(value, key)
+        return found
+
+
+def _check_room(target: Target, found: Scenario) -> None:
+    """A task that fits nowhere would wait for ever."""
+    places = [(hosts.machines.cores, hosts.machines.memory) for hosts in found.hosts]
+    places += [(site.values.get("cores", 1), site.values.get("memory", 1 << 50)) for site in found.sites
+               if "processors" in site.values]
+    cores, memory = target.needs.get("cores", 1), target.needs.get("memory", 0)
+    if not any(cores <= has and memory <= room for has, room in places):
+        takes = f"{cores} cores" + (f" and {format_size(memory)}" if memory else "")
+        raise BadInput(f"a task of '{target.name}' fits on no host and no pilot: it takes {takes}",
+                       "give [hosts.NAME] or [sites.NAME] more")
+    walls = [site.values.get("wall", 0) for site in found.sites if "processors" in site.values]
+    limit = target.needs.get("time", 0)
+    if not found.hosts and all(0 < wall < limit for wall in walls):
+        raise BadInput(f"a task of '{target.name}' may take {format_duration(limit)}, and no pilot has so much time",
+                       "a shorter time, or a longer wall")

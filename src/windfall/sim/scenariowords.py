@@ -1,0 +1,170 @@
+"""The words of a scenario: which keys stand in which table, how each is read, and what it means.
+
+One table serves the reader (`scenario.py`) and the page of the reference.  What a bag file has words for is called the
+same here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from windfall.errors import BadInput, TooLarge
+from windfall.model import units, words
+from windfall.model.words import wrong
+from windfall.sim import laws
+from windfall.sim.batch import DISCIPLINES
+
+
+class Word(NamedTuple):
+    read: Callable[[Any, str], Any]
+    default: str  # as it would be written; empty: nothing, or it must be there
+    says: str
+
+
+# --- kinds of value --------------------------------------------------------------------------------------------------
+
+
+def share(value: object, key: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise wrong(key, value, "a number from 0 to 1")
+    return float(value)
+
+
+def positive(value: object, key: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
+        raise wrong(key, value, "a number larger than 0")
+    return float(value)
+
+
+def at_most(most: int) -> Callable[[object, str], int]:
+    def read(value: object, key: str) -> int:
+        if words.count(value, key) > most:
+            raise TooLarge(f"{key} is more than the {most:,} that can be simulated")
+        return words.count(value, key)
+
+    return read
+
+
+def some_time(value: object, key: str) -> int:
+    """More than nothing."""
+    found = units.parse_duration(value, key)
+    if found < 1:
+        raise wrong(key, value, "longer than nothing")
+    return found
+
+
+def speed(value: object, key: str) -> laws.Law:
+    law = laws.plain(value, key)
+    if law.mean <= 0 or (not law.kind and law.arguments[0] <= 0):
+        raise wrong(key, value, "larger than 0")
+    return law
+
+
+def table(value: object, key: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise wrong(key, value, "a table, as in { busy = 0.7 }")
+    return value
+
+
+PROVISION = ("swarm", "msr", "broker", "demand")
+MAX_TASKS = 10_000_000  # in all bags
+MAX_HOSTS = 100_000  # in all groups
+MAX_PROCESSORS = 1_000_000
+MAX_CORES = 100_000
+
+# --- the tables ------------------------------------------------------------------------------------------------------
+
+TOP = {
+    "name": Word(words.string, "", "what it is called"),
+    "seed": Word(words.whole, "1", "the same seed gives the same run, to the last byte; `--seed` says another"),
+    "until": Word(some_time, "", "stop then, whatever is left"),
+}
+SERVER = {
+    "lease": Word(some_time, "1min", "how long a pilot may start tasks without having heard from the server"),
+    "park": Word(some_time, "20s", "longest that a poll is kept waiting"),
+    "idle": Word(some_time, "2min", "a pilot without work leaves after this"),
+    "silence": Word(some_time, "1h", "a pilot without limits is given up after this"),
+    "prefetch": Word(units.parse_duration, "500ms", "worth of work that a slot holds beyond what it runs"),
+    "deaths": Word(words.count, "3", "of pilots, before a task is quarantined"),
+    "service": Word(units.parse_duration, "0s", "what each request holds the server for: it is one queue"),
+}
+HOSTS = {
+    "site": Word(words.string, "", "a site of `[sites]`; without it they are a site of their own, called as the table"),
+    "count": Word(at_most(MAX_HOSTS), "1", "how many"),
+    "cores": Word(at_most(MAX_CORES), "1", "of each"),
+    "memory": Word(units.parse_size, "", "of each; without it more than anybody asks for"),
+    "speed": Word(speed, "1", "work that a core does in a second: a number, or a law to draw it by for each host"),
+    "load": Word(laws.plain, "", "share of a core that others take: a number, or a law to draw it by for each task"),
+    "latency": Word(units.parse_duration, "0s", "of a message to the server, each way"),
+    "availability": Word(table, "", "`{ up = LAW, down = LAW }`: how long they are there and away, in turns"),
+    "suspends": Word(words.flag, "false", "what runs waits while its host is away; else it is lost with it"),
+    "turnaround": Word(laws.time, "", "from the end of a task until its result is sent: volunteers call rarely"),
+    "black-holes": Word(share, "0", "share of them on which every task fails at once"),
+    "loses": Word(share, "0", "share of the attempts that take the pilot with them"),
+    "cuts": Word(table, "", "`{ every = LAW, lasting = LAW }`: when the network is cut, and for how long"),
+}
+AVAILABILITY = {
+    "up": Word(laws.time, "", "how long it is there"),
+    "down": Word(laws.time, "", "how long it is away"),
+}
+CUTS = {
+    "every": Word(laws.time, "", "from the end of one cut to the next"),
+    "lasting": Word(laws.time, "", "how long it lasts"),
+}
+SITES = {
+    "processors": Word(at_most(MAX_PROCESSORS), "", "of its batch system; without them it only has hosts of `[hosts]`"),
+    "discipline": Word(words.one_of(*DISCIPLINES), "easy", "`easy` backfills, `fcfs` does not"),
+    "speed": Word(positive, "1", "work that a processor does in a second"),
+    "background": Word(table, "", "other people's jobs: `{ log = FILE }` or `{ busy = 0.7 }`"),
+    "cores": Word(at_most(MAX_CORES), "1", "of a pilot"),
+    "memory": Word(units.parse_size, "", "of a pilot"),
+    "wall": Word(some_time, "", "wall time that a pilot asks for; without it, it may stay"),
+    "startup": Word(units.parse_duration, "0s", "from the start of a job to the pilot's first word"),
+    "refresh": Word(units.parse_duration, "0s", "of the information system: what it says is as old as that"),
+    "preempts": Word(some_time, "", "mean time after which a running pilot is taken off"),
+    "requeues": Word(words.flag, "false", "what is taken off goes back into the batch queue"),
+    "most": Word(words.count, "", "jobs that the batch system takes from one user"),
+    "submission": Word(units.parse_duration, "0s", "how long it takes to submit a job"),
+    "cancellation": Word(units.parse_duration, "0s", "how long it takes to cancel one"),
+    "latency": Word(units.parse_duration, "0s", "of a message to the server, each way"),
+    "pilots": Word(words.count, "", "most at once, queued and running"),
+    "queued": Word(words.count, "", "most of them queued"),
+    "share": Word(share, "1", "most slots there for a bag, as a share of its tasks"),
+    "delay": Word(units.parse_duration, "0s", "after a bag's submission, before anything is sent there"),
+}
+BACKGROUND = {
+    "log": Word(words.string, "", "a log in Standard Workload Format, beside the scenario"),
+    "start": Word(units.parse_duration, "0s", "where in the log to begin"),
+    "length": Word(some_time, "", "how much of it to take"),
+    "busy": Word(share, "", "made up: share of the processors that they would keep busy"),
+    "widest": Word(words.count, "", "made up: most processors of a job"),
+    "median": Word(some_time, "30min", "made up: of the run times, which are lognormal"),
+    "deviation": Word(positive, "1.2", "made up: of their logarithm"),
+}
+NEEDS = ("cores", "memory", "gpus", "disk", "whole-node", "time", "expect", "priority", "retries", "memory-retries")
+TARGETS = {
+    "tasks": Word(at_most(MAX_TASKS), "1", "how many"),
+    "duration": Word(laws.time, "", "of a task at speed 1: a time, or a law to draw it by for each"),
+    "after": Word(words.strings, "", "targets that must have succeeded before"),
+    **{key: Word(words.TASK[key].read, "", words.TASK[key].says) for key in NEEDS},
+}
+BAGS = {
+    **{key: word for key, word in TARGETS.items() if key != "after"},
+    "targets": Word(table, "", "further targets, each a table `[bags.NAME.targets.NAME]`"),
+    "submit": Word(units.parse_duration, "0s", "when it is submitted"),
+    "fails": Word(share, "0", "share of the attempts that end in failure"),
+    "batch": Word(words.count, "", "so many tasks go together to one host"),
+    "select": Word(words.select, "fcfs", words.POLICY["select"].says),
+    "provision": Word(words.one_of(*PROVISION), "swarm", "decides how many pilots to have where"),
+}
+TABLES = {"": TOP, "server": SERVER, "sites.NAME": SITES, "sites.NAME.background": BACKGROUND, "hosts.NAME": HOSTS,
+          "hosts.NAME.availability": AVAILABILITY, "hosts.NAME.cuts": CUTS, "bags.NAME": BAGS,
+          "bags.NAME.targets.NAME": TARGETS}
+
+
+def bad_law(what: str, law: laws.Law) -> BadInput | None:
+    """Presence and cuts in pieces of nothing would take for ever to simulate."""
+    if law.mean < 1_000:
+        return BadInput(f"{what} = '{law.text}' is shorter than a second", "nothing that short can be simulated")
+    return None

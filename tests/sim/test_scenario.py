@@ -1,0 +1,175 @@
+"""Scenarios: what they say happens; what cannot be is refused with its line; the same seed gives the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windfall.core.engine import Config
+from windfall.errors import BadInput
+from windfall.sim import pages, scenario, scenariowords as words
+from windfall.sim.hosts import Machines
+from windfall.sim.play import Run
+from windfall.sim.record import Record
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "scenarios").glob("*.toml"))
+HOSTS = "[hosts.lab]\ncount = 4\n"
+BAG = '[bags.main]\ntasks = 20\nduration = "5min"\n'
+
+
+def played(text: str, seed: int = 1, base: Path = Path(".")) -> tuple[Run, Record]:
+    run = Run(scenario.parse(text, base=base), seed)
+    return run, run.play(most=2_000_000)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_run_to_their_end(path: Path, tmp_path: Path) -> None:
+    run = Run(scenario.load(path), 1)
+    record = run.play(most=3_000_000)
+    assert run.finished
+    for summary in record.summaries():
+        assert summary["accepted"] == summary["tasks"] > 0
+    pages.write(record, tmp_path)
+    assert (tmp_path / "gantt.svg").stat().st_size > 1_000
+
+
+def test_the_same_seed_is_the_same_bytes(tmp_path: Path) -> None:
+    """With everything in it that is drawn."""
+    text = """
+        [sites.north]
+        processors = 32
+        background = { busy = 0.8 }
+        cores = 2
+        wall = "2h"
+        preempts = "3h"
+        refresh = "5min"
+        [hosts.lab]
+        count = 5
+        speed = "uniform(0.5, 2)"
+        load = "uniform(0, 0.5)"
+        availability = { up = "exponential(5h)", down = "exponential(1h)" }
+        cuts = { every = "exponential(2h)", lasting = "5min" }
+        loses = 0.02
+        [server]
+        deaths = 100
+        [bags.main]
+        submit = "2h"
+        tasks = 150
+        duration = "weibull(0.8, 10min)"
+        fails = 0.05
+        retries = 20
+        time = "1h"
+    """
+    for name, seed in (("one", 4), ("two", 4), ("other", 5)):
+        pages.write(played(text, seed)[1], tmp_path / name)
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert len(files) == 11
+    for name in files:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    assert (tmp_path / "one" / "attempts.csv").read_bytes() != (tmp_path / "other" / "attempts.csv").read_bytes()
+
+
+def test_two_policies_meet_the_same_tasks() -> None:
+    walls = []
+    for provision in ("swarm", "demand"):
+        _, record = played('[sites.a]\nprocessors = 8\n[bags.main]\ntasks = 30\nduration = "exponential(5min)"\n'
+                           f'provision = "{provision}"\n')
+        walls.append(sorted((each.task, each.end - each.start) for each in record.attempts() if each.counts))
+    assert walls[0] == walls[1] and len(walls[0]) == 30
+
+
+def test_speed_cores_and_targets_are_felt() -> None:
+    text = '[hosts.fast]\ncores = 4\nspeed = 2\n[bags.main]\ntasks = 40\nduration = "10min"\n'
+    _, record = played(text)
+    assert record.summary(1)["wall_clock"] == pytest.approx(50 * 60_000, rel=0.01)
+    _, record = played(text + '[bags.main.targets.then]\nafter = ["main"]\ncores = 4\ntasks = 2\nduration = "10min"\n')
+    assert record.summary(1)["wall_clock"] == pytest.approx(60 * 60_000, rel=0.01)
+    then = [each for each in record.attempts() if each.task >= 40]
+    assert min(each.start for each in then) >= max(each.end for each in record.attempts() if each.task < 40)
+
+
+def test_a_cut_off_host_works_on_and_reports_later() -> None:
+    text = HOSTS + 'cuts = { every = "10min", lasting = "10min" }\n' + BAG
+    run, record = played(text)
+    assert run.finished and record.summary(1)["accepted"] == 20
+    free = played(HOSTS + BAG)[1].summary(1)["wall_clock"]
+    assert free < record.summary(1)["wall_clock"] < 3 * free
+
+
+def test_time_runs_out() -> None:
+    run, record = played('until = "12min"\n' + HOSTS + BAG)
+    assert not run.finished and run.world.engine.now == 720_000 and record.summary(1)["accepted"] == 8
+
+
+def test_background_load_from_a_log(tmp_path: Path) -> None:
+    """Nine jobs have the whole machine for an hour each; ours comes after the first and passes none of them."""
+    job = "{} {} 0 3600 4 -1 -1 4 3600 -1 1 1 1 -1 -1 -1 -1 -1\n"
+    (tmp_path / "log.swf").write_text("".join(job.format(n, n * 10) for n in range(1, 10)))
+    text = ('[sites.a]\nprocessors = 4\ndiscipline = "fcfs"\nbackground = { log = "log.swf" }\nwall = "2h"\n'
+            '[bags.main]\nsubmit = "5min"\nduration = "10min"\n')
+    _, record = played(text, base=tmp_path)
+    assert record.summary(1)["ended"] == pytest.approx((9 * 3600 + 600) * 1000, rel=0.01)
+
+
+def test_the_defaults_are_those_of_the_page() -> None:
+    config, machines = Config(), Machines(1)
+    for key in ("lease", "park", "idle", "silence", "prefetch", "deaths"):
+        text = words.SERVER[key].default
+        assert words.SERVER[key].read(int(text) if text.isdecimal() else text, key) == getattr(config, key), key
+    for key, field in (("count", "count"), ("cores", "cores"), ("latency", "latency")):
+        text = words.HOSTS[key].default
+        assert words.HOSTS[key].read(int(text) if text.isdecimal() else text, key) == getattr(machines, field), key
+
+
+# --- what cannot be --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "line", "says"), [
+    ("[hosts.lab]\ncont = 4\n" + BAG, 2, "did you mean 'count'"),
+    ("[host.lab]\ncount = 4\n" + BAG, 1, "did you mean 'hosts'"),
+    ("[hosts.lab]\ncount = 0\n" + BAG, 2, "1 or more"),
+    ("[hosts.lab]\ncount = 1000000000\n" + BAG, 2, "can be simulated"),
+    ("[hosts.lab]\ncount = 4\nspeed = -1\n" + BAG, 3, "negative"),
+    ("[hosts.lab]\nspeed = 0\n" + BAG, 2, "larger than 0"),
+    ("[hosts.lab]\nlatency = \"-5ms\"\n" + BAG, 2, "not a duration"),
+    ("[hosts.lab]\nsite = \"nroth\"\n[sites.north]\n" + BAG, 2, "did you mean 'north'"),
+    ("[hosts.lab]\navailability = { up = \"weibul(0.4, 4h)\", down = \"1h\" }\n" + BAG, 2, "did you mean 'weibull'"),
+    ("[hosts.lab]\navailability = { up = \"1h\" }\n" + BAG, 2, "availability needs down"),
+    ("[hosts.lab]\navailability = { up = \"1ms\", down = \"1h\" }\n" + BAG, 2, "shorter than a second"),
+    ("[hosts.lab]\nsuspends = true\n" + BAG, 2, "say availability, too"),
+    ("[sites.a]\nprocessors = 4\nbackground = { busy = 1.7 }\n" + BAG, 3, "from 0 to 1"),
+    ("[sites.a]\nprocessors = 4\nbackground = { log = \"none.swf\" }\n" + BAG, 3, "there is no file 'none.swf'"),
+    ("[sites.a]\nprocessors = 4\nbackground = { busy = 0.5, log = \"x\" }\n" + BAG, 3, "one or the other"),
+    ("[sites.a]\ndiscipline = \"easy\"\n" + HOSTS + BAG, 2, "how many processors"),
+    ("[sites.a]\nprocessors = 4\ncores = 8\n" + BAG, 3, "8 cores on a machine of 4"),
+    ("[sites.a]\nprocessors = 4\ndiscipline = \"lottery\"\n" + BAG, 3, "known: fcfs, easy"),
+    (HOSTS + "[bags.main]\ntasks = 1000000000000\nduration = \"1s\"\n", 4, "can be simulated"),
+    (HOSTS + "[bags.main]\ntasks = 10\n", 3, "how long does a task take"),
+    (HOSTS + BAG + "cores = 3\n", 3, "fits on no host"),
+    (HOSTS + BAG + "select = \"best\"\n", 6, "best"),
+    (HOSTS + BAG + "provision = \"swram\"\n", 6, "did you mean 'swarm'"),
+    (HOSTS + BAG + "[bags.main.targets.b]\nafter = [\"mian\"]\nduration = \"1s\"\n", 7, "did you mean 'main'"),
+    (HOSTS + BAG + "[bags.main.targets.b]\nafter = [\"c\"]\nduration = \"1s\"\n"
+     "[bags.main.targets.c]\nafter = [\"b\"]\nduration = \"1s\"\n", 7, "wait for each other"),
+    (HOSTS + BAG + "[server]\nlease = 60\n", 7, "not a duration"),
+    (HOSTS + "[bags]\nmain = 3\n", 4, "must be a table"),
+    (HOSTS + "[bags.'a b']\nduration = '1s'\n", 3, "cannot be a name"),
+    (BAG, 0, "nowhere to run"),
+    (HOSTS, 0, "has no bag"),
+    ("until = 5 5", 1, "not TOML"),
+    ("", 0, "has no bag"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused_with_its_line(text: str, line: int, says: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        scenario.parse(text, "it.toml")
+    assert says in str(caught.value), str(caught.value)
+    assert caught.value.where == (f"it.toml:{line}" if line else "it.toml")
+
+
+def test_a_broken_log_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "log.swf").write_text("; fine\n1 2 3\n")
+    (tmp_path / "it.toml").write_text('[sites.a]\nprocessors = 4\nbackground = { log = "log.swf" }\n' + BAG)
+    with pytest.raises(BadInput, match="18 numbers") as caught:
+        Run(scenario.load(tmp_path / "it.toml"), 1)
+    assert caught.value.where == f"{tmp_path / 'log.swf'}:2"
