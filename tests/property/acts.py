@@ -58,6 +58,40 @@ def _deafen(world: World, act: Act, process: Process) -> None:
     process.deaf = world.now + 300 * act.how
 
 
+def _partition(world: World, act: Act) -> None:
+    """Some of the pilots are on the other side of a cut, for up to 50 s."""
+    for place, process in enumerate(world.processes):
+        if (act.who + 1) >> place % 3 & 1:
+            process.mute = process.deaf = world.now + 500 * act.how
+
+
+def _sleep(world: World, act: Act, process: Process) -> None:
+    """A closed lid: nothing happens there, and what comes waits, for up to 40 s."""
+    process.frozen = world.now + 400 * act.how
+
+
+def _leap(world: World, act: Act, process: Process) -> None:
+    process.clock.jump(300 * act.how)
+
+
+def _set_clock(world: World, act: Act) -> None:
+    """Forward or back, by some minutes; the server notices when it starts again."""
+    world.server.wall_off += (act.how - 30) * 36_000
+    if act.who % 3 == 0:
+        world.server.die()
+
+
+def _disk_low(world: World, act: Act) -> None:
+    world.server.frugal(True)
+    world.after(300 * act.how, lambda: world.server.frugal(False))
+
+
+def _disk_full(world: World, act: Act) -> None:
+    """Every flush fails, and with it the server, for up to 20 s."""
+    world.server.disk.full = True
+    world.after(200 * act.how, lambda: setattr(world.server.disk, "full", False))
+
+
 def _twin(world: World, act: Act, process: Process) -> None:
     """The site started the same job twice, or again: one nonce, two processes."""
     world.new_pilot(process.cores, process.nonce)
@@ -136,6 +170,12 @@ _ACTS = {
     "twin": _on_process(_twin),
     "revoke": _on_process(_revoke),
     "drain": _on_process(_drain),
+    "partition": _partition,
+    "host sleeps": _on_process(_sleep),
+    "pilot clock jumps": _on_process(_leap),
+    "server clock jumps": _set_clock,
+    "disk low": _disk_low,
+    "disk full": _disk_full,
     "new pilot": _new_pilot,
     "cancel": _on_bag(lambda world, act, bag: world.client(lambda: e.Cancel(0, bag, None))),
     "cancel some": _on_bag(_some),
@@ -174,7 +214,8 @@ def make_shapes(plan: BagPlan, r: random.Random) -> tuple[list[TargetShape], byt
         costs = np.array([r.randint(1, 5) for _ in range(n)], dtype="<f4").tobytes()
         return [shape(count=n, costs=costs, limit=6_000)], b""
     if plan.shape == "limited":
-        return [shape(count=n, limit=r.choice((300, 2_000)), memory=1 << 29, memory_retries=2, retries=1)], b""
+        limit, memory = r.choice((300, 2_000)), r.choice((1 << 29, 1 << 30))
+        return [shape(count=n, limit=limit, memory=memory, memory_retries=2, retries=1)], b""
     if plan.shape == "open":
         return [shape("main", n), shape("more", 0, priority=1), shape("last", 2, after=[1])], b""
     if plan.shape == "batched":

@@ -1,6 +1,7 @@
 """The server without its sockets: decide, append, flush, release, over a disk that forgets what was not flushed.
 
-It does what `server/writer.py` and `server/recovery.py` do, in the same order; between any two steps it may die.
+It does what `server/writer.py` and `server/recovery.py` do, in the same order, by the server's own clock; between any
+two steps it may die, and it does where the disk is full.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from windfall.core.engine import Config, Core
 from windfall.core.facts import Fact
 from windfall.core.fingerprint import fingerprint
 from windfall.core.invariants import Moves, check_all
+from windfall.server.clock import Clock
 from windfall.store import codec
+
+from .clocks import Steady, rate
 
 if TYPE_CHECKING:
     from .world import World
 
 CONFIG = Config(
-    lease=10_000, margin=1_000, park=4_000, idle=1 << 40, silence=60_000, prefetch=500, prefetch_most=4, forget=200_000
+    lease=10_000, margin=1_000, park=4_000, idle=1 << 40, silence=60_000, prefetch=6_000, prefetch_most=4,
+    forget=200_000,
 )
 Callback = Callable[[Any], None]
 
@@ -46,11 +51,14 @@ class Disk:
         self.snapshot: tuple[int, bytes] | None = None
         self.chunks: dict[str, bytes] = {}
         self.flushes = 0
+        self.full = False
 
     def append(self, body: bytes) -> None:
         self.cache.append(body)
 
     def flush(self) -> list[bytes]:
+        if self.full:
+            raise Died
         fresh, self.cache = self.cache, []
         self.rows += fresh
         self.flushes += 1
@@ -71,6 +79,10 @@ class Server:
     def __init__(self, world: World) -> None:
         self.world = world
         self.disk = Disk()
+        self.steady = Steady(lambda: world.now, rate(world.random, world.plan.skew))
+        self.wall_off = 0  # ms that the wall clock is off
+        self.clock = self._new_clock(0)
+        self.low = False  # on disk: it is asked not to grant anything
         self.core: Core | None = WatchedCore(CONFIG)
         self.inbox: list[e.Event] = []
         self.waiting: dict[int, Callback] = {}
@@ -83,6 +95,21 @@ class Server:
     @property
     def up(self) -> bool:
         return self.core is not None
+
+    @property
+    def now(self) -> int:
+        return self.clock.now()
+
+    def _new_clock(self, last: int) -> Clock:
+        return Clock(
+            last, lambda: (self.world.now + self.wall_off) * 1_000_000, lambda: self.steady.now() * 1_000_000
+        )
+
+    def frugal(self, low: bool) -> None:
+        """What `server/disk.py` says when it has looked."""
+        self.low = low
+        if self.up:
+            self.put(e.Frugal(0, low))
 
     # --- in -----------------------------------------------------------------------------------------------------
 
@@ -117,7 +144,7 @@ class Server:
         group, self.inbox = self.inbox, []
         self._may_die()
         self.ahead = True
-        step = self.core.step(self.world.now, group)
+        step = self.core.step(self.now, group)
         self.ahead = bool(step.facts)
         self._may_die()
         if step.facts:
@@ -129,7 +156,7 @@ class Server:
                 callback(effect)
             self._may_die()
         if step.wake_at is not None:
-            self.world.at(step.wake_at, self._wake_of(self.life))
+            self.world.after(self.steady.true_wait(max(step.wake_at - self.now, 0)), self._wake_of(self.life))
 
     def _wake_of(self, life: int) -> Callable[[], None]:
         return lambda: self.kick() if life == self.life else None
@@ -178,15 +205,18 @@ class Server:
             core.restore(meta, dict(self.disk.chunks))
         for body in self.disk.rows[after:]:
             core.replay(codec.decode(body))
-        core.resume(self.world.now)
+        self.clock = self._new_clock(core.state.now)
+        core.resume(self.now)
         self.core = core
         self.check()
         if before is not None:
             self.world.blame([f"P2: recovery changed {part}" for part in differences(before, fingerprint(core.state))])
+        if self.low:
+            self.frugal(True)
         self.kick()
 
     def snapshot(self) -> None:
-        if self.core is not None and not self.disk.cache:
+        if self.core is not None and not self.disk.cache and not self.disk.full:
             meta, chunks, drop = self.core.snapshot()
             self.disk.save(meta, chunks, drop)
             self.core.saved()

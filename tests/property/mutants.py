@@ -5,12 +5,13 @@ A mutant patches the core, the driver or the agenda.  One that no promise catche
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from windfall.core import apply, endings, engine, feeding, granting, leases, sessions, snapshot
+from windfall.core import apply, endings, engine, events as e, feeding, granting, leases, sessions, snapshot
 from windfall.core.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, SUCCEEDED
 from windfall.core.state import State, TargetState
 from windfall.pilot.agenda import Agenda
@@ -38,7 +39,7 @@ def release_before_flush(patch: Patch) -> None:
     def turn(self: Any) -> None:
         group, self.inbox = self.inbox, []
         self.ahead = True
-        step = self.core.step(self.world.now, group)
+        step = self.core.step(self.now, group)
         for effect in step.effects:
             callback = self.waiting.pop(effect.key, None)
             if callback is not None:
@@ -49,7 +50,7 @@ def release_before_flush(patch: Patch) -> None:
         self.ahead = False
         self.check()
         if step.wake_at is not None:
-            self.world.at(step.wake_at, self._wake_of(self.life))
+            self.world.after(self.steady.true_wait(max(step.wake_at - self.now, 0)), self._wake_of(self.life))
 
     patch.setattr(driver.Server, "_turn", turn)
 
@@ -59,6 +60,22 @@ def a_disk_that_does_not_flush(patch: Patch) -> None:
     def flush(self: Any) -> list[bytes]:
         fresh, self.cache = self.cache, []
         self.rows += fresh[: len(self.rows) % 7]  # now and then one gets lost
+        return fresh
+
+    patch.setattr(driver.Disk, "flush", flush)
+
+
+@mutant("P2")
+def a_flush_that_fails_is_forgotten(patch: Patch) -> None:
+    """The disk is full, and the server goes on as if it were not."""
+    original = driver.Disk.flush
+
+    def flush(self: Any) -> list[bytes]:
+        full, self.full = self.full, False
+        if full:
+            self.cache.clear()
+        fresh = original(self)
+        self.full = full
         return fresh
 
     patch.setattr(driver.Disk, "flush", flush)
@@ -244,6 +261,34 @@ def a_pilot_starts_after_its_lease(patch: Patch) -> None:
         return True
 
     patch.setattr(Agenda, "may_start", forever)
+
+
+@mutant("rule 8")
+def a_lease_counts_from_its_answer(patch: Patch) -> None:
+    original = Agenda.answer_received
+
+    def answer_received(self: Any, now: int, answer: Any) -> bool:
+        counted = original(self, now, answer)
+        if counted:
+            self.lease_end = max(self.lease_end, now + self.lease)
+        return counted
+
+    patch.setattr(Agenda, "answer_received", answer_received)
+
+
+@mutant("rule 8")
+def clocks_are_taken_to_agree(patch: Patch) -> None:
+    """No margin: what a slow clock still allows has been given up already."""
+    patch.setattr(driver, "CONFIG", dataclasses.replace(driver.CONFIG, margin=0))
+
+
+@mutant("P4")
+def room_on_the_disk_is_not_noticed(patch: Patch) -> None:
+    def frugal(core: Any, event: Any) -> None:
+        core.frugal = event.on
+        core.done(event)
+
+    patch.setitem(engine._HANDLERS, e.Frugal, frugal)
 
 
 @mutant("P1")

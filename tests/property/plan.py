@@ -13,6 +13,7 @@ import msgspec
 KINDS = (
     "server crash", "pilot dies", "pilot dies unseen", "cut off", "deaf", "twin", "revoke", "drain", "new pilot", "lie",
     "cancel", "cancel some", "retry", "pause", "append", "close", "remove", "snapshot", "share",
+    "partition", "host sleeps", "pilot clock jumps", "server clock jumps", "disk low", "disk full",
 )  # fmt: skip
 
 
@@ -40,6 +41,8 @@ class Plan(msgspec.Struct, frozen=True):
     delay: int = 5  # ms, at most, usually
     crash: int = 0  # in a thousand, at each point where the server may die
     fail: int = 10  # percent of executions that do not succeed
+    skew: int = 0  # thousandths by which clocks are fast or slow, at most
+    late: int = 0  # percent of messages that come when nobody waits for them any more
 
     def text(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -60,12 +63,14 @@ def random_plan(seed: int) -> Plan:
         seed=seed,
         pilots=tuple(r.choice((1, 1, 2, 4)) for _ in range(r.randint(1, 3))),
         bags=tuple(_bag(r) for _ in range(r.randint(1, 3))),
-        acts=tuple(_act(r) for _ in range(r.choice((0, 2, 5, 9)))),
+        acts=tuple(_act(r) for _ in range(r.choice((0, 3, 7, 14)))),
         loss=r.choice((0, 0, 3, 15)),
         double=r.choice((0, 0, 5, 20)),
         delay=r.choice((1, 5, 60, 2_000)),
         crash=r.choice((0, 0, 5, 30)),
-        fail=r.choice((0, 10, 40)),
+        fail=r.choice((0, 15, 50)),
+        skew=r.choice((0, 0, 40)),
+        late=r.choice((0, 0, 3)),
     )
 
 
@@ -96,4 +101,6 @@ def plans() -> Any:
         delay=st.sampled_from((1, 5, 60, 2_000)),
         crash=st.sampled_from((0, 5, 30)),
         fail=st.sampled_from((0, 10, 40)),
+        skew=st.sampled_from((0, 40)),
+        late=st.sampled_from((0, 3)),
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windfall.core import effects as x, events as e
 from windfall.pilot.agenda import Agenda
+
+from .clocks import Steady, rate
 
 if TYPE_CHECKING:
     from .world import World
@@ -20,7 +23,10 @@ class Process:
         self.name = name
         self.nonce = nonce
         self.cores = cores
-        self.end = None if wall is None else world.now + wall
+        self.clock = Steady(lambda: world.now, rate(world.random, world.plan.skew))
+        self.wall_clock = world.random.choice((0, -86_400_000, 86_400_000)) if world.plan.skew else 0  # ms it is off
+        self.frozen = 0  # until when the host sleeps
+        self.end = None if wall is None else self.now() + wall
         self.agenda = Agenda(cores, memory=cores << 30, end=self.end, jitter=world.random.random)
         self.alive = True
         self.deaf = self.mute = 0  # until when nothing reaches it, or leaves it
@@ -33,6 +39,22 @@ class Process:
         self.life: dict[int, int] = {}  # attempt → number of this run of it, so that an old timer does nothing
         self.enrol()
 
+    # --- time ----------------------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        return self.clock.now()
+
+    def after(self, wait: int, what: Callable[[], None]) -> None:
+        """In so many ms by its own clock."""
+        self.world.after(self.clock.true_wait(wait), lambda: self.awake(what))
+
+    def awake(self, what: Callable[[], None]) -> None:
+        """Now, or when the host wakes up."""
+        if self.frozen > self.world.now:
+            self.world.at(self.frozen, lambda: self.awake(what))
+        elif self.alive:
+            what()
+
     # --- enrolment -----------------------------------------------------------------------------------------------
 
     def enrol(self) -> None:
@@ -40,14 +62,14 @@ class Process:
             return
         self.enrolling = True
         self.tries += 1
-        sent = self.world.now
+        sent = self.now()
         left = None if self.end is None else max(0, self.end - sent)
         event = e.Enrol(
             0, "here", self.nonce, self.name, self.name, self.cores, self.cores << 30, 0, 1 << 40, left, b""
         )
         self.world.call(self, event, 0, lambda effect: self._enrolled(effect, sent))
         tries = self.tries
-        self.world.after(TIMEOUT, lambda: self._enrol_late(tries))
+        self.after(TIMEOUT, lambda: self._enrol_late(tries))
 
     def _enrol_late(self, tries: int) -> None:
         if self.enrolling and tries == self.tries:
@@ -61,7 +83,7 @@ class Process:
         self.number = effect.pilot
         self.enrolments += 1
         self.agenda.enrolled(
-            self.world.now, {"v": 1, "epoch": effect.epoch, "lease": effect.lease, "idle": effect.idle}, sent
+            self.now(), {"v": 1, "epoch": effect.epoch, "lease": effect.lease, "idle": effect.idle}, sent
         )
         self.pump()
 
@@ -71,7 +93,7 @@ class Process:
         """Whatever just happened: say what there is to say, do what there is to do."""
         if not self.alive or self.enrolling:
             return
-        now = self.world.now
+        now = self.now()
         while (request := self.agenda.next_request(now)) is not None:
             self._send(request)
         for order in self.agenda.orders(now):
@@ -82,7 +104,7 @@ class Process:
             return
         due = self.agenda.due(now)
         if due is not None:
-            self.world.at(max(due, now + 1), self.pump)
+            self.after(max(due - now, 1), self.pump)
 
     def _send(self, request: dict[str, Any]) -> None:
         reports = [e.Report(**report) for report in request.get("reports", ())]
@@ -91,17 +113,17 @@ class Process:
             request.get("left"), list(request.get("started", ())), reports, request.get("held"), request.get("bye", ""),
         )
         self.world.call(self, event, self.number, lambda effect: self._answer(effect, request))
-        self.world.after(request.get("wait", 0) + TIMEOUT, lambda: self.lost(request["seq"]))
+        self.after(request.get("wait", 0) + TIMEOUT, lambda: self.lost(request["seq"]))
 
     def lost(self, seq: int) -> None:
         if self.alive and seq in self.agenda.flights:
-            self.agenda.failed(self.world.now, seq)
+            self.agenda.failed(self.now(), seq)
             self.pump()
 
     def _answer(self, effect: Any, request: dict[str, Any]) -> None:
         if not self.alive:
             return
-        now = self.world.now
+        now = self.now()
         if isinstance(effect, x.Refuse):
             self.agenda.failed(now, request["seq"])
             if effect.error == "unauthorised" and not self.enrolling and request["epoch"] == self.agenda.epoch:
@@ -122,16 +144,16 @@ class Process:
             self.width = order[1].width
         elif kind == "fetch":
             attempt = order[1].attempt
-            self.world.after(self.world.random.choice((0, 20)), lambda: self._fetched(attempt))
+            self.after(self.world.random.choice((0, 20)), lambda: self._fetched(attempt))
         elif kind == "kill":
             self._kill(order[1], order[2])
         elif kind == "back":
             back = [a for a in order[2] if self.station.pop(a, None) is not None]
-            self.agenda.given_back(self.world.now, back)
+            self.agenda.given_back(self.now(), back)
 
     def _fetched(self, attempt: int) -> None:
         if self.alive:
-            self.agenda.fetched(self.world.now, attempt)
+            self.agenda.fetched(self.now(), attempt)
             self.pump()
 
     def _kill(self, attempt: int, why: str) -> None:
@@ -141,7 +163,7 @@ class Process:
             self._over(attempt, {"a": attempt, "o": outcome, "why": why, **saved})
 
     def _run_next(self) -> None:
-        now = self.world.now
+        now = self.now()
         for attempt, task in list(self.station.items()):
             if now >= task.until:
                 del self.station[attempt]
@@ -158,8 +180,10 @@ class Process:
         self.running[attempt] = task
         run = self.life[attempt] = self.life.get(attempt, 0) + 1
         wall, report = world.outcome(attempt, task)
-        world.after(wall, lambda: self._finish(attempt, run, report))
-        world.after(world.random.choice((1, 30, 300)), lambda: self._seen(attempt, run))
+        if self.wall_clock:
+            report["t0"] = world.now + self.wall_clock
+        self.after(wall, lambda: self._finish(attempt, run, report))
+        self.after(world.random.choice((1, 30, 300)), lambda: self._seen(attempt, run))
         mates = [a for a, other in self.running.items() if other.chain is task.chain and task.chain is not None]
         if len(mates) > 1:
             world.blame([f"T7: {self.name} runs two tasks of one batch at once"])
@@ -169,7 +193,7 @@ class Process:
 
     def _seen(self, attempt: int, run: int) -> None:
         if self.alive and attempt in self.running and self.life[attempt] == run:
-            self.agenda.running(self.world.now, [attempt])
+            self.agenda.running(self.now(), [attempt])
             self.pump()
 
     def _finish(self, attempt: int, run: int, report: dict[str, Any]) -> None:
@@ -186,7 +210,7 @@ class Process:
             self.world.oracle.stops(attempt)
         self.station.pop(attempt, None)
         self.world.oracle.really(attempt, report.get("o", "succeeded"), lambda: self.alive)
-        self.agenda.task_ended(self.world.now, attempt, report)
+        self.agenda.task_ended(self.now(), attempt, report)
 
     # --- the end -------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,7 @@
-"""Many worlds: `python -m tests.property.soak --seeds 1000` from the repository's root; `--plan '{…}'` replays one."""
+"""Many worlds: `python -m tests.property.soak --seeds 1000 --jobs 2` from the repository's root.
+
+A seed that breaks a promise prints the command that replays it: `--seed N`, or `--plan '{…}'`.
+"""
 
 from __future__ import annotations
 
@@ -7,45 +10,66 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
+from multiprocessing import Pool
 
 from .plan import Plan, random_plan
-from .world import Broken, World
+from .world import Broken, World, replay
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--seed", type=int, help="replay this one")
     parser.add_argument("--plan", help="replay this one")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     args = parser.parse_args()
-    if args.plan:
-        World(Plan.parse(args.plan)).run()
-        print("every promise held")
-        return 0
-    return soak(range(args.first, args.first + args.seeds), args.stop)
+    if args.plan is not None or args.seed is not None:
+        said, _ = play(Plan.parse(args.plan) if args.plan is not None else random_plan(args.seed))
+        print(said or "every promise held")
+        return 1 if said else 0
+    return soak(range(args.first, args.first + args.seeds), args.jobs, args.stop)
 
 
-def soak(seeds: range, stop: bool) -> int:
+def soak(seeds: range, jobs: int, stop: bool) -> int:
     began, bad = time.monotonic(), 0
     totals: Counter[str] = Counter()
-    for seed in seeds:
-        try:
-            world = World(random_plan(seed)).run()
-        except Broken as error:
+    for said, counts in _played(seeds, jobs):
+        totals.update(counts)
+        if said:
             bad += 1
-            print(f"seed {seed}: {error}", flush=True)
-        except Exception:
-            bad += 1
-            print(f"seed {seed}: {random_plan(seed).text()}")
-            traceback.print_exc()
-        else:
-            totals.update(crashes=world.server.crashes, rows=len(world.server.disk.rows), worlds=1)
-        if bad and stop:
-            break
+            print(said, flush=True)
+            if stop:
+                break
     seconds = time.monotonic() - began
-    print(f"{len(seeds)} seeds, {bad} bad, {seconds:.1f} s; {dict(totals)}")
+    print(f"{totals['worlds'] + bad} seeds, {bad} bad, {seconds:.1f} s; {dict(totals)}")
     return 1 if bad else 0
+
+
+def _played(seeds: range, jobs: int) -> Iterator[tuple[str, dict[str, int]]]:
+    if jobs <= 1:
+        yield from map(_play_seed, seeds)
+        return
+    with Pool(jobs) as pool:
+        yield from pool.imap(_play_seed, seeds, chunksize=20)
+
+
+def _play_seed(seed: int) -> tuple[str, dict[str, int]]:
+    said, counts = play(random_plan(seed))
+    return said and f"seed {seed}: {said}", counts
+
+
+def play(plan: Plan) -> tuple[str, dict[str, int]]:
+    """What went wrong, or nothing, and what happened."""
+    try:
+        world = World(plan).run()
+    except Broken as error:
+        return str(error), {}
+    except Exception:
+        return f"{traceback.format_exc()}replay: {replay(plan)}", {}
+    return "", {"crashes": world.server.crashes, "rows": len(world.server.disk.rows), "worlds": 1}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from .mutants import MUTANTS
 from .plan import random_plan
 from .world import Broken, World
 
-SEEDS = 400
+SEEDS = 1_000
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -37,6 +37,7 @@ def test_faults_really_happen() -> None:
     assert sum(world.server.crashes for world in worlds) > 20
     assert sum(len(world.oracle.given_up) for world in worlds) > 20
     assert sum(world.server.disk.flushes for world in worlds) > 1_000
+    assert any(world.server.steady.rate != 1_000 for world in worlds)
 
 
 # Plans that once broke something.
@@ -58,6 +59,18 @@ FOUND = {
         seed=1_318, pilots=(2, 4, 2), bags=(BagPlan(0, 20, "long"), BagPlan(0, 8, "graph", 1), BagPlan(0, 8, "long")),
         acts=(Act(37_305, "pilot dies unseen", 3, 4), Act(56_800, "retry", 4, 52)),
         loss=15, delay=60, crash=30, fail=40,
+    ),
+    "tasks are appended behind a target that has been cancelled": Plan(
+        seed=1, pilots=(4,), bags=(BagPlan(0, 9, "targets"),),
+        acts=(Act(6_000, "cancel"), Act(30_000, "append", 0, 3)), fail=0,
+    ),
+    "a snapshot knows more tasks than the graph did": Plan(
+        seed=1, pilots=(4,), bags=(BagPlan(0, 8, "graph"),),
+        acts=(Act(5_000, "append", 0, 3), Act(10_000, "snapshot"), Act(20_000, "server crash")), fail=0,
+    ),
+    "a site serves an owner no more whose task takes a whole pilot": Plan(
+        seed=1, pilots=(4,), bags=(BagPlan(0, 20, "whole", 1),),
+        acts=tuple(Act(at, "share") for at in range(2_000, 9_000, 1_000)), fail=0,
     ),
 }
 

@@ -7,6 +7,8 @@ not hold.  Everything is decided by the plan: the same plan, the same world.
 from __future__ import annotations
 
 import random
+import shlex
+import sys
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
@@ -21,19 +23,24 @@ from windfall.core.facts import TargetShape
 from . import acts
 from .driver import Server
 from .oracle import Oracle
-from .plan import HORIZON, BagPlan, Plan
+from .plan import HORIZON, BagPlan, Plan, random_plan
 from .process import Process
 
 PATIENCE = 3_000_000  # ms after healing in which all tasks must end
 OWNERS = ("ann", "bob")
 
 
+def replay(plan: Plan) -> str:
+    """What to type in the repository's root."""
+    which = f"--seed {plan.seed}" if plan == random_plan(plan.seed) else f"--plan {shlex.quote(plan.text())}"
+    return f"{shlex.quote(sys.executable)} -m tests.property.soak {which}"
+
+
 class Broken(AssertionError):
     """A promise does not hold."""
 
     def __init__(self, said: list[str], plan: Plan, now: int) -> None:
-        replay = f"replay: python -m tests.property.soak --plan '{plan.text()}'"
-        super().__init__("\n  ".join([f"at {now} ms", *said[:6], replay]))
+        super().__init__("\n  ".join([f"at {now} ms", *said[:6], f"replay: {replay(plan)}"]))
         self.said = said
 
 
@@ -45,7 +52,7 @@ class World:
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
         self.ticket = 0
         self.crash_rate = plan.crash
-        self.loss, self.double, self.delay = plan.loss, plan.double, plan.delay
+        self.loss, self.double, self.delay, self.late = plan.loss, plan.double, plan.delay, plan.late
         self.healed = False
         self.oracle = Oracle()
         self.server = Server(self)
@@ -114,10 +121,12 @@ class World:
     def _heal(self) -> None:
         """No more faults; somebody is there to do the work."""
         self.healed = True
-        self.crash_rate = self.loss = self.double = 0
+        self.crash_rate = self.loss = self.double = self.late = 0
         self.delay = 5
+        self.server.disk.full = False
+        self.server.frugal(False)
         for process in list(self.processes):
-            process.deaf = process.mute = 0
+            process.deaf = process.mute = process.frozen = 0
             if not process.alive and any(bag.shape == "external" for bag in self.plan.bags):
                 self.gone(process)  # elsewhere silence must do
         self.new_pilot(4)
@@ -154,7 +163,7 @@ class World:
     def _answer_for(self, number: int, size: int) -> None:
         assert self.server.core is not None
         for task in range(size):
-            if "only you can say" in explain(self.server.core.state, self.now, number, task)["summary"]:
+            if "only you can say" in explain(self.server.core.state, self.server.now, number, task)["summary"]:
                 again = lambda _, task=task: self.client(lambda: e.Retry(0, number, [task]))
                 self.client(lambda task=task: e.Cancel(0, number, [task]), again)
 
@@ -171,7 +180,7 @@ class World:
     def _arrive(self, process: Process, event: e.Event, pilot: int, answer: Callable[[Any], None]) -> None:
         if not self.server.up:
             if isinstance(event, e.Exchange):
-                self.after(self._lag(), lambda: process.lost(event.seq))
+                self.after(self._lag(), lambda: process.awake(lambda: process.lost(event.seq)))
             return
         if isinstance(event, e.Exchange):
             known = self._known(pilot)
@@ -192,12 +201,14 @@ class World:
 
     def _back(self, process: Process, effect: Any, answer: Callable[[Any], None]) -> None:
         if self._passes(process.deaf):
-            self.after(self._lag(), lambda: answer(effect))
+            self.after(self._lag(), lambda: process.awake(lambda: answer(effect)))
 
     def _passes(self, cut_until: int) -> bool:
         return self.now >= cut_until and not self.chance(self.loss)
 
     def _lag(self) -> int:
+        if self.chance(self.late):
+            return self.random.randint(1_000, 60_000)  # long after both ends have given it up
         if self.chance(5):
             return self.random.randint(0, 20 * self.delay)
         return self.random.randint(0, self.delay)
@@ -206,7 +217,7 @@ class World:
         for process in self.processes:
             for seq in list(process.agenda.flights):
                 if self.chance(70):
-                    self.after(self._lag(), lambda process=process, seq=seq: process.lost(seq))
+                    self.after(self._lag(), lambda process=process, seq=seq: process.awake(lambda: process.lost(seq)))
 
     def render(self, effect: x.Answer) -> dict[str, Any]:
         """What `server/exchange.py` makes of an answer, as far as the agenda reads it."""
@@ -235,6 +246,7 @@ class World:
             return limit, {"a": attempt, "o": "failed", "why": "time", "wall": limit}
         if self.chance(self.plan.fail):
             why = r.choice(("exit", "output", "memory", "returned", "poison" if not self.healed else "exit"))
+            why = "memory" if task.need[1] and r.random() < 0.5 else why
             if why == "returned":
                 saved = self.saved(attempt, task)
                 return wall, {"a": attempt, "o": "returned", "why": "stop", "wall": wall, **saved}
@@ -280,11 +292,17 @@ class World:
                 if done is not None:
                     done(effect)
 
+        def arrive() -> None:
+            if self.server.up:
+                self.server.put(make(), lambda effect: None if self.chance(self.loss) else answer(effect))
+
         def ask() -> None:
             if answered:
                 return
-            if self.server.up and not self.chance(self.loss):
-                self.server.put(make(), lambda effect: None if self.chance(self.loss) else answer(effect))
+            if self.chance(self.late):
+                self.after(self._lag(), arrive)  # and may come when it has been asked and answered again
+            elif not self.chance(self.loss):
+                arrive()
             self.after(2_000, ask)
 
         ask()

@@ -172,12 +172,13 @@ class Attempts(Table):
 
     def of_pilot(self, pilot: int) -> NDArray[np.int64]:
         """Rows of a pilot, oldest grant first (within a grant by number of task)."""
-        used = self.rows
-        rows = np.flatnonzero((self.np_pilot[:used] == pilot) & (self.np_state[:used] != 0))
-        order = np.lexsort((self.np_task[rows], self.np_grant[rows]))
-        return rows[order]
+        rows: NDArray[np.int64] = np.flatnonzero(self.np_pilot[: self.rows] == pilot)  # the others for few
+        rows = rows[self.np_state[rows] != 0]
+        if len(rows) > 1:
+            rows = rows[np.lexsort((self.np_task[rows], self.np_grant[rows]))]
+        return rows
 
     def of_task(self, ref: int) -> list[int]:
-        used = self.rows
-        found: list[int] = np.flatnonzero((self.np_task[:used] == ref) & (self.np_state[:used] != 0)).tolist()
+        rows = np.flatnonzero(self.np_task[: self.rows] == ref)
+        found: list[int] = rows[self.np_state[rows] != 0].tolist()
         return found

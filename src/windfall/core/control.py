@@ -105,6 +105,8 @@ def append(core: Core, event: e.Append) -> None:
         event.extends and not bag.open,
     ))
     batching.arm(core, bag)
+    if len(bag.targets) > 1:
+        cancel_stranded(core, bag, [])  # what it waits for may have ended without success
     core.done(event, first, event.count)
 
 

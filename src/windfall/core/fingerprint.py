@@ -59,7 +59,9 @@ def _bag(bag: BagState) -> dict[str, Any]:
     made["checkpoints"] = {task: [tuple(file) for file in files] for task, files in bag.checkpoints.items()}
     made["conscious"] = None if bag.conscious is None else msgspec.structs.astuple(bag.conscious)
     made["data"] = None if bag.data is None else _data(bag.data, bag.size)
-    made["pending"] = None if bag.graph is None else bag.graph.pending.tolist()
+    # Of tasks appended later a graph made before knows nothing: they wait for none.
+    made["pending"] = None if bag.graph is None else {task: int(bag.graph.pending[task])
+                                                      for task in np.flatnonzero(bag.graph.pending).tolist()}
     return made
 
 

@@ -85,8 +85,8 @@ def exchange(core: Core, event: e.Exchange) -> None:
         _reconcile(core, pilot, event)
     if event.bye:
         _leave(core, pilot, event.bye)
-    if pilot.park is not None and pilot.park.ends is not None and event.left is not None:
-        pilot.park.ends = min(pilot.park.ends, core.now + event.left)
+    if pilot.park is not None:
+        _refresh(pilot.park, core.now, event)
     want = _wanted(pilot, event)
     if core.state.conscious and want > 0 and pilot.load < pilot.cores * 1000:
         conscious.note_arrival(core, pilot)
@@ -94,6 +94,13 @@ def exchange(core: Core, event: e.Exchange) -> None:
     if event.want > 0 and pilot.intent:
         pilot_asked(core, pilot)
     _reply(core, pilot, event, granted)
+
+
+def _refresh(park: Park, now: int, event: e.Exchange) -> None:
+    """A request beside a parked one is newer: what it acknowledges need not be sent again, nor its time be guessed."""
+    park.ack = max(park.ack, event.ack)
+    if park.ends is not None and event.left is not None:
+        park.ends = min(park.ends, now + event.left)
 
 
 def _wanted(pilot: PilotState, event: e.Exchange) -> int:

@@ -18,7 +18,6 @@ Orders: ("fetch", task), ("run", task), ("kill", attempt, why), ("back", station
 """
 
 import json
-from collections import OrderedDict
 from itertools import zip_longest
 
 from windfall.wire.messages import MAX_REPORTS
@@ -123,6 +122,12 @@ class Flight:
 
 
 class Agenda:
+    __slots__ = ("seats", "end", "idle", "jitter", "capacity", "version", "epoch", "lease", "lease_end", "idle_limit",
+                 "idle_since", "seq", "queue", "placed", "saving", "save_at", "finishing", "reports", "oldest",
+                 "started", "flights", "ack", "ahead", "census", "not_before", "poll_not_before", "fruitless",
+                 "failures", "last_heard", "average", "asked", "leaving", "over", "asked_back", "specs", "newest",
+                 "spec_keys", "park", "spread", "batch", "shortened", "pending", "chains", "pressing")
+
     def __init__(self, cores, memory=0, gpus=(), *, stations=1, end=None, idle=None, jitter=None):
         self.seats = Seats(cores, memory, gpus, stations)
         self.end = end                   # ms: wall time is over
@@ -160,7 +165,8 @@ class Agenda:
         self.leaving = ""                # why we leave: "", "drain", "superseded", "idle", "walltime", "stopped"
         self.over = False                # bye was answered
         self.asked_back = set()
-        self.specs = OrderedDict()       # content → Spec, least recently granted first
+        self.specs = {}                  # content → Spec, least recently granted first
+        self.newest = None               # the Spec of the last grant
         self.spec_keys = 0
         self.park = PARK
         self.spread = 0                  # ms over which pilots come back that have lost the server
@@ -203,7 +209,8 @@ class Agenda:
         self.asked = self.asked or flight.want > 0
         self.over = self.over or bool(flight.bye)
         self._accepted(flight)
-        fresh = self._take_grants(now, answer.get("grants", ()))
+        grants = answer.get("grants")
+        fresh = self._take_grants(now, grants) if grants else 0
         self._pace(now, flight, fresh, answer)
         self._heed(now, answer)
         if fresh:
@@ -256,7 +263,8 @@ class Agenda:
 
     def _accepted(self, flight):
         """After a refusal: what was said got through, so say more at once."""
-        self.shortened.difference_update(flight.reports)
+        if self.shortened:
+            self.shortened.difference_update(flight.reports)
         if self.batch is not None and flight.says():
             self.batch = 2 * self.batch if 2 * self.batch < MAX_REPORTS else None
 
@@ -309,14 +317,19 @@ class Agenda:
         return tasks
 
     def _spec(self, fields):
+        if self.newest is None or self.newest.fields != fields:  # much the cheaper question
+            self.newest = self._find_spec(fields)
+        return self.newest
+
+    def _find_spec(self, fields):
         content = json.dumps(fields, sort_keys=True)
-        spec = self.specs.get(content)
+        spec = self.specs.pop(content, None)
         if spec is None:
             self.spec_keys += 1
-            spec = self.specs[content] = Spec(self.spec_keys, fields, self.seats.whole())
-            if len(self.specs) > SPECS:
-                self.specs.popitem(last=False)  # its tasks keep it; should more come, they bring it again
-        self.specs.move_to_end(content)
+            spec = Spec(self.spec_keys, fields, self.seats.whole())
+            if len(self.specs) >= SPECS:
+                del self.specs[next(iter(self.specs))]  # its tasks keep it; should more come, they bring it again
+        self.specs[content] = spec
         return spec
 
     def _pace(self, now, flight, fresh, answer):
@@ -331,14 +344,15 @@ class Agenda:
             self.not_before = now + answer["again"]
 
     def _heed(self, now, answer):
-        self.census = self.census or bool(answer.get("census"))
+        if answer.get("census"):
+            self.census = True
         if answer.get("stop") and not self.leaving:
             self.leaving = answer["stop"]
         if answer.get("cancel"):
             self._cancel(now, answer["cancel"])
         if answer.get("recall"):
             self._recall(now, answer["recall"])
-        for attempt in answer.get("stream", ()):
+        for attempt in answer.get("stream") or ():
             if attempt in self.placed:
                 self.pending.append(("watch", attempt))
         if self.leaving:
@@ -495,17 +509,20 @@ class Agenda:
 
     def orders(self, now):
         """Instructions since the last call, in order."""
-        self._end_in_time(now)
-        if not self.leaving:
+        if self.save_at is not None:
+            self._end_in_time(now)
+        if not self.leaving and (self.queue or self.chains.later):
             self._fetch_ahead()
+        if self.queue and not self.leaving:
             self._start(now)
+        if self.placed and not self.queue and not self.leaving:
             self._rebalance(now)
         orders, self.pending = self.pending, []
         return orders
 
     def _end_in_time(self, now):
         """What saves its state has its grace for that before the wall time is over."""
-        if self.save_at is None or now < self.save_at:
+        if now < self.save_at:
             return
         for task in [task for task in self.saving.values() if now >= self.end - task.saves]:
             del self.saving[task.attempt]
@@ -516,8 +533,6 @@ class Agenda:
         return not self.leaving and self.epoch is not None and now < self.lease_end
 
     def _fetch_ahead(self):
-        if not self.queue and not self.chains.later:
-            return
         ahead = FETCH_AHEAD + 2 * self.seats.cores
         for task in [*self.queue.values(), *self.chains.following()]:
             if task.state == QUEUED:
@@ -528,7 +543,7 @@ class Agenda:
                 return
 
     def _start(self, now):
-        if not self.queue or not self.may_start(now):
+        if not self.may_start(now):
             return
         depth = self._depth()
         while self.queue:
@@ -575,7 +590,7 @@ class Agenda:
 
     def _rebalance(self, now):
         """Seats are free here while tasks wait behind a long one there: ask for those."""
-        if self.queue or not self.seats.free_cores:
+        if not self.seats.free_cores:
             return
         for station in self.seats.stations:
             staged = station.staged()
@@ -588,25 +603,26 @@ class Agenda:
 
     def next_request(self, now):
         """The next message to send now, or None.  It counts as sent at `now`."""
-        if self.epoch is None or self.over or now < self.not_before:
+        if self.epoch is None or self.over or now < self.not_before or len(self.flights) > 1:
             return None
-        self._consider_leaving(now)
-        parked = any(f.parked for f in self.flights.values())
+        if not self.placed:
+            self._consider_leaving(now)
+        other = next(iter(self.flights.values()), None)
         if self._urgent(now):
-            return self._request(now, False) if len(self.flights) == parked else None
-        if self.flights or not self._poll_due(now):
+            return self._request(now, False) if other is None or other.parked else None
+        if other is not None or not self._poll_due(now):
             return None
         # What parks says nothing that waits for a confirmation; what has something to say comes back at once.
         return self._request(now, not self.reports and not self.started)
 
     def _consider_leaving(self, now):
-        if self.leaving or not self.asked or self.holding() or self.reports or self.flights_with_reports():
+        if self.holding() or self.leaving or not self.asked or self.reports or self.flights_with_reports():
             return
         if self.idle_limit is not None and now - self.idle_since >= self.idle_limit:
             self.leaving = "idle"
 
     def _urgent(self, now):
-        if self.census or self._bye():
+        if self.census or (self.leaving and self._bye()):
             return True
         if self.reports and now >= self._report_due(now):
             return True
@@ -630,8 +646,11 @@ class Agenda:
 
     def _want(self):
         """How many more we would take: all there is room for, once a quarter is empty."""
-        if self.leaving or any(f.want for f in self.flights.values()):
+        if self.leaving:
             return 0
+        for flight in self.flights.values():
+            if flight.want:
+                return 0
         room = self.capacity - len(self.queue) - max(0, len(self.placed) - self.seats.cores)
         return room if 4 * room >= self.capacity else 0
 
@@ -649,11 +668,13 @@ class Agenda:
         bye = self._bye()
         want = self._want()
         alone, held = self.batch is not None, self.census
-        reports = {} if alone and held else self._pack_reports()
-        started = [] if alone and (held or reports) else self._pack_started()
+        reports = {} if not self.reports or (alone and held) else self._pack_reports()
+        started = [] if not self.started or (alone and (held or reports)) else self._pack_started()
         bye = "" if self.reports else bye
         self.flights[self.seq] = Flight(now, reports, started, want=want, parked=park, bye=bye, held=held)
-        for name, value in (("reports", list(reports.values())), ("started", started), ("want", want), ("bye", bye)):
+        if reports:
+            request["reports"] = list(reports.values())
+        for name, value in (("started", started), ("want", want), ("bye", bye)):
             if value:
                 request[name] = value
         if park:
@@ -688,7 +709,7 @@ class Agenda:
         return started
 
     def _park_for(self, now):
-        wait = min(self.park, max(1000, self.lease // 3))
+        wait = min(self.park, max(1000, self.lease // 2))  # should it be lost, half a lease is left to say so
         if self.idle_limit is not None and not self.holding():
             wait = min(wait, max(0, self.idle_since + self.idle_limit - now))
         return wait
@@ -736,7 +757,7 @@ class Agenda:
         times = self._times_to_speak(now)
         if times:
             times = [max(min(times), self.not_before)]
-        if not self.queue and self.seats.free_cores:
+        if self.placed and not self.queue and self.seats.free_cores:
             times.extend(s.moved + STUCK for s in self.seats.stations
                          if s.staged() > 0 and s.index not in self.asked_back)
         if self.save_at is not None:
@@ -744,8 +765,9 @@ class Agenda:
         return max(now, min(times)) if times else None
 
     def _times_to_speak(self, now):
-        if any(not f.parked for f in self.flights.values()):
-            return []  # its answer comes first
+        for flight in self.flights.values():
+            if not flight.parked:
+                return []  # its answer comes first
         times = []
         if self.reports:
             times.append(self._report_due(now))

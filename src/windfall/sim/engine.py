@@ -1,15 +1,20 @@
-"""Virtual time: a heap of things to happen, in the order of their time and then of their scheduling.
+"""Virtual time: things to happen, in the order of their time and then of their scheduling.
 
 Everything random comes from the engine's one generator, and ties are broken by a counter, so that the same seed gives
 the same run to the last byte.  Times are integer milliseconds.
+
+What is to happen now stands in a line of its own: half of all events do, and a line is cheaper than a heap.
 """
 
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
+
+Entry = tuple[int, int, Callable[..., None], tuple[Any, ...]]  # when, ticket, what, with what
 
 
 class Engine:
@@ -17,25 +22,39 @@ class Engine:
         self.now = 0
         self.random = random.Random(seed)
         self.events = 0  # that have happened
-        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._heap: list[Entry] = []
+        self._line: deque[Entry] = deque()  # all of them at `now`, by ticket
         self._ticket = 0
 
     def at(self, when: int, what: Callable[..., None], *args: Any) -> None:
         """What lies in the past happens now."""
         self._ticket += 1
-        heappush(self._heap, (when if when > self.now else self.now, self._ticket, what, args))
+        if when > self.now:
+            heappush(self._heap, (when, self._ticket, what, args))
+        else:
+            self._line.append((self.now, self._ticket, what, args))
 
     def after(self, wait: int, what: Callable[..., None], *args: Any) -> None:
         self._ticket += 1
-        heappush(self._heap, (self.now + wait, self._ticket, what, args))
+        if wait > 0:
+            heappush(self._heap, (self.now + wait, self._ticket, what, args))
+        else:
+            self._line.append((self.now, self._ticket, what, args))
 
     def run(self, until: int | None = None, done: Callable[[], bool] | None = None) -> None:
         """Until nothing is left to happen, the time has come, or `done` says so."""
-        heap = self._heap
-        while heap and (until is None or heap[0][0] <= until):
+        heap, line = self._heap, self._line
+        last = until if until is not None else 1 << 62
+        while line or heap:
             if done is not None and done():
                 return
-            self.now, _, what, args = heappop(heap)
+            # What was scheduled for this instant before it came stands in the heap, with a lower ticket.
+            if line and (not heap or line[0] < heap[0]):
+                _, _, what, args = line.popleft()
+            elif heap[0][0] <= last:
+                self.now, _, what, args = heappop(heap)
+            else:
+                break
             self.events += 1
             what(*args)
         if until is not None:

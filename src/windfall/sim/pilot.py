@@ -6,6 +6,7 @@ How long a task takes, and how it ends, is the world's to say: `run(pilot, task)
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from windfall.core import effects as x, events as e
@@ -48,18 +49,21 @@ class Pilot:
     def _enrol(self) -> None:
         left = None if self.end is None else self.end - self.engine.now
         event = e.Enrol(0, self.site, self.name, self.name, self.name, self.cores, self.memory, 0, 1 << 50, left, b"")
-        self._send(event, self._enrolled, self.engine.now)
+        self._send(event, partial(self._enrolled, sent=self.engine.now))
 
-    def _send(self, event: e.Event, answer: Callable[..., None], *args: Any) -> None:
+    def _send(self, event: e.Event, answer: Callable[[Any], None]) -> None:
         if self.cut is not None and self.cut(self.engine.now):
             self.engine.after(UNHEARD, self._unheard, event)
+            return
+        if not self.latency and self.cut is None:
+            self.server.put(event, answer)
             return
 
         def back(effect: Any) -> None:
             if self.cut is not None and self.cut(self.engine.now):
                 self.engine.after(UNHEARD, self._unheard, event)
             else:
-                self.engine.after(self.latency, answer, effect, *args)
+                self.engine.after(self.latency, answer, effect)
 
         self.engine.after(self.latency, self.server.put, event, back)
 
@@ -118,8 +122,8 @@ class Pilot:
         get = request.get
         event = e.Exchange(
             0, self.number, request["epoch"], request["seq"], request["ack"], get("want", 0), get("wait", 0),
-            get("left"), list(get("started", ())), [e.Report(**report) for report in get("reports", ())],
-            get("held"), get("bye", ""),
+            get("left"), get("started") or [], [e.Report(**report) for report in get("reports") or ()],
+            get("held"), get("bye") or "",
         )
         self._send(event, self._answered)
 

@@ -21,6 +21,7 @@ from windfall.core import effects as x, events as e
 from windfall.core.engine import Config
 from windfall.core.facts import Group, Limits, TargetShape
 from windfall.core.invariants import Witness, check_all
+from windfall.core.state import BagState
 from windfall.sim.engine import Engine
 from windfall.sim.hosts import Host, Machines
 from windfall.sim.pilot import Pilot
@@ -92,6 +93,7 @@ class World:
         self._witness = Witness()
         self._born = 0
         self._coming = 0  # bags that are submitted later
+        self._busy: BagState | None = None  # one that has not ended
 
     # --- setting up -------------------------------------------------------------------------------------------------
 
@@ -203,8 +205,12 @@ class World:
         self.engine.run(until, self.done)
 
     def done(self) -> bool:
-        return bool(self._works) and not self._coming and self.server.idle and not any(
-            bag.unfinished() for bag in self.server.core.state.bags.values())
+        """Asked before every event, so it looks first at a bag that had not ended the last time."""
+        if self._busy is not None and not self._busy.ended and not self._busy.open:
+            return False
+        bags = self.server.core.state.bags.values()
+        self._busy = next((bag for bag in bags if bag.unfinished()), None)
+        return bool(self._works) and not self._coming and self.server.idle and self._busy is None
 
     def _run(self, pilot: Pilot, task: Any) -> tuple[int, dict[str, Any]]:
         number, index = task.command
@@ -229,13 +235,16 @@ class World:
 
     def _render(self, answer: x.Answer) -> dict[str, Any]:
         """What `server/exchange.py` makes of an answer; a task's command is its place."""
-        grants = [
-            {"n": number, "groups": [self._group(group) for group in groups]} for number, groups in answer.grants
-        ]
-        return {
-            "epoch": answer.epoch, "seq": answer.seq, "lease": answer.lease, "spread": answer.spread, "grants": grants,
-            "cancel": answer.cancel, "recall": answer.recall, "census": answer.census, "stop": answer.stop,
+        rendered: dict[str, Any] = {
+            "epoch": answer.epoch, "seq": answer.seq, "lease": answer.lease, "spread": answer.spread,
         }
+        if answer.grants:
+            rendered["grants"] = [
+                {"n": number, "groups": [self._group(group) for group in groups]} for number, groups in answer.grants
+            ]
+        if answer.cancel or answer.recall or answer.census or answer.stop:
+            rendered |= {"cancel": answer.cancel, "recall": answer.recall, "census": answer.census, "stop": answer.stop}
+        return rendered
 
     def _group(self, group: Group) -> dict[str, Any]:
         made: dict[str, Any] = {
