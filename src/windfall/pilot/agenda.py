@@ -18,7 +18,6 @@ Orders: ("fetch", task), ("run", task), ("kill", attempt, why), ("back", station
 """
 
 import json
-from itertools import zip_longest
 
 from windfall.wire.messages import MAX_REPORTS
 
@@ -312,8 +311,9 @@ class Agenda:
         spec = self._spec(group["spec"])
         tasks = [Task(item[0], item[1], spec, item[2] if len(item) > 2 else None) for item in group["tasks"]]
         if "chain" in group:
-            for task, behind in zip_longest(tasks, group.get("behind", ())):
-                task.chain, task.behind = (spec.fields["bag"], group["chain"]), behind
+            behind = group.get("behind") or [None] * len(tasks)
+            for task, other in zip(tasks, behind):
+                task.chain, task.behind = (spec.fields["bag"], group["chain"]), other
         return tasks
 
     def _spec(self, fields):
