@@ -55,7 +55,7 @@ LAZILY = {
 OUTSIDE: dict[str, tuple[str, ...]] = {  # beside the standard library
     "windfall": (), "__main__": (), "errors": (), "wire": (), "pilot": (), "data": (), "console": (),
     "model": ("msgspec",),
-    "core": ("msgspec", "numpy"),
+    "core": ("msgspec", "numpy", "highspy"),
     "store": ("msgspec",),
     "client": ("msgspec", "cloudpickle"),
     "session": (),
@@ -152,7 +152,7 @@ def test_what_ships_uses_no_newer_module() -> None:
 PURE = {
     "__future__", "typing", "collections", "collections.abc", "dataclasses", "enum", "bisect", "heapq", "itertools",
     "functools", "operator", "math", "struct", "array", "base64", "binascii", "zlib", "msgspec", "numpy",
-    "numpy.typing",
+    "numpy.typing", "fractions", "highspy",
 }  # fmt: skip
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "compile", "__import__", "breakpoint", "hash", "id"}
 IMPURE_ATTRIBUTES = {"random", "fromfile", "tofile", "memmap", "load", "save", "loadtxt", "savetxt"}  # of numpy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windfall.sim.experiments.base import Options
 from windfall.sim.experiments.swarm import figure, run_f1, run_f2
+from windfall.sim.experiments.swarm_table import SYSTEMS, one_round, run_t2
 
 
 def test_figure_1_replicates_start_in_vain_before_the_last_task() -> None:
@@ -22,3 +23,19 @@ def test_figure_2_a_swarm_wastes_nothing_before_the_last_task() -> None:
 def test_with_fast_cancellation_replication_gains() -> None:
     """So the figure's ten redundant starts are the price of cancellations that take their time."""
     assert max(figure("msr", cancelling=0).tasks) < max(figure("msr").tasks)
+
+
+def test_a_round_of_table_2_is_the_same_every_time_and_all_tasks_run() -> None:
+    first, again = one_round(3), one_round(3)
+    assert first == again
+    assert all(50 * 115 < first[name].wall < 50 * 225 for name in SYSTEMS)
+
+
+def test_table_2_in_a_few_rounds() -> None:
+    """The order of the systems shows in six; the bars are asked of many more."""
+    cells = {cell.name: cell for cell in run_t2(Options(seeds=6)).cells}
+    assert cells["measures in the paper's order"].ours == 4
+    ratios = [cell for name, cell in cells.items() if name.endswith("/SWARM")]
+    assert len(ratios) == 8
+    for cell in ratios:
+        assert cell.paper and 1 / 2.5 < cell.ours / cell.paper < 2.5, cell

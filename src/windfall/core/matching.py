@@ -1,16 +1,84 @@
-"""Demand against room: how many slots of which class at which site."""
+"""Demand against room: how many slots of which class at which site (G8).
+
+    maximise   Σ x[s, c]
+    so that    Σ_s x[s, c] ≤ left[c]                   no more than is wanted
+               Σ_c x[s, c] / slots[s, c] ≤ rooms[s]    no more pilots than there is room for
+
+A linear programme, because a pilot has not the same number of slots for every class, which a plain flow cannot say.
+HiGHS solves it (docs/decisions/0007); its primal simplex on one thread gives the same answer to the same question.
+Among equals what comes first is served first.  The answer is rounded down to whole slots; what that leaves free is
+filled in order.
+"""
 
 from __future__ import annotations
 
+from fractions import Fraction
+from typing import Any
 
-def spread(left: list[int], rooms: list[int], weights: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
-    """`left`: slots wanted per class, `rooms`: pilots per site, `weights`: slots per pilot at (site, class)."""
-    found: dict[tuple[int, int], int] = {}
-    left, rooms = list(left), list(rooms)
-    for (site, cls), slots in weights.items():
-        n = min(left[cls], max(rooms[site], 0) * slots)
-        if n > 0:
-            found[site, cls] = n
-            left[cls] -= n
-            rooms[site] -= -(-n // slots)
-    return found
+import numpy as np
+from numpy.typing import NDArray
+
+Key = tuple[int, int]  # site, class
+ALMOST = 1e-6  # a slot that is there but for the arithmetic
+FIRST = 1e-3  # at most so much is the first of all worth more than the last
+
+
+def spread(left: list[int], rooms: list[int], slots: dict[Key, int]) -> dict[Key, int]:
+    """`left`: slots wanted per class; `rooms`: pilots per site; `slots`: of a pilot at (site, class), where it fits."""
+    keys = [key for key in slots if left[key[1]] > 0 and rooms[key[0]] > 0]
+    if not keys:
+        return {}
+    if _enough(left, rooms, slots, keys):
+        return _fill(left, rooms, slots, keys, {})
+    x = _solve(left, rooms, slots, keys)
+    found = {key: int(value + ALMOST) for key, value in zip(keys, x.tolist(), strict=True)}
+    return _fill(left, rooms, slots, keys, found)
+
+
+def _enough(left: list[int], rooms: list[int], slots: dict[Key, int], keys: list[Key]) -> bool:
+    """Each site alone has room for all that could go there: nothing to decide."""
+    asked: dict[int, Fraction] = {}
+    for site, cls in keys:
+        asked[site] = asked.get(site, Fraction(0)) + Fraction(left[cls], slots[site, cls])
+    return all(wanted <= rooms[site] for site, wanted in asked.items())
+
+
+def _fill(left: list[int], rooms: list[int], slots: dict[Key, int], keys: list[Key], found: dict[Key, int]
+          ) -> dict[Key, int]:
+    """What is found, and more of it in the order of the keys while there is want and room."""
+    want = dict(enumerate(left))
+    free = {site: Fraction(room) for site, room in enumerate(rooms)}
+    for pair in (found, dict.fromkeys(keys, 1 << 60)):  # what was found, then whatever fits
+        for key, most in pair.items():
+            site, cls = key
+            n = min(most, want[cls], int(free[site] * slots[key]))
+            want[cls] -= n
+            free[site] -= Fraction(n, slots[key])
+            found[key] = n if pair is found else found.get(key, 0) + n
+    return {key: n for key, n in found.items() if n}
+
+
+def _solve(left: list[int], rooms: list[int], slots: dict[Key, int], keys: list[Key]) -> NDArray[np.float64]:
+    import highspy
+
+    n, classes = len(keys), len(left)
+    solver: Any = highspy.Highs()
+    for option, value in (("output_flag", False), ("threads", 1), ("presolve", "off"), ("simplex_strategy", 4)):
+        solver.setOptionValue(option, value)
+    table = np.array(keys)
+    rows = np.empty(2 * n, dtype=np.int32)  # of each column: its class, its site
+    rows[0::2], rows[1::2] = table[:, 1], classes + table[:, 0]
+    values = np.ones(2 * n)
+    values[1::2] = 1 / np.array([slots[key] for key in keys], dtype=float)
+    model: Any = highspy.HighsLp()
+    model.num_col_, model.num_row_ = n, classes + len(rooms)
+    rank = table[:, 1] * len(rooms) + table[:, 0]
+    model.col_cost_ = -1 + FIRST * rank / max(classes * len(rooms), 1)
+    model.col_lower_, model.col_upper_ = np.zeros(n), np.full(n, highspy.kHighsInf)
+    model.row_lower_ = np.full(model.num_row_, -highspy.kHighsInf)
+    model.row_upper_ = np.array([*left, *rooms], dtype=float)
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_, model.a_matrix_.index_, model.a_matrix_.value_ = np.arange(0, 2 * n + 1, 2), rows, values
+    solver.passModel(model)
+    solver.run()
+    return np.array(solver.getSolution().col_value)

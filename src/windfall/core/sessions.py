@@ -37,6 +37,7 @@ from windfall.core.tending import pilot_asked, pilot_came, pilot_left
 if TYPE_CHECKING:
     from windfall.core.engine import Core
 
+BLAMELESS = ("silent", "requeued", "stopped")  # ends of pilots that say nothing about what they ran
 MOST_LIVE = 200  # attempts of one task; the column holds a byte
 
 
@@ -225,7 +226,7 @@ def _left_behind(core: Core, pilot: PilotState, why: str, clean: bool) -> Iterat
         state = attempts.state[row]
         place = places.setdefault(chain_key(core.state, row), len(places))
         # Silence is no death: a closed lid must not put anybody under suspicion, nor a site that takes its hosts back.
-        present = not clean and why not in ("silent", "requeued") and (state == STARTED or place < pilot.cores)
+        present = not clean and why not in BLAMELESS and (state == STARTED or place < pilot.cores)
         if state in (GRANTED, STARTED):
             yield lose(core, row, why, present=present, stays=not clean, outcome=outcome)
         elif state == LOST and present:

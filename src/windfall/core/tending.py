@@ -102,8 +102,10 @@ def _take_stopped(core: Core, site: SiteState, stopped: list[tuple[str, str]]) -
         intent = _known(core, site, nonce)
         if intent is not None and intent.state == STOPPING and name in (intent.outside, ""):
             ended.append(intent)
-    if ended:
-        end_intents(core, site, ended, "stopped")
+    for intent in [intent for intent in ended if intent.pilot]:
+        _gone(core, site, intent, "stopped")
+    if (unborn := [intent for intent in ended if not intent.pilot]):
+        end_intents(core, site, unborn, "stopped")
 
 
 def _known(core: Core, site: SiteState, nonce: str) -> IntentState | None:

@@ -13,6 +13,7 @@ from windfall.core import facts as f
 from windfall.core.engine import Config
 from windfall.core.facts import Limits, Shape
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
+from windfall.sim.experiments.swarm_table import run_t2
 from windfall.sim.site import Site
 from windfall.sim.world import Work, World
 
@@ -122,4 +123,5 @@ def run_f2(options: Options) -> Outcome:
 EXPERIMENTS = [
     Experiment("s-f1", "replication on all sites: when the last of five tasks starts", SOURCE + ", figure 1", run_f1),
     Experiment("s-f2", "one swarm of pilots: when the last of five tasks starts", SOURCE + ", figure 2", run_f2),
+    Experiment("s-t2", "broker, replication and swarm, competing on four loaded sites", SOURCE + ", table II", run_t2),
 ]

@@ -1,0 +1,72 @@
+"""Demand matched to room: as much as can be, never more than there is, the same every time."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from itertools import product
+
+import pytest
+
+from windfall.core.matching import spread
+
+Problem = tuple[list[int], list[int], dict[tuple[int, int], int]]
+
+
+def made_up(r: random.Random, classes: int, sites: int, most: int) -> Problem:
+    slots = {(s, c): r.choice((1, 2, 4)) for s in range(sites) for c in range(classes) if r.random() < 0.7}
+    return [r.randrange(most) for _ in range(classes)], [r.randrange(4) for _ in range(sites)], slots
+
+
+def check(problem: Problem, found: dict[tuple[int, int], int]) -> int:
+    left, rooms, slots = problem
+    for c, wanted in enumerate(left):
+        assert sum(n for (_, cls), n in found.items() if cls == c) <= wanted
+    for s, room in enumerate(rooms):
+        assert sum(Fraction(n, slots[s, c]) for (site, c), n in found.items() if site == s) <= room
+    return sum(found.values())
+
+
+def best(problem: Problem) -> int:
+    """By looking at everything."""
+    left, rooms, slots = problem
+    most = 0
+    keys = list(slots)
+    for counts in product(*(range(min(left[c], rooms[s] * slots[s, c]) + 1) for s, c in keys)):
+        found = dict(zip(keys, counts, strict=True))
+        fits = all(sum(n for (_, k), n in found.items() if k == c) <= left[c] for c in range(len(left)))
+        fits = fits and all(sum(Fraction(n, slots[k]) for k, n in found.items() if k[0] == s) <= rooms[s]
+                            for s in range(len(rooms)))
+        most = max(most, sum(counts) if fits else 0)
+    return most
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_small_ones_are_matched_as_well_as_can_be(seed: int) -> None:
+    """All but a slot of what looking at everything finds: the rest is lost by rounding."""
+    problem = made_up(random.Random(seed), 2, 2, 6)
+    assert check(problem, spread(*problem)) >= best(problem) - 1
+
+
+def test_what_only_fits_at_one_site_is_not_kept_out_by_what_fits_anywhere() -> None:
+    """Where filling in order would put the first class everywhere."""
+    assert spread([4, 4], [4, 4], {(0, 0): 1, (1, 0): 1, (0, 1): 1}) == {(1, 0): 4, (0, 1): 4}
+
+
+def test_a_pilot_goes_to_whom_it_has_more_slots_for() -> None:
+    assert spread([8, 8], [2], {(0, 0): 1, (0, 1): 4}) == {(0, 1): 8}
+
+
+def test_among_equals_the_first_is_served() -> None:
+    assert spread([5, 5], [5], {(0, 0): 1, (0, 1): 1}) == {(0, 0): 5}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_large_ones_are_within_limits_and_the_same_every_time(seed: int) -> None:
+    problem = made_up(random.Random(seed), 80, 20, 60)
+    found = spread(*problem)
+    assert check(problem, found) > 0 and found == spread(*problem)
+
+
+def test_nothing_to_do() -> None:
+    assert spread([0, 3], [5, 0], {(0, 0): 1, (1, 1): 2}) == {}
