@@ -57,8 +57,9 @@ def test_a_pilot_goes_to_whom_it_has_more_slots_for() -> None:
     assert spread([8, 8], [2], {(0, 0): 1, (0, 1): 4}) == {(0, 1): 8}
 
 
-def test_among_equals_the_first_is_served() -> None:
-    assert spread([5, 5], [5], {(0, 0): 1, (0, 1): 1}) == {(0, 0): 5}
+def test_among_equal_sites_the_first_is_used() -> None:
+    assert spread([5], [9, 9], {(0, 0): 1, (1, 0): 1}) == {(0, 0): 5}
+    assert spread([5], [4, 4], {(0, 0): 1, (1, 0): 1}) == {(0, 0): 4, (1, 0): 1}
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -515,3 +515,43 @@ def test_the_broker_takes_the_shortest_queue_where_all_have_one(bench: Bench) ->
     bag(bench, shape(2), provision="broker")
     bench.wait(1_000)
     assert [states(bench, "c1"), states(bench, "c2")] == ["", "ii"]
+
+
+# --- demand -----------------------------------------------------------------------------------------------------------
+
+
+def test_demand_sends_one_slot_per_task_within_what_each_site_has_room_for(bench: Bench) -> None:
+    site(bench, pilots=3)
+    site(bench, "c2", pilots=4)
+    bag(bench, shape(5), provision="demand")
+    assert len(states(bench)) + len(states(bench, "c2")) == 5
+
+
+def test_demand_leaves_room_for_those_who_fit_nowhere_else(bench: Bench) -> None:
+    site(bench, pilots=4, shapes=[Shape(1, 64 << 30, 0, 1 << 40, HOUR)])
+    site(bench, "c2", pilots=4)
+    events = [e.Submit(0, "ann", "bag", "", b"spec", [target], False, "fcfs", False, b"", "demand")
+             for target in (shape(4), shape(4, memory=32 << 30))]
+    bench.step(*events)
+    bench.wait(1_000)
+    assert states(bench, "c2") == "iiii" and states(bench) == "iiii"
+
+
+def test_a_higher_priority_is_served_before_all_others(bench: Bench) -> None:
+    site(bench, pilots=2, shapes=[Shape(8, 8 << 30, 0, 1 << 40, HOUR)])
+    events = [e.Submit(0, "ann", "bag", "", b"spec", [target], False, "fcfs", False, b"", "demand")
+              for target in (shape(16), shape(2, cores=8, priority=5))]
+    bench.step(*events)
+    bench.wait(1_000)
+    tender = Tender(bench)
+    tender.work()
+    granted = [bench.take(tender.begin(nonce), left=HOUR) for nonce in list(tender.jobs)]
+    assert len(granted) == 2 and bench.tasks(2) in ("rr", "ar", "aa")
+
+
+def test_what_is_queued_is_not_moved(bench: Bench) -> None:
+    site(bench, "c2")
+    bag(bench, shape(3), provision="demand")
+    site(bench)
+    bench.wait(5_000)
+    assert states(bench, "c2") == "iii" and states(bench) == ""

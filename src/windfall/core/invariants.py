@@ -42,8 +42,7 @@ from windfall.core.lifecycle import (
     TASK_STATES,
     allowed,
 )
-from windfall.core.policies import View
-from windfall.core.provisioning import wanted_pilots
+from windfall.core.policies import View, Wanted, pilots_for
 from windfall.core.state import BagState, State
 
 if TYPE_CHECKING:
@@ -276,9 +275,11 @@ def p7_queued_follow_demand(core: Core) -> list[str]:
         return []  # sites are provisioned soon
     view = View(core.state, core.provisioned, core.config.margin)
     said = []
-    for name, target in wanted_pilots(view).items():
-        said += [f"P7: site {name} has {n} pilots of {shape} queued, wanted are {target.get(shape, 0)}"
-                 for shape, n in core.state.sites[name].pool.items() if n > target.get(shape, 0)]
+    classes = [cls for policy in ("swarm", "demand") for cls in view.classes(policy)]
+    for site in view.sites:
+        most = pilots_for(Wanted(cls, fit, cls.ready) for cls in classes if (fit := view.fit(site, cls)) is not None)
+        said += [f"P7: site {site.name} has {n} pilots of {shape} queued, wanted are {most.get(shape, 0)}"
+                 for shape, n in site.pool.items() if n > most.get(shape, 0)]
     for ref, of in core.state.named.items():
         bag = core.state.bags.get(ref >> 32)
         if bag is None or bag.tasks.state[ref & 0xFFFFFFFF] != READY:

@@ -5,14 +5,13 @@
                Σ_c x[s, c] / slots[s, c] ≤ rooms[s]    no more pilots than there is room for
 
 A linear programme, because a pilot has not the same number of slots for every class, which a plain flow cannot say.
-HiGHS solves it (docs/decisions/0007); its primal simplex on one thread gives the same answer to the same question.
-Among equals what comes first is served first.  The answer is rounded down to whole slots; what that leaves free is
-filled in order.
+HiGHS solves it (docs/decisions/0007); its dual simplex on one thread gives the same answer to the same question.
+Among equal sites the first is used.  The answer is rounded down to whole slots; what that leaves free is filled in
+order.
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,13 @@ from numpy.typing import NDArray
 
 Key = tuple[int, int]  # site, class
 ALMOST = 1e-6  # a slot that is there but for the arithmetic
-FIRST = 1e-3  # at most so much is the first of all worth more than the last
+FIRST = 1e-3  # a slot at the first site is worth so much more than one at the last
+PARTS = 720_720  # pilots are counted in such parts: 2, 3, … 16 slots divide it
+
+
+def parts(slots: int, of_one: int) -> int:
+    """Of pilots that have so many slots each: no less than what has so many slots, exact where slots divide it."""
+    return -(-slots * PARTS // of_one)
 
 
 def spread(left: list[int], rooms: list[int], slots: dict[Key, int]) -> dict[Key, int]:
@@ -37,25 +42,26 @@ def spread(left: list[int], rooms: list[int], slots: dict[Key, int]) -> dict[Key
 
 def _enough(left: list[int], rooms: list[int], slots: dict[Key, int], keys: list[Key]) -> bool:
     """Each site alone has room for all that could go there: nothing to decide."""
-    asked: dict[int, Fraction] = {}
-    for site, cls in keys:
-        asked[site] = asked.get(site, Fraction(0)) + Fraction(left[cls], slots[site, cls])
-    return all(wanted <= rooms[site] for site, wanted in asked.items())
+    asked = [0] * len(rooms)
+    for key in keys:
+        asked[key[0]] += parts(left[key[1]], slots[key])
+    return all(wanted <= PARTS * room for wanted, room in zip(asked, rooms, strict=True))
 
 
 def _fill(left: list[int], rooms: list[int], slots: dict[Key, int], keys: list[Key], found: dict[Key, int]
           ) -> dict[Key, int]:
     """What is found, and more of it in the order of the keys while there is want and room."""
-    want = dict(enumerate(left))
-    free = {site: Fraction(room) for site, room in enumerate(rooms)}
-    for pair in (found, dict.fromkeys(keys, 1 << 60)):  # what was found, then whatever fits
-        for key, most in pair.items():
+    want, free = list(left), [PARTS * room for room in rooms]
+    filled: dict[Key, int] = {}
+    for most in (found, dict.fromkeys(keys, 1 << 60)):
+        for key, n in most.items():
             site, cls = key
-            n = min(most, want[cls], int(free[site] * slots[key]))
-            want[cls] -= n
-            free[site] -= Fraction(n, slots[key])
-            found[key] = n if pair is found else found.get(key, 0) + n
-    return {key: n for key, n in found.items() if n}
+            if n and want[cls] and free[site]:
+                taken = min(n, want[cls], free[site] * slots[key] // PARTS)
+                want[cls] -= taken
+                free[site] -= parts(taken, slots[key])
+                filled[key] = filled.get(key, 0) + taken
+    return {key: n for key, n in filled.items() if n}
 
 
 def _solve(left: list[int], rooms: list[int], slots: dict[Key, int], keys: list[Key]) -> NDArray[np.float64]:
@@ -63,7 +69,7 @@ def _solve(left: list[int], rooms: list[int], slots: dict[Key, int], keys: list[
 
     n, classes = len(keys), len(left)
     solver: Any = highspy.Highs()
-    for option, value in (("output_flag", False), ("threads", 1), ("presolve", "off"), ("simplex_strategy", 4)):
+    for option, value in (("output_flag", False), ("threads", 1), ("presolve", "off"), ("simplex_strategy", 1)):
         solver.setOptionValue(option, value)
     table = np.array(keys)
     rows = np.empty(2 * n, dtype=np.int32)  # of each column: its class, its site
@@ -72,8 +78,7 @@ def _solve(left: list[int], rooms: list[int], slots: dict[Key, int], keys: list[
     values[1::2] = 1 / np.array([slots[key] for key in keys], dtype=float)
     model: Any = highspy.HighsLp()
     model.num_col_, model.num_row_ = n, classes + len(rooms)
-    rank = table[:, 1] * len(rooms) + table[:, 0]
-    model.col_cost_ = -1 + FIRST * rank / max(classes * len(rooms), 1)
+    model.col_cost_ = -1 + FIRST * table[:, 0] / len(rooms)
     model.col_lower_, model.col_upper_ = np.zeros(n), np.full(n, highspy.kHighsInf)
     model.row_lower_ = np.full(model.num_row_, -highspy.kHighsInf)
     model.row_upper_ = np.array([*left, *rooms], dtype=float)

@@ -18,11 +18,10 @@ import numpy as np
 
 from windfall.core.facts import Shape
 from windfall.core.lifecycle import INTENDED, QUEUED, READY, RUNNING
-from windfall.core.matching import spread
+from windfall.core.matching import PARTS, parts, spread
 from windfall.core.state import BagState, SiteState, State, TaskClass
 
 MILLI = 1_000
-PARTS = 720_720  # pilots are counted in such parts: 2, 3, … 16 slots divide it
 
 
 class Fit(NamedTuple):
@@ -114,13 +113,8 @@ def pilots_for(wanted: Iterable[Wanted]) -> dict[Shape, int]:
     """Pilots of each shape that have so many slots, in the order of selection; classes share them."""
     found: dict[Shape, int] = {}
     for each in sorted(wanted, key=lambda w: w.cls.key):
-        found[each.fit.shape] = found.get(each.fit.shape, 0) + parts(each.slots, each.fit)
+        found[each.fit.shape] = found.get(each.fit.shape, 0) + parts(each.slots, each.fit.slots)
     return {shape: -(-n // PARTS) for shape, n in found.items()}
-
-
-def parts(slots: int, fit: Fit) -> int:
-    """Of pilots: no less than what has so many slots, and exact where that is a part of a pilot at all."""
-    return -(-slots * PARTS // fit.slots)
 
 
 def coming(state: State, site: SiteState) -> dict[Shape, int]:
@@ -134,34 +128,55 @@ def coming(state: State, site: SiteState) -> dict[Shape, int]:
 
 
 def demand(view: View, taken: dict[str, list[Wanted]]) -> dict[str, list[Wanted]]:
-    """Pilots that are queued and not `taken` serve first: what was sent once is not sent elsewhere on a whim."""
+    """First against pilots that are queued and not `taken`, so that what was sent once is not sent elsewhere on a whim;
+    then against the room that is left.  Higher priorities are served before all others."""
     classes = view.classes("demand")
     fits = {(s, c): fit for s, site in enumerate(view.sites) for c, cls in enumerate(classes)
             if (fit := view.fit(site, cls)) is not None}
-    if not fits:
-        return {}
     left = [cls.ready for cls in classes]
     wanted: dict[str, list[Wanted]] = {site.name: [] for site in view.sites}
+    pools, rooms = _supply(view, taken) if fits else ({}, [])
+    for level in sorted({cls.key[0] for cls in classes}):
+        at = [key for key in fits if classes[key[1]].key[0] == level]
+        for (s, c), n in [*_claim(left, pools, fits, at), *_send(left, rooms, fits, at)]:
+            wanted[view.sites[s].name].append(Wanted(classes[c], fits[s, c], n))
+    return wanted
+
+
+Key = tuple[int, int]  # places of a site and a class
+
+
+def _supply(view: View, taken: dict[str, list[Wanted]]) -> tuple[dict[tuple[int, Shape], int], list[int]]:
+    """Parts of pilots that are coming, by site and shape; and parts for which there is room beside them."""
+    pools: dict[tuple[int, Shape], int] = {}
     rooms = []
     for s, site in enumerate(view.sites):
         others = pilots_for(taken[site.name])
-        pool = {shape: PARTS * (n - others.get(shape, 0)) for shape, n in coming(view.state, site).items()}
-        room = PARTS * (capacity(site) - sum(others.values()))
-        for c, cls in enumerate(classes):
-            fit = fits.get((s, c))
-            if fit is None or pool.get(fit.shape, 0) <= 0:
-                continue
-            slots = min(left[c], pool[fit.shape] * fit.slots // PARTS)
-            pool[fit.shape] -= parts(slots, fit)
-            room -= parts(slots, fit)
-            left[c] -= slots
-            if slots:
-                wanted[site.name].append(Wanted(cls, fit, slots))
-        rooms.append(max(room // PARTS, 0))
-    weights = {key: fit.slots for key, fit in fits.items()}
-    for (s, c), slots in spread(left, rooms, weights).items():
-        wanted[view.sites[s].name].append(Wanted(classes[c], fits[s, c], slots))
-    return wanted
+        rooms.append(PARTS * max(capacity(site) - sum(others.values()), 0))
+        for shape, n in coming(view.state, site).items():
+            pools[s, shape] = PARTS * max(n - others.get(shape, 0), 0)
+            rooms[s] = max(rooms[s] - PARTS * max(site.pool.get(shape, 0) - others.get(shape, 0), 0), 0)
+    return pools, rooms
+
+
+def _claim(left: list[int], pools: dict[tuple[int, Shape], int], fits: dict[Key, Fit], keys: list[Key]
+           ) -> list[tuple[Key, int]]:
+    places = list(pools)
+    index = {place: n for n, place in enumerate(places)}
+    slots = {(index[s, fits[s, c].shape], c): fits[s, c].slots for s, c in keys if (s, fits[s, c].shape) in pools}
+    found = spread(left, [pools[place] // PARTS for place in places], slots)
+    for (place, c), n in found.items():
+        left[c] -= n
+        pools[places[place]] -= parts(n, slots[place, c])
+    return [((places[place][0], c), n) for (place, c), n in found.items()]
+
+
+def _send(left: list[int], rooms: list[int], fits: dict[Key, Fit], keys: list[Key]) -> list[tuple[Key, int]]:
+    found = spread(left, [room // PARTS for room in rooms], {key: fits[key].slots for key in keys})
+    for (s, c), n in found.items():
+        left[c] -= n
+        rooms[s] -= parts(n, fits[s, c].slots)
+    return list(found.items())
 
 
 def capacity(site: SiteState) -> int:
