@@ -155,10 +155,11 @@ def weigh(state: State, now: int, bag: BagState, tasks: list[int], pilot: PilotS
                 total += min(transfer(state, site_of(each), site_of(place), item.size, item.files) for each in found)
         return policy.penalty * total
 
-    others = [(when + fetch(f"any {site}"), site, when) for site, when in ahead.sites.items()]
+    sites = ahead.sites or {pilot.site: 0}  # nobody is expected: as if a neighbour asked now
+    others = [(when + fetch(f"any {site}"), site, when) for site, when in sites.items()]
     holders = {place: None for _, found in items for place in found if place in ahead.places}
     others += [(ahead.places[place] + fetch(place), place, ahead.places[place]) for place in holders]
-    best, where, wait = min(others, default=(0.0, "", 0))
+    best, where, wait = min(others)
     queued = now - max(data.columns.since[tasks[0]], data.released.get(bag.target_of(tasks[0]), 0), bag.submitted)
     return Costs(fetch(place_of(state, pilot)), best, where, wait, queued)
 
@@ -175,7 +176,7 @@ def take(
     gone: dict[int, None] = {}
     ahead = outlook(core.state, core.now, bag)
     while want > 0 and (best := choose(core, pilot, bag, load, gone, room_of, ahead)) is not None:
-        if is_withheld(bag, best, ahead):
+        if is_withheld(bag, best):
             core.withheld[pilot.number] = None
             _look_again(core, bag, best.priority, ahead.until)
             break
@@ -203,9 +204,9 @@ def choose(
     return best
 
 
-def is_withheld(bag: BagState, best: Scored, ahead: Outlook) -> bool:
-    """Better off elsewhere, if there is an elsewhere."""
-    return bag.conscious is not None and bag.conscious.withhold and best.priority < 0 and bool(ahead.sites)
+def is_withheld(bag: BagState, best: Scored) -> bool:
+    """Better off elsewhere."""
+    return bag.conscious is not None and bag.conscious.withhold and best.priority < 0
 
 
 def _candidates(

@@ -145,7 +145,7 @@ def _data(state: State, now: int, cls: TaskClass, task: int, pilot: PilotState) 
     costs = conscious.weigh(state, now, bag, [task], pilot, ahead)
     rank = conscious.priority(state, now, bag, [task], pilot, ahead)
     fetch = costs.here / max(bag.conscious.penalty, 1e-9) / 1000
-    if not bag.conscious.withhold or not ahead.sites or rank >= 0:
+    if not bag.conscious.withhold or rank >= 0:
         return clause("data", True, f"bringing its data there takes {fetch:.1f} s")
     says = f"bringing its data there takes {fetch:.1f} s; {costs.where} is expected to ask in {costs.wait / 1000:.1f} s"
     return clause("data", False, f"{says}, and is waited for (priority {rank:.0f}, it grows while the task waits)")

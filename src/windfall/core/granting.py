@@ -118,7 +118,7 @@ def withheld(core: Core, pilot: PilotState, cls: TaskClass, left: int | None) ->
         return False
     ahead = conscious.outlook(core.state, core.now, bag)
     best = conscious.choose(core, pilot, bag, pilot.load, {}, _room_of(core, pilot, left), ahead)
-    return best is not None and conscious.is_withheld(bag, best, ahead)
+    return best is not None and conscious.is_withheld(bag, best)
 
 
 def _take(core: Core, cls: TaskClass, units: int, want: int, budget: int) -> list[f.Group]:

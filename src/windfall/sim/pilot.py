@@ -1,6 +1,7 @@
 """A pilot in virtual time: the real `Agenda` of the real pilot, with tasks that take time and do nothing.
 
-How long a task takes, and how it ends, is the world's to say: `run(pilot, task)` gives (milliseconds, report).
+How long a task takes, and how it ends, is the world's to say: `run(pilot, task)` gives (milliseconds, report).  What a
+grant says is to be fetched is fetched first: `stage(pilot, task, then)` calls `then` when that is over.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from windfall.sim.server import Server
 UNHEARD = 30_000  # ms after which a message that was lost counts as such
 
 Run = Callable[["Pilot", Any], tuple[int, dict[str, Any]]]
+Stage = Callable[["Pilot", Any, Callable[[bool], None]], None]
 Render = Callable[[x.Answer], dict[str, Any]]
 
 
@@ -26,9 +28,9 @@ class Pilot:
     def __init__(
         self, engine: Engine, server: Server, run: Run, render: Render, *, name: str, site: str, cores: int = 1,
         memory: int = 0, wall: int | None = None, latency: int = 0, on_end: Callable[[Pilot], None] | None = None,
-        cut: Callable[[int], bool] | None = None,
+        cut: Callable[[int], bool] | None = None, stage: Stage | None = None,
     ) -> None:
-        self.engine, self.server, self.run, self.render = engine, server, run, render
+        self.engine, self.server, self.run, self.render, self.stage = engine, server, run, render, stage
         self.name, self.site, self.cores, self.memory, self.latency = name, site, cores, memory, latency
         self.end = None if wall is None else engine.now + wall
         self.agenda = Agenda(cores, memory=memory, end=self.end, jitter=engine.random.random)
@@ -55,7 +57,8 @@ class Pilot:
         if self.cut is not None and self.cut(self.engine.now):
             self.engine.after(UNHEARD, self._unheard, event)
             return
-        if not self.latency and self.cut is None:
+        latency = self.latency if self.server.charges is None or self.server.charges(event) else 0
+        if not latency and self.cut is None:
             self.server.put(event, answer)
             return
 
@@ -63,9 +66,9 @@ class Pilot:
             if self.cut is not None and self.cut(self.engine.now):
                 self.engine.after(UNHEARD, self._unheard, event)
             else:
-                self.engine.after(self.latency, answer, effect)
+                self.engine.after(latency, answer, effect)
 
-        self.engine.after(self.latency, self.server.put, event, back)
+        self.engine.after(latency, self.server.put, event, back)
 
     def _unheard(self, event: e.Event) -> None:
         """No answer will come."""
@@ -153,11 +156,22 @@ class Pilot:
 
     def _start(self, attempt: int, task: Any) -> None:
         self.runs += 1
-        self.running[attempt] = self.runs
+        self.running[attempt] = run = self.runs
         self.began[attempt] = self.engine.now
-        wall, report = self.run(self, task)
         self.agenda.running(self.engine.now, [attempt])
-        self.engine.after(wall, self._finish, attempt, self.runs, report)
+        if self.stage is not None and task.extra and task.extra.get("moves"):
+            self.stage(self, task, lambda there: self._staged(attempt, run, task, there))
+        else:
+            self._staged(attempt, run, task, True)
+
+    def _staged(self, attempt: int, run: int, task: Any, there: bool) -> None:
+        if not self.alive or self.running.get(attempt) != run:
+            return  # killed meanwhile
+        if there:
+            wall, report = self.run(self, task)
+            self.engine.after(wall, self._finish, attempt, run, report)
+        else:
+            self._finish(attempt, run, {"a": attempt, "o": "returned", "why": "input"})
 
     def _finish(self, attempt: int, run: int, report: dict[str, Any]) -> None:
         if self.alive and self.running.get(attempt) == run:

@@ -1,7 +1,8 @@
 """The server in virtual time: what `server/writer.py` does, without disk and sockets.
 
 Events that come at one instant are one group, one step of the core.  With a `service` time the server is one queue:
-each request holds it that long, and its answer leaves when its turn is over.
+each request holds it that long, and its answer leaves when its turn is over.  `charges` says which requests count as
+calls; the others cost neither service nor latency.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ Callback = Callable[[Any], None]
 class Server:
     def __init__(
         self, engine: Engine, config: Config | None = None, service: int = 0,
-        watch: Callable[[list[Any]], None] | None = None,
+        watch: Callable[[list[Any]], None] | None = None, charges: Callable[[e.Event], bool] | None = None,
     ) -> None:
         self.engine = engine
+        self.charges = charges
         self.core = Core(config)
         self.service = service
         self.watch = watch  # called with the facts of every step
@@ -50,7 +52,7 @@ class Server:
 
     def put(self, event: e.Event, answer: Callback | None = None) -> None:
         """A request arrives."""
-        if self.service:
+        if self.service and (self.charges is None or self.charges(event)):
             start = max(self.engine.now, self._free_at)
             self._free_at = start + self.service
             self.engine.at(self._free_at, self._take, event, answer)

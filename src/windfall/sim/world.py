@@ -18,19 +18,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windfall.core import effects as x, events as e
+from windfall.core.copies import place_of, site_of
 from windfall.core.engine import Config
-from windfall.core.facts import Group, Limits, TargetShape
+from windfall.core.facts import Conscious, DataShape, Group, Limits, Move, TargetShape
 from windfall.core.invariants import Witness, check_all
 from windfall.core.state import BagState
 from windfall.sim.engine import Engine
 from windfall.sim.hosts import Host, Machines
+from windfall.sim.network import Network
 from windfall.sim.pilot import Pilot
+from windfall.sim.placeholder import Placeholder, Turns
 from windfall.sim.server import Server
 from windfall.sim.site import Job, Site
+from windfall.sim.storage import Storage
 from windfall.sim.tending import Tender
 
 OWNER = "user"
 Wall = Callable[[int, random.Random], int]
+Extra = dict[str, list[Move]]  # beside a task: what it is to fetch
 
 
 class Broken(AssertionError):
@@ -54,6 +59,9 @@ class Work:
     targets: list[TargetShape] | None = None  # where it has several; they say `tasks`, `cores` and so on by themselves
     provision: str = "swarm"
     options: dict[str, int] = field(default_factory=dict)
+    edges: bytes = b""
+    data: DataShape | None = None
+    conscious: Conscious | None = None
 
 
 @dataclass
@@ -79,10 +87,12 @@ class Tally:
 class World:
     def __init__(
         self, seed: int = 0, config: Config | None = None, *, service: int = 0, watch: bool = False,
-        settle: int = 1_000, engine: Engine | None = None,
+        settle: int = 1_000, engine: Engine | None = None, charges: Callable[[e.Event], bool] | None = None,
     ) -> None:
         self.engine = engine or Engine(seed)  # several worlds may share one: the same time, the same sites
-        self.server = Server(self.engine, config, service, self._check if watch else None)
+        self.server = Server(self.engine, config, service, self._check if watch else None, charges)
+        self.network = Network(self.engine)
+        self.storage = Storage()
         self.settle = settle  # ms after which a pilot that died is started again
         self.tally = Tally()
         self._works: dict[int, Work] = {}
@@ -97,8 +107,29 @@ class World:
 
     # --- setting up -------------------------------------------------------------------------------------------------
 
-    def site(self, name: str) -> None:
-        self.server.put(e.AddSite(0, name, OWNER, "simulated", []))
+    def site(self, name: str, disk: bool = False) -> None:
+        """`disk`: its hosts share one."""
+        self.server.put(e.AddSite(0, name, OWNER, "simulated", [], disk=disk))
+
+    def link(self, a: str, b: str, *, start: int = 0, rate: float = 1e9, shared: bool = False) -> None:
+        """A link, and what the core knows of it: the truth, as long as nobody else uses it."""
+        self.network.link(a, b, start=start, rate=rate, shared=shared)
+        self.server.put(e.KnowLink(0, a, b, start, round(rate)))
+
+    def placeholders(self, site: str, count: int, *, latency: int = 0, after_work: int = 0,
+                     after_nothing: int = 10_000) -> None:
+        """Hosts where pilots of ours have their turn, one task each, and leave (T3)."""
+        for number in range(1, count + 1):
+            name = f"{site}-{number}"
+            self._places[name] = Place(site, Host(), latency=latency)
+            Turns(name, self._placeholder, self.engine.after, after_work=after_work, after_nothing=after_nothing,
+                  over=lambda: bool(self._works) and self._done())
+
+    def _placeholder(self, name: str, left: Callable[[Pilot], None]) -> Placeholder:
+        place = self._places[name]
+        return Placeholder(
+            self.engine, self.server, self._run, self._render, name=name, site=place.site, memory=place.memory,
+            latency=place.latency, on_end=left, stage=self._stage)
 
     def pilots(self, site: str, count: int, *, cores: int = 1, speed: float = 1.0, loses: float = 0.0,
                latency: int = 0) -> None:
@@ -128,8 +159,8 @@ class World:
         """`then` is told the bag's number."""
         shape = TargetShape("main", work.tasks, [], work.cores, 0, 0, 0, work.limit, work.expect, 5_000, False,
                             work.retries, 0, 0, batch=work.batch)
-        event = e.Submit(0, OWNER, work.name, "", b"", work.targets or [shape], False, work.select, False, b"",
-                         work.provision, work.options)
+        event = e.Submit(0, OWNER, work.name, "", b"", work.targets or [shape], False, work.select, False, work.edges,
+                         work.provision, work.options, work.data, work.conscious)
 
         def taken(effect: Any) -> None:
             self._works[effect.value] = work
@@ -163,7 +194,7 @@ class World:
         self._pilots[name] = Pilot(
             self.engine, self.server, self._run, self._render, name=name, site=place.site, cores=place.cores,
             memory=place.memory, latency=place.latency, on_end=self._ended,
-            cut=place.host.network.cut if place.host.network else None)
+            cut=place.host.network.cut if place.host.network else None, stage=self._stage)
 
     def _ended(self, pilot: Pilot) -> None:
         """Of its own accord, or taken away."""
@@ -224,8 +255,44 @@ class World:
             self.engine.after(draw.randrange(wall), self._lose, pilot)
         elif work.fails and draw.random() < work.fails:
             return wall, {"a": task.attempt, "o": "failed", "why": "exit", "exit": 1, "wall": wall}
+        else:
+            self._keep(pilot, number, index)
         self.tally.busy += wall
         return wall, {"a": task.attempt, "wall": wall}
+
+    # --- data -------------------------------------------------------------------------------------------------------
+
+    def _stage(self, pilot: Pilot, task: Any, then: Callable[[bool], None]) -> None:
+        """Fetch what the grant says, one file set after the other, if it is there."""
+        number, _ = task.command
+        left = list(task.extra["moves"])
+
+        def next_one() -> None:
+            if not left:
+                then(True)
+                return
+            move = left.pop(0)
+            if self.storage.has(move.place, (number, move.task)):
+                self.network.send(site_of(move.place), pilot.site, move.size, move.files, next_one)
+            else:
+                then(False)
+
+        next_one()
+
+    def _keep(self, pilot: Pilot, bag: int, task: int) -> None:
+        """What a success leaves lies where it ran."""
+        data = self._works[bag].data
+        if data is not None and data.leaves:
+            size = int.from_bytes(data.leaves[8 * task : 8 * task + 8], "little")
+            self.storage.put(self._disk(pilot), (bag, task), size)
+
+    def _disk(self, pilot: Pilot) -> str:
+        return place_of(self.server.core.state, self.server.core.state.pilots[pilot.number])
+
+    def lose_disk(self, site: str, host: str = "") -> None:
+        """A site's disk, or a host's, is gone, and somebody says so."""
+        self.storage.lose(f"host {site} {host}" if host else f"site {site}")
+        self.server.put(e.LosePlace(0, site, host))
 
     def _lose(self, pilot: Pilot) -> None:
         """The host takes its pilot away, and a new one comes."""
@@ -239,17 +306,19 @@ class World:
             "epoch": answer.epoch, "seq": answer.seq, "lease": answer.lease, "spread": answer.spread,
         }
         if answer.grants:
+            moves = _by_attempt(answer.moves)
             rendered["grants"] = [
-                {"n": number, "groups": [self._group(group) for group in groups]} for number, groups in answer.grants
+                {"n": number, "groups": [self._group(group, moves) for group in groups]}
+                for number, groups in answer.grants
             ]
         if answer.cancel or answer.recall or answer.census or answer.stop:
             rendered |= {"cancel": answer.cancel, "recall": answer.recall, "census": answer.census, "stop": answer.stop}
         return rendered
 
-    def _group(self, group: Group) -> dict[str, Any]:
+    def _group(self, group: Group, moves: dict[int, Extra]) -> dict[str, Any]:
         made: dict[str, Any] = {
             "spec": self._spec(group.bag, group.target, group.overruns, group.boosts),
-            "tasks": [(a, (group.bag, t)) for a, t in zip(group.attempts, group.tasks, strict=True)],
+            "tasks": [(a, (group.bag, t), moves.get(a)) for a, t in zip(group.attempts, group.tasks, strict=True)],
         }
         if group.chain >= 0:
             made["chain"] = group.chain
@@ -271,3 +340,10 @@ class World:
         said = check_all(self.server.core, self._witness)
         if said:
             raise Broken(f"at {self.engine.now} ms: " + "; ".join(said[:6]))
+
+
+def _by_attempt(moves: list[Move]) -> dict[int, Extra]:
+    found: dict[int, Extra] = {}
+    for move in moves:
+        found.setdefault(move.attempt, {"moves": []})["moves"].append(move)
+    return found

@@ -1,0 +1,104 @@
+"""The network between places: how long files take.
+
+A link has a start-up cost per file (a connection, a handshake) and a bandwidth.  Transfers over a *shared* link divide
+its bandwidth evenly, so that each one that comes or goes changes when the others end; over any other link each has the
+bandwidth to itself.  Start-up costs pass before any byte does, and take nothing of the bandwidth.
+
+Links are looked up by the two sites ("home" is the server's), in either order, then by "*", any.  Between two hosts of
+one site runs the site's link to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import ceil
+
+from windfall.errors import BadInput
+from windfall.sim.engine import Engine
+
+ANY = "*"
+
+
+@dataclass(eq=False)
+class Transfer:
+    """Bytes under way over a shared link."""
+
+    left: float
+    done: Callable[[], None]
+
+
+@dataclass
+class Link:
+    start: int  # ms a file
+    rate: float  # bytes a second
+    shared: bool = False
+    under_way: list[Transfer] = field(default_factory=list)
+    since: int = 0  # when the shares were worked out
+    version: int = 0  # of what is under way: an end planned under another one is void
+
+
+class Network:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.bytes = self.files = 0  # sent so far
+        self._links: dict[tuple[str, str], Link] = {}
+
+    def link(self, a: str, b: str, *, start: int = 0, rate: float = 1e9, shared: bool = False) -> None:
+        if rate <= 0 or start < 0:
+            raise BadInput(f"a link of {rate} bytes a second and {start} ms a file", "bandwidths are positive")
+        self._links[a, b] = Link(start, rate, shared)
+
+    def known(self) -> list[tuple[str, str, int, int]]:
+        """Every link as the core is told of it: sites, ms a file, bytes a second."""
+        return [(a, b, link.start, round(link.rate)) for (a, b), link in self._links.items()]
+
+    def send(self, a: str, b: str, size: int, files: int, done: Callable[[], None]) -> None:
+        """`done` is called when the last byte has arrived."""
+        link = self._find(a, b)
+        self.bytes += size
+        self.files += files
+        wait = files * link.start
+        if link.shared:
+            self.engine.after(wait, self._join, link, Transfer(float(size), done))
+        else:
+            self.engine.after(wait + ceil(size * 1000 / link.rate), done)
+
+    def _find(self, a: str, b: str) -> Link:
+        links = self._links
+        for pair in ((a, b), (b, a), (a, ANY), (b, ANY), (ANY, ANY)):
+            if pair in links:
+                return links[pair]
+        raise BadInput(f"there is no link between {a!r} and {b!r}", "add one, or one for '*'")
+
+    # --- shared links -----------------------------------------------------------------------------------------------
+
+    def _join(self, link: Link, transfer: Transfer) -> None:
+        self._pass(link)
+        link.under_way.append(transfer)
+        self._plan(link)
+
+    def _pass(self, link: Link) -> None:
+        """Count what has been sent since the last change."""
+        passed, link.since = self.engine.now - link.since, self.engine.now
+        if link.under_way:
+            share = passed * link.rate / 1000 / len(link.under_way)
+            for transfer in link.under_way:
+                transfer.left -= share
+
+    def _plan(self, link: Link) -> None:
+        link.version += 1
+        if link.under_way:
+            least = min(transfer.left for transfer in link.under_way)
+            wait = ceil(max(least, 0.0) * 1000 * len(link.under_way) / link.rate - 1e-6)
+            self.engine.after(wait, self._end, link, link.version)
+
+    def _end(self, link: Link, version: int) -> None:
+        if version != link.version:
+            return
+        self._pass(link)
+        over = [transfer for transfer in link.under_way if transfer.left <= 1e-6]
+        link.under_way = [transfer for transfer in link.under_way if transfer.left > 1e-6]
+        self._plan(link)
+        for transfer in over:
+            transfer.done()

@@ -1,0 +1,142 @@
+"""Links, disks and placeholders of the simulator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from windfall.core import facts as f
+from windfall.core.engine import Config
+from windfall.core.lifecycle import SUCCEEDED
+from windfall.errors import BadInput
+from windfall.sim.engine import Engine
+from windfall.sim.network import Network
+from windfall.sim.storage import Storage
+from windfall.sim.world import Work, World
+
+
+def ends(network: Network, *transfers: tuple[int, int, int]) -> list[int]:
+    """When each ends, by when it begins, bytes and files."""
+    seen: dict[int, int] = {}
+    for number, (at, size, files) in enumerate(transfers):
+        done = lambda number=number: seen.__setitem__(number, network.engine.now)  # noqa: E731
+        network.engine.at(at, network.send, "a", "b", size, files, done)
+    network.engine.run()
+    return [seen[number] for number in range(len(transfers))]
+
+
+def linked(**what: object) -> Network:
+    network = Network(Engine())
+    network.link("a", "b", **what)  # type: ignore[arg-type]
+    return network
+
+
+def test_a_file_takes_its_start_and_its_bytes() -> None:
+    assert ends(linked(start=1_200, rate=500_000), (0, 500_000, 1), (100, 1_000_000, 3)) == [2_200, 100 + 3_600 + 2_000]
+
+
+def test_a_shared_link_is_divided_evenly() -> None:
+    assert ends(linked(rate=1_000, shared=True), (0, 1_000, 1), (0, 1_000, 1)) == [2_000, 2_000]
+
+
+def test_who_comes_later_slows_the_others_down_and_whoever_goes_sets_them_free() -> None:
+    """1,000 bytes alone for 0.5 s; then two share until the smaller has its 250; then the first is alone again."""
+    assert ends(linked(rate=1_000, shared=True), (0, 1_000, 1), (500, 250, 1)) == [1_250, 1_000]
+
+
+def test_starting_takes_nothing_of_a_shared_link() -> None:
+    assert ends(linked(start=300, rate=1_000, shared=True), (0, 1_000, 1), (900, 100, 1)) == [1_400, 1_400]
+
+
+def test_shares_add_up() -> None:
+    """Whatever comes when, a shared link that is never idle has sent all of it in the time its bandwidth takes."""
+    network = linked(rate=1_000, shared=True)
+    last = max(ends(network, *[(20 * n, 100 + 7 * n, 1) for n in range(40)]))
+    total = sum(100 + 7 * n for n in range(40))
+    assert total <= last <= total + 40 and network.bytes == total
+
+
+def test_links_are_found_either_way_round() -> None:
+    network = Network(Engine())
+    network.link("*", "*", rate=1_000)
+    network.link("a", "home", rate=10)
+    seen: list[int] = []
+    network.send("home", "a", 10, 1, lambda: seen.append(network.engine.now))
+    network.send("a", "c", 10, 1, lambda: seen.append(network.engine.now))
+    network.engine.run()
+    assert seen == [10, 1_000]
+    with pytest.raises(BadInput, match="positive"):
+        network.link("a", "b", rate=-1)
+    with pytest.raises(BadInput, match="no link between"):
+        Network(Engine()).send("x", "y", 1, 1, lambda: None)
+
+
+def test_a_lost_disk_has_nothing() -> None:
+    disk = Storage()
+    disk.put("host s h", (1, 4), 70)
+    assert disk.has("host s h", (1, 4)) and disk.used("host s h") == 70 and not disk.has("host s h", (1, 5))
+    assert disk.has("home", (1, 4)) and disk.has("site s", (1, -1))
+    disk.lose("host s h")
+    disk.lose("site s")
+    assert not disk.has("host s h", (1, 4)) and not disk.used("host s h") and not disk.has("site s", (1, -1))
+
+
+# --- in a world ------------------------------------------------------------------------------------------------------
+
+
+def pipelines(n: int, **more: object) -> Work:
+    """n first stages of 3 s that leave 50 kB each, n second ones of 1 s that read it."""
+    edges = np.array([(task, task + n) for task in range(n)], dtype="<i4").tobytes()
+    data = f.DataShape(leaves=np.array([50_000] * n + [0] * n, "<i8").tobytes(),
+                       leave_files=np.array([1] * n + [0] * n, "<i4").tobytes())
+    return Work(2 * n, lambda task, _draw: 3_000 if task < n else 1_000, expect=2_000, edges=edges, data=data,
+                **more)  # type: ignore[arg-type]
+
+
+def world(select: str = "fcfs", disk: bool = False, **more: object) -> World:
+    made = World(3, Config(prefetch=0), watch=True)
+    made.site("here", disk)
+    made.link("*", "*", start=500, rate=100_000)
+    made.pilots("here", 3)
+    made.submit(pipelines(13, select=select, conscious=f.Conscious() if select == "data-conscious" else None, **more))
+    return made
+
+
+def test_what_is_fetched_takes_time() -> None:
+    there, apart = world(disk=True), world()
+    there.run(), apart.run()
+    assert there.network.files == 0 and apart.network.files > 0
+    assert apart.engine.now > there.engine.now + 1_000
+
+
+def test_data_conscious_selection_moves_less() -> None:
+    blind, conscious = world(), world("data-conscious")
+    blind.run(), conscious.run()
+    assert conscious.network.files < blind.network.files / 2
+    assert conscious.engine.now < blind.engine.now
+
+
+@pytest.mark.parametrize("select", ["fcfs", "data-conscious"])
+def test_what_is_lost_with_a_disk_is_made_again(select: str) -> None:
+    made = world(select)
+    for at, host in ((7_000, "here-1"), (11_000, "here-2"), (13_000, "here-3")):
+        made.engine.at(at, made.lose_disk, "here", host)
+    made.run()
+    assert made.server.core.state.bags[1].counts[SUCCEEDED] == 26 and made.tally.attempts > 26
+
+
+@pytest.mark.parametrize("select", ["fcfs", "data-conscious"])
+def test_a_loss_that_nobody_tells_is_found_by_whoever_comes_for_it(select: str) -> None:
+    made = world(select)
+    made.engine.at(7_000, made.storage.lose, "host here here-1")
+    made.run()
+    assert made.server.core.state.bags[1].counts[SUCCEEDED] == 26
+
+
+def test_placeholders_take_turns_with_others() -> None:
+    made = World(0, Config(idle=0, prefetch=0, park=3_600_000, lease=100 * 3_600_000), watch=True)
+    made.site("here")
+    made.submit(Work(3, lambda _task, _draw: 2_000, expect=2_000))
+    made.placeholders("here", 1, after_work=1_000, after_nothing=50)
+    made.run()
+    assert made.server.core.state.bags[1].ended == 2_000 + 1_000 + 2_000 + 1_000 + 2_000

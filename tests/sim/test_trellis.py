@@ -1,0 +1,60 @@
+"""The studies of data-conscious selection: the example exactly, the chapter with few seeds and a loose hold.
+
+`scripts/soak experiments` asks for the whole.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from windfall.sim.experiments import trellis as t
+from windfall.sim.experiments.base import Options
+
+FEW = Options(seeds=3)
+
+
+def test_the_example_of_section_2_3_comes_out_to_the_millisecond() -> None:
+    assert (t.example("fcfs"), t.example("data-conscious")) == (12_200, 10_600)
+    assert all(cell.holds for cell in t.EXPERIMENTS[0].run(FEW).cells)
+
+
+@pytest.mark.parametrize(("net", "factor", "count"), [(t.WAN, 1, 8), (t.WAN, 100, 16), (t.LAN, 100, 8)])
+def test_printed_makespans(net: t.Net, factor: int, count: int) -> None:
+    papers = t.MAKESPANS[net, factor, count]
+    for name, paper in zip(t.NAMES, papers, strict=True):
+        ours = t.mean(t.Case(net, t.POLICIES[name], count, factor), FEW)
+        assert paper is None or ours.makespan == pytest.approx(paper, rel=0.15)
+        assert name != "DC" or ours.affinity >= 0.49
+
+
+def test_contention_is_what_spoils_it_at_32() -> None:
+    """In a LAN with 32 placeholders DC is no better than FCFS, unless the server is quicker."""
+    gains = []
+    for delay in (350, 150):
+        blind, conscious = (t.mean(t.Case(t.LAN, policy, 32, 1, delay), FEW) for policy in ("fcfs", "data-conscious"))
+        gains.append(1 - conscious.makespan / blind.makespan)
+    assert gains[0] < 0.03 < gains[1] + 0.02 and gains[1] > gains[0]
+
+
+def test_response_times() -> None:
+    sjf, dc = (t.mean(t.Case(t.WAN, policy, 32, 100), FEW).response for policy in ("sjf", "data-conscious"))
+    assert 1 - dc / sjf == pytest.approx(0.46, abs=0.08)
+
+
+def test_the_workload_is_within_the_printed_ranges() -> None:
+    for alike in (True, False):
+        bundles = t.workload(5, alike)
+        assert sum(each.pipelines for each in bundles) == 1_000 and len(bundles) == 63
+        for each in bundles:
+            assert 2_000 * each.pipelines <= each.blast <= 8_000 * each.pipelines
+            assert 500 * each.pipelines <= each.parse <= 700 * each.pipelines
+            assert 250 * each.pipelines <= each.reads <= 850 * each.pipelines
+            assert 5_000 * each.pipelines <= each.leaves <= 85_000 * each.pipelines
+    assert t.workload(1) != t.workload(2)
+
+
+def test_pipelines_of_a_bundle_are_alike() -> None:
+    spread = {alike: statistics.stdev(each.blast for each in t.workload(1, alike)[:-1]) for alike in (True, False)}
+    assert spread[True] > 2 * spread[False]
