@@ -123,7 +123,7 @@ class World:
             name = f"{site}-{number}"
             self._places[name] = Place(site, Host(), latency=latency)
             Turns(name, self._placeholder, self.engine.after, after_work=after_work, after_nothing=after_nothing,
-                  over=lambda: bool(self._works) and self._done())
+                  over=self.done)
 
     def _placeholder(self, name: str, left: Callable[[Pilot], None]) -> Placeholder:
         place = self._places[name]
