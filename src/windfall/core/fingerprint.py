@@ -60,8 +60,8 @@ def _bag(bag: BagState) -> dict[str, Any]:
     made["conscious"] = None if bag.conscious is None else msgspec.structs.astuple(bag.conscious)
     made["data"] = None if bag.data is None else _data(bag.data, bag.size)
     # Of tasks appended later a graph made before knows nothing: they wait for none.
-    made["pending"] = None if bag.graph is None else {task: int(bag.graph.pending[task])
-                                                      for task in np.flatnonzero(bag.graph.pending).tolist()}
+    known = [] if bag.graph is None else bag.graph.pending.tolist()
+    made["pending"] = None if bag.graph is None else known + [0] * (bag.size - len(known))
     return made
 
 
