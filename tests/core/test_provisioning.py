@@ -555,3 +555,42 @@ def test_what_is_queued_is_not_moved(bench: Bench) -> None:
     site(bench)
     bench.wait(5_000)
     assert states(bench, "c2") == "iii" and states(bench) == ""
+
+
+# --- and more ------------------------------------------------------------
+
+
+def test_a_site_that_lost_its_shapes_is_left(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(2))
+    tender = Tender(bench)
+    tender.work()
+    site(bench, shapes=[])
+    bench.wait(1_000)
+    tender.work()
+    assert states(bench) == "" and not tender.jobs
+
+
+def test_a_site_that_holds_off_does_not_hold_up_the_others(bench: Bench) -> None:
+    site(bench)
+    site(bench, "c2")
+    bag(bench, shape(1))
+    tender = Tender(bench)
+    tender.tell(refused=[("intent-1", "no")])
+    bench.wait(2_000)
+    bag(bench, shape(1))
+    assert states(bench, "c2") == "ii"
+
+
+def test_explain_names_what_is_queued_and_what_cannot_be(bench: Bench) -> None:
+    site(bench)
+    number = bag(bench, shape(2), shape(1, name="large", cores=64))
+    Tender(bench).work()
+    assert "2 wait in its queue" in bench.explain(number, 0)
+    assert "shape (none of the pilots that may be started there could hold it)" in bench.explain(number, 2)
+
+
+def test_a_batch_takes_one_slot(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(10, batch=4))
+    assert states(bench) == "iii"

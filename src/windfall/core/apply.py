@@ -297,6 +297,8 @@ def _bag_removed(state: State, fact: f.BagRemoved) -> None:
         state.classes.pop(cls.number, None)
         for pc in state.pilot_classes.values():
             pc.costs.pop(cls.number, None)
+        for name in state.provided:
+            state.sites[name].fits.pop(cls.number, None)
     for key in [k for k, v in state.keys.items() if v[0] == fact.bag]:
         del state.keys[key]
 
@@ -498,7 +500,8 @@ def _site_added(state: State, fact: f.SiteAdded) -> None:
     if fact.limits is not None:
         site.limits = fact.limits
         state.provided.pop(fact.name, None)
-        if fact.limits.shapes:
+        site.fits.clear()
+        if fact.limits.shapes or site.open:  # what is queued there must be stopped
             state.provided[fact.name] = None
     for pilot in state.pilots.values():
         if pilot.site == fact.name:

@@ -71,6 +71,7 @@ class Core:
         self.tended: dict[str, int] = {}  # sites whose tender asked in this step → key of its request
         self.provisioned = -1 << 60  # when sites were provisioned last
         self.changed = False  # something has happened since
+        self.matched = 0  # pairs of classes and sites that were matched then
         self.provision_timer = 0  # when they will be, at the latest; 0: nothing is planned
         self.poor: list[int] = []  # pilots that asked in this step and got nothing
         self.frugal = False  # volatile: the driver's disk is low, nothing new is granted

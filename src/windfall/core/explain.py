@@ -10,8 +10,9 @@ from typing import Any
 from windfall.core import conscious
 from windfall.core.apply import target_done
 from windfall.core.batching import waiting
-from windfall.core.lifecycle import FIRST_FINAL, GRANTED, LIVE, READY, STARTED, TASK_STATES, WAITING
-from windfall.core.state import BagState, PilotClass, PilotState, State, TargetState, TaskClass
+from windfall.core.lifecycle import FIRST_FINAL, GRANTED, LIVE, QUEUED, READY, STARTED, TASK_STATES, WAITING
+from windfall.core.policies import best_shape
+from windfall.core.state import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
 from windfall.model.units import format_size
 
 Clause = dict[str, Any]
@@ -99,7 +100,7 @@ def _silent(state: State, bag: BagState, pilot: PilotState) -> str:
 def _site(state: State, now: int, cls: TaskClass, task: int, site: str) -> dict[str, Any]:
     pilots = [p for p in state.pilots.values() if p.site == site and p.state == LIVE]
     if not pilots:
-        return {"site": site, "clauses": [clause("pilots", False, "no pilot is running there")]}
+        return {"site": site, "clauses": [_nobody(state.sites[site], cls)]}
     best = max((_clauses(state, now, cls, task, p) for p in pilots), key=_nearness)
     return {"site": site, "pilots": len(pilots), "clauses": best}
 
@@ -107,6 +108,13 @@ def _site(state: State, now: int, cls: TaskClass, task: int, site: str) -> dict[
 def _nearness(clauses: list[Clause]) -> tuple[int, bool]:
     """How near such a pilot is to running it; of two, one that is free says more than one that is not."""
     return sum(c["holds"] for c in clauses), any(c["clause"] == "free" and c["holds"] for c in clauses)
+
+
+def _nobody(site: SiteState, cls: TaskClass) -> Clause:
+    if site.limits.shapes and best_shape(site, cls, 0) is None:
+        return clause("shape", False, "none of the pilots that may be started there could hold it")
+    queued = len(site.intents[QUEUED])
+    return clause("pilots", False, "no pilot is running there" + (f"; {queued} wait in its queue" if queued else ""))
 
 
 def clause(name: str, holds: bool, says: str) -> Clause:

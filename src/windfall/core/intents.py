@@ -80,6 +80,7 @@ def take_pilot(state: State, number: int) -> None:
 def _add(state: State, intent: IntentState) -> None:
     site = state.sites[intent.site]
     site.intents[intent.state][intent.number] = None
+    state.stirred[site.name] = None
     site.reserved += intent.reserved
     _pool(site, intent, 1)
     state.intent_nonces[intent.site, intent.nonce] = intent.number
@@ -93,6 +94,7 @@ def _move(state: State, intent: IntentState, new: int, at: int) -> None:
     _pool(site, intent, -1)
     intent.state, intent.changed = new, at
     _pool(site, intent, 1)
+    state.stirred[site.name] = None
     if new != ENDED:
         site.intents[new][intent.number] = None
 
@@ -109,7 +111,8 @@ def recount(state: State) -> None:
     """After a recovery: what is derived, and sessions with tenders, begin afresh."""
     state.intent_nonces.clear()
     state.named.clear()
-    state.provided = {site.name: None for site in state.sites.values() if site.limits.shapes}
+    sites = {intent.site: None for intent in state.intents.values()}
+    state.provided = {s.name: None for s in state.sites.values() if s.limits.shapes or s.name in sites}
     state.named_bags = {bag.number: None for bag in state.bags.values() if bag.provision in NAMED}
     for site in state.sites.values():
         site.intents, site.pool, site.reserved = [{}, {}, {}, {}], {}, 0

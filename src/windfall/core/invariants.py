@@ -42,7 +42,7 @@ from windfall.core.lifecycle import (
     TASK_STATES,
     allowed,
 )
-from windfall.core.policies import View, Wanted, pilots_for
+from windfall.core.policies import View, Wanted, pilots_for, unstarted
 from windfall.core.state import BagState, State
 
 if TYPE_CHECKING:
@@ -277,7 +277,8 @@ def p7_queued_follow_demand(core: Core) -> list[str]:
     said = []
     classes = [cls for policy in ("swarm", "demand") for cls in view.classes(policy)]
     for site in view.sites:
-        most = pilots_for(Wanted(cls, fit, cls.ready) for cls in classes if (fit := view.fit(site, cls)) is not None)
+        fits = [(cls, view.fit(site, cls)) for cls in classes]
+        most = pilots_for(Wanted(cls, fit, unstarted(cls)) for cls, fit in fits if fit is not None)
         said += [f"P7: site {site.name} has {n} pilots of {shape} queued, wanted are {most.get(shape, 0)}"
                  for shape, n in site.pool.items() if n > most.get(shape, 0)]
     for ref, of in core.state.named.items():

@@ -56,6 +56,11 @@ def serves(site: SiteState, bag: BagState, cls: TaskClass) -> bool:
     return bag.owner == site.owner or (bag.owner in site.shared and not bag.targets[cls.target].shape.call)
 
 
+def unstarted(cls: TaskClass) -> int:
+    """Slots that its ready tasks could fill; those of a batch share one."""
+    return -(-cls.ready // max(cls.batch, 1))
+
+
 class Wanted(NamedTuple):
     """So many slots of a class at a site."""
 
@@ -84,16 +89,33 @@ class View:
         if due > self.now:
             self.later = min(self.later or due, due)
             return None
-        return best_shape(site, cls, self.margin)
+        found = site.fits.get(cls.number, False)
+        if found is False:
+            found = site.fits[cls.number] = best_shape(site, cls, self.margin)
+        return found  # type: ignore[return-value]  # only this writes there
 
 
 def swarm(view: View) -> dict[str, list[Wanted]]:
     wanted: dict[str, list[Wanted]] = {}
     classes = view.classes("swarm")
     for site in view.sites:
-        here = [(cls, fit) for cls in classes if (fit := view.fit(site, cls)) is not None]
-        wanted[site.name] = list(_capped(view.state, site, here))
+        wanted[site.name] = list(_capped(view.state, site, _fitting(view, site, classes)))
     return wanted
+
+
+def _fitting(view: View, site: SiteState, classes: list[TaskClass]) -> list[tuple[TaskClass, Fit]]:
+    """Those that can run there, in the order of selection, until they would fill it."""
+    left = PARTS * (capacity(site) + len(site.fresh))
+    found = []
+    for cls in classes:
+        if left <= 0:
+            break
+        fit = view.fit(site, cls)
+        if fit is not None:
+            found.append((cls, fit))
+            most = -(-view.state.bags[cls.bag].size * site.limits.share // MILLI)
+            left -= parts(min(unstarted(cls), most), fit.slots)
+    return found
 
 
 def _capped(state: State, site: SiteState, here: list[tuple[TaskClass, Fit]]) -> Iterator[Wanted]:
@@ -102,8 +124,8 @@ def _capped(state: State, site: SiteState, here: list[tuple[TaskClass, Fit]]) ->
     taken = sum(state.intents[n].shape.cores for n in site.intents[RUNNING] if state.intents[n].task < 0)
     allowed = sum(-(-state.bags[bag].size * site.limits.share // MILLI) for bag in bags)
     for cls, fit in here:
-        left = allowed - taken * fit.slots // fit.shape.cores if site.limits.share < MILLI else cls.ready
-        slots = min(cls.ready, left)
+        left = allowed - taken * fit.slots // fit.shape.cores if site.limits.share < MILLI else unstarted(cls)
+        slots = min(unstarted(cls), left)
         allowed -= max(slots, 0)
         if slots > 0:
             yield Wanted(cls, fit, slots)
@@ -133,7 +155,7 @@ def demand(view: View, taken: dict[str, list[Wanted]]) -> dict[str, list[Wanted]
     classes = view.classes("demand")
     fits = {(s, c): fit for s, site in enumerate(view.sites) for c, cls in enumerate(classes)
             if (fit := view.fit(site, cls)) is not None}
-    left = [cls.ready for cls in classes]
+    left = [unstarted(cls) for cls in classes]
     wanted: dict[str, list[Wanted]] = {site.name: [] for site in view.sites}
     pools, rooms = _supply(view, taken) if fits else ({}, [])
     for level in sorted({cls.key[0] for cls in classes}):

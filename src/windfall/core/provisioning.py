@@ -1,7 +1,7 @@
 """Provisioning: make intents and take them back, so that what is queued at the sites is what the policies want.
 
-Runs after a step in which something happened, at most once in `provision` milliseconds; its work depends on classes and
-sites, and is none where no site has shapes.
+Runs after a step in which something happened, at most once in `provision` milliseconds, less often where much is to be
+matched; its work depends on classes and sites, and is none where no site has shapes.
 
 P6 is kept here and nowhere else: every intent is made by `_make`, which makes none beyond the site's limits, and
 reserves the worst case of its budget.
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from windfall.core.engine import Core
 
 PROVISIONS = ("swarm", "demand", "msr", "broker")
+MATCHED = 20  # pairs of classes and sites to match, per ms until that is done again: a tenth of the server's time
 
 
 def settle(core: Core) -> None:
@@ -29,10 +30,10 @@ def settle(core: Core) -> None:
     core.changed = core.changed or bool(core.facts)
     if not core.changed or not core.state.provided:
         return
-    due = core.provisioned + core.config.provision
+    due = core.provisioned + max(core.config.provision, core.matched // MATCHED)
     if due <= core.now:
         run(core)
-    elif not core.provision_timer:
+    elif not core.provision_timer or due < core.provision_timer:
         core.provision_timer = due
         core.timer(due, "provision", 0)
 
@@ -45,6 +46,7 @@ def provision_due(core: Core, _: int) -> None:
 def run(core: Core) -> None:
     core.provisioned = core.now
     view = View(core.state, core.now, core.config.margin)
+    core.matched = len(view.classes("demand")) * len(view.sites)
     _stop_started(core)
     targets = wanted_pilots(view)
     for site in view.sites:

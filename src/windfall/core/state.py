@@ -261,6 +261,7 @@ class SiteState:
     pool: dict[Shape, int] = field(default_factory=dict)  # intended and queued, for no task in particular
     reserved: int = 0  # ms of cores
     fresh: dict[int, None] = field(default_factory=dict)  # intents that run, and whose pilot has not asked for work yet
+    fits: dict[int, object] = field(default_factory=dict)  # task class → the shape that is best for it, or None
     tending: Tending = field(default_factory=Tending)
 
     @property
@@ -355,6 +356,7 @@ class State:
     surplus: dict[int, None] = field(default_factory=dict)  # pilots that hold more than they can run
     dropped: list[str] = field(default_factory=list)  # chunks of removed bags that a snapshot may still hold
     orders: dict[int, None] = field(default_factory=dict)  # volatile: pilots with something new to cancel
+    stirred: dict[str, None] = field(default_factory=dict)  # volatile: sites with something new to start or stop
     arrivals: dict[tuple[str, str], Arrivals] = field(default_factory=dict)  # volatile: by site and host
 
     def own(self, owner: str, more: int) -> None:

@@ -283,10 +283,11 @@ def settle(core: Core) -> None:
     for name, key in core.tended.items():
         core.effects.append(compose(core, core.state.sites[name], key))
     core.tended.clear()
-    for name in core.state.provided:
+    for name in core.state.stirred:
         site = core.state.sites[name]
         if site.tending.park is not None and has_orders(core, site):
             answer(core, site)
+    core.state.stirred.clear()
 
 
 def answer(core: Core, site: SiteState) -> None:
