@@ -1,7 +1,7 @@
 """`windfall simulate`: what would happen, in virtual time.
 
-A scenario (TOML) is played by the same core that serves live; a log of jobs (`--swf`) goes through a model of a batch
-queue, and its waits are told.
+A scenario (TOML) is played by the same core that serves live.  A finished bag (`--replay`) is played again, as it was
+or otherwise.  A log of jobs (`--swf`) goes through a model of a batch queue, and its waits are told.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   windfall simulate examples/scenarios/two-clusters.toml -o plots
   windfall simulate scenario.toml --seeds 20 --json
+  windfall simulate --replay 7 --select sjf
   windfall simulate --swf log.swf.gz --discipline fcfs"""
 MAX_SEEDS = 10_000
 REDRAW = 0.2  # seconds
@@ -32,15 +33,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", metavar="N", type=int, default=1, help="play it with so many seeds, one by one")
     parser.add_argument("-o", dest="directory", metavar="DIR", type=Path,
                         help="write what happened there: tables, a Gantt chart, plots")
+    parser.add_argument("--replay", metavar="BAG", help="play a finished bag, or the .json that --export made, again")
+    parser.add_argument("--select", metavar="POLICY", help="with --replay: what if this had chosen the tasks?")
+    parser.add_argument("--sites", metavar="FILE", type=Path, help="with --replay: what if it had run there (TOML)?")
+    parser.add_argument("--provision", metavar="POLICY", help="with --sites: what if this had asked for pilots?")
+    parser.add_argument("--export", metavar="BAG", help="what --replay needs of a finished bag, as JSON (-o FILE)")
     parser.add_argument("--swf", metavar="FILE", type=Path, help="a log of jobs in Standard Workload Format, or .gz")
     parser.add_argument("--procs", metavar="N", type=int, help="processors of the machine (what the log's header says)")
     parser.add_argument("--discipline", choices=("easy", "fcfs"), default="easy", help="of its batch queue")
 
 
 def execute(args: argparse.Namespace) -> int:
-    if (args.swf is None) == (args.scenario is None):
-        raise BadInput("simulate what?", "windfall simulate SCENARIO, or windfall simulate --swf FILE")
-    return _scenario(args) if args.swf is None else _log(args)
+    ways = {"scenario": _scenario, "swf": _log, "replay": _replay, "export": _export}
+    named = [name for name in ways if getattr(args, name) is not None]
+    if len(named) != 1:
+        raise BadInput("simulate what?", "windfall simulate SCENARIO, or one of --replay, --export and --swf")
+    for option, needs in (("select", "replay"), ("sites", "replay"), ("provision", "replay"), ("procs", "swf")):
+        if getattr(args, option) is not None and needs not in named:
+            raise BadInput(f"--{option} goes with --{needs}")
+    return ways[named[0]](args)
+
+
+def _replay(args: argparse.Namespace) -> int:
+    from ..model import words
+    from ..sim.scenariowords import PROVISION
+    from .replaying import replay
+
+    if args.select is not None:
+        words.select(args.select, "--select")
+    if args.provision is not None:
+        words.one_of(*PROVISION)(args.provision, "--provision")
+    return replay(args)
+
+
+def _export(args: argparse.Namespace) -> int:
+    from .replaying import export
+
+    return export(args)
 
 
 # --- a scenario ------------------------------------------------------------------------------------------------------

@@ -56,13 +56,18 @@ class Law(NamedTuple):
     arguments: tuple[float, ...]
 
     def draw(self, r: random.Random) -> float:
-        if not self.kind:
-            return self.arguments[0]
-        return min(float(KINDS[self.kind].draw(r, *self.arguments)), MOST)
+        return _bounded(KINDS[self.kind].draw, r, *self.arguments) if self.kind else self.arguments[0]
 
     @property
     def mean(self) -> float:
-        return float(KINDS[self.kind].mean(*self.arguments)) if self.kind else self.arguments[0]
+        return _bounded(KINDS[self.kind].mean, *self.arguments) if self.kind else self.arguments[0]
+
+
+def _bounded(function: Callable[..., float], *arguments: object) -> float:
+    try:
+        return min(float(function(*arguments)), MOST)
+    except OverflowError:
+        return MOST
 
 
 _CALL = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
@@ -103,7 +108,10 @@ def parse(text: object, what: str, read: Read) -> Law:
 
 def _argument(text: str, what: str, sort: str, read: Read) -> float:
     if sort == SCALE:
-        return _positive(read(text.strip(), what), what)
+        scale = _positive(read(text.strip(), what), what)
+        if not scale and not what.endswith(": from"):
+            raise BadInput(f"{what} must be larger than 0", text=text.strip()[:60])
+        return scale
     value = number(text, what)
     if not 0.01 <= value <= 100:
         raise BadInput(f"{what}: {value:g} is not between 0.01 and 100", text=text.strip()[:60])

@@ -9,7 +9,7 @@ every complaint carries file and line.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,21 +84,23 @@ class Scenario:
         return sum(bag.tasks for bag in self.bags)
 
 
-def load(path: str | Path) -> Scenario:
+def load(path: str | Path, bags: bool = True) -> Scenario:
+    """Without `bags`: places only, where others' bags are played."""
     path = Path(path)
-    return parse(bagfile.read_text(path, "the scenario"), str(path), path.parent)
+    return parse(bagfile.read_text(path, "the scenario"), str(path), path.parent, bags)
 
 
-def parse(text: str, file: str = "scenario", base: Path = Path(".")) -> Scenario:
+def parse(text: str, file: str = "scenario", base: Path = Path("."), bags: bool = True) -> Scenario:
     """`file` is for messages, `base` where logs are looked for."""
     if len(text) > MAX_FILE:
         raise TooLarge(f"the scenario is larger than {MAX_FILE >> 20} MiB", where=file)
-    return Reader(bagfile.Place(file, text), base).scenario(bagfile.toml(text, file))
+    found = Reader(bagfile.Place(file, text), base, bags).scenario(bagfile.toml(text, file))
+    return found if bags else replace(found, bags=[])
 
 
 class Reader:
-    def __init__(self, place: bagfile.Place, base: Path) -> None:
-        self.place, self.base = place, base
+    def __init__(self, place: bagfile.Place, base: Path, bags: bool = True) -> None:
+        self.place, self.base, self.bags = place, base, bags
 
     def scenario(self, data: Values) -> Scenario:
         tables = {key: data.pop(key, {}) for key in ("server", "sites", "hosts", "bags")}
@@ -116,7 +118,7 @@ class Reader:
     def _whole(self, found: Scenario) -> None:
         """What only all of it together says."""
         with self.place.at("bags"):
-            if not found.bags:
+            if not found.bags and self.bags:
                 raise BadInput("the scenario has no bag", '[bags.main] with tasks = 100 and duration = "5min"')
             if found.tasks > w.MAX_TASKS:
                 raise TooLarge(f"{found.tasks:,} tasks are more than the {w.MAX_TASKS:,} that can be simulated")

@@ -62,6 +62,7 @@ class Work:
     edges: bytes = b""
     data: DataShape | None = None
     conscious: Conscious | None = None
+    failing: frozenset[int] = frozenset()  # tasks that never succeed
 
 
 @dataclass
@@ -206,6 +207,18 @@ class World:
         if self._pilots[pilot.name] is pilot and pilot.name not in self._away:
             self._start(pilot.name)
 
+    def visit(self, name: str, place: Place, came: int, left: int | None) -> None:
+        """A pilot that is there from then on; when it leaves it finishes what it runs."""
+        self._places[name] = place
+        self.engine.at(came, self._start, name)
+        if left is not None:
+            self.engine.at(left, self._leave, name)
+
+    def _leave(self, name: str) -> None:
+        self._away.add(name)
+        if self._pilots[name].alive:
+            self.server.put(e.Drain(0, self._pilots[name].number))
+
     # --- hosts that come and go -------------------------------------------------------------------------------------
 
     def _come(self, name: str) -> None:
@@ -253,7 +266,7 @@ class World:
         if host.loses and draw.random() < host.loses:
             self.tally.lost += 1
             self.engine.after(draw.randrange(wall), self._lose, pilot)
-        elif work.fails and draw.random() < work.fails:
+        elif (work.fails and draw.random() < work.fails) or index in work.failing:
             return wall, {"a": task.attempt, "o": "failed", "why": "exit", "exit": 1, "wall": wall}
         else:
             self._keep(pilot, number, index)

@@ -1,0 +1,188 @@
+"""A finished bag, played again: as it was, or under another policy, or at other sites.
+
+An export is what the public API tells of a bag: its specification, for each task how it ended and how long that took
+and where, and the pilots that were there.  Each task takes as long as its last attempt did; hosts are as fast as their
+tasks say, where there are enough of them to tell.  What the export does not tell is left out: attempts before the last,
+and the moving of files.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, pvariance
+from typing import Any
+
+import msgspec
+
+from windfall.core.engine import Config
+from windfall.core.intake import submission
+from windfall.errors import BadInput
+from windfall.model import bagfile
+from windfall.model.check import validate
+from windfall.model.spec import Bag
+from windfall.sim.hosts import Host
+from windfall.sim.play import Run
+from windfall.sim.record import Record
+from windfall.sim.scenario import Scenario
+from windfall.sim.world import Place, Work, World
+
+FORMAT = "windfall-replay/1"
+ENOUGH = 20  # tasks of a target on a host, before anything is said of its speed
+MOST = 1 << 45  # ms: a thousand years
+SURE = 3.0  # standard errors between a host and the others, before it counts as faster or slower
+
+
+class Task(msgspec.Struct, array_like=True):
+    """How one ended.  Times in ms since the bag's submission."""
+
+    target: str
+    state: str
+    site: str
+    host: str
+    start: int
+    wall: int
+
+
+class Guest(msgspec.Struct, array_like=True):
+    """A pilot, and when it was there; `left` None: to the end."""
+
+    site: str
+    host: str
+    cores: int
+    memory: int
+    came: int
+    left: int | None
+
+
+class Export(msgspec.Struct, forbid_unknown_fields=True):
+    format: str
+    bag: int
+    spec: Bag
+    wall_clock: int  # ms
+    statistics: dict[str, Any]
+    tasks: list[Task]  # by number
+    pilots: list[Guest]
+
+
+def dump(export: Export) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(export), indent=1) + b"\n"
+
+
+def load(path: Path) -> Export:
+    text = bagfile.read_text(path, "the export")
+    try:
+        found = msgspec.json.decode(text.encode(), type=Export)
+    except msgspec.MsgspecError as error:
+        raise BadInput(f"not an export of a bag: {error}", "make one: windfall simulate --export BAG -o FILE",
+                       str(path)) from None
+    if found.format != FORMAT:
+        raise BadInput(f"an export of the format '{found.format[:40]}', not '{FORMAT}'", where=str(path))
+    validate(found.spec)
+    check(found)
+    return found
+
+
+def check(export: Export) -> None:
+    if not export.tasks or not export.pilots:
+        raise BadInput("nothing ran: there is nothing to play again")
+    known = {target.name for target in export.spec.targets}
+    for number, task in enumerate(export.tasks):
+        if task.target not in known:
+            raise BadInput(f"task {number} is of the target '{task.target[:40]}', which the bag does not have")
+        if not 0 <= task.wall < MOST:
+            raise BadInput(f"task {number} took {task.wall} ms")
+    for guest in export.pilots:
+        if not (1 <= guest.cores <= 1 << 20 and 0 <= guest.memory < 1 << 60):
+            raise BadInput(f"a pilot of {guest.cores} cores and {guest.memory} bytes")
+        if not (0 <= guest.came < MOST and (guest.left is None or guest.came <= guest.left < MOST)):
+            raise BadInput(f"a pilot that was there from {guest.came} to {guest.left} ms")
+
+
+# --- how fast a host is ----------------------------------------------------------------------------------------------
+
+
+def speeds(tasks: Sequence[Task]) -> dict[tuple[str, str], float]:
+    """Of each host, against all: by the logarithm of what tasks of one target took there; 1 where it is not sure."""
+    logs: dict[str, dict[tuple[str, str], list[float]]] = {}
+    for task in tasks:
+        if task.state == "succeeded" and task.wall > 0:
+            logs.setdefault(task.target, {}).setdefault((task.site, task.host), []).append(math.log(task.wall))
+    found: dict[tuple[str, str], float] = {}
+    for places in logs.values():
+        everything = [value for values in places.values() for value in values]
+        for place, values in places.items():
+            spread = math.sqrt(pvariance(values) / len(values)) if len(values) >= ENOUGH else math.inf
+            off = fmean(everything) - fmean(values)
+            if abs(off) > SURE * spread:
+                found[place] = math.exp(off)
+    return found
+
+
+# --- worlds ----------------------------------------------------------------------------------------------------------
+
+
+def as_it_was(export: Export, seed: int = 1, select: str = "") -> Record:
+    """The pilots that were there, when they were there."""
+    world = World(seed, Config())
+    record = _watched(world)
+    fast = speeds(export.tasks)
+    for site in dict.fromkeys(guest.site for guest in export.pilots):
+        world.site(site)
+    for number, guest in enumerate(export.pilots):
+        host = Host(fast.get((guest.site, guest.host), 1.0))
+        place = Place(guest.site, host, guest.cores, guest.memory or 1 << 50, 1, world.server.core.config.idle)
+        world.visit(f"{guest.host}.{number}", place, guest.came, guest.left)
+    world.submit(work(export, fast, select))
+    world.run(_patience(export))
+    return record
+
+
+def elsewhere(export: Export, places: Scenario, seed: int = 1, select: str = "", provision: str = "") -> Record:
+    """At the sites and on the hosts of a scenario."""
+    run = Run(places, seed)
+    run.world.submit(work(export, speeds(export.tasks), select, provision))
+    run.world.run(_patience(export))
+    return run.record
+
+
+def _watched(world: World) -> Record:
+    record = Record()
+    record.attach(world.server)
+    return record
+
+
+def _patience(export: Export) -> int:
+    """Whatever takes so much longer never ends."""
+    return 1000 * (export.wall_clock + sum(task.wall for task in export.tasks)) + 86_400_000
+
+
+def work(export: Export, fast: dict[tuple[str, str], float], select: str = "", provision: str = "") -> Work:
+    """As it would be submitted, and for each task what it took, as if on a host of speed 1."""
+    spec = export.spec
+    if select:
+        spec = msgspec.structs.replace(spec, policy=msgspec.structs.replace(spec.policy, select=select))
+    event = submission(0, "user", msgspec.structs.replace(spec, open=False))
+    counts = {target.name: 0 for target in spec.targets}
+    for task in export.tasks:
+        counts[task.target] += 1
+    for shape in event.targets:
+        if shape.count != counts[shape.name]:
+            raise BadInput(f"the bag had {counts[shape.name]:,} tasks of '{shape.name}', its file says {shape.count:,}",
+                           "a bag that was extended, or that calls were added to, cannot be played again")
+        shape.gathers = False  # nobody brings files here
+    walls = array("q", (_work(task, fast) for task in export.tasks))
+    failing = frozenset(number for number, task in enumerate(export.tasks) if task.state != "succeeded")
+
+    def wall(task: int, _draw: random.Random) -> int:
+        return walls[task]
+
+    return Work(len(walls), wall, select=event.select, name=event.name, targets=event.targets, failing=failing,
+                edges=event.edges, provision=provision or event.provision)
+
+
+def _work(task: Task, fast: dict[tuple[str, str], float]) -> int:
+    return max(1, round(task.wall * fast.get((task.site, task.host), 1.0)))
