@@ -58,6 +58,13 @@ exit = 1
 """
 
 
+def test_batches():
+    policy = bagfile.parse(FULL.replace('"external"', '"none"').replace("select =", "batch = 16\nselect =")).bag.policy
+    assert (policy.batch, policy.batch_timeout) == (16, 30_000)
+    text = '[bag]\nname = "b"\ncommand = "true"\n[policy]\nbatch = 4\nbatch-timeout = "2min"'
+    assert bagfile.parse(text).bag.policy.batch_timeout == 120_000
+
+
 def test_every_word_of_the_language():
     bag = bagfile.parse(FULL).bag
     main, merge = bag.targets
@@ -147,6 +154,12 @@ WRONG = [
     ('after = ["main"]', 'after = ["mian"]', "does not exist", "'main'"),
     ('after = ["main"]', 'after = ["merge"]', "circle", ""),
     ("[policy]", "[polcy]", "no key 'polcy'", "'policy'"),
+    ('select = "sjf"', "batch = 16", "handed out one by one", "leave batch out"),
+    ('select = "sjf"', "batch = 0", "1 or more", ""),
+    ('select = "sjf"', "batch = 1001", "at most 1,000", ""),
+    ('select = "sjf"', 'batch-timeout = "5s"', "no batches that could wait", "give batch"),
+    ('select = "sjf"', 'batch-timeout = "5"', "batch-timeout", ""),
+    ('select = "sjf"', "pipeline = true", "pipeline", "one target's tasks"),
     ("[policy]", "[captures]", "no key 'captures'", "'capture'"),
     ("[targets.merge.check]", "[targets.merge.task]", "not needed", "directly"),
     ('name = "ldla"', 'name = "ldla', "not TOML", ""),

@@ -35,12 +35,15 @@ def dry_run(parsed: Parsed, as_json: bool, extends: str | None = None) -> int:
     renderers = {part.renderer.target.name: part.renderer for part in parts}
     shown = [(part, _taken(renderers, part.renderer.target)) for part in parts if part.tasks]
     if as_json:
-        print_json({"name": parsed.bag.name, "tasks": total, "targets": [_described(*each) for each in shown]})
+        batch = {"batch": parsed.bag.policy.batch} if parsed.bag.policy.batch > 1 else {}
+        print_json({"name": parsed.bag.name, "tasks": total, **batch, "targets": [_described(*each) for each in shown]})
         return 0
     print(f"{parsed.bag.name}: {plural(total, 'new task' if extends else 'task')}")
     for part, taken in shown:
         for line in _lines(part, taken, many=len(parts) > 1):
             print(line)
+    if parsed.bag.policy.batch > 1:
+        print(f"in batches of {parsed.bag.policy.batch}: one after the other, in one slot of one pilot")
     for name, path in parsed.pythons.items():
         print(f"to pack: {path}, for target {name}")
     if sizes := [path.stat().st_size for sha, path in parsed.uploads.items() if sha in files]:

@@ -9,7 +9,7 @@ from windfall.core.events import Submit
 from windfall.core.facts import TargetShape
 from windfall.model.check import longest_task
 from windfall.model.render import Renderer, source_count
-from windfall.model.spec import Bag, Lines, Target
+from windfall.model.spec import Bag, Lines, Policy, Target
 
 ENVELOPE = 64  # bytes around a command
 SMALL = 4 << 20  # bytes: all commands together fit into one message
@@ -17,7 +17,7 @@ SMALL = 4 << 20  # bytes: all commands together fit into one message
 
 def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
     index = {target.name: i for i, target in enumerate(bag.targets)}
-    shapes = [_shape(target, index, bag.policy.select) for target in bag.targets]
+    shapes = [_shape(target, index, bag.policy) for target in bag.targets]
     edges = np.array(bag.edges, dtype="<i4").tobytes() if bag.edges else b""
     return Submit(
         key, owner, bag.name, idempotency, _packed(bag), shapes, bag.effects == "external",
@@ -30,13 +30,14 @@ def _packed(bag: Bag) -> bytes:
     return bytes(memoryview(msgspec.msgpack.encode(bag)))
 
 
-def _shape(target: Target, index: dict[str, int], select: str) -> TargetShape:
+def _shape(target: Target, index: dict[str, int], policy: Policy) -> TargetShape:
     r = target.resources
     return TargetShape(
         target.name, source_count(target.source), _before(target, index), r.cores, r.memory, r.gpus,
         r.disk, target.time, target.expect, target.grace, bool(target.checkpoint), target.retries,
-        target.memory_retries, target.priority, _costs(target) if select == "sjf" else b"", _weight(target),
+        target.memory_retries, target.priority, _costs(target) if policy.select == "sjf" else b"", _weight(target),
         r.whole, bool(target.takes), target.kind == "call", bool(target.outputs),
+        policy.batch, policy.batch_timeout if policy.batch > 1 else 0,
     )
 
 

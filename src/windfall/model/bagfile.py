@@ -61,11 +61,14 @@ class Parsed(NamedTuple):
 
 _POLICIES = (
     "rank", "requirements", "replicate", "provision", "sites", "budget", "deadline", "attempt-deadline", "per-host",
-    "batch",
 )  # fmt: skip
+_SO_FAR = "there is select, batch and batch-timeout"
 LATER = {
     "task": {"nodes": "a task runs on one node: there is cores, gpus and whole-node"},
-    "policy": dict.fromkeys(_POLICIES, "there is select"),
+    "policy": {
+        **dict.fromkeys(_POLICIES, _SO_FAR),
+        "pipeline": "targets can follow one another whole, with after; batches are of one target's tasks",
+    },
 }
 """Words of the language whose mechanism does not exist yet, and what there is."""
 
@@ -436,7 +439,18 @@ class Reader:
 
     def _policy(self, table: dict[str, Any]) -> Policy:
         self._known(table, "policy", ("policy",))
-        return Policy(select=self._get(table, ("policy",), words.POLICY, "select", "fcfs"))
+        get = partial(self._get, table, ("policy",), words.POLICY)
+        usual = Policy()
+        policy = Policy(
+            select=get("select", usual.select), batch=get("batch", usual.batch),
+            batch_timeout=get("batch-timeout", usual.batch_timeout),
+        )
+        with self.place.at("policy", "batch-timeout"):
+            if "batch-timeout" in table and policy.batch < 2:
+                raise BadInput("batch-timeout: there are no batches that could wait", "give batch, too")
+        with self.place.at("policy", "batch"):
+            check.check_policy(policy)
+        return policy
 
     # --- sweeps --------------------------------------------------------------------------------------------
 
@@ -580,6 +594,8 @@ def _home(key: str, target: Path_) -> Path_:
         return (*target, key) if target else ("task", key)
     if key in PARTS:
         return (*target, key)
+    if key in words.POLICY:
+        return ("policy", key)
     if key == "name":
         return ("bag", key)
     return (*target, key) if target else ("bag", key)

@@ -21,6 +21,7 @@ from .render import Renderer, axis_names, axis_size, same_parameters, source_cou
 from .sample import check_law
 from .schema import check_schema, schema_patterns
 from .spec import (
+    MAX_BATCH,
     MAX_NAME,
     MAX_TARGETS,
     MAX_TASKS,
@@ -104,6 +105,8 @@ def check_head(bag: Bag) -> None:
     _name(bag.name, "the bag's name")
     _one_of(bag.effects, EFFECTS, "effects")
     check_policy(bag.policy)
+    if bag.policy.batch > 1 and bag.effects == "external":
+        raise BadInput("batch: tasks with external effects are handed out one by one", "leave batch out, or effects")
     if not bag.targets:
         raise BadInput("the bag has no target", "give it a command")
     at_most(len(bag.targets), MAX_TARGETS, "targets in a bag")
@@ -586,6 +589,9 @@ def check_policy(policy: Policy) -> None:
         )
     if policy.deadline:
         raise BadInput("policy: deadline does not exist yet", "there is select")
+    if policy.batch < 0 or policy.batch_timeout < 0:
+        raise BadInput("policy: batch and batch-timeout must be 0 or more")
+    at_most(policy.batch, MAX_BATCH, "batch: tasks that go together")
 
 
 def _prerequisites(bag: Bag) -> None:

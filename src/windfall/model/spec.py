@@ -204,7 +204,11 @@ class Target(Record, frozen=True):
 
 
 class Policy(Record, frozen=True):
+    """`batch`: so many tasks of a target go together, one after the other in one slot; 0: as many as seem right."""
+
     select: str = "fcfs"
+    batch: int = 0
+    batch_timeout: int = 30_000  # ms that an incomplete batch of an open bag waits for more tasks
     deadline: int = 0  # refused until there is a mechanism
 
 
@@ -220,4 +224,5 @@ class Bag(Record, frozen=True):
 MAX_TASKS = 100_000_000  # of one bag
 MAX_NAME = 200
 MAX_TEXT = 1 << 20  # one command, template or value
+MAX_BATCH = 1_000  # tasks that go together
 MAX_TARGETS = 10_000

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..errors import BadInput
 from . import check, template as tpl, units
-from .spec import Policy
+from .spec import MAX_BATCH, Policy
 
 
 class Word(NamedTuple):
@@ -190,7 +190,11 @@ CHECK = {
     "schema": Word(string, TEXT, "file with a JSON schema that the file, or the standard output, must fit"),
     "command": Word(command, COMMAND, "run after the task, must end with 0"),
 }
-POLICY = {"select": Word(select, _choice(*check.SELECT), "which task goes first")}
+POLICY = {
+    "select": Word(select, _choice(*check.SELECT), "which task goes first"),
+    "batch": Word(count, {**COUNT, "maximum": MAX_BATCH}, "how many tasks go together, one after another in one slot"),
+    "batch-timeout": Word(units.parse_duration, DURATION, "how long an incomplete batch of an open bag waits for more"),
+}
 TARGET = {"after": Word(strings, TEXTS, "targets that must have succeeded before"), "command": BAG["command"]}
 
 SAMPLE = {

@@ -1,0 +1,96 @@
+"""Batches on real servers and pilots: where the tasks ran, in which order, and what is said of one that waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+
+from tests.live.real import CommandLine, Server, free_port, processes_of, sweep_up, until
+from windfall import Client
+from windfall.model.spec import Bag, Items, Policy, Target
+
+pytestmark = pytest.mark.slow
+
+PILOTS: list[Popen[str]] = []
+BAG = """
+[bag]
+name = "fours"
+command = "echo {n} $PWD >> TALLY; sleep 0.05; echo {n} end >> TALLY"
+[sweep]
+n = "0..23"
+[policy]
+batch = 4
+batch-timeout = "10s"
+"""
+
+
+@pytest.fixture
+def windfall(tmp_path: Path) -> Iterator[CommandLine]:
+    (tmp_path / "work").mkdir()
+    line = CommandLine(tmp_path / "home", tmp_path / "work")
+    yield line
+    try:
+        until(lambda: not processes_of(line.home), 20)
+    finally:
+        sweep_up(line.home)
+
+
+@pytest.fixture
+def server(windfall: CommandLine) -> Iterator[Server]:
+    running = Server(windfall.home, "--listen", f"127.0.0.1:{free_port()}")
+    yield running
+    while PILOTS:
+        last = PILOTS.pop()
+        last.terminate()
+        last.wait(20)
+    running.stop()
+
+
+def pilot(windfall: CommandLine, name: str) -> None:
+    done = windfall("token", "add", "--scope", "enrol", "--site", "away", "-o", f"{name}.json")
+    assert done.returncode == 0, done.stderr
+    PILOTS.append(windfall.start("pilot", "--ticket", f"{name}.json", "--cores", "2", "--dir", name, "--quiet"))
+
+
+def test_a_batch_runs_on_one_pilot_in_order_one_at_a_time(windfall: CommandLine, server: Server) -> None:
+    """Two pilots of two cores, six batches: within a batch one task ends before the next begins."""
+    tally = windfall.folder / "tally"
+    windfall.write("bag.toml", BAG.replace("TALLY", str(tally)))
+    for name in ("a", "b"):
+        pilot(windfall, name)
+    bag = int(windfall("submit", "bag.toml").stdout)
+    assert windfall("wait", bag, "-q").returncode == 0
+    said = [line.split() for line in tally.read_text().splitlines()]
+    where = {int(words[0]): Path(words[1]).relative_to(windfall.folder).parts[0] for words in said if words[1] != "end"}
+    for first in range(0, 24, 4):
+        mine = [(int(words[0]), words[1] == "end") for words in said if first <= int(words[0]) < first + 4]
+        assert mine == [(n, end) for n in range(first, first + 4) for end in (False, True)]
+        assert len({where[task] for task in range(first, first + 4)}) == 1
+    assert set(where.values()) == {"a", "b"}
+
+
+def test_an_incomplete_batch_waits_and_explain_says_so(windfall: CommandLine, server: Server) -> None:
+    """Three of four are there: nothing runs.  The fourth comes: all do.  One more comes: it goes after a while."""
+    pilot(windfall, "a")
+    with Client(server.profile) as client:
+        target = Target(command="", source=Items(items=["true"] * 3))
+        bag = client.submit(Bag(name="filling", targets=[target], open=True,
+                                policy=Policy(batch=4, batch_timeout=1_500_000)))
+        said = until(lambda: windfall.json("explain", bag, 2)["summary"])
+        assert "waits for its batch to fill: 3 of 4 tasks are there" in said
+        assert client.bag(bag)["counts"]["ready"] == 3
+        client.append(bag, Items(items=["true"]))
+        until(lambda: client.bag(bag)["counts"]["succeeded"] == 4)
+        client.append(bag, Items(items=["true"]))
+        client.close_bag(bag)
+        until(lambda: client.bag(bag)["counts"]["succeeded"] == 5)
+
+
+def test_what_will_go_together_is_said_before(windfall: CommandLine) -> None:
+    windfall.write("bag.toml", BAG.replace("TALLY", "tally"))
+    said = windfall("run", "bag.toml", "--dry-run").stdout
+    assert "in batches of 4: one after the other, in one slot of one pilot" in said
+    assert windfall.json("run", "bag.toml", "--dry-run")["batch"] == 4
