@@ -19,11 +19,11 @@ from tests.testbed.sshd import Sshd
 from windfall.sites.channel import Channel
 from windfall.sites.dialects import Dialect, dialect
 from windfall.sites.here import Here
-from windfall.sites.job import ENDED, Job, Listed, Shape
+from windfall.sites.job import ENDED, Job, Listed, Shape, nth
 from windfall.sites.script import prepare
 from windfall.sites.secure import Secure
 
-RUN = f"t{os.getpid() % 46656:x}"  # nonces of this run begin so: others may use the same machine
+RUN = f"t{os.getpid():x}"  # nonces of this run begin so: others may use the same machine
 
 STAND_IN = """\
 import json, os, signal, sys, time
@@ -70,42 +70,42 @@ class System:
     def do(self, what: Awaitable[Any]) -> Any:
         return self.loop.run_until_complete(what)
 
-    def nonce(self) -> str:
-        self.number += 1
-        return f"{RUN}{self.name[:3]}{self.number:04d}"
+    def nonce(self, count: int) -> str:
+        first, self.number = self.number + 1, self.number + count
+        return f"{RUN}{self.name[:3]}-{first}"
 
     def job(self, seconds: float = 600, **fields: Any) -> Job:
         command = ("python3", "stand-in.py", self.folder, str(seconds))
         shape = fields.pop("shape", Shape(walltime=1800))
-        return Job(fields.pop("nonce", None) or self.nonce(), shape, command, folder=self.folder,
-                   options=self.options, **fields)
+        nonce = self.nonce(fields.get("count", 1))
+        return Job(nonce, shape, command, **{"folder": self.folder, "options": self.options, **fields})
 
     def submit(self, job: Job) -> str:
         return self.dialect.submitted(self.do(self.channel.say(self.dialect.submit(job))))
 
     def listed(self, job: Job | None = None) -> list[Listed]:
         jobs = self.dialect.listed(self.do(self.channel.say(self.dialect.listing(USER))))
-        return [each for each in jobs if job is None or each.nonce == job.nonce]
+        return [each for each in jobs if job is None or each.nonce in job.nonces]
 
     def cancel(self, jobs: list[Listed]) -> None:
         for command in self.dialect.cancel(each.id for each in jobs):
             self.dialect.cancelled(self.do(self.channel.say(command)))
 
-    def states(self, job: Job) -> dict[int, str]:
-        """By index; what is not listed is not there."""
-        return {each.index: each.state for each in self.listed(job) if each.state != ENDED}
+    def states(self, job: Job) -> dict[str, str]:
+        """By nonce; what is not listed is not there."""
+        return {each.nonce: each.state for each in self.listed(job) if each.state != ENDED}
 
     def many(self, count: int) -> list[Job]:
         """So many pilots, in two submissions where there are arrays."""
         half = count // 2
-        jobs = ([self.job(first=1, count=half), self.job(first=half + 1, count=count - half)] if self.arrays
+        jobs = ([self.job(count=half), self.job(count=count - half)] if self.arrays
                 else [self.job() for _ in range(count)])
         for job in jobs:
             self.submit(job)
         return jobs
 
     def said(self, job: Job, index: int = 0) -> list[str]:
-        path = self.place / self.folder / f"said-{job.nonce}{f'.{index}' if index else ''}"
+        path = self.place / self.folder / f"said-{nth(job.nonce, index)}"
         return path.read_text().split() if path.exists() else []
 
     def until(self, ask: Callable[[], Any], seconds: float = 60, every: float = 0.3) -> Any:

@@ -20,7 +20,7 @@ BATCH = pytest.mark.parametrize("named", ["slurm", "gridengine", "htcondor", "pb
 
 
 def job(**fields: object) -> Job:
-    given = {"nonce": "abcd1234", "shape": Shape(3600), "command": ("python3", "pilot.pyz", "--ticket", "t.json")}
+    given = {"nonce": "abcd12-7", "shape": Shape(3600), "command": ("python3", "pilot.pyz", "--ticket", "t.json")}
     return Job(**{**given, **fields})  # type: ignore[arg-type]
 
 
@@ -32,14 +32,16 @@ def said(speaker: Dialect, wanted: Job) -> str:
 @NAMED
 def test_every_dialect_says_who_it_is_for(named: str) -> None:
     text = said(dialect(named), job())
-    assert "abcd1234" in text and "exec python3 pilot.pyz --ticket t.json" in text
+    assert "abcd12-7" in text and "exec python3 pilot.pyz --ticket t.json" in text
 
 
 @BATCH
 def test_the_name_holds_the_nonce_and_is_short(named: str) -> None:
-    assert "wfabcd1234" in said(dialect(named), job())
-    assert len(job(nonce="a" * 13).name) == 15
-    assert nonce_of("wf" + "a" * 13) == "a" * 13 and nonce_of("wf-abc") == nonce_of("awfabcd") == nonce_of("") == ""
+    assert "wfabcd12-7" in said(dialect(named), job())
+    assert job(count=3).nonces == ["abcd12-7", "abcd12-8", "abcd12-9"]
+    assert nonce_of("wfabcd12-7") == "abcd12-7" and nonce_of("wfabcd12-7", 993) == "abcd12-1000"
+    for other in ("wf-7", "awfabcd-7", "", "wfabcd", "wfabcd-7-8", "wfabcd-07", "wfABCD-7", "wf" + "a" * 17 + "-7"):
+        assert nonce_of(other) == ""
 
 
 @BATCH
@@ -53,19 +55,19 @@ def test_shape_account_queue_and_lines_arrive(named: str) -> None:
 
 
 def test_slurm_in_full() -> None:
-    argv = slurm.submit(job(shape=SHAPE, account="a", queue="q", first=1, count=1000)).argv
+    argv = slurm.submit(job(shape=SHAPE, account="a", queue="q", count=1000)).argv
     assert argv == (
-        "sbatch", "--parsable", "--no-requeue", "--job-name=wfabcd1234", "--export=NONE", "--input=/dev/null",
-        "--output=windfall/wfabcd1234-%A-%a.log", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=4", "--time=120",
+        "sbatch", "--parsable", "--no-requeue", "--job-name=wfabcd12-7", "--export=NONE", "--input=/dev/null",
+        "--output=windfall/wfabcd12-7-%A-%a.log", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=4", "--time=120",
         "--signal=B:TERM@120", "--mem=8388608K", "--gpus-per-node=2", "--exclusive", "--account=a", "--partition=q",
         "--array=1-1000")  # fmt: skip
 
 
 def test_gridengine_in_full() -> None:
-    argv = gridengine.submit(job(shape=Shape(7200, cores=4, memory=8 << 30, gpus=1), account="a", queue="q", first=1,
+    argv = gridengine.submit(job(shape=Shape(7200, cores=4, memory=8 << 30, gpus=1), account="a", queue="q",
                                  count=1000, options={"memory": "h_vmem"})).argv
     assert argv == (
-        "qsub", "-terse", "-N", "wfabcd1234", "-S", "/bin/sh", "-cwd", "-j", "y", "-o", "windfall/", "-r", "n",
+        "qsub", "-terse", "-N", "wfabcd12-7", "-S", "/bin/sh", "-cwd", "-j", "y", "-o", "windfall/", "-r", "n",
         "-notify", "-l", "h_rt=7200", "-pe", "smp", "4", "-l", "h_vmem=2147483648", "-l", "gpu=1", "-P", "a",
         "-q", "q", "-t", "1-1000")  # fmt: skip
 
@@ -77,24 +79,24 @@ def test_several_nodes_of_grid_engine_need_a_parallel_environment() -> None:
 
 
 def test_lsf_in_full() -> None:
-    argv = lsf.submit(job(shape=SHAPE, account="a", queue="q", first=1, count=1000)).argv
+    argv = lsf.submit(job(shape=SHAPE, account="a", queue="q", count=1000)).argv
     assert argv == (
-        "env", "LC_ALL=C", "LSB_NTRIES=1", "bsub", "-J", "wfabcd1234[1-1000]", "-rn", "-env", "none", "-o",
-        "windfall/wfabcd1234-%J-%I.log", "-W", "120", "-wa", "TERM", "-wt", "2", "-n", "8", "-R", "span[ptile=4]",
+        "env", "LC_ALL=C", "LSB_NTRIES=1", "bsub", "-J", "wfabcd12-7[1-1000]", "-rn", "-env", "none", "-o",
+        "windfall/wfabcd12-7-%J-%I.log", "-W", "120", "-wa", "TERM", "-wt", "2", "-n", "8", "-R", "span[ptile=4]",
         "-M", "8192MB", "-R", "rusage[mem=8192MB]", "-gpu", "num=2", "-x", "-P", "a", "-q", "q")  # fmt: skip
 
 
 def test_pbs_asks_for_chunks_and_torque_for_nodes() -> None:
-    wanted = job(shape=SHAPE, first=1, count=1000)
+    wanted = job(shape=SHAPE, count=1000)
     openly, torque = pbs.submit(wanted).stdin, pbs.submit_torque(wanted).stdin
     assert "-l select=2:ncpus=4:mem=8388608kb:ngpus=2 -l walltime=02:00:00 -l place=scatter:excl" in openly
     assert "-J 1-1000" in openly and "-r n" not in openly
     assert "-l nodes=2:ppn=4:gpus=2,walltime=02:00:00,mem=16384mb -n" in torque and "-t 1-1000" in torque
-    assert "-J 5-6:2" in pbs.submit(job(first=5)).stdin and "-r n" in pbs.submit(job()).stdin
+    assert "-J" not in pbs.submit(job()).stdin and "-r n" in pbs.submit(job()).stdin
 
 
 def test_htcondor_starts_nothing_twice() -> None:
-    text = dialect("htcondor").submit(job(first=1, count=1000)).stdin
+    text = dialect("htcondor").submit(job(count=1000)).stdin
     assert "NumJobStarts =?= 0" in text and "periodic_remove = (JobStatus == 2" in text and "queue 1000" in text
 
 
@@ -103,8 +105,9 @@ def test_htcondor_starts_nothing_twice() -> None:
     {"command": ("python3", "a\nb")}, {"setup": ("one\ntwo",)}, {"directives": ("a\rb",)}, {"command": ()},
     {"variables": (("A", "x\ny"),)}, {"variables": (("A B", "x"),)}, {"variables": (("A;rm", "x"),)},
     {"account": "a\nb"}, {"account": "--wrap=x"}, {"queue": "$(x)"}, {"queue": "a'b"}, {"folder": "a b"},
-    {"folder": "$HOME"}, {"folder": "a%j"}, {"folder": "-x"}, {"nonce": "ABC"}, {"nonce": "a" * 14}, {"nonce": "a-b-c"},
-    {"count": 2}, {"first": 1, "count": 0}, {"first": 1, "count": 10**9}, {"shape": Shape(0)},
+    {"folder": "$HOME"}, {"folder": "a%j"}, {"folder": "-x"},
+    {"nonce": "ABC-1"}, {"nonce": "a" * 14 + "-1"}, {"nonce": "a-b-c"}, {"nonce": "abcd"},
+    {"nonce": "-7"}, {"nonce": "a-07"}, {"count": 0}, {"count": 10**9}, {"shape": Shape(0)},
     {"shape": Shape(60, cores=0)}, {"shape": Shape(60, memory=-1)},
 ])  # fmt: skip
 def test_what_cannot_be_said_exactly_is_refused(named: str, fields: dict[str, object]) -> None:
@@ -135,7 +138,7 @@ def test_only_users_are_listed(named: str, user: str) -> None:
 @pytest.mark.parametrize(("named", "ids"), [
     ("slurm", [f"12_{n}" for n in range(1, 1001)]), ("gridengine", [f"12.{n}" for n in range(1, 1001)]),
     ("htcondor", [f"12.{n}" for n in range(1000)]), ("pbs", [f"12[{n}].server" for n in range(1, 1001)]),
-    ("lsf", [f"12[{n}]" for n in range(1, 1001)]), ("ssh", [f"abcd1234.{n}" for n in range(1, 1001)]),
+    ("lsf", [f"12[{n}]" for n in range(1, 1001)]), ("ssh", [f"abcd12-{n}" for n in range(1, 1001)]),
 ])  # fmt: skip
 def test_a_thousand_jobs_are_cancelled_by_few_commands(named: str, ids: list[str]) -> None:
     assert 1 <= len(dialect(named).cancel(ids)) <= 2

@@ -57,7 +57,7 @@ def test_too_many_jobs_are_back_pressure(limited: System, free: System) -> None:
 
 @pytest.mark.parametrize(("fields", "kind"), [
     ({"shape": Shape(60, cores=1000)}, text.SHAPE), ({"shape": Shape(3600), "queue": "short"}, text.SHAPE),
-    ({"first": 1, "count": 5000}, text.ARRAY), ({"queue": "nonsense"}, text.QUEUE),
+    ({"count": 5000}, text.ARRAY), ({"queue": "nonsense"}, text.QUEUE),
 ])  # fmt: skip
 def test_other_refusals_are_told_from_it(free: System, fields: dict[str, Any], kind: str) -> None:
     with pytest.raises(SiteRefused) as refused:

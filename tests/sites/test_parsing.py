@@ -23,22 +23,22 @@ def printed(out: str, exit: int = 0, err: str = "") -> Answer:
 
 def test_squeue() -> None:
     jobs = slurm.listed(printed(
-        "12_7|R|1794758400|4|None|wfabcd1234\n"
-        "12_8|PD|1794760000|4|Resources|wfabcd1234\n"
+        "12_7|R|1794758400|4|None|wfabcd-100\n"
+        "12_8|PD|1794760000|4|Resources|wfabcd-100\n"
         "13|PD|N/A|1|JobHeldUser|somebody|else's\n"
-        "14|CD|1794758000|1|None|wfefgh5678\n"
-        "15|TO|1794758000|1|TimeLimit|wfefgh5678\n"
-        "16|CG|1794758000|1|None|wfefgh5678\n"
-        "17|PD|N/A|1|launch failed requeued held|wfefgh5678\n"
+        "14|CD|1794758000|1|None|wfefgh-5\n"
+        "15|TO|1794758000|1|TimeLimit|wfefgh-5\n"
+        "16|CG|1794758000|1|None|wfefgh-5\n"
+        "17|PD|N/A|1|launch failed requeued held|wfefgh-5\n"
         "slurm_load_jobs: something new\n"))
     assert jobs == [
-        Listed("12_7", "abcd1234", 7, RUNNING, "", 1794758400, 4),
-        Listed("12_8", "abcd1234", 8, QUEUED, "Resources", 1794760000, 4),
-        Listed("13", "", 0, HELD, "JobHeldUser", None, 1),
-        Listed("14", "efgh5678", 0, ENDED, "CD", 1794758000, 1),
-        Listed("15", "efgh5678", 0, ENDED, "TO TimeLimit", 1794758000, 1),
-        Listed("16", "efgh5678", 0, RUNNING, "", 1794758000, 1),
-        Listed("17", "efgh5678", 0, HELD, "launch failed requeued held", None, 1),
+        Listed("12_7", "abcd-106", RUNNING, "", 1794758400, 4),
+        Listed("12_8", "abcd-107", QUEUED, "Resources", 1794760000, 4),
+        Listed("13", "", HELD, "JobHeldUser", None, 1),
+        Listed("14", "efgh-5", ENDED, "CD", 1794758000, 1),
+        Listed("15", "efgh-5", ENDED, "TO TimeLimit", 1794758000, 1),
+        Listed("16", "efgh-5", RUNNING, "", 1794758000, 1),
+        Listed("17", "efgh-5", HELD, "launch failed requeued held", None, 1),
     ]
 
 
@@ -101,20 +101,20 @@ QSTAT_XML = """<?xml version='1.0'?>
     <job_list state="running">
       <JB_job_number>12</JB_job_number>
       <JAT_prio>0.55500</JAT_prio>
-      <JB_name>wfabcd1234</JB_name>
+      <JB_name>wfabcd-100</JB_name>
       <JB_owner>me</JB_owner>
       <state>r</state>
       <JAT_start_time>2026-11-15T16:00:00</JAT_start_time>
       <queue_name>main.q@node</queue_name>
       <slots>4</slots>
       <tasks>7</tasks>
-      <full_job_name>wfabcd1234</full_job_name>
+      <full_job_name>wfabcd-100</full_job_name>
     </job_list>
   </queue_info>
   <job_info>
     <job_list state="pending">
       <JB_job_number>12</JB_job_number>
-      <JB_name>wfabcd1234</JB_name>
+      <JB_name>wfabcd-100</JB_name>
       <state>qw</state>
       <JB_submission_time>2026-11-15T15:59:00</JB_submission_time>
       <slots>4</slots>
@@ -124,7 +124,7 @@ QSTAT_XML = """<?xml version='1.0'?>
       <JB_job_number>13</JB_job_number><JB_name>&lt;odd&gt;</JB_name><state>Eqw</state><slots>1</slots>
     </job_list>
     <job_list state="pending">
-      <JB_job_number>14</JB_job_number><JB_name>wfefgh5678</JB_name><state>hqw</state><slots>1</slots>
+      <JB_job_number>14</JB_job_number><JB_name>wfefgh-5</JB_name><state>hqw</state><slots>1</slots>
     </job_list>
   </job_info>
 </job_info>
@@ -133,11 +133,11 @@ QSTAT_XML = """<?xml version='1.0'?>
 
 def test_qstat_of_grid_engine() -> None:
     jobs = gridengine.listed(printed(QSTAT_XML))
-    assert jobs[0] == Listed("12.7", "abcd1234", 7, RUNNING, "", 1794758400, 4)
-    assert [(each.id, each.index, each.state) for each in jobs[1:5]] == [
-        (f"12.{n}", n, QUEUED) for n in (8, 9, 10, 12)]
+    assert jobs[0] == Listed("12.7", "abcd-106", RUNNING, "", 1794758400, 4)
+    assert [(each.id, each.nonce, each.state) for each in jobs[1:5]] == [
+        (f"12.{n}", f"abcd-{99 + n}", QUEUED) for n in (8, 9, 10, 12)]
     assert jobs[5].state == HELD and jobs[5].nonce == "" and "failed" in jobs[5].reason
-    assert jobs[6].state == HELD and jobs[6].nonce == "efgh5678"
+    assert jobs[6].state == HELD and jobs[6].nonce == "efgh-5"
 
 
 def test_xml_with_entities_is_refused() -> None:
@@ -176,14 +176,14 @@ def test_a_master_that_is_down() -> None:
 
 
 def test_condor_q() -> None:
-    ads = [{"ClusterId": 3, "ProcId": 0, "JobStatus": 2, "JobBatchName": "wfabcd1234", "WindfallFirst": 5,
+    ads = [{"ClusterId": 3, "ProcId": 0, "JobStatus": 2, "JobBatchName": "wfabcd-100",
             "JobCurrentStartDate": 1794758400, "RequestCpus": 4},
-           {"ClusterId": 3, "ProcId": 1, "JobStatus": 1, "JobBatchName": "wfabcd1234", "WindfallFirst": 5},
+           {"ClusterId": 3, "ProcId": 1, "JobStatus": 1, "JobBatchName": "wfabcd-100"},
            {"ClusterId": 4, "ProcId": 0, "JobStatus": 5, "JobBatchName": "other", "HoldReason": "no\nroom"},
            {"ClusterId": "x"}, 7]
     assert htcondor.listed(printed(json.dumps(ads))) == [
-        Listed("3.0", "abcd1234", 5, RUNNING, "", 1794758400, 4), Listed("3.1", "abcd1234", 6, QUEUED),
-        Listed("4.0", "", 0, HELD, "no room")]
+        Listed("3.0", "abcd-100", RUNNING, "", 1794758400, 4), Listed("3.1", "abcd-101", QUEUED),
+        Listed("4.0", "", HELD, "no room")]
     assert htcondor.listed(printed("")) == []
     for hostile in ("[" * 100_000, '[{"ClusterId": 3', "-- Failed to fetch ads"):
         with pytest.raises(SiteUnreachable):
@@ -206,7 +206,7 @@ def test_what_htcondor_says_no_to(err: str, kind: str) -> None:
 
 OPENPBS = """\
 Job Id: 1234[7].pbs01
-    Job_Name = wfabcd1234
+    Job_Name = wfabcd-100
     Job_Owner = me@login1
     job_state = R
     queue = workq
@@ -220,7 +220,7 @@ Job Id: 1234[7].pbs01
     array_index = 7
 
 Job Id: 1234[].pbs01
-    Job_Name = wfabcd1234
+    Job_Name = wfabcd-100
     Job_Owner = me@login1
     job_state = B
     array = True
@@ -235,31 +235,31 @@ Job Id: 1235.pbs01
 \t (R: 4 A: 0 T: 64)
 
 Job Id: 1236.pbs01
-    Job_Name = wfefgh5678
+    Job_Name = wfefgh-5
     job_state = H
 
 Job Id: 1237.pbs01
-    Job_Name = wfefgh5678
+    Job_Name = wfefgh-5
     job_state = F
 """
 
 TORQUE = """\
 Job Id: 88[3].server.example.org
-    Job_Name = wfabcd1234-3
+    Job_Name = wfabcd-100-3
     Job_Owner = me@login
     job_state = R
     Resource_List.nodes = 1:ppn=8
     start_time = Sun Nov 15 16:00:00 2026
 
 Job Id: 89.server.example.org
-    Job_Name = wfefgh5678
+    Job_Name = wfefgh-5
     job_state = C
 """
 
 
 def test_qstat_of_openpbs() -> None:
     first, second, held, ended = pbs.listed(printed(OPENPBS))
-    assert first == Listed("1234[7].pbs01", "abcd1234", 7, RUNNING, "Job run at Sun Nov 15 at 16:00 on (node7:ncpus=4)",
+    assert first == Listed("1234[7].pbs01", "abcd-106", RUNNING, "Job run at Sun Nov 15 at 16:00 on (node7:ncpus=4)",
                            1794758400, 4)
     assert (second.nonce, second.state) == ("", QUEUED) and second.reason.endswith("ncpus(R: 4 A: 0 T: 64)")
     assert (held.state, ended.state) == (HELD, ENDED)
@@ -267,7 +267,7 @@ def test_qstat_of_openpbs() -> None:
 
 def test_qstat_of_torque() -> None:
     first, ended = pbs.listed(printed(TORQUE))
-    assert first == Listed("88[3].server.example.org", "abcd1234", 3, RUNNING, "", 1794758400, 8)
+    assert first == Listed("88[3].server.example.org", "abcd-102", RUNNING, "", 1794758400, 8)
     assert ended.state == ENDED
 
 
@@ -314,21 +314,21 @@ def test_nodes_and_queues_of_pbs() -> None:
 # --- LSF: written after the documentation ----------------------------------------------------------------------
 
 BJOBS = """\
-501|7|RUN|4|Nov 15 16:00:00 2026|-|wfabcd1234[7]
-501|8|PEND|-|-|Job slot limit reached;Load information unavailable|wfabcd1234[8]
-502|0|PSUSP|-|-|The job was suspended by the user while pending|wfefgh5678
-503|0|EXIT|1|Nov 15 15:00:00 2026|-|wfefgh5678
+501|7|RUN|4|Nov 15 16:00:00 2026|-|wfabcd-100[7]
+501|8|PEND|-|-|Job slot limit reached;Load information unavailable|wfabcd-100[8]
+502|0|PSUSP|-|-|The job was suspended by the user while pending|wfefgh-5
+503|0|EXIT|1|Nov 15 15:00:00 2026|-|wfefgh-5
 504|0|USUSP|1|Nov 15 15:00:00 2026|-|a|b
 """
 
 
 def test_bjobs() -> None:
     assert lsf.listed(printed(BJOBS)) == [
-        Listed("501[7]", "abcd1234", 7, RUNNING, "", 1794758400, 4),
-        Listed("501[8]", "abcd1234", 8, QUEUED, "Job slot limit reached;Load information unavailable"),
-        Listed("502", "efgh5678", 0, HELD, "The job was suspended by the user while pending"),
-        Listed("503", "efgh5678", 0, ENDED, "EXIT", 1794754800, 1),
-        Listed("504", "", 0, RUNNING, "", 1794754800, 1)]
+        Listed("501[7]", "abcd-106", RUNNING, "", 1794758400, 4),
+        Listed("501[8]", "abcd-107", QUEUED, "Job slot limit reached;Load information unavailable"),
+        Listed("502", "efgh-5", HELD, "The job was suspended by the user while pending"),
+        Listed("503", "efgh-5", ENDED, "EXIT", 1794754800, 1),
+        Listed("504", "", RUNNING, "", 1794754800, 1)]
     assert lsf.listed(printed("", 255, "No job found")) == []
     with pytest.raises(SiteUnreachable):
         lsf.listed(printed("", 255, "LSF is down. Please wait ...\nCannot connect to LSF. Please wait ..."))
@@ -362,9 +362,9 @@ def test_hosts_and_queues_of_lsf() -> None:
 
 def test_a_listing_without_its_end_is_none() -> None:
     assert bare.listed(printed("end\n")) == []
-    assert bare.listed(printed("abcd1234.7|R|1794758400\nabcd1234.8|E|\nlog|R|\nend\n")) == [
-        Listed("abcd1234.7", "abcd1234", 7, RUNNING, "", 1794758400), Listed("abcd1234.8", "abcd1234", 8, ENDED)]
-    for cut in ("", "abcd1234.7|R|1794758400\n"):
+    assert bare.listed(printed("abcd-7|R|1794758400\nabcd-8|E|\nlog|R|\nend\n")) == [
+        Listed("abcd-7", "abcd-7", RUNNING, "", 1794758400), Listed("abcd-8", "abcd-8", ENDED)]
+    for cut in ("", "abcd-7|R|1794758400\n"):
         with pytest.raises(SiteError):
             bare.listed(printed(cut))
 
@@ -372,8 +372,8 @@ def test_a_listing_without_its_end_is_none() -> None:
 # --- whatever is printed ---------------------------------------------------------------------------------------
 
 SEEDS = {
-    "slurm": "12_7|R|1|4|None|wfabcd1234\n", "gridengine": QSTAT_XML, "pbs": OPENPBS, "torque": TORQUE, "lsf": BJOBS,
-    "htcondor": '[{"ClusterId": 3, "ProcId": 0, "JobStatus": 2}]', "ssh": "abcd1234.7|R|1\nend\n", "local": "end\n",
+    "slurm": "12_7|R|1|4|None|wfabcd-100\n", "gridengine": QSTAT_XML, "pbs": OPENPBS, "torque": TORQUE, "lsf": BJOBS,
+    "htcondor": '[{"ClusterId": 3, "ProcId": 0, "JobStatus": 2}]', "ssh": "abcd-7|R|1\nend\n", "local": "end\n",
 }
 
 
@@ -399,7 +399,7 @@ def test_parsers_take_anything(case: tuple[str, Answer]) -> None:
     except SiteError:
         jobs = []
     for job in jobs:
-        assert job.state in (QUEUED, RUNNING, HELD, ENDED) and 0 <= job.index < 10**9 and len(job.reason) <= 200
+        assert job.state in (QUEUED, RUNNING, HELD, ENDED) and len(job.nonce) <= 20 and len(job.reason) <= 200
         assert job.start is None or isinstance(job.start, int)
         assert "\n" not in job.id + job.reason + job.nonce
         assert list(speaker.cancel([job.id])), "what was listed can be cancelled"

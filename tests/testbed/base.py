@@ -93,10 +93,11 @@ class Bed:
         path.chmod(mode)
         return path
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """A daemon that ends with us, should we be killed."""
+    def start(self, argv: Sequence[str], env: Mapping[str, str] | None = None,
+              death: str = "TERM") -> subprocess.Popen[bytes]:
+        """A daemon that gets this signal should we be killed."""
         with (self.root / "daemons.log").open("ab") as log:
-            daemon = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *argv], stdin=subprocess.DEVNULL,
+            daemon = subprocess.Popen(["setpriv", "--pdeathsig", death, *argv], stdin=subprocess.DEVNULL,
                                       stdout=log, stderr=log, start_new_session=True, env={**os.environ, **(env or {})})
         self.daemons.append(daemon)
         return daemon

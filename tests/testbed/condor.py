@@ -1,8 +1,8 @@
-"""An HTCondor pool in the Debian of its own.  The folder must be a mount point, or every job is held."""
+"""An HTCondor pool in the Debian of its own, and in namespaces of its own: when their first process goes, so do all
+others, jobs included, and the mounts.  The folder must be a mount point, or every job is held."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -71,11 +71,13 @@ class Condor:
         self.inside = CHROOT / self.folder.lstrip("/")
         self.env = {"CONDOR_CONFIG": f"{self.folder}/condor_config"}
         self.home = f"{self.folder}/home"
-        self.mounts: list[Path] = []
         try:
-            self._mount()
             self._files(name, cpus, extra)
-            self.bed.start([*self.chroot(), "condor_master", "-f"])
+            inside = " && ".join((f"mount --bind {CHROOT} {CHROOT}", f"mount -t proc proc {CHROOT}/proc",
+                                  f"mount --bind /dev {CHROOT}/dev"))
+            self.bed.start(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c",
+                            f'{inside} && {{ "$@" & wait; }}', "sh", *self.chroot(), "condor_master", "-f"],
+                           death="KILL")
             eventually(self.ready, "the pool comes up", 60)
         except BaseException:
             print(self._said())
@@ -87,20 +89,10 @@ class Condor:
         return ["chroot", *who, str(CHROOT), "env", "-C", self.home if user else "/", f"HOME={self.home}",
                 f"USER={user or 'root'}", *(f"{key}={value}" for key, value in self.env.items())]
 
-    def _mount(self) -> None:
-        self._mounted(CHROOT, ["--bind", str(CHROOT)])
-        self._mounted(CHROOT / "proc", ["-t", "proc", "proc"])
-        self._mounted(CHROOT / "dev", ["--bind", "/dev"])
-        (CHROOT / "etc/hosts").write_text(Path("/etc/hosts").read_text())
-
-    def _mounted(self, place: Path, what: list[str]) -> None:
-        if not os.path.ismount(place):
-            self.bed.run(["mount", *what, str(place)])
-            self.mounts.append(place)
-
     def _files(self, name: str, cpus: int, extra: str) -> None:
         for each in ("log", "spool", "execute", "lock", "run", "tokens.d", "passwords.d", "home"):
             (self.inside / each).mkdir(parents=True)
+        (CHROOT / "etc/hosts").write_text(Path("/etc/hosts").read_text())
         text = _CONF.format(folder=self.folder, name=name, port=free_ports(1)[0], cpus=cpus, extra=extra)
         (self.inside / "condor_config").write_text(text)
         self.bed.run(["chroot", str(CHROOT), "chown", "-R", "condor:", self.folder])
@@ -115,10 +107,7 @@ class Condor:
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-1500:]}" for path in logs)
 
     def stop(self) -> None:
-        if self.inside.exists():
-            subprocess.run([*self.chroot(), "condor_rm", "-all", "-forcex"], capture_output=True, timeout=30)
-            subprocess.run([*self.chroot(), "condor_off", "-fast", "-master"], capture_output=True, timeout=30)
+        for daemon in self.bed.daemons:
+            daemon.kill()
         self.bed.stop()
         subprocess.run(["rm", "-rf", "--one-file-system", str(self.inside)], check=False)
-        for place in reversed(self.mounts):
-            subprocess.run(["umount", "-l", str(place)], check=False, capture_output=True)

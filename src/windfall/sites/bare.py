@@ -1,6 +1,6 @@
 """No batch system: a workstation (`ssh`), or this machine (`local`).
 
-A job is a directory `~/.windfall/jobs/HOST/NONCE[.INDEX]`, made before its process is started: `mkdir` succeeds once,
+A job is a directory `~/.windfall/jobs/HOST/NONCE`, made before its process is started: `mkdir` succeeds once,
 so the same intent never starts twice.  The place is fixed, so that no change of the configuration hides a pilot, and
 has the host's name in it, since a home directory may be shared by many.  In it lie the script, the log, and the
 process's id with its start time, without which an id says nothing after a while.  `timeout` ends it when its wall
@@ -15,10 +15,10 @@ from collections.abc import Iterable
 
 from ..errors import BadInput
 from . import text
-from .job import ENDED, RUNNING, Answer, Balance, Command, Job, Listed, Room, check
+from .job import ENDED, RUNNING, Answer, Balance, Command, Job, Listed, Room, check, parts
 from .script import script
 
-_ID = re.compile(r"([a-z0-9]{4,13})(?:\.(\d{1,6}))?")
+_ID = re.compile(r"[a-z0-9]{1,12}-\d{1,9}")
 _PLACE = '"$HOME/.windfall/jobs/$(uname -n)"'
 KEPT = 24 * 60  # minutes
 STARTING = 1  # minutes between a directory and its process, at most
@@ -47,30 +47,31 @@ def submit(job: Job) -> Command:
         if wanted:
             raise BadInput(f"there is no {what} on a machine without a batch system")
     limit = max(1, check(job).shape.walltime - job.grace)
-    indices = f"$(seq {job.first} {job.first + job.count - 1})" if job.first else "''"
+    mark, number = parts(job.nonce)
     return text.shell(
         _STARTED, "umask 077", f"mkdir -p {_PLACE} && cd {_PLACE} || exit 73",
         "all=$PWD/new.$$", text.document("new.$$", render(job)).replace("'new.$$'", '"$all"'),
-        f"count=0; for index in {indices}; do",
-        f"    place={job.nonce}${{index:+.$index}}",
+        f"count=0; while [ $count -lt {job.count} ]; do",
+        f"    place={mark}-$(({number} + count))",
         '    if mkdir "$place" 2>/dev/null; then',
         '        cp "$all" "$place/script" && cd "$place" || exit 73',
         "        here=$PWD",
-        f'        (cd && exec setsid timeout -s TERM -k {job.grace} {limit} /bin/sh "$here/script" "$index") \\',
+        f'        (cd && exec setsid timeout -s TERM -k {job.grace} {limit} /bin/sh "$here/script" $count) \\',
         "            </dev/null >log 2>&1 &",
         '        started $! && echo "$! $ticks $(date +%s)" >pid.new && mv pid.new pid',
         "        cd ..",
         "    fi",
-        '    [ -d "$place" ] && count=$((count + 1))',
-        "done", 'rm -f "$all"', f"[ $count = {job.count} ] && echo started {job.nonce}")
+        '    [ -d "$place" ] || exit 73',
+        "    count=$((count + 1))",
+        "done", 'rm -f "$all"', f"echo started {job.nonce}")
 
 
 def render(job: Job) -> str:
-    return script(job, '"$1"', f'{job.nonce}"${{1:+.$1}}"', directives=())
+    return script(job, "$1", '"$WINDFALL_NONCE"', first=0, directives=())
 
 
 def submitted(answer: Answer) -> str:
-    found = re.search(r"^started ([a-z0-9]{4,13})$", answer.out, re.MULTILINE)
+    found = re.search(r"^started ([a-z0-9]{1,12}-\d{1,9})$", answer.out, re.MULTILINE)
     if answer.exit or not found:
         raise text.refusal(answer, REFUSALS, "the machine does not start the pilot")
     return found[1]
@@ -105,10 +106,9 @@ def listed(answer: Answer) -> list[Listed]:
 
 def _job(line: str) -> Listed | None:
     id, code, start = (*line.split("|"), "", "")[:3]
-    found = _ID.fullmatch(id)
-    if not found or code not in ("R", "E"):
+    if not _ID.fullmatch(id) or code not in ("R", "E"):
         return None
-    return Listed(id, found[1], int(found[2] or 0), RUNNING if code == "R" else ENDED, "", text.whole(start))
+    return Listed(id, id, RUNNING if code == "R" else ENDED, "", text.whole(start))
 
 
 def cancel(ids: Iterable[str]) -> list[Command]:

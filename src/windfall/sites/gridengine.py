@@ -44,7 +44,7 @@ def submit(job: Job) -> Command:
 
 
 def render(job: Job) -> str:
-    return script(job, '"$SGE_TASK_ID"', '"$JOB_ID"')
+    return script(job, "$SGE_TASK_ID", '"$JOB_ID"')
 
 
 def _options(job: Job) -> Iterator[str]:
@@ -63,8 +63,8 @@ def _options(job: Job) -> Iterator[str]:
         yield from ("-P", job.account)
     if job.queue:
         yield from ("-q", job.queue)
-    if job.first:
-        yield from ("-t", f"{job.first}-{job.first + job.count - 1}")
+    if job.count > 1:
+        yield from ("-t", f"1-{job.count}")
 
 
 def _environment(job: Job) -> str:
@@ -108,7 +108,7 @@ def _jobs(each: dict[str, str]) -> Iterator[Listed]:
     start = text.when(each.get("JAT_start_time", "").partition(".")[0], "%Y-%m-%dT%H:%M:%S")
     for index in _indices(each.get("tasks", "")):
         id = f"{number}.{index}" if index else number
-        yield Listed(id, nonce_of(name.strip()), index, _state(code), _reason(code), start,
+        yield Listed(id, nonce_of(name, max(index, 1) - 1), _state(code), _reason(code), start,
                      text.whole(each.get("slots", "")) or 0)
 
 

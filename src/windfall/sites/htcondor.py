@@ -22,7 +22,7 @@ from .script import script
 _ID = re.compile(r"\d{1,18}\.\d{1,9}")
 _TERSE = re.compile(r"(\d{1,18})\.\d{1,9} - \d{1,18}\.\d{1,9}")
 _STATES = {1: QUEUED, 2: RUNNING, 3: ENDED, 4: ENDED, 5: HELD, 6: RUNNING, 7: RUNNING}
-_ATTRIBUTES = ("ClusterId,ProcId,JobStatus,JobBatchName,WindfallFirst,HoldReason,JobCurrentStartDate,RequestCpus,"
+_ATTRIBUTES = ("ClusterId,ProcId,JobStatus,JobBatchName,HoldReason,JobCurrentStartDate,RequestCpus,"
                "LastRejMatchReason")
 
 REFUSALS: text.Table = (
@@ -38,7 +38,7 @@ REFUSALS: text.Table = (
 
 
 def submit(job: Job) -> Command:
-    path = f"{check(job).folder}/{job.name}{f'-{job.first}' if job.first else ''}.sh"
+    path = f"{check(job).folder}/{job.name}.sh"
     described = "\n".join(_described(job, path)) + "\n"
     return text.shell(text.document(path, render(job)), f"chmod 700 {quote(path)}",
                       text.document(path + ".sub", described),
@@ -47,7 +47,7 @@ def submit(job: Job) -> Command:
 
 
 def render(job: Job) -> str:
-    return script(job, f"$(($1 + {job.first}))", '"$2"', directives=())
+    return script(job, "$1", '"$2"', first=0, directives=())
 
 
 def _described(job: Job, path: str) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _described(job: Job, path: str) -> Iterator[str]:
     yield f"job_max_vacate_time = {job.grace}"
     yield (f"periodic_remove = (JobStatus == 2 && {over} > {max(1, shape.walltime - job.grace)})"
            " || (JobStatus == 1 && NumJobStarts > 0)")
-    yield from (f"My.WindfallFirst = {job.first}", f"queue {job.count}")
+    yield f"queue {job.count}"
 
 
 def _line(value: str) -> str:
@@ -107,10 +107,9 @@ def _job(ad: Any) -> Listed | None:
     cluster, number = text.whole(ad.get("ClusterId")), text.whole(ad.get("ProcId"))
     if cluster is None or number is None or number > 1 << 30:
         return None
-    first = text.whole(ad.get("WindfallFirst")) or 0
     state = _STATES.get(text.whole(ad.get("JobStatus")) or 0, RUNNING)
     reason = ad.get("HoldReason") if state == HELD else ad.get("LastRejMatchReason") if state == QUEUED else ""
-    return Listed(f"{cluster}.{number}", nonce_of(str(ad.get("JobBatchName", ""))), first and first + number, state,
+    return Listed(f"{cluster}.{number}", nonce_of(str(ad.get("JobBatchName", "")), number), state,
                   text.plain(reason or ""), text.whole(ad.get("JobCurrentStartDate")),
                   text.whole(ad.get("RequestCpus")) or 0)
 

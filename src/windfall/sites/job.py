@@ -1,8 +1,9 @@
 """The nouns of a site: what is asked of a batch system, and what it says.
 
-A job is started for one committed intent, whose nonce is in the job's name (`wf` and the nonce), so that a listing
-shows what became of it even if the answer to its submission was never seen.  An array is one submission of many
-pilots: they share the nonce and differ in their index, from 1 on.
+A pilot is started for one committed intent, whose nonce (`mark-7`) is in the job's name (`wfmark-7`), so that a listing
+shows what became of it even if the answer to its submission was never seen.  Intents whose numbers follow each other
+are one submission, an array: its name holds the first one's nonce, and the index says which of them a pilot is.  Only
+the dialects know of arrays: whoever reads a listing, and the pilot itself, sees the nonce of that very pilot.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ QUEUED, RUNNING, HELD, ENDED = "queued", "running", "held", "ended"
 
 GRACE = 120  # seconds between the signal and the end
 
-_NONCE = re.compile(r"[a-z0-9]{4,13}")
-_NAME = re.compile(r"wf([a-z0-9]{4,13})")  # at most 15 characters: all that some batch systems keep
+_NONCE = re.compile(r"([a-z0-9]{1,12})-([1-9]\d{0,8}|0)")
+_PREFIX = "wf"
+LONGEST = 20  # a name; Torque promises to keep no more than 15 characters
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _FOLDER = re.compile(r"[A-Za-z0-9_./+@-]{1,500}")
 _WORD = re.compile(r"[A-Za-z0-9_./:,+@=*&|()!<> -]{1,200}")
@@ -42,12 +44,11 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """One submission: a pilot, or an array of `count` pilots that differ in their index."""
+    """One submission: a pilot, or an array of `count` pilots."""
 
-    nonce: str
+    nonce: str  # of the first
     shape: Shape
     command: tuple[str, ...]  # the pilot, exact words
-    first: int = 0  # index of the first pilot of an array; 0: no array
     count: int = 1
     folder: str = "windfall"  # for logs; relative to the home directory, or absolute
     account: str = ""
@@ -60,7 +61,11 @@ class Job:
 
     @property
     def name(self) -> str:
-        return "wf" + self.nonce
+        return _PREFIX + self.nonce
+
+    @property
+    def nonces(self) -> list[str]:
+        return [nth(self.nonce, index) for index in range(self.count)]
 
 
 class Command(NamedTuple):
@@ -81,8 +86,7 @@ class Listed:
     """A job as the batch system sees it."""
 
     id: str  # what `cancel` takes
-    nonce: str  # "" for a job that is not ours
-    index: int  # 0 outside arrays
+    nonce: str  # of this pilot; "" for a job that is not ours
     state: str
     reason: str = ""  # why it waits, or how it ended, in the batch system's words
     start: int | None = None  # seconds since 1970, past or expected
@@ -105,21 +109,36 @@ class Room(NamedTuple):
     queued: int | None  # jobs of everybody
 
 
-def nonce_of(name: str) -> str:
-    found = _NAME.fullmatch(name)
-    return found[1] if found else ""
+def parts(nonce: str) -> tuple[str, int]:
+    """Mark and number."""
+    found = _NONCE.fullmatch(nonce)
+    if not found or len(nonce) > LONGEST - len(_PREFIX):
+        raise BadInput(f"{nonce[:40]!r} is no nonce", "small letters and digits, a hyphen, a number, as in k3x9q-17")
+    return found[1], int(found[2])
+
+
+def nth(nonce: str, index: int) -> str:
+    """The nonce that comes `index` after this one."""
+    mark, number = parts(nonce)
+    return f"{mark}-{number + index}"
+
+
+def nonce_of(name: str, index: int = 0) -> str:
+    """Of a job called so, that many places after the first of its array; "" if it is none of ours."""
+    nonce = name.strip().removeprefix(_PREFIX)
+    if nonce == name.strip() or len(name) > LONGEST or not _NONCE.fullmatch(nonce) or not 0 <= index <= MAX_ARRAY:
+        return ""
+    return nth(nonce, index) if index else nonce
 
 
 def check(job: Job) -> Job:
     """The same job, if it can be written down exactly in every dialect; else BadInput."""
-    if not _NONCE.fullmatch(job.nonce):
-        raise BadInput(f"{job.nonce!r} is no nonce", "4 to 13 small letters and digits")
+    parts(job.nonce)
     if not job.command:
         raise BadInput("a job needs a command")
     _check_shape(job.shape)
-    if not (0 <= job.first <= MAX_ARRAY and 1 <= job.count <= MAX_ARRAY) or (job.count > 1 and not job.first):
-        raise BadInput(f"an array of {job.count} pilots from index {job.first} is not possible",
-                       f"indices begin at 1; at most {MAX_ARRAY} at once")
+    if not 1 <= job.count <= MAX_ARRAY:
+        raise BadInput(f"{job.count} pilots cannot be submitted at once", f"at most {MAX_ARRAY}")
     if not _FOLDER.fullmatch(job.folder) or job.folder.startswith("-"):
         raise BadInput(f"the folder {job.folder!r} cannot be used",
                        "batch systems give %, $, * and spaces meanings of their own: letters, digits and _./+@- only")

@@ -42,12 +42,12 @@ def submit(job: Job) -> Command:
 
 
 def render(job: Job) -> str:
-    return script(job, '"$LSB_JOBINDEX"', '"$LSB_JOBID"')
+    return script(job, "$LSB_JOBINDEX", '"$LSB_JOBID"')
 
 
 def _options(job: Job) -> Iterator[str]:
     shape = job.shape
-    array = f"[{job.first}-{job.first + job.count - 1}]" if job.first else ""
+    array = f"[1-{job.count}]" if job.count > 1 else ""
     yield from ("env", "LC_ALL=C", "LSB_NTRIES=1", "bsub", "-J", job.name + array, "-rn", "-env", "none")
     yield from ("-o", f"{job.folder}/{job.name}-%J-%I.log", "-W", str(max(1, shape.walltime // 60)))
     yield from ("-wa", "TERM", "-wt", str(max(1, job.grace // 60)), "-n", str(shape.cores * shape.nodes))
@@ -93,8 +93,9 @@ def _job(line: str) -> Listed | None:
     began = text.when(start.strip().removesuffix(" L").removesuffix(" E"), "%b %d %H:%M:%S %Y", "%b %d %H:%M %Y")
     name = re.sub(r"\[\d+\]$", "", name.strip())
     why = text.plain(code if code == "EXIT" else reason.strip(" -"))
-    return Listed(f"{number}[{place}]" if place else number, nonce_of(name), place, _STATES.get(code, RUNNING), why,
-                  began, text.whole(slots) or 0)
+    nonce = nonce_of(name, max(place, 1) - 1)
+    return Listed(f"{number}[{place}]" if place else number, nonce, _STATES.get(code, RUNNING), why, began,
+                  text.whole(slots) or 0)
 
 
 def cancel(ids: Iterable[str]) -> list[Command]:

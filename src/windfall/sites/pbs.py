@@ -7,7 +7,7 @@ a job before its wall time is over but the SIGTERM a few seconds before the end,
 OpenPBS insists that arrays may be run again: a pilot that was, enrols as a new epoch of the same pilot.
 
 Options of a site: `mail`, anything but "no", leaves the site's own mail settings alone; `output`, a path for logs where
-a folder will not do, as with PBS's commands over Slurm.  Those do not tell the index of a pilot in its array either.
+a folder will not do, as with PBS's commands over Slurm.  Those list an array as one job: there, one pilot at a time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def submit_torque(job: Job) -> Command:
 
 
 def _submit(job: Job, resources: Callable[[Job], Iterator[str]]) -> Command:
-    path = f"{check(job).folder}/{job.name}{f'-{job.first}' if job.first else ''}.sh"
+    path = f"{check(job).folder}/{job.name}.sh"
     argv = ["qsub", "-N", job.name, "-j", "oe", "-o", job.options.get("output", f"{job.folder}/"), *resources(job)]
     if job.options.get("mail", "no") == "no":
         argv += ["-m", "n"]
@@ -60,7 +60,7 @@ def _submit(job: Job, resources: Callable[[Job], Iterator[str]]) -> Command:
 
 
 def render(job: Job) -> str:
-    return script(job, '"${PBS_ARRAY_INDEX:-${PBS_ARRAYID:-$SLURM_ARRAY_TASK_ID}}"', '"$PBS_JOBID"')
+    return script(job, "${PBS_ARRAY_INDEX:-${PBS_ARRAYID:-$SLURM_ARRAY_TASK_ID}}", '"$PBS_JOBID"')
 
 
 def _open_resources(job: Job) -> Iterator[str]:
@@ -72,12 +72,7 @@ def _open_resources(job: Job) -> Iterator[str]:
     yield from ("-l", "place=scatter:excl" if shape.whole else "place=scatter" if shape.nodes > 1 else "place=pack")
     if job.account:
         yield from ("-A", job.account)
-    if not job.first:
-        yield from ("-r", "n")
-    elif job.count == 1:  # a range needs two ends that differ
-        yield from ("-J", f"{job.first}-{job.first + 1}:2")
-    else:
-        yield from ("-J", f"{job.first}-{job.first + job.count - 1}")
+    yield from ("-J", f"1-{job.count}") if job.count > 1 else ("-r", "n")
 
 
 def _torque_resources(job: Job) -> Iterator[str]:
@@ -92,8 +87,8 @@ def _torque_resources(job: Job) -> Iterator[str]:
     if job.account:
         yield from ("-A", job.account)
     yield from ("-r", "n")
-    if job.first:
-        yield from ("-t", f"{job.first}-{job.first + job.count - 1}")
+    if job.count > 1:
+        yield from ("-t", f"1-{job.count}")
 
 
 def _clock(seconds: int) -> str:
@@ -155,11 +150,14 @@ def _job(id: str, fields: dict[str, str], owner: str) -> Listed | None:
     whose = fields.get("Job_Owner", "").partition("@")[0]
     if not found or found[2] == "" or (owner and owner != whose):  # an array's own line says what its members say
         return None
-    index = int(found[2] or found[3] or found[4] or fields.get("array_index", "0") or 0)
+    index = int(found[2] or found[3] or found[4] or 0)
     start = text.when(fields.get("stime") or fields.get("start_time") or "", "%a %b %d %H:%M:%S %Y")
-    name = re.sub(r"(?:\[\d*\]|-\d+)$", "", fields.get("Job_Name", ""))
+    name = fields.get("Job_Name", "")
+    if index and nonce_of(name.removesuffix(f"-{index}")):  # Torque adds it
+        name = name.removesuffix(f"-{index}")
     state = _STATES.get(fields.get("job_state", "")[:1], RUNNING)
-    return Listed(id, nonce_of(name), index, state, text.plain(fields.get("comment", "")), start, _cores(fields))
+    nonce, comment = nonce_of(name, max(index, 1) - 1), text.plain(fields.get("comment", ""))
+    return Listed(id, nonce, state, comment, start, _cores(fields))
 
 
 def _cores(fields: dict[str, str]) -> int:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from shlex import quote
 
-from .job import Command, Job
+from .job import Command, Job, parts
 from .text import shell, words
 
 
-def script(job: Job, index: str = "", jobid: str = "", directives: Sequence[str] | None = None) -> str:
-    """`index`, `jobid`: shell words that give the pilot's place in the array and its job's id there."""
-    nonce = f"{job.nonce}.{index}" if job.first else job.nonce
+def script(job: Job, index: str, jobid: str, first: int = 1, directives: Sequence[str] | None = None) -> str:
+    """`index`, `jobid`: what the shell makes of them is the pilot's place in the array, counted from `first`, and its
+    job's id."""
+    mark, number = parts(job.nonce)
+    nonce = f"{mark}-$(({number - first} + {index}))" if job.count > 1 else job.nonce
     lines = ["#!/bin/sh", *(job.directives if directives is None else directives), f"# Windfall, pilot {job.nonce}",
              f"WINDFALL_NONCE={nonce}", f"WINDFALL_JOB={jobid}", "export WINDFALL_NONCE WINDFALL_JOB"]
     for name, value in job.variables:

@@ -42,13 +42,13 @@ def submit(job: Job) -> Command:
 
 def render(job: Job) -> str:
     """The script; the options stand in front of it as Slurm's users know them."""
-    return script(job, '"$SLURM_ARRAY_TASK_ID"', '"$SLURM_JOB_ID"')
+    return script(job, "$SLURM_ARRAY_TASK_ID", '"$SLURM_JOB_ID"')
 
 
 def _options(job: Job) -> Iterator[str]:
     shape = job.shape
     yield from ("sbatch", "--parsable", "--no-requeue", f"--job-name={job.name}", "--export=NONE")
-    yield from ("--input=/dev/null", f"--output={job.folder}/{job.name}-%{'A-%a' if job.first else 'j'}.log")
+    yield from ("--input=/dev/null", f"--output={job.folder}/{job.name}-%{'A-%a' if job.count > 1 else 'j'}.log")
     yield from (f"--nodes={shape.nodes}", "--ntasks-per-node=1", f"--cpus-per-task={shape.cores}")
     yield f"--time={_minutes(shape.walltime)}"
     if job.options.get("signal") != "no":
@@ -63,8 +63,8 @@ def _options(job: Job) -> Iterator[str]:
         yield f"--account={job.account}"
     if job.queue:
         yield f"--partition={job.queue}"
-    if job.first:
-        yield f"--array={job.first}-{job.first + job.count - 1}"
+    if job.count > 1:
+        yield f"--array=1-{job.count}"
 
 
 def _minutes(seconds: int) -> str:
@@ -97,7 +97,7 @@ def _job(line: str) -> Listed | None:
         return None
     reason = "" if reason in ("None", "(null)") else text.plain(reason)
     state = state.strip()
-    return Listed(id.strip(), nonce_of(name.strip()), int(found[1] or 0), _state(state, reason),
+    return Listed(id.strip(), nonce_of(name, int(found[1] or 1) - 1), _state(state, reason),
                   text.plain(f"{state} {reason}") if state in _ENDED else reason, text.whole(start),
                   text.whole(cores) or 0)
 
