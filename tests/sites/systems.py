@@ -108,10 +108,12 @@ class System:
         path = self.place / self.folder / f"said-{nth(job.nonce, index)}"
         return path.read_text().split() if path.exists() else []
 
-    def until(self, ask: Callable[[], Any], seconds: float = 60, every: float = 0.3) -> Any:
+    def until(self, ask: Callable[[], Any], seconds: float = 90, every: float = 0.3) -> Any:
         until = time.monotonic() + seconds
         while not (answer := ask()):
-            assert time.monotonic() < until, f"{self.name}: not within {seconds:g} s; listed: {self.listed()[:5]}"
+            if time.monotonic() > until:
+                print(self.owner.said() if self.owner else "")
+                raise AssertionError(f"{self.name}: not within {seconds:g} s; listed: {self.listed()[:5]}")
             time.sleep(every)
         return answer
 
@@ -162,7 +164,9 @@ def htcondor(extra: str = "") -> System:
     pool = Condor(f"p{RUN}", extra=extra)
     channel = Here(pool.chroot(USER))
     limits = Limits(10, 5, 60, {"directives": ("request_cpus = nonsense(",)})
-    return System("htcondor", dialect("htcondor"), channel, pool.inside / "home", limits, pool.stop)
+    made = System("htcondor", dialect("htcondor"), channel, pool.inside / "home", limits, pool.stop)
+    made.owner = pool
+    return made
 
 
 def ssh() -> System:

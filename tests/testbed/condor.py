@@ -80,7 +80,7 @@ class Condor:
                            death="KILL")
             eventually(self.ready, "the pool comes up", 60)
         except BaseException:
-            print(self._said())
+            print(self.said())
             self.stop()
             raise
 
@@ -102,7 +102,7 @@ class Condor:
         slots = subprocess.run([*self.chroot(), "condor_status", "-af", "Name"], capture_output=True, text=True)
         return "slot" in slots.stdout
 
-    def _said(self) -> str:
+    def said(self) -> str:
         logs = sorted((self.inside / "log").glob("*Log")) if self.inside.exists() else []
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-1500:]}" for path in logs)
 

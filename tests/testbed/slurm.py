@@ -100,6 +100,9 @@ class Slurm:
                                 env={**os.environ, **self.env})
         return states.returncode == 0 and states.stdout.split() == ["idle"] * len(self.nodes)
 
+    def said(self) -> str:
+        return self.bed.said()
+
     def answers(self) -> bool:
         asked = subprocess.run(["scontrol", "ping"], capture_output=True, text=True, env={**os.environ, **self.env})
         return asked.returncode == 0 and " is UP" in asked.stdout

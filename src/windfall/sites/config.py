@@ -1,0 +1,226 @@
+"""A site as its user wrote it down: one TOML file each, read with file and line for every complaint.
+
+    [site]        name, dialect, host (user@login.example.org; without it commands run here), port, account, queue (or
+                  partition), folder, arrays, max-pilots, max-queued, core-hours, grace, python, directives, setup
+    [[shapes]]    cores, memory, walltime, gpus, nodes, whole-node: what a pilot may ask for, the preferred one first
+    [variables]   environment of every task there
+    [options]     what only this dialect knows
+    [staged]      files that lie at the site already: name = "path"
+
+No secret stands here: keys and codes are the user's, and what lets a pilot in is a file of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from ..model import bagfile, check, units, words
+from . import text
+from .dialects import DIALECTS, dialect
+from .job import GRACE, Command, Job, Shape, check as check_job
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
+_HOST = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})@)?([A-Za-z0-9][A-Za-z0-9_.:-]{0,252})")
+MAX_PILOTS = 100_000
+
+
+@dataclass(frozen=True)
+class Site:
+    name: str
+    dialect: str
+    shapes: tuple[Shape, ...]
+    host: str = ""  # "": this machine
+    user: str = ""
+    port: int = 0
+    account: str = ""
+    queue: str = ""
+    folder: str = "windfall"
+    arrays: bool = True
+    max_pilots: int = 0  # queued and running; 0: no limit of ours
+    max_queued: int = 0
+    core_hours: int = 0  # 0: no budget
+    grace: int = GRACE
+    python: str = "python3"
+    directives: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    variables: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    staged: dict[str, str] = field(default_factory=dict)
+
+    def job(self, nonce: str, shape: Shape, command: tuple[str, ...], count: int = 1) -> Job:
+        """One submission of `count` pilots."""
+        return Job(nonce, shape, command, count, self.folder, self.account, self.queue, self.directives, self.setup,
+                   tuple(self.variables.items()), self.options, self.grace)
+
+
+def render(site: Site) -> str:
+    """What would be submitted for the preferred shape, for a person to read."""
+    command = (site.python, "windfall-pilot.pyz", "--ticket", f"{site.folder}/ticket.json")
+    wanted = dialect(site.dialect).submit(site.job("example-1", site.shapes[0], command))
+    return shown(wanted)
+
+
+def shown(command: Command) -> str:
+    """A command as one would type it, and what it reads."""
+    line = "$ " + text.words(command.argv)
+    return f"{line} <<'…'\n{command.stdin}…\n" if command.stdin else line + "\n"
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def load(path: str | Path) -> Site:
+    return parse(bagfile.read_text(Path(path), "the site's file"), str(path))
+
+
+def parse(content: str, file: str = "site") -> Site:
+    return _Reader(bagfile.Place(file, content)).site(bagfile.toml(content, file))
+
+
+def _duration(value: object, key: str) -> int:
+    seconds = units.parse_duration(value, key) // 1000
+    if seconds < 1:
+        raise BadInput(f"{key} is shorter than a second")
+    return seconds
+
+
+def _number(value: object, key: str) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return words.whole(value, key)
+
+
+def _host(value: object, key: str) -> str:
+    if not _HOST.fullmatch(words.string(value, key)):
+        raise BadInput(f"{key}: {text.plain(value, 60)!r} is not a host", 'as in "me@login.example.org"')
+    return words.string(value, key)
+
+
+def _dialect(value: object, key: str) -> str:
+    dialect(words.string(value, key))
+    return words.string(value, key)
+
+
+def _lines(value: object, key: str) -> tuple[str, ...]:
+    return tuple(words.strings(value, key))
+
+
+Read = Callable[[Any, str], Any]
+
+_SITE: dict[str, Read] = {
+    "name": words.string, "dialect": _dialect, "host": _host, "port": words.count, "account": words.string,
+    "queue": words.string, "partition": words.string, "folder": words.string, "arrays": words.flag,
+    "max-pilots": words.count, "max-queued": words.count, "core-hours": _number, "grace": _duration,
+    "python": words.string, "directives": _lines, "setup": _lines,
+}
+_SHAPE: dict[str, Read] = {
+    "cores": words.count, "memory": units.parse_size, "walltime": _duration, "gpus": words.whole,
+    "nodes": words.count, "whole-node": words.flag,
+}
+_TABLES = ("site", "shapes", "variables", "options", "staged")
+
+
+class _Reader:
+    def __init__(self, place: bagfile.Place):
+        self.place = place
+
+    def site(self, data: dict[str, Any]) -> Site:
+        self._known(data, _TABLES, ())
+        given = self._read(self._table(data, "site"), _SITE, ("site",))
+        with self.place.at("site"):
+            for needed in ("name", "dialect"):
+                if needed not in given:
+                    raise BadInput(f"[site] lacks '{needed}'", "one of " + ", ".join(DIALECTS)
+                                   if needed == "dialect" else "any short name")
+        shapes = self._shapes(data.get("shapes", []))
+        tables = {name: self._texts(data, name) for name in ("variables", "options", "staged")}
+        site = self._made(given, shapes, tables)
+        self._check(site)
+        return site
+
+    def _made(self, given: dict[str, Any], shapes: tuple[Shape, ...], tables: dict[str, dict[str, str]]) -> Site:
+        if "queue" in given and "partition" in given:
+            with self.place.at("site", "partition"):
+                raise BadInput("queue and partition are two words for one thing", "leave one of them out")
+        if "partition" in given:
+            given["queue"] = given.pop("partition")
+        found = _HOST.fullmatch(given.pop("host", "")) if "host" in given else None
+        where = {"user": found[1] or "", "host": found[2]} if found else {}
+        fields: dict[str, Any] = {key.replace("-", "_"): value for key, value in given.items()}
+        return Site(**{**fields, **where, **tables, "shapes": shapes})
+
+    def _shapes(self, value: object) -> tuple[Shape, ...]:
+        with self.place.at("shapes"):
+            if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+                raise BadInput("a site needs at least one [[shapes]]", 'as in [[shapes]], walltime = "4h", cores = 4')
+        return tuple(self._shape(table, number) for number, table in enumerate(value))
+
+    def _shape(self, table: dict[str, Any], number: int) -> Shape:
+        given = self._read(table, _SHAPE, ("shapes", number))
+        with self.place.at("shapes", number):
+            if "walltime" not in given:
+                raise BadInput("a shape needs a walltime", 'as in walltime = "4h"')
+        return Shape(whole=given.pop("whole-node", False), **given)
+
+    def _check(self, site: Site) -> None:
+        with self.place.at("site", "name"):
+            if not _NAME.fullmatch(site.name):
+                raise BadInput(f"name: {text.plain(site.name, 60)!r} is no name for a site",
+                               "letters, digits and _.-, a letter first")
+        with self.place.at("site", "host"):
+            if site.dialect == "ssh" and not site.host:
+                raise BadInput("a site of dialect ssh needs a host", 'as in host = "me@workstation"')
+            if site.dialect == "local" and site.host:
+                raise BadInput("a local site has no host", 'leave it out, or say dialect = "ssh"')
+        with self.place.at("site", "max-pilots"):
+            if site.max_pilots > MAX_PILOTS:
+                raise BadInput(f"max-pilots: at most {MAX_PILOTS}")
+        for number, shape in enumerate(site.shapes):
+            self._check_shape(site, shape, number)
+
+    def _check_shape(self, site: Site, shape: Shape, number: int) -> None:
+        """What a dialect cannot say is found now, not when the first pilot is wanted."""
+        with self.place.at("site"):
+            job = check_job(site.job("example-1", Shape(60), ("true",)))
+        with self.place.at("shapes", number):
+            if shape.walltime <= site.grace:
+                raise BadInput("a walltime must be longer than the grace at its end",
+                               f'grace = "{units.exact_duration(site.grace * 1000)}" is in [site]')
+            dialect(site.dialect).submit(site.job(job.nonce, shape, job.command))
+
+    # --- tables ------------------------------------------------------------------------------------------------
+
+    def _table(self, data: dict[str, Any], key: str) -> dict[str, Any]:
+        table = data.get(key, {})
+        with self.place.at(key):
+            if not isinstance(table, dict):
+                raise BadInput(f"'{key}' must be a table", f"write [{key}] and its keys below it")
+        return table
+
+    def _known(self, table: dict[str, Any], known: Any, path: tuple[str | int, ...]) -> None:
+        for key in table:
+            if key not in known:
+                with self.place.at(*path, key):
+                    raise BadInput(f"no key is called '{text.plain(key, 60)}' here", check.nearest(key, known))
+
+    def _read(self, table: dict[str, Any], known: dict[str, Read], path: tuple[str | int, ...]) -> dict[str, Any]:
+        self._known(table, known, path)
+        given = {}
+        for key, value in table.items():
+            with self.place.at(*path, key):
+                given[key] = known[key](value, key)
+        return given
+
+    def _texts(self, data: dict[str, Any], name: str) -> dict[str, str]:
+        """Texts; numbers are taken for what they look like."""
+        given = {}
+        for key, value in self._table(data, name).items():
+            with self.place.at(name, key):
+                plain = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+                given[key] = words.string(plain, key)
+        return given

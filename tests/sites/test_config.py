@@ -1,0 +1,132 @@
+"""A site's file: what it says, and what it is told when it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from windfall.errors import BadInput
+from windfall.sites import config
+from windfall.sites.dialects import DIALECTS
+from windfall.sites.job import Shape
+
+FULL = """\
+[site]
+name = "big"
+dialect = "slurm"
+host = "me@login.example.org"
+port = 2222
+account = "proj-7"
+partition = "normal"
+folder = "windfall/big"
+arrays = true
+max-pilots = 50
+max-queued = 5
+core-hours = 5000
+grace = "3min"
+python = "python3.11"
+directives = ["#SBATCH --constraint=avx2"]
+setup = ["module load python", "ulimit -c 0"]
+
+[[shapes]]
+cores = 4
+memory = "8GiB"
+walltime = "4h"
+
+[[shapes]]
+cores = 64
+walltime = "12h"
+gpus = 2
+nodes = 1
+whole-node = true
+
+[variables]
+SCRATCH = "/scratch/me"
+OMP_NUM_THREADS = 4
+
+[options]
+signal = "yes"
+
+[staged]
+"panel.bin" = "/scratch/ref/panel.bin"
+"""
+SHORT = '[site]\nname = "x"\ndialect = "local"\n[[shapes]]\nwalltime = "1h"\n'
+
+
+def test_a_full_file() -> None:
+    site = config.parse(FULL)
+    assert site == config.Site(
+        "big", "slurm", (Shape(14400, 4, 8 << 30), Shape(43200, 64, 0, 2, 1, True)), "login.example.org", "me", 2222,
+        "proj-7", "normal", "windfall/big", True, 50, 5, 5000, 180, "python3.11", ("#SBATCH --constraint=avx2",),
+        ("module load python", "ulimit -c 0"), {"SCRATCH": "/scratch/me", "OMP_NUM_THREADS": "4"}, {"signal": "yes"},
+        {"panel.bin": "/scratch/ref/panel.bin"})
+
+
+def test_a_short_file(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text(SHORT)
+    assert config.load(tmp_path / "x.toml") == config.Site("x", "local", (Shape(3600),))
+
+
+def test_what_would_be_submitted_is_shown() -> None:
+    text = config.render(config.parse(FULL))
+    assert text.startswith("$ sbatch --parsable --no-requeue --job-name=wfexample-1 ")
+    for line in ("#SBATCH --constraint=avx2", "SCRATCH=/scratch/me; export SCRATCH", "module load python",
+                 "exec python3.11 windfall-pilot.pyz --ticket windfall/big/ticket.json"):
+        assert f"\n{line}\n" in text
+
+
+@pytest.mark.parametrize("named", list(DIALECTS))
+def test_every_dialect_is_shown(named: str) -> None:
+    host = 'host = "a@b"\n' if named == "ssh" else ""
+    text = config.render(config.parse(SHORT.replace('"local"\n', f'"{named}"\n{host}')))
+    assert "exec python3 windfall-pilot.pyz" in text
+
+
+@pytest.mark.parametrize(("old", "new", "line", "says"), [
+    ('dialect = "slurm"', 'dialect = "slrum"', 3, "slrum"),
+    ('name = "big"', 'name = "a b"', 2, "no name for a site"),
+    ('name = "big"', "", 1, "lacks 'name'"),
+    ("max-pilots = 50", "max-pilot = 50", 10, "max-pilot"),
+    ("max-pilots = 50", 'max-pilots = "many"', 10, "max-pilots"),
+    ('memory = "8GiB"', 'memory = "8"', 20, "memory"),
+    ('walltime = "4h"', "walltime = 4", 21, "walltime"),
+    ('walltime = "4h"', 'walltime = "2min"', 18, "grace"),
+    ('walltime = "12h"', "", 23, "walltime"),
+    ("gpus = 2", "gpu = 2", 26, "gpu"),
+    ('host = "me@login.example.org"', 'host = "-oProxyCommand=x"', 4, "not a host"),
+    ('partition = "normal"', 'partition = "normal"\nqueue = "x"', 7, "two words"),
+    ('SCRATCH = "/scratch/me"', "SCRATCH = true", 31, "SCRATCH"),
+    ('SCRATCH = "/scratch/me"', '"A B" = "x"', 1, "not the name of a variable"),
+    ('folder = "windfall/big"', 'folder = "$HOME/x"', 1, "folder"),
+    ('setup = ["module load python", "ulimit -c 0"]', 'setup = ["a\\nb"]', 1, "line break"),
+    ("[options]", "[option]", 34, "option"),
+    ('[site]', "[site", 1, "not TOML"),
+])  # fmt: skip
+def test_complaints_name_the_place(old: str, new: str, line: int, says: str) -> None:
+    assert old in FULL
+    with pytest.raises(BadInput) as wrong:
+        config.parse(FULL.replace(old, new, 1), "big.toml")
+    assert wrong.value.where == f"big.toml:{line}" and says in str(wrong.value)
+
+
+def test_what_does_not_go_together() -> None:
+    with pytest.raises(BadInput, match="needs a host"):
+        config.parse(SHORT.replace('"local"', '"ssh"'))
+    with pytest.raises(BadInput, match="no host"):
+        config.parse(SHORT.replace('"local"', '"local"\nhost = "a@b"'))
+    with pytest.raises(BadInput, match="at least one"):
+        config.parse(SHORT.partition("[[shapes]]")[0])
+    with pytest.raises(BadInput, match="parallel environment"):
+        config.parse(SHORT.replace('"local"', '"gridengine"') + "nodes = 2\n")
+
+
+@given(st.integers(0, len(FULL)), st.integers(0, 40), st.text(max_size=10))
+def test_whatever_is_written(at: int, gone: int, instead: str) -> None:
+    try:
+        site = config.parse(FULL[:at] + instead + FULL[at + gone :])
+    except BadInput as error:
+        assert error.where.startswith("site") and error.message
+    else:
+        assert config.render(site)
