@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from windfall.core import effects as x, events as e
-from windfall.core.facts import TargetShape
+from windfall.core.facts import Conscious, DataShape, TargetShape
 
 from .plan import Act, BagPlan
 
@@ -186,6 +186,8 @@ _ACTS = {
     "remove": _on_bag(lambda world, act, bag: world.client(lambda: e.Remove(0, bag))),
     "snapshot": lambda world, act: world.server.snapshot(),
     "share": _share,
+    "disk lost": _on_process(
+        lambda world, act, process: world.client(lambda: e.LosePlace(0, "here", process.name))),
 }
 
 
@@ -195,6 +197,22 @@ _ACTS = {
 def shape(name: str = "main", count: int = 1, **changes: Any) -> TargetShape:
     usual = TargetShape(name, count, [], 1, 0, 0, 0, 0, 0, 1_000, False, 3, 0, 0)
     return msgspec.structs.replace(usual, **changes)
+
+
+def make_data(plan: BagPlan, tasks: int, r: random.Random) -> dict[str, Any]:
+    """What its tasks read and leave; whether it is selected by that."""
+    if plan.shape not in ("data", "conscious"):
+        return {}
+    made: dict[str, Any] = {"data": DataShape(
+        leaves=np.array([r.choice((0, 1_000, 1 << 20)) for _ in range(tasks)], dtype="<i8").tobytes(),
+        leave_files=np.array([r.choice((0, 1, 1, 3)) for _ in range(tasks)], dtype="<i4").tobytes(),
+        keeps=r.random() < 0.3, stays=r.random() < 0.9)}
+    if plan.shape == "conscious":
+        made["select"] = "data-conscious"
+        made["conscious"] = Conscious(
+            arrivals=r.choice((1, 32)), candidates=r.choice((1, 128)), penalty=r.choice((1.0, 25.0)),
+            latency=r.choice((5, 650)), unit=r.choice((10, 100)))
+    return made
 
 
 def make_shapes(plan: BagPlan, r: random.Random) -> tuple[list[TargetShape], bytes]:
@@ -207,7 +225,7 @@ def make_shapes(plan: BagPlan, r: random.Random) -> tuple[list[TargetShape], byt
         ], b""
     if plan.shape == "gathering":
         return [shape("a", n), shape("merge", 2, after=[0], gathers=True), shape("c", 1, after=[1], gathers=True)], b""
-    if plan.shape == "graph":
+    if plan.shape in ("graph", "data", "conscious"):
         pairs = [(before, after) for after in range(n) for before in range(after) if r.random() < 0.3]
         return [shape(count=n)], np.array(pairs, dtype="<i4").tobytes()
     if plan.shape == "sjf":

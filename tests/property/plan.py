@@ -13,7 +13,7 @@ import msgspec
 KINDS = (
     "server crash", "pilot dies", "pilot dies unseen", "cut off", "deaf", "twin", "revoke", "drain", "new pilot", "lie",
     "cancel", "cancel some", "retry", "pause", "append", "close", "remove", "snapshot", "share",
-    "partition", "host sleeps", "pilot clock jumps", "server clock jumps", "disk low", "disk full",
+    "partition", "host sleeps", "pilot clock jumps", "server clock jumps", "disk low", "disk full", "disk lost",
 )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 SHAPES = ("plain", "external", "sjf", "targets", "graph", "open", "limited", "long", "saving", "whole",
-          "gathering", "batched", "filling")
+          "gathering", "batched", "filling", "data", "conscious")
 HORIZON = 60_000  # ms in which things happen; afterwards the world is healed
 
 

@@ -312,6 +312,8 @@ class World:
         key = f"k{self.asked}"
         shapes, edges = acts.make_shapes(plan, self.random)
         owner = OWNERS[plan.owner]
+        data = acts.make_data(plan, sum(shape.count for shape in shapes), self.random)
+        select = "sjf" if plan.shape == "sjf" else data.pop("select", "fcfs")
 
         def done(effect: x.Done) -> None:
             self.oracle.submitted[key] = (effect.value, effect.extra)
@@ -320,8 +322,8 @@ class World:
 
         def make() -> e.Event:
             return e.Submit(
-                0, owner, key, key, b"spec", shapes, plan.shape == "external", "sjf" if plan.shape == "sjf" else "fcfs",
-                plan.shape in ("open", "filling"), edges,
+                0, owner, key, key, b"spec", shapes, plan.shape == "external", select,
+                plan.shape in ("open", "filling"), edges, **data,
             )
 
         self.client(make, done)

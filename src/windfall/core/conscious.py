@@ -85,8 +85,8 @@ def stir(core: Core) -> None:
         core.stirred = True
 
 
-def outlook(state: State, now: int, bag: BagState) -> Outlook:
-    """The next arrivals of those who may run the bag's tasks."""
+def outlook(state: State, now: int, bag: BagState, asks: PilotState) -> Outlook:
+    """The next arrivals of those who may run the bag's tasks, of the one that asks the one after this."""
     assert bag.conscious is not None
     due: list[tuple[int, str, str]] = []
     until: int | None = None
@@ -94,7 +94,7 @@ def outlook(state: State, now: int, bag: BagState) -> Outlook:
         pilot = state.pilots.get(seen.pilot)
         if pilot is None or bag.owner not in state.pilot_classes[pilot.cls].owners:
             continue
-        when = _due(pilot, seen, now)
+        when = 0 if pilot is not asks and _waits(pilot) else _due(pilot, seen, now)
         if when is None:
             continue
         if pilot.state != LIVE:
@@ -109,10 +109,12 @@ def outlook(state: State, now: int, bag: BagState) -> Outlook:
     return Outlook(places, sites, until)
 
 
+def _waits(pilot: PilotState) -> bool:
+    return pilot.park is not None and pilot.park.want > 0 and pilot.load < pilot.cores * 1000
+
+
 def _due(pilot: PilotState, seen: Arrivals, now: int) -> int | None:
     """ms until it asks; None: not expected."""
-    if pilot.park is not None and pilot.park.want > 0 and pilot.load < pilot.cores * 1000:
-        return 0
     if not seen.gaps or pilot.silent or (pilot.state != LIVE and now >= _expiry(seen)):
         return None
     return max(round(seen.last + seen.mean) - now, 0)
@@ -174,7 +176,7 @@ def take(
     bag = core.state.bags[number]
     taken: list[tuple[TaskClass, f.Group]] = []
     gone: dict[int, None] = {}
-    ahead = outlook(core.state, core.now, bag)
+    ahead = outlook(core.state, core.now, bag, pilot)
     while want > 0 and (best := choose(core, pilot, bag, load, gone, room_of, ahead)) is not None:
         if is_withheld(bag, best):
             core.withheld[pilot.number] = None
@@ -238,7 +240,7 @@ def _units(bag: BagState, cls: TaskClass, gone: dict[int, None], most: int) -> I
 def _look_again(core: Core, bag: BagState, best: float, until: int | None) -> None:
     """No sooner than time alone can have made the best priority positive."""
     assert bag.conscious is not None
-    at = core.now + max(ceil(-best * bag.conscious.latency), 1)
+    at = core.now + max(ceil(-best * bag.conscious.latency - 1e-6), 1)
     if until is not None:
         at = min(at, max(until, core.now + 1))
     if at < core.looks.get(bag.number, 1 << 62):

@@ -101,13 +101,9 @@ class Core:
 
     def _settle(self) -> None:
         """What the events made possible: work for those who wait, orders for those who hold."""
-        if self._fed != self.state.version or self.stirred:
-            self.stirred = False
+        if self._fed != self.state.version:
             feed_parked(self)
             self._fed = self.state.version
-        while self.stirred:  # a grant to one of them changes what others can expect
-            self.stirred = False
-            feed_parked(self)
         for number in self.poor:
             recall_for(self, self.state.pilots[number])
         self.poor.clear()
@@ -118,6 +114,9 @@ class Core:
             for number in list(self.state.orders):
                 sessions.nudge(self, self.state.pilots[number])
             self.state.orders.clear()
+        while self.stirred:  # and what one of them is granted changes what others can expect
+            self.stirred = False
+            feed_parked(self)
         self.fresh.clear()
 
     # --- for the deciders --------------------------------------------------------------------------------------

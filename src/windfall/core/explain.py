@@ -149,7 +149,7 @@ def _data(state: State, now: int, cls: TaskClass, task: int, pilot: PilotState) 
     """Is the task better off there than with whoever asks next?"""
     bag = state.bags[cls.bag]
     assert bag.conscious is not None
-    ahead = conscious.outlook(state, now, bag)
+    ahead = conscious.outlook(state, now, bag, pilot)
     costs = conscious.weigh(state, now, bag, [task], pilot, ahead)
     rank = conscious.priority(state, now, bag, [task], pilot, ahead)
     fetch = costs.here / max(bag.conscious.penalty, 1e-9) / 1000

@@ -116,7 +116,7 @@ def withheld(core: Core, pilot: PilotState, cls: TaskClass, left: int | None) ->
     bag = core.state.bags[cls.bag]
     if not cls.conscious:
         return False
-    ahead = conscious.outlook(core.state, core.now, bag)
+    ahead = conscious.outlook(core.state, core.now, bag, pilot)
     best = conscious.choose(core, pilot, bag, pilot.load, {}, _room_of(core, pilot, left), ahead)
     return best is not None and conscious.is_withheld(bag, best)
 

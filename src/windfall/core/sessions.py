@@ -60,6 +60,7 @@ def enrol(core: Core, event: e.Enrol) -> None:
     )
     if older is not None:
         nudge(core, older)
+        conscious.stir(core)
     pilot_came(core, state.pilots[number])
     core.alive += 1
     core.timer(core.now + core.config.lease + core.config.margin, "lease", number)
@@ -266,6 +267,7 @@ def _park(core: Core, pilot: PilotState, event: e.Exchange) -> None:
 def unpark(core: Core, pilot: PilotState) -> Park | None:
     park, pilot.park = pilot.park, None
     core.state.pilot_classes[pilot.cls].parked.pop(pilot.number, None)
+    conscious.stir(core)  # it is not there at once any more
     return park
 
 
@@ -358,6 +360,7 @@ def drain(core: Core, event: e.Drain) -> None:
     pilot = core.state.pilots.get(event.pilot)
     if pilot is not None and pilot.state == LIVE:
         core.emit(f.PilotDraining(core.now, pilot.number))
+        conscious.stir(core)
         nudge(core, pilot)
     core.done(event)
 
