@@ -13,7 +13,7 @@ import msgspec
 KINDS = (
     "server crash", "pilot dies", "pilot dies unseen", "cut off", "deaf", "twin", "revoke", "drain", "new pilot", "lie",
     "cancel", "cancel some", "retry", "pause", "append", "close", "remove", "snapshot", "share",
-    "partition", "host sleeps", "pilot clock jumps", "server clock jumps", "disk low", "disk full", "disk lost",
+    "partition", "host sleeps", "pilot clock jumps", "server clock jumps", "disk low", "disk full",
 )  # fmt: skip
 
 
@@ -53,7 +53,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 SHAPES = ("plain", "external", "sjf", "targets", "graph", "open", "limited", "long", "saving", "whole",
-          "gathering", "batched", "filling", "data", "conscious")
+          "gathering", "batched", "filling")
+DATA_SHAPES = ("data", "conscious")  # in plans of their own, and in Hypothesis'
 HORIZON = 60_000  # ms in which things happen; afterwards the world is healed
 
 
@@ -83,13 +84,22 @@ def _act(r: random.Random) -> Act:
     return Act(r.randrange(HORIZON), r.choice(KINDS), r.randrange(6), r.randrange(100))
 
 
+def data_plan(seed: int) -> Plan:
+    """The same with bags that leave files behind, and disks that are lost."""
+    plan, r = random_plan(seed), random.Random(seed)
+    bags = tuple(msgspec.structs.replace(bag, shape=r.choice(DATA_SHAPES)) for bag in plan.bags)
+    lost = tuple(Act(r.randrange(HORIZON), "disk lost", r.randrange(6)) for _ in range(r.choice((0, 1, 3))))
+    return msgspec.structs.replace(plan, bags=bags, acts=plan.acts + lost)
+
+
 def plans() -> Any:
     """Hypothesis' strategy; what is left out or small is what a shrunk plan has."""
     from hypothesis import strategies as st
 
-    sizes, kinds = st.sampled_from((1, 3, 8, 20)), st.sampled_from(SHAPES)
+    sizes, kinds = st.sampled_from((1, 3, 8, 20)), st.sampled_from(SHAPES + DATA_SHAPES)
     bag = st.builds(BagPlan, st.integers(0, HORIZON // 2), sizes, kinds, st.integers(0, 1))
-    act = st.builds(Act, st.integers(0, HORIZON), st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 99))
+    acts = st.sampled_from((*KINDS, "disk lost"))
+    act = st.builds(Act, st.integers(0, HORIZON), acts, st.integers(0, 5), st.integers(0, 99))
     return st.builds(
         Plan,
         seed=st.integers(0, 1 << 16),

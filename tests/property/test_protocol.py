@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from .plan import Act, BagPlan, Plan, plans, random_plan
+from .plan import Act, BagPlan, Plan, data_plan, plans, random_plan
 from .world import World
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -25,6 +25,12 @@ def test_seeds(first: int) -> None:
     """The seeds that scripts/soak goes on with."""
     for seed in range(first, first + 100):
         World(random_plan(seed)).run()
+
+
+def test_seeds_with_data() -> None:
+    """Nothing waits for ever for a host, or for what lay on a disk that is gone (P4)."""
+    for seed in range(120):
+        World(data_plan(seed)).run()
 
 
 def test_a_world_is_decided_by_its_plan() -> None:

@@ -94,30 +94,28 @@ def outlook(state: State, now: int, bag: BagState, asks: PilotState) -> Outlook:
         pilot = state.pilots.get(seen.pilot)
         if pilot is None or bag.owner not in state.pilot_classes[pilot.cls].owners:
             continue
-        when = 0 if pilot is not asks and _waits(pilot) else _due(pilot, seen, now)
-        if when is None:
+        at = _due(pilot, seen, now, pilot is asks)
+        if at is None:
             continue
         if pilot.state != LIVE:
             until = min(until or 1 << 62, _expiry(seen))
-        due.append((when, place_of(state, pilot), pilot.site))
+        due.append((at, place_of(state, pilot), pilot.site))
     due.sort()
     places: dict[str, int] = {}
     sites: dict[str, int] = {}
-    for when, place, site in due[: bag.conscious.arrivals]:
-        places.setdefault(place, when)
-        sites.setdefault(site, when)
+    for at, place, site in due[: bag.conscious.arrivals]:
+        places.setdefault(place, max(at - now, 0))
+        sites.setdefault(site, max(at - now, 0))
     return Outlook(places, sites, until)
 
 
-def _waits(pilot: PilotState) -> bool:
-    return pilot.park is not None and pilot.park.want > 0 and pilot.load < pilot.cores * 1000
-
-
-def _due(pilot: PilotState, seen: Arrivals, now: int) -> int | None:
-    """ms until it asks; None: not expected."""
+def _due(pilot: PilotState, seen: Arrivals, now: int, asks: bool) -> int | None:
+    """When it asks next; None: nobody knows, or never.  One that waits has asked long ago."""
+    if not asks and pilot.park is not None and pilot.park.want > 0 and pilot.load < pilot.cores * 1000:
+        return 0
     if not seen.gaps or pilot.silent or (pilot.state != LIVE and now >= _expiry(seen)):
         return None
-    return max(round(seen.last + seen.mean) - now, 0)
+    return round((now if asks else seen.last) + seen.mean)
 
 
 def _expiry(seen: Arrivals) -> int:
