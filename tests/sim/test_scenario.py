@@ -51,6 +51,11 @@ def test_the_same_seed_is_the_same_bytes(tmp_path: Path) -> None:
         availability = { up = "exponential(5h)", down = "exponential(1h)" }
         cuts = { every = "exponential(2h)", lasting = "5min" }
         loses = 0.02
+        [links.wan]
+        between = ["*", "home"]
+        bandwidth = "1MB/s"
+        start = "500ms"
+        shared = true
         [server]
         deaths = 100
         [bags.main]
@@ -58,13 +63,15 @@ def test_the_same_seed_is_the_same_bytes(tmp_path: Path) -> None:
         tasks = 150
         duration = "weibull(0.8, 10min)"
         fails = 0.05
+        reads = "exponential(5MB)"
+        leaves = "1MB"
         retries = 20
         time = "1h"
     """
     for name, seed in (("one", 4), ("two", 4), ("other", 5)):
         pages.write(played(text, seed)[1], tmp_path / name)
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert len(files) == 11
+    assert len(files) == 16 and {"asked.csv", "queued.svg", "transfers.csv"} <= set(files)
     for name in files:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
     assert (tmp_path / "one" / "attempts.csv").read_bytes() != (tmp_path / "other" / "attempts.csv").read_bytes()
@@ -87,6 +94,66 @@ def test_speed_cores_and_targets_are_felt() -> None:
     assert record.summary(1)["wall_clock"] == pytest.approx(60 * 60_000, rel=0.01)
     then = [each for each in record.attempts() if each.task >= 40]
     assert min(each.start for each in then) >= max(each.end for each in record.attempts() if each.task < 40)
+
+
+PIPELINE = """
+    [hosts.here]
+    count = 2
+    latency = "1ms"
+    [hosts.there]
+    count = 2
+    latency = "1ms"
+    [links.wan]
+    between = ["here", "there"]
+    bandwidth = "1MB/s"
+    start = "1s"
+    [bags.main]
+    tasks = 24
+    duration = "uniform(30s, 90s)"
+    leaves = "20MB"
+    select = "{select}"
+    [bags.main.targets.parse]
+    follows = "main"
+    tasks = 24
+    duration = "1s"
+"""
+
+
+def test_files_take_time_and_can_be_stayed_with() -> None:
+    """A file between the sites takes 21 s; within a site none worth mentioning."""
+    found = {}
+    for select in ("fcfs", "data-conscious"):
+        _, record = played(PIPELINE.format(select=select))
+        far = [each for each in record.transfers if each.place.split()[1] != each.site]
+        found[select] = len(far), record.summary(1)["wall_clock"]
+        begin = {each.number: each.start for each in record.attempts() if each.counts}
+        assert all(begin[each.attempt] - each.at >= 21_000 for each in far if each.attempt in begin)
+        ends = {each.task: each.end for each in record.attempts() if each.counts}
+        assert all(ends[task] < ends[task + 24] for task in range(24))
+    assert found["fcfs"][0] > 3 * found["data-conscious"][0] and found["fcfs"][1] > found["data-conscious"][1]
+
+
+def test_a_shared_link_is_divided() -> None:
+    """Four hosts read 10 MB at once over 1 MB/s: 40 s for all, if they share; 10 s, if not."""
+    text = HOSTS + '[links.l]\nbetween = ["lab", "home"]\nbandwidth = "1MB/s"\nshared = {}\n' \
+        '[bags.main]\ntasks = 4\nduration = "1s"\nreads = "10MB"\n'
+    for shared, seconds in (("true", 41), ("false", 11)):
+        _, record = played(text.format(shared))
+        assert record.summary(1)["wall_clock"] == pytest.approx(seconds * 1000, abs=600)
+
+
+def test_the_shortest_come_first() -> None:
+    text = '[hosts.one]\n[bags.main]\ntasks = 30\nduration = "uniform(1min, 1h)"\nselect = "sjf"\n'
+    _, record = played(text)
+    walls = [each.end - each.start for each in sorted(record.attempts(), key=lambda each: each.start) if each.counts]
+    assert walls == sorted(walls)
+
+
+def test_pilots_that_were_asked_for_are_recorded() -> None:
+    _, record = played('[sites.a]\nprocessors = 2\nstartup = "10s"\n[bags.main]\ntasks = 6\nduration = "5min"\n')
+    ran = [each for each in record.asked.values() if each.running >= 0]
+    assert len(ran) == 2 and all(each.made <= each.queued <= each.running for each in ran)
+    assert max(y for series in pages.queued(record) for y in series.y) >= 4
 
 
 def test_a_cut_off_host_works_on_and_reports_later() -> None:
@@ -152,6 +219,13 @@ def test_the_defaults_are_those_of_the_page() -> None:
     (HOSTS + BAG + "[bags.main.targets.b]\nafter = [\"mian\"]\nduration = \"1s\"\n", 7, "did you mean 'main'"),
     (HOSTS + BAG + "[bags.main.targets.b]\nafter = [\"c\"]\nduration = \"1s\"\n"
      "[bags.main.targets.c]\nafter = [\"b\"]\nduration = \"1s\"\n", 7, "wait for each other"),
+    (HOSTS + "[links.l]\nbetween = [\"lab\", \"home\"]\nbandwidth = \"-5MB/s\"\n" + BAG, 5, "not a size"),
+    (HOSTS + "[links.l]\nbetween = [\"lab\", \"home\"]\nbandwidth = \"0\"\n" + BAG, 5, "larger than 0"),
+    (HOSTS + "[links.l]\nbetween = [\"lba\", \"home\"]\nbandwidth = \"5MB/s\"\n" + BAG, 4, "did you mean 'lab'"),
+    (HOSTS + "[links.l]\nbetween = [\"lab\", \"home\"]\n" + BAG, 3, "needs bandwidth"),
+    (HOSTS + BAG + "staged = [\"lob\"]\n", 6, "did you mean 'lab'"),
+    (HOSTS + BAG + "conscious = { penalty = 3 }\n", 6, "data-conscious"),
+    (HOSTS + BAG + "[bags.main.targets.b]\nfollows = \"main\"\nduration = \"1s\"\n", 7, "one by one"),
     (HOSTS + BAG + "[server]\nlease = 60\n", 7, "not a duration"),
     (HOSTS + "[bags]\nmain = 3\n", 4, "must be a table"),
     (HOSTS + "[bags.'a b']\nduration = '1s'\n", 3, "cannot be a name"),

@@ -32,10 +32,11 @@ def damaged(draw: random.Random, text: str) -> str:
         kind = draw.randrange(7)
         if kind <= 2 and (found := list(KEYS.finditer(text))):
             at = draw.choice(found)
-            text = text[: at.start(2)] + draw.choice(VALUES) + text[at.end(2) :]
+            other = draw.choice(VALUES) if draw.random() < 0.5 else draw.choice(found)[2]
+            text = text[: at.start(2)] + other + text[at.end(2) :]
         elif kind == 3 and (found := list(KEYS.finditer(text))):
-            one, other = draw.choice(found), draw.choice(found)
-            text = text[: one.start()] + other[1] + one[2] + text[one.end() :]
+            at = draw.choice(found)
+            text = text[: at.start()] + draw.choice(found)[1] + at[2] + text[at.end() :]
         elif kind == 4:
             lines = text.split("\n")
             lines.insert(draw.randrange(len(lines)), draw.choice(lines))

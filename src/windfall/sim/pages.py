@@ -2,9 +2,11 @@
 
     bags.json                        the numbers of every bag
     attempts.csv, pilots.csv         a line each
+    asked.csv, transfers.csv         pilots that were asked for, and what attempts fetched, if there were any
     gantt.svg, .png                  what ran where
     running.csv, .svg, .png          running tasks over time, by site
     completion.csv, .svg, .png       ended tasks over time, by bag
+    queued.csv, .svg, .png           pilots waiting in batch queues over time, by site, if there were any
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple
 from heapq import merge
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ from windfall.errors import Unwritable
 from windfall.sim import plots
 from windfall.sim.drawing import Sheet
 from windfall.sim.experiments.base import Figure, Series
-from windfall.sim.record import COLUMNS, Attempt, Record
+from windfall.sim.record import COLUMNS, Attempt, Record, Transfer
 
 FAILED, WASTED = "#c00000", "#aaaaaa"
 POINTS = 2_000  # of a curve, where it is drawn; its CSV has them all
@@ -61,6 +64,12 @@ def write(record: Record, path: Path) -> None:
     folder.rows("pilots.csv", ("pilot", "site", "host", "cores", "enrolled", "ended", "why"), (
         (number, life.site, life.host, life.cores, life.enrolled, life.ended, life.why)
         for number, life in record.pilots.items()))
+    if record.asked:
+        folder.rows("asked.csv", ("intent", "site", "cores", "made", "queued", "running", "ended", "why"), (
+            (number, *astuple(asked)) for number, asked in record.asked.items()))
+        _curve(folder, "queued", "Pilots in batch queues", queued(record), "pilots")
+    if record.transfers:
+        folder.rows("transfers.csv", Transfer._fields, record.transfers)
     folder.draw("gantt", gantt(record))
     _curve(folder, "running", "Running tasks", running(record))
     _curve(folder, "completion", "Tasks ended", completion(record))
@@ -97,6 +106,17 @@ def running(record: Record) -> list[Series]:
     return [_summed(site, changes[site]) for site in sorted(changes)]
 
 
+def queued(record: Record) -> list[Series]:
+    """Of each site, in seconds: how many pilots wait there from then on."""
+    changes: dict[str, list[tuple[int, int]]] = {}
+    for asked in record.asked.values():
+        over = asked.running if asked.running >= 0 else asked.ended
+        if asked.queued >= 0:
+            ends = [(over, -1)] if over >= 0 else []
+            changes.setdefault(asked.site, []).extend([(asked.queued, 1), *ends])
+    return [_summed(site, changes[site]) for site in sorted(changes)]
+
+
 def _summed(name: str, changes: list[tuple[int, int]]) -> Series:
     xs, ys, level = [0.0], [0.0], 0
     for at, change in sorted(changes):
@@ -118,12 +138,12 @@ def completion(record: Record) -> list[Series]:
     return [_summed(record.bags[number].name, ends[number]) for number in ends]
 
 
-def _curve(folder: Folder, name: str, title: str, series: list[Series]) -> None:
+def _curve(folder: Folder, name: str, title: str, series: list[Series], what: str = "tasks") -> None:
     rows = merge(*([(x, each.name, y) for x, y in zip(each.x, each.y, strict=True)] for each in series))
-    folder.rows(f"{name}.csv", ("seconds", "name", "tasks"), rows)
+    folder.rows(f"{name}.csv", ("seconds", "name", what), rows)
     size, unit = plots.unit_of(max((each.x[-1] for each in series), default=0.0))
     thin = [Series(each.name, [x / size for x in _some(each.x)], _some(each.y)) for each in series]
-    folder.draw(name, plots.lines(Figure(title, f"time ({unit})", "tasks", thin), steps=True))
+    folder.draw(name, plots.lines(Figure(title, f"time ({unit})", what, thin), steps=True))
 
 
 def _some(values: list[float]) -> list[float]:

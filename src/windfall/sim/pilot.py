@@ -168,6 +168,7 @@ class Pilot:
         if not self.alive or self.running.get(attempt) != run:
             return  # killed meanwhile
         if there:
+            self.began[attempt] = self.engine.now
             wall, report = self.run(self, task)
             self.engine.after(wall, self._finish, attempt, run, report)
         else:

@@ -13,10 +13,10 @@ from itertools import takewhile
 from typing import Any
 
 from windfall.core.engine import Config
-from windfall.core.facts import Limits, Shape, TargetShape
+from windfall.core.facts import Conscious, DataShape, Limits, Shape, TargetShape
 from windfall.sim import load
 from windfall.sim.record import Record
-from windfall.sim.scenario import Bag, Scenario, Site
+from windfall.sim.scenario import Bag, Scenario, Site, Target
 from windfall.sim.swf import Job
 from windfall.sim.world import Work, World
 
@@ -40,6 +40,7 @@ class Run:
         self.record.attach(self.world.server)
         self._sites()
         self._hosts()
+        self._links()
         for bag in scenario.bags:
             self.world.later(bag.submit, self._work(bag))
 
@@ -72,7 +73,7 @@ class Run:
             if "processors" in site.values:
                 self._cluster(site)
             else:
-                self.world.site(site.name)
+                self.world.site(site.name, site.values.get("disk", False))
         for hosts in self.scenario.hosts:
             if hosts.site not in names:
                 names.append(hosts.site)
@@ -81,6 +82,12 @@ class Run:
     def _hosts(self) -> None:
         for hosts in self.scenario.hosts:
             self.world.machines(hosts.site, hosts.machines, self.draw("hosts", hosts.name))
+
+    def _links(self) -> None:
+        """Where nothing is said of two places, files take no time worth mentioning."""
+        self.world.link("*", "*")
+        for link in self.scenario.links:
+            self.world.link(link.a, link.b, start=link.start, rate=float(link.bandwidth), shared=link.shared)
 
     def _cluster(self, site: Site) -> None:
         from windfall.sim.site import machine
@@ -93,7 +100,7 @@ class Run:
         shape = Shape(get("cores", 1), get("memory", 1 << 50), 0, 1 << 50, get("wall", 0))
         limits = Limits([shape], get("pilots", 0), get("queued", 0), round(1000 * get("share", 1.0)), get("delay", 0))
         self.world.cluster(where, limits, latency=get("latency", 0), submit=get("submission", 0),
-                           cancel=get("cancellation", 0))
+                           cancel=get("cancellation", 0), disk=get("disk", False))
 
     def _background(self, site: Site) -> Any:
         given, procs = site.background, site.values["processors"]
@@ -114,19 +121,51 @@ class Run:
 
     def _work(self, bag: Bag) -> Work:
         walls, shapes = array("q"), []
+        columns = {"reads": array("q"), "read_files": array("i"), "leaves": array("q"), "leave_files": array("i")}
         places = {target.name: number for number, target in enumerate(bag.targets)}
         for target in bag.targets:
             draw = self.draw("bags", bag.name, target.name)
-            walls.extend(round(target.duration.draw(draw)) for _ in range(target.tasks))
+            own = array("q", (round(target.duration.draw(draw)) for _ in range(target.tasks)))
+            walls.extend(own)
+            _fill(columns, target, self.draw("data", bag.name, target.name))
             shapes.append(_shape(target.name, target.tasks, [places[name] for name in target.after], target.needs,
-                                 bag.batch))
+                                 bag.batch, array("f", own).tobytes() if bag.select == "sjf" else b""))
         return Work(bag.tasks, lambda task, _draw: walls[task], fails=bag.fails, select=bag.select, name=bag.name,
-                    targets=shapes, provision=bag.provision)
+                    targets=shapes, provision=bag.provision, edges=_edges(bag), data=_data(bag, columns),
+                    conscious=Conscious(**bag.conscious) if bag.select == "data-conscious" else None)
 
 
-def _shape(name: str, tasks: int, after: list[int], needs: dict[str, Any], batch: int) -> TargetShape:
+def _fill(columns: dict[str, array[int]], target: Target, draw: random.Random) -> None:
+    for law, files, size, count in ((target.reads, target.read_files, "reads", "read_files"),
+                                    (target.leaves, target.leave_files, "leaves", "leave_files")):
+        columns[size].extend(round(law.draw(draw)) for _ in range(target.tasks))
+        columns[count].extend([files if law.mean else 0] * target.tasks)
+
+
+def _data(bag: Bag, columns: dict[str, array[int]]) -> DataShape | None:
+    if not any(target.reads.mean or target.leaves.mean for target in bag.targets):
+        return None
+    return DataShape(**{name: column.tobytes() for name, column in columns.items()}, staged=bag.staged,
+                     stays=bag.stays, keeps=bag.keeps)
+
+
+def _edges(bag: Bag) -> bytes:
+    """Task by task, where a target follows another."""
+    firsts, first = {}, 0
+    for target in bag.targets:
+        firsts[target.name] = first
+        first += target.tasks
+    pairs = array("i")
+    for target in bag.targets:
+        if target.follows:
+            for number in range(target.tasks):
+                pairs.extend((firsts[target.follows] + number, firsts[target.name] + number))
+    return pairs.tobytes()
+
+
+def _shape(name: str, tasks: int, after: list[int], needs: dict[str, Any], batch: int, costs: bytes) -> TargetShape:
     get = needs.get
     return TargetShape(
         name, tasks, after, get("cores", 1), get("memory", 0), get("gpus", 0), get("disk", 0), get("time", 0),
         get("expect", 0), DEFAULT_GRACE, False, get("retries", 3), get("memory-retries", 0), get("priority", 0),
-        whole=get("whole-node", False), batch=batch)
+        costs, whole=get("whole-node", False), batch=batch)

@@ -1,4 +1,4 @@
-"""What happened, folded from the core's facts: attempts, pilots, bags.  Tables, charts and files are made of this.
+"""What happened, folded from the core's facts: attempts, transfers, pilots, bags.  Tables and charts are made of this.
 
     record = Record()
     record.attach(world.server)
@@ -46,6 +46,32 @@ class Life:
 
 
 @dataclass
+class Asked:
+    """A pilot that was asked for: from the intent to its end; -1: that never came."""
+
+    site: str
+    cores: int
+    made: int
+    queued: int = -1
+    running: int = -1
+    ended: int = -1
+    why: str = ""
+
+
+class Transfer(NamedTuple):
+    """What an attempt was told to fetch, and from which place."""
+
+    attempt: int
+    bag: int
+    task: int
+    place: str
+    site: str  # where to
+    at: int
+    size: int
+    files: int
+
+
+@dataclass
 class Bag:
     name: str
     submitted: int
@@ -61,6 +87,8 @@ COLUMNS = ("number", "bag", "task", "pilot", "granted", "start", "end", "outcome
 class Record:
     pilots: dict[int, Life] = field(default_factory=dict)
     bags: dict[int, Bag] = field(default_factory=dict)
+    asked: dict[int, Asked] = field(default_factory=dict)  # by the intent's number
+    transfers: list[Transfer] = field(default_factory=list)
     done: int = 0  # tasks that have ended
 
     def __post_init__(self) -> None:
@@ -69,7 +97,9 @@ class Record:
         self._open: dict[int, int] = {}  # attempts that were given up and may still report → row
         self._handlers: dict[type, Callable[[Any], None]] = {
             f.BagSubmitted: self._submitted, f.PilotEnrolled: self._enrolled, f.PilotEnded: self._pilot_ended,
-            f.Started: self._begun, f.Finished: self._finished, f.Ended: self._ended,
+            f.Started: self._begun, f.Finished: self._finished, f.Ended: self._ended, f.Granted: self._granted,
+            f.IntentsMade: self._intended, f.IntentsAccepted: self._moved, f.IntentsRunning: self._moved,
+            f.IntentsEnded: self._moved,
         }
 
     def attach(self, server: Server) -> None:
@@ -110,6 +140,32 @@ class Record:
     def _pilot_ended(self, fact: f.PilotEnded) -> None:
         if fact.pilot in self.pilots:
             self.pilots[fact.pilot].ended, self.pilots[fact.pilot].why = fact.at, fact.why
+
+    def _intended(self, fact: f.IntentsMade) -> None:
+        for intent in fact.intents:
+            self.asked[intent.number] = Asked(fact.site, intent.shape.cores, fact.at)
+
+    def _moved(self, fact: f.IntentsAccepted | f.IntentsRunning | f.IntentsEnded) -> None:
+        for number in fact.intents:
+            asked = self.asked.get(number)
+            if asked is None:
+                continue
+            if isinstance(fact, f.IntentsAccepted):
+                asked.queued = fact.at
+            elif isinstance(fact, f.IntentsRunning):
+                asked.running = fact.at
+            else:
+                asked.ended, asked.why = fact.at, fact.why
+
+    def _granted(self, fact: f.Granted) -> None:
+        if not fact.moves:
+            return
+        whose = {attempt: (group.bag, task) for group in fact.groups
+                 for attempt, task in zip(group.attempts, group.tasks, strict=True)}
+        site = self.pilots[fact.pilot].site
+        self.transfers += [
+            Transfer(move.attempt, *whose[move.attempt], move.place, site, fact.at, move.size, move.files)
+            for move in fact.moves]
 
     def _begun(self, fact: f.Started) -> None:
         for attempt in fact.attempts:

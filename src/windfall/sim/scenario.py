@@ -3,7 +3,7 @@
 The language is the tables of `scenariowords.py`.  What is not in them is an error that names the nearest known word;
 every complaint carries file and line.
 
-    [server]  [sites.NAME]  [hosts.NAME]  [bags.NAME]  [bags.NAME.targets.NAME]
+    [server]  [sites.NAME]  [hosts.NAME]  [links.NAME]  [bags.NAME]  [bags.NAME.targets.NAME]
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ MAX_FILE = 1 << 20
 MAX_NAMES = 1_000  # of sites, groups of hosts, bags
 _NAME = re.compile(r"[\w.-]{1,60}")
 
+NOTHING = Law("0", "", (0.0,))
+
 Values = dict[str, Any]
 
 
@@ -35,6 +37,11 @@ class Target:
     duration: Law
     after: list[str]
     needs: Values  # the keys of a bag file's [task]
+    follows: str = ""
+    reads: Law = NOTHING
+    read_files: int = 1
+    leaves: Law = NOTHING
+    leave_files: int = 1
 
 
 @dataclass
@@ -46,6 +53,10 @@ class Bag:
     batch: int = 0
     select: str = "fcfs"
     provision: str = "swarm"
+    staged: list[str] = field(default_factory=list)
+    stays: bool = True
+    keeps: bool = False
+    conscious: Values = field(default_factory=dict)
 
     @property
     def tasks(self) -> int:
@@ -70,6 +81,15 @@ class Site:
 
 
 @dataclass
+class Link:
+    a: str
+    b: str
+    bandwidth: int  # bytes a second
+    start: int = 0
+    shared: bool = False
+
+
+@dataclass
 class Scenario:
     name: str
     seed: int
@@ -77,6 +97,7 @@ class Scenario:
     server: Values
     sites: list[Site]
     hosts: list[Hosts]
+    links: list[Link]
     bags: list[Bag]
 
     @property
@@ -103,15 +124,17 @@ class Reader:
         self.place, self.base, self.bags = place, base, bags
 
     def scenario(self, data: Values) -> Scenario:
-        tables = {key: data.pop(key, {}) for key in ("server", "sites", "hosts", "bags")}
+        tables = {key: data.pop(key, {}) for key in ("server", "sites", "hosts", "links", "bags")}
         top = self._values(data, (), w.TOP, [*w.TOP, *tables])
         sites = [self._site(name, table) for name, table in self._named(tables["sites"], "sites")]
         hosts = [self._hosts(name, table, [site.name for site in sites])
                  for name, table in self._named(tables["hosts"], "hosts")]
-        bags = [self._bag(name, table) for name, table in self._named(tables["bags"], "bags")]
+        places = [site.name for site in sites] + [group.site for group in hosts]
+        links = [self._link(name, table, places) for name, table in self._named(tables["links"], "links")]
+        bags = [self._bag(name, table, places) for name, table in self._named(tables["bags"], "bags")]
         server = self._values(self._table(tables["server"], ("server",)), ("server",), w.SERVER)
         found = Scenario(top.get("name", Path(self.place.file).stem), top.get("seed", 1), top.get("until"), server,
-                         sites, hosts, bags)
+                         sites, hosts, links, bags)
         self._whole(found)
         return found
 
@@ -141,7 +164,7 @@ class Reader:
         path = ("sites", name)
         values = self._values(table, path, w.SITES)
         if "processors" not in values:
-            for key in values:
+            for key in (key for key in values if key != "disk"):
                 with self.place.at(*path, key):
                     raise BadInput(f"[sites.{name}]: '{key}' speaks of a batch system, and this site has none",
                                    "say how many processors it has")
@@ -204,9 +227,30 @@ class Reader:
                     raise problem
         return [values[key] for key in known]
 
+    # --- links ------------------------------------------------------------------------------------------------------
+
+    def _link(self, name: str, table: Values, places: list[str]) -> Link:
+        path = ("links", name)
+        values = self._values(table, path, w.LINKS)
+        with self.place.at(*path):
+            for key in ("between", "bandwidth"):
+                if key not in values:
+                    raise BadInput(f"[links.{name}] needs {key}", 'between = ["here", "home"], bandwidth = "10MB/s"')
+        with self.place.at(*path, "between"):
+            if len(values["between"]) != 2:
+                raise BadInput("a link is between two places", 'between = ["here", "home"]')
+            for each in values["between"]:
+                self._known_place(each, [*places, "home", "*"])
+        a, b = values["between"]
+        return Link(a, b, values["bandwidth"], values.get("start", 0), values.get("shared", False))
+
+    def _known_place(self, name: str, places: list[str]) -> None:
+        if name not in places:
+            raise BadInput(f"there is no site '{excerpt(name)}'", check.nearest(name, places), text=excerpt(name))
+
     # --- bags -------------------------------------------------------------------------------------------------------
 
-    def _bag(self, name: str, table: Values) -> Bag:
+    def _bag(self, name: str, table: Values, places: list[str]) -> Bag:
         path = ("bags", name)
         values = self._values(table, path, w.BAGS)
         further = values.pop("targets", {})
@@ -218,21 +262,39 @@ class Reader:
             inner_path = (*path, "targets", each)
             targets.append(self._target(each, self._values(inner, inner_path, w.TARGETS), inner_path))
         self._order(path, targets)
-        return Bag(name, targets, *(values.get(key, default) for key, default in (
-            ("submit", 0), ("fails", 0.0), ("batch", 0), ("select", "fcfs"), ("provision", "swarm"))))
+        with self.place.at(*path, "staged"):
+            for each in values.get("staged", []):
+                self._known_place(each, places)
+        conscious = self._values(values.pop("conscious", {}), (*path, "conscious"), w.CONSCIOUS)
+        with self.place.at(*path, "conscious"):
+            if conscious and values.get("select") != "data-conscious":
+                raise BadInput("conscious has parameters of another selection", 'select = "data-conscious"')
+        own = ("submit", "fails", "batch", "select", "provision", "staged", "stays", "keeps")
+        return Bag(name, targets, conscious=conscious, **{key: values[key] for key in own if key in values})
 
     def _target(self, name: str, values: Values, path: tuple[str, ...]) -> Target:
         with self.place.at(*path):
             if "duration" not in values:
                 raise BadInput(f"[{'.'.join(path)}]: how long does a task take?", 'duration = "5min"')
         needs = {key: value for key, value in values.items() if key in w.NEEDS}
-        return Target(name, values.get("tasks", 1), values["duration"], values.get("after", []), needs)
+        get = values.get
+        return Target(name, get("tasks", 1), values["duration"], get("after", []), needs, get("follows", ""),
+                      get("reads", NOTHING), get("read-files", 1), get("leaves", NOTHING), get("leave-files", 1))
 
     def _order(self, path: tuple[str, ...], targets: list[Target]) -> None:
         after = {target.name: target.after for target in targets}
         for target in targets:
             with self.place.at(*path, "targets", target.name, "after"):
                 check.check_after(target.name, after)
+        sizes = {target.name: target.tasks for target in targets}
+        for target in targets:
+            if target.follows:
+                with self.place.at(*path, "targets", target.name, "follows"):
+                    check.check_after(target.name, {**after, target.name: [target.follows]})
+                    if sizes[target.follows] != target.tasks:
+                        raise BadInput(f"{target.tasks:,} tasks cannot follow {sizes[target.follows]:,} one by one",
+                                       "use after, or as many tasks")
+                after[target.name] = list(dict.fromkeys([*target.after, target.follows]))
         circle = check.find_circle(after)
         if circle:
             with self.place.at(*path, "targets", circle[0], "after"):

@@ -61,12 +61,22 @@ def speed(value: object, key: str) -> laws.Law:
     return law
 
 
+def bandwidth(value: object, key: str) -> int:
+    """Bytes a second."""
+    text = value.strip().removesuffix("/s") if isinstance(value, str) else value
+    found = units.parse_size(text, key)
+    if found < 1:
+        raise wrong(key, value, "larger than 0, as in 10MB/s")
+    return found
+
+
 def table(value: object, key: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise wrong(key, value, "a table, as in { busy = 0.7 }")
     return value
 
 
+SELECT = ("fcfs", "sjf", "data-conscious")
 PROVISION = ("swarm", "msr", "broker", "demand")
 MAX_TASKS = 10_000_000  # in all bags
 MAX_HOSTS = 100_000  # in all groups
@@ -124,6 +134,7 @@ SITES = {
     "refresh": Word(units.parse_duration, "0s", "of the information system: what it says is as old as that"),
     "preempts": Word(some_time, "", "mean time after which a running pilot is taken off"),
     "requeues": Word(words.flag, "false", "what is taken off goes back into the batch queue"),
+    "disk": Word(words.flag, "false", "its hosts share one: what a task left there is at hand on all of them"),
     "most": Word(words.count, "", "jobs that the batch system takes from one user"),
     "submission": Word(units.parse_duration, "0s", "how long it takes to submit a job"),
     "cancellation": Word(units.parse_duration, "0s", "how long it takes to cancel one"),
@@ -132,6 +143,12 @@ SITES = {
     "queued": Word(words.count, "", "most of them queued"),
     "share": Word(share, "1", "most slots there for a bag, as a share of its tasks"),
     "delay": Word(units.parse_duration, "0s", "after a bag's submission, before anything is sent there"),
+}
+LINKS = {
+    "between": Word(words.strings, "", 'two places: sites, `"home"` (where the server is) or `"*"` (any)'),
+    "bandwidth": Word(bandwidth, "", "as in `500kB/s`"),
+    "start": Word(units.parse_duration, "0s", "what a file costs before its first byte"),
+    "shared": Word(words.flag, "false", "transfers divide the bandwidth; else each has it to itself"),
 }
 BACKGROUND = {
     "log": Word(words.string, "", "a log in Standard Workload Format, beside the scenario"),
@@ -147,20 +164,37 @@ TARGETS = {
     "tasks": Word(at_most(MAX_TASKS), "1", "how many"),
     "duration": Word(laws.time, "", "of a task at speed 1: a time, or a law to draw it by for each"),
     "after": Word(words.strings, "", "targets that must have succeeded before"),
+    "follows": Word(words.string, "", "a target of as many tasks: each waits for its own, and reads what that left"),
+    "reads": Word(laws.size, "0", "bytes that a task reads from outside: a size, or a law to draw it by for each"),
+    "read-files": Word(words.count, "1", "in so many files"),
+    "leaves": Word(laws.size, "0", "bytes that a task leaves: a size, or a law to draw it by for each"),
+    "leave-files": Word(words.count, "1", "in so many files"),
     **{key: Word(words.TASK[key].read, "", words.TASK[key].says) for key in NEEDS},
 }
 BAGS = {
-    **{key: word for key, word in TARGETS.items() if key != "after"},
+    **{key: word for key, word in TARGETS.items() if key not in ("after", "follows")},
     "targets": Word(table, "", "further targets, each a table `[bags.NAME.targets.NAME]`"),
     "submit": Word(units.parse_duration, "0s", "when it is submitted"),
     "fails": Word(share, "0", "share of the attempts that end in failure"),
     "batch": Word(words.count, "", "so many tasks go together to one host"),
-    "select": Word(words.select, "fcfs", words.POLICY["select"].says),
+    "staged": Word(words.strings, "", "sites where what comes from outside lies already; elsewhere it comes from home"),
+    "stays": Word(words.flag, "true", "what a task leaves stays where it was made; else it comes home"),
+    "keeps": Word(words.flag, "false", "what was fetched stays there as a further copy"),
+    "select": Word(words.one_of(*SELECT), "fcfs", words.POLICY["select"].says),
+    "conscious": Word(table, "", "parameters of `data-conscious`"),
     "provision": Word(words.one_of(*PROVISION), "swarm", "decides how many pilots to have where"),
 }
+CONSCIOUS = {
+    "arrivals": Word(words.count, "32", "of pilots to look ahead"),
+    "candidates": Word(words.count, "128", "tasks, or batches, to look at"),
+    "penalty": Word(positive, "25", "by which the time of a transfer is inflated"),
+    "latency": Word(some_time, "650ms", "one way between pilot and server: what time in the queue is divided by"),
+    "unit": Word(some_time, "10ms", "that counts as much as one such latency in the queue"),
+    "withhold": Word(words.flag, "true", "a task that is better off elsewhere is not handed out"),
+}
 TABLES = {"": TOP, "server": SERVER, "sites.NAME": SITES, "sites.NAME.background": BACKGROUND, "hosts.NAME": HOSTS,
-          "hosts.NAME.availability": AVAILABILITY, "hosts.NAME.cuts": CUTS, "bags.NAME": BAGS,
-          "bags.NAME.targets.NAME": TARGETS}
+          "hosts.NAME.availability": AVAILABILITY, "hosts.NAME.cuts": CUTS, "links.NAME": LINKS, "bags.NAME": BAGS,
+          "bags.NAME.conscious": CONSCIOUS, "bags.NAME.targets.NAME": TARGETS}
 
 
 def bad_law(what: str, law: laws.Law) -> BadInput | None:
