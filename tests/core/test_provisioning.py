@@ -594,3 +594,23 @@ def test_a_batch_takes_one_slot(bench: Bench) -> None:
     site(bench)
     bag(bench, shape(10, batch=4))
     assert states(bench) == "iii"
+
+
+def test_a_site_whose_pilots_never_come_is_tried_less_and_less_often(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(1))
+    tender = Tender(bench)
+    tries = 0
+    for _ in range(60):
+        tender.work()
+        bench.wait(30_000)
+        tries += len(tender.jobs)
+        tender.jobs.clear()  # it started, and died before it could say a word
+        tender.tell()
+        tender.list()
+    assert 4 <= tries <= 8
+
+
+def test_a_policy_that_does_not_exist_is_refused(bench: Bench) -> None:
+    event = e.Submit(0, "ann", "bag", "", b"spec", [shape()], False, "fcfs", False, b"", "magic")
+    assert bench.do(event).error == "bad-input"

@@ -14,6 +14,7 @@ from windfall.core.copies import wrong_with
 from windfall.core.endings import cancel_stranded, runs_of, runs_where
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
 from windfall.core.losses import make_again
+from windfall.core.policies import PROVISIONS
 from windfall.core.state import BagState
 from windfall.model.spec import MAX_TASKS
 
@@ -27,6 +28,10 @@ def submit(core: Core, event: e.Submit) -> None:
     known = core.state.keys.get(submission_key(event.owner, event.idempotency)) if event.idempotency else None
     if known is not None:
         _again(core, event, known, event.spec, known[0])
+        return
+    if event.provision not in PROVISIONS:
+        core.refuse(event, "bad-input", f"there is no way of provisioning called {event.provision!r}",
+                    f"there are {', '.join(PROVISIONS)}")
         return
     if _too_many(core, event, event.owner, sum(shape.count for shape in event.targets)):
         return

@@ -21,6 +21,7 @@ from windfall.core.lifecycle import INTENDED, QUEUED, READY, RUNNING
 from windfall.core.matching import PARTS, parts, spread
 from windfall.core.state import BagState, SiteState, State, TaskClass
 
+PROVISIONS = ("swarm", "demand", "msr", "broker")
 MILLI = 1_000
 
 

@@ -21,7 +21,6 @@ from windfall.core.tending import end_intents
 if TYPE_CHECKING:
     from windfall.core.engine import Core
 
-PROVISIONS = ("swarm", "demand", "msr", "broker")
 MATCHED = 20  # pairs of classes and sites to match, per ms until that is done again: a tenth of the server's time
 
 

@@ -77,7 +77,6 @@ def _take_word(core: Core, site: SiteState, event: e.Tend) -> None:
                 if (intent := _known(core, site, nonce)) is not None and not intent.outside}
     if accepted:
         core.emit(f.IntentsAccepted(core.now, site.name, list(accepted), list(accepted.values())))
-        site.tending.backoff = 0
     for nonce, name in event.accepted:
         _spare(core, site, nonce, name)
     refused = [i for nonce, _ in event.refused if (i := _known(core, site, nonce)) is not None]
@@ -218,6 +217,7 @@ def pilot_came(core: Core, pilot: PilotState) -> None:
     if intent is not None and intent.state in (INTENDED, QUEUED):
         core.emit(f.IntentsRunning(core.now, site.name, [intent.number]))
         watch_wall(core, intent)
+        site.tending.backoff = 0
     elif intent is not None and intent.state == RUNNING:
         return  # said before by its batch system, or the same pilot again
     elif intent is not None or was_intent(core, pilot.nonce):
