@@ -240,8 +240,9 @@ def test_the_budget_is_reserved_at_worst_and_what_was_not_used_comes_back(bench:
     tender.work()
     assert states(bench) == "qq"
     pilot = tender.begin("intent-1")
+    bench.take(pilot, left=HOUR)
     bench.wait(HOUR // 4)
-    bench.exchange(pilot, bye="idle")
+    bench.exchange(pilot, bye="stopped")
     tender.jobs.pop("intent-1")
     bench.wait(1_000)
     assert bench.core.state.sites["c1"].used == HOUR // 4 and states(bench) == "qi"
@@ -614,3 +615,21 @@ def test_a_site_whose_pilots_never_come_is_tried_less_and_less_often(bench: Benc
 def test_a_policy_that_does_not_exist_is_refused(bench: Bench) -> None:
     event = e.Submit(0, "ann", "bag", "", b"spec", [shape()], False, "fcfs", False, b"", "magic")
     assert bench.do(event).error == "bad-input"
+
+
+@pytest.mark.parametrize("provision", ["swarm", "msr"])
+def test_pilots_that_come_too_late_for_their_wall_time_are_not_sent_in_a_loop(bench: Bench, provision: str) -> None:
+    site(bench)
+    bag(bench, shape(2, limit=HOUR - 10_000), provision=provision)
+    tender = Tender(bench)
+    tries = 0
+    for _ in range(100):
+        tender.work()
+        for nonce in list(tender.jobs):
+            tries += 1
+            pilot = tender.begin(nonce, left=HOUR - 60_000)
+            bench.exchange(pilot, want=1, left=HOUR - 60_000)
+            bench.exchange(pilot, bye="idle")
+            del tender.jobs[nonce]
+        bench.wait(20_000)
+    assert 4 <= tries <= 30

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from windfall.core import effects as x, events as e, facts as f
-from windfall.core.lifecycle import GONE, INTENDED, LIVE, QUEUED, RUNNING, STOPPING
+from windfall.core.lifecycle import GONE, INTENDED, LIVE, QUEUED, READY, RUNNING, STOPPING
 from windfall.core.state import IntentState, PilotState, SiteState, Tending
 
 if TYPE_CHECKING:
@@ -217,7 +217,6 @@ def pilot_came(core: Core, pilot: PilotState) -> None:
     if intent is not None and intent.state in (INTENDED, QUEUED):
         core.emit(f.IntentsRunning(core.now, site.name, [intent.number]))
         watch_wall(core, intent)
-        site.tending.backoff = 0
     elif intent is not None and intent.state == RUNNING:
         return  # said before by its batch system, or the same pilot again
     elif intent is not None or was_intent(core, pilot.nonce):
@@ -226,8 +225,11 @@ def pilot_came(core: Core, pilot: PilotState) -> None:
 
 def pilot_asked(core: Core, pilot: PilotState) -> None:
     """From now on it does not stand for a task that will be taken in a moment."""
-    if core.state.sites[pilot.site].fresh.pop(pilot.intent, True) is None:
+    site = core.state.sites[pilot.site]
+    if site.fresh.pop(pilot.intent, True) is None:
         core.changed = True
+    if pilot.granted:
+        site.tending.backoff = 0
 
 
 def was_intent(core: Core, nonce: str) -> bool:
@@ -239,7 +241,19 @@ def pilot_left(core: Core, pilot: PilotState, why: str) -> None:
     """A pilot that only fell silent may still run: its intent stays until its wall time is over."""
     intent = core.state.intents.get(pilot.intent)
     if intent is not None and intent.pilot == pilot.number and why != "silent":
-        end_intents(core, core.state.sites[intent.site], [intent], why)
+        site = core.state.sites[intent.site]
+        end_intents(core, site, [intent], why)
+        if not pilot.granted and _in_vain(core, site, intent):
+            hold_off(core, site)
+
+
+def _in_vain(core: Core, site: SiteState, intent: IntentState) -> bool:
+    """It left with nothing done though more like it are wanted: it came too late for its wall time, or is not what it
+    was to be."""
+    if intent.task < 0:
+        return intent.shape in site.pool
+    bag = core.state.bags.get(intent.bag)
+    return bag is not None and bag.tasks.state[intent.task] == READY
 
 
 def watch_wall(core: Core, intent: IntentState) -> None:
