@@ -142,6 +142,19 @@ def test_a_shared_link_is_divided() -> None:
         assert record.summary(1)["wall_clock"] == pytest.approx(seconds * 1000, abs=600)
 
 
+def test_clients_poll_or_collect_in_sequence() -> None:
+    """Five tasks of a minute, submitted one by one: all of them run at once; who collects takes one at a time."""
+    text = '[hosts.lab]\ncount = 5\n[bags.main]\ntasks = 5\nduration = "1min"\nclient = {}\n'
+    ends = {}
+    for kind, more in (("poll", ""), ("collect", ', fetch = "10s"')):
+        run, record = played(text.format(f'{{ kind = "{kind}", every = "5s", call = "2s"{more} }}'))
+        (found,) = run.summaries()
+        assert run.finished and found["accepted"] == found["tasks"] == 5 == len(record.bags)
+        assert found["wall_clock"] == pytest.approx(68_000, abs=1_000)  # the first submitted at 2 s, the last at 10 s
+        ends[kind] = found["client_ended"]
+    assert 70_000 <= ends["poll"] <= 76_000 and 110_000 <= ends["collect"] <= 125_000
+
+
 def test_the_shortest_come_first() -> None:
     text = '[hosts.one]\n[bags.main]\ntasks = 30\nduration = "uniform(1min, 1h)"\nselect = "sjf"\n'
     _, record = played(text)
@@ -224,6 +237,7 @@ def test_the_defaults_are_those_of_the_page() -> None:
     (HOSTS + "[links.l]\nbetween = [\"lba\", \"home\"]\nbandwidth = \"5MB/s\"\n" + BAG, 4, "did you mean 'lab'"),
     (HOSTS + "[links.l]\nbetween = [\"lab\", \"home\"]\n" + BAG, 3, "needs bandwidth"),
     (HOSTS + BAG + "staged = [\"lob\"]\n", 6, "did you mean 'lab'"),
+    (HOSTS + BAG + "client = { every = \"3s\" }\n", 6, "client needs a kind"),
     (HOSTS + BAG + "conscious = { penalty = 3 }\n", 6, "data-conscious"),
     (HOSTS + BAG + "[bags.main.targets.b]\nfollows = \"main\"\nduration = \"1s\"\n", 7, "one by one"),
     (HOSTS + BAG + "[server]\nlease = 60\n", 7, "not a duration"),

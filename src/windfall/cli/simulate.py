@@ -84,11 +84,13 @@ def _scenario(args: argparse.Namespace) -> int:
         raise BadInput(f"{args.seed} is not a seed", "0 or more")
     found = scenario.load(args.scenario)
     first = found.seed if args.seed is None else args.seed
+    if not args.json:
+        print(f"{found.name}: {plural(found.tasks, 'task')}, {plural(args.seeds, 'run')}\n", flush=True)
     runs = [_play(found, seed, args) for seed in range(first, first + args.seeds)]
     if args.json:
         print_json({"name": found.name, "tasks": found.tasks, "runs": runs})
     else:
-        _tell(found, runs)
+        _tell(runs)
         if args.directory is not None:
             print(f"\nwhat happened is in {args.directory}")
     return 0 if all(run["finished"] for run in runs) else 1
@@ -105,7 +107,7 @@ def _play(found: Scenario, seed: int, args: argparse.Namespace) -> dict[str, Any
     if args.directory is not None:
         pages.write(record, args.directory if args.seeds == 1 else args.directory / f"seed-{seed}")
     return {"seed": seed, "time": run.world.engine.now, "finished": run.finished, "events": run.world.engine.events,
-            "exchanges": run.world.server.exchanges, "bags": record.summaries()}
+            "exchanges": run.world.server.exchanges, "bags": run.summaries()}
 
 
 class _Bar:
@@ -137,8 +139,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def _tell(found: Scenario, runs: list[dict[str, Any]]) -> None:
-    print(f"{found.name}: {plural(found.tasks, 'task')}, {plural(len(runs), 'run')}\n")
+def _tell(runs: list[dict[str, Any]]) -> None:
     rows = [[bag["name"], run["seed"], *(cell(bag) for _, cell in COLUMNS)] for run in runs for bag in run["bags"]]
     print_table(["bag", "seed", *(title for title, _ in COLUMNS)], rows, right=range(1, 11))
     late = [run for run in runs if not run["finished"]]

@@ -131,11 +131,11 @@ def _summed(name: str, changes: list[tuple[int, int]]) -> Series:
 
 def completion(record: Record) -> list[Series]:
     """Of each bag, in seconds: how many of its tasks have ended."""
-    ends: dict[int, list[tuple[int, int]]] = {number: [] for number in record.bags}
+    ends: dict[str, list[tuple[int, int]]] = {name: [] for name in record.named()}
     for attempt in record.attempts():
         if attempt.counts:
-            ends[attempt.bag].append((attempt.end, 1))
-    return [_summed(record.bags[number].name, ends[number]) for number in ends]
+            ends[record.bags[attempt.bag].name].append((attempt.end, 1))
+    return [_summed(name, ends[name]) for name in ends]
 
 
 def _curve(folder: Folder, name: str, title: str, series: list[Series], what: str = "tasks") -> None:
@@ -162,13 +162,14 @@ def gantt(record: Record) -> Sheet:
         life = record.pilots.get(attempt.pilot)
         if life and 0 <= attempt.start < attempt.end:
             places.setdefault((life.site, life.host), []).append(attempt)
-    rows = [row for place in sorted(places) for row in _slots(*place, places[place])]
-    names = [(record.bags[number].name, plots.colour(number - 1)) for number in list(record.bags)[: len(plots.COLOURS)]]
-    legend = [*names, ("failed", FAILED), ("not counted", WASTED)]
+    colours = {number: plots.colour(place) for place, bags in enumerate(record.named().values()) for number in bags}
+    rows = [row for place in sorted(places) for row in _slots(*place, places[place], colours)]
+    names = [(name, colours[bags[0]]) for name, bags in record.named().items()]
+    legend = [*names[: len(plots.COLOURS)], ("failed", FAILED), ("not counted", WASTED)]
     return plots.gantt("What ran where", rows, record.last / 1000, legend)
 
 
-def _slots(site: str, host: str, attempts: list[Attempt]) -> list[plots.Row]:
+def _slots(site: str, host: str, attempts: list[Attempt], colours: dict[int, str]) -> list[plots.Row]:
     """Attempts that ran at the same time stand below each other."""
     free: list[int] = []  # when each slot is
     rows: list[plots.Row] = []
@@ -178,11 +179,11 @@ def _slots(site: str, host: str, attempts: list[Attempt]) -> list[plots.Row]:
             free.append(0)
             rows.append(plots.Row(host if not slot else "", site, []))
         free[slot] = attempt.end
-        rows[slot].bars.append(plots.Bar(attempt.start / 1000, attempt.end / 1000, _fill(attempt)))
+        rows[slot].bars.append(plots.Bar(attempt.start / 1000, attempt.end / 1000, _fill(attempt, colours)))
     return rows
 
 
-def _fill(attempt: Attempt) -> str:
+def _fill(attempt: Attempt, colours: dict[int, str]) -> str:
     if attempt.counts:
-        return plots.colour(attempt.bag - 1)
+        return colours[attempt.bag]
     return FAILED if attempt.outcome == O_FAILED else WASTED

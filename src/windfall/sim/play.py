@@ -9,19 +9,25 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
+
+import msgspec
 
 from windfall.core.engine import Config
 from windfall.core.facts import Conscious, DataShape, Limits, Shape, TargetShape
 from windfall.sim import load
+from windfall.sim.clients import Collector, Poller, Script
+from windfall.sim.laws import Law
 from windfall.sim.record import Record
 from windfall.sim.scenario import Bag, Scenario, Site, Target
 from windfall.sim.swf import Job
-from windfall.sim.world import Work, World
+from windfall.sim.world import Wall, Work, World
 
 LOOK = 20_000  # events between two looks at how far it is
 DEFAULT_GRACE = 5_000
+EVERY = 5_000  # ms between two looks of a script
 FOREVER = 365 * 86_400_000  # whatever has not ended by then never will
 
 Tell = Callable[[int, int], None]  # ms of virtual time, tasks that have ended
@@ -41,8 +47,14 @@ class Run:
         self._sites()
         self._hosts()
         self._links()
+        self.scripts: dict[str, Script] = {}
+        self._waiting = 0  # scripts that have not begun
         for bag in scenario.bags:
-            self.world.later(bag.submit, self._work(bag))
+            if bag.client:
+                self._waiting += 1
+                self.world.engine.at(bag.submit, self._script, bag)
+            else:
+                self.world.later(bag.submit, self._work(bag))
 
     def draw(self, *names: str) -> random.Random:
         return random.Random("/".join((str(self.seed), *names)))
@@ -56,14 +68,22 @@ class Run:
             looks += 1
             if tell is not None and looks % LOOK == 0:
                 tell(world.engine.now, self.record.done)
-            return looks == most or world.done()
+            return looks == most or self.finished
 
         world.engine.run(self.scenario.until or FOREVER, done)
         return self.record
 
     @property
     def finished(self) -> bool:
-        return self.world.done()
+        return self.world.done() and not self._waiting and all(each.ended >= 0 for each in self.scripts.values())
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """Of each bag; of one that a script looked after, also when that had all its results."""
+        found = self.record.summaries()
+        for each in found:
+            if each["name"] in self.scripts:
+                each["client_ended"] = self.scripts[each["name"]].ended
+        return found
 
     # --- places -----------------------------------------------------------------------------------------------------
 
@@ -133,6 +153,40 @@ class Run:
         return Work(bag.tasks, lambda task, _draw: walls[task], fails=bag.fails, select=bag.select, name=bag.name,
                     targets=shapes, provision=bag.provision, edges=_edges(bag), data=_data(bag, columns),
                     conscious=Conscious(**bag.conscious) if bag.select == "data-conscious" else None)
+
+
+    def _script(self, bag: Bag) -> None:
+        """Each task is a bag of its own; all have the same name."""
+        self._waiting -= 1
+        draw, get = self.draw("client", bag.name), bag.client.get
+        whole = self._work(bag)
+        assert whole.targets is not None
+        shape = msgspec.structs.replace(whole.targets[0], count=1, costs=b"")
+        works = [replace(whole, tasks=1, targets=[shape], data=_part(whole.data, number), wall=_only(whole, number))
+                 for number in range(bag.tasks)]
+        call, fetch, notice = (_taking(get(key), draw) for key in ("call", "fetch", "notice"))
+        if bag.client["kind"] == "poll":
+            made: Script = Poller(self.world, works, poll=get("every", EVERY), call=call)
+        else:
+            made = Collector(self.world, works, poll=get("every", EVERY), call=call, fetch=fetch, notice=notice)
+        self.scripts[bag.name] = made
+
+
+def _only(work: Work, number: int) -> Wall:
+    return lambda _task, draw: work.wall(number, draw)
+
+
+def _taking(law: Law | None, draw: random.Random) -> Callable[[], int]:
+    return lambda: round(law.draw(draw)) if law is not None else 0
+
+
+def _part(data: DataShape | None, task: int) -> DataShape | None:
+    """What one task reads and leaves."""
+    if data is None:
+        return None
+    eight, four = slice(8 * task, 8 * task + 8), slice(4 * task, 4 * task + 4)
+    return msgspec.structs.replace(data, reads=data.reads[eight], read_files=data.read_files[four],
+                                   leaves=data.leaves[eight], leave_files=data.leave_files[four])
 
 
 def _fill(columns: dict[str, array[int]], target: Target, draw: random.Random) -> None:

@@ -207,17 +207,19 @@ class Record:
 
     # --- what it comes to -------------------------------------------------------------------------------------------
 
-    def summary(self, bag: int) -> dict[str, Any]:
-        """The numbers of S11, as `statistics` of a live bag has them."""
-        head = self.bags[bag]
-        sums = _Sums(head)
+    def summary(self, *bags: int) -> dict[str, Any]:
+        """The numbers of S11, as `statistics` of a live bag has them; of several bags, together."""
+        heads = {bag: self.bags[bag] for bag in bags}
+        sums = _Sums(heads)
         for attempt in self.attempts():
-            if attempt.bag == bag:
+            if attempt.bag in heads:
                 sums.add(attempt, self.pilots.get(attempt.pilot))
-        clock = max(0, head.ended - head.submitted)
+        submitted, ended = (pick(moments) for pick, moments in (
+            (min, [head.submitted for head in heads.values()]), (max, [head.ended for head in heads.values()])))
+        clock = max(0, ended - submitted)
         return {
-            "bag": bag, "name": head.name, "tasks": head.tasks, "submitted": head.submitted, "ended": head.ended,
-            "wall_clock": clock,
+            "bag": bags[0], "name": heads[bags[0]].name, "tasks": sum(head.tasks for head in heads.values()),
+            "submitted": submitted, "ended": ended, "wall_clock": clock,
             "attempts": sums.attempts, "accepted": sums.accepted, "real": sums.real, "redundant": sums.redundant,
             "queuing_average": sums.queued / sums.accepted if sums.accepted else 0.0,
             "queuing_longest": sums.longest, "speed_up": sums.real / clock if clock else 0.0,
@@ -228,7 +230,14 @@ class Record:
         }
 
     def summaries(self) -> list[dict[str, Any]]:
-        return [self.summary(bag) for bag in self.bags]
+        """Of each name that bags have."""
+        return [self.summary(*bags) for bags in self.named().values()]
+
+    def named(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, bag in self.bags.items():
+            found.setdefault(bag.name, []).append(number)
+        return found
 
     @property
     def last(self) -> int:
@@ -237,9 +246,9 @@ class Record:
 
 
 class _Sums:
-    def __init__(self, head: Bag) -> None:
-        self._firsts = [first for _, first, _ in head.targets]
-        self._times = [at for _, _, at in head.targets]
+    def __init__(self, heads: dict[int, Bag]) -> None:
+        self._firsts = {bag: [first for _, first, _ in head.targets] for bag, head in heads.items()}
+        self._times = {bag: [at for _, _, at in head.targets] for bag, head in heads.items()}
         self.attempts = self.accepted = self.real = self.redundant = self.queued = self.longest = 0
         self.outcomes = [0] * len(OUTCOMES)
         self.sites: dict[str, tuple[int, int, int]] = {}
@@ -262,7 +271,7 @@ class _Sums:
 
     def _could_start(self, attempt: Attempt) -> int:
         """From the bag's submission; of those that wait for others, from the grant."""
-        at = self._times[bisect_right(self._firsts, attempt.task) - 1]
+        at = self._times[attempt.bag][bisect_right(self._firsts[attempt.bag], attempt.task) - 1]
         return at if at >= 0 else attempt.granted
 
 

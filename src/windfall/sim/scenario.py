@@ -57,6 +57,7 @@ class Bag:
     stays: bool = True
     keeps: bool = False
     conscious: Values = field(default_factory=dict)
+    client: Values = field(default_factory=dict)
 
     @property
     def tasks(self) -> int:
@@ -269,8 +270,16 @@ class Reader:
         with self.place.at(*path, "conscious"):
             if conscious and values.get("select") != "data-conscious":
                 raise BadInput("conscious has parameters of another selection", 'select = "data-conscious"')
+        client = self._values(values.pop("client", {}), (*path, "client"), w.CLIENT)
+        with self.place.at(*path, "client"):
+            if client and ("kind" not in client or len(targets) > 1 or len(conscious) or values.get("batch")):
+                raise BadInput("client needs a kind, and a bag of one target whose tasks do not go together",
+                               'client = { kind = "collect", every = "5s" }')
+            if client and targets[0].tasks > MAX_NAMES:
+                raise TooLarge(f"a script submits {MAX_NAMES:,} tasks at most")
         own = ("submit", "fails", "batch", "select", "provision", "staged", "stays", "keeps")
-        return Bag(name, targets, conscious=conscious, **{key: values[key] for key in own if key in values})
+        said = {key: values[key] for key in own if key in values}
+        return Bag(name, targets, conscious=conscious, client=client, **said)
 
     def _target(self, name: str, values: Values, path: tuple[str, ...]) -> Target:
         with self.place.at(*path):

@@ -181,8 +181,16 @@ BAGS = {
     "stays": Word(words.flag, "true", "what a task leaves stays where it was made; else it comes home"),
     "keeps": Word(words.flag, "false", "what was fetched stays there as a further copy"),
     "select": Word(words.one_of(*SELECT), "fcfs", words.POLICY["select"].says),
+    "client": Word(table, "", "a script submits its tasks one by one, and looks after them until all are there"),
     "conscious": Word(table, "", "parameters of `data-conscious`"),
     "provision": Word(words.one_of(*PROVISION), "swarm", "decides how many pilots to have where"),
+}
+CLIENT = {
+    "kind": Word(words.one_of("poll", "collect"), "", "`poll` asks about all at once, `collect` about one by one"),
+    "every": Word(some_time, "5s", "how often it asks"),
+    "call": Word(laws.time, "0s", "what one submission takes"),
+    "fetch": Word(laws.time, "0s", "`collect`: what it takes to bring one result home"),
+    "notice": Word(laws.time, "0s", "`collect`: from the end of a task until that is said"),
 }
 CONSCIOUS = {
     "arrivals": Word(words.count, "32", "of pilots to look ahead"),
@@ -194,7 +202,7 @@ CONSCIOUS = {
 }
 TABLES = {"": TOP, "server": SERVER, "sites.NAME": SITES, "sites.NAME.background": BACKGROUND, "hosts.NAME": HOSTS,
           "hosts.NAME.availability": AVAILABILITY, "hosts.NAME.cuts": CUTS, "links.NAME": LINKS, "bags.NAME": BAGS,
-          "bags.NAME.conscious": CONSCIOUS, "bags.NAME.targets.NAME": TARGETS}
+          "bags.NAME.client": CLIENT, "bags.NAME.conscious": CONSCIOUS, "bags.NAME.targets.NAME": TARGETS}
 
 
 def bad_law(what: str, law: laws.Law) -> BadInput | None:
