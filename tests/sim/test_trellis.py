@@ -44,8 +44,8 @@ def test_response_times() -> None:
 
 
 def test_the_workload_is_within_the_printed_ranges() -> None:
-    for alike in (True, False):
-        bundles = t.workload(5, alike)
+    for choices in (t.CALIBRATION, t.APART):
+        bundles = t.workload(5, choices)
         assert sum(each.pipelines for each in bundles) == 1_000 and len(bundles) == 63
         for each in bundles:
             assert 2_000 * each.pipelines <= each.blast <= 8_000 * each.pipelines
@@ -56,5 +56,6 @@ def test_the_workload_is_within_the_printed_ranges() -> None:
 
 
 def test_pipelines_of_a_bundle_are_alike() -> None:
-    spread = {alike: statistics.stdev(each.blast for each in t.workload(1, alike)[:-1]) for alike in (True, False)}
-    assert spread[True] > 2 * spread[False]
+    alike, apart = (statistics.stdev(each.blast for each in t.workload(1, choices)[:-1])
+                    for choices in (t.CALIBRATION, t.APART))
+    assert alike > 2 * apart

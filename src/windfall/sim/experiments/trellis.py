@@ -1,15 +1,15 @@
 """The studies of data-conscious selection in the Trellis thesis: section 2.3 and chapter 6.
 
-Calibration, one for all (docs/explanation/experiments.md says why, and what it changes):
+Calibration, one for all, is `CALIBRATION` (docs/explanation/experiments.md says why, and what each choice changes):
   * 1,000 pipelines of BLAST and parsing, handed to the server in bundles of 16, all BLAST before all parsing.  Of a
-    pipeline u, in 0…1, says all: the sequence has 250 + 600 u bytes, BLAST takes 2 + 6 u^BEND s and leaves
-    5,000 + 80,000 u^BEND bytes, parsing takes 0.5 + 0.2 u s.  Pipelines of a bundle are alike: each has a middle,
-    uniform in 0…1, and its pipelines lie within SPREAD of that.
+    pipeline u, in 0…1, says all: the sequence has 250 + 600 u bytes, BLAST takes 2 + 6 u^bend s and leaves
+    5,000 + 80,000 u^bend bytes, parsing takes 0.5 + 0.2 u s.  Pipelines of a bundle are alike: each has a middle,
+    uniform in 0…1, and its pipelines lie within `spread` of that.
   * Sequences come from home, one file each.  Table 6.2's rates are bytes per unit of 10 ms.
-  * A placeholder makes two calls per bundle, one to ask and one to report; each holds the server for the queuing delay
-    and takes table 6.2's invocation time without it.  Enrolling, leaving and news of a start cost nothing: the thesis'
-    placeholders do not have them.
-  * A placeholder that gets nothing comes back after RETURN.
+  * A placeholder makes two calls per bundle, one to ask and one to report; each takes table 6.2's invocation time, of
+    which it holds the server, one queue, for the queuing delay.  Enrolling, leaving and news of a start cost nothing:
+    the thesis' placeholders do not have them.
+  * A placeholder that gets nothing leaves, and its turn comes again after `returns`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from windfall.sim.world import Work, World
 HOUR = 3_600_000
 UNIT = 10  # ms: the thesis' unit of time
 PIPELINES, BUNDLE = 1_000, 16
-BEND, SPREAD = 1.5, 0.3
-RETURN = 15_000  # ms
 COUNTS = (2, 4, 8, 16, 32)
 POLICIES = {"FCFS": "fcfs", "SJF": "sjf", "DC": "data-conscious"}
 SEEDS = 20
@@ -51,6 +49,23 @@ LAN = Net("LAN", "a local network", 660, 580, 2_000_000)
 DELAY = 350
 
 
+class Choices(NamedTuple):
+    """What the thesis leaves open."""
+
+    bend: float = 1.5
+    spread: float = 0.4
+    alike: bool = True  # pipelines of a bundle
+    barrier: bool = True  # between the phases
+    returns: int = 15_000  # ms
+    calls: int = 2  # a bundle
+    within: bool = True  # the queuing delay is part of the invocation time
+    withhold: bool = True
+
+
+CALIBRATION = Choices()
+APART = Choices(alike=False)
+
+
 # --- the workload ---------------------------------------------------------------------------------------------------
 
 
@@ -62,14 +77,16 @@ class Bundle(NamedTuple):
     leaves: int
 
 
-def workload(seed: int, alike: bool = True) -> list[Bundle]:
+def workload(seed: int, choices: Choices = CALIBRATION) -> list[Bundle]:
     draw = random.Random(seed)
     made = []
     for first in range(0, PIPELINES, BUNDLE):
         middle = draw.random()
-        low, high = (max(0.0, middle - SPREAD), min(1.0, middle + SPREAD)) if alike else (0.0, 1.0)
+        low, high = max(0.0, middle - choices.spread), min(1.0, middle + choices.spread)
+        if not choices.alike:
+            low, high = 0.0, 1.0
         sizes = [draw.uniform(low, high) for _ in range(min(BUNDLE, PIPELINES - first))]
-        bent = sum(u**BEND for u in sizes)
+        bent = sum(u**choices.bend for u in sizes)
         n = len(sizes)
         made.append(Bundle(
             n, round(1000 * (2 * n + 6 * bent)), round(1000 * (0.5 * n + 0.2 * sum(sizes))),
@@ -92,7 +109,7 @@ class Case(NamedTuple):
     placeholders: int
     factor: int = 1  # of all file sizes
     delay: int = DELAY
-    alike: bool = True
+    choices: Choices = CALIBRATION
 
 
 class Ledger:
@@ -125,14 +142,15 @@ class Ledger:
 
 @lru_cache(maxsize=20_000)
 def play(case: Case, seed: int) -> Run:
-    bundles = workload(seed, case.alike)
-    world = World(seed, _config(), service=case.delay, charges=_is_call)
+    choices, bundles = case.choices, workload(seed, case.choices)
+    world = World(seed, _config(), service=case.delay, charges=_call if choices.calls == 2 else _report)
     ledger = Ledger(bundles)
     world.server.observe(ledger.see)
     world.site("grid")
     world.link("*", "*", start=case.net.start, rate=case.net.rate)
     world.submit(_bag(case, bundles))
-    world.placeholders("grid", case.placeholders, latency=(case.net.call - DELAY) // 2, after_nothing=RETURN)
+    latency = (case.net.call - (DELAY if choices.within else 0)) // 2
+    world.placeholders("grid", case.placeholders, latency=latency, after_nothing=choices.returns)
     world.run()
     return Run(ledger.end / UNIT, sum(ledger.waited) / len(ledger.waited) / UNIT, ledger.local / 2 / PIPELINES)
 
@@ -142,20 +160,26 @@ def _config() -> Config:
     return Config(lease=400 * HOUR, park=HOUR, idle=0, prefetch=0, silence=800 * HOUR)
 
 
-def _is_call(event: e.Event) -> bool:
+def _call(event: e.Event) -> bool:
     return isinstance(event, e.Exchange) and bool(event.want or event.reports)
+
+
+def _report(event: e.Event) -> bool:
+    return isinstance(event, e.Exchange) and bool(event.reports)
 
 
 def _bag(case: Case, bundles: list[Bundle]) -> Work:
     n = len(bundles)
     walls = [each.blast for each in bundles] + [each.parse for each in bundles]
-    targets = [_target("blast", walls[:n], []), _target("parse", walls[n:], [0])]
+    targets = [_target("blast", walls[:n], []), _target("parse", walls[n:], [0] if case.choices.barrier else [])]
     files, none = [each.pipelines for each in bundles], [0] * n
     data = f.DataShape(
         _column("<i8", [case.factor * each.reads for each in bundles] + none), _column("<i4", files + none),
         _column("<i8", [case.factor * each.leaves for each in bundles] + none), _column("<i4", files + none))
     pairs = np.array([(task, task + n) for task in range(n)], dtype="<i4")
-    conscious = f.Conscious(latency=case.net.call // 2, unit=UNIT) if case.policy == "data-conscious" else None
+    conscious = None
+    if case.policy == "data-conscious":
+        conscious = f.Conscious(latency=case.net.call // 2, unit=UNIT, withhold=case.choices.withhold)
     return Work(2 * n, lambda task, _draw: walls[task], select=case.policy, targets=targets, edges=pairs.tobytes(),
                 data=data, conscious=conscious)
 
@@ -295,7 +319,7 @@ def _independent(net: Net, factor: int, options: Options) -> str:
     few = options._replace(seeds=max((options.seeds or SEEDS) // 4, 1))
     said = []
     for count in (2, 8, 32):
-        got = [mean(Case(net, POLICIES[policy], count, factor, alike=False), few) for policy in NAMES]
+        got = [mean(Case(net, POLICIES[policy], count, factor, choices=APART), few) for policy in NAMES]
         said.append(f"{count}: " + ", ".join(f"{name} {run.makespan:.3g} ({run.response:.3g})"
                                              for name, run in zip(NAMES, got, strict=True)))
     return "With independent sizes, makespan and mean response time by placeholders: " + "; ".join(said) + "."
