@@ -6,6 +6,7 @@ import gzip
 
 import pytest
 
+from tests.cli.test_cli_terminal import Terminal
 from tests.live.real import CommandLine
 
 JOB = "{} {} 0 {} {} -1 -1 {} {} -1 1 1 1 -1 -1 -1 -1 -1"
@@ -121,3 +122,19 @@ def test_a_bad_scenario_is_refused_where_it_is_bad(windfall, text, says):
     windfall.write("lab.toml", text)
     done = windfall("simulate", "lab.toml")
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_long_simulation_says_how_far_it_is_on_a_terminal(windfall):
+    """Ctrl-C ends it."""
+    windfall.write("long.toml", '[hosts.lab]\ncount = 50\n[bags.main]\ntasks = 1000000\nduration = "5min"\n')
+    line = Terminal(windfall, "simulate", "long.toml")
+    line.until("/1,000,000 tasks")
+    assert "long: 1,000,000 tasks, 1 run" in line.seen
+    line.type("\x03")
+    assert line.end() == 130
+
+
+def test_no_control_codes_where_there_is_no_terminal(windfall):
+    windfall.write("lab.toml", LAB)
+    done = windfall("simulate", "lab.toml")
+    assert "\x1b" not in done.stdout + done.stderr and "\r" not in done.stderr

@@ -177,6 +177,16 @@ def test_a_cut_off_host_works_on_and_reports_later() -> None:
     assert free < record.summary(1)["wall_clock"] < 3 * free
 
 
+@pytest.mark.parametrize("where", ["[server]\n{}" + HOSTS, HOSTS + "{}", "[sites.a]\nprocessors = 4\n{}"])
+def test_in_the_dark_nothing_new_begins_and_nothing_is_lost(where: str) -> None:
+    """An hour from the tenth minute on: what runs ends, what is granted begins until the lease is out."""
+    text = where.format('dark = [{ at = "10min", lasting = "1h" }]\n') + '[bags.main]\ntasks = 40\nduration = "2min"\n'
+    run, record = played(text)
+    assert run.finished and record.summary(1)["accepted"] == 40 and record.summary(1)["redundant"] == 0
+    starts = [each.start for each in record.attempts() if each.counts]
+    assert not [at for at in starts if 13 * 60_000 < at < 70 * 60_000] and max(starts) >= 70 * 60_000
+
+
 def test_time_runs_out() -> None:
     run, record = played('until = "12min"\n' + HOSTS + BAG)
     assert not run.finished and run.world.engine.now == 720_000 and record.summary(1)["accepted"] == 8
@@ -237,6 +247,7 @@ def test_the_defaults_are_those_of_the_page() -> None:
     (HOSTS + "[links.l]\nbetween = [\"lba\", \"home\"]\nbandwidth = \"5MB/s\"\n" + BAG, 4, "did you mean 'lab'"),
     (HOSTS + "[links.l]\nbetween = [\"lab\", \"home\"]\n" + BAG, 3, "needs bandwidth"),
     (HOSTS + BAG + "staged = [\"lob\"]\n", 6, "did you mean 'lab'"),
+    (HOSTS + "dark = [{ at = \"1h\" }]\n" + BAG, 3, "lasting = "),
     (HOSTS + BAG + "client = { every = \"3s\" }\n", 6, "client needs a kind"),
     (HOSTS + BAG + "conscious = { penalty = 3 }\n", 6, "data-conscious"),
     (HOSTS + BAG + "[bags.main.targets.b]\nfollows = \"main\"\nduration = \"1s\"\n", 7, "one by one"),

@@ -43,15 +43,22 @@ class Cuts(NamedTuple):
     lasting: Law
 
 
-class Network:
-    """Of one host: is it cut off?  Asked with times that only grow."""
+Spans = tuple[tuple[int, int], ...]  # from when to when
 
-    def __init__(self, cuts: Cuts, draw: random.Random) -> None:
-        self._cuts, self._draw = cuts, draw
+
+class Network:
+    """Of one host: is it cut off, at random or because all is dark?  Asked with times that only grow."""
+
+    def __init__(self, cuts: Cuts | None, dark: Spans, draw: random.Random) -> None:
+        self._cuts, self._dark, self._draw = cuts, dark, draw
         self._cut = False
-        self._until = cuts.every.draw(draw)
+        self._until = cuts.every.draw(draw) if cuts else 0.0
 
     def cut(self, now: int) -> bool:
+        return any(begin <= now < end for begin, end in self._dark) or (self._cuts is not None and self._in_cut(now))
+
+    def _in_cut(self, now: int) -> bool:
+        assert self._cuts is not None
         while self._until <= now:
             self._cut = not self._cut
             law = self._cuts.lasting if self._cut else self._cuts.every
@@ -116,6 +123,7 @@ class Machines:
     suspends: bool = False
     turnaround: Law | None = None
     cuts: Cuts | None = None
+    dark: Spans = ()  # when none of them can be reached
 
     def hosts(self, draw: random.Random) -> list[Host]:
         """As many holes as the share says, at random places."""
@@ -123,6 +131,6 @@ class Machines:
         return [
             Host(max(1e-6, self.speed.draw(draw)), self.loses, self.load, number in black, self.availability,
                  self.suspends, self.turnaround,
-                 Network(self.cuts, random.Random(draw.getrandbits(64))) if self.cuts else None)
+                 Network(self.cuts, self.dark, random.Random(draw.getrandbits(64))) if self.cuts or self.dark else None)
             for number in range(self.count)
         ]

@@ -101,7 +101,8 @@ class Run:
 
     def _hosts(self) -> None:
         for hosts in self.scenario.hosts:
-            self.world.machines(hosts.site, hosts.machines, self.draw("hosts", hosts.name))
+            machines = replace(hosts.machines, dark=(*hosts.machines.dark, *self.scenario.server.get("dark", ())))
+            self.world.machines(hosts.site, machines, self.draw("hosts", hosts.name))
 
     def _links(self) -> None:
         """Where nothing is said of two places, files take no time worth mentioning."""
@@ -120,7 +121,11 @@ class Run:
         shape = Shape(get("cores", 1), get("memory", 1 << 50), 0, 1 << 50, get("wall", 0))
         limits = Limits([shape], get("pilots", 0), get("queued", 0), round(1000 * get("share", 1.0)), get("delay", 0))
         self.world.cluster(where, limits, latency=get("latency", 0), submit=get("submission", 0),
-                           cancel=get("cancellation", 0), disk=get("disk", False))
+                           cancel=get("cancellation", 0), disk=get("disk", False), cut=self._dark(get("dark", [])))
+
+    def _dark(self, spans: list[tuple[int, int]]) -> Callable[[int], bool] | None:
+        spans = [*spans, *self.scenario.server.get("dark", ())]
+        return (lambda now: any(begin <= now < end for begin, end in spans)) if spans else None
 
     def _background(self, site: Site) -> Any:
         given, procs = site.background, site.values["processors"]

@@ -211,7 +211,7 @@ class Reader:
             values.get("count", 1), values.get("cores", 1), values.get("memory", 1 << 50), values.get("latency", 0),
             values.get("speed", ONE), values.get("load"), values.get("black-holes", 0.0), values.get("loses", 0.0),
             Availability(*presence) if presence else None, values.get("suspends", False), values.get("turnaround"),
-            Cuts(*cuts) if cuts else None)
+            Cuts(*cuts) if cuts else None, tuple(values.get("dark", ())))
         return Hosts(name, site, machines)
 
     def _pair(self, table: Values | None, path: tuple[str, ...], known: dict[str, w.Word]) -> list[Law] | None:

@@ -70,6 +70,19 @@ def bandwidth(value: object, key: str) -> int:
     return found
 
 
+def spans(value: object, key: str) -> list[tuple[int, int]]:
+    """From when to when."""
+    if not isinstance(value, list) or len(value) > 1_000:
+        raise wrong(key, value, 'a list, as in [{ at = "2h", lasting = "10min" }]')
+    found = []
+    for each in value:
+        if not isinstance(each, dict) or sorted(each) != ["at", "lasting"]:
+            raise wrong(key, each, '{ at = "2h", lasting = "10min" }')
+        begin = units.parse_duration(each["at"], f"{key}: at")
+        found.append((begin, begin + some_time(each["lasting"], f"{key}: lasting")))
+    return found
+
+
 def table(value: object, key: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise wrong(key, value, "a table, as in { busy = 0.7 }")
@@ -97,6 +110,7 @@ SERVER = {
     "silence": Word(some_time, "1h", "a pilot without limits is given up after this"),
     "prefetch": Word(units.parse_duration, "500ms", "worth of work that a slot holds beyond what it runs"),
     "deaths": Word(words.count, "3", "of pilots, before a task is quarantined"),
+    "dark": Word(spans, "", '`[{ at = "2h", lasting = "10min" }]`: when nobody can reach it'),
     "service": Word(units.parse_duration, "0s", "what each request holds the server for: it is one queue"),
 }
 HOSTS = {
@@ -112,6 +126,7 @@ HOSTS = {
     "turnaround": Word(laws.time, "", "from the end of a task until its result is sent: volunteers call rarely"),
     "black-holes": Word(share, "0", "share of them on which every task fails at once"),
     "loses": Word(share, "0", "share of the attempts that take the pilot with them"),
+    "dark": Word(spans, "", '`[{ at = "2h", lasting = "10min" }]`: when none of them can be reached'),
     "cuts": Word(table, "", "`{ every = LAW, lasting = LAW }`: when the network is cut, and for how long"),
 }
 AVAILABILITY = {
@@ -135,6 +150,7 @@ SITES = {
     "preempts": Word(some_time, "", "mean time after which a running pilot is taken off"),
     "requeues": Word(words.flag, "false", "what is taken off goes back into the batch queue"),
     "disk": Word(words.flag, "false", "its hosts share one: what a task left there is at hand on all of them"),
+    "dark": Word(spans, "", '`[{ at = "2h", lasting = "10min" }]`: when no pilot there can be reached'),
     "most": Word(words.count, "", "jobs that the batch system takes from one user"),
     "submission": Word(units.parse_duration, "0s", "how long it takes to submit a job"),
     "cancellation": Word(units.parse_duration, "0s", "how long it takes to cancel one"),

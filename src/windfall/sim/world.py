@@ -142,7 +142,8 @@ class World:
         for host in group.hosts(draw):
             self._settle_in(Place(site, host, group.cores, group.memory, group.latency, self.server.core.config.idle))
 
-    def cluster(self, site: Site, limits: Limits, *, latency: int = 0, disk: bool = False, **more: Any) -> Tender:
+    def cluster(self, site: Site, limits: Limits, *, latency: int = 0, disk: bool = False,
+                cut: Callable[[int], bool] | None = None, **more: Any) -> Tender:
         """A site where pilots are started as the core wants them.  `more`: how long its tender takes for what."""
         def begin(job: Job) -> Pilot:
             left = job.started + job.shape.wall - self.engine.now if job.shape.wall else None
@@ -150,7 +151,7 @@ class World:
             return Pilot(
                 self.engine, self.server, self._run, self._render, name=job.nonce, site=site.name,
                 cores=job.shape.cores, memory=job.shape.memory or 1 << 50, wall=left, latency=latency,
-                on_end=lambda _: site.leave(job), stage=self._stage,
+                on_end=lambda _: site.leave(job), stage=self._stage, cut=cut,
             )
 
         self.server.put(e.AddSite(0, site.name, OWNER, "simulated", [], limits, disk))
