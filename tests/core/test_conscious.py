@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from windfall.core import events as e, facts as f
+from windfall.core import conscious, events as e, facts as f
 from windfall.core.lifecycle import SUCCEEDED
 
 from .conftest import GONE_SILENT, answers, granted, shape
@@ -267,3 +267,15 @@ def test_a_batch_goes_as_one_to_where_most_of_it_lies() -> None:
     answer = bench.ask(b)
     assert [task for _, task in granted(answer)] == [6, 7] and answer.grants[0][1][0].chain >= 0 and not answer.moves
     assert [task for _, task in granted(bench.ask(a))] == [4, 5]
+
+
+def test_what_a_request_costs_does_not_depend_on_how_many_tasks_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = DataBench()
+    event = e.Submit(0, "ann", "bag", "", b"", [shape(5_000, expect=9)], False, "data-conscious", False,
+                     conscious=f.Conscious(candidates=20))
+    bench.do(event)
+    weighed: list[list[int]] = []
+    weigh = conscious.weigh
+    monkeypatch.setattr(conscious, "weigh", lambda *args: weighed.append(args[3]) or weigh(*args))
+    assert granted(bench.ask(bench.host("a")))[0][1] == 0
+    assert weighed[:20] == [[task] for task in range(20)] and len(weighed) <= 40  # once more by the promises

@@ -46,6 +46,17 @@ def test_starts_go_with_their_bag() -> None:
     assert edited(edit, f.Started(4, 1, [2])) == [f.Started(4, 1, [2])]
 
 
+def test_transfers_and_lost_copies_go_with_their_bag() -> None:
+    edit = Without({KEPT})
+    both, mine = granted((KEPT, [1]), (GONE, [3])), granted((KEPT, [1]))
+    both.moves = [f.Move(1, "home", -1, 9, 1), f.Move(3, "host here a", 0, 9, 1)]
+    mine.moves = both.moves[:1]
+    assert edited(edit, both) == [mine]
+    there = f.CopiesLost(2, "host here a", [(KEPT, [(0, 2)])], "gone")
+    assert edited(edit, f.CopiesLost(2, "host here a", [(GONE, [(0, 1)]), (KEPT, [(0, 2)])], "gone")) == [there]
+    assert edited(edit, f.CopiesLost(3, "host here a", [(GONE, [(0, 1)])], "gone"), there) == [there]
+
+
 def test_what_cannot_be_judged_stays() -> None:
     """A pass that goes on in the middle has not seen the grant."""
     assert edited(Without({KEPT}), f.Started(2, 1, [7])) == [f.Started(2, 1, [7])]

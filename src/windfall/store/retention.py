@@ -40,6 +40,8 @@ class Without:
             return self._ended(fact)
         if isinstance(fact, f.Started | f.Adopted):
             return self._of_attempts(fact)
+        if isinstance(fact, f.CopiesLost):
+            return self._copies(fact)
         bag = getattr(fact, "bag", None)
         if bag is None or bag in self._kept:
             return fact
@@ -54,7 +56,14 @@ class Without:
         for group in fact.groups:
             if group.bag not in self._kept:
                 self._doomed.update(group.attempts)
-        return msgspec.structs.replace(fact, groups=groups) if groups else None
+        moves = [move for move in fact.moves if move.attempt not in self._doomed]
+        return msgspec.structs.replace(fact, groups=groups, moves=moves) if groups else None
+
+    def _copies(self, fact: f.CopiesLost) -> f.Fact | None:
+        lost = [(bag, runs) for bag, runs in fact.lost if bag in self._kept]
+        if len(lost) == len(fact.lost):
+            return fact
+        return msgspec.structs.replace(fact, lost=lost) if lost else None
 
     def _ended(self, fact: f.Ended) -> f.Fact | None:
         ends = [end for end in fact.ends if end.bag in self._kept]
