@@ -2,13 +2,12 @@
 
 Bags come by priority, then in the order of their submission.  Within a bag `fcfs` takes targets and tasks in the
 order they were given; `sjf` takes the class with the shortest expected duration, and within it the cheapest task.
+`data-conscious` keeps the order of `fcfs` and chooses among what comes first by where data lies (`conscious.py`).
 """
 
 from __future__ import annotations
 
 from windfall.core.facts import TargetShape
-
-SELECTIONS = ("fcfs", "sjf")
 
 
 def class_key(select: str, bag: int, target: int, variant: int, shape: TargetShape) -> tuple[int, ...]:
