@@ -54,7 +54,9 @@ def intents_ended(state: State, fact: f.IntentsEnded) -> None:
     for number, used in zip(fact.intents, fact.used, strict=True):
         intent = state.intents.pop(number)
         _move(state, intent, ENDED, fact.at)
-        site.used += used
+        if used:
+            site.used += used
+            site.fits.clear()  # what it can still pay for may be less
         site.fresh.pop(number, None)
         site.reserved -= intent.reserved
         del state.intent_nonces[intent.site, intent.nonce]

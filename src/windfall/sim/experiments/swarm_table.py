@@ -227,7 +227,8 @@ def run_t2(options: Options) -> Outcome:
     rounds = []
     for n in range(count):
         rounds.append(one_round(options.first_seed + n))
-        options.tell(f"round {n + 1} of {count}")
+        if (n + 1) % ROUNDS == 0:
+            options.tell(f"{n + 1} of {count} rounds")
     cells = [cell for measure in MEASURES for cell in _shown(rounds, measure)]
     cells += [cell for measure in MEASURES if measure.asked for cell in _ratios(rounds, measure)]
     cells.append(Cell("measures in the paper's order", 4, in_order(rounds), "", 4, 4))
