@@ -238,6 +238,14 @@ def make_shapes(plan: BagPlan, r: random.Random) -> tuple[list[TargetShape], byt
         return [shape("main", n), shape("more", 0, priority=1), shape("last", 2, after=[1])], b""
     if plan.shape == "batched":
         return [shape(count=n, batch=r.choice((2, 3, 7)), limit=r.choice((0, 6_000)), retries=2), shape("one", n)], b""
+    if plan.shape == "pipeline":
+        size = r.choice((0, 0, 3))
+        memory = r.choice((0, 1 << 29))
+        return [
+            shape("a", n, batch=size, retries=1),
+            shape("b", n, batch=size, behind=0, memory=memory, memory_retries=1),
+            shape("c", n, batch=size, behind=1, cores=r.choice((1, 2)), limit=r.choice((0, 6_000))),
+        ], b""
     if plan.shape == "filling":
         return [shape(count=n, batch=r.choice((2, 5)), patience=r.choice((200, 5_000))), shape("more", 1, batch=3)], b""
     if plan.shape == "long":

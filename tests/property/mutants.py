@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from windfall.core import apply, endings, engine, events as e, feeding, granting, leases, sessions, snapshot
+from windfall.core import apply, batching, endings, engine, events as e, feeding, granting, leases, sessions, snapshot
 from windfall.core.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, SUCCEEDED
 from windfall.core.state import State, TargetState
 from windfall.pilot.agenda import Agenda
+from windfall.pilot.chains import Chains, Line
 from windfall.pilot.seats import Seats
 
 from . import driver
@@ -367,3 +368,41 @@ def a_snapshot_forgets_a_column(patch: Patch) -> None:
         return state
 
     patch.setattr(engine, "load_state", load_state)
+
+
+# --- batches and pipelines ---------------------------------------------------------------------------------------
+
+
+@mutant("T7")
+def a_batch_runs_all_at_once(patch: Patch) -> None:
+    def join(self: Chains, task: Any, key: Any) -> bool:
+        task.chain = Line(key)
+        task.chain.turn = task.attempt
+        return True
+
+    patch.setattr(Chains, "join", join)
+
+
+@mutant("T7")
+def an_incomplete_batch_does_not_wait(patch: Patch) -> None:
+    for module in (batching, apply):
+        patch.setattr(module, "waiting", lambda bag, target: range(0))
+
+
+@mutant("T8")
+def a_stage_starts_whatever_became_of_the_one_before(patch: Patch) -> None:
+    original = Agenda._leave_chain
+    patch.setattr(Agenda, "_leave_chain", lambda self, now, task, good: original(self, now, task, True))
+
+
+@mutant("T8")
+def a_stage_is_granted_behind_nothing(patch: Patch) -> None:
+    original = batching._followers
+
+    def followers(*args: Any) -> Any:
+        groups = original(*args)
+        for group in groups:
+            group.behind = []
+        return groups
+
+    patch.setattr(batching, "_followers", followers)

@@ -53,7 +53,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 SHAPES = ("plain", "external", "sjf", "targets", "graph", "open", "limited", "long", "saving", "whole",
-          "gathering", "batched", "filling")
+          "gathering", "batched", "filling", "pipeline")
 DATA_SHAPES = ("data", "conscious")  # in plans of their own, and in Hypothesis'
 HORIZON = 60_000  # ms in which things happen; afterwards the world is healed
 

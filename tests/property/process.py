@@ -184,9 +184,11 @@ class Process:
             report["t0"] = world.now + self.wall_clock
         self.after(wall, lambda: self._finish(attempt, run, report))
         self.after(world.random.choice((1, 30, 300)), lambda: self._seen(attempt, run))
-        mates = [a for a, other in self.running.items() if other.chain is task.chain and task.chain is not None]
-        if len(mates) > 1:
+        mates = [other for other in self.running.values() if other.chain is not None]
+        if task.chain is not None and sum(other.chain.key == task.chain.key for other in mates) > 1:
             world.blame([f"T7: {self.name} runs two tasks of one batch at once"])
+        if task.behind is not None and task.behind not in world.oracle.succeeded:
+            world.blame([f"T8: {self.name} starts attempt {attempt} before {task.behind} has succeeded"])
         used = [sum(t.need[i] for t in self.running.values()) for i in (0, 1)]
         if used[0] > self.cores or used[1] > self.cores << 30:
             world.blame([f"P5: {self.name} runs {used[0]} cores and {used[1]} bytes"])

@@ -226,7 +226,7 @@ class World:
         grants = [{"n": number, "groups": [
             {"spec": _spec(g.bag, shapes[g.bag][g.target], g.overruns, g.boosts),
              "tasks": [[a, [g.bag, t]] for a, t in zip(g.attempts, g.tasks, strict=True)],
-             **({"chain": g.chain} if g.chain >= 0 else {})}
+             **({"chain": g.chain, "behind": g.behind} if g.chain >= 0 else {})}
             for g in groups if g.bag in shapes
         ]} for number, groups in effect.grants]
         return {

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from windfall.core import copies, facts as f, intents as i
 from windfall.core.backlog import Backlog
-from windfall.core.batching import chain_of, shift, waiting
+from windfall.core.batching import chain_of, is_chained, link_stages, shift, waiting
 from windfall.core.columns import CHUNK, FEW, ROW_MASK, Tasks
 from windfall.core.lifecycle import (
     ACTIVE,
@@ -104,6 +104,8 @@ def _add_targets(state: State, bag: BagState, shapes: list[f.TargetShape]) -> No
         counts = (shape.count, len(shape.after), shape.count, shape.count)
         since = bag.submitted if shape.batch > 1 else 0
         bag.targets.append(TargetState(index, shape, *counts, held=shape.gathers, since=since))
+    link_stages(bag)
+    for index, shape in enumerate(shapes):
         bag.runs.append((first, index, 0))
         cls = class_of(state, bag, index, 0)
         cls.backlog.add_run(first, shape.count)
@@ -141,7 +143,7 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
         limit=limit, need=shape.grace + SAVING if shape.checkpoint else limit,
         key=class_key(bag.select, bag.number, target, variant, shape),
         weight=shape.weight, backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
-        batch=shape.batch,
+        batch=shape.batch, chained=is_chained(bag.targets[target]),
         conscious=bag.conscious is not None,
     )
     return cls
@@ -659,25 +661,27 @@ def _open_many(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls
 
 
 def _activate(bag: BagState, cls: TaskClass, tasks: list[int]) -> None:
-    """Ready tasks become active; an active one gets one more attempt."""
+    """Ready tasks become active, and those that go behind their prerequisite; an active one gets one more attempt."""
     t = bag.tasks
     first, n = tasks[0], len(tasks)
-    fresh = n
+    fresh, behind = n, 0
     if n > FEW and tasks[-1] - first == n - 1 and not t.np_state[first : first + n].any():
         t.np_state[first : first + n] = ACTIVE
         t.np_live[first : first + n] += 1
         t.np_tries[first : first + n] += 1
         t.mark(first, first + n - 1)
     else:
-        fresh = 0
+        fresh = behind = 0
         for task in tasks:
             fresh += t.state[task] == READY
+            behind += t.state[task] == WAITING
             t.state[task] = ACTIVE
             t.live[task] += 1
             t.tries[task] = (t.tries[task] + 1) & 0xFFFF
             t.dirty[task >> 16] = 1
     bag.counts[READY] -= fresh
-    bag.counts[ACTIVE] += fresh
+    bag.counts[WAITING] -= behind
+    bag.counts[ACTIVE] += fresh + behind
     cls.ready -= fresh
 
 
@@ -727,6 +731,8 @@ def _revive(state: State, row: int) -> None:
         owner.counts[ACTIVE] += 1
         t.state[task] = ACTIVE
         state.relist(cls)
+    elif t.state[task] == WAITING:
+        set_task(state, owner, task, ACTIVE)
     t.live[task] += 1
     t.dirty[task >> 16] = 1
     carry(state, row, 1)
@@ -754,7 +760,7 @@ def bear(state: State, pilot: PilotState, bag: BagState, cls: TaskClass, tasks: 
     pc = state.pilot_classes[pilot.cls]
     cost = state.cost(pc, cls)
     pilot.held += sign * len(tasks)
-    if cls.batch < 2:
+    if not cls.chained:
         pilot.load += sign * len(tasks) * cost
         return
     for task in tasks:
@@ -913,6 +919,8 @@ def recall_lost(state: State, row: int) -> None:
 def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
     t, task = bag.tasks, end.task
     old, new = t.state[task], end.verdict
+    if new in (READY, WAITING) and bag.graph is not None:  # its prerequisite may have ended in the same report
+        new = WAITING if bag.graph.waits(task) else READY
     t.failures[task] = end.failures
     t.deaths[task] = end.deaths
     variant = end.overruns << 4 | end.boosts

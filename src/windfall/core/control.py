@@ -35,14 +35,18 @@ def submit(core: Core, event: e.Submit) -> None:
         return
     if _too_many(core, event, event.owner, sum(shape.count for shape in event.targets)):
         return
+    if misfit := batching.misfit(event.targets, event.open):
+        core.refuse(event, "bad-input", misfit)
+        return
     if event.data is not None and (wrong := wrong_with(event.data, sum(shape.count for shape in event.targets))):
         core.refuse(event, "bad-input", wrong, "give one value per task")
         return
     number = core.state.next_bag
+    edges = event.edges + batching.stage_edges(event.targets)
     core.emit(
         f.BagSubmitted(
             core.now, number, event.owner, event.name, event.idempotency, event.spec, event.targets, event.external,
-            event.select, event.open, event.edges, event.provision, event.options, event.data, event.conscious,
+            event.select, event.open, edges, event.provision, event.options, event.data, event.conscious,
         )
     )
     batching.arm(core, core.state.bags[number])
@@ -95,6 +99,9 @@ def append(core: Core, event: e.Append) -> None:
         core.refuse(event, "bad-input", f"bag {bag.number} has no target {event.target}, or nothing was appended")
         return
     target = bag.targets[event.target]
+    if target.shape.behind >= 0 or target.follower >= 0:
+        core.refuse(event, "bad-input", "stages of a pipeline have equally many tasks", "submit a bag of its own")
+        return
     over = target_done(bag, target) or (not bag.open and target.unfinished == 0)
     if target.dependents and over:
         core.refuse(

@@ -9,7 +9,7 @@ from typing import Any
 
 from windfall.core import conscious
 from windfall.core.apply import target_done
-from windfall.core.batching import waiting
+from windfall.core.batching import is_blocked, waiting
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, LIVE, QUEUED, READY, STARTED, TASK_STATES, WAITING
 from windfall.core.policies import best_shape
 from windfall.core.state import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
@@ -83,7 +83,9 @@ def _whereabouts(state: State, bag: BagState, task: int) -> str:
         if state.attempts.state[row] == STARTED:
             said.append(f"running {where}")
         elif state.attempts.state[row] == GRANTED:
-            said.append(f"handed to a pilot {where}, not known to have started")
+            behind = is_blocked(state, row)
+            said.append(f"handed to a pilot {where}, " + (
+                "to follow the task that it is behind" if behind else "not known to have started"))
         if pilot.silent:
             said.append(_silent(state, bag, pilot))
     return "; ".join(said) or "active"

@@ -41,6 +41,7 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
     outputs: bool = False  # a success brings files
     batch: int = 0  # so many tasks go together; 0 or 1: each by itself
     patience: int = 0  # ms that an incomplete batch of an open bag waits for more tasks
+    behind: int = -1  # task i goes with task i of that target, after it, to one pilot; -1: by itself
 
 
 class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -286,6 +287,7 @@ class Group(msgspec.Struct, array_like=True, gc=False):
     tasks: list[int]
     attempts: list[int]
     chain: int = -1  # they run one after the other, with others of the same number; -1: each by itself
+    behind: list[int] = []  # task by task, the attempt there that must succeed first; 0, or none at all: none must
 
 
 class Move(msgspec.Struct, array_like=True, gc=False):

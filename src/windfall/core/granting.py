@@ -56,10 +56,10 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
                     load += state.cost(pc, each)
                     want -= len(group.tasks)
             continue
-        for group in _take(core, cls, units, want, budget):
+        for group in _take(core, pilot, cls, units, want, budget, left):
             n = len(group.tasks)
             groups.append(group)
-            load += cost if group.chain >= 0 else cost * n
+            load += cost * n if group.chain < 0 else 0 if group.behind else cost
             want -= n
             budget -= n * cls.weight
         if want <= 0 or budget <= 0 or len(groups) >= 64:
@@ -121,9 +121,11 @@ def withheld(core: Core, pilot: PilotState, cls: TaskClass, left: int | None) ->
     return best is not None and conscious.is_withheld(bag, best)
 
 
-def _take(core: Core, cls: TaskClass, units: int, want: int, budget: int) -> list[f.Group]:
-    if cls.batch > 1:
-        return batching.take(core, cls, units, want, budget)
+def _take(
+    core: Core, pilot: PilotState, cls: TaskClass, units: int, want: int, budget: int, left: int | None
+) -> list[f.Group]:
+    if cls.chained:
+        return batching.take(core, pilot, cls, units, want, budget, lambda other: fits(pilot, other, left))
     n = min(want, units, cls.ready, max(budget // cls.weight, 1))
     tasks = cls.backlog.take(n)
     assert len(tasks) == n, "a class counted more ready tasks than its backlog holds"
@@ -144,5 +146,5 @@ def prefetch(core: Core, bag: BagState, cls: TaskClass) -> int:
     """Tasks, or batches, per slot to hold beyond those that run."""
     mean = (cls.mean or float(bag.targets[cls.target].shape.expect)) * max(cls.batch, 1)
     if not mean:
-        return int(cls.batch < 2)
+        return int(not cls.chained)
     return min(int(core.config.prefetch / mean), core.config.prefetch_most)

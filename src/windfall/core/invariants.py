@@ -116,10 +116,27 @@ class Witness:
             if (group.bag, group.target) in self.held:
                 self.broken.append(f"P5: target {group.target} of bag {group.bag} was granted before its files")
             self.broken += self.batches[group.bag, group.target].problems(group)
+            self.broken += self._early(fact, group)
             for attempt, task in zip(group.attempts, group.tasks, strict=True):
                 if attempt in self.granted:
                     self.broken.append(f"P1: attempt {attempt} was granted twice")
                 self.granted[attempt] = (fact.pilot, group.bag, task, self.generation[group.bag, task])
+
+    def _early(self, fact: f.Granted, group: f.Group) -> list[str]:
+        """Stages of a pipeline: the one before is done, or goes along to the same pilot (T8)."""
+        stage = self.batches[group.bag, group.target]
+        if stage.behind < 0:
+            return []
+        before = list(self.batches[group.bag, stage.behind].tasks)
+        along = {number: task for other in fact.groups if (other.bag, other.target) == (group.bag, stage.behind)
+                 for number, task in zip(other.attempts, other.tasks, strict=True)}
+        said = []
+        for place, task in enumerate(group.tasks):
+            needs = before[stage.tasks[task]]
+            done = (group.bag, needs, self.generation[group.bag, needs]) in self.accepted
+            if not done and not (group.behind and along.get(group.behind[place]) == needs):
+                said.append(f"T8: task {group.bag}/{task} was granted, and what it is behind was not")
+        return said
 
     def _ended(self, fact: f.Ended) -> None:
         for end in fact.ends:
@@ -155,6 +172,7 @@ class Batches:
 
     def __init__(self, shape: f.TargetShape, open_: bool) -> None:
         self.size = shape.batch
+        self.behind = shape.behind
         self.open = open_ and shape.patience > 0
         self.released = 0
         self.tasks: dict[int, int] = {}  # task → its place within the target

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from windfall.core import conscious, effects as x, events as e, facts as f
-from windfall.core.batching import chain_key, row_chain
+from windfall.core.batching import behind_on, chain_key, is_blocked, row_chain
 from windfall.core.endings import lose, not_fetched, settle, take_reports
 from windfall.core.granting import grant
 from windfall.core.lifecycle import (
@@ -29,6 +29,7 @@ from windfall.core.lifecycle import (
     O_RETURNED,
     READY,
     STARTED,
+    WAITING,
 )
 from windfall.core.losses import doubt
 from windfall.core.state import Park, PilotState
@@ -161,7 +162,7 @@ def _may_go_on(core: Core, pilot: PilotState, row: int) -> bool:
     tasks = core.state.bags[attempts.task[row] >> 32].tasks
     task = attempts.task[row] & 0xFFFFFFFF
     fits = tasks.live[task] < MOST_LIVE and tasks.generation[task] == attempts.generation[row]
-    return bool(fits and tasks.state[task] in (READY, ACTIVE))
+    return bool(fits and tasks.state[task] in (READY, ACTIVE, WAITING))
 
 
 def _reconcile(core: Core, pilot: PilotState, event: e.Exchange) -> None:
@@ -228,6 +229,7 @@ def _left_behind(core: Core, pilot: PilotState, why: str, clean: bool) -> Iterat
         place = places.setdefault(chain_key(core.state, row), len(places))
         # Silence is no death: a closed lid must not put anybody under suspicion, nor a site that takes its hosts back.
         present = not clean and why not in BLAMELESS and (state == STARTED or place < pilot.cores)
+        present = present and not is_blocked(core.state, row)
         if state in (GRANTED, STARTED):
             yield lose(core, row, why, present=present, stays=not clean, outcome=outcome)
         elif state == LOST and present:
@@ -336,6 +338,8 @@ def _unacknowledged(core: Core, pilot: PilotState, ack: int) -> list[tuple[int, 
             )
             group.tasks.append(task)
             group.attempts.append(attempts.number[row])
+            if cls.chained and (behind := behind_on(core.state, pilot, cls.bag, task)):
+                group.behind = [*group.behind, *[0] * (len(group.tasks) - len(group.behind) - 1), behind]
             weights[number] += cls.weight
     return [(n, list(grants[n].values())) for n in _first_of(weights, core.config.message)]
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from windfall.core import apply as a, intents
+from windfall.core import apply as a, batching, intents
 from windfall.core.columns import Attempts, Tasks
 from windfall.core.copies import BagData, Columns, link_up, note_moves
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
@@ -235,6 +235,7 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None
         whole = msgspec.convert(shape, TargetShape)
         whole.costs = chunks.get(f"{prefix}costs{index}", b"")
         bag.targets.append(TargetState(index, whole, *numbers))
+    batching.link_stages(bag)
     for block in range((m["appended"] + BLOCK - 1) // BLOCK):
         bag.appended += msgspec.msgpack.decode(chunks[f"{prefix}a{block}"])
     if m["graph"]:

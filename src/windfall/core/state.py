@@ -44,6 +44,7 @@ class TaskClass:
     key: tuple[int, ...]  # order among classes: lower first
     backlog: Backlog
     batch: int = 0  # so many tasks go together
+    chained: bool = False  # in batches or pipelines
     ready: int = 0  # tasks in state ready
     listed: bool = False  # stands in State.ready
     conscious: bool = False  # its bag selects by where data lies
@@ -63,6 +64,7 @@ class TargetState:
     held: bool = False  # the files that its tasks take have not been gathered yet
     released: int = 0  # tasks up to here need not wait for their batch to fill
     since: int = 0  # when the first task came that does
+    follower: int = -1  # the target whose tasks go behind these, one to one
 
     @property
     def waits(self) -> bool:
@@ -83,6 +85,10 @@ class Graph:
             return []
         found: list[int] = self.successors[self.starts[task] : self.starts[task + 1]].tolist()
         return found
+
+    def waits(self, task: int) -> bool:
+        """Has it open prerequisites?"""
+        return task < len(self.pending) and bool(self.pending[task])
 
     def blocked(self, first: int, stop: int) -> NDArray[np.int64]:
         """Of these tasks, those with open prerequisites, counted from `first`."""

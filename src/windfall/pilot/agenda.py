@@ -311,9 +311,10 @@ class Agenda:
         spec = self._spec(group["spec"])
         tasks = [Task(item[0], item[1], spec, item[2] if len(item) > 2 else None) for item in group["tasks"]]
         if "chain" in group:
-            behind = group.get("behind") or [None] * len(tasks)
+            behind = list(group.get("behind", ()))
+            behind += [None] * (len(tasks) - len(behind))
             for task, other in zip(tasks, behind):
-                task.chain, task.behind = (spec.fields["bag"], group["chain"]), other
+                task.chain, task.behind = (spec.fields["bag"], group["chain"]), other or None
         return tasks
 
     def _spec(self, fields):

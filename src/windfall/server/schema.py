@@ -124,6 +124,7 @@ class Group(Struct, omit_defaults=True, gc=False):
     spec: msgspec.Raw
     tasks: list[Any]
     chain: int | None = None
+    behind: list[int] = []
 
 
 class Grant(Struct, gc=False):

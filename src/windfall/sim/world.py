@@ -336,6 +336,7 @@ class World:
         }
         if group.chain >= 0:
             made["chain"] = group.chain
+            made["behind"] = group.behind
         return made
 
     def _spec(self, bag: int, target: int, overruns: int, boosts: int) -> dict[str, Any]:

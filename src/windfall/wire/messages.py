@@ -18,7 +18,8 @@ each replacing the spec's.
 
 A group with a `chain` (a number within its bag) is a batch, or part of one: its tasks, and those of later groups with
 the same chain, run one after the other in one slot, in the order given.  `behind` may name, task by task, the attempt
-that must have succeeded here before; otherwise the task is returned: why "behind".
+that must have succeeded here before (0: none); otherwise the task is returned: why "behind".  No bag file asks for
+that yet, for a pilot that does not know it would start such a task early.
 """
 
 VERSIONS = (1,)  # protocol versions this end speaks, newest last
