@@ -248,6 +248,7 @@ def test_the_defaults_are_those_of_the_page() -> None:
     (HOSTS + "[links.l]\nbetween = [\"lab\", \"home\"]\n" + BAG, 3, "needs bandwidth"),
     (HOSTS + BAG + "staged = [\"lob\"]\n", 6, "did you mean 'lab'"),
     (HOSTS + "dark = [{ at = \"1h\" }]\n" + BAG, 3, "lasting = "),
+    ("[sites.a]\nprocessors = 4\nrefresh = \"1ms\"\n" + BAG, 3, "a second or more"),
     (HOSTS + BAG + "client = { every = \"3s\" }\n", 6, "client needs a kind"),
     (HOSTS + BAG + "conscious = { penalty = 3 }\n", 6, "data-conscious"),
     (HOSTS + BAG + "[bags.main.targets.b]\nfollows = \"main\"\nduration = \"1s\"\n", 7, "one by one"),

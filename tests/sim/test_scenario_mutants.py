@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from windfall.cli.main import main
 from windfall.errors import BadInput
 from windfall.sim import scenario
 from windfall.sim.play import Run
@@ -71,13 +72,18 @@ def test_any_text_at_all(text: str) -> None:
     assert caught.value.where.startswith("it.toml")
 
 
-def test_the_changes_leave_some_that_run_and_some_that_do_not() -> None:
-    """Else the first test would show nothing."""
+def test_the_command_line_refuses_them_with_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And there are some that run and some that do not, else the first test would show nothing."""
     ends = {"refused": 0, "read": 0}
+    file = tmp_path / "it.toml"
     for seed in range(300):
+        file.write_text(damaged(random.Random(seed), EXAMPLES[seed % len(EXAMPLES)]))
         try:
-            scenario.parse(damaged(random.Random(seed), EXAMPLES[seed % len(EXAMPLES)]))
+            scenario.load(file)
             ends["read"] += 1
         except BadInput:
             ends["refused"] += 1
+            assert main(["simulate", str(file)]) == 2
+            said = capsys.readouterr().err
+            assert said.startswith(f"windfall: {file}") and "Traceback" not in said, said
     assert min(ends.values()) > 40, ends

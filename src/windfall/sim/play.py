@@ -28,6 +28,7 @@ from windfall.sim.world import Wall, Work, World
 LOOK = 20_000  # events between two looks at how far it is
 DEFAULT_GRACE = 5_000
 EVERY = 5_000  # ms between two looks of a script
+MOST_EVENTS = 1_000_000_000  # some hours of computing
 FOREVER = 365 * 86_400_000  # whatever has not ended by then never will
 
 Tell = Callable[[int, int], None]  # ms of virtual time, tasks that have ended
@@ -59,8 +60,8 @@ class Run:
     def draw(self, *names: str) -> random.Random:
         return random.Random("/".join((str(self.seed), *names)))
 
-    def play(self, tell: Tell | None = None, most: int | None = None) -> Record:
-        """Until everything has ended; `most`: events, at most."""
+    def play(self, tell: Tell | None = None, most: int = MOST_EVENTS) -> Record:
+        """Until everything has ended, or so many events have happened."""
         world, looks = self.world, 0
 
         def done() -> bool:

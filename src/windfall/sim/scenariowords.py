@@ -54,6 +54,18 @@ def some_time(value: object, key: str) -> int:
     return found
 
 
+def a_second(value: object, key: str) -> int:
+    """At least: what happens every millisecond for days cannot be simulated."""
+    found = units.parse_duration(value, key)
+    if found < 1_000:
+        raise wrong(key, value, "a second or more")
+    return found
+
+
+def now_or_a_second(value: object, key: str) -> int:
+    return 0 if units.parse_duration(value, key) == 0 else a_second(value, key)
+
+
 def speed(value: object, key: str) -> laws.Law:
     law = laws.plain(value, key)
     if law.mean <= 0 or (not law.kind and law.arguments[0] <= 0):
@@ -104,9 +116,9 @@ TOP = {
     "until": Word(some_time, "", "stop then, whatever is left"),
 }
 SERVER = {
-    "lease": Word(some_time, "1min", "how long a pilot may start tasks without having heard from the server"),
-    "park": Word(some_time, "20s", "longest that a poll is kept waiting"),
-    "idle": Word(some_time, "2min", "a pilot without work leaves after this"),
+    "lease": Word(a_second, "1min", "how long a pilot may start tasks without having heard from the server"),
+    "park": Word(a_second, "20s", "longest that a poll is kept waiting"),
+    "idle": Word(a_second, "2min", "a pilot without work leaves after this"),
     "silence": Word(some_time, "1h", "a pilot without limits is given up after this"),
     "prefetch": Word(units.parse_duration, "500ms", "worth of work that a slot holds beyond what it runs"),
     "deaths": Word(words.count, "3", "of pilots, before a task is quarantined"),
@@ -146,8 +158,8 @@ SITES = {
     "memory": Word(units.parse_size, "", "of a pilot"),
     "wall": Word(some_time, "", "wall time that a pilot asks for; without it, it may stay"),
     "startup": Word(units.parse_duration, "0s", "from the start of a job to the pilot's first word"),
-    "refresh": Word(units.parse_duration, "0s", "of the information system: what it says is as old as that"),
-    "preempts": Word(some_time, "", "mean time after which a running pilot is taken off"),
+    "refresh": Word(now_or_a_second, "0s", "of the information system: what it says is as old as that"),
+    "preempts": Word(a_second, "", "mean time after which a running pilot is taken off"),
     "requeues": Word(words.flag, "false", "what is taken off goes back into the batch queue"),
     "disk": Word(words.flag, "false", "its hosts share one: what a task left there is at hand on all of them"),
     "dark": Word(spans, "", '`[{ at = "2h", lasting = "10min" }]`: when no pilot there can be reached'),
@@ -203,7 +215,7 @@ BAGS = {
 }
 CLIENT = {
     "kind": Word(words.one_of("poll", "collect"), "", "`poll` asks about all at once, `collect` about one by one"),
-    "every": Word(some_time, "5s", "how often it asks"),
+    "every": Word(a_second, "5s", "how often it asks"),
     "call": Word(laws.time, "0s", "what one submission takes"),
     "fetch": Word(laws.time, "0s", "`collect`: what it takes to bring one result home"),
     "notice": Word(laws.time, "0s", "`collect`: from the end of a task until that is said"),
