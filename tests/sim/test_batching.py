@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from windfall.core.engine import Config
+from windfall.core.facts import TargetShape
 from windfall.core.lifecycle import SUCCEEDED
 from windfall.sim.pilot import Pilot
 from windfall.sim.world import Work, World
@@ -73,6 +74,24 @@ def test_the_same_seed_is_the_same_run() -> None:
         return world.seen
 
     assert played() == played()
+
+
+def test_stages_of_a_pipeline_run_on_one_pilot_one_after_the_other() -> None:
+    world = Seen(7, watch=True)
+    world.site("here")
+    world.pilots("here", 4, cores=2, latency=30)
+    stages = [TargetShape(name, 40, [], 1, 0, 0, 0, 0, 0, 5_000, False, 9, 0, 0, behind=behind)
+              for name, behind in (("a", -1), ("b", 0), ("c", 1))]
+    world.submit(Work(120, _some, fails=0.1, targets=stages))
+    world.run()
+    bag = world.server.core.state.bags[1]
+    assert bag.counts[SUCCEEDED] == 120
+    where = {task: (name, at) for task, name, at in world.seen}  # the last time, which was the good one
+    for first in range(40):
+        (_, a), (_, b), (_, c) = (where[first + stage] for stage in (0, 40, 80))
+        assert a < b < c
+    together = sum(len({where[first + stage][0] for stage in (0, 40, 80)}) == 1 for first in range(40))
+    assert together > 25  # a stage that failed by itself may go elsewhere
 
 
 def _some(_task: int, draw: random.Random) -> int:

@@ -25,6 +25,15 @@ def test_batching_helps_until_bundles_are_too_few() -> None:
     assert times[8] < times[2] < times[1] and times[8] < times[64]
 
 
+def test_homogeneous_batching_beats_pipelines_and_both_beat_none() -> None:
+    for placeholders in (4, 16):
+        piped = t.pipelines(placeholders, 1)
+        plain, fours = (sum(t.makespan(phase, placeholders, factor, 1) for phase in ("blast", "parsing"))
+                        for factor in (1, 4))
+        assert fours < piped < plain
+    assert t.pipelines(2, 1) == pytest.approx(t.PIPELINES[2], rel=0.05)
+
+
 def test_all_of_blast_takes_what_it_took_in_sequence() -> None:
     for seed in (1, 2):
         times = t.walls("blast", seed)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from windfall.core.engine import Config
+from windfall.core.facts import TargetShape
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
 from windfall.sim.world import Work, World
 
@@ -49,6 +50,7 @@ MAKESPAN = {  # seconds
     16: (2_442, 1_716, 1_485, 1_409, 1_404, 1_496),
 }
 UNBATCHED = {2: 15_434, 4: 8_300, 8: 5_163, 16: 4_121}
+PIPELINES = {2: 12_377, 4: 6_235, 8: 3_632, 16: 2_414}
 
 
 class Setting(NamedTuple):
@@ -93,6 +95,23 @@ def makespan(phase: str, placeholders: int, factor: int, seed: int, setting: Set
 
     world = world_of(placeholders, setting)
     world.submit(Work(PROTEINS, wall, expect=sum(times) // PROTEINS, batch=factor))
+    world.run()
+    return world.engine.now / 1000
+
+
+def pipelines(placeholders: int, seed: int, setting: Setting = CALIBRATION) -> float:
+    """Seconds for both phases where a protein's two jobs are one bundle."""
+    first, second = walls("blast", seed, setting), walls("parsing", seed, setting)
+
+    def wall(task: int, _draw: random.Random) -> int:
+        return first[task] + setting.bundle if task < PROTEINS else second[task - PROTEINS]
+
+    stages = [
+        TargetShape(name, PROTEINS, [], 1, 0, 0, 0, 0, sum(times) // PROTEINS, 5_000, False, 3, 0, 0, behind=behind)
+        for name, times, behind in (("blast", first, -1), ("parsing", second, 0))
+    ]
+    world = world_of(placeholders, setting)
+    world.submit(Work(2 * PROTEINS, wall, targets=stages))
     world.run()
     return world.engine.now / 1000
 
@@ -160,12 +179,18 @@ def combined(options: Options) -> Outcome:
 
     ours = {count: [both(count, factor) for factor in FACTORS] for count in PLACEHOLDERS}
     cells = [Cell(_cell(count, 1), UNBATCHED[count], both(count, 1), "s") for count in PLACEHOLDERS]
+    cells += [_piped(options, count) for count in PLACEHOLDERS]
     cells += [
         Cell(_cell(count, factor), paper, value, "s")
         for count in PLACEHOLDERS
         for factor, paper, value in zip(FACTORS, MAKESPAN[count], ours[count], strict=True)
     ]
     return Outcome(cells, [_figure("Both phases by batching factor", "makespan, s", MAKESPAN, ours)])
+
+
+def _piped(options: Options, count: int) -> Cell:
+    name = f"{count} placeholders, pipelines"
+    return Cell(name, PIPELINES[count], _mean(options, name, lambda seed: pipelines(count, seed)), "s")
 
 
 EXPERIMENTS = [
