@@ -279,3 +279,11 @@ def test_what_a_request_costs_does_not_depend_on_how_many_tasks_there_are(monkey
     monkeypatch.setattr(conscious, "weigh", lambda *args: weighed.append(args[3]) or weigh(*args))
     assert granted(bench.ask(bench.host("a")))[0][1] == 0
     assert weighed[:20] == [[task] for task in range(20)] and len(weighed) <= 40  # once more by the promises
+
+
+def test_hosts_that_are_long_gone_are_forgotten() -> None:
+    bench, _, a, b = prepared()
+    bench.exchange(a, bye="stopped")
+    assert ("here", "a") in bench.core.state.arrivals
+    bench.wait(2 * 86_400_000)
+    assert ("here", "a") not in bench.core.state.arrivals and ("here", "b") not in bench.core.state.arrivals

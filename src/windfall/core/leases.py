@@ -83,5 +83,6 @@ def forget_due(core: Core, number: int) -> None:
         return
     if pilot.park is None and not len(core.state.attempts.of_pilot(number)):
         core.emit(f.PilotsForgotten(core.now, [number]))
+        conscious.not_expected(core, pilot)
     else:
         core.timer(core.now + core.config.forget, "forget", number)
