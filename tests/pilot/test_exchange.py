@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 
+import psutil
 import pytest
 from harness import Pilot, Server, alive, wait_until
 
@@ -220,6 +221,51 @@ def test_second_sigterm_hastens(server, launch, tmp_path):
     assert server.result(2)["why"] == "stop"
     pilot.process.send_signal(signal.SIGTERM)
     assert pilot.wait() == 0 and server.result(1)["signal"] == signal.SIGKILL
+
+
+def test_a_signal_to_every_process_of_the_job(server, launch, tmp_path):
+    """As Slurm, LSF and Grid Engine do it: tasks die of it before we end them, and are returned all the same."""
+    pilot = launch("--cores", "2")
+    trap = f"trap 'echo saving; sleep 1; echo saved; exit 0' TERM; touch {tmp_path}/two; while :; do sleep 0.1; done"
+    server.submit([1, f"echo $$ >{tmp_path}/one; exec sleep 60"], [2, trap], grace=30000)
+    wait_until(lambda: (tmp_path / "one").exists() and (tmp_path / "two").exists() and (tmp_path / "one").read_text())
+    agent = psutil.Process(pilot.process.pid).children()[0]
+    first = int((tmp_path / "one").read_text())
+    agent.suspend()  # however slow it is
+    os.kill(first, signal.SIGTERM)
+    wait_until(lambda: not alive(first))
+    time.sleep(0.2)  # its end has been reported, and lies there
+    pilot.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)  # passed on
+    agent.resume()
+    assert server.result(1)["o"] == "returned"
+    agent.send_signal(signal.SIGTERM)
+    for attempt in (1, 2):
+        assert (server.result(attempt)["o"], server.result(attempt)["why"]) == ("returned", "stop")
+    assert "saved" in server.result(2)["out"], "told once, so its grace is its own"
+    assert pilot.wait() == 0 and server.bye == "stopped"
+
+
+def test_a_warning_that_only_the_pilot_hears(server, launch, tmp_path):
+    """Grid Engine's: the job's script has it ignored, so that tasks do not die of it."""
+    before = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    try:
+        pilot = launch("--cores", "1")
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    trap = f"trap 'echo saving; exit 0' TERM; touch {tmp_path}/begun; while :; do sleep 0.1; done"
+    server.submit([1, trap], grace=30000)
+    wait_until((tmp_path / "begun").exists)
+    agent = psutil.Process(pilot.process.pid).children()
+    others = agent + agent[0].children() + agent[0].children()[0].children()  # its spawner, and the task
+    for each in others[::-1]:
+        each.send_signal(signal.SIGUSR2)
+    time.sleep(0.3)
+    assert len(others) == 3 and [each.pid for each in others if not alive(each.pid)] == []
+    pilot.process.send_signal(signal.SIGUSR2)
+    assert pilot.wait() == 0
+    report = server.result(1)
+    assert (report["o"], report["why"]) == ("returned", "stop") and report["out"].endswith("saving\n")
 
 
 def test_walltime(server, launch):

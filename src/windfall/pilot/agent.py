@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import sys
+import time
 from collections import deque
 
 from windfall.errors import Overloaded, VersionMismatch, WindfallError, from_wire
@@ -23,6 +24,7 @@ BYE_SECONDS = 5.0        # how long last words are tried before the outbox has t
 BRING_SECONDS = 20.0     # how long files may take to be brought once we leave; then the outbox has them
 PORTERS_SECONDS = 5.0    # how long we wait for transfers to break off
 SETTLE_SECONDS = 5.0     # after enrolling again: the server may not know yet what is ours
+TOLD = tuple(int(getattr(signal, name)) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR2", "SIGXCPU"))
 
 
 class Agent:
@@ -38,6 +40,8 @@ class Agent:
         self.poller = select.epoll()
         self.errands = deque()       # functions other threads want called in the loop
         self.signals = 0
+        self.passed_on = 0  # of these, by the guardian
+        self.looked_round = 0.0
         self.code = None             # exit code, once it is known
         self.enrolling = False
         self.seen = set()            # attempts seen running at the last look
@@ -206,8 +210,9 @@ class Agent:
         for fd in (reader, self.bell):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(self.bell)
-        for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-            signal.signal(getattr(signal, name), self._signalled)
+        for number in TOLD:
+            if number != signal.SIGUSR2 or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._signalled)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         self.watch(reader, self._rung)
 
@@ -216,10 +221,18 @@ class Agent:
 
     def _watch_guard(self):
         if self.guard is not None:
-            self.watch(self.guard, self._orphaned)
+            os.set_blocking(self.guard, False)
+            self.watch(self.guard, self._from_guardian)
 
-    def _orphaned(self, fd):
-        """The guardian was killed: so are we, and all with us."""
+    def _from_guardian(self, fd):
+        """A byte for every signal it passed on.  An end: it was killed; so are we, and all with us."""
+        try:
+            said = os.read(fd, 4096)
+        except BlockingIOError:
+            return
+        self.passed_on += len(said)
+        if said:
+            return
         from . import proctree
         proctree.kill_descendants()
         os._exit(1)
@@ -249,10 +262,16 @@ class Agent:
         if self.leaving_since is None:
             self.say("told to stop")
             self._leave("stopped")
-        elif self.signals > 1:
+        elif self._told_again():
             for post in self.stations.posts:
                 post.order("hasten")
                 post.flush()
+
+    def _told_again(self):
+        """A batch system may tell us and the guardian, which passes it on: that is once."""
+        if self.guard is not None:
+            self._from_guardian(self.guard)
+        return max(self.passed_on, self.signals - self.passed_on) > 1
 
     def _leave(self, why):
         self.leaving_since = clock.seconds()
@@ -312,10 +331,19 @@ class Agent:
     def _ended(self, now, reports):
         for report in reports:
             attempt = report["a"]
+            if report.get("why") == "signal" and report.get("signal") in TOLD and self._told_with_it():
+                report.update(o="returned", why="stop", note="the site told every process of the job to end")
             if attempt in self.files:
                 self._ended_with_files(now, attempt, report)
             else:
                 self.agenda.task_ended(now, attempt, report)
+
+    def _told_with_it(self):
+        """Batch systems tell all processes of a job: a task may die, a moment earlier, of what was meant for us."""
+        if not self.signals and clock.seconds() - self.looked_round > 1:
+            time.sleep(0.05)
+            self.looked_round = clock.seconds()
+        return self.signals > 0
 
     def _ended_with_files(self, now, attempt, report):
         cargo = self.files.pop(attempt).after(report)

@@ -25,12 +25,21 @@ def watch_over(work, mark, clear):
         _become_agent(work, reader)
     os.close(reader)
     for name in PASSED_ON:
-        signal.signal(getattr(signal, name), lambda number, frame: proctree.send(agent, signal.SIGTERM))
+        signal.signal(getattr(signal, name), lambda number, frame: _pass_on(agent, writer))
     signal.signal(signal.SIGUSR1, lambda number, frame: None)
     proctree.become_subreaper()
     code = _wait(agent)
     _clear_up(code, mark, clear)
     return code if code >= 0 else 1
+
+
+def _pass_on(agent, writer):
+    """The byte says that it came through us."""
+    try:
+        os.write(writer, b"!")
+    except OSError:
+        return  # it has gone already
+    proctree.send(agent, signal.SIGTERM)
 
 
 def _become_agent(work, guard):

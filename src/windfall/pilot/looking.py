@@ -174,7 +174,8 @@ def _become_another(writer):
     """From the spawner's fork to a process that holds nothing of the spawner's, and dies when it is told to."""
     signal.set_wakeup_fd(-1)
     for name in ("SIGCHLD", "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT"):
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
+        if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
     os.setsid()
     spawn.close_all_but(writer)
 

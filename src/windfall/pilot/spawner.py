@@ -98,9 +98,11 @@ class Spawner:
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(writer)
         # Caught, not ignored: an ignored signal would stay ignored in the tasks.  A task that signals its parent
-        # with anything but SIGKILL achieves nothing.
+        # with anything but SIGKILL achieves nothing.  What was ignored when we came stays so: Grid Engine tells all
+        # processes of a job that it is about to end, and only the guardian is meant.
         for name in ("SIGCHLD", "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM"):
-            signal.signal(getattr(signal, name), _nothing)
+            if name == "SIGCHLD" or signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
+                signal.signal(getattr(signal, name), _nothing)
         self.bell = reader
         self.handle(reader, self._rung)
 

@@ -44,7 +44,8 @@ def submit(job: Job) -> Command:
 
 
 def render(job: Job) -> str:
-    return script(job, "$SGE_TASK_ID", '"$JOB_ID"')
+    """The warning goes to every process of the job; a task would die of it.  Only the pilot listens."""
+    return script(job, "$SGE_TASK_ID", '"$JOB_ID"', before="trap '' USR2")
 
 
 def _options(job: Job) -> Iterator[str]:

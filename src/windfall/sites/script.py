@@ -13,7 +13,8 @@ from .job import Command, Job, parts
 from .text import shell, words
 
 
-def script(job: Job, index: str, jobid: str, first: int = 1, directives: Sequence[str] | None = None) -> str:
+def script(job: Job, index: str, jobid: str, first: int = 1, directives: Sequence[str] | None = None,
+           before: str = "") -> str:
     """`index`, `jobid`: what the shell makes of them is the pilot's place in the array, counted from `first`, and its
     job's id."""
     mark, number = parts(job.nonce)
@@ -23,6 +24,7 @@ def script(job: Job, index: str, jobid: str, first: int = 1, directives: Sequenc
     for name, value in job.variables:
         lines.append(f"{name}={quote(value)}; export {name}")
     lines += job.setup
+    lines += [before] if before else []
     lines.append("exec " + words(job.command))
     return "\n".join(lines) + "\n"
 
