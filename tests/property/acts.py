@@ -12,9 +12,11 @@ from windfall.core import effects as x, events as e
 from windfall.core.facts import Conscious, DataShape, TargetShape
 
 from .plan import Act, BagPlan
+from .sites import limits_of
 
 if TYPE_CHECKING:
     from .process import Process
+    from .sites import Site
     from .world import World
 
 
@@ -77,6 +79,8 @@ def _leap(world: World, act: Act, process: Process) -> None:
 def _set_clock(world: World, act: Act) -> None:
     """Forward or back, by some minutes; the server notices when it starts again."""
     world.server.wall_off += (act.how - 30) * 36_000
+    for site in world.sites.values():
+        site.lied = True  # its wall times are over for the server sooner than for the site
     if act.who % 3 == 0:
         world.server.die()
 
@@ -160,7 +164,64 @@ def _lie(world: World, act: Act, process: Process) -> None:
     world.call(process, event, process.number, lambda effect: None)
 
 
+def _on_site(make: Any) -> Any:
+    def run(world: World, act: Act) -> None:
+        sites = list(world.sites.values())
+        if sites:
+            make(world, act, sites[act.who % len(sites)])
+
+    return run
+
+
+def _tender_dies(world: World, act: Act, site: Site) -> None:
+    if site.tender is not None:
+        site.tender.alive = False
+
+
+def _dark(world: World, act: Act, site: Site) -> None:
+    """Nobody gets in or out, for up to a minute."""
+    site.dark = world.now + 600 * act.how
+    for process in world.processes:
+        if process.site is site:
+            process.mute = process.deaf = site.dark
+
+
+def _miss(world: World, act: Act, site: Site) -> None:
+    site.lied, site.hides = True, world.now + 200 * act.how
+
+
+def _stale(world: World, act: Act, site: Site) -> None:
+    site.lied, site.old = True, (world.now + 200 * act.how, site.listing())
+
+
+def _fails(world: World, act: Act, site: Site) -> None:
+    site.lied = site.fails = True
+
+
+def _job_killed(world: World, act: Act, site: Site) -> None:
+    if site.jobs:
+        site.cancel(list(site.jobs)[act.how % len(site.jobs)])
+
+
+def _limits(world: World, act: Act, site: Site) -> None:
+    """Fewer than there are, or more."""
+    plan = msgspec.structs.replace(site.plan, pilots=1 + act.how % 5, queued=act.how % 3)
+    site.most = max(site.most, plan.pilots) if site.most else 0
+    world.add_site(site.name, limits_of(plan))
+
+
 _ACTS = {
+    "tender dies": _on_site(_tender_dies),
+    "two tenders": _on_site(lambda world, act, site: site.new_tender()),
+    "site dark": _on_site(_dark),
+    "listing misses": _on_site(_miss),
+    "listing old": _on_site(_stale),
+    "submission fails and does not": _on_site(_fails),
+    "requeued": _on_site(lambda world, act, site: site.requeue(act.how, lives=False)),
+    "requeued and alive": _on_site(lambda world, act, site: site.requeue(act.how, lives=True)),
+    "queue lost": _on_site(lambda world, act, site: site.lose_queue()),
+    "job killed": _on_site(_job_killed),
+    "limits change": _on_site(_limits),
     "lie": _on_process(_lie),
     "server crash": lambda world, act: world.server.die(),
     "pilot dies": _on_process(lambda world, act, process: world.kill(process, evidence=True)),

@@ -6,6 +6,7 @@ two steps it may die, and it does where the disk is full.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
 CONFIG = Config(
     lease=10_000, margin=1_000, park=4_000, idle=1 << 40, silence=60_000, prefetch=6_000, prefetch_most=4,
-    forget=200_000,
+    forget=200_000, provision=500, landing=5_000, listing=4_000,
 )
+IDLE = 15_000  # where batch systems start pilots, they leave when there is nothing to do
 Callback = Callable[[Any], None]
 
 
@@ -83,7 +85,8 @@ class Server:
         self.wall_off = 0  # ms that the wall clock is off
         self.clock = self._new_clock(0)
         self.low = False  # on disk: it is asked not to grant anything
-        self.core: Core | None = WatchedCore(CONFIG)
+        self.config = dataclasses.replace(CONFIG, idle=IDLE) if world.plan.sites else CONFIG
+        self.core: Core | None = WatchedCore(self.config)
         self.inbox: list[e.Event] = []
         self.waiting: dict[int, Callback] = {}
         self.key = 0
@@ -198,7 +201,7 @@ class Server:
         self.world.after(self.world.random.choice((1, 200, 4_000, 15_000)), lambda: self.recover(before))
 
     def recover(self, before: dict[str, Any] | None) -> None:
-        core = WatchedCore(CONFIG)
+        core = WatchedCore(self.config)
         after = 0
         if self.disk.snapshot is not None:
             after, meta = self.disk.snapshot

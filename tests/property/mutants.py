@@ -11,9 +11,23 @@ from typing import Any
 
 import pytest
 
-from windfall.core import apply, batching, endings, engine, events as e, feeding, granting, leases, sessions, snapshot
+from windfall.core import (
+    apply,
+    batching,
+    endings,
+    engine,
+    events as e,
+    feeding,
+    granting,
+    leases,
+    provisioning,
+    sessions,
+    snapshot,
+    tending,
+)
 from windfall.core.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, SUCCEEDED
 from windfall.core.state import State, TargetState
+from windfall.pilot import agenda
 from windfall.pilot.agenda import Agenda
 from windfall.pilot.chains import Chains, Line
 from windfall.pilot.seats import Seats
@@ -352,6 +366,60 @@ def a_whole_pilot_is_one_core(patch: Patch) -> None:
             cls.whole = whole
 
     patch.setattr(State, "_cost", cost)
+
+
+@mutant("P5")
+def the_time_that_is_left_does_not_matter(patch: Patch) -> None:
+    original = agenda.Spec.__init__
+
+    def spec(self: Any, *rest: Any) -> None:
+        original(self, *rest)
+        self.room = 0
+
+    patch.setattr(agenda.Spec, "__init__", spec)
+
+
+# --- sites -------------------------------------------------------------------------------------------------------
+
+
+@mutant("P6")
+def limits_do_not_matter(patch: Patch) -> None:
+    patch.setattr(provisioning, "_room", lambda *_: 1 << 30)
+
+
+@mutant("P7")
+def queued_pilots_stay_when_the_demand_is_gone(patch: Patch) -> None:
+    patch.setattr(provisioning, "_shrink", lambda *_: None)
+
+
+@mutant("rule 7")
+def what_may_have_been_submitted_is_submitted_again(patch: Patch) -> None:
+    """A new tender is told to start what the one before it was told, and nobody asks for a listing first."""
+    original = tending.renew
+
+    def renew(core: Any, site: Any) -> None:
+        original(core, site)
+        for intent in core.state.intents.values():
+            intent.given = 0 if intent.site == site.name else intent.given
+
+    patch.setattr(tending, "renew", renew)
+
+
+@mutant("rule 6")
+def a_pilot_for_one_task_takes_any(patch: Patch) -> None:
+    def grant_named(core: Any, pilot: Any, left: Any) -> bool:
+        intent, pilot.intent = pilot.intent, 0
+        try:
+            return granting.grant(core, pilot, 1, left)
+        finally:
+            pilot.intent = intent
+
+    patch.setattr(granting, "_grant_named", grant_named)
+
+
+@mutant("P4")
+def a_site_that_refused_once_is_never_asked_again(patch: Patch) -> None:
+    patch.setattr(tending, "hold_off", lambda core, site: setattr(site.tending, "hold", 1 << 60))
 
 
 # --- recovery ----------------------------------------------------------------------------------------------------

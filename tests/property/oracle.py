@@ -30,6 +30,9 @@ class Oracle:
         self.lies: list[str] = []
         self.submitted: dict[str, tuple[int, int]] = {}  # acknowledged: key → (bag, tasks)
         self.appended: dict[str, tuple[int, int, int]] = {}  # key → (bag, first, count)
+        self.named: dict[tuple[str, str], tuple[int, int]] = {}  # (site, nonce) of a pilot for one task → that task
+        self.of_pilot: dict[int, tuple[str, str]] = {}
+        self.told: dict[int, None] = {}  # bags whose tasks go to pilots that name them, and to no others
 
     # --- facts that reached the disk -----------------------------------------------------------------------------
 
@@ -38,6 +41,7 @@ class Oracle:
         for fact in facts:
             if isinstance(fact, f.Granted):
                 for group in fact.groups:
+                    self._bound(fact.pilot, group)
                     for attempt, task in zip(group.attempts, group.tasks, strict=True):
                         self.meant[attempt] = (group.bag, task, self.generation[group.bag, task])
             elif isinstance(fact, f.TasksRetried):
@@ -51,7 +55,13 @@ class Oracle:
                 self.removed[fact.bag] = None
             elif isinstance(fact, f.BagSubmitted):
                 self.external[fact.bag] = fact.external
+                if fact.provision in ("msr", "broker"):
+                    self.told[fact.bag] = None
                 self.shapes[fact.bag] = fact.targets
+            elif isinstance(fact, f.PilotEnrolled):
+                self.of_pilot[fact.pilot] = (fact.site, fact.nonce)
+            elif isinstance(fact, f.IntentsMade):
+                self.named.update(((fact.site, i.nonce), (i.bag, i.task)) for i in fact.intents if i.task >= 0)
             elif isinstance(fact, f.Finished):
                 for attempt in fact.attempts:
                     self._believed(attempt)
@@ -59,6 +69,12 @@ class Oracle:
                 for end in fact.ends:
                     self._ended(end)
         self.witness.observe(facts)
+
+    def _bound(self, pilot: int, group: f.Group) -> None:
+        """A pilot that was started for one task runs that; such a task runs on no other."""
+        mine = self.named.get(self.of_pilot[pilot])
+        if (mine is not None or group.bag in self.told) and mine not in [(group.bag, task) for task in group.tasks]:
+            self.lies.append(f"rule 6: pilot {pilot}, which is for {mine}, was granted {group.bag}/{group.tasks}")
 
     def _ended(self, end: f.End) -> None:
         if end.outcome == O_LOST:
@@ -103,8 +119,8 @@ class Oracle:
         stale = self.generation[bag, task] > generation
         return stale or ref in self.witness.accepted or ref in self.ended or bag in self.removed
 
-    def starts(self, attempt: int) -> list[str]:
-        """A process of this attempt begins to run."""
+    def starts(self, attempt: int, evidence: bool = True) -> list[str]:
+        """A process of this attempt begins to run.  `evidence`: what sites said of their jobs was true so far."""
         said = []
         ref = self.meant.get(attempt)
         if ref is None:
@@ -112,9 +128,9 @@ class Oracle:
         if self.given_up.get(attempt) == "lease":
             said.append(f"rule 8: attempt {attempt} starts after the server gave it up for its lease")
         others = self.running.setdefault(ref, {})
-        if self.external.get(ref[0]) and others:
+        if self.external.get(ref[0]) and others and evidence:
             said.append(f"P1: attempt {attempt} of {ref}, with external effects, starts while {list(others)} runs")
-        if self.external.get(ref[0]) and any(alive() for alive in self.done.get(ref, ())):
+        if self.external.get(ref[0]) and any(alive() for alive in self.done.get(ref, ())) and evidence:
             said.append(f"P1: {ref} runs again, its effects are external, and the pilot that did it lives to tell")
         others[attempt] = None
         return said

@@ -29,6 +29,21 @@ class BagPlan(msgspec.Struct, frozen=True):
     tasks: int = 3
     shape: str = "plain"  # one of SHAPES
     owner: int = 0
+    provision: str = "swarm"
+
+
+class SitePlan(msgspec.Struct, frozen=True):
+    """A batch system of so many cores; the rest is what the server may do there."""
+
+    cores: int = 4
+    shapes: tuple[tuple[int, int], ...] = ((1, 60_000),)  # cores, ms of wall time
+    pilots: int = 0
+    queued: int = 0
+    share: int = 1_000
+    delay: int = 0
+    budget: int = 0
+    flight: int = 16
+    most: int = 1_000  # jobs that the batch system takes
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -43,6 +58,7 @@ class Plan(msgspec.Struct, frozen=True):
     fail: int = 10  # percent of executions that do not succeed
     skew: int = 0  # thousandths by which clocks are fast or slow, at most
     late: int = 0  # percent of messages that come when nobody waits for them any more
+    sites: tuple[SitePlan, ...] = ()  # with batch systems
 
     def text(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -55,16 +71,26 @@ class Plan(msgspec.Struct, frozen=True):
 SHAPES = ("plain", "external", "sjf", "targets", "graph", "open", "limited", "long", "saving", "whole",
           "gathering", "batched", "filling", "pipeline")
 DATA_SHAPES = ("data", "conscious")  # in plans of their own, and in Hypothesis'
+PROVISIONS = ("swarm", "swarm", "demand", "msr", "broker")
+AT_SITES = (
+    "tender dies", "two tenders", "site dark", "listing misses", "listing old", "submission fails and does not",
+    "requeued", "requeued and alive", "queue lost", "job killed", "limits change",
+)
 HORIZON = 60_000  # ms in which things happen; afterwards the world is healed
 
 
 def random_plan(seed: int) -> Plan:
+    """Every other world has batch systems; there, fewer pilots are just there."""
     r = random.Random(seed)
+    sites = tuple(_site(r) for _ in range(r.randint(1, 3))) if seed % 2 else ()
+    acts = [_act(r, KINDS) for _ in range(r.choice((0, 3, 7, 14)))]
+    acts += [_act(r, AT_SITES) for _ in range(r.choice((0, 2, 5)))] if sites else []
     return Plan(
         seed=seed,
-        pilots=tuple(r.choice((1, 1, 2, 4)) for _ in range(r.randint(1, 3))),
-        bags=tuple(_bag(r) for _ in range(r.randint(1, 3))),
-        acts=tuple(_act(r) for _ in range(r.choice((0, 3, 7, 14)))),
+        pilots=tuple(r.choice((1, 1, 2, 4)) for _ in range(r.randint(0, 1) if sites else r.randint(1, 3))),
+        bags=tuple(_bag(r, bool(sites)) for _ in range(r.randint(1, 3))),
+        acts=tuple(acts),
+        sites=sites,
         loss=r.choice((0, 0, 3, 15)),
         double=r.choice((0, 0, 5, 20)),
         delay=r.choice((1, 5, 60, 2_000)),
@@ -75,13 +101,22 @@ def random_plan(seed: int) -> Plan:
     )
 
 
-def _bag(r: random.Random) -> BagPlan:
+def _bag(r: random.Random, sites: bool) -> BagPlan:
     at = r.choice((0, 0, r.randrange(HORIZON // 2)))
-    return BagPlan(at, r.choice((1, 3, 8, 20)), r.choice(SHAPES), r.randrange(2))
+    provision = r.choice(PROVISIONS) if sites else "swarm"
+    return BagPlan(at, r.choice((1, 3, 8, 20)), r.choice(SHAPES), r.randrange(2), provision)
 
 
-def _act(r: random.Random) -> Act:
-    return Act(r.randrange(HORIZON), r.choice(KINDS), r.randrange(6), r.randrange(100))
+def _site(r: random.Random) -> SitePlan:
+    shapes = r.choice((((1, 60_000),), ((2, 20_000), (4, 90_000)), ((4, 40_000), (1, 20_000))))
+    return SitePlan(
+        r.choice((4, 8, 16)), shapes, r.choice((0, 1, 3, 8)), r.choice((0, 0, 2)), r.choice((1_000, 1_000, 500)),
+        r.choice((0, 0, 8_000)), r.choice((0, 0, 200_000, 900_000)), r.choice((1, 16)), r.choice((1_000, 1_000, 2)),
+    )
+
+
+def _act(r: random.Random, kinds: tuple[str, ...]) -> Act:
+    return Act(r.randrange(HORIZON), r.choice(kinds), r.randrange(6), r.randrange(100))
 
 
 def data_plan(seed: int) -> Plan:
@@ -96,10 +131,13 @@ def plans() -> Any:
     """Hypothesis' strategy; what is left out or small is what a shrunk plan has."""
     from hypothesis import strategies as st
 
-    sizes, kinds = st.sampled_from((1, 3, 8, 20)), st.sampled_from(SHAPES + DATA_SHAPES)
-    bag = st.builds(BagPlan, st.integers(0, HORIZON // 2), sizes, kinds, st.integers(0, 1))
-    acts = st.sampled_from((*KINDS, "disk lost"))
-    act = st.builds(Act, st.integers(0, HORIZON), acts, st.integers(0, 5), st.integers(0, 99))
+    sizes, shapes = st.sampled_from((1, 3, 8, 20)), st.sampled_from(SHAPES + DATA_SHAPES)
+    bag = st.builds(
+        BagPlan, st.integers(0, HORIZON // 2), sizes, shapes, st.integers(0, 1), st.sampled_from(("swarm", "demand"))
+    )
+    kinds = st.sampled_from((*KINDS, *AT_SITES, "disk lost"))
+    act = st.builds(Act, st.integers(0, HORIZON), kinds, st.integers(0, 5), st.integers(0, 99))
+    site = st.integers(0, 1 << 16).map(lambda seed: _site(random.Random(seed)))
     return st.builds(
         Plan,
         seed=st.integers(0, 1 << 16),
@@ -113,4 +151,5 @@ def plans() -> Any:
         fail=st.sampled_from((0, 10, 40)),
         skew=st.sampled_from((0, 40)),
         late=st.sampled_from((0, 3)),
+        sites=st.lists(site, max_size=2).map(tuple),
     )

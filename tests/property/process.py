@@ -11,6 +11,7 @@ from windfall.pilot.agenda import Agenda
 from .clocks import Steady, rate
 
 if TYPE_CHECKING:
+    from .sites import Job, Site
     from .world import World
 
 TIMEOUT = 6_000  # ms beyond the wait it asked for, after which a request has failed
@@ -18,11 +19,15 @@ ENROL_AGAIN = 1_000
 
 
 class Process:
-    def __init__(self, world: World, name: str, nonce: str, cores: int, wall: int | None = None) -> None:
+    def __init__(
+        self, world: World, name: str, nonce: str, cores: int, wall: int | None = None, site: Site | None = None,
+        job: Job | None = None,
+    ) -> None:
         self.world = world
         self.name = name
         self.nonce = nonce
         self.cores = cores
+        self.site, self.job = site, job  # of the batch system that started it
         self.clock = Steady(lambda: world.now, rate(world.random, world.plan.skew))
         self.wall_clock = world.random.choice((0, -86_400_000, 86_400_000)) if world.plan.skew else 0  # ms it is off
         self.frozen = 0  # until when the host sleeps
@@ -38,6 +43,8 @@ class Process:
         self.running: dict[int, Any] = {}  # attempt → task
         self.life: dict[int, int] = {}  # attempt → number of this run of it, so that an old timer does nothing
         self.enrol()
+        if wall is not None:
+            self.after(wall, self._time_is_up)
 
     # --- time ----------------------------------------------------------------------------------------------------
 
@@ -65,7 +72,8 @@ class Process:
         sent = self.now()
         left = None if self.end is None else max(0, self.end - sent)
         event = e.Enrol(
-            0, "here", self.nonce, self.name, self.name, self.cores, self.cores << 30, 0, 1 << 40, left, b""
+            0, self.site.name if self.site else "here", self.nonce, self.name, self.name, self.cores, self.cores << 30,
+            0, 1 << 40, left, b"",
         )
         self.world.call(self, event, 0, lambda effect: self._enrolled(effect, sent))
         tries = self.tries
@@ -176,7 +184,10 @@ class Process:
 
     def _start(self, attempt: int, task: Any) -> None:
         world = self.world
-        world.blame(world.oracle.starts(attempt))
+        world.blame(world.oracle.starts(attempt, not any(site.lied for site in world.sites.values())))
+        room = task.spec.fields.get("need") or task.spec.fields.get("time") or 0
+        if self.end is not None and room and self.now() + room > self.end:
+            world.blame([f"P5: {self.name} starts what needs {room} ms with {self.end - self.now()} left"])
         self.running[attempt] = task
         run = self.life[attempt] = self.life.get(attempt, 0) + 1
         wall, report = world.outcome(attempt, task)
@@ -214,13 +225,17 @@ class Process:
         self.world.oracle.really(attempt, report.get("o", "succeeded"), lambda: self.alive)
         self.agenda.task_ended(self.now(), attempt, report)
 
+    def _time_is_up(self) -> None:
+        self.agenda.stop(self.now(), "walltime")
+        self.pump()
+
     # --- the end -------------------------------------------------------------------------------------------------
 
     def leave(self) -> None:
         if self.running or self.station:
             self.world.blame([f"P7: {self.name} leaves while it runs {list(self.running)}"])
         self.alive = False
-        self.world.gone(self)
+        self.world.over(self)
 
     def die(self) -> None:
         self.alive = False

@@ -18,15 +18,17 @@ import msgspec
 from windfall.core import effects as x, events as e
 from windfall.core.apply import SAVING
 from windfall.core.explain import explain
-from windfall.core.facts import TargetShape
+from windfall.core.facts import Limits, TargetShape
 
 from . import acts
 from .driver import Server
 from .oracle import Oracle
 from .plan import HORIZON, BagPlan, Plan, random_plan
 from .process import Process
+from .sites import Job, Site, healed, limits_of
 
 PATIENCE = 3_000_000  # ms after healing in which all tasks must end
+LEAVING = 300_000  # and after that, in which all that was started for them must be gone
 OWNERS = ("ann", "bob")
 
 
@@ -56,6 +58,7 @@ class World:
         self.healed = False
         self.oracle = Oracle()
         self.server = Server(self)
+        self.sites: dict[str, Site] = {}
         self.processes: list[Process] = []
         self.bags: list[int] = []  # acknowledged
         self.asked = 0  # keys
@@ -84,6 +87,8 @@ class World:
         self._until(lambda: self.now >= HORIZON)
         self._heal()
         limit = self.now + PATIENCE
+        self._until(lambda: self.now >= limit or self._done())
+        limit = self.now + LEAVING
         self._until(lambda: self.now >= limit or self._quiet())
         assert self.server.core is not None
         self.blame(self.oracle.final(self.server.core.state))
@@ -97,18 +102,32 @@ class World:
             self.now, _, what = heappop(self.queue)
             what()
 
+    def _done(self) -> bool:
+        core = self.server.core
+        return core is not None and not any(bag.unfinished() for bag in core.state.bags.values())
+
     def _quiet(self) -> bool:
         core = self.server.core
-        if core is None or any(bag.unfinished() for bag in core.state.bags.values()):
+        if core is None or not self._done():
+            return False
+        if core.state.intents or any(site.jobs for site in self.sites.values()):
             return False
         return not any(p.alive and (p.agenda.holding() or p.agenda.undelivered()) for p in self.processes)
 
     def _leftovers(self) -> list[str]:
         held = [(p.name, p.agenda.held()) for p in self.processes if p.alive and p.agenda.holding()]
-        return [f"P7: all has ended, but {name} still holds {attempts}" for name, attempts in held]
+        said = [f"P7: all has ended, but {name} still holds {attempts}" for name, attempts in held]
+        assert self.server.core is not None
+        state = self.server.core.state
+        for site in self.sites.values():
+            said += site.leftovers(state.intent_nonces)
+        return said + [f"P7: all has ended, but {intent.nonce} is {intent.state}" for intent in state.intents.values()]
 
     def _set_up(self) -> None:
         self.client(lambda: e.AddSite(0, "here", OWNERS[0], "local", [OWNERS[1]]))
+        for place, plan in enumerate(self.plan.sites):
+            self.add_site(f"c{place}", limits_of(plan))
+            self.sites[f"c{place}"] = Site(self, f"c{place}", plan)
         for cores in self.plan.pilots:
             self.new_pilot(cores)
         for bag in self.plan.bags:
@@ -125,6 +144,9 @@ class World:
         self.delay = 5
         self.server.disk.full = False
         self.server.frugal(False)
+        for site in self.sites.values():
+            site.heal()
+            self.add_site(site.name, healed(site.plan))
         for process in list(self.processes):
             process.deaf = process.mute = process.frozen = 0
             if not process.alive and any(bag.shape == "external" for bag in self.plan.bags):
@@ -140,6 +162,9 @@ class World:
         state = self.server.core.state
         if "here" not in state.sites or not state.sites["here"].shared:
             self.client(lambda: e.AddSite(0, "here", OWNERS[0], "local", [OWNERS[1]]))
+        for site in self.sites.values():
+            if site.name not in state.sites or state.sites[site.name].limits != healed(site.plan):
+                self.add_site(site.name, healed(site.plan))  # what was asked for before may have come late
         for number, bag in state.bags.items():
             if bag.paused:
                 self.client(lambda number=number: e.Pause(0, number, False))
@@ -167,6 +192,9 @@ class World:
                 again = lambda _, task=task: self.client(lambda: e.Retry(0, number, [task]))
                 self.client(lambda task=task: e.Cancel(0, number, [task]), again)
 
+    def add_site(self, name: str, limits: Limits) -> None:
+        self.client(lambda: e.AddSite(0, name, OWNERS[0], "slurm", [OWNERS[1]], limits))
+
     # --- the network ---------------------------------------------------------------------------------------------
 
     def call(self, process: Process, event: e.Event, pilot: int, answer: Callable[[Any], None]) -> None:
@@ -192,6 +220,21 @@ class World:
             self.enrolments += 1
             event.token = b"%d" % self.enrolments  # as the server makes them, one for each request
         self.server.put(event, lambda effect: self._back(process, effect, answer))
+
+    def post(self, site: Site, event: e.Event, answer: Callable[[Any], None]) -> None:
+        """From a tender to the server and back."""
+        for _ in range(2 if self.chance(self.double) else 1):
+            if self._passes(site.dark):
+                copy = msgspec.structs.replace(event)
+                self.after(self._lag(), lambda copy=copy: self._posted(site, copy, answer))
+
+    def _posted(self, site: Site, event: e.Event, answer: Callable[[Any], None]) -> None:
+        def back(effect: Any) -> None:
+            if self._passes(site.dark):
+                self.after(self._lag(), lambda: answer(effect))
+
+        if self.server.up:
+            self.server.put(event, back)
 
     def _known(self, pilot: int) -> Any:
         """Is that pilot's token still good?"""
@@ -261,14 +304,24 @@ class World:
 
     # --- pilots --------------------------------------------------------------------------------------------------
 
-    def new_pilot(self, cores: int, nonce: str = "", wall: int | None = None) -> None:
+    def new_pilot(
+        self, cores: int, nonce: str = "", wall: int | None = None, site: Site | None = None, job: Job | None = None
+    ) -> Process:
         name = f"p{len(self.processes)}"
-        self.processes.append(Process(self, name, nonce or name, cores, wall))
+        self.processes.append(Process(self, name, nonce or name, cores, wall, site, job))
+        return self.processes[-1]
 
     def kill(self, process: Process, evidence: bool) -> None:
         process.die()
         if evidence:
-            self.after(self.random.choice((10, 2_000, 15_000)), lambda: self.gone(process))
+            self.after(self.random.choice((10, 2_000, 15_000)), lambda: self.over(process))
+
+    def over(self, process: Process) -> None:
+        """Whoever started it notices that it is dead."""
+        if process.site is None:
+            self.gone(process)
+        elif process.job is not None and process.job.process is process:
+            process.site.ended(process.job)
 
     def gone(self, process: Process) -> None:
         """The site says that this process is dead: evidence about every epoch it ever was."""
@@ -323,7 +376,7 @@ class World:
         def make() -> e.Event:
             return e.Submit(
                 0, owner, key, key, b"spec", shapes, plan.shape == "external", select,
-                plan.shape in ("open", "filling"), edges, **data,
+                plan.shape in ("open", "filling"), edges, plan.provision, **data,
             )
 
         self.client(make, done)

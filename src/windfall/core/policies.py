@@ -35,13 +35,19 @@ def best_shape(site: SiteState, cls: TaskClass, margin: int) -> Fit | None:
     found: tuple[tuple[int, ...], Fit] | None = None
     for place, shape in enumerate(site.limits.shapes):
         slots = _slots(shape, cls)
-        if not slots or (shape.wall and shape.wall < cls.need + margin):
+        if not slots or (shape.wall and shape.wall < cls.need + margin) or _too_dear(site, shape):
             continue
         wall = shape.wall or 1 << 60
         key = (shape.cores * MILLI // slots, wall if cls.need else -wall, place)
         if found is None or key < found[0]:
             found = key, Fit(shape, slots)
     return found[1] if found else None
+
+
+def _too_dear(site: SiteState, shape: Shape) -> bool:
+    """What is left of the budget will never pay for it, whatever comes back of what is reserved."""
+    budget = site.limits.budget
+    return budget > 0 and shape.cores * shape.wall > budget - site.used
 
 
 def _slots(shape: Shape, cls: TaskClass) -> int:

@@ -79,7 +79,7 @@ def _take_word(core: Core, site: SiteState, event: e.Tend) -> None:
         core.emit(f.IntentsAccepted(core.now, site.name, list(accepted), list(accepted.values())))
     for nonce, name in event.accepted:
         _spare(core, site, nonce, name)
-    refused = [i for nonce, _ in event.refused if (i := _known(core, site, nonce)) is not None]
+    refused = [i for nonce in dict(event.refused) if (i := _known(core, site, nonce)) is not None]
     refused = [i for i in refused if i.state in (INTENDED, STOPPING) and not i.outside]
     if refused:
         end_intents(core, site, refused, "refused")
@@ -95,15 +95,15 @@ def _spare(core: Core, site: SiteState, nonce: str, name: str) -> None:
 
 
 def _take_stopped(core: Core, site: SiteState, stopped: list[tuple[str, str]]) -> None:
-    ended = []
+    ended: dict[int, IntentState] = {}  # under the batch system's name and without one it is the same
     for nonce, name in stopped:
         site.tending.strays.pop((nonce, name), None)
         intent = _known(core, site, nonce)
         if intent is not None and intent.state == STOPPING and name in (intent.outside, ""):
-            ended.append(intent)
-    for intent in [intent for intent in ended if intent.pilot]:
+            ended[intent.number] = intent
+    for intent in [intent for intent in ended.values() if intent.pilot]:
         _gone(core, site, intent, "stopped")
-    if (unborn := [intent for intent in ended if not intent.pilot]):
+    if (unborn := [intent for intent in ended.values() if not intent.pilot]):
         end_intents(core, site, unborn, "stopped")
 
 

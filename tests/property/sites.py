@@ -1,0 +1,290 @@
+"""Sites with batch systems that are not to be trusted, and those who start pilots there.
+
+A batch system keeps its word until a plan makes it lie: a listing that misses a job or is old, a submission that
+failed and went through, a job that is started again while its old process lives, a queue that is lost.  What it was
+asked to do is judged here (rule 7, P6), as long as it has not lied; what a tender knows dies with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from windfall.core import effects as x, events as e
+from windfall.core.facts import Limits, Shape
+
+from .plan import SitePlan
+
+if TYPE_CHECKING:
+    from .process import Process
+    from .world import World
+
+LANDS = 4_000  # ms in which a submission lands, or never does: less than the core waits for it
+POLL = 3_000
+TIMEOUT = 5_000
+RESERVE = 1_000  # ms that a pilot leaves before its wall time is over
+
+
+def limits_of(plan: SitePlan) -> Limits:
+    shapes = [Shape(cores, cores << 30, 0, 1 << 40, wall) for cores, wall in plan.shapes]
+    return Limits(shapes, plan.pilots, plan.queued, plan.share, plan.delay, plan.budget, plan.flight)
+
+
+def healed(plan: SitePlan) -> Limits:
+    """What people allow in the end, so that everything can be run somewhere."""
+    limits = limits_of(plan)
+    return Limits([*limits.shapes, Shape(4, 4 << 30, 0, 1 << 40, 0)], limits.pilots, limits.queued)
+
+
+class Refused(Exception):
+    """By the batch system."""
+
+
+@dataclass
+class Job:
+    id: str
+    nonce: str
+    shape: Shape
+    process: Process | None = None
+    runs: int = 0
+
+
+class Site:
+    def __init__(self, world: World, name: str, plan: SitePlan) -> None:
+        self.world, self.name, self.plan = world, name, plan
+        self.jobs: dict[str, Job] = {}
+        self.born = self.tenders = 0
+        self.tender: Tender | None = None
+        self.dark = 0  # until when nobody gets in or out
+        self.lied = False
+        self.fails = False  # the next submission seems to fail, and does not
+        self.hides = 0  # until when listings miss the oldest job
+        self.old: tuple[int, list[e.Listed]] = (0, [])  # until when listings are this one
+        self.most = plan.pilots
+        self.submissions = 0
+        self.watch()
+
+    def watch(self) -> None:
+        """Somebody sees to it that there is a tender."""
+        self.world.after(self.world.random.choice((2_000, 8_000)), self.watch)
+        if self.tender is None or not self.tender.alive:
+            self.new_tender()
+
+    def new_tender(self) -> None:
+        self.tenders += 1
+        self.tender = Tender(self, f"{self.name} tender {self.tenders}")
+
+    # --- the batch system's commands ----------------------------------------------------------------------------------
+
+    def submit(self, nonce: str, shape: Shape) -> str:
+        if len(self.jobs) >= self.plan.most:
+            raise Refused
+        self.born += 1
+        self.submissions += 1
+        job = Job(f"{self.name}.{self.born}", nonce, shape)
+        again = [other.id for other in self.jobs.values() if other.nonce == nonce]
+        self.jobs[job.id] = job
+        if not self.lied:
+            self._judge(job, again)
+        self._queue(job)
+        if self.fails:
+            self.fails = False
+            raise Refused
+        return job.id
+
+    def _judge(self, job: Job, again: list[str]) -> None:
+        if again:
+            self.world.blame([f"rule 7: {job.nonce} is submitted while {again} is there under the same name"])
+        here = [j.id for j in self.jobs.values() if j.process is None or not j.process.agenda.leaving]
+        if self.most and len(here) > self.most:
+            self.world.blame([f"P6: {self.name} may have {self.most} pilots, its batch system has {here}"])
+
+    def _queue(self, job: Job) -> None:
+        run = job.runs = job.runs + 1
+        self.world.after(self.world.random.choice((0, 300, 3_000, 15_000)), lambda: self._start(job, run))
+
+    def _start(self, job: Job, run: int) -> None:
+        if self.jobs.get(job.id) is not job or job.runs != run:
+            return
+        busy = sum(j.shape.cores for j in self.jobs.values() if j.process is not None)
+        if busy + job.shape.cores > self.plan.cores:
+            self.world.after(1_000, lambda: self._start(job, run))
+            return
+        wall = job.shape.wall - RESERVE if job.shape.wall else None
+        job.process = self.world.new_pilot(job.shape.cores, job.nonce, wall, self, job)
+        if job.shape.wall:
+            self.world.after(job.shape.wall, lambda: self._time_is_up(job, run))
+
+    def _time_is_up(self, job: Job, run: int) -> None:
+        if self.jobs.get(job.id) is job and job.runs == run:
+            self.cancel(job.id)
+
+    def cancel(self, name: str) -> None:
+        job = self.jobs.pop(name, None)
+        if job is not None and job.process is not None:
+            job.process.die()
+
+    def ended(self, job: Job) -> None:
+        """Its process is over, and the batch system has noticed."""
+        if self.jobs.get(job.id) is job:
+            del self.jobs[job.id]
+
+    def listing(self) -> list[e.Listed]:
+        if self.old[0] > self.world.now:
+            return self.old[1]
+        jobs = list(self.jobs.values())[self.hides > self.world.now :]
+        return [e.Listed(job.nonce, job.id, job.process is not None) for job in jobs]
+
+    def info(self) -> e.Info:
+        running = sum(j.shape.cores for j in self.jobs.values() if j.process is not None)
+        return e.Info(self.plan.cores - running, sum(j.process is None for j in self.jobs.values()))
+
+    # --- what goes wrong --------------------------------------------------------------------------------------------
+
+    def requeue(self, which: int, lives: bool) -> None:
+        """A job goes back into the queue; with `lives` its old process goes on."""
+        running = [job for job in self.jobs.values() if job.process is not None]
+        if running:
+            job = running[which % len(running)]
+            process, job.process = job.process, None
+            self.lied = self.lied or lives
+            if process is not None and not lives:
+                process.die()
+            self._queue(job)
+
+    def lose_queue(self) -> None:
+        for job in [job for job in self.jobs.values() if job.process is None]:
+            del self.jobs[job.id]
+
+    def heal(self) -> None:
+        self.dark = self.hides = 0
+        self.old = (0, [])
+        self.fails = False
+
+    def leftovers(self, intents: dict[tuple[str, str], Any]) -> list[str]:
+        said = [f"rule 7: {self.name} has {job.id} ({job.nonce}), which nobody knows" for job in self.jobs.values()
+                if (self.name, job.nonce) not in intents]
+        return said + [f"P7: all has ended, and {self.name} has {job.id} ({job.nonce})" for job in self.jobs.values()]
+
+
+class Tender:
+    """One process: it carries out orders, once per nonce, and tells what came of them until it is answered."""
+
+    def __init__(self, site: Site, name: str) -> None:
+        self.site, self.world, self.name = site, site.world, name
+        self.alive, self.known = True, False
+        self.seen = self.now = self.asks = 0
+        self.names: dict[str, str] = {}  # nonce → what the batch system calls it; "": under way; "-": not wanted
+        self.stops: dict[tuple[str, str], None] = {}  # under way
+        self.accepted: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        self.stopped: dict[tuple[str, str], None] = {}
+        self.looking = False
+        self.tell(poll=True)
+
+    def after(self, wait: int, what: Callable[[], None]) -> None:
+        self.world.after(wait, lambda: what() if self.alive else None)
+
+    # --- the exchange -----------------------------------------------------------------------------------------------
+
+    def tell(self, poll: bool = False, **more: Any) -> None:
+        self.asks += 1
+        ask = self.asks
+        news = (list(self.accepted), list(self.refused), list(self.stopped))
+        event = e.Tend(
+            0, self.site.name, self.name, not self.known, self.seen, list(self.accepted.items()),
+            list(self.refused.items()), list(self.stopped), info=self.site.info(), wait=POLL if poll else 0, **more,
+        )
+        heard: list[Any] = []
+
+        def answer(effect: Any) -> None:
+            if self.alive and not heard:
+                heard.append(effect)
+                self._answered(effect, news, poll)
+
+        def give_up() -> None:
+            if not heard and poll and ask >= self.polled:
+                self.tell(poll=True)
+
+        if poll:
+            self.polled = ask
+        self.world.post(self.site, event, answer)
+        self.after(TIMEOUT + (POLL if poll else 0), give_up)
+
+    def _answered(self, orders: Any, news: tuple[list[Any], ...], polled: bool) -> None:
+        if isinstance(orders, x.Orders) and orders.over:
+            self.alive = False
+            return
+        if isinstance(orders, x.Orders):
+            self.known = True
+            for said, confirmed in zip((self.accepted, self.refused, self.stopped), news, strict=True):
+                for key in confirmed:
+                    said.pop(key, None)
+            if orders.number > self.seen:
+                self._carry_out(orders)
+        if polled:
+            self.after(100, lambda: self.tell(poll=True))
+
+    def _carry_out(self, orders: x.Orders) -> None:
+        self.seen, self.now = orders.number, orders.now
+        for nonce, shape in orders.start:
+            self._start(nonce, shape)
+        for nonce, name in orders.stop:
+            self._stop(nonce, name)
+        if orders.list and not self.looking:
+            self.looking = True
+            began = self.now
+            self.after(self.world.random.choice((10, 500)), lambda: self._look(began))
+
+    # --- orders -----------------------------------------------------------------------------------------------------
+
+    def _start(self, nonce: str, shape: Shape) -> None:
+        name = self.names.get(nonce)
+        if name is None:
+            self.names[nonce] = ""
+            # On its way it does not need us any more: should we die now, it arrives, and nobody says so.
+            self.world.after(self.world.random.choice((5, 400, LANDS)), lambda: self._submit(nonce, shape))
+        elif name not in ("", "-"):
+            self.accepted[nonce] = name
+
+    def _submit(self, nonce: str, shape: Shape) -> None:
+        if self.site.dark > self.world.now:
+            self.after(2_000, lambda: self._submit(nonce, shape))  # it did not get there
+            return
+        try:
+            name = self.site.submit(nonce, shape)
+        except Refused:
+            if self.alive:
+                self.names[nonce] = "-"
+                self.refused[nonce] = "too many"
+                self.tell()
+            return
+        if self.alive:
+            self.names[nonce] = name
+            self.accepted[nonce] = name
+            self.after(self.world.random.choice((1, 300)), self.tell)
+
+    def _stop(self, nonce: str, name: str) -> None:
+        if (nonce, name) not in self.stops:
+            self.stops[nonce, name] = None
+            self.after(self.world.random.choice((5, 700)), lambda: self._cancel(nonce, name))
+
+    def _cancel(self, nonce: str, name: str) -> None:
+        if self.site.dark > self.world.now or self.names.get(nonce) == "":
+            self.after(500, lambda: self._cancel(nonce, name))  # not there yet
+            return
+        self.names.setdefault(nonce, "-")
+        for job in list(self.site.jobs.values()):
+            if name in (job.id, "") and job.nonce == nonce:
+                self.site.cancel(job.id)
+        del self.stops[nonce, name]
+        self.stopped[nonce, name] = None
+        self.tell()
+
+    def _look(self, began: int) -> None:
+        if self.site.dark > self.world.now:
+            self.after(1_000, lambda: self._look(began))
+            return
+        self.looking = False
+        self.tell(listed=self.site.listing(), began=began)
