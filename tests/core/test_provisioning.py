@@ -633,3 +633,22 @@ def test_pilots_that_come_too_late_for_their_wall_time_are_not_sent_in_a_loop(be
             del tender.jobs[nonce]
         bench.wait(20_000)
     assert 4 <= tries <= 30
+
+
+def test_what_is_said_twice_in_one_breath_happens_once(bench: Bench) -> None:
+    site(bench)
+    number = bag(bench, shape(2))
+    tender = Tender(bench)
+    tender.tell(accepted=[("intent-1", "7")])
+    bench.do(e.Cancel(0, number, None))
+    bench.wait(1_000)
+    assert states(bench) == "ss"
+    tender.tell(stopped=[("intent-1", "7"), ("intent-1", "")], refused=[("intent-2", "no"), ("intent-2", "no")])
+    assert states(bench) == ""
+
+
+def test_a_shape_that_the_budget_will_never_pay_for_is_not_waited_for(bench: Bench) -> None:
+    big, small = Shape(4, 4 << 30, 0, 1 << 40, HOUR), Shape(1, 4 << 30, 0, 1 << 40, HOUR // 2)
+    site(bench, shapes=[big, small], budget=2 * HOUR)
+    bag(bench, shape(3))
+    assert [i.shape for i in bench.core.state.intents.values()] == [small] * 3

@@ -68,7 +68,6 @@ FOUND = {
         acts=(Act(37_305, "pilot dies unseen", 3, 4), Act(56_800, "retry", 4, 52)),
         loss=15, delay=60, crash=30, fail=40,
     ),
-    "a tender says twice that the same pilot is stopped": random_plan(297),
     "the best shape costs more than the budget has left": Plan(
         seed=273, pilots=(), bags=(BagPlan(0, 8, "whole", 0, "broker"),), fail=0,
         sites=(SitePlan(16, ((4, 40_000), (1, 20_000)), 3, 1, budget=200_000),),
