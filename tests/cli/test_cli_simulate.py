@@ -68,7 +68,9 @@ def test_the_studies_are_listed(windfall):
     listed = windfall.json("experiment", "--list")
     assert {"s-f1", "s-t2", "t-2.3", "t-6.18", "a-f5", "g-r", "y-t1"} <= {each["id"] for each in listed}
     assert not any(each["here"] for each in listed if each["id"][0] in "agy")
-    assert "not there yet" in windfall("experiment", "--list").stdout
+    lines = windfall("experiment", "--list").stdout.splitlines()
+    assert len(lines) == len(listed) and all(each["title"] in line for each, line in zip(listed, lines, strict=True))
+    assert [("not there yet" in line) for line in lines] == [not each["here"] for each in listed]
 
 
 @pytest.mark.parametrize(("arguments", "says"), [

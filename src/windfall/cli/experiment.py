@@ -56,8 +56,9 @@ def _list(as_json: bool) -> int:
     if as_json:
         print_json([{"id": name, "title": study.title, "here": study.here} for name, study in STUDIES.items()])
     else:
-        print_table(["id", "", ""], ([name, study.title, "" if study.here else "not there yet"]
-                                     for name, study in STUDIES.items()))
+        width = max(map(len, STUDIES))
+        for name, study in STUDIES.items():
+            print(f"{name:{width}}  {study.title}{'' if study.here else ' (not there yet)'}")
     return 0
 
 
