@@ -142,14 +142,15 @@ def test_output_may_come_home(bench: DataBench) -> None:
 
 
 def test_the_least_read_of_equal_copies_is_taken(bench: DataBench) -> None:
-    shape_ = data(keeps=True)
-    bag, a, b = bench.pipelines(shape_=shape_), bench.host("a"), bench.host("b")
-    bench.run(a), bench.run(b)
-    held = bench.core.state.bags[bag].data
-    assert held is not None
-    held.add(0, bench.core.state.places["host here b"])
-    bench.core.state.reading["host here a"] = 3
-    assert moves(bench.ask(bench.host("c"))) == [(0, "host here b", 80_000)]
+    """Three tasks read what task 0 left; the first of them has kept what it fetched."""
+    edges = np.array([(0, 1), (0, 2), (0, 3)], dtype="<i4").tobytes()
+    event = e.Submit(0, "ann", "bag", "", b"", [shape(4, expect=3_000)], False, "fcfs", False, edges,
+                     data=data(read_files=b"", keeps=True))
+    bag = int(bench.do(event).value)
+    bench.run(bench.host("a")), bench.run(bench.host("b"))
+    assert bench.places(bag, 0) == ["host here a", "host here b"]
+    assert moves(bench.ask(bench.host("c"))) == [(0, "host here a", 80_000)]
+    assert moves(bench.ask(bench.host("d"))) == [(0, "host here b", 80_000)]
 
 
 # --- losses ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from windfall.core import facts as f
 from windfall.core.apply import graph_of, target_done
 from windfall.core.batching import NO_CHAIN, chain_of
+from windfall.core.copies import missing
 from windfall.core.granting import fits, room, withheld
 from windfall.core.lifecycle import (
     ACTIVE,
@@ -249,6 +250,14 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
     return said
 
 
+def p4_what_is_read_is_somewhere(state: State) -> list[str]:
+    """Whatever a task that has not ended reads of others' output has a copy, or is being made."""
+    return [
+        f"P4: somebody reads what task {bag.number}/{task} left, and it is nowhere"
+        for bag in state.bags.values() if bag.data is not None for task in missing(bag).tolist()
+    ]
+
+
 def p5_within_shape(state: State) -> list[str]:
     """Nothing is granted that its pilot could not run.  How much it runs at once is the pilot's to keep."""
     said = []
@@ -320,11 +329,19 @@ def books_balance(state: State) -> list[str]:
     said = []
     for bag in state.bags.values():
         said += _bag_balances(state, bag)
-    said += _pilots_balance(state) + _owners_balance(state) + _intents_balance(state)
+    said += _pilots_balance(state) + _owners_balance(state) + _moves_balance(state) + _intents_balance(state)
     listed = sorted(entry for cls in state.classes.values() if cls.listed for entry in [(cls.key, cls.number)])
     if listed != state.ready:
         said.append("books: the ready list is not the list of listed classes")
     return said
+
+
+def _moves_balance(state: State) -> list[str]:
+    """Transfers under way are those of attempts in play, and are counted where they come from."""
+    said = [f"books: attempt {number} fetches, and is not in play" for number in state.moving
+            if state.attempts.row(number) < 0]
+    reading = Counter(move.place for made in state.moving.values() for move in made)
+    return said if reading == state.reading else [*said, f"books: {dict(reading)} are read, counted {state.reading}"]
 
 
 def _owners_balance(state: State) -> list[str]:
@@ -427,7 +444,7 @@ def check_all(core: Core, witness: Witness) -> list[str]:
     state = core.state
     return [
         *p1_one_result(state, witness), *p2_nothing_lost(state, witness), *p3_own_pilots(state),
-        *p4_nobody_waits_in_vain(core), *p5_within_shape(state),
+        *p4_nobody_waits_in_vain(core), *p4_what_is_read_is_somewhere(state), *p5_within_shape(state),
         *p5_checkpoints_are_kept(state, witness), *p6_within_limits(state), *p7_queued_follow_demand(core),
         *p7_gone_is_gone(state), *books_balance(state),
     ]
