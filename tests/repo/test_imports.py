@@ -147,6 +147,22 @@ def test_what_ships_uses_no_newer_module() -> None:
             if package_of(each.module) in ("wire", "pilot", "errors") and each.target in NEWER] == []
 
 
+# --- dialects of sites ---------------------------------------------------------------------------------------
+
+DIALECTS = ("job", "text", "script", "slurm", "gridengine", "htcondor", "pbs", "torque", "lsf", "bare", "dialects")
+WORDS_ONLY = {
+    "__future__", "typing", "collections.abc", "dataclasses", "itertools", "difflib", "re", "shlex", "json",
+    "xml.parsers.expat", "calendar", "datetime",
+}  # fmt: skip
+
+
+def test_dialects_build_words_and_read_text_and_do_nothing_else() -> None:
+    wrong = [str(each) for each in imports() if each.module.removeprefix("windfall.sites.") in DIALECTS
+             and each.target.split(".")[0] != "windfall" and each.target not in WORDS_ONLY]
+    assert wrong == []
+    assert {f"windfall.sites.{name}" for name in DIALECTS} <= set(trees())
+
+
 # --- purity of the core -------------------------------------------------------------------------------------
 
 PURE = {
