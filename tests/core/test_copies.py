@@ -112,6 +112,14 @@ def test_the_size_that_is_reported_stands(bench: DataBench) -> None:
     assert bench.core.state.bags[bag].data is not None
 
 
+@pytest.mark.parametrize("left", [(-1, 1), (1 << 61, 1), (5, 1 << 31), (5, -1)])
+def test_a_size_that_cannot_be_is_not_believed(bench: DataBench, left: tuple[int, int]) -> None:
+    bench.pipelines()
+    a, b = bench.host("a"), bench.host("b")
+    bench.run(a, left=left), bench.run(b)
+    assert moves(bench.ask(b)) == [(0, "host here a", 80_000)]
+
+
 def test_transfers_are_counted_until_the_attempt_ends(bench: DataBench) -> None:
     bag, a = bench.pipelines(), bench.host("a")
     ((attempt, _),) = granted(bench.ask(a))

@@ -138,7 +138,7 @@ def _finish_in_bulk(core: Core, pilot: PilotState, reports: list[Report]) -> boo
             [min(r.wall, latest - at) for r, at in zip(reports, granted, strict=True)],
             [r.cpu for r in reports], [r.rss for r in reports], details,
             [_start(r.t0, at, core.now) for r, at in zip(reports, granted, strict=True)],
-            {i: r.left for i, r in enumerate(reports) if r.left is not None},
+            {i: left for i, r in enumerate(reports) if (left := _left(r)) is not None},
         )
     )
     _maybe_strand(core, bag, target, [])
@@ -208,7 +208,7 @@ def _reported(core: Core, row: int, r: Report) -> f.End:
     wall = min(r.wall, core.now - granted + core.config.lease)
     end = _end(core, row, outcome, r.why, died=died, wall=wall, cpu=r.cpu, rss=r.rss, detail=detail)
     end.start = _start(r.t0, granted, core.now)
-    end.left = r.left
+    end.left = _left(r)
     return end
 
 
@@ -217,6 +217,13 @@ def _brings_files(core: Core, row: int) -> bool:
     cls = core.state.classes[core.state.attempts.cls[row]]
     bag = core.state.bags.get(cls.bag)
     return bag is not None and bag.targets[cls.target].shape.outputs
+
+
+def _left(r: Report) -> tuple[int, int] | None:
+    """Bytes and files left in place, if that can be true."""
+    if r.left is None or not (0 <= r.left[0] < 1 << 60 and 0 <= r.left[1] < 1 << 31):
+        return None
+    return r.left
 
 
 def _start(said: int, granted: int, now: int) -> int:
