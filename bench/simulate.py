@@ -12,6 +12,7 @@ import gc
 import random
 import resource
 import time
+from typing import NamedTuple
 
 from common import ROOT  # noqa: F401  (puts src/ on the path)
 from windfall.core.engine import Config
@@ -24,7 +25,14 @@ def half_an_hour(_task: int, draw: random.Random) -> int:
     return round(draw.expovariate(1 / (HOUR / 2))) + 1
 
 
-def simulate(tasks: int, hosts: int, sites: int = 1) -> tuple[float, World]:
+class Taken(NamedTuple):
+    """Seconds.  On a machine that others use, too, the processor's say more."""
+
+    processor: float
+    wall: float
+
+
+def simulate(tasks: int, hosts: int, sites: int = 1) -> tuple[Taken, World]:
     world = World(1, Config(lease=HOUR, park=HOUR // 2, deaths=200, idle=1 << 40))
     for number in range(sites):
         world.site(f"site{number}")
@@ -33,9 +41,9 @@ def simulate(tasks: int, hosts: int, sites: int = 1) -> tuple[float, World]:
     gc.collect()
     gc.freeze()
     gc.disable()
-    began = time.process_time()
+    began = time.process_time(), time.perf_counter()
     world.run()
-    taken = time.process_time() - began
+    taken = Taken(time.process_time() - began[0], time.perf_counter() - began[1])
     gc.enable()
     return taken, world
 
@@ -44,9 +52,9 @@ def tell(tasks: int, hosts: int, sites: int = 1) -> None:
     taken, world = simulate(tasks, hosts, sites)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(
-        f"{tasks:>9,} tasks, {hosts:>6,} hosts, {sites:>3} sites: {taken:6.1f} s, "
-        f"{taken / tasks * 1e6:5.0f} µs a task, {world.engine.events / taken:,.0f} events/s, "
-        f"{world.server.exchanges:,} exchanges, {world.tally.lost / world.tally.attempts:.1%} lost, "
+        f"{tasks:>9,} tasks, {hosts:>6,} hosts, {sites:>3} sites: {taken.processor:6.1f} s of processor "
+        f"({taken.wall:.1f} s by the clock), {taken.processor / tasks * 1e6:5.0f} µs a task, "
+        f"{world.engine.events / taken.processor:,.0f} events/s, {world.server.exchanges:,} exchanges, {world.tally.lost / world.tally.attempts:.1%} lost, "
         f"{world.engine.now / HOUR:,.0f} h, {memory} MiB",
         flush=True,
     )
