@@ -54,7 +54,8 @@ def tell(tasks: int, hosts: int, sites: int = 1) -> None:
     print(
         f"{tasks:>9,} tasks, {hosts:>6,} hosts, {sites:>3} sites: {taken.processor:6.1f} s of processor "
         f"({taken.wall:.1f} s by the clock), {taken.processor / tasks * 1e6:5.0f} µs a task, "
-        f"{world.engine.events / taken.processor:,.0f} events/s, {world.server.exchanges:,} exchanges, {world.tally.lost / world.tally.attempts:.1%} lost, "
+        f"{world.engine.events / taken.processor:,.0f} events/s, {world.server.exchanges:,} exchanges, "
+        f"{world.tally.lost / world.tally.attempts:.1%} lost, "
         f"{world.engine.now / HOUR:,.0f} h, {memory} MiB",
         flush=True,
     )
