@@ -5,7 +5,6 @@ A mutant patches the core, the driver or the agenda.  One that no promise catche
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -289,12 +288,6 @@ def a_lease_counts_from_its_answer(patch: Patch) -> None:
         return counted
 
     patch.setattr(Agenda, "answer_received", answer_received)
-
-
-@mutant("rule 8")
-def clocks_are_taken_to_agree(patch: Patch) -> None:
-    """No margin: what a slow clock still allows has been given up already."""
-    patch.setattr(driver, "CONFIG", dataclasses.replace(driver.CONFIG, margin=0))
 
 
 @mutant("P4")
