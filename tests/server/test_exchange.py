@@ -80,6 +80,20 @@ def test_numbers_that_mean_nothing_do_no_harm(client, more):
     assert client.call("GET", "/health").status == 200
 
 
+@pytest.mark.parametrize("left", [[1 << 63, 1], [1 << 90, 1], [-1, -1], [1, 1 << 40], [0, 0]])
+def test_whatever_a_pilot_says_it_left_behind_its_result_counts(client, left):
+    bag = client.submit(sweep(1))
+    pilot = Pilot(client)
+    pilot.finish([attempt for attempt, *_ in pilot.get()], left=left)
+    assert client.call("GET", f"/v1/bags/{bag}").body["state"] == "succeeded"
+
+
+def test_no_name_of_a_pilot_ends_the_server(client):
+    for nonce in ("intent-²", "intent-" + "9" * 190, "intent-1", "²"):
+        Pilot(client, nonce=nonce).exchange(want=1)
+    assert client.call("GET", "/health").status == 200
+
+
 def test_another_version_is_refused(client):
     pilot = Pilot(client)
     reply = pilot.client.call("POST", "/v1/exchange", {**pilot.message(), "v": 99})

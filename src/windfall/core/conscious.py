@@ -122,6 +122,14 @@ def _expiry(seen: Arrivals) -> int:
     return seen.last + round(PATIENCE * seen.mean)
 
 
+def wrong_parameter(policy: f.Conscious) -> str:
+    """A sentence, if nothing can be reckoned with them."""
+    for name in ("arrivals", "candidates", "latency", "unit"):
+        if not 1 <= getattr(policy, name) < 1 << 40:
+            return f"conscious: {name} is {getattr(policy, name)}, and must be 1 or more"
+    return "" if 0 <= policy.penalty <= 1e6 else f"conscious: penalty is {policy.penalty}, and must be from 0 to 10⁶"
+
+
 # --- priorities ------------------------------------------------------------------------------------------------------
 
 

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from windfall.core import batching, events as e, facts as f
 from windfall.core.apply import append_key, digest, spans, submission_key, target_done
+from windfall.core.conscious import wrong_parameter
 from windfall.core.copies import wrong_with
 from windfall.core.endings import cancel_stranded, runs_of, runs_where
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
 from windfall.core.losses import make_again
-from windfall.core.policies import PROVISIONS
+from windfall.core.policies import PROVISIONS, wrong_limit
 from windfall.core.state import BagState
 from windfall.model.spec import MAX_TASKS
 
@@ -40,6 +41,9 @@ def submit(core: Core, event: e.Submit) -> None:
         return
     if event.data is not None and (wrong := wrong_with(event.data, sum(shape.count for shape in event.targets))):
         core.refuse(event, "bad-input", wrong, "give one value per task")
+        return
+    if event.conscious is not None and (wrong := wrong_parameter(event.conscious)):
+        core.refuse(event, "bad-input", wrong, "leave it out: there is a default")
         return
     number = core.state.next_bag
     edges = event.edges + batching.stage_edges(event.targets)
@@ -221,6 +225,9 @@ def add_site(core: Core, event: e.AddSite) -> None:
     site = core.state.sites.get(event.name)
     if site is not None and site.owner != event.owner:
         core.refuse(event, "conflict", f"the name {event.name!r} is taken", "choose another name")
+        return
+    if event.limits is not None and (wrong := wrong_limit(event.limits)):
+        core.refuse(event, "bad-input", f"the limits of {event.name!r}: {wrong}", "0 or more, within reason")
         return
     if event.limits is not None and event.limits.budget and not all(shape.wall for shape in event.limits.shapes):
         core.refuse(event, "bad-input", "under a budget every shape needs a wall time", "say how long its pilots last")

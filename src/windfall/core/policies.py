@@ -16,13 +16,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windfall.core.facts import Shape
+from windfall.core.facts import Limits, Shape
 from windfall.core.lifecycle import INTENDED, QUEUED, READY, RUNNING
 from windfall.core.matching import PARTS, parts, spread
 from windfall.core.state import BagState, SiteState, State, TaskClass
 
 PROVISIONS = ("swarm", "demand", "msr", "broker")
 MILLI = 1_000
+
+
+def wrong_limit(limits: Limits) -> str:
+    """A few words, if they can mean nothing."""
+    for each in (limits, *limits.shapes):
+        for name in each.__struct_fields__:
+            if name != "shapes" and not 0 <= getattr(each, name) < 1 << 60:
+                return f"{name} is {getattr(each, name)}"
+    for shape in limits.shapes:
+        if not 1 <= shape.cores <= 1 << 20:
+            return f"a pilot of {shape.cores} cores"
+    if limits.share > MILLI:
+        return f"share is {limits.share} thousandths"
+    return "" if limits.flight else "flight is 0: nothing would ever be started"
 
 
 class Fit(NamedTuple):

@@ -91,6 +91,12 @@ def _spare(core: Core, site: SiteState, nonce: str, name: str) -> None:
     """A job that is not the intent's own, or whose intent has ended: to be stopped."""
     intent = _known(core, site, nonce)
     if intent is None or intent.outside != name:
+        _unwanted(core, site, nonce, name)
+
+
+def _unwanted(core: Core, site: SiteState, nonce: str, name: str) -> None:
+    """Of ours, that is: what bears another mark is somebody else's, however it came into a listing."""
+    if nonce.rpartition("-")[0] == core.config.mark:
         site.tending.strays.setdefault((nonce, name), False)
 
 
@@ -126,6 +132,7 @@ def _take_list(core: Core, site: SiteState, listed: list[e.Listed], began: int) 
     t.asked, t.heard_list = False, core.now
     there = {(job.nonce, job.id) for job in listed}
     t.strays = {key: told for key, told in t.strays.items() if key in there}
+    began = min(began, core.now)
     _adopt(core, site, listed, began)
     settled = began >= t.since + core.config.landing
     _miss(core, site, {job.nonce for job in listed}, began, settled)
@@ -139,24 +146,24 @@ def _adopt(core: Core, site: SiteState, listed: list[e.Listed], began: int) -> N
     """One fact for those heard of for the first time, one for those that run."""
     accepted: dict[int, str] = {}
     running: dict[int, None] = {}
-    requeued = []
+    requeued: dict[int, IntentState] = {}
     for job in listed:
         intent = _known(core, site, job.nonce)
         if intent is not None and not intent.outside and intent.number not in accepted:
             accepted[intent.number] = job.id
         if intent is None or (accepted.get(intent.number) or intent.outside) != job.id:
-            site.tending.strays.setdefault((job.nonce, job.id), False)
+            _unwanted(core, site, job.nonce, job.id)
         elif job.running and intent.state in (INTENDED, QUEUED):
             running[intent.number] = None
         elif not job.running and intent.state == RUNNING and _over(core, intent, began):
-            requeued.append(intent)  # what it held is free; it would come back as another pilot, unbidden
+            requeued[intent.number] = intent  # what it held is free; it would come back as another pilot, unbidden
     if accepted:
         core.emit(f.IntentsAccepted(core.now, site.name, list(accepted), list(accepted.values())))
     if running:
         core.emit(f.IntentsRunning(core.now, site.name, list(running)))
         for number in running:
             watch_wall(core, core.state.intents[number])
-    for intent in requeued:
+    for intent in requeued.values():
         site.tending.strays.setdefault((intent.nonce, intent.outside), False)
         _gone(core, site, intent, "requeued")
 
@@ -234,7 +241,8 @@ def pilot_asked(core: Core, pilot: PilotState) -> None:
 
 def was_intent(core: Core, nonce: str) -> bool:
     mark, _, number = nonce.rpartition("-")
-    return mark == core.config.mark and number.isdigit() and int(number) < core.state.next_intent
+    counts = number.isascii() and number.isdigit() and len(number) < 20
+    return mark == core.config.mark and counts and int(number) < core.state.next_intent
 
 
 def pilot_left(core: Core, pilot: PilotState, why: str) -> None:

@@ -34,6 +34,7 @@ Path = Annotated[str, Meta(max_length=1 << 16)]
 Sha = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Attempts = Annotated[list[Number], Meta(max_length=1 << 20)]
 File = tuple[Path, Sha, Count, Count]
+Files = Annotated[int, Meta(ge=0, lt=1 << 31)]  # a column of 32 bits
 MAX_VALUES = 1_000  # captured values of one attempt
 MAX_SAVED = 1_000  # checkpoint files of one attempt: the core remembers them
 Values = Annotated[dict[Annotated[str, Meta(max_length=MAX_NAME)], Line], Meta(max_length=MAX_VALUES)]
@@ -65,6 +66,7 @@ class Report(events.Report, gc=False):
     values: Values = {}  # noqa: RUF012
     saved: Annotated[list[File], Meta(max_length=MAX_SAVED)] = []  # noqa: RUF012
     scratch: tuple[Sha, Count] | None = None
+    left: tuple[Count, Files] | None = None
 
 
 class Exchange(Struct, kw_only=True, gc=False):

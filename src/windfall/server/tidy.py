@@ -55,6 +55,7 @@ def exchange(message: Any) -> Any:
             _tidy_files(report.get("files"))
             _tidy_files(report.get("saved"))
             _tidy_values(report)
+            _tidy_left(report.get("left"))
     return message
 
 
@@ -73,6 +74,13 @@ def _tidy_files(files: Any) -> None:
     for file in files if isinstance(files, list) else ():
         if isinstance(file, list):
             file[2:] = [_within(number, 0, schema.MAX_COUNT) for number in file[2:]]
+
+
+def _tidy_left(left: Any) -> None:
+    """Bytes and files."""
+    if isinstance(left, list):
+        most = (schema.MAX_COUNT, schema.MAX_CODE - 1)
+        left[:2] = [_within(number, 0, bound) for number, bound in zip(left, most, strict=False)]
 
 
 def _tidy_values(report: dict[str, Any]) -> None:

@@ -90,6 +90,7 @@ REPORT = {
     "saved": "l?",       # [[path, sha256, size, mode]] checkpoint files already uploaded, of an attempt ended early
     "scratch": "l?",     # [sha256, size] of the directory of a failed attempt, a tar.gz already uploaded
     "note": "s?",        # one sentence for a person
+    "left": "l?",        # [bytes, files] left in place
 }
 ANSWER = {
     "v": "i",
