@@ -135,6 +135,27 @@ def test_prefetched_tasks_are_recalled_for_an_idle_pilot(bench: Bench) -> None:
     assert granted(fed) and bench.tasks(bag).count("a") + bench.tasks(bag).count("r") == 5
 
 
+def test_a_pilot_whose_poll_is_parked_becomes_idle_by_a_report_and_something_is_recalled_for_it(bench: Bench) -> None:
+    bench.submit(shape(3, expect=100))
+    (mine, _), *_ = bench.take(poor := bench.pilot(), want=1)
+    held = bench.take(rich := bench.pilot())
+    bench.exchange(rich, started=[held[0][0]], wait=9_000)
+    assert bench.exchange(poor, want=3, wait=9_000) is None and not answers(bench.effects, rich)
+    bench.report(poor, mine)
+    (told,) = answers(bench.effects, rich)
+    assert told.recall == [held[1][0]]
+
+
+def test_what_was_recalled_does_not_go_back_to_whom_it_was_recalled_from(bench: Bench) -> None:
+    bag, rich, poor = bench.submit(shape(2, expect=100)), bench.pilot(), bench.pilot()
+    (runs, _), (spare, _) = bench.take(rich)
+    bench.exchange(rich, started=[runs], wait=9_000)
+    bench.exchange(poor, want=3, wait=9_000)
+    bench.exchange(rich, want=3, reports=[e.Report(spare, "returned", "recall")])
+    (fed,) = answers(bench.effects, poor)
+    assert len(granted(fed)) == 1 and bench.tasks(bag) == "aa"
+
+
 def test_a_recall_that_comes_too_late_is_forgotten(bench: Bench) -> None:
     bench.submit(shape(2, expect=100))
     rich, poor = bench.pilot(), bench.pilot()

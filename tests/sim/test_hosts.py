@@ -73,8 +73,14 @@ def test_presence_in_tiny_pieces_ends_all_the_same() -> None:
 
 def test_speed_load_and_turnaround_add_up() -> None:
     host = Host(2.0, load=laws.plain(0.5, "load"), turnaround=laws.time("3h", "turnaround"))
-    assert host.takes(HOUR, random.Random(1)) == 4 * HOUR
-    assert Host(hole=True).takes(HOUR, random.Random(1)) == 1_000
+    assert host.takes(HOUR, random.Random(1)) == (4 * HOUR, False)
+    assert Host(hole=True).takes(HOUR, random.Random(1)) == (1_000, False)
+
+
+def test_what_takes_longer_than_it_may_is_ended() -> None:
+    host = Host(0.5, turnaround=laws.time("3h", "turnaround"))
+    assert host.takes(HOUR, random.Random(1), 2 * HOUR) == (5 * HOUR, False)
+    assert host.takes(HOUR, random.Random(1), HOUR) == (4 * HOUR, True)
 
 
 def test_as_many_black_holes_as_are_asked_for() -> None:

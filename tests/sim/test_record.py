@@ -18,7 +18,9 @@ from windfall.core.lifecycle import O_LOST
 from windfall.errors import Unwritable
 from windfall.sim import pages, plots
 from windfall.sim.experiments.base import Figure, Series
+from windfall.sim.play import Run
 from windfall.sim.record import Record
+from windfall.sim.scenario import parse
 from windfall.sim.world import Work, World
 
 
@@ -71,6 +73,52 @@ def test_waits_are_counted_from_when_a_task_could_start() -> None:
     assert found["queuing_longest"] == pytest.approx(120_000, abs=1_000)
     assert found["queuing_average"] == pytest.approx(60_000, abs=1_000)
     assert found["wall_clock"] == pytest.approx(180_000, abs=1_000) and found["redundant"] == 0
+
+
+def hand(text: str) -> Run:
+    run = Run(parse(text), 1)
+    run.play()
+    return run
+
+
+def spans(run: Run) -> list[tuple[int, int, int, str]]:
+    return [(each.task, each.start, each.end, run.record.pilots[each.pilot].host)
+            for each in run.record.attempts() if each.start >= 0]
+
+
+def test_four_tasks_on_two_hosts_as_one_would_draw_them() -> None:
+    run = hand('[hosts.a]\ncount = 2\n[bags.b]\ntasks = 4\nduration = "10s"')
+    assert sorted(spans(run)) == [
+        (0, 0, 10_000, "a-1"), (1, 0, 10_000, "a-2"), (2, 10_000, 20_000, "a-1"), (3, 10_000, 20_000, "a-2")]
+
+
+def test_a_batch_runs_in_a_row_from_the_first_moment_on() -> None:
+    run = hand('[hosts.a]\n[bags.b]\ntasks = 3\nduration = "10s"\nbatch = 3')
+    assert sorted(spans(run)) == [(n, n * 10_000, (n + 1) * 10_000, "a-1") for n in range(3)]
+    assert run.record.summary(1)["queuing_average"] == 10_000
+
+
+def test_a_fast_host_takes_what_a_slow_one_holds() -> None:
+    """Of 20 s and of 5 s a task: the slow one runs one, the fast one four, though the slow one was given two."""
+    run = hand('[hosts.slow]\nspeed = 0.5\n[hosts.fast]\nspeed = 2\n[bags.b]\ntasks = 5\nduration = "10s"')
+    assert run.record.summary(1)["wall_clock"] == pytest.approx(20_000, abs=10)
+
+
+def test_a_task_over_its_limit_fails_and_is_given_three_times_as_long() -> None:
+    run = hand('[hosts.a]\n[bags.b]\nduration = "10s"\ntime = "5s"')
+    assert spans(run) == [(0, 0, 5_000, "a-1"), (0, 5_000, 15_000, "a-1")]
+    found = run.record.summary(1)
+    assert (found["failures"], found["redundant"], found["real"]) == (1, 5_000, 10_000)
+
+
+def test_charts_begin_where_the_first_bag_does_and_count_hosts_as_people_do(tmp_path: Path) -> None:
+    run = hand('[hosts.a]\ncount = 11\n[bags.b]\nsubmit = "1d"\ntasks = 11\nduration = "10min"')
+    pages.write(run.record, tmp_path)
+    words = [each.text or "" for each in ET.parse(tmp_path / "gantt.svg").iter() if each.tag.endswith("text")]
+    assert [word for word in words if word.startswith("a-")] == [f"a-{n}" for n in range(1, 12)]
+    assert "time since the first submission (min)" in words and "1440" not in words
+    bars = [each for each in ET.parse(tmp_path / "gantt.svg").iter() if each.get("fill") == plots.colour(0)]
+    assert min(float(each.get("width", 0)) for each in bars[:11]) > 300
 
 
 def test_the_files_of_a_run(tmp_path: Path) -> None:

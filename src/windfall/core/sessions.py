@@ -93,10 +93,15 @@ def exchange(core: Core, event: e.Exchange) -> None:
     want = _wanted(pilot, event)
     if core.state.conscious and want > 0 and pilot.load < pilot.cores * 1000:
         conscious.note_arrival(core, pilot)
-    granted = grant(core, pilot, want, event.left)
+    granted = grant(core, pilot, want, event.left, not _gives_back(event))
     if event.want > 0 and pilot.intent:
         pilot_asked(core, pilot)
-    _reply(core, pilot, event, granted)
+    _reply(core, pilot, event, want, granted)
+
+
+def _gives_back(event: e.Exchange) -> bool:
+    """What was recalled is for those who wait; whoever gave it back would only hold it again."""
+    return any(report.why == "recall" for report in event.reports)
 
 
 def _refresh(park: Park, now: int, event: e.Exchange) -> None:
@@ -236,9 +241,9 @@ def _left_behind(core: Core, pilot: PilotState, why: str, clean: bool) -> Iterat
             yield lose(core, row, why, present=True, stays=True)
 
 
-def _reply(core: Core, pilot: PilotState, event: e.Exchange, granted: bool) -> None:
+def _reply(core: Core, pilot: PilotState, event: e.Exchange, want: int, granted: bool) -> None:
     news = granted or event.ack < pilot.granted or has_news(pilot)
-    if not news and event.want > 0:
+    if not news and want > 0:
         core.poor.append(pilot.number)
     if news or event.wait <= 0 or event.bye:
         core.effects.append(compose(core, pilot, event.key, event.seq, event.ack))

@@ -13,6 +13,7 @@ Everything is drawn from generators that are handed in.
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -77,18 +78,23 @@ class Host:
     turnaround: Law | None = None
     network: Network | None = None
 
-    def takes(self, work: float, draw: random.Random) -> int:
-        """Milliseconds from the start of a task until its result is sent; `work`: at speed 1, with nobody else."""
+    def takes(self, work: float, draw: random.Random, limit: float = math.inf) -> tuple[int, bool]:
+        """Milliseconds from the start of a task until its result is sent, and whether it ran out of its time.
+
+        `work`: at speed 1, with nobody else; `limit`: what it is given, after which it is ended.
+        """
         if self.hole:
-            return HOLE
+            return HOLE, False
         wall = work / self.speed
         if self.load is not None:
             wall /= 1 - min(FULL, self.load.draw(draw))
         if self.suspends and self.availability is not None:
             wall = stretched(wall, self.availability, draw)
+        over = wall > limit
+        wall = min(wall, limit)
         if self.turnaround is not None:
             wall += self.turnaround.draw(draw)
-        return max(1, round(wall))
+        return max(1, round(wall)), over
 
 
 def stretched(work: float, availability: Availability, draw: random.Random) -> float:

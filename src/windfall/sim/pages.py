@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
 from heapq import merge
@@ -26,6 +27,7 @@ from windfall.sim.drawing import Sheet
 from windfall.sim.experiments.base import Figure, Series
 from windfall.sim.record import COLUMNS, Attempt, Record, Transfer
 
+SINCE = "time since the first submission"
 FAILED, WASTED = "#c00000", "#aaaaaa"
 POINTS = 2_000  # of a curve, where it is drawn; its CSV has them all
 
@@ -67,12 +69,12 @@ def write(record: Record, path: Path) -> None:
     if record.asked:
         folder.rows("asked.csv", ("intent", "site", "cores", "made", "queued", "running", "ended", "why"), (
             (number, *astuple(asked)) for number, asked in record.asked.items()))
-        _curve(folder, "queued", "Pilots in batch queues", queued(record), "pilots")
+        _curve(folder, "queued", "Pilots in batch queues", queued(record), record.first, "pilots")
     if record.transfers:
         folder.rows("transfers.csv", Transfer._fields, record.transfers)
     folder.draw("gantt", gantt(record))
-    _curve(folder, "running", "Running tasks", running(record))
-    _curve(folder, "completion", "Tasks ended", completion(record))
+    _curve(folder, "running", "Running tasks", running(record), record.first)
+    _curve(folder, "completion", "Tasks ended", completion(record), record.first)
 
 
 def _row(record: Record) -> Callable[[Attempt], tuple[Any, ...]]:
@@ -138,12 +140,14 @@ def completion(record: Record) -> list[Series]:
     return [_summed(name, ends[name]) for name in ends]
 
 
-def _curve(folder: Folder, name: str, title: str, series: list[Series], what: str = "tasks") -> None:
+def _curve(folder: Folder, name: str, title: str, series: list[Series], first: int, what: str = "tasks") -> None:
+    """Drawn from `first` on, in milliseconds; the CSV counts from the beginning."""
     rows = merge(*([(x, each.name, y) for x, y in zip(each.x, each.y, strict=True)] for each in series))
     folder.rows(f"{name}.csv", ("seconds", "name", what), rows)
-    size, unit = plots.unit_of(max((each.x[-1] for each in series), default=0.0))
-    thin = [Series(each.name, [x / size for x in _some(each.x)], _some(each.y)) for each in series]
-    folder.draw(name, plots.lines(Figure(title, f"time ({unit})", what, thin), steps=True))
+    begin = first / 1000
+    size, unit = plots.unit_of(max((each.x[-1] - begin for each in series), default=0.0))
+    thin = [Series(each.name, [max(0.0, x - begin) / size for x in _some(each.x)], _some(each.y)) for each in series]
+    folder.draw(name, plots.lines(Figure(title, f"{SINCE} ({unit})", what, thin), steps=True))
 
 
 def _some(values: list[float]) -> list[float]:
@@ -162,14 +166,21 @@ def gantt(record: Record) -> Sheet:
         life = record.pilots.get(attempt.pilot)
         if life and 0 <= attempt.start < attempt.end:
             places.setdefault((life.site, life.host), []).append(attempt)
+    first = record.first
     colours = {number: plots.colour(place) for place, bags in enumerate(record.named().values()) for number in bags}
-    rows = [row for place in sorted(places) for row in _slots(*place, places[place], colours)]
+    rows = [row for place in sorted(places, key=_in_order) for row in _slots(*place, places[place], colours, first)]
     names = [(name, colours[bags[0]]) for name, bags in record.named().items()]
     legend = [*names[: len(plots.COLOURS)], ("failed", FAILED), ("not counted", WASTED)]
-    return plots.gantt("What ran where", rows, record.last / 1000, legend)
+    return plots.gantt("What ran where", rows, max(0, record.last - first) / 1000, legend, SINCE)
 
 
-def _slots(site: str, host: str, attempts: list[Attempt], colours: dict[int, str]) -> list[plots.Row]:
+def _in_order(place: tuple[str, str]) -> tuple[str, list[tuple[int, str]]]:
+    """Hosts as people count them: the ninth before the tenth."""
+    site, host = place
+    return site, [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", host)]
+
+
+def _slots(site: str, host: str, attempts: list[Attempt], colours: dict[int, str], first: int) -> list[plots.Row]:
     """Attempts that ran at the same time stand below each other."""
     free: list[int] = []  # when each slot is
     rows: list[plots.Row] = []
@@ -179,7 +190,8 @@ def _slots(site: str, host: str, attempts: list[Attempt], colours: dict[int, str
             free.append(0)
             rows.append(plots.Row(host if not slot else "", site, []))
         free[slot] = attempt.end
-        rows[slot].bars.append(plots.Bar(attempt.start / 1000, attempt.end / 1000, _fill(attempt, colours)))
+        start, end = (attempt.start - first) / 1000, (attempt.end - first) / 1000
+        rows[slot].bars.append(plots.Bar(start, end, _fill(attempt, colours)))
     return rows
 
 

@@ -140,8 +140,9 @@ class Row(NamedTuple):
     bars: list[Bar]
 
 
-def gantt(title: str, rows: Sequence[Row], end: float, legend: Sequence[tuple[str, str]] = ()) -> Sheet:
-    """`legend`: names and the colours of bars."""
+def gantt(title: str, rows: Sequence[Row], end: float, legend: Sequence[tuple[str, str]] = (),
+          across: str = "time") -> Sheet:
+    """`legend`: names and the colours of bars; `across`: what is drawn from 0 to `end`, in seconds."""
     summed = len(rows) > MAX_ROWS or sum(len(row.bars) for row in rows) > MAX_BARS
     size, unit = unit_of(end)
     shown = _summed_up(rows, end) if summed else list(rows)
@@ -149,7 +150,7 @@ def gantt(title: str, rows: Sequence[Row], end: float, legend: Sequence[tuple[st
     sheet = Sheet(WIDTH, round(TOP + BOTTOM + height * max(1, len(shown))))
     left = min(180, 20 + max((len(row.name) for row in shown), default=0) * 9 * LETTER)
     frame = Frame(sheet, (0, end / size or 1), (0, 1), max(LEFT, left))
-    frame.across(f"time ({unit})")
+    frame.across(f"{across} ({unit})")
     gap = 0.0 if summed else 0.4  # between one bar and the next
     for number, row in enumerate(shown):
         top = TOP + number * height
@@ -192,7 +193,8 @@ def _summed_up(rows: Sequence[Row], end: float) -> list[Row]:
     for number, (group, members) in enumerate(groups.items()):
         for first in range(0, len(members), each):
             part = members[first : first + each]
-            name = part[0].name if len(part) == 1 else f"{group} {first + 1}…{first + len(part)}"
+            last = f"…{first + len(part)}" if len(part) > 1 else ""
+            name = part[0].name if each == 1 else f"{group} {first + 1}{last}"
             found.append(Row(name, group, _shaded(part, end, colour(number))))
     return found
 

@@ -175,7 +175,7 @@ class Record:
         starts = fact.starts or [0] * len(fact.attempts)
         lists = (fact.attempts, fact.tasks, fact.granted, fact.walls, starts)
         for attempt, task, granted, wall, said in zip(*lists, strict=True):
-            start = said or max(granted, fact.at - wall)
+            start = _start(said, granted, fact.at - wall)
             self._started.pop(attempt, None)
             self._add(Attempt(attempt, fact.bag, task, fact.pilot, granted, start, start + wall, O_SUCCEEDED, 1))
         self._tasks_over(fact.bag, fact.at, len(fact.tasks))
@@ -240,6 +240,11 @@ class Record:
         return found
 
     @property
+    def first(self) -> int:
+        """When the first bag was submitted."""
+        return min((bag.submitted for bag in self.bags.values()), default=0)
+
+    @property
     def last(self) -> int:
         """When the last attempt ended."""
         return max(self._columns[6], default=0)
@@ -275,10 +280,15 @@ class _Sums:
         return at if at >= 0 else attempt.granted
 
 
+def _start(said: int, granted: int, guess: int) -> int:
+    """What the pilot said.  0 is nothing said, but for what was granted at the beginning of time."""
+    return said if said or not granted else max(granted, guess)
+
+
 def _span(end: f.End, at: int, begun: int | None) -> tuple[int, int]:
     """From when to when it ran; of one that was lost, as far as the server knows."""
     if end.wall:
-        start = end.start or max(end.granted, at - end.wall)
+        start = _start(end.start, end.granted, at - end.wall)
         return start, start + end.wall
     start = end.start or (begun if begun is not None else -1)
     return start, at

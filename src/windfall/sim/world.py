@@ -12,6 +12,7 @@ says how long things take and what breaks.  With `watch` every promise is checke
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -102,7 +103,7 @@ class World:
         self._away: set[str] = set()  # places whose host is not there
         self._shapes: dict[tuple[int, int, int, int], dict[str, Any]] = {}
         self._witness = Witness()
-        self._born = 0
+        self._born: dict[str, int] = {}  # site → hosts there so far
         self._coming = 0  # bags that are submitted later
         self._busy: BagState | None = None  # one that has not ended
 
@@ -180,8 +181,8 @@ class World:
         self.submit(work)
 
     def _settle_in(self, place: Place) -> None:
-        self._born += 1
-        name = f"{place.site}-{self._born}"
+        number = self._born[place.site] = self._born.get(place.site, 0) + 1
+        name = f"{place.site}-{number}"
         self._places[name] = place
         coming = place.host.availability
         if coming is None or place.host.suspends:
@@ -260,13 +261,15 @@ class World:
     def _run(self, pilot: Pilot, task: Any) -> tuple[int, dict[str, Any]]:
         number, index = task.command
         work, host, draw = self._works[number], self._places[pilot.name].host, self.engine.random
-        wall = host.takes(work.wall(index, draw), draw)
+        wall, over = host.takes(work.wall(index, draw), draw, task.spec.fields["time"] or math.inf)
         self.tally.attempts += 1
         if host.hole:
             return wall, {"a": task.attempt, "o": "failed", "why": "exit", "exit": 1, "wall": wall}
         if host.loses and draw.random() < host.loses:
             self.tally.lost += 1
             self.engine.after(draw.randrange(wall), self._lose, pilot)
+        elif over:
+            return wall, {"a": task.attempt, "o": "failed", "why": "time", "wall": wall}
         elif (work.fails and draw.random() < work.fails) or index in work.failing:
             return wall, {"a": task.attempt, "o": "failed", "why": "exit", "exit": 1, "wall": wall}
         else:
