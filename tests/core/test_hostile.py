@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from windfall.core import events as e
+from windfall.core.copies import missing
 from windfall.core.facts import Conscious, DataShape, Limits, Shape
+from windfall.core.lifecycle import CANCELLED, SUCCEEDED
 
 from .conftest import Bench, shape
 from .test_provisioning import HOUR, LANDING, ONE, Tender, bag, site, states
@@ -118,3 +121,28 @@ def test_selection_by_data_with_parameters_that_mean_nothing_is_refused(bench: B
     event = e.Submit(0, "ann", "bag", "", b"spec", [shape(2)], False, "data-conscious", False, data=DataShape(),
                      conscious=wrong)
     assert bench.do(event).error == "bad-input"
+
+
+# --- long lives ------------------------------------------------------------------------------------------------------
+
+
+def test_a_host_that_never_comes_back_is_forgotten_with_its_pilot(bench: Bench) -> None:
+    bench.do(e.Submit(0, "ann", "bag", "", b"spec", [shape(9)], False, "data-conscious", False, conscious=Conscious()))
+    pilot = bench.pilot()
+    bench.take(pilot)
+    bench.exchange(pilot, bye="idle")
+    assert bench.core.state.arrivals
+    bench.wait(2 * 86_400_000)
+    assert not bench.core.state.arrivals
+
+
+def test_what_a_long_chain_has_lost_is_found_in_one_pass(bench: Bench) -> None:
+    n = 200_000
+    edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1).astype("<i4").tobytes()
+    files = DataShape(leaves=np.ones(n, "<i8").tobytes(), leave_files=np.ones(n, "<i4").tobytes())
+    event = e.Submit(9, "ann", "bag", "", b"", [shape(n)], False, "fcfs", False, edges, data=files)
+    bench.core.step(bench.now, [event])
+    found = bench.core.state.bags[1]
+    found.tasks.np_state[: n - 1] = SUCCEEDED
+    found.tasks.np_state[n // 2] = CANCELLED  # nobody needs what lies before it
+    assert missing(found).tolist() == list(range(n // 2 + 1, n - 1))

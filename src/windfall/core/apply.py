@@ -598,6 +598,9 @@ def _pilots_forgotten(state: State, fact: f.PilotsForgotten) -> None:
         state.orders.pop(number, None)
         if state.nonces.get((pilot.site, pilot.nonce)) == number:
             del state.nonces[pilot.site, pilot.nonce]
+        seen = state.arrivals.get((pilot.site, pilot.host))
+        if seen is not None and seen.pilot == number:
+            del state.arrivals[pilot.site, pilot.host]
 
 
 # --- attempts ----------------------------------------------------------------------------------------------------

@@ -264,10 +264,14 @@ def missing(bag: BagState) -> NDArray[np.int64]:
     states = bag.tasks.np_state[: bag.size]
     gone = (states == SUCCEEDED) & (bag.data.columns.np_place[: bag.size] == 0)
     gone &= np.frombuffer(bag.data.columns.leave_files, dtype=np.int32)[: bag.size] > 0
-    needed = states < FIRST_FINAL
-    count = -1
-    while (now := int(np.count_nonzero(needed))) != count:
-        count = now
-        needed[pairs[needed[pairs[:, 1]] & gone[pairs[:, 0]], 0]] = True
-    found: NDArray[np.int64] = np.flatnonzero(needed & gone)
+    again = np.zeros(bag.size, dtype=bool)
+    again[pairs[(states < FIRST_FINAL)[pairs[:, 1]] & gone[pairs[:, 0]], 0]] = True
+    line = np.flatnonzero(again).tolist()
+    while line:  # each once, however long the chain
+        task = line.pop()
+        for made in bag.data.before[bag.data.starts[task] : bag.data.starts[task + 1]].tolist():
+            if gone[made] and not again[made]:
+                again[made] = True
+                line.append(made)
+    found: NDArray[np.int64] = np.flatnonzero(again)
     return found

@@ -37,6 +37,13 @@ def positive(value: object, key: str) -> float:
     return float(value)
 
 
+def deviation(value: object, key: str) -> float:
+    """Of a logarithm."""
+    if positive(value, key) > 10:
+        raise wrong(key, value, "a number larger than 0, and 10 at most")
+    return positive(value, key)
+
+
 def at_most(most: int) -> Callable[[object, str], int]:
     def read(value: object, key: str) -> int:
         if words.count(value, key) > most:
@@ -185,7 +192,7 @@ BACKGROUND = {
     "busy": Word(share, "", "made up: share of the processors that they would keep busy"),
     "widest": Word(words.count, "", "made up: most processors of a job"),
     "median": Word(some_time, "30min", "made up: of the run times, which are lognormal"),
-    "deviation": Word(positive, "1.2", "made up: of their logarithm"),
+    "deviation": Word(deviation, "1.2", "made up: of their logarithm"),
 }
 NEEDS = ("cores", "memory", "gpus", "disk", "whole-node", "time", "expect", "priority", "retries", "memory-retries")
 TARGETS = {

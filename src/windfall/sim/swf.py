@@ -15,6 +15,7 @@ from windfall.errors import BadInput
 
 FIELDS = 18
 MAX_LINE = 10_000
+MAX_HEADER = 10_000  # lines
 MAX_JOBS = 20_000_000
 BROKEN = (OSError, EOFError, zlib.error)
 
@@ -37,14 +38,15 @@ def read(path: str | Path) -> list[Job]:
 
 
 def processors(path: str | Path) -> int | None:
-    """Of the machine, by the log's header."""
-    for line in _lines(path):
-        if not line.startswith(";"):
+    """Of the machine, by the log's header; where that names only nodes, as many as those."""
+    said: dict[str, int] = {}
+    for number, line in enumerate(_lines(path)):
+        if not line.startswith(";") or number > MAX_HEADER:
             break
         key, _, value = line[1:].partition(":")
-        if key.strip() in ("MaxProcs", "MaxNodes") and value.strip().isdecimal() and len(value) < 20:
-            return int(value) or None
-    return None
+        if value.strip().isdecimal() and len(value) < 20:
+            said.setdefault(key.strip(), int(value))
+    return said.get("MaxProcs") or said.get("MaxNodes") or None
 
 
 def _lines(path: str | Path) -> Iterator[str]:
@@ -59,13 +61,13 @@ def _lines(path: str | Path) -> Iterator[str]:
 
 def parse(lines: Iterable[str], name: str) -> Iterator[Job]:
     for number, line in enumerate(lines, 1):
+        if number > MAX_JOBS:
+            raise _broken(name, number, "", f"a log of more than {MAX_JOBS:,} lines is too long")
         text = line.strip()
         if not text or text.startswith(";"):
             continue
         job = _job(text, name, number)
         if job is not None:
-            if number > MAX_JOBS:
-                raise _broken(name, number, "", f"a log of more than {MAX_JOBS:,} lines is too long")
             yield job
 
 

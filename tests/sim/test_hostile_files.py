@@ -1,0 +1,41 @@
+"""Files that mean harm, or nothing: refused in good time."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from windfall.errors import BadInput
+from windfall.sim import scenario, swf
+
+
+def test_processors_count_not_nodes(tmp_path: Path) -> None:
+    log = tmp_path / "log.swf"
+    log.write_text("; MaxNodes: 16\n; MaxProcs: 64\n")
+    assert swf.processors(log) == 64
+    log.write_text("; MaxNodes: 16\n")
+    assert swf.processors(log) == 16
+
+
+def test_a_log_of_nothing_but_remarks_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swf, "MAX_JOBS", 1_000)
+    log = tmp_path / "log.swf.gz"
+    log.write_bytes(gzip.compress(b"; x\n" * 20_000))
+    assert swf.processors(log) is None
+    with pytest.raises(BadInput, match="too long") as found:
+        swf.read(log)
+    assert found.value.where.endswith("log.swf.gz:1001")
+
+
+def test_jobs_of_no_length_that_has_a_name_are_refused() -> None:
+    text = """[sites.c]
+processors = 4
+background = { busy = 0.5, deviation = 999 }
+[bags.b]
+duration = "5min"
+"""
+    with pytest.raises(BadInput, match="deviation") as found:
+        scenario.parse(text)
+    assert found.value.where == "scenario:3"
