@@ -26,6 +26,7 @@ CHANGES: dict[str, tuple[t.Choices, tuple[t.Net, t.Net], int]] = {
     "the server is never held": (t.CALIBRATION, (t.WAN, t.LAN), 0),
     "comes back after 5 s": (t.Choices(returns=5_000), (t.WAN, t.LAN), t.DELAY),
     "comes back after 60 s": (t.Choices(returns=60_000), (t.WAN, t.LAN), t.DELAY),
+    "sequences are not inflated": (t.Choices(sequences=False), (t.WAN, t.LAN), t.DELAY),
     "nothing is withheld": (t.Choices(withhold=False), (t.WAN, t.LAN), t.DELAY),
 }
 

@@ -287,3 +287,10 @@ def test_hosts_that_are_long_gone_are_forgotten() -> None:
     assert ("here", "a") in bench.core.state.arrivals
     bench.wait(2 * 86_400_000)
     assert ("here", "a") not in bench.core.state.arrivals and ("here", "b") not in bench.core.state.arrivals
+
+
+def test_the_one_that_asks_is_not_among_those_to_come() -> None:
+    """What lies on its own disk would otherwise seem to cost little later, and older tasks would come first."""
+    bench, bag, a, _ = prepared()
+    state = bench.core.state
+    assert list(conscious.outlook(state, bench.now, state.bags[bag], state.pilots[a]).places) == ["host here b"]

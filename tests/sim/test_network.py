@@ -118,7 +118,10 @@ def test_data_conscious_selection_moves_less() -> None:
 
 @pytest.mark.parametrize("select", ["fcfs", "data-conscious"])
 def test_what_is_lost_with_a_disk_is_made_again(select: str) -> None:
-    made = world(select)
+    """The second stages wait for all of the first, so that much lies on the disks when they go."""
+    stages = [f.TargetShape(name, 13, after, 1, 0, 0, 0, 0, 2_000, 5_000, False, 3, 0, 0)
+              for name, after in (("first", []), ("second", [0]))]
+    made = world(select, targets=stages)
     for at, host in ((7_000, "here-1"), (11_000, "here-2"), (13_000, "here-3")):
         made.engine.at(at, made.lose_disk, "here", host)
     made.run()

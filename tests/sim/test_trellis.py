@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import statistics
+from typing import Any
 
 import pytest
 
+from windfall.core.facts import Conscious
 from windfall.sim.experiments import trellis as t
 from windfall.sim.experiments.base import Options
 
@@ -16,8 +18,23 @@ FEW = Options(seeds=3)
 
 
 def test_the_example_of_section_2_3_comes_out_to_the_millisecond() -> None:
-    assert (t.example("fcfs"), t.example("data-conscious")) == (12_200, 10_600)
+    """And by the thesis's own decisions: B takes Parsing 1 or Parsing 2, Parsing 3 goes to A or waits for B."""
+    fcfs, conscious = t.example("fcfs"), t.example("data-conscious")
+    assert (fcfs.ended, conscious.ended) == (12_200, 10_600)
+    assert fcfs.turns[2:] == [(4_300, "B", "Parsing 1"), (4_800, "A", "Parsing 2"), (6_900, "B", "BLAST 3"),
+                              (10_500, "A", "Parsing 3")]
+    assert conscious.turns[2:] == [(4_300, "B", "Parsing 2"), (4_800, "A", "Parsing 1"), (5_900, "B", "BLAST 3"),
+                                   (9_900, "B", "Parsing 3")]
+    assert fcfs.turns[:2] == conscious.turns[:2] == [(0, "A", "BLAST 1"), (0, "B", "BLAST 2")]
     assert all(cell.holds for cell in t.EXPERIMENTS[0].run(FEW).cells)
+
+
+@pytest.mark.parametrize(("changed", "ended"), [
+    ({"penalty": 1.0}, 10_600), ({"penalty": 100.0}, 10_600), ({"latency": 10}, 10_600), ({"latency": 1_300}, 10_600),
+    ({"unit": 1}, 10_600), ({"unit": 1_000}, 10_600), ({"arrivals": 1}, 10_600), ({"withhold": False}, 11_000),
+])  # fmt: skip
+def test_no_parameter_was_chosen_for_the_example(changed: dict[str, Any], ended: int) -> None:
+    assert t.example("data-conscious", Conscious(**changed)).ended == ended
 
 
 @pytest.mark.parametrize(("net", "factor", "count"), [(t.WAN, 1, 8), (t.WAN, 100, 16), (t.LAN, 100, 8)])

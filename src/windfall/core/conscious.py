@@ -86,15 +86,15 @@ def stir(core: Core) -> None:
 
 
 def outlook(state: State, now: int, bag: BagState, asks: PilotState) -> Outlook:
-    """The next arrivals of those who may run the bag's tasks, of the one that asks the one after this."""
+    """The next arrivals of the others who may run the bag's tasks."""
     assert bag.conscious is not None
     due: list[tuple[int, str, str]] = []
     until: int | None = None
     for seen in state.arrivals.values():
         pilot = state.pilots.get(seen.pilot)
-        if pilot is None or bag.owner not in state.pilot_classes[pilot.cls].owners:
+        if pilot is None or pilot is asks or bag.owner not in state.pilot_classes[pilot.cls].owners:
             continue
-        at = _due(pilot, seen, now, pilot is asks)
+        at = _due(pilot, seen, now)
         if at is None:
             continue
         if pilot.state != LIVE:
@@ -109,13 +109,13 @@ def outlook(state: State, now: int, bag: BagState, asks: PilotState) -> Outlook:
     return Outlook(places, sites, until)
 
 
-def _due(pilot: PilotState, seen: Arrivals, now: int, asks: bool) -> int | None:
+def _due(pilot: PilotState, seen: Arrivals, now: int) -> int | None:
     """When it asks next; None: nobody knows, or never.  One that waits has asked long ago."""
-    if not asks and pilot.park is not None and pilot.park.want > 0 and pilot.load < pilot.cores * 1000:
+    if pilot.park is not None and pilot.park.want > 0 and pilot.load < pilot.cores * 1000:
         return 0
     if not seen.gaps or pilot.silent or (pilot.state != LIVE and now >= _expiry(seen)):
         return None
-    return round((now if asks else seen.last) + seen.mean)
+    return round(seen.last + seen.mean)
 
 
 def _expiry(seen: Arrivals) -> int:

@@ -49,10 +49,6 @@ class Network:
             raise BadInput(f"a link of {rate} bytes a second and {start} ms a file", "bandwidths are positive")
         self._links[a, b] = Link(start, rate, shared)
 
-    def known(self) -> list[tuple[str, str, int, int]]:
-        """Every link as the core is told of it: sites, ms a file, bytes a second."""
-        return [(a, b, link.start, round(link.rate)) for (a, b), link in self._links.items()]
-
     def send(self, a: str, b: str, size: int, files: int, done: Callable[[], None]) -> None:
         """`done` is called when the last byte has arrived."""
         link = self._find(a, b)

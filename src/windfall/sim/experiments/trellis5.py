@@ -22,7 +22,7 @@ from windfall.core.facts import TargetShape
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
 from windfall.sim.world import Work, World
 
-SOURCE = "Trellis Driver thesis, chapter 5"
+SOURCE = "Lamb, N.: Data-Conscious Scheduling of Workflows in Metacomputers. M.Sc. thesis, University of Alberta, 2005"
 PROTEINS = 3_916
 BLAST_ALONE, PARSING_ALONE = 17_486.0, 513.0  # seconds, in sequence
 PLACEHOLDERS = (2, 4, 8, 16)
