@@ -272,8 +272,8 @@ class World:
             return wall, {"a": task.attempt, "o": "failed", "why": "time", "wall": wall}
         elif (work.fails and draw.random() < work.fails) or index in work.failing:
             return wall, {"a": task.attempt, "o": "failed", "why": "exit", "exit": 1, "wall": wall}
-        else:
-            self._keep(pilot, number, index)
+        elif work.data is not None and work.data.leaves:
+            self.engine.after(wall, self._keep, pilot, task.attempt, number, index)
         self.tally.busy += wall
         return wall, {"a": task.attempt, "wall": wall}
 
@@ -296,10 +296,10 @@ class World:
 
         next_one()
 
-    def _keep(self, pilot: Pilot, bag: int, task: int) -> None:
-        """What a success leaves lies where it ran."""
+    def _keep(self, pilot: Pilot, attempt: int, bag: int, task: int) -> None:
+        """What a success leaves lies where it ran; what was ended before leaves nothing."""
         data = self._works[bag].data
-        if data is not None and data.leaves:
+        if data is not None and pilot.alive and attempt in pilot.running:
             size = int.from_bytes(data.leaves[8 * task : 8 * task + 8], "little")
             self.storage.put(self._disk(pilot), (bag, task), size)
 
