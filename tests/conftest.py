@@ -9,10 +9,6 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Batch systems have their ports: what needs them runs in one process, where tests run in several."""
-    for item in items:
-        if item.path.parent.name == "sites":
-            item.add_marker(pytest.mark.xdist_group("batch systems"))
     if os.geteuid() != 0:
         for item in items:
             if item.get_closest_marker("root"):

@@ -34,6 +34,7 @@ class Progress:
         self._pause = LINE
         self._next = time.monotonic() + (0 if self.terminal else LINE)
         self._drawn = False
+        self._counts: dict[str, int] = {}
         self._lock = threading.Lock()  # the watchman has a thread of its own
 
     def __call__(self, counts: dict[str, int]) -> None:
@@ -41,17 +42,20 @@ class Progress:
         now = time.monotonic()
         with self._lock:
             self._remember(now, ended(counts))
+            self._counts = counts
             if self.quiet or now < self._next:
                 return
             self._next = now + (REDRAW if self.terminal else self._pause)
             self._pause = min(RARELY, self._pause * 1.5)
-            text = self.text(counts)
             if self.terminal:
-                sys.stderr.write("\r" + self._fitted(text, counts) + "\x1b[K")
-                self._drawn = True
+                self._draw(counts)
             else:
-                sys.stderr.write(text + "\n")
+                sys.stderr.write(self.text(counts) + "\n")
             sys.stderr.flush()
+
+    def _draw(self, counts: dict[str, int]) -> None:
+        sys.stderr.write("\r" + self._fitted(self.text(counts), counts) + "\x1b[K")
+        self._drawn = True
 
     def finish(self) -> None:
         """Leave the line free for what comes next."""
@@ -66,6 +70,8 @@ class Progress:
         """A line of its own; the bar is drawn again below it."""
         with self._lock:
             sys.stderr.write("\r\x1b[K" * self._drawn + harmless(text) + "\n")
+            if self.terminal and not self.quiet and self._counts:
+                self._draw(self._counts)  # nothing else may happen for long
             sys.stderr.flush()
 
     def _fitted(self, text: str, counts: dict[str, int]) -> str:
