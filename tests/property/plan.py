@@ -119,9 +119,9 @@ def _act(r: random.Random, kinds: tuple[str, ...]) -> Act:
     return Act(r.randrange(HORIZON), r.choice(kinds), r.randrange(6), r.randrange(100))
 
 
-def data_plan(seed: int) -> Plan:
-    """The same with bags that leave files behind, and disks that are lost."""
-    plan, r = random_plan(2 * seed), random.Random(seed)  # no batch systems: data and provisioning meet elsewhere
+def data_plan(seed: int, sites: bool = False) -> Plan:
+    """The same with bags that leave files behind, and disks that are lost; where asked, beside batch systems."""
+    plan, r = random_plan(2 * seed + sites), random.Random(seed)
     bags = tuple(msgspec.structs.replace(bag, shape=r.choice(DATA_SHAPES)) for bag in plan.bags)
     lost = tuple(Act(r.randrange(HORIZON), "disk lost", r.randrange(6)) for _ in range(r.choice((0, 1, 3))))
     return msgspec.structs.replace(plan, bags=bags, acts=plan.acts + lost)

@@ -33,6 +33,11 @@ def test_seeds_with_data() -> None:
         World(data_plan(seed)).run()
 
 
+@pytest.mark.parametrize("seed", [11, 16, 152, 156, 170, 192])
+def test_what_waits_for_data_is_granted_before_sites_are_told_what_is_wanted(seed: int) -> None:
+    World(data_plan(seed, sites=True)).run()
+
+
 def test_a_world_is_decided_by_its_plan() -> None:
     plan = random_plan(34)
     assert World(plan).run().server.disk.rows == World(plan).run().server.disk.rows

@@ -107,17 +107,22 @@ class Core:
         for number in self.poor:
             recall_for(self, self.state.pilots[number])
         self.poor.clear()
-        if self.state.provided or self.tended:
-            provisioning.settle(self)
-            tending.settle(self)
+        self._look_again()
         if self.state.orders:
             for number in list(self.state.orders):
                 sessions.nudge(self, self.state.pilots[number])
             self.state.orders.clear()
-        while self.stirred:  # and what one of them is granted changes what others can expect
+            self._look_again()
+        self.fresh.clear()
+
+    def _look_again(self) -> None:
+        """What one who waits for data is granted changes what others can expect, and what is wanted of sites."""
+        while self.stirred:
             self.stirred = False
             feed_parked(self)
-        self.fresh.clear()
+        if self.state.provided or self.tended:
+            provisioning.settle(self)
+            tending.settle(self)
 
     # --- for the deciders --------------------------------------------------------------------------------------
 
