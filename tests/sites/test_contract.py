@@ -13,7 +13,7 @@ from tests.testbed.base import require
 from windfall.errors import SiteRefused
 from windfall.sites.job import ENDED, HELD, QUEUED, RUNNING, Job, Shape
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("batch systems")]
+pytestmark = [pytest.mark.slow]
 QUEUELESS = ("ssh", "local")
 
 

@@ -14,7 +14,7 @@ from windfall.errors import SiteRefused, SiteUnreachable
 from windfall.sites import text
 from windfall.sites.job import Shape
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("batch systems")]
+pytestmark = [pytest.mark.slow]
 MOST = 3
 
 LIMITED: dict[str, Callable[[], System]] = {

@@ -19,7 +19,7 @@ from windfall.model.bagfile import parse
 from windfall.pilot import bundle
 from windfall.sites.job import ENDED, Job, Shape
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("batch systems")]
+pytestmark = [pytest.mark.slow]
 PER_SITE = 2
 
 

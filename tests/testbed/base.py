@@ -10,7 +10,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,25 +38,30 @@ def require() -> None:
         pytest.skip(why)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on, outside the range the kernel gives away: it may be all but the reserved ones."""
+def _ports() -> Iterator[int]:
+    """Outside the range that the kernel gives away, which may be all but the reserved ones; none twice in a row."""
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    return cycle(range(20_000 + os.getpid() % 8_000, 32_000) if first >= 32_000 else range(600, 1_024))
+
+
+_candidates: list[Iterator[int]] = []  # made when first asked for
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on.  A daemon that is on its way out may still have the last ones, so others are taken."""
+    if not _candidates:
+        _candidates.append(_ports())
     found: list[int] = []
-    sockets = []
-    for port in range(20_000 + os.getpid() % 8_000, 32_000) if first >= 32_000 else range(600, 1_024):
-        each = socket.socket()
-        try:
-            each.bind(("127.0.0.1", port))
-        except OSError:
-            each.close()
-            continue
-        sockets.append(each)
+    for port in islice(_candidates[0], 400):
+        with socket.socket() as each:
+            try:
+                each.bind(("", port))
+            except OSError:
+                continue
         found.append(port)
         if len(found) == count:
-            break
-    for each in sockets:
-        each.close()
-    return found
+            return found
+    raise AssertionError(f"there are no {count} free ports")
 
 
 def eventually(ask: Callable[[], T], what: str, seconds: float = 60, every: float = 0.2) -> T:
