@@ -160,6 +160,18 @@ def test_only_batches_that_have_not_begun_are_recalled_and_whole(bench: Bench) -
     assert sorted(by_attempt[a] for a in told.recall) == [8, 9, 10, 11, 12, 13, 14, 15]
 
 
+def test_a_batch_that_turns_out_to_have_begun_is_not_asked_for_any_more(bench: Bench) -> None:
+    bench.submit(batched(8, expect=30))
+    rich, poor = bench.pilot(), bench.pilot()
+    held = bench.take(rich)
+    assert bench.exchange(poor, want=100, wait=20_000) is None
+    told = bench.exchange(rich)
+    assert told is not None and len(told.recall) == 4
+    begun = min(told.recall, key=dict(held).__getitem__)
+    told = bench.exchange(rich, started=[begun])
+    assert told is not None and told.recall == []
+
+
 def test_the_cheapest_brings_its_batch_along(bench: Bench) -> None:
     costs = np.array([5, 5, 5, 5, 9, 1, 9, 9], dtype="<f4").tobytes()
     bench.submit(batched(8, costs=costs), select="sjf")

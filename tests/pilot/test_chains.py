@@ -105,6 +105,28 @@ def test_recall_and_cancel_reach_into_the_line():
     assert runs(made, 301) == [2]
 
 
+def test_a_chain_that_has_begun_is_not_split_by_a_recall_of_all_of_it():
+    made = agenda()
+    give(made, 0, grant(1, chain(1, 1, 2, 3), chain(2, 11, 12)))
+    assert runs(made, 0) == [1]
+    request = made.next_request(300)
+    made.answer_received(300, answer(request, recall=[1, 2, 3, 11, 12]))
+    assert sorted(made.undelivered()) == [11, 12]
+    made.task_ended(301, 1, {"a": 1})
+    assert runs(made, 301) == [2]
+
+
+def test_a_chain_that_had_only_been_placed_goes_back_whole():
+    made = agenda()
+    give(made, 0, grant(1, chain(1, 1, 2, 3)))
+    assert runs(made, 0) == [1]
+    request = made.next_request(300)
+    made.answer_received(300, answer(request, recall=[1, 2, 3]))
+    made.given_back(301, [1])
+    assert {a: r["why"] for a, r in made.undelivered().items()} == {1: "recall", 2: "recall", 3: "recall"}
+    assert not made.holding() and not made.chains.lines
+
+
 def test_leaving_returns_the_line():
     made = agenda()
     give(made, 0, grant(1, chain(1, 1, 2, 3)))

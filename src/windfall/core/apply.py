@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from windfall.core import copies, facts as f, intents as i
 from windfall.core.backlog import Backlog
-from windfall.core.batching import chain_of, is_chained, link_stages, shift, waiting
+from windfall.core.batching import chain_key, chain_of, is_chained, link_stages, shift, waiting
 from windfall.core.columns import CHUNK, FEW, ROW_MASK, Tasks
 from windfall.core.lifecycle import (
     ACTIVE,
@@ -708,12 +708,21 @@ def _adopted(state: State, fact: f.Adopted) -> None:
             state.orders[new.number] = None
 
 
+def _keep_chain(state: State, recalling: dict[int, bool], row: int) -> None:
+    """A chain that has begun stays where it is, unless its bag is paused."""
+    if not state.bags[state.attempts.task[row] >> 32].paused:
+        key = chain_key(state, row)
+        for number in [n for n in recalling if chain_key(state, n & ROW_MASK) == key]:
+            del recalling[number]
+
+
 def _started(state: State, fact: f.Started) -> None:
     attempts = state.attempts
     recalling = state.pilots[fact.pilot].recalling
     for number in fact.attempts:
         row = number & ROW_MASK
-        recalling.pop(number, None)  # too late
+        if recalling.pop(number, None) is not None:  # too late
+            _keep_chain(state, recalling, row)
         if attempts.state[row] == LOST:
             _revive(state, row)
             state.pilots[fact.pilot].cancelling.pop(number, None)

@@ -367,8 +367,14 @@ class Agenda:
                 self.pending.append(("kill", attempt, "cancel"))
 
     def _recall(self, now, attempts):
+        """A chain that is asked for from where it runs had not begun for all the server knew: it stays whole."""
         back = {}
+        begun = [self.placed[a].chain for a in attempts if a in self.placed and self.placed[a].chain is not None]
         for attempt in attempts:
+            waiting = self.chains.later.get(attempt)
+            if waiting is not None and waiting.chain in begun:
+                waiting.recalled = True      # it goes with the one that has the turn, should that not have begun
+                continue
             if self.unplaced(attempt):
                 self._drop(now, attempt, "returned", "recall")
             elif attempt in self.placed:
@@ -455,7 +461,7 @@ class Agenda:
         self.asked_back.clear()
         for attempt in attempts:
             if attempt in self.queue and self.queue[attempt].recalled:
-                self._drop(now, attempt, "returned", "recall")
+                self._drop_recalled(now, self.queue[attempt])
         if self.leaving:
             self._return_queue(now)
 
@@ -493,6 +499,12 @@ class Agenda:
         self._say(now, report)
         if task.chain is not None:
             self._leave_chain(now, task, good=False)
+
+    def _drop_recalled(self, now, task):
+        line = list(task.chain.tasks.values()) if task.chain is not None else []
+        for each in [each for each in line if each.recalled] + [task]:
+            if self.unplaced(each.attempt):
+                self._drop(now, each.attempt, "returned", "recall")
 
     def _return_queue(self, now):
         why = "superseded" if self.leaving == "superseded" else "stop"
