@@ -236,6 +236,10 @@ def test_bag_files_parse(text: str, tmp_path: Path) -> None:
         from windfall.sim import scenario
 
         assert scenario.parse(text, base=tmp_path).bags
+    elif "[site]" in text:
+        from windfall.sites import config
+
+        assert config.render(config.parse(text))
     else:
         assert bagfile.parse(text, base=tmp_path).bag.targets
 
@@ -248,6 +252,18 @@ def test_every_key_is_described() -> None:
         rows = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
         described = [key for row in rows for key in re.findall(r"`([\w-]+)`", row)]
         assert sorted(described) == sorted(bagfile.KEYS[kind])
+
+
+def test_every_key_of_a_site_is_described() -> None:
+    from windfall.sites import config
+
+    sections = re.split(r"^## ", (DOCS / "reference" / "site-file.md").read_text(), flags=re.MULTILINE)
+    for kind, known in (("[site]", config.KEYS["site"]), ("[[shapes]]", config.KEYS["shapes"])):
+        section = next(text for text in sections if text.startswith(kind))
+        rows = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
+        assert sorted(key for row in rows for key in re.findall(r"`([\w-]+)`", row)) == sorted(known)
+    assert [name for name in config.KEYS["tables"] if not any(s.startswith((f"[{name}]", f"[[{name}]]"))
+                                                              for s in sections)] == []
 
 
 def test_the_examples_are_toml() -> None:

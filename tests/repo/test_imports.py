@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "sim": ("core", "model", "wire", "workflow", "market", "pilot.agenda", "pilot.seats"),
     "server": SERVER,
     "cli": ("client", "model", "data", "workflow", "sim", "pilot.main", "pilot.bundle", "server.main",
-            *HERE, "session"),
+            "sites", *HERE, "session"),
     "console": (),
 }
 
@@ -48,7 +48,7 @@ LAZILY = {
     "windfall": ("client",),
     "client": ("session",),
     "session": ("server.embedded",),
-    "cli": ("workflow", "sim", "pilot.main", "pilot.bundle", "server.main", *HERE),
+    "cli": ("workflow", "sim", "pilot.main", "pilot.bundle", "server.main", "sites", *HERE),
 }
 """What starting the command line must not load."""
 

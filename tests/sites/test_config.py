@@ -66,7 +66,7 @@ def test_a_full_file() -> None:
 
 def test_a_short_file(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text(SHORT)
-    assert config.load(tmp_path / "x.toml") == config.Site("x", "local", (Shape(3600),))
+    assert config.load(tmp_path / "x.toml") == config.Site("x", "local", (Shape(3600),), folder="windfall/x")
 
 
 def test_what_would_be_submitted_is_shown() -> None:

@@ -30,6 +30,7 @@ COMMANDS = {
     "rm": "remove bags that have ended, with their results",
     "serve": "run a server",
     "pilot": "run a pilot: serve this machine's cores to a server",
+    "site": "clusters and machines where pilots can be started",
     "login": "use a server that runs elsewhere",
     "user": "let people in at this server, list them, put them out",
     "token": "make, list and revoke tokens",

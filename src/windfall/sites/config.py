@@ -7,18 +7,20 @@
     [options]     what only this dialect knows
     [staged]      files that lie at the site already: name = "path"
 
+A home has one file per site, sites/NAME.toml.  One that cannot be read says nothing about the others.
+
 No secret stands here: keys and codes are the user's, and what lets a pilot in is a file of its own.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, WindfallError
 from ..model import bagfile, check, units, words
 from . import text
 from .dialects import DIALECTS, dialect
@@ -39,7 +41,7 @@ class Site:
     port: int = 0
     account: str = ""
     queue: str = ""
-    folder: str = "windfall"
+    folder: str = ""  # there; made of the name where none is given
     arrays: bool = True
     max_pilots: int = 0  # queued and running; 0: no limit of ours
     max_queued: int = 0
@@ -51,6 +53,10 @@ class Site:
     variables: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     staged: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.folder:  # one each: two sites may share a home directory
+            object.__setattr__(self, "folder", f"windfall/{self.name}")
 
     def job(self, nonce: str, shape: Shape, command: tuple[str, ...], count: int = 1) -> Job:
         """One submission of `count` pilots."""
@@ -76,6 +82,23 @@ def shown(command: Command) -> str:
 
 def load(path: str | Path) -> Site:
     return parse(bagfile.read_text(Path(path), "the site's file"), str(path))
+
+
+def every(folder: str | Path) -> Iterator[tuple[str, Site | WindfallError]]:
+    """The sites of a home by name, each as it is, or what is wrong with its file."""
+    for path in sorted(Path(folder).glob("*.toml")):
+        try:
+            yield path.stem, named(path)
+        except WindfallError as error:
+            yield path.stem, error
+
+
+def named(path: Path) -> Site:
+    """A site of a home: its file is called as it is."""
+    site = load(path)
+    if site.name != path.stem:
+        raise BadInput(f"the file of site {site.name} is called {path.name}", f"call it {site.name}.toml", str(path))
+    return site
 
 
 def parse(content: str, file: str = "site") -> Site:
@@ -123,6 +146,7 @@ _SHAPE: dict[str, Read] = {
     "nodes": words.count, "whole-node": words.flag,
 }
 _TABLES = ("site", "shapes", "variables", "options", "staged")
+KEYS = {"site": tuple(_SITE), "shapes": tuple(_SHAPE), "tables": _TABLES}
 
 
 class _Reader:
@@ -172,6 +196,9 @@ class _Reader:
             if not _NAME.fullmatch(site.name):
                 raise BadInput(f"name: {text.plain(site.name, 60)!r} is no name for a site",
                                "letters, digits and _.-, a letter first")
+            if site.name == "local":
+                raise BadInput("the name 'local' is taken: so is the pilot called that runs beside the server",
+                               "any other name")
         with self.place.at("site", "host"):
             if site.dialect == "ssh" and not site.host:
                 raise BadInput("a site of dialect ssh needs a host", 'as in host = "me@workstation"')

@@ -1,0 +1,72 @@
+"""A site's file, written for somebody who will edit it: what was given, and what could be, as a comment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+NOTE = """\
+# A site of Windfall, written by `windfall site add`.  Edit it as you like; a running server sees the change.
+# Every key: docs/reference/site-file.md.  `windfall site test {name}` says whether it works.
+"""
+BATCH = ("slurm", "gridengine", "htcondor", "pbs", "torque", "lsf")
+
+# Key, what it may look like, what it is for; those not given stand there as a comment.
+_SITE: tuple[tuple[str, str, str], ...] = (
+    ("host", '"me@login.example.org"', "the machine where its commands run, over SSH; without it they run here"),
+    ("port", "22", "of SSH there"),
+    ("account", '"proj-7"', "what the batch system charges"),
+    ("queue", '"normal"', "its partition or queue; without it the site's own default"),
+    ("folder", '"windfall/{name}"', "there, for the pilot's file and logs; all nodes must see it"),
+    ("max-pilots", "50", "queued and running together; without it as many as there is work for"),
+    ("max-queued", "10", "of these, waiting in the batch queue"),
+    ("core-hours", "5000", "to use in all; queued pilots count with all that they may take"),
+    ("grace", '"2min"', "between the signal and the end of a pilot's time"),
+    ("python", '"python3"', "on the nodes; 3.6 or newer"),
+    ("directives", '["#SBATCH --constraint=avx2"]', "lines for the batch system, as its users write them"),
+    ("setup", '["module load python"]', "shell lines before the pilot starts"),
+)
+_SHAPE: tuple[tuple[str, str, str], ...] = (
+    ("cores", "1", "of one pilot"),
+    ("memory", '"4GB"', "without it whatever the site gives"),
+    ("walltime", '"1h"', "how long a pilot may stay: short ones start sooner"),
+    ("gpus", "1", ""),
+    ("nodes", "1", "for tasks that span several"),
+    ("whole-node", "true", "nobody else on the node"),
+)
+_BATCH = ("account", "queue", "max-queued", "directives")  # what a machine without batch system has no use for
+_DOOR = ("host", "port")  # what this machine has no use for
+
+
+def written(site: Mapping[str, Any], shape: Mapping[str, Any], tables: Mapping[str, Mapping[str, str]]) -> str:
+    """The text of the file.  Nothing is checked here: whoever writes it reads it back first."""
+    lines = [NOTE.format(name=site["name"]), "[site]", _line("name", site["name"]), _line("dialect", site["dialect"])]
+    idle = (*(() if site["dialect"] in BATCH else _BATCH), *(_DOOR if site["dialect"] == "local" else ()))
+    lines += _section(site, [row for row in _SITE if row[0] not in idle or row[0] in site], str(site["name"]))
+    lines += ["", "# What a pilot asks for.  There may be several, the preferred one first.", "[[shapes]]"]
+    lines += _section(shape, _SHAPE, str(site["name"]))
+    for name, about in (("variables", "environment of every task there"), ("options", "what only this dialect knows"),
+                        ("staged", "files that lie there already")):
+        if given := tables.get(name):
+            lines += ["", f"[{name}]  # {about}", *(_line(_key(key), value) for key, value in given.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _section(given: Mapping[str, Any], rows: Any, name: str) -> Iterator[str]:
+    for key, example, about in rows:
+        line = _line(key, given[key]) if key in given else f"# {key} = {example.replace('{name}', name)}"
+        yield f"{line:<44}  # {about}" if about and key not in given else line
+
+
+def _line(key: str, value: object) -> str:
+    return f"{key} = {_value(value)}"
+
+
+def _key(key: str) -> str:
+    return key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else _value(key)
+
+
+def _value(value: object) -> str:
+    """TOML's texts, numbers and lists of texts are JSON's."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,137 @@
+"""`windfall site`: files that are written once, read back before, and shown with what the server knows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tests.live.real import CommandLine
+from windfall.errors import BadInput
+from windfall.sites import config
+from windfall.sites.dialects import DIALECTS
+from windfall.sites.write import written
+
+
+@pytest.fixture
+def windfall(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path / "home", tmp_path)
+
+
+FULL = ("--slurm", "--ssh", "me@login.example.org", "--port", "2222", "--account", "proj-7", "--partition", "normal",
+        "--folder", "scratch/wf", "--max-pilots", "50", "--max-queued", "5", "--core-hours", "5000", "--grace", "3min",
+        "--python", "python3.11", "--directives", "#SBATCH --constraint=avx2", "--setup", "module load python",
+        "--setup", "ulimit -c 0", "--cores", "4", "--memory", "8GiB", "--walltime", "4h", "--gpus", "1", "--nodes", "2",
+        "--whole-node", "--variables", "A=b=c", "--options", "signal=no", "--staged", "panel.bin=/ref/panel.bin")
+
+
+def test_every_option_arrives_in_the_file(windfall: CommandLine) -> None:
+    made = windfall.json("site", "add", "big", *FULL)
+    path = windfall.home / "sites" / "big.toml"
+    assert made == {"site": "big", "dialect": "slurm", "file": str(path)}
+    assert path.stat().st_mode & 0o777 == 0o600
+    site = config.named(path)
+    assert site == config.parse("""
+        [site]
+        name = "big"
+        dialect = "slurm"
+        host = "me@login.example.org"
+        port = 2222
+        account = "proj-7"
+        partition = "normal"
+        folder = "scratch/wf"
+        max-pilots = 50
+        max-queued = 5
+        core-hours = 5000
+        grace = "3min"
+        python = "python3.11"
+        directives = ["#SBATCH --constraint=avx2"]
+        setup = ["module load python", "ulimit -c 0"]
+        [[shapes]]
+        cores = 4
+        memory = "8GiB"
+        walltime = "4h"
+        gpus = 1
+        nodes = 2
+        whole-node = true
+        [variables]
+        A = "b=c"
+        [options]
+        signal = "no"
+        [staged]
+        "panel.bin" = "/ref/panel.bin"
+    """)
+
+
+@pytest.mark.parametrize("named", list(DIALECTS))
+def test_what_stands_there_as_a_comment_can_be_used(named: str) -> None:
+    """Every line that is only shown is one that the reader takes."""
+    host = {"host": "a@b"} if named == "ssh" else {}
+    text = written({"name": "x", "dialect": named, **host}, {"walltime": "1h"}, {})
+    commented = [line for line in text.split("\n") if line.startswith("# ") and " = " in line]
+    assert len(commented) >= 10
+    for line in commented:
+        extra = 'pe-nodes = "mpi"' if named == "gridengine" else ""
+        config.parse(text.replace(line, line[2:]) + f"\n[options]\n{extra}\n")
+
+
+def test_nothing_is_overwritten_and_nothing_wrong_is_written(windfall: CommandLine) -> None:
+    windfall.json("site", "add", "a", "--local")
+    before = (windfall.home / "sites" / "a.toml").read_text()
+    again = windfall("site", "add", "a", "--slurm")
+    assert again.returncode == 2 and "already" in again.stderr and "windfall site rm a" in again.stderr
+    wrong = {
+        ("b",): "what kind of site", ("b", "--local", "--account", "x"): "no account",
+        ("b", "--local", "--walltime", "1min"): "grace", ("../b", "--local"): "no name for a site",
+        ("local", "--local"): "taken", ("b", "--ssh", "a b"): "not a host", ("b", "--local", "--variables", "x"): "=",
+        ("b", "--slurm", "--lsf"): "not allowed with",
+    }
+    for words, says in wrong.items():
+        done = windfall("site", "add", *words)
+        assert done.returncode == 2 and says in done.stderr, (words, done.stderr)
+    assert [path.name for path in (windfall.home / "sites").iterdir()] == ["a.toml"]
+    assert (windfall.home / "sites" / "a.toml").read_text() == before
+
+
+@pytest.mark.parametrize(("flag", "says"), [
+    ("--slurm", "$ sbatch "), ("--gridengine", "qsub"), ("--htcondor", "condor_submit"), ("--pbs", "qsub"),
+    ("--torque", "qsub"), ("--lsf", "bsub"), ("--local", "setsid"),
+])  # fmt: skip
+def test_a_dry_run_shows_the_script_and_writes_nothing(windfall: CommandLine, flag: str, says: str) -> None:
+    done = windfall("site", "add", "x", flag, "--setup", "module load gcc", "--dry-run")
+    assert done.returncode == 0 and says in done.stdout and "\nmodule load gcc\n" in done.stdout
+    assert not (windfall.home / "sites").exists()
+
+
+def test_lists_say_what_is_wrong_with_a_file_and_go_on(windfall: CommandLine) -> None:
+    windfall.json("site", "add", "good", "--local")
+    (windfall.home / "sites" / "bad.toml").write_text("[site]\nname = 'bad'\n")
+    (windfall.home / "sites" / "other.toml").write_text((windfall.home / "sites" / "good.toml").read_text())
+    rows = {row["site"]: row for row in windfall.json("site", "ls")}
+    assert rows["good"]["state"] == "ready" and rows["bad"]["state"] == "wrong file"
+    assert "lacks 'dialect'" in rows["bad"]["error"] and "is called other.toml" in rows["other"]["error"]
+    assert "bad.toml:1" in windfall("site", "ls").stdout
+    assert windfall.json("site", "show", "good")["dialect"] == "local"
+    assert json.loads(windfall("site", "show", "gold", "--json").stdout)["error"]["hint"] == "did you mean 'good'?"
+
+
+def test_options_of_add_mean_nothing_elsewhere(windfall: CommandLine) -> None:
+    for words in (("ls", "--slurm"), ("show", "x", "--cores", "2"), ("ls", "x"), ("show",)):
+        assert windfall("site", *words).returncode == 2, words
+
+
+TEXT = st.text(max_size=20)
+
+
+@settings(max_examples=200)
+@given(TEXT, TEXT, st.lists(TEXT, max_size=3), st.dictionaries(TEXT, TEXT, max_size=2))
+def test_whatever_is_given_is_read_back_or_refused(account: str, python: str, lines: list[str], more: Any) -> None:
+    site = {"name": "x", "dialect": "slurm", "account": account, "python": python, "setup": lines}
+    try:
+        read = config.parse(written(site, {"walltime": "1h"}, {"variables": more}))
+    except (BadInput, UnicodeEncodeError):
+        return
+    assert (read.account, read.python, read.setup, read.variables) == (account, python, tuple(lines), more)
