@@ -245,7 +245,13 @@ def test_the_budget_is_reserved_at_worst_and_what_was_not_used_comes_back(bench:
     bench.exchange(pilot, bye="stopped")
     tender.jobs.pop("intent-1")
     bench.wait(1_000)
-    assert bench.core.state.sites["c1"].used == HOUR // 4 and states(bench) == "qi"
+    assert bench.core.state.sites["c1"].used == 0 and states(bench) == "lq"
+    bench.wait(1_000)
+    assert tender.tell().list
+    tender.list()
+    assert bench.core.state.sites["c1"].used == HOUR // 4 + 2_000
+    bench.wait(1_000)
+    assert states(bench) == "qi"
 
 
 def test_a_silent_pilot_holds_its_reservation_until_its_wall_time_is_over(bench: Bench) -> None:
@@ -258,6 +264,64 @@ def test_a_silent_pilot_holds_its_reservation_until_its_wall_time_is_over(bench:
     assert states(bench) == "r"
     bench.wait(3 * GONE_SILENT)
     assert states(bench) == "" and bench.core.state.sites["c1"].used == HOUR
+
+
+def test_a_goodbye_is_not_the_end_of_the_job(bench: Bench) -> None:
+    """It counts until a listing begun afterwards does not have it; where room is lacking that is asked for at once."""
+    site(bench, pilots=1)
+    bag(bench, shape(3))
+    tender = Tender(bench)
+    tender.work()
+    pilot = tender.begin("intent-1")
+    bench.take(pilot, left=HOUR)
+    bench.wait(60_000)
+    tender.tell()
+    tender.list()
+    before = tender.now
+    bench.wait(10_000)
+    bench.exchange(pilot, bye="idle")
+    bench.wait(1_000)
+    assert states(bench) == "l" and not tender.tell().list  # it is about to go
+    bench.wait(1_000)
+    orders = tender.tell()
+    assert orders.list and not orders.start
+    tender.tell(listed=[], began=before)  # begun before the goodbye
+    assert states(bench) == "l"
+    bench.wait(10_000)
+    assert tender.tell().list
+    tender.list()  # still there
+    assert states(bench) == "l"
+    tender.jobs.clear()
+    bench.wait(10_000)
+    assert tender.tell().list
+    tender.list()
+    assert [intent.nonce for intent in bench.core.state.intents.values()] == ["intent-2"]
+
+
+def test_a_job_that_stays_after_its_pilot_has_left_is_stopped(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(1))
+    tender = Tender(bench)
+    tender.work()
+    pilot = tender.begin("intent-1")
+    bench.exchange(pilot, bye="idle")
+    bench.wait(LANDING)
+    tender.tell()
+    tender.list()
+    assert states(bench) in ("s", "si") and ("intent-1", "job-intent-1") in tender.tell().stop
+    tender.tell(stopped=[("intent-1", "job-intent-1")])
+    assert "s" not in states(bench)
+
+
+def test_a_job_whose_pilot_has_left_is_over_with_its_wall_time(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(1))
+    tender = Tender(bench)
+    tender.work()
+    bench.exchange(tender.begin("intent-1"), bye="idle")
+    assert states(bench)[0] == "l"
+    bench.wait(HOUR + 100_000)
+    assert "l" not in states(bench)
 
 
 def test_a_budget_needs_wall_times(bench: Bench) -> None:

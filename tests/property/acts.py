@@ -81,6 +81,8 @@ def _set_clock(world: World, act: Act) -> None:
     world.server.wall_off += (act.how - 30) * 36_000
     for site in world.sites.values():
         site.lied = True  # its wall times are over for the server sooner than for the site
+        for job in site.jobs.values():
+            job.belied = True
     if act.who % 3 == 0:
         world.server.die()
 

@@ -5,6 +5,7 @@ A mutant patches the core, the driver or the agenda.  One that no promise catche
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,7 +25,7 @@ from windfall.core import (
     snapshot,
     tending,
 )
-from windfall.core.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, SUCCEEDED
+from windfall.core.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, STOPPING, SUCCEEDED
 from windfall.core.state import State, TargetState
 from windfall.pilot import agenda
 from windfall.pilot.agenda import Agenda
@@ -32,14 +33,18 @@ from windfall.pilot.chains import Chains, Line
 from windfall.pilot.seats import Seats
 
 from . import driver
+from .plan import Plan, crowded_plan, random_plan, skewed_plan
 
 Patch = pytest.MonkeyPatch
-MUTANTS: dict[str, tuple[str, Callable[[Patch], None]]] = {}
+Worlds = Callable[[int], Plan]
+MUTANTS: dict[str, tuple[str, Callable[[Patch], None], Worlds]] = {}
 
 
-def mutant(promise: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def mutant(promise: str, worlds: Worlds = random_plan) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    """`worlds`: those in which the mistake can matter, if it rarely does elsewhere."""
+
     def add(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        MUTANTS[make.__name__] = (promise, make)
+        MUTANTS[make.__name__] = (promise, make, worlds)
         return make
 
     return add
@@ -290,6 +295,12 @@ def a_lease_counts_from_its_answer(patch: Patch) -> None:
     patch.setattr(Agenda, "answer_received", answer_received)
 
 
+@mutant("rule 8", skewed_plan)
+def clocks_are_taken_to_agree(patch: Patch) -> None:
+    """No margin: what a slow clock still allows has been given up already."""
+    patch.setattr(driver, "CONFIG", dataclasses.replace(driver.CONFIG, margin=0))
+
+
 @mutant("P4")
 def room_on_the_disk_is_not_noticed(patch: Patch) -> None:
     def frugal(core: Any, event: Any) -> None:
@@ -378,6 +389,39 @@ def the_time_that_is_left_does_not_matter(patch: Patch) -> None:
 @mutant("P6")
 def limits_do_not_matter(patch: Patch) -> None:
     patch.setattr(provisioning, "_room", lambda *_: 1 << 30)
+
+
+@mutant("P6")
+def a_goodbye_is_the_end_of_the_job(patch: Patch) -> None:
+    """The next one is sent before the batch system has let go of the last."""
+    original = tending.pilot_left
+    patch.setattr(sessions, "pilot_left", lambda core, pilot, why, clean: original(core, pilot, why, clean=False))
+
+
+@mutant("P6", crowded_plan("requeued"))
+def what_went_back_into_the_queue_does_not_count(patch: Patch) -> None:
+    original = tending._adopt
+
+    def adopt(core: Any, site: Any, listed: Any, began: int) -> None:
+        original(core, site, listed, began)
+        stopping = [core.state.intents[number] for number in site.intents[STOPPING]]
+        for intent in [intent for intent in stopping if intent.began]:
+            site.tending.strays[intent.nonce, intent.outside] = False
+            tending.end_intents(core, site, [intent], "requeued")
+
+    patch.setattr(tending, "_adopt", adopt)
+
+
+@mutant("P6", crowded_plan("cut off"))
+def a_silent_pilot_holds_nothing(patch: Patch) -> None:
+    """What may still run is not counted any more."""
+    original = tending.pilot_left
+    patch.setattr(driver, "CONFIG", dataclasses.replace(driver.CONFIG, silence=12_000))
+
+    def pilot_left(core: Any, pilot: Any, why: str, clean: bool) -> None:
+        original(core, pilot, "lost" if why == "silent" else why, clean=clean)
+
+    patch.setattr(sessions, "pilot_left", pilot_left)
 
 
 @mutant("P7")

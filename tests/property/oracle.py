@@ -23,9 +23,9 @@ class Oracle:
         self.removed: dict[int, None] = {}
         self.external: dict[int, bool] = {}
         self.shapes: dict[int, list[f.TargetShape]] = {}
-        self.running: dict[Ref, dict[int, None]] = {}  # what really runs now
+        self.running: dict[Ref, dict[int, Callable[[], bool]]] = {}  # what really runs now, and is its site honest?
         self.succeeded: dict[int, None] = {}  # attempts that really did
-        self.done: dict[Ref, list[Callable[[], bool]]] = {}  # successes, and whether their pilot is still alive
+        self.done: dict[Ref, list[Callable[[], bool]]] = {}  # successes: does their pilot live, unbelied?
         self.failed: Counter[Ref] = Counter()  # executions that really did
         self.lies: list[str] = []
         self.submitted: dict[str, tuple[int, int]] = {}  # acknowledged: key → (bag, tasks)
@@ -119,8 +119,8 @@ class Oracle:
         stale = self.generation[bag, task] > generation
         return stale or ref in self.witness.accepted or ref in self.ended or bag in self.removed
 
-    def starts(self, attempt: int, evidence: bool = True) -> list[str]:
-        """A process of this attempt begins to run.  `evidence`: what sites said of their jobs was true so far."""
+    def starts(self, attempt: int, honest: Callable[[], bool]) -> list[str]:
+        """A process of this attempt begins to run.  `honest`: what its site said of its jobs was true so far."""
         said = []
         ref = self.meant.get(attempt)
         if ref is None:
@@ -128,11 +128,11 @@ class Oracle:
         if self.given_up.get(attempt) == "lease":
             said.append(f"rule 8: attempt {attempt} starts after the server gave it up for its lease")
         others = self.running.setdefault(ref, {})
-        if self.external.get(ref[0]) and others and evidence:
+        if self.external.get(ref[0]) and any(other() for other in others.values()):
             said.append(f"P1: attempt {attempt} of {ref}, with external effects, starts while {list(others)} runs")
-        if self.external.get(ref[0]) and any(alive() for alive in self.done.get(ref, ())) and evidence:
+        if self.external.get(ref[0]) and any(alive() for alive in self.done.get(ref, ())):
             said.append(f"P1: {ref} runs again, its effects are external, and the pilot that did it lives to tell")
-        others[attempt] = None
+        others[attempt] = honest
         return said
 
     def stops(self, attempt: int) -> None:

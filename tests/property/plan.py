@@ -6,6 +6,7 @@ What a plan does not say (durations, outcomes, which message is lost) is drawn f
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -125,6 +126,27 @@ def data_plan(seed: int, sites: bool = False) -> Plan:
     bags = tuple(msgspec.structs.replace(bag, shape=r.choice(DATA_SHAPES)) for bag in plan.bags)
     lost = tuple(Act(r.randrange(HORIZON), "disk lost", r.randrange(6)) for _ in range(r.choice((0, 1, 3))))
     return msgspec.structs.replace(plan, bags=bags, acts=plan.acts + lost)
+
+
+def crowded_plan(kind: str) -> Callable[[int], Plan]:
+    """Worlds whose one site has room for few pilots, and much of one kind of mishap."""
+
+    def make(seed: int) -> Plan:
+        r = random.Random(seed)
+        site = SitePlan(8, ((1, 60_000),), r.choice((1, 2)), flight=16)
+        acts = tuple(Act(r.randrange(HORIZON), kind, r.randrange(6), r.randrange(40, 100)) for _ in range(12))
+        bag = BagPlan(0, 20, r.choice(("plain", "long")), 0)
+        return Plan(seed=seed, pilots=(), bags=(bag,), acts=acts, fail=0, sites=(site,))
+
+    return make
+
+
+def skewed_plan(seed: int) -> Plan:
+    """Clocks that disagree, and pilots that are cut off with work in hand, for about a lease."""
+    r = random.Random(seed)
+    acts = tuple(Act(r.randrange(HORIZON), "cut off", r.randrange(8), r.randrange(34, 60)) for _ in range(24))
+    bags = tuple(BagPlan(0, 20) for _ in range(4))
+    return Plan(seed=seed, pilots=(1,) * 8, bags=bags, acts=acts, fail=0, skew=40)
 
 
 def plans() -> Any:

@@ -2,7 +2,7 @@
 
 A batch system keeps its word until a plan makes it lie: a listing that misses a job or is old, a submission that
 failed and went through, a job that is started again while its old process lives, a queue that is lost.  What it was
-asked to do is judged here (rule 7, P6), as long as it has not lied; what a tender knows dies with it.
+asked to do is judged here (rule 7, P6), but for the jobs that it has lied about; what a tender knows dies with it.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Job:
     shape: Shape
     process: Process | None = None
     runs: int = 0
+    belied: bool = False  # what was said of it was not true
 
 
 class Site:
@@ -57,7 +58,7 @@ class Site:
         self.born = self.tenders = 0
         self.tender: Tender | None = None
         self.dark = 0  # until when nobody gets in or out
-        self.lied = False
+        self.lied = False  # whatever became of its pilots, its word was no evidence
         self.fails = False  # the next submission seems to fail, and does not
         self.hides = 0  # until when listings miss the oldest job
         self.old: tuple[int, list[e.Listed]] = (0, [])  # until when listings are this one
@@ -83,20 +84,19 @@ class Site:
         self.born += 1
         self.submissions += 1
         job = Job(f"{self.name}.{self.born}", nonce, shape)
-        again = [other.id for other in self.jobs.values() if other.nonce == nonce]
+        again = [other.id for other in self.jobs.values() if other.nonce == nonce and not other.belied]
         self.jobs[job.id] = job
-        if not self.lied:
-            self._judge(job, again)
+        self._judge(job, again)
         self._queue(job)
         if self.fails:
-            self.fails = False
+            self.fails, job.belied = False, True
             raise Refused
         return job.id
 
     def _judge(self, job: Job, again: list[str]) -> None:
         if again:
             self.world.blame([f"rule 7: {job.nonce} is submitted while {again} is there under the same name"])
-        here = [j.id for j in self.jobs.values() if j.process is None or not j.process.agenda.leaving]
+        here = [j.id for j in self.jobs.values() if not j.belied]
         if self.most and len(here) > self.most:
             self.world.blame([f"P6: {self.name} may have {self.most} pilots, its batch system has {here}"])
 
@@ -132,8 +132,13 @@ class Site:
 
     def listing(self) -> list[e.Listed]:
         if self.old[0] > self.world.now:
+            said = {(job.id, job.running) for job in self.old[1]}
+            for job in self.jobs.values():
+                job.belied = job.belied or (job.id, job.process is not None) not in said
             return self.old[1]
-        jobs = list(self.jobs.values())[self.hides > self.world.now :]
+        jobs = list(self.jobs.values())
+        if jobs and self.hides > self.world.now:
+            jobs.pop(0).belied = True
         return [e.Listed(job.nonce, job.id, job.process is not None) for job in jobs]
 
     def info(self) -> e.Info:
@@ -149,6 +154,7 @@ class Site:
             job = running[which % len(running)]
             process, job.process = job.process, None
             self.lied = self.lied or lives
+            job.belied = job.belied or lives
             if process is not None and not lives:
                 process.die()
             self._queue(job)

@@ -1014,6 +1014,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.IntentsRunning: i.intents_running,
     f.IntentsStopping: i.intents_stopping,
     f.IntentsEnded: i.intents_ended,
+    f.IntentsLeaving: i.intents_leaving,
     f.LinkKnown: _link_known,
     f.CopiesLost: _copies_lost,
 }

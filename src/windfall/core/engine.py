@@ -50,6 +50,7 @@ class Config:
     provision: int = 1_000  # sites are provisioned at most once in this time
     landing: int = 30_000  # a submission that was under way when its tender died has landed after this, or never will
     listing: int = 60_000  # how often tenders are asked what their batch system has of ours
+    parting: int = 2_000  # ms that a batch system takes, mostly, to let go of a job whose pilot has said goodbye
     mark: str = "intent"  # begins the nonces of intents; no other server that uses the same sites may have it
 
 

@@ -231,6 +231,15 @@ class IntentsStopping(Fact, tag="intents-stopping/1"):
     why: str
 
 
+class IntentsLeaving(Fact, tag="intents-leaving/1"):
+    """Their pilots have said goodbye; the batch system may still have them."""
+
+    at: int
+    site: str
+    intents: list[int]
+    why: str
+
+
 class IntentsEnded(Fact, tag="intents-ended/1"):
     at: int
     site: str
@@ -430,5 +439,5 @@ FACTS = (
     SiteAdded, PilotEnrolled, PilotDraining, PilotEnded, PilotsForgotten, Granted, Adopted, Started, Finished, Ended,
     TokenIssued, TokenRevoked, SiteTended, IntentsMade, IntentsAccepted, IntentsRunning, IntentsStopping, IntentsEnded,
     BatchReleased,
-    LinkKnown, CopiesLost,
+    LinkKnown, CopiesLost, IntentsLeaving,
 )

@@ -12,6 +12,7 @@ import numpy as np
 
 from windfall.core.columns import Table
 from windfall.core.copies import BagData
+from windfall.core.lifecycle import LEAVING
 from windfall.core.state import BagState, IntentState, PilotState, SiteState, State
 
 _BAG = ("owner", "name", "key", "spec", "external", "select", "open", "submitted", "runs", "counts", "appended",
@@ -36,6 +37,7 @@ def fingerprint(state: State) -> dict[str, Any]:
         "keys": dict(state.keys),
         "intents": {number: _intent(intent) for number, intent in state.intents.items()},
         "provisioned": {name: _provisioned(site) for name, site in state.sites.items()},
+        "leaving": {name: sorted(site.intents[LEAVING]) for name, site in state.sites.items()},
         "named": {ref: sorted(of) for ref, of in sorted(state.named.items())},
         "next intent": state.next_intent,
         "next": (state.next_bag, state.next_pilot, state.next_class),
@@ -79,7 +81,7 @@ def _pilot(state: State, pilot: PilotState) -> list[Any]:
 def _provisioned(site: SiteState) -> tuple[Any, ...]:
     pool = sorted((msgspec.structs.astuple(shape), n) for shape, n in site.pool.items())
     limits = msgspec.to_builtins(site.limits)
-    return limits, site.used, site.tender, [sorted(of) for of in site.intents], pool, site.reserved
+    return limits, site.used, site.tender, [sorted(of) for of in site.intents[:LEAVING]], pool, site.reserved
 
 
 def _intent(intent: IntentState) -> list[Any]:

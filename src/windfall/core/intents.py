@@ -7,7 +7,7 @@ Every count that is kept of intents (by state, by shape, what they reserve, whic
 from __future__ import annotations
 
 from windfall.core import facts as f
-from windfall.core.lifecycle import ENDED, GONE, INTENDED, QUEUED, RUNNING, STOPPING
+from windfall.core.lifecycle import ENDED, GONE, INTENDED, LEAVING, QUEUED, RUNNING, STOPPING
 from windfall.core.state import IntentState, SiteState, State, Tending
 
 NAMED = ("msr", "broker")  # ways of provisioning that bind a pilot to a task before it starts
@@ -45,7 +45,14 @@ def intents_running(state: State, fact: f.IntentsRunning) -> None:
 
 def intents_stopping(state: State, fact: f.IntentsStopping) -> None:
     for number in fact.intents:
+        state.sites[fact.site].fresh.pop(number, None)
         _move(state, state.intents[number], STOPPING, fact.at)
+
+
+def intents_leaving(state: State, fact: f.IntentsLeaving) -> None:
+    for number in fact.intents:
+        state.sites[fact.site].fresh.pop(number, None)
+        _move(state, state.intents[number], LEAVING, fact.at)
 
 
 def intents_ended(state: State, fact: f.IntentsEnded) -> None:
@@ -117,7 +124,7 @@ def recount(state: State) -> None:
     state.provided = {s.name: None for s in state.sites.values() if s.limits.shapes or s.name in sites}
     state.named_bags = {bag.number: None for bag in state.bags.values() if bag.provision in NAMED}
     for site in state.sites.values():
-        site.intents, site.pool, site.reserved = [{}, {}, {}, {}], {}, 0
+        site.intents, site.pool, site.reserved = [{}, {}, {}, {}, {}], {}, 0
         site.fresh, site.tending = {}, Tending()
     for intent in state.intents.values():
         _add(state, intent)

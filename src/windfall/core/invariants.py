@@ -266,8 +266,10 @@ def p5_within_shape(state: State) -> list[str]:
         needs, has = (cls.cores, cls.memory, cls.gpus, cls.disk), (pilot.cores, pilot.memory, pilot.gpus, pilot.disk)
         if any(need > there for need, there in zip(needs, has, strict=True)):
             said.append(f"P5: pilot {pilot.number} has {has} and was granted what needs {needs}")
-        # 0: its site served that owner when it was granted, and does not any more
-        if cls.whole and 0 < state.cost(state.pilot_classes[pilot.cls], cls) < pilot.cores * 1000:
+        cost = state.cost(state.pilot_classes[pilot.cls], cls)
+        if not cost and state.attempts.granted[row] <= state.sites[pilot.site].added:
+            continue  # its site served that owner when it was granted, and does not any more
+        if not cost or (cls.whole and cost < pilot.cores * 1000):
             said.append(f"P5: pilot {pilot.number} counts a task of class {cls.number} as less than the whole of it")
     return said
 

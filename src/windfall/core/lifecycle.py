@@ -102,9 +102,10 @@ INTENDED: Final = 0  # committed; whoever starts pilots may have been told
 QUEUED: Final = 1
 RUNNING: Final = 2
 STOPPING: Final = 3  # not wanted any more; counts until its batch system has let go of it
-ENDED: Final = 4
+LEAVING: Final = 4  # its pilot has said goodbye; counts until its batch system has let go of it
+ENDED: Final = 5
 
-INTENT_STATES: Final = ("intended", "queued", "running", "stopping", "ended")
+INTENT_STATES: Final = ("intended", "queued", "running", "stopping", "leaving", "ended")
 INTENT_MOVES: Final = (
     (INTENDED, QUEUED, "the batch system took it"),
     (INTENDED, RUNNING, "its pilot enrolled before that was heard"),
@@ -113,8 +114,12 @@ INTENT_MOVES: Final = (
     (QUEUED, RUNNING, "its pilot enrolled, or the batch system says so"),
     (QUEUED, STOPPING, "the demand is gone"),
     (QUEUED, ENDED, "the batch system has it no more"),
-    (RUNNING, ENDED, "its pilot left, the batch system has it no more, or its wall time is over"),
-    (STOPPING, ENDED, "stopped, or its pilot came and left"),
+    (RUNNING, LEAVING, "its pilot said goodbye"),
+    (RUNNING, STOPPING, "its batch system took it back into the queue"),
+    (RUNNING, ENDED, "the batch system has it no more, or its wall time is over"),
+    (LEAVING, STOPPING, "its batch system still has it, or has it in the queue again"),
+    (LEAVING, ENDED, "the batch system has it no more, or its wall time is over"),
+    (STOPPING, ENDED, "stopped"),
 )
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from windfall.core import facts as f
 from windfall.core.facts import Shape
-from windfall.core.lifecycle import INTENDED, QUEUED, READY, STOPPING
+from windfall.core.lifecycle import INTENDED, LEAVING, QUEUED, READY, STOPPING
 from windfall.core.policies import View, Wanted, capacity, coming, demand, named, pilots_for, swarm
 from windfall.core.state import IntentState, SiteState, State
-from windfall.core.tending import end_intents
+from windfall.core.tending import end_intents, look_for_room, used
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -47,6 +47,8 @@ def run(core: Core) -> None:
     view = View(core.state, core.now, core.config.margin)
     core.matched = len(view.classes("demand")) * len(view.sites)
     _stop_started(core)
+    for site in view.sites:
+        site.tending.eager = False
     targets = wanted_pilots(view)
     for site in view.sites:
         _reconcile(core, site, targets[site.name])
@@ -86,6 +88,7 @@ def _money(state: State, site: SiteState) -> int:
     """Ms of cores for those that are queued; as with room, those that are being stopped are as good as gone."""
     free = sum(shape.cores * shape.wall * n for shape, n in site.pool.items())
     free += sum(state.intents[number].reserved for number in site.intents[STOPPING])
+    free += sum(i.reserved - used(i, state.now) for i in map(state.intents.__getitem__, site.intents[LEAVING]))
     return site.limits.budget - site.used - site.reserved + free
 
 
@@ -129,7 +132,9 @@ def _stop(core: Core, site: SiteState, intents: list[IntentState], why: str) -> 
 
 
 def _make(core: Core, site: SiteState, shape: Shape, n: int, bag: int = 0, task: int = -1) -> None:
-    n = min(n, _room(core, site, shape))
+    wanted, n = n, min(n, _room(core, site, shape))
+    if n < wanted and site.intents[LEAVING] and not site.tending.eager:
+        look_for_room(core, site)
     if n <= 0:
         return
     first = core.state.next_intent

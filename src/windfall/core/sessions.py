@@ -213,7 +213,7 @@ def end_pilot(core: Core, pilot: PilotState, why: str, *, clean: bool) -> None:
         return
     settle(core, pilot.number, _left_behind(core, pilot, why, clean))
     core.emit(f.PilotEnded(core.now, pilot.number, why, clean))
-    pilot_left(core, pilot, why)
+    pilot_left(core, pilot, why, clean=clean)
     if not clean:
         conscious.not_expected(core, pilot)
     core.alive -= 1

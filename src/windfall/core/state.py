@@ -18,7 +18,7 @@ from windfall.core.batching import held_back
 from windfall.core.columns import Attempts, Tasks
 from windfall.core.copies import HOME, BagData
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
-from windfall.core.lifecycle import FIRST_FINAL, INTENDED, LIVE, READY, RUNNING, TASK_STATES
+from windfall.core.lifecycle import FIRST_FINAL, INTENDED, LEAVING, LIVE, READY, RUNNING, TASK_STATES
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
 BLOCK = 256  # appended sources, or tasks whose checkpoints are kept, per chunk of a snapshot
@@ -249,6 +249,7 @@ class Tending:
     free: int = 0  # what the information system said
     queued: int = 0
     said: int = -1  # as of when; -1: never
+    eager: bool = False  # more would be started if those that leave were gone
 
 
 @dataclass(slots=True)
@@ -263,7 +264,7 @@ class SiteState:
     tender: str = ""  # who starts pilots there
     disk: bool = False  # its hosts share one
     # derived
-    intents: list[dict[int, None]] = field(default_factory=lambda: [{}, {}, {}, {}])  # by state
+    intents: list[dict[int, None]] = field(default_factory=lambda: [{}, {}, {}, {}, {}])  # by state
     pool: dict[Shape, int] = field(default_factory=dict)  # intended and queued, for no task in particular
     reserved: int = 0  # ms of cores
     fresh: dict[int, None] = field(default_factory=dict)  # intents that run, and whose pilot has not asked for work yet
@@ -278,7 +279,7 @@ class SiteState:
     @property
     def waiting(self) -> int:
         """Those that may be queued."""
-        return self.open - len(self.intents[RUNNING])
+        return self.open - len(self.intents[RUNNING]) - len(self.intents[LEAVING])
 
 
 @dataclass(slots=True)

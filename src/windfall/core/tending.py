@@ -8,6 +8,8 @@ Rules
     not ordered again before a full listing, begun long enough after its hello for any submission to have landed.
   * What is listed is adopted; a job that we do not know, or want no more, is ordered stopped.  What is missing from a
     listing begun after we knew of it has ended, unless its pilot has spoken since.
+  * A pilot's goodbye is not the end of its job: that counts until a listing begun afterwards does not have it, and
+    is ordered stopped if it stays.  A listing is asked for early where room is what is lacking.
   * `began` is a time of ours that the tender read in an answer: no clock is compared with another.
   * A refused submission is back-pressure.  A site that nobody tends, or whose batch system is dark, only waits.
 """
@@ -19,13 +21,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from windfall.core import effects as x, events as e, facts as f
-from windfall.core.lifecycle import GONE, INTENDED, LIVE, QUEUED, READY, RUNNING, STOPPING
+from windfall.core.lifecycle import GONE, INTENDED, LEAVING, LIVE, QUEUED, READY, RUNNING, STOPPING
 from windfall.core.state import IntentState, PilotState, SiteState, Tending
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
 
 BACKOFF, MOST_BACKOFF = 15_000, 600_000  # ms that a site which refused is left alone; doubled each time
+OFTENER = 6  # so many times as often a batch system may be asked for a listing while room is lacking
 
 
 def tend(core: Core, event: e.Tend) -> None:
@@ -140,6 +143,8 @@ def _take_list(core: Core, site: SiteState, listed: list[e.Listed], began: int) 
         t.listed = True
         for number in site.intents[INTENDED]:
             core.state.intents[number].given %= 2
+    if t.eager and site.intents[LEAVING]:
+        look_for_room(core, site)
 
 
 def _adopt(core: Core, site: SiteState, listed: list[e.Listed], began: int) -> None:
@@ -147,6 +152,7 @@ def _adopt(core: Core, site: SiteState, listed: list[e.Listed], began: int) -> N
     accepted: dict[int, str] = {}
     running: dict[int, None] = {}
     requeued: dict[int, IntentState] = {}
+    staying: dict[int, None] = {}
     for job in listed:
         intent = _known(core, site, job.nonce)
         if intent is not None and not intent.outside and intent.number not in accepted:
@@ -155,17 +161,23 @@ def _adopt(core: Core, site: SiteState, listed: list[e.Listed], began: int) -> N
             _unwanted(core, site, job.nonce, job.id)
         elif job.running and intent.state in (INTENDED, QUEUED):
             running[intent.number] = None
-        elif not job.running and intent.state == RUNNING and _over(core, intent, began):
+        elif not job.running and intent.state in (RUNNING, LEAVING) and _over(core, intent, began):
             requeued[intent.number] = intent  # what it held is free; it would come back as another pilot, unbidden
+        elif intent.state == LEAVING and intent.changed + core.config.landing <= began:
+            staying[intent.number] = None
     if accepted:
         core.emit(f.IntentsAccepted(core.now, site.name, list(accepted), list(accepted.values())))
     if running:
         core.emit(f.IntentsRunning(core.now, site.name, list(running)))
         for number in running:
             watch_wall(core, core.state.intents[number])
+    if staying:
+        core.emit(f.IntentsStopping(core.now, site.name, list(staying), "its pilot has left"))
     for intent in requeued.values():
-        site.tending.strays.setdefault((intent.nonce, intent.outside), False)
-        _gone(core, site, intent, "requeued")
+        core.emit(f.IntentsStopping(core.now, site.name, [intent.number], "requeued"))
+        pilot = core.state.pilots.get(intent.pilot)
+        if pilot is not None and pilot.state != GONE:
+            core.lose_pilot(pilot, "requeued")
 
 
 def _over(core: Core, intent: IntentState, began: int) -> bool:
@@ -180,6 +192,8 @@ def _miss(core: Core, site: SiteState, there: set[str], began: int, settled: boo
     for intent in missing:
         if intent.state == RUNNING and _over(core, intent, began):
             _gone(core, site, intent)
+        elif intent.state == LEAVING and intent.changed <= began:
+            end_intents(core, site, [intent], "left")
         elif intent.state == QUEUED and intent.changed <= began:
             end_intents(core, site, [intent], "gone")
             hold_off(core, site)  # it never ran, or its pilot never found its way here
@@ -207,13 +221,13 @@ def _gone(core: Core, site: SiteState, intent: IntentState, why: str = "gone") -
 
 
 def end_intents(core: Core, site: SiteState, intents: list[IntentState], why: str) -> None:
-    used = [_used(core, intent) for intent in intents]
-    core.emit(f.IntentsEnded(core.now, site.name, [intent.number for intent in intents], used, why))
+    spent = [used(intent, core.now) for intent in intents]
+    core.emit(f.IntentsEnded(core.now, site.name, [intent.number for intent in intents], spent, why))
 
 
-def _used(core: Core, intent: IntentState) -> int:
+def used(intent: IntentState, now: int) -> int:
     """Never more than was reserved: its batch system ends it then."""
-    ran = intent.shape.cores * (core.now - intent.began) if intent.began else 0
+    ran = intent.shape.cores * (now - intent.began) if intent.began else 0
     return min(ran, intent.reserved) if intent.reserved else ran
 
 
@@ -245,14 +259,19 @@ def was_intent(core: Core, nonce: str) -> bool:
     return mark == core.config.mark and counts and int(number) < core.state.next_intent
 
 
-def pilot_left(core: Core, pilot: PilotState, why: str) -> None:
-    """A pilot that only fell silent may still run: its intent stays until its wall time is over."""
+def pilot_left(core: Core, pilot: PilotState, why: str, *, clean: bool) -> None:
+    """A pilot that only fell silent may still run: its intent stays until its wall time is over.  One that said goodbye
+    is about to go, and is gone when its batch system says so."""
     intent = core.state.intents.get(pilot.intent)
-    if intent is not None and intent.pilot == pilot.number and why != "silent":
-        site = core.state.sites[intent.site]
+    if intent is None or intent.pilot != pilot.number or why in ("silent", "requeued"):
+        return
+    site = core.state.sites[intent.site]
+    if not clean:
         end_intents(core, site, [intent], why)
-        if not pilot.granted and _in_vain(core, site, intent):
-            hold_off(core, site)
+    elif intent.state == RUNNING:
+        core.emit(f.IntentsLeaving(core.now, site.name, [intent.number], why))
+    if not pilot.granted and _in_vain(core, site, intent):
+        hold_off(core, site)
 
 
 def _in_vain(core: Core, site: SiteState, intent: IntentState) -> bool:
@@ -273,7 +292,7 @@ def watch_wall(core: Core, intent: IntentState) -> None:
 def wall_due(core: Core, number: int) -> None:
     """Its wall time has passed: no batch system lets it run on."""
     intent = core.state.intents.get(number)
-    if intent is None or intent.state != RUNNING:
+    if intent is None or intent.state not in (RUNNING, LEAVING):
         return
     pilot = core.state.pilots.get(intent.pilot)
     end_intents(core, core.state.sites[intent.site], [intent], "wall time")
@@ -344,7 +363,21 @@ def _list_due(core: Core, site: SiteState) -> bool:
     t = site.tending
     if not t.listed:
         return core.now >= t.since + core.config.landing
-    return site.open > 0 and core.now >= t.heard_list + core.config.listing
+    return site.open > 0 and core.now >= _next_list(core, site)
+
+
+def _next_list(core: Core, site: SiteState) -> int:
+    t = site.tending
+    if t.eager and (first := next(iter(site.intents[LEAVING]), 0)):
+        soon = core.state.intents[first].changed + core.config.parting
+        return max(soon, t.heard_list + core.config.listing // OFTENER)
+    return t.heard_list + core.config.listing
+
+
+def look_for_room(core: Core, site: SiteState) -> None:
+    """More would be started were it not for those that leave: ask for a listing as soon as it may tell."""
+    site.tending.eager = True
+    core.timer(_next_list(core, site), "tend", site.name)
 
 
 def compose(core: Core, site: SiteState, key: int) -> x.Orders:

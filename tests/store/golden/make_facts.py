@@ -88,7 +88,7 @@ def tell(story: Story) -> None:
     _leave_data(story)
     batch = _provision(story)
     story.snapshot()
-    _provision_on(story, batch)
+    _provision_on(story, *batch)
     _after_that(story, later)
     _fill_batches(story)
     _go_on(story, bags, old)
@@ -164,7 +164,7 @@ def _say_more(story: Story) -> dict[str, int]:
     return numbers
 
 
-def _provision(story: Story) -> int:
+def _provision(story: Story) -> tuple[int, int]:
     """A site with shapes: one pilot runs, some are queued, one has not been heard of."""
     shapes = [Shape(1, 2 << 30, 0, 1 << 40, 3_600_000)]
     limits = Limits(shapes, pilots=9, queued=6, share=900, budget=86_400_000)
@@ -173,15 +173,15 @@ def _provision(story: Story) -> int:
     story.wait(2_000)
     story.do(e.Tend(0, "cluster", "first", True))
     story.do(e.Tend(0, "cluster", "first", accepted=[(f"intent-{n}", str(n)) for n in (1, 2, 3)]))
-    story.pilot("intent-1", 1, "cluster")
-    return bag
+    return bag, story.pilot("intent-1", 1, "cluster")
 
 
-def _provision_on(story: Story, bag: int) -> None:
-    """After the snapshot: the bag is cancelled, what was queued is stopped; a tender follows another."""
+def _provision_on(story: Story, bag: int, pilot: int) -> None:
+    """After the snapshot: what was queued is stopped with its bag, a pilot leaves; a tender follows another."""
     story.do(e.Cancel(0, bag, [0, 1]))
     story.wait(2_000)
     story.do(e.Tend(0, "cluster", "first", stopped=[("intent-3", "3")]))
+    story.exchange(pilot, bye="idle")
     story.do(e.Tend(0, "cluster", "second", True))
 
 
