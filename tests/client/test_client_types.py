@@ -14,7 +14,7 @@ from windfall.server import schema
 def test_the_public_names_are_pinned():
     assert sorted(types.__all__) == [
         "Appended", "BagInfo", "BagSummary", "Cause", "File", "Health", "PilotInfo", "Place", "Row", "SiteInfo",
-        "Slow", "Statistics", "Submitted", "TargetInfo", "TaskInfo", "TokenMade", "Update",
+        "Slow", "Statistics", "Submitted", "TargetInfo", "TaskInfo", "TokenMade", "TrialMade", "Update",
     ]
     assert all(hasattr(types, name) for name in types.__all__)
 
@@ -23,7 +23,8 @@ def test_the_public_names_are_pinned():
     (types.Submitted, schema.Submitted), (types.Appended, schema.Appended), (types.TargetInfo, schema.TargetView),
     (types.BagInfo, schema.BagView), (types.Row, schema.Row), (types.TaskInfo, schema.TaskView),
     (types.Place, schema.Place), (types.Slow, schema.Slow), (types.Statistics, schema.Statistics),
-    (types.Cause, schema.Cause), (types.TokenMade, schema.TokenMade), (types.Health, schema.Health)])
+    (types.Cause, schema.Cause), (types.TokenMade, schema.TokenMade),
+    (types.TrialMade, schema.TrialMade), (types.Health, schema.Health)])
 def test_they_are_the_servers(ours, theirs):
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(theirs)}
     hints = typing.get_type_hints(ours)

@@ -34,13 +34,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "market": ("model",),
     "data": ("model",),
     "store": ("model", "core.facts", "core.lifecycle"),
-    "provision": ("model", "sites", "client"),
+    "provision": ("model", "sites", "client", "pilot.bundle"),
     "client": ("model", "data", "wire.archive", "session"),
     "session": ("client", "server.embedded"),  # finds a server, or becomes one
     "sim": ("core", "model", "wire", "workflow", "market", "pilot.agenda", "pilot.seats"),
     "server": SERVER,
     "cli": ("client", "model", "data", "workflow", "sim", "pilot.main", "pilot.bundle", "server.main",
-            "sites", *HERE, "session"),
+            "sites", "provision", *HERE, "session"),
     "console": (),
 }
 
@@ -48,7 +48,7 @@ LAZILY = {
     "windfall": ("client",),
     "client": ("session",),
     "session": ("server.embedded",),
-    "cli": ("workflow", "sim", "pilot.main", "pilot.bundle", "server.main", "sites", *HERE),
+    "cli": ("workflow", "sim", "pilot.main", "pilot.bundle", "server.main", "sites", "provision", *HERE),
 }
 """What starting the command line must not load."""
 

@@ -78,7 +78,7 @@ def test_what_a_client_can_do() -> None:
         "add_site", "add_token", "append", "appended", "bag", "bags", "call", "cancel", "close", "close_bag",
         "explain", "extend", "failures", "fetch", "gone", "health", "log", "pause", "pilots", "remove", "remove_token",
         "results", "retry", "running", "sites", "spec", "statistics", "submit", "submitted", "table",
-        "task", "task_spec", "tokens", "unpause", "upload", "usage", "wait", "watch",
+        "task", "task_spec", "tokens", "try_site", "unpause", "upload", "usage", "wait", "watch",
     ]  # fmt: skip
 
 

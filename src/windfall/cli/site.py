@@ -18,10 +18,12 @@ EXAMPLES = """examples:
   windfall site add big --slurm --ssh me@login.example.org --account proj-7 --walltime 4h --max-pilots 20
   windfall site add big --slurm --ssh me@login.example.org --dry-run
   windfall site add desk --ssh me@workstation --cores 8
+  windfall site test big
   windfall site ls"""
 
 ACTIONS = {
     "add": "write a site's file", "ls": "list them", "show": "one site, in full",
+    "test": "start a pilot there that runs a task, and say what fails",
 }
 
 
@@ -29,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=tuple(ACTIONS), help="; ".join(f"{k}: {v}" for k, v in ACTIONS.items()))
     parser.add_argument("name", nargs="?", metavar="NAME", help="of the site")
     siteadd.add_arguments(parser)
+    more = parser.add_argument_group("test")
+    more.add_argument("--timeout", metavar="TIME", help="give up when the pilot has not started by then, as 10min")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -36,7 +40,15 @@ def execute(args: argparse.Namespace) -> int:
         raise BadInput(f"'windfall site {args.action}' takes {'no' if args.action == 'ls' else 'the'} name of a site")
     if args.action != "add" and (wrong := siteadd.given(args)):
         raise BadInput(f"{wrong[0]} means nothing to 'windfall site {args.action}'", "it belongs to 'add'")
-    return {"add": siteadd.execute, "ls": _list, "show": _show}[args.action](args)
+    if args.timeout is not None and args.action != "test":
+        raise BadInput(f"--timeout means nothing to 'windfall site {args.action}'", "it belongs to 'test'")
+    return {"add": siteadd.execute, "ls": _list, "show": _show, "test": _test}[args.action](args)
+
+
+def _test(args: argparse.Namespace) -> int:
+    from . import sitetest
+
+    return sitetest.execute(args, described(args.name), str(siteadd.folder() / f"{args.name}.toml"))
 
 
 # --- what there is ------------------------------------------------------------------------------------------------

@@ -306,6 +306,10 @@ class Client:
         answer = self._http.call("POST", "/v1/sites", {"name": name, "kind": kind})
         return cast("types.SiteInfo", self._object(answer))
 
+    def try_site(self, name: str) -> types.TrialMade:
+        """Tokens for one trial of a site: a user for it alone, and what lets its pilot in."""
+        return cast("types.TrialMade", self._object(self._http.call("POST", "/v1/trials", {"site": name})))
+
     def gone(self, pilot: int) -> None:
         """Evidence that a pilot's processes are dead: what it had started may start elsewhere now."""
         self._http.call("POST", f"/v1/pilots/{pilot}/gone", {})

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 __all__ = [
     "Appended", "BagInfo", "BagSummary", "Cause", "File", "Health", "PilotInfo", "Place", "Row", "SiteInfo", "Slow",
-    "Statistics", "Submitted", "TargetInfo", "TaskInfo", "TokenMade", "Update",
+    "Statistics", "Submitted", "TargetInfo", "TaskInfo", "TokenMade", "TrialMade", "Update",
 ]
 
 File = tuple[str, str, int, int]
@@ -182,6 +182,13 @@ class SiteInfo(TypedDict):
     pilots: int
     cores: int
     held: int
+
+
+class TrialMade(TypedDict):
+    site: str
+    token: str
+    enrol: str
+    expires: int
 
 
 class TokenMade(TypedDict):

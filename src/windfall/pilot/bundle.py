@@ -11,7 +11,13 @@ import os
 import zipfile
 
 NAME = "windfall-pilot.pyz"
-_MAIN = b"import sys\nfrom windfall.pilot.main import main\nsys.exit(main(sys.argv[1:]))\n"
+_MAIN = b"""import sys
+if sys.version_info < (3, 6):
+    sys.stderr.write("windfall-pilot: Python %d.%d is too old: 3.6 is the oldest\\n" % sys.version_info[:2])
+    sys.exit(3)
+from windfall.pilot.main import main
+sys.exit(main(sys.argv[1:]))
+"""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 

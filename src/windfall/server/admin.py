@@ -22,6 +22,8 @@ VERSION = getattr(windfall, "__version__", "0")
 
 _decode_token = msgspec.json.Decoder(schema.NewToken).decode
 _decode_site = msgspec.json.Decoder(schema.NewSite).decode
+_decode_trial = msgspec.json.Decoder(schema.NewTrial).decode
+TRIAL = "+trial"  # ends the names of a trial's user and site, and nobody else's
 
 
 class AdminCalls:
@@ -41,6 +43,8 @@ class AdminCalls:
         owner = wanted.user or who.owner
         if who.scope != "admin" and (owner != who.owner or wanted.scope == "admin"):
             raise Forbidden("only an admin makes tokens for others, or for admins")
+        if wanted.user.endswith(TRIAL):
+            raise BadInput(f"no user is called {wanted.user[:100]!r}: trials of sites are", "any other name")
         if wanted.scope == "enrol":
             self._check_site(wanted.site, owner)
         days = wanted.days or DEFAULT_DAYS[wanted.scope]
@@ -94,6 +98,21 @@ class AdminCalls:
             raise Forbidden("only an admin shares a site", "ask the admin of this server")
         await self._writer.do(events.AddSite(0, wanted.name, request.who.owner, wanted.kind, wanted.shared))
         return reply_json(queries.site_view(self._state, self._state.sites[wanted.name]), 201)
+
+    async def try_site(self, request: Request) -> Answer:
+        """A user and a site for one trial: its pilot takes the trial's task and no other, and nobody else takes that
+        (P3).  Both tokens end within a day, or when the trial revokes them."""
+        name, owner = f"{_decode_trial(request.body).site}+{request.who.owner}{TRIAL}", request.who.owner + TRIAL
+        if request.who.owner.endswith(TRIAL):
+            raise Forbidden("a trial tries nothing itself")
+        await self._writer.do(events.AddSite(0, name, owner, "trial"))
+        made = {"user": tokens.new_token(), "enrol": tokens.new_token()}
+        expires = self._writer.clock.now() + auth.DAY
+        expires = min(expires, request.who.expires or expires)
+        for scope, token in made.items():
+            await self._writer.do(events.IssueToken(0, os.urandom(6).hex(), tokens.digest(token), scope, owner,
+                                                    name if scope == "enrol" else "", expires, request.who.owner))
+        return reply_json(schema.TrialMade(name, made["user"], made["enrol"], expires), 201)
 
     async def pilots(self, request: Request) -> Answer:
         mine = [p for p in self._state.pilots.values() if p.owner == request.who.owner]

@@ -85,6 +85,7 @@ def _operation(a: AdminCalls) -> list[Route]:
         Route("DELETE", "/v1/tokens/{}", a.revoke, says="revoke a token"),
         Route("GET", "/v1/sites", a.sites, says="list sites"),
         Route("POST", "/v1/sites", a.add_site, takes=s.NewSite, says="add a site"),
+        Route("POST", "/v1/trials", a.try_site, takes=s.NewTrial, gives=s.TrialMade, says="let a trial of a site in"),
         Route("GET", "/v1/pilots", a.pilots, says="list pilots"),
         Route("POST", "/v1/pilots/{}/gone", a.gone, takes=s.Nothing, says="evidence that a pilot is dead"),
         Route("GET", "/health", a.health, "", gives=s.Health, says="is it up"),

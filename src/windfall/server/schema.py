@@ -218,6 +218,17 @@ class NewSite(Struct, forbid_unknown_fields=True):
     shared: list[Name] = []
 
 
+class NewTrial(Struct, forbid_unknown_fields=True):
+    site: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+class TrialMade(Struct):
+    site: str
+    token: str  # of a user for the trial alone
+    enrol: str  # lets its pilot in
+    expires: int
+
+
 class Submitted(Struct):
     bag: int
     tasks: int

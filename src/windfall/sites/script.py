@@ -12,6 +12,8 @@ from shlex import quote
 from .job import Command, Job, parts
 from .text import shell, words
 
+NO_PYTHON = "windfall-job: no python: "  # last words of a job; whoever looks into its log knows them
+
 
 def script(job: Job, index: str, jobid: str, first: int = 1, directives: Sequence[str] | None = None,
            before: str = "") -> str:
@@ -25,6 +27,8 @@ def script(job: Job, index: str, jobid: str, first: int = 1, directives: Sequenc
         lines.append(f"{name}={quote(value)}; export {name}")
     lines += job.setup
     lines += [before] if before else []
+    python = quote(job.command[0])
+    lines.append(f"command -v {python} >/dev/null || {{ echo '{NO_PYTHON}'{python} >&2; exit 127; }}")
     lines.append("exec " + words(job.command))
     return "\n".join(lines) + "\n"
 

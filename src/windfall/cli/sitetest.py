@@ -1,0 +1,65 @@
+"""`windfall site test`: the steps of a trial, each said as it happens.  Ctrl-C ends the job and removes all."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from contextlib import suppress
+from typing import Any
+
+from .connect import Session
+from .output import print_json, say
+
+WIDTH = 9
+
+
+def execute(args: argparse.Namespace, site: Any, file: str) -> int:
+    from ..model.units import parse_duration
+    from ..provision.trial import Step
+
+    patience = parse_duration(args.timeout, "--timeout") / 1000 if args.timeout else 0.0
+    steps: list[Any] = []
+
+    def tell(step: Step) -> None:
+        steps.append(step)
+        if not args.json:
+            _say(step)
+
+    tell(Step("file", True, f"{file} can be read"))
+    with Session() as session:
+        passed = asyncio.run(_tried(site, session.client, tell, patience))
+    passed = passed and all(step.ok is not False for step in steps)
+    if args.json:
+        shown = [step._asdict() for step in steps if step.ok is not None]
+        print_json({"site": site.name, "ok": passed, "steps": shown})
+    elif passed:
+        print(f"site {site.name} works")
+    return 0 if passed else 1
+
+
+async def _tried(site: Any, client: Any, tell: Any, patience: float) -> bool:
+    """SIGTERM and SIGHUP are as good as Ctrl-C: what was begun is ended."""
+    from ..provision.trial import Trial
+    from ..sites.channels import channel
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with suppress(NotImplementedError, ValueError):
+            loop.add_signal_handler(number, task.cancel)
+    way = channel(site)
+    try:
+        return await Trial(site, way, client, tell, patience).run()
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        await way.close()
+
+
+def _say(step: Any) -> None:
+    mark = {True: "ok", False: "FAILED", None: "…"}[step.ok]
+    says = step.says.replace("\n", "\n" + " " * (WIDTH + 10))
+    print(f"{step.name:{WIDTH}} {mark:7} {says}", flush=True)
+    if step.hint:
+        say(f"{'':{WIDTH}} hint:   {step.hint}")

@@ -1,0 +1,63 @@
+"""Last words of a job: those that our own script and pilot write, and those of shells and interpreters."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, strategies as st
+
+from windfall.pilot import bundle
+from windfall.provision.lastwords import cause, last
+from windfall.sites import slurm
+from windfall.sites.job import Job, Shape
+
+
+@pytest.mark.parametrize(("log", "kind", "says"), [
+    ("windfall-job: no python: python3.99\n", "python", "no python3.99 on the node"),
+    ("/bin/sh: 9: exec: python3: not found\n", "python", "no python3 on the node"),
+    ("windfall-pilot: Python 2.7 is too old: 3.6 is the oldest\n", "old", "Python 2.7"),
+    ("python3: can't open file '/home/me/windfall/x/pilot.pyz': [Errno 2] No such file or directory\n", "folder",
+     "/home/me/windfall/x/pilot.pyz"),
+    ("windfall-pilot: cannot read the ticket windfall/x/ticket.json: No such file\n", "folder", "windfall/x/ticket"),
+    ("windfall-pilot: no server at 10.0.0.1:8765: Connection refused; trying again\n", "route", "10.0.0.1:8765"),
+    ("windfall-pilot: could not enrol: no server at h:1: timed out\n", "route", "h:1: timed out"),
+    ("windfall-pilot: the server's certificate is not the one in the ticket\n", "trust", "not the server"),
+    ("OSError: [Errno 28] No space left on device: '/tmp/x'\n", "disk", "No space left"),
+    ("windfall-pilot: ticket.json can be read by others (mode 0644)\n", "refused", "mode 0644"),
+])  # fmt: skip
+def test_causes(log: str, kind: str, says: str) -> None:
+    found = cause("some module says hello\n" + log)
+    assert found is not None and found.kind == kind and says in found.says
+    assert found.cure or kind == "refused"
+
+
+def test_who_tries_again_may_yet_come() -> None:
+    tries = "windfall-pilot: no server at h:1: timed out; trying again\n"
+    assert not cause(tries).sure and cause(tries + "windfall-pilot: could not enrol\n").sure  # type: ignore[union-attr]
+    assert cause("windfall-pilot: enrolled at h:1 with 4 cores\n") is None and cause("") is None
+
+
+def test_a_script_says_that_python_is_missing() -> None:
+    text = slurm.render(Job("abc-1", Shape(60), ("/no/such/python3", "pilot.pyz")))
+    done = subprocess.run(["/bin/sh"], input=text, capture_output=True, text=True, timeout=20)
+    found = cause(done.stderr)
+    assert done.returncode == 127 and found is not None and found.says == "there is no /no/such/python3 on the node"
+
+
+def test_the_pilot_says_that_python_is_too_old(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 5, 2, "final", 0))
+    with pytest.raises(SystemExit) as ended:
+        exec(bundle._MAIN, {})
+    found = cause(capsys.readouterr().err)
+    assert ended.value.code == 3 and found is not None and found.kind == "old" and "3.5" in found.says
+
+
+@given(st.text(max_size=200))
+def test_whatever_a_log_says(log: str) -> None:
+    found = cause("windfall-pilot: " + log)
+    assert found is None or not any(ord(char) < 32 for char in found.says)
+    assert last(log).count("\n") < 5

@@ -1,0 +1,309 @@
+"""`windfall site test` against real systems: what works is said to work, what does not is named, with its cure.
+
+Commands, server and site are processes of their own.  Afterwards nothing of a trial is left, whatever became of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.real import CommandLine, free_port, serving, until
+from tests.sites.systems import htcondor
+from tests.testbed.base import USER, Bed, require
+from tests.testbed.gridengine import GridEngine
+from tests.testbed.slurm import Slurm
+from tests.testbed.sshd import Sshd
+from windfall import Client
+from windfall.provision.trial import Step, Trial
+from windfall.sites.config import Site
+from windfall.sites.job import Shape
+
+pytestmark = [pytest.mark.slow, pytest.mark.root]
+PASSED = ["file", "reach", "commands", "server", "folder", "submit", "start", "pilot", "task", "clean"]
+
+
+class Place:
+    """A user's machine: a home with a server, SSH keys of its own, and the site's user on this very machine."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.stack, self.folder = stack, folder
+        self.home = folder / "home"
+        self.server = stack.enter_context(serving(self.home, "--listen", f"127.0.0.1:{free_port()}"))
+        self.windfall = CommandLine(self.home, folder)
+        self.env = {"HOME": str(folder / "me")}
+        self.ssh = folder / "me" / ".ssh"
+        self.ssh.mkdir(parents=True, mode=0o700)
+        self.sshd: Sshd | None = None
+
+    def door(self, extra: str = "") -> Sshd:
+        """An sshd for the site's user, known to ours."""
+        self.sshd = sshd = Sshd(extra)
+        self.stack.callback(sshd.stop)
+        shutil.copy(sshd.known, self.ssh / "known_hosts")
+        shutil.copy(sshd.bed.root / "key", self.ssh / "id_ed25519")
+        (self.ssh / "id_ed25519").chmod(0o600)
+        return sshd
+
+    def add(self, name: str, *options: str) -> None:
+        sshd = self.sshd or self.door()
+        done = self.windfall("site", "add", name, "--ssh", f"{USER}@127.0.0.1", "--port", sshd.port, *options)
+        assert done.returncode == 0, done.stderr
+
+    def start(self, name: str, *options: str) -> subprocess.Popen[str]:
+        return self.windfall.start("site", "test", name, *options, **self.env)
+
+    def test(self, name: str, *options: str) -> dict[str, Any]:
+        done = self.windfall("site", "test", name, "--json", *options, **self.env)
+        assert done.stdout, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        assert done.returncode == (0 if answer["ok"] else 1)
+        self.nothing_left(name)
+        return answer
+
+    def fails(self, name: str, step: str, *options: str) -> tuple[str, str]:
+        """Cause and cure; all steps before it were passed, and what was begun was cleaned up."""
+        steps = self.test(name, *options)["steps"]
+        failed = [each for each in steps if not each["ok"]]
+        assert [each["name"] for each in failed] == [step], steps
+        return failed[0]["says"], failed[0]["hint"]
+
+    def nothing_left(self, name: str) -> None:
+        with Client(self.server.profile) as client:
+            assert [token for token in client.tokens() if "trial" in token["user"]] == []
+            assert client.bags() == []
+        there = Path(pwd.getpwnam(USER).pw_dir)
+        assert list(there.glob(f"windfall/{name}/*")) == [] and list(there.glob(".windfall/jobs/*/t????????-1")) == []
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    require()
+    with ExitStack() as stack:
+        yield Place(tmp_path, stack)
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    require()
+    paid = "PartitionName=paid Nodes=ALL AllowAccounts=proj-7 State=UP"
+    cluster = Slurm(f"w{os.getpid():x}", extra=f"EnforcePartLimits=ALL\n{paid}")
+    yield cluster
+    cluster.stop()
+
+
+def passed(answer: dict[str, Any]) -> bool:
+    print(json.dumps(answer["steps"], indent=1))  # for the message of a test that fails
+    return bool(answer["ok"]) and [step["name"] for step in answer["steps"]] == PASSED
+
+
+# --- what works ----------------------------------------------------------------------------------------------------
+
+
+def test_a_workstation_by_ssh(place: Place) -> None:
+    place.add("desk")
+    answer = place.test("desk")
+    assert passed(answer), answer
+    assert f"as {USER}" in answer["steps"][1]["says"]
+
+
+def test_slurm(place: Place, slurm: Slurm) -> None:
+    place.door(f"SetEnv SLURM_CONF={slurm.conf}")
+    place.add("big", "--slurm", "--partition", "normal", "--cores", "2")
+    answer = place.test("big")
+    assert passed(answer), answer
+    assert "2 cores" in answer["steps"][5]["says"]
+    _wrong_names(place)
+    _never(place)
+    _no_python(place)
+    _interrupted(place, slurm)
+
+
+def _wrong_names(place: Place) -> None:
+    place.add("part", "--slurm", "--partition", "nonsense")
+    says, cure = place.fails("part", "submit")
+    assert "invalid partition" in says and "partition or queue" in cure
+    place.add("paid", "--slurm", "--partition", "paid", "--account", "nonsense")
+    says, cure = place.fails("paid", "submit")
+    assert "Invalid account" in says and "account" in cure
+    place.add("huge", "--slurm", "--cores", "4000")
+    says, cure = place.fails("huge", "submit")
+    assert "fewer cores" in cure, says
+
+
+def _never(place: Place) -> None:
+    """What waits is said to wait, and for what."""
+    place.add("full", "--slurm", "--directives", "#SBATCH --begin=now+1hour")
+    says, cure = place.fails("full", "start", "--timeout", "3s")
+    assert "BeginTime" in says and "--timeout" in cure
+
+
+def _no_python(place: Place) -> None:
+    place.add("bare", "--slurm", "--python", "/opt/none/bin/python3")
+    says, cure = place.fails("bare", "pilot")
+    assert says == "there is no /opt/none/bin/python3 on the node" and "module load python" in cure
+    place.add("lost", "--slurm", "--setup", "cd /proc")
+    says, cure = place.fails("lost", "pilot")
+    assert "does not see" in says and "all nodes see" in cure
+
+
+def _interrupted(place: Place, slurm: Slurm) -> None:
+    """Ctrl-C while it waits: the job is cancelled, all else removed."""
+    place.add("slow", "--slurm", "--directives", "#SBATCH --begin=now+1hour")
+    process = place.start("slow")
+    assert process.stdout
+    for line in process.stdout:
+        if "BeginTime" in line:
+            break
+    env = {**os.environ, **slurm.env}
+    queued = ["squeue", "-h", "-u", USER, "-t", "PD"]
+    assert subprocess.run(queued, capture_output=True, text=True, env=env).stdout.strip()
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=60)
+    assert process.returncode == 130 and "no job, file or token of the trial is left" in rest[0], rest
+    assert not subprocess.run(queued, capture_output=True, text=True, env=env).stdout.strip()
+    place.nothing_left("slow")
+
+
+def test_grid_engine(place: Place) -> None:
+    cell = GridEngine(f"w{os.getpid():x}", group=28_000)
+    place.stack.callback(cell.stop)
+    env = " ".join(f"{key}={value}" for key, value in cell.env.items() if key != "SGE_ND")
+    place.door(f"SetEnv {env}")
+    place.add("cell", "--gridengine")
+    answer = place.test("cell")
+    assert passed(answer), answer
+    place.add("project", "--gridengine", "--account", "nonsense")
+    says, cure = place.fails("project", "submit")
+    assert "nonsense" in says and "account" in cure
+    place.add("queue", "--gridengine", "--queue", "nonsense.q")
+    says, cure = place.fails("queue", "submit")
+    assert "nonsense.q" in says and "queue" in cure
+
+
+def test_htcondor(place: Place) -> None:
+    """Its commands are in a Debian of their own, where no SSH leads."""
+    system = htcondor()
+    place.stack.callback(system.close)
+    steps: list[Step] = []
+    with Client(place.server.profile) as client:
+        for python, ok in (("python3", True), ("python3.99", False)):
+            site = Site("pool", "htcondor", (Shape(3600),), python=python)
+            assert system.do(Trial(site, system.channel, client, steps.append).run()) is ok, steps
+    failed = [step for step in steps if step.ok is False]
+    assert [(step.name, step.says) for step in failed] == [("pilot", "there is no python3.99 on the node")]
+    assert [step.ok for step in steps if step.name == "clean"] == [True, True] and system.listed() == []
+    assert not (system.place / "windfall").exists()
+
+
+# --- doors that stay closed -------------------------------------------------------------------------------------------
+
+
+def test_an_expired_certificate_and_a_key_that_is_not_wanted(place: Place) -> None:
+    bed = Bed("authority")
+    place.stack.callback(bed.stop)
+    authority = bed.root / "authority"
+    bed.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(authority)])
+    sshd = place.door(f"TrustedUserCAKeys {authority}.pub")
+    sshd.bed.write("authorized", "")
+    sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "me", "-n", USER, "-V"]
+    shutil.copy(sshd.bed.root / "key.pub", place.ssh / "id_ed25519.pub")
+
+    bed.run([*sign, "-1d:+1d", str(place.ssh / "id_ed25519.pub")])
+    place.add("door")
+    assert passed(place.test("door")), "a valid certificate opens it"
+
+    bed.run([*sign, "-2d:-1d", str(place.ssh / "id_ed25519.pub")])
+    says, cure = place.fails("door", "reach")
+    assert "id_ed25519" in says and "expired" in says and "new one" in cure
+
+    (place.ssh / "id_ed25519-cert.pub").unlink()
+    says, cure = place.fails("door", "reach")
+    assert "accepts none of your keys (id_ed25519)" in says and "ssh-copy-id" in cure
+
+    (place.ssh / "id_ed25519").unlink()
+    says, cure = place.fails("door", "reach")
+    assert "no SSH key" in says and "ssh-keygen" in cure
+
+    (place.ssh / "known_hosts").unlink()
+    says, cure = place.fails("door", "reach")
+    assert "host key" in says and "not known" in says and "ssh" in cure
+
+    sshd.stop()
+    says, cure = place.fails("door", "reach")
+    assert "cannot be reached" in says
+
+
+# --- full, and cut off ---------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk(place: Place) -> None:
+    bed = Bed("full")
+    place.stack.callback(bed.stop)
+    small = bed.folder("small", owner=USER)
+    bed.run(["mount", "-t", "tmpfs", "-o", f"size=64k,uid={pwd.getpwnam(USER).pw_uid},mode=755", "none", str(small)])
+    place.stack.callback(bed.run, ["umount", str(small)])
+    place.add("small", "--folder", str(small))
+    says, cure = place.fails("small", "folder")
+    assert "no room" in says and "No space left" in says and "make room" in cure
+    assert list(small.iterdir()) == []
+
+
+def test_a_node_without_a_route(place: Place) -> None:
+    """A machine in a network of its own: we reach it, it does not reach the server."""
+    name = f"wf{os.getpid() % 100_000}"
+    run = place.stack.callback
+    bed = Bed("netns")
+    run(bed.stop)
+    bed.run(["ip", "netns", "add", name])
+    run(bed.run, ["ip", "netns", "del", name])
+    bed.run(["ip", "link", "add", name, "type", "veth", "peer", "name", "inside", "netns", name])
+    net = f"10.{os.getpid() // 250 % 250}.{os.getpid() % 250}"
+    bed.run(["ip", "addr", "add", f"{net}.1/30", "dev", name])
+    bed.run(["ip", "link", "set", name, "up"])
+    for words in (f"addr add {net}.2/30 dev inside", "link set inside up", "link set lo up"):
+        bed.run(["ip", "-n", name, *words.split()])
+    sshd = place.door()
+    sshd.bed.run(["sed", "-i", "s/^ListenAddress.*/ListenAddress 0.0.0.0/", str(sshd.conf)])
+    sshd.daemon.terminate()
+    sshd.daemon.wait()
+    sshd.bed.start(["ip", "netns", "exec", name, "/usr/sbin/sshd", "-D", "-e", "-f", str(sshd.conf)])
+    (place.ssh / "known_hosts").write_text(sshd.known.read_text().replace("127.0.0.1", f"{net}.2"))
+    done = place.windfall("site", "add", "island", "--ssh", f"{USER}@{net}.2", "--port", sshd.port)
+    assert done.returncode == 0, done.stderr
+
+    until(lambda: answers(f"{net}.2", sshd.port), 30)
+    says, cure = place.fails("island", "pilot")
+    assert "does not reach the server at 127.0.0.1" in says and "head node" in cure
+
+
+def answers(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
+
+
+def test_other_sites_go_on(place: Place) -> None:
+    """A site that hangs keeps nobody waiting but who asked for it."""
+    place.add("desk")
+    place.add("hangs", "--setup", "sleep 600")
+    slow = place.start("hangs")
+    assert slow.stdout
+    assert any(line.startswith("start") for line in slow.stdout)
+    done = place.windfall("site", "test", "desk", "--json", **place.env)
+    assert passed(json.loads(done.stdout)) and slow.poll() is None
+    slow.send_signal(signal.SIGTERM)
+    slow.communicate(timeout=60)
+    assert slow.returncode == 130
+    place.nothing_left("hangs")
+
