@@ -247,7 +247,7 @@ def test_the_budget_is_reserved_at_worst_and_what_was_not_used_comes_back(bench:
     bench.wait(1_000)
     assert bench.core.state.sites["c1"].used == 0 and states(bench) == "lq"
     bench.wait(1_000)
-    assert tender.tell().list
+    assert tender.tell().look
     tender.list()
     assert bench.core.state.sites["c1"].used == HOUR // 4 + 2_000
     bench.wait(1_000)
@@ -281,19 +281,19 @@ def test_a_goodbye_is_not_the_end_of_the_job(bench: Bench) -> None:
     bench.wait(10_000)
     bench.exchange(pilot, bye="idle")
     bench.wait(1_000)
-    assert states(bench) == "l" and not tender.tell().list  # it is about to go
+    assert states(bench) == "l" and not tender.tell().look  # it is about to go
     bench.wait(1_000)
     orders = tender.tell()
-    assert orders.list and not orders.start
+    assert orders.look and not orders.start
     tender.tell(listed=[], began=before)  # begun before the goodbye
     assert states(bench) == "l"
     bench.wait(10_000)
-    assert tender.tell().list
+    assert tender.tell().look
     tender.list()  # still there
     assert states(bench) == "l"
     tender.jobs.clear()
     bench.wait(10_000)
-    assert tender.tell().list
+    assert tender.tell().look
     tender.list()
     assert [intent.nonce for intent in bench.core.state.intents.values()] == ["intent-2"]
 
@@ -372,11 +372,11 @@ def test_nothing_that_may_have_been_submitted_is_ordered_again_before_a_listing(
     old.submit("intent-1")  # and dies before it says so
     new = Tender(bench, name="t2")
     new.jobs = old.jobs
-    assert new.orders.start == [] and not new.orders.list
+    assert new.orders.start == [] and not new.orders.look
     new.list()  # too early: a submission may be on its way
     assert new.orders.start == []
     bench.wait(LANDING)
-    assert new.tell().list
+    assert new.tell().look
     new.list()
     assert states(bench) == "qi" and [nonce for nonce, _ in new.orders.start] == ["intent-2"]
 

@@ -238,7 +238,7 @@ class Tender:
             self._start(nonce, shape)
         for nonce, name in orders.stop:
             self._stop(nonce, name)
-        if orders.list and not self.looking:
+        if orders.look and not self.looking:
             self.looking = True
             began = self.now
             self.after(self.world.random.choice((10, 500)), lambda: self._look(began))

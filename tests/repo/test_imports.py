@@ -34,10 +34,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "market": ("model",),
     "data": ("model",),
     "store": ("model", "core.facts", "core.lifecycle"),
-    "provision": ("model", "sites", "client", "pilot.bundle"),
+    "provision": ("model", "sites", "client", "wire", "pilot.bundle", "core.events", "core.effects", "core.facts"),
     "client": ("model", "data", "wire.archive", "session"),
     "session": ("client", "server.embedded"),  # finds a server, or becomes one
-    "sim": ("core", "model", "wire", "workflow", "market", "pilot.agenda", "pilot.seats"),
+    "sim": ("core", "model", "wire", "workflow", "market", "pilot.agenda", "pilot.seats", "provision.carrying"),
     "server": SERVER,
     "cli": ("client", "model", "data", "workflow", "sim", "pilot.main", "pilot.bundle", "server.main",
             "sites", "provision", *HERE, "session"),

@@ -6,7 +6,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from tests.testbed.base import USER, Bed, eventually, free_ports
+from tests.testbed.base import USER, Bed, end, eventually, free_ports
 
 _CONF = """\
 Port {port}
@@ -19,7 +19,7 @@ UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PubkeyAuthentication yes
-PermitRootLogin no
+PermitRootLogin {root_login}
 AllowUsers {user}
 AllowTcpForwarding yes
 LogLevel VERBOSE
@@ -28,17 +28,19 @@ LogLevel VERBOSE
 
 
 class Sshd:
-    def __init__(self, extra: str = "") -> None:
+    def __init__(self, extra: str = "", user: str = USER) -> None:
         self.bed = Bed("sshd")
         self.port = free_ports(1)[0]
-        self.user = USER
+        self.user = user
         root = self.bed.root
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         for name in ("host", "key"):
             self.bed.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(root / name)])
         self.bed.write("authorized", (root / "key.pub").read_text())
         self.known = self.bed.write("known_hosts", f"[127.0.0.1]:{self.port} {(root / 'host.pub').read_text()}")
-        self.conf = self.bed.write("sshd_config", _CONF.format(port=self.port, root=root, user=USER, extra=extra))
+        root_login = "yes" if user == "root" else "no"
+        self.conf = self.bed.write("sshd_config", _CONF.format(
+            port=self.port, root=root, user=user, root_login=root_login, extra=extra))
         self.daemon: subprocess.Popen[bytes]
         self.start()
 
@@ -51,6 +53,9 @@ class Sshd:
     def start(self) -> None:
         self.daemon = self.bed.start(["/usr/sbin/sshd", "-D", "-e", "-f", str(self.conf)])
         eventually(self._listens, "sshd comes up", 20)
+
+    def stop_daemon(self) -> None:
+        end(self.daemon)
 
     def _listens(self) -> bool:
         with socket.socket() as probe:

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", metavar="AGE", help="remove bags so long after their end, as 30d (default: never)")
     parser.add_argument("--quota", metavar="SIZE", help="of each user's files here, as 200GB (default: none)")
     parser.add_argument("--lease", type=float, metavar="SECONDS", help=argparse.SUPPRESS)  # for tests
+    parser.add_argument("--idle", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -34,4 +35,5 @@ def execute(args: argparse.Namespace) -> int:
     keep = parse_duration(args.keep, "--keep") if args.keep else 0
     quota = parse_size(args.quota, "--quota") if args.quota else 0
     return int(serve(
-        where, args.listen, names=tuple(args.name), pilot=args.pilot, lease=args.lease, keep=keep, quota=quota))
+        where, args.listen, names=tuple(args.name), pilot=args.pilot, lease=args.lease, keep=keep, quota=quota,
+        idle=args.idle))

@@ -59,5 +59,5 @@ class Orders(Effect):
     now: int  # the core's
     start: list[tuple[str, Shape]] = []  # nonce
     stop: list[tuple[str, str]] = []  # nonce, the batch system's name where it is known
-    list: bool = False  # say what the batch system has of ours
+    look: bool = False  # say what the batch system has of ours
     over: bool = False  # somebody else tends this site now

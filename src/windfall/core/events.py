@@ -117,6 +117,7 @@ class Tend(Event):
     began: int = 0  # `now` of the newest answer it had when it began to list
     info: Info | None = None
     wait: int = 0
+    unstopped: list[tuple[str, str]] = []  # the same, where stopping it did not work: after others, again
 
 
 class Enrol(Event):

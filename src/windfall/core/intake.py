@@ -21,7 +21,7 @@ def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
     edges = np.array(bag.edges, dtype="<i4").tobytes() if bag.edges else b""
     return Submit(
         key, owner, bag.name, idempotency, _packed(bag), shapes, bag.effects == "external",
-        bag.policy.select, bag.open, edges,
+        bag.policy.select, bag.open, edges, bag.policy.provision,
     )
 
 

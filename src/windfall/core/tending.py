@@ -48,6 +48,8 @@ def tend(core: Core, event: e.Tend) -> None:
         t = site.tending
         t.free, t.queued, t.said = event.info.free, event.info.queued, core.now - event.info.age
     if has_orders(core, site) or event.seen != site.tending.number or event.wait <= 0:
+        if site.name in core.tended:  # it asked twice in one step
+            core.effects.append(compose(core, site, core.tended[site.name]))
         core.tended[site.name] = event.key  # answered when the step has decided all it will
     else:
         _park(core, site, event)
@@ -88,6 +90,18 @@ def _take_word(core: Core, site: SiteState, event: e.Tend) -> None:
         end_intents(core, site, refused, "refused")
         hold_off(core, site)
     _take_stopped(core, site, event.stopped)
+    for nonce, name in event.unstopped:
+        _put_last(core, site, nonce, name)
+
+
+def _put_last(core: Core, site: SiteState, nonce: str, name: str) -> None:
+    """What cannot be stopped goes to the end of its line, and keeps no other from being stopped."""
+    strays, line, intent = site.tending.strays, site.intents[STOPPING], _known(core, site, nonce)
+    if (nonce, name) in strays:
+        strays[nonce, name] = strays.pop((nonce, name))
+    if intent is not None and intent.number in line:
+        del line[intent.number]
+        line[intent.number] = None
 
 
 def _spare(core: Core, site: SiteState, nonce: str, name: str) -> None:
@@ -394,7 +408,7 @@ def compose(core: Core, site: SiteState, key: int) -> x.Orders:
         t.strays[stray] = True
         orders.stop.append(stray)
     if _list_due(core, site):
-        orders.list = t.asked = True
+        orders.look = t.asked = True
     if not t.listed or site.open:
         core.timer(core.now + core.config.listing, "tend", site.name)
     return orders

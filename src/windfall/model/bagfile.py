@@ -60,9 +60,9 @@ class Parsed(NamedTuple):
 # --- what may stand where --------------------------------------------------------------------------------------
 
 _POLICIES = (
-    "rank", "requirements", "replicate", "provision", "sites", "budget", "deadline", "attempt-deadline", "per-host",
+    "rank", "requirements", "replicate", "sites", "budget", "deadline", "attempt-deadline", "per-host",
 )  # fmt: skip
-_SO_FAR = "there is select, batch and batch-timeout"
+_SO_FAR = "there is select, batch, batch-timeout and provision"
 LATER = {
     "task": {"nodes": "a task runs on one node: there is cores, gpus and whole-node"},
     "policy": {
@@ -443,7 +443,7 @@ class Reader:
         usual = Policy()
         policy = Policy(
             select=get("select", usual.select), batch=get("batch", usual.batch),
-            batch_timeout=get("batch-timeout", usual.batch_timeout),
+            batch_timeout=get("batch-timeout", usual.batch_timeout), provision=get("provision", usual.provision),
         )
         with self.place.at("policy", "batch-timeout"):
             if "batch-timeout" in table and policy.batch < 2:

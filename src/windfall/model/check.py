@@ -51,6 +51,7 @@ from .table import check_table, lines, longest, parse_row
 from .units import MAX_DURATION, MAX_SIZE
 
 SELECT = ("fcfs", "sjf")
+PROVISION = ("swarm", "demand", "msr", "broker")
 EFFECTS = ("none", "external")
 KINDS = ("command", "call")
 SCRATCH = ("", "failed")
@@ -587,6 +588,9 @@ def check_policy(policy: Policy) -> None:
         raise BadInput(
             f"policy: select = '{tpl.excerpt(policy.select)}' does not exist yet", f"there is {', '.join(SELECT)}"
         )
+    if policy.provision not in PROVISION:
+        raise BadInput(f"policy: provision = '{tpl.excerpt(policy.provision)}' does not exist",
+                       f"there is {', '.join(PROVISION)}")
     if policy.deadline:
         raise BadInput("policy: deadline does not exist yet", "there is select")
     if policy.batch < 0 or policy.batch_timeout < 0:

@@ -210,6 +210,7 @@ class Policy(Record, frozen=True):
     batch: int = 0
     batch_timeout: int = 30_000  # ms that an incomplete batch of an open bag waits for more tasks
     deadline: int = 0  # refused until there is a mechanism
+    provision: str = "swarm"  # how many pilots to ask for, and where
 
 
 class Bag(Record, frozen=True):

@@ -15,6 +15,7 @@ from windfall.core import events, queries
 from windfall.errors import BadInput, Forbidden, NotFound
 from windfall.server import auth, schema, tokens
 from windfall.server.http import BYTES, JSON, TEXT, Answer, Request, reply_json
+from windfall.server.tending import site_event
 from windfall.server.writer import Writer
 
 DEFAULT_DAYS = {"user": 365, "admin": 90, "enrol": 30}
@@ -96,7 +97,8 @@ class AdminCalls:
         if wanted.shared and request.who.scope != "admin":
             # Whoever shares a site gets the work, the files and the results of those it is shared with.
             raise Forbidden("only an admin shares a site", "ask the admin of this server")
-        await self._writer.do(events.AddSite(0, wanted.name, request.who.owner, wanted.kind, wanted.shared))
+        await self._writer.do(site_event(
+            self._state, wanted.name, request.who.owner, wanted.kind, wanted.shared, wanted.limits))
         return reply_json(queries.site_view(self._state, self._state.sites[wanted.name]), 201)
 
     async def try_site(self, request: Request) -> Answer:
@@ -128,11 +130,14 @@ class AdminCalls:
         return reply_json(queries.pilot_view(pilot))
 
     async def bundle(self, request: Request) -> Answer:
-        """The pilot's zipapp, made when first asked for."""
+        body, sha = await self.pilot_file()
+        return Answer(body, 200, BYTES, (("ETag", f'"{sha}"'),))
+
+    async def pilot_file(self) -> tuple[bytes, str]:
+        """The pilot's zipapp, made when first asked for, and its hash."""
         if self._bundle is None or (self._bundle.done() and self._bundle.exception()):
             self._bundle = asyncio.ensure_future(self._loop.run_in_executor(None, _build, self._home / "pilot"))
-        body, sha = await asyncio.shield(self._bundle)
-        return Answer(body, 200, BYTES, (("ETag", f'"{sha}"'),))
+        return await asyncio.shield(self._bundle)
 
     # --- operation --------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """The data folder, and where the server is to be found.
 
-    journal.db  views.db  blobs/  uploads/  server.json  tls/  pilot/  socket
+    journal.db  views.db  blobs/  uploads/  server.json  mark  tls/  pilot/  socket  sites/  provision/
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import os
 import pwd
+import re
 import socket as sockets
 import stat
 from pathlib import Path
@@ -19,6 +20,7 @@ import msgspec
 from windfall.errors import StoreLocked, TrustError
 
 BACKLOG = 4096
+_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # none that looks like another
 MAX_SOCKET = 100  # bytes of a Unix socket's path; the kernel takes 107
 
 
@@ -42,6 +44,19 @@ class Home:
             if len(os.fsencode(self._socket)) > MAX_SOCKET:
                 self._socket = _runtime_directory(self.path) / "socket"
         return self._socket
+
+    @property
+    def mark(self) -> str:
+        """Begins the names of our jobs in batch systems.  No other server has it; it is made once."""
+        path = self.path / "mark"
+        try:
+            found = path.read_text("ascii").strip()
+        except (OSError, ValueError):
+            found = ""
+        if not re.fullmatch("[a-z0-9]{6}", found):
+            found = "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(6))
+            write_private(path, found.encode())
+        return found
 
     def claim(self) -> sockets.socket:
         """Bind the Unix socket.  It may come before everything else: who connects waits in the kernel's queue."""

@@ -16,6 +16,7 @@ from windfall.errors import StoreLocked, WindfallError
 from windfall.server import numerics
 from windfall.server.home import Home
 from windfall.server.local import LocalPilot, Supervisor
+from windfall.server.pilots import Pilots
 
 if TYPE_CHECKING:
     from windfall.core.engine import Config
@@ -31,7 +32,7 @@ MANY = 1_000  # connections beyond which old objects are left alone by the colle
 
 def serve(
     home: Path, listen: str | None = None, *, names: tuple[str, ...] = (), socket: bool = True, pilot: bool = False,
-    lease: float | None = None, keep: int = 0, quota: int = 0,
+    lease: float | None = None, keep: int = 0, quota: int = 0, idle: float | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, with a pilot for this machine where asked.  Returns the exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -41,7 +42,7 @@ def serve(
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            options = {"names": names, "socket": socket, "limit": limit, "config": _config(lease), "keep": keep,
+            options = {"names": names, "socket": socket, "limit": limit, "config": _config(lease, idle), "keep": keep,
                        "quota": quota}
             runner.run(_serve(Home(home), listen, pilot, **options))
     except WindfallError as error:
@@ -50,13 +51,16 @@ def serve(
     return 0
 
 
-def _config(lease: float | None) -> Config:
+def _config(lease: float | None, idle: float | None) -> Config:
+    """A short lease is for tests: what else is waited for follows it."""
     from windfall.core.engine import Config
 
-    if lease is None:
-        return Config()
-    ms = int(lease * 1000)
-    return Config(lease=ms, margin=max(ms // 10, 100), park=min(Config().park, ms // 2))
+    given: dict[str, int] = {} if idle is None else {"idle": int(idle * 1000)}
+    if lease is not None:
+        ms, usual = int(lease * 1000), Config()
+        given |= {"lease": ms, "margin": max(ms // 10, 100), "park": min(usual.park, ms // 2),
+                  "landing": min(usual.landing, 2 * ms), "listing": min(usual.listing, ms)}
+    return Config(**given)
 
 
 async def _serve(home: Home, listen: str | None, pilot: bool, **options: Any) -> None:
@@ -71,8 +75,10 @@ async def _serve(home: Home, listen: str | None, pilot: bool, **options: Any) ->
     sys.stderr.write(f"windfall: serving at {runtime.profile['server']}\n")
     sys.stderr.flush()
     collector = loop.create_task(_collect(runtime))
+    pilots = Pilots(runtime, runtime.writer.core.config.landing)
     await stop.wait()
     collector.cancel()
+    await pilots.stop()
     if local is not None:
         await _stop_pilot(*local)
     await runtime.stop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from windfall.core.effects import Orders
+from windfall.core.events import Tend
 from windfall.data.blobs import MAX_BLOB
 from windfall.model.spec import Bag
 from windfall.server import schema as s
@@ -11,6 +13,7 @@ from windfall.server.blobs import BlobCalls
 from windfall.server.exchange import Exchanges
 from windfall.server.http import Route
 from windfall.server.logs import Live
+from windfall.server.tending import MAX_TEND, Tendings
 from windfall.wire.messages import MAX_MESSAGE
 
 MAX_SUBMISSION = 256 << 20
@@ -18,8 +21,14 @@ OCTETS = "application/octet-stream"
 LINES = "application/x-ndjson"
 
 
-def routes(bags: BagCalls, blobs: BlobCalls, exchanges: Exchanges, live: Live, admin: AdminCalls) -> list[Route]:
-    return [*_users(bags), *_pilots(exchanges, live, admin), *_blobs(blobs), *_operation(admin)]
+def routes(bags: BagCalls, blobs: BlobCalls, exchanges: Exchanges, live: Live, admin: AdminCalls,
+           tendings: Tendings) -> list[Route]:
+    return [*_users(bags), *_pilots(exchanges, live, admin), *_blobs(blobs), *_operation(admin), _tending(tendings)]
+
+
+def _tending(t: Tendings) -> Route:
+    return Route("POST", "/v1/tend", t.tend, limit=MAX_TEND, fast=True, takes=Tend, gives=Orders,
+                 says="what came of a site's orders in, orders out")
 
 
 def _users(b: BagCalls) -> list[Route]:

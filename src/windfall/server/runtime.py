@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from windfall.server.recovery import recover
 from windfall.server.retention import Keeper
 from windfall.server.routes import routes
 from windfall.server.subscribe import Hub
+from windfall.server.tending import Tendings
 from windfall.server.writer import Die, Writer, die as end_process
 from windfall.store.disk import Room
 from windfall.store.journal import Journal
@@ -55,6 +57,7 @@ class Runtime:
         bytes of file contents that each owner may have here, 0: any."""
         self = cls()
         self.home = home if isinstance(home, Home) else Home(home)
+        config = replace(config or Config(), mark=self.home.mark)
         core, self.journal, clock = recover(self.home.journal, config)
         try:
             self.writer = Writer(core, self.journal, clock, die)
@@ -87,7 +90,8 @@ class Runtime:
                              blobs=self.blobs.store, nudge=self.exchanges.nudge)
         self.admin = AdminCalls(w, home.path)
         self.auth = auth.Auth(w.state, w.clock)
-        table = routes(self.bags, self.blobs, self.exchanges, self.live, self.admin)
+        self.tendings = Tendings(w)
+        table = routes(self.bags, self.blobs, self.exchanges, self.live, self.admin, self.tendings)
         self.http = HttpServer(table, self.auth.check, auth.Guard(names).check, limit)
         self.admin.measure = lambda: metrics.text(self)
         self.admin.describe = lambda: _describe(table)
@@ -105,7 +109,7 @@ class Runtime:
         known = state.tokens.get(tokens.digest(token))
         if known is None or known.scope != "admin" or known.owner != owner:
             token = tokens.new_token()
-            orders.append(self._issue(token, "admin", owner, "", OWNER_DAYS))
+            orders.append(self.issue(token, "admin", owner, "", OWNER_DAYS))
         if "local" not in state.sites:
             orders.append(events.AddSite(0, "local", owner, "local"))
         if enrol and tokens.digest(enrol) not in state.tokens:
@@ -119,9 +123,9 @@ class Runtime:
             await self.writer.do(self._enrolment(token))
 
     def _enrolment(self, token: str) -> events.IssueToken:
-        return self._issue(token, "enrol", user(), "local", OWNER_DAYS)
+        return self.issue(token, "enrol", user(), "local", OWNER_DAYS)
 
-    def _issue(self, token: str, scope: str, owner: str, site: str, days: int) -> events.IssueToken:
+    def issue(self, token: str, scope: str, owner: str, site: str, days: int) -> events.IssueToken:
         expires = self.writer.clock.now() + days * auth.DAY
         return events.IssueToken(0, os.urandom(6).hex(), tokens.digest(token), scope, owner, site, expires)
 
@@ -153,6 +157,7 @@ class Runtime:
         self.close_listeners()
         self.writer.finish()
         self.exchanges.stop()
+        self.tendings.stop()
         self.hub.stop()
         self.live.stop()
         self.keeper.stop()

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from windfall.core import events
+from windfall.core.facts import Limits
 from windfall.model.spec import Items, Lines, Sweep
 from windfall.wire.messages import MAX_REPORTS
 
@@ -215,7 +216,8 @@ class NewToken(Struct, forbid_unknown_fields=True):
 class NewSite(Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     kind: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,31}$")] = "local"
-    shared: list[Name] = []
+    shared: list[Name] | None = None  # as before
+    limits: Limits | None = None  # what pilots may be started there; as before
 
 
 class NewTrial(Struct, forbid_unknown_fields=True):

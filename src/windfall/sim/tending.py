@@ -1,7 +1,6 @@
-"""Whoever starts pilots at a site, in virtual time: carries out the core's orders, and tells what came of them.
+"""Whoever starts pilots at a site, in virtual time: the machine of the real one, with commands that take their time.
 
-It decides nothing.  An order is carried out once per nonce, however often it is heard; what came of it is told until
-that has been answered.  `crash` forgets all that, as the end of a process does, and leaves the jobs where they are.
+`crash` forgets all it knew, as the end of a process does, and leaves the jobs where they are.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from typing import Any
 
 from windfall.core import effects as x, events as e
 from windfall.core.facts import Shape
+from windfall.provision.carrying import Cancel, Carrier, Command, Look, News, Submit
 from windfall.sim.engine import Engine
 from windfall.sim.server import Server
 from windfall.sim.site import Job, Mortal, Refused, Site
@@ -38,12 +38,7 @@ class Tender:
         """Knows nothing of what was done before."""
         self.life += 1
         self.alive = True
-        self.seen = self.now = 0
-        self.over = False
-        self._names: dict[str, str] = {}  # nonce → what the batch system calls it; "": on its way
-        self._stops: dict[tuple[str, str], bool] = {}  # under way; True: its submission has to land first
-        self._news: dict[str, dict[Any, Any]] = {"accepted": {}, "refused": {}, "stopped": {}}
-        self._looking = False
+        self._carrier = Carrier()
         self._tell(self.life, hello=True)
 
     def crash(self) -> None:
@@ -55,81 +50,55 @@ class Tender:
     def _tell(self, life: int, hello: bool = False, wait: int = 0, **more: Any) -> None:
         if not self.alive or life != self.life:
             return
-        news = {kind: list(said.items()) for kind, said in self._news.items()}
-        stopped = [key for key, _ in news["stopped"]]
-        event = e.Tend(0, self.site.name, f"{self.name} {self.life}", hello, self.seen, news["accepted"],
-                       news["refused"], stopped, info=self.site.info(), wait=wait, **more)
+        news = self._carrier.news()
+        event = e.Tend(0, self.site.name, f"{self.name} {self.life}", hello, self._carrier.seen, news.accepted,
+                       news.refused, news.stopped, info=self.site.info(), wait=wait, **more)
 
         def back(effect: Any) -> None:
             self.engine.after(self._latency, self._answered, life, effect, news, wait > 0 or hello)
 
         self.engine.after(self._latency, self.server.put, event, back)
 
-    def _answered(self, life: int, orders: Any, news: dict[str, list[Any]], polled: bool) -> None:
+    def _answered(self, life: int, orders: Any, news: News, polled: bool) -> None:
         if not self.alive or life != self.life or not isinstance(orders, x.Orders):
             return
         if orders.over:
             if polled:
                 self.engine.after(POLL, self._tell, life, True)
             return
-        for kind, said in news.items():
-            for key, _ in said:
-                self._news[kind].pop(key, None)
-        self.seen, self.now = max(self.seen, orders.number), max(self.now, orders.now)
-        for nonce, shape in orders.start:
-            self._start(nonce, shape)
-        for nonce, name in orders.stop:
-            self._stop(nonce, name)
-        if orders.list and not self._looking:
-            self._looking = True
-            self.engine.after(self._listing, self._list, life, self.now)
+        for command in self._carrier.answered(orders, news):
+            self._carry_out(command)
         if polled:
             self._tell(life, wait=POLL)
 
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, command: Command) -> None:
+        """One pilot, or job, each: the machine is told to take no more at once."""
+        match command:
+            case Submit(shape, nonces):
+                self.engine.after(self._takes["submit"](), self._submit, self.life, nonces[0], shape)
+            case Cancel(jobs):
+                self.engine.after(self._takes["cancel"](), self._cancel, self.life, *jobs[0])
+            case Look(began):
+                self.engine.after(self._listing, self._list, self.life, began)
+
     def _list(self, life: int, began: int) -> None:
-        self._looking = False
+        if life == self.life:
+            self._carrier.looked()
         self._tell(life, listed=self.site.listing(self.user), began=began)
-
-    def _say(self, life: int, kind: str, key: Any, value: Any) -> None:
-        self._news[kind][key] = value
-        self._tell(life)
-
-    # --- orders -------------------------------------------------------------------------------------------------------
-
-    def _start(self, nonce: str, shape: Shape) -> None:
-        name = self._names.get(nonce)
-        if name is None:
-            self._names[nonce] = ""
-            self.engine.after(self._takes["submit"](), self._submit, self.life, nonce, shape)
-        elif name:
-            self._news["accepted"][nonce] = name
 
     def _submit(self, life: int, nonce: str, shape: Shape) -> None:
         try:
             name = self.site.submit(self.user, nonce, shape, self.begin)
         except Refused as refused:
-            if life == self.life:
-                del self._names[nonce]
-                self._landed(nonce)
-                self._say(life, "refused", nonce, str(refused))
+            name, why = "", str(refused)
+        if life != self.life:
             return
-        if life == self.life:
-            self._names[nonce] = name
-            self._landed(nonce)
-            self._say(life, "accepted", nonce, name)
-
-    def _stop(self, nonce: str, name: str) -> None:
-        if (nonce, name) in self._stops:
-            return
-        on_its_way = self._names.get(nonce) == ""
-        self._stops[nonce, name] = on_its_way
-        if not on_its_way:
-            self.engine.after(self._takes["cancel"](), self._cancel, self.life, nonce, name)
-
-    def _landed(self, nonce: str) -> None:
-        for key in [key for key, waits in self._stops.items() if waits and key[0] == nonce]:
-            self._stops[key] = False
-            self.engine.after(self._takes["cancel"](), self._cancel, self.life, *key)
+        landed = self._carrier.accepted({nonce: name}) if name else self._carrier.refused([nonce], why)
+        for cancel in landed:
+            self._carry_out(cancel)
+        self._tell(life)
 
     def _cancel(self, life: int, nonce: str, name: str) -> None:
         wanted = {name} if name else {job.id for job in self.site.jobs.values()
@@ -137,8 +106,8 @@ class Tender:
         for each in sorted(wanted):
             self.site.cancel(each)
         if life == self.life:
-            self._stops.pop((nonce, name), None)
-            self._say(life, "stopped", (nonce, name), None)
+            self._carrier.cancelled(Cancel(((nonce, name),)))
+            self._tell(life)
 
 
 def _timed(value: int | Callable[[], int]) -> Callable[[], int]:

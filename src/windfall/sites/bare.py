@@ -77,6 +77,10 @@ def submitted(answer: Answer) -> str:
     return found[1]
 
 
+def names(job: Job, id: str) -> list[str]:
+    return job.nonces
+
+
 def listing(user: str) -> Command:
     """One loop of the shell without a process per job.  A last line tells a listing from its half."""
     text.login(user)

@@ -1,7 +1,8 @@
 """A site as its user wrote it down: one TOML file each, read with file and line for every complaint.
 
     [site]        name, dialect, host (user@login.example.org; without it commands run here), port, account, queue (or
-                  partition), folder, arrays, max-pilots, max-queued, core-hours, grace, python, directives, setup
+                  partition), folder, arrays, max-pilots, max-queued, core-hours, grace, python, directives, setup,
+                  reach, server (https://host:port, where pilots find the server)
     [[shapes]]    cores, memory, walltime, gpus, nodes, whole-node: what a pilot may ask for, the preferred one first
     [variables]   environment of every task there
     [options]     what only this dialect knows
@@ -28,6 +29,8 @@ from .job import GRACE, Command, Job, Shape, check as check_job
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 _HOST = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})@)?([A-Za-z0-9][A-Za-z0-9_.:-]{0,252})")
+_SERVER = re.compile(r"https://[A-Za-z0-9_.:\[\]-]{1,260}:\d{1,5}")
+REACH = ("direct",)
 MAX_PILOTS = 100_000
 
 
@@ -43,7 +46,7 @@ class Site:
     queue: str = ""
     folder: str = ""  # there; made of the name where none is given
     arrays: bool = True
-    max_pilots: int = 0  # queued and running; 0: no limit of ours
+    max_pilots: int = 100  # queued and running
     max_queued: int = 0
     core_hours: int = 0  # 0: no budget
     grace: int = GRACE
@@ -53,6 +56,8 @@ class Site:
     variables: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     staged: dict[str, str] = field(default_factory=dict)
+    reach: str = "direct"  # how pilots reach the server
+    server: str = ""  # where they find it; "": where it says it is
 
     def __post_init__(self) -> None:
         if not self.folder:  # one each: two sites may share a home directory
@@ -133,6 +138,13 @@ def _lines(value: object, key: str) -> tuple[str, ...]:
     return tuple(words.strings(value, key))
 
 
+def _server(value: object, key: str) -> str:
+    if not _SERVER.fullmatch(words.string(value, key)):
+        raise BadInput(f"{key}: {text.plain(value, 60)!r} is not where a server could be",
+                       'as in "https://laptop.example.org:7430"')
+    return words.string(value, key)
+
+
 Read = Callable[[Any, str], Any]
 
 _SITE: dict[str, Read] = {
@@ -140,6 +152,7 @@ _SITE: dict[str, Read] = {
     "queue": words.string, "partition": words.string, "folder": words.string, "arrays": words.flag,
     "max-pilots": words.count, "max-queued": words.count, "core-hours": _number, "grace": _duration,
     "python": words.string, "directives": _lines, "setup": _lines,
+    "reach": words.one_of(*REACH), "server": _server,
 }
 _SHAPE: dict[str, Read] = {
     "cores": words.count, "memory": units.parse_size, "walltime": _duration, "gpus": words.whole,

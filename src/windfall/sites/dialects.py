@@ -19,6 +19,8 @@ class Dialect(Protocol):
         """The script that a job runs."""
     def submitted(self, answer: Answer) -> str:
         """The job's id; SiteRefused says why there is none, SiteUnreachable that only a listing can tell."""
+    def names(self, job: Job, id: str) -> list[str]:
+        """Of the pilots of a submission, as `listed` will call them: one for each of its nonces."""
     def listing(self, user: str) -> Command:
         """All jobs of the user in one command, however many."""
     def listed(self, answer: Answer) -> list[Listed]: ...

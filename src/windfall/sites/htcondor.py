@@ -59,8 +59,9 @@ def _described(job: Job, path: str) -> Iterator[str]:
     yield from (f"output = {log}", f"error = {log}", "copy_to_spool = true", "notification = never")
     yield from ("should_transfer_files = IF_NEEDED", "when_to_transfer_output = ON_EXIT")
     yield 'transfer_output_files = ""'
-    if "transfer" in job.options:
-        yield f"transfer_input_files = {_line(job.options['transfer'])}"
+    sent = [f"{job.folder}/{name}" for name in job.files] + [_line(job.options.get("transfer", ""))]
+    if any(sent):
+        yield f"transfer_input_files = {', '.join(filter(None, sent))}"
     yield f"request_cpus = {shape.cores}"
     if shape.memory:
         yield f"request_memory = {-(-shape.memory // (1 << 20))}"  # MiB
@@ -88,6 +89,10 @@ def submitted(answer: Answer) -> str:
     if answer.exit or not found:
         raise text.refusal(answer, REFUSALS, "HTCondor refuses the job")
     return found[1]
+
+
+def names(job: Job, id: str) -> list[str]:
+    return [f"{id}.{index}" for index in range(job.count)]
 
 
 def listing(user: str) -> Command:

@@ -73,6 +73,10 @@ def submitted(answer: Answer) -> str:
     return found[1]
 
 
+def names(job: Job, id: str) -> list[str]:
+    return [f"{id}[{index + 1}]" for index in range(job.count)] if job.count > 1 else [id]
+
+
 def listing(user: str) -> Command:
     return Command(("env", "LC_ALL=C", "TZ=UTC", "LSB_DISPLAY_YEAR=Y", "bjobs", "-noheader", "-a", "-u",
                     text.login(user), "-o", "jobid jobindex stat slots start_time pend_reason job_name delimiter='|'"))

@@ -102,6 +102,14 @@ def submitted(answer: Answer) -> str:
     return last
 
 
+def names(job: Job, id: str) -> list[str]:
+    """`7[].server` → `7[1].server`; an older Torque says `7.server`, and lists `7-1.server`."""
+    number, dot, server = id.partition(".")
+    place = "[{}]" if number.endswith("[]") else "-{}"
+    return ([number.removesuffix("[]") + place.format(index + 1) + dot + server for index in range(job.count)]
+            if job.count > 1 else [id])
+
+
 def listing(user: str) -> Command:
     """`qselect` first: a full listing of everybody's jobs would be a burden on a large site."""
     return text.shell("LC_ALL=C TZ=UTC; export LC_ALL TZ",

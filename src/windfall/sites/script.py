@@ -26,11 +26,23 @@ def script(job: Job, index: str, jobid: str, first: int = 1, directives: Sequenc
     for name, value in job.variables:
         lines.append(f"{name}={quote(value)}; export {name}")
     lines += job.setup
+    lines += _beside(job)
     lines += [before] if before else []
     python = quote(job.command[0])
     lines.append(f"command -v {python} >/dev/null || {{ echo '{NO_PYTHON}'{python} >&2; exit 127; }}")
     lines.append("exec " + words(job.command))
     return "\n".join(lines) + "\n"
+
+
+def _beside(job: Job) -> list[str]:
+    """Where the folder is not to be seen, its files have been sent to where the job runs.  A copy that was sent may
+    have lost its mode."""
+    if not job.files:
+        return []
+    first, folder = quote(job.files[0]), quote(job.folder)
+    lost = f"echo windfall: {first} is neither in {folder} nor beside the job: is that folder shared? >&2; exit 72"
+    return [f"[ ! -r {folder}/{first} ] || cd {folder}", f"[ -r {first} ] || {{ {lost}; }}",
+            f"chmod go= {words(job.files)} 2>/dev/null"]
 
 
 def prepare(folder: str) -> Command:

@@ -79,6 +79,10 @@ def submitted(answer: Answer) -> str:
     return found[1]
 
 
+def names(job: Job, id: str) -> list[str]:
+    return [f"{id}_{index + 1}" for index in range(job.count)] if job.count > 1 else [id]
+
+
 def listing(user: str) -> Command:
     return Command(("env", "LC_ALL=C", "SLURM_TIME_FORMAT=%s", "squeue", "--noheader", "--array", "--states=all",
                     f"--user={text.login(user)}", "--format=%i|%t|%S|%C|%r|%j"))

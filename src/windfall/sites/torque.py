@@ -10,6 +10,7 @@ from .pbs import (
     cancelled,
     listed,
     listing,
+    names,
     render,
     room,
     roomed,
@@ -17,5 +18,5 @@ from .pbs import (
     submitted,
 )
 
-__all__ = ["REFUSALS", "balance", "balanced", "cancel", "cancelled", "listed", "listing", "render", "room", "roomed",
-           "submit", "submitted"]
+__all__ = ["REFUSALS", "balance", "balanced", "cancel", "cancelled", "listed", "listing", "names", "render", "room",
+           "roomed", "submit", "submitted"]

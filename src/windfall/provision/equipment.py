@@ -1,0 +1,99 @@
+"""What a pilot needs at a site, put there before the first one is submitted: a folder, its file, its ticket.
+
+The file is named by its hash, so that what runs is what was meant, whatever else lies there.  The ticket can be read
+by its owner only; it lets pilots of this site in and does nothing else.  Neither is ever a word of a command.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from shlex import quote
+from typing import Any, NamedTuple
+
+from windfall.errors import SiteError
+from windfall.sites.channel import Channel
+from windfall.sites.config import Site
+from windfall.sites.job import Job, Shape
+from windfall.sites.text import plain
+
+from .line import Line
+from .routes import routes
+
+DAYS = 90  # that an enrolment token lasts; a pilot may wait in a queue for weeks
+RENEWED = 45  # days after which there is a new one
+
+
+class Equipped(NamedTuple):
+    user: str  # who we are there
+    folder: str  # absolute
+    pilot: str  # names in the folder
+    ticket: str
+
+    def job(self, site: Site, nonce: str, shape: Shape, count: int) -> Job:
+        """The pilot keeps out of the grace at its end: the signal comes before that."""
+        command = [site.python, self.pilot, "--ticket", self.ticket, "--cores", str(shape.cores),
+                   "--walltime", str(max(shape.walltime - site.grace, 1)), "--quiet"]
+        command += ["--memory", str(shape.memory)] if shape.memory else []
+        job = site.job(nonce, shape, tuple(command), count)
+        return Job(**{**vars(job), "folder": self.folder, "files": (self.pilot, self.ticket)})
+
+
+async def equip(site: Site, channel: Channel, line: Line, kept: Path) -> Equipped:
+    """`kept`: where the token is remembered between runs."""
+    user, folder = await _folder(site, channel)
+    body = await line.pilot()
+    pilot = f"pilot-{hashlib.sha256(body).hexdigest()[:24]}.pyz"
+    await _put_once(channel, f"{folder}/{pilot}", body)
+    ticket = await _ticket(site, channel, line, kept)
+    name = f"{site.name}-{ticket.pop('id')}.ticket"
+    await channel.put(f"{folder}/{name}", json.dumps(ticket).encode(), 0o600)
+    return Equipped(user, folder, pilot, name)
+
+
+async def _folder(site: Site, channel: Channel) -> tuple[str, str]:
+    """Made where it is missing; a job whose log cannot be written fails without a word."""
+    script = f"umask 077; mkdir -p {quote(site.folder)} && cd {quote(site.folder)} && id -un && pwd -P\n"
+    answer = await channel.run(("/bin/sh",), script)
+    said = answer.out.split("\n")
+    if answer.exit or len(said) < 2 or not said[1].startswith("/"):
+        raise SiteError(f"the folder {site.folder} cannot be made at {site.name}: {plain(answer.err or answer.out)}",
+                        "make room in your home directory there, or name another folder in the site's file")
+    return said[0].strip(), said[1].strip()
+
+
+async def _put_once(channel: Channel, path: str, body: bytes) -> None:
+    script = f"[ $(wc -c <{quote(path)}) = {len(body)} ]\n"
+    if (await channel.run(("/bin/sh",), script)).exit:
+        await channel.put(path, body, 0o600)
+
+
+async def _ticket(site: Site, channel: Channel, line: Line, kept: Path) -> dict[str, Any]:
+    known = _read(kept)
+    if time.time() - float(known.get("made", 0)) > RENEWED * 86_400:
+        token = await line.enrolment(site.name, DAYS)
+        known = {"token": token, "made": int(time.time()), "id": known.get("id") or os.urandom(4).hex()}
+        _write(kept, known)
+    ways = await routes(site, channel, await line.door())
+    return {"server": ways[0]["server"], "certificate": ways[0].get("certificate", ""), "token": known["token"],
+            "site": site.name, "routes": ways, "id": known["id"]}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes()) if not path.stat().st_mode & 0o077 else None
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("token"), str) and "id" in found else {}
+
+
+def _write(path: Path, known: dict[str, Any]) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    fresh.unlink(missing_ok=True)
+    with open(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600), "w") as file:
+        json.dump(known, file)
+    fresh.rename(path)

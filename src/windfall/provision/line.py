@@ -1,0 +1,32 @@
+"""The line between a provisioner and its server: in one process, or over HTTP.  What both promise."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from windfall.core.effects import Orders
+from windfall.core.events import Tend
+from windfall.core.facts import Limits
+
+
+class Door(NamedTuple):
+    """Where the server listens."""
+
+    server: str  # "https://host:port" or "unix:/path"
+    certificate: str  # PEM; pinned
+
+
+class Line(Protocol):
+    async def tend(self, event: Tend) -> Orders:
+        """What came of the orders in, orders out; waits for some up to `event.wait` ms."""
+
+    async def add_site(self, name: str, kind: str, limits: Limits) -> None:
+        """Make it known, or change its limits."""
+
+    async def enrolment(self, site: str, days: int) -> str:
+        """A new token that lets pilots of that site in, and does nothing else."""
+
+    async def door(self) -> Door: ...
+
+    async def pilot(self) -> bytes:
+        """The pilot's file."""

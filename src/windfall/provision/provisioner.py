@@ -1,0 +1,186 @@
+"""All sites of one user: reads their files, tells the server of them, keeps a tender for each.
+
+One site's trouble never touches another: each has a task of its own, which begins again after longer and longer
+pauses.  A file that has changed begins a new tender; one that cannot be read leaves things as they are, and says so; a
+site whose file is gone gets no more pilots, and is tended while we live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from windfall.core.facts import Limits
+from windfall.errors import WindfallError
+from windfall.sites import config
+from windfall.sites.channel import Channel
+from windfall.sites.config import Site
+
+from . import terms
+from .equipment import equip
+from .line import Line
+from .tender import FIRST_S, LANDING_S, LONGEST_S, Over, Tender
+
+log = logging.getLogger("windfall.provision")
+
+LOOK_S = 3.0  # between looks at the files
+AGAIN_S = 120.0  # before a site is taken back from somebody else who tends it
+
+Open = Callable[[Site], Channel]
+
+
+def channel(site: Site) -> Channel:
+    if not site.host:
+        from windfall.sites.here import Here
+
+        return Here()
+    from windfall.sites.secure import Secure
+
+    return Secure(site.host, site.user, site.port)
+
+
+class Place:
+    """A site and whoever tends it."""
+
+    def __init__(self, site: Site, stamp: Any) -> None:
+        self.site, self.stamp = site, stamp
+        self.tender: Tender | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.trouble = ""
+        self.closing = False  # its file is gone
+
+
+class Provisioner:
+    """`home`: the user's; its folder `sites` has the files, `provision` what is remembered between runs."""
+
+    def __init__(self, home: Path, line: Line, opened: Open = channel, landing: float = LANDING_S) -> None:
+        self.home, self.line, self.opened, self.landing = home, line, opened, landing
+        self.places: dict[str, Place] = {}  # by the file's name
+        self.bad: dict[str, str] = {}  # files that cannot be read, and why
+
+    @staticmethod
+    def files(home: Path) -> list[Path]:
+        try:
+            return sorted(path for path in (home / "sites").glob("*.toml") if path.is_file())
+        except OSError:
+            return []
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self.look()
+                await asyncio.sleep(LOOK_S)
+        finally:
+            for place in self.places.values():
+                if place.task is not None:
+                    place.task.cancel()
+            await asyncio.gather(*(place.task for place in self.places.values() if place.task is not None),
+                                 return_exceptions=True)
+
+    async def stop(self) -> None:
+        """What is under way ends, and is told; jobs stay where they are."""
+        tenders = [place.tender for place in self.places.values() if place.tender is not None]
+        await asyncio.gather(*(tender.stop() for tender in tenders), return_exceptions=True)
+
+    async def look(self) -> None:
+        """At the files: what is new, changed or gone?"""
+        found = {}
+        for path in self.files(self.home):
+            try:
+                about = path.stat()
+                found[path.name] = (about.st_mtime_ns, about.st_size, about.st_ino)
+            except OSError:
+                continue
+        self.bad = {name: why for name, why in self.bad.items() if name in found}
+        for name, stamp in found.items():
+            place = self.places.get(name)
+            if place is None or place.stamp != stamp:
+                await self._load(name, stamp)
+        for name in [name for name, place in self.places.items() if name not in found and not place.closing]:
+            await self._close(self.places[name])
+
+    async def _load(self, name: str, stamp: Any) -> None:
+        old = self.places.get(name)
+        try:
+            site = config.load(self.home / "sites" / name)
+        except WindfallError as error:
+            if self.bad.get(name) != str(error):
+                log.warning("%s", error)
+            self.bad[name] = str(error)
+            return
+        self.bad.pop(name, None)
+        if old is not None:
+            await self._end(old)
+        self.places[name] = place = Place(site, stamp)
+        place.task = asyncio.ensure_future(self._keep(place))
+
+    async def _end(self, place: Place) -> None:
+        if place.tender is not None:
+            await place.tender.stop()
+        if place.task is not None:
+            place.task.cancel()
+            await asyncio.gather(place.task, return_exceptions=True)
+
+    async def _close(self, place: Place) -> None:
+        """No more pilots there; what is queued is stopped, what runs may end."""
+        place.closing = True
+        place.stamp = None
+        try:
+            await self.line.add_site(place.site.name, place.site.dialect, Limits())
+        except WindfallError as error:
+            place.closing = False
+            place.trouble = error.message
+
+    # --- a site -------------------------------------------------------------------------------------------------
+
+    async def _keep(self, place: Place) -> None:
+        pause = FIRST_S
+        while True:
+            began = asyncio.get_running_loop().time()
+            try:
+                await self._tend(place)
+            except Over:
+                place.trouble = "somebody else starts pilots there"
+                log.warning("%s: %s", place.site.name, place.trouble)
+                pause = max(pause, AGAIN_S)
+            except WindfallError as error:
+                place.trouble = error.message
+                log.warning("%s: %s", place.site.name, error)
+            except Exception as error:  # of this site only
+                place.trouble = f"{type(error).__name__}: {error}"
+                log.exception("%s: its tender failed", place.site.name)
+            if asyncio.get_running_loop().time() - began > LONGEST_S:
+                pause = FIRST_S
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_S)
+
+    async def _tend(self, place: Place) -> None:
+        site = place.site
+        limits = Limits() if place.closing else terms.limits(site)
+        await self.line.add_site(site.name, site.dialect, limits)
+        opened = self.opened(site)
+        kept = self.home / "provision" / f"{site.name}.json"
+        place.tender = Tender(site, opened, self.line, lambda: equip(site, opened, self.line, kept), self.landing)
+        place.trouble = ""
+        try:
+            await place.tender.run()
+        finally:
+            place.tender = None
+            await opened.close()
+
+    # --- for people ---------------------------------------------------------------------------------------------
+
+    def status(self) -> list[dict[str, Any]]:
+        """A line for each file."""
+        return [*(self._line(name, place) for name, place in self.places.items()),
+                *({"file": name, "site": "", "trouble": why} for name, why in self.bad.items()
+                  if name not in self.places)]
+
+    def _line(self, name: str, place: Place) -> dict[str, Any]:
+        tender = place.tender
+        trouble = self.bad.get(name) or place.trouble or (tender.trouble if tender else "")
+        return {"file": name, "site": place.site.name, "tended": tender is not None, "trouble": trouble,
+                "listed": int(tender.listed * 1000) if tender else 0}

@@ -1,0 +1,299 @@
+"""The tender of one site: takes the core's orders, carries them out through the site's channel, tells what came of it.
+
+Which commands that comes to is `carrying`'s.  Here: so many at once, one listing for all jobs, longer and longer pauses
+while the site does not answer.  Two lines of talk, as a pilot has: one waits for orders, the other tells news at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from windfall.core import effects as x, events as e
+from windfall.errors import BadInput, NotFound, SiteError, SiteRefused, TrustError, WindfallError
+from windfall.sites import text
+from windfall.sites.channel import Channel
+from windfall.sites.config import Site
+from windfall.sites.dialects import dialect
+from windfall.sites.job import ENDED, RUNNING, Job, Listed
+
+from . import terms
+from .carrying import Cancel, Carrier, Command, Look, Submit
+from .equipment import Equipped
+from .line import Line
+
+log = logging.getLogger("windfall.provision")
+
+POLL_S = 20.0
+PAUSE_S = 0.1  # between two questions
+FIRST_S, LONGEST_S = 2.0, 300.0  # after something failed
+LANDING_S = 30.0  # after this a submission without an answer has landed, or never will
+SUBMISSIONS, CANCELLATIONS = 2, 1  # commands at once
+PATIENCE_S = 10.0  # with commands that are under way when we are to stop
+
+
+class Over(Exception):
+    """Somebody else tends this site now."""
+
+
+class Tender:
+    def __init__(self, site: Site, channel: Channel, line: Line, equip: Callable[[], Awaitable[Equipped]],
+                 landing: float = LANDING_S) -> None:
+        self.site, self.channel, self.line = site, channel, line
+        self.name = f"{socket.gethostname()[:60]}-{os.getpid()}-{os.urandom(6).hex()}"
+        self.trouble = ""  # the site's last, in a few words; "" when it answered since
+        self.listed = 0.0  # when it was last seen, time.time()
+        self._dialect = dialect(site.dialect)
+        self._carrier = Carrier(terms.ARRAY if site.arrays else 1, terms.CANCELS)
+        self._equip, self._equipping = equip, asyncio.Lock()
+        self._equipped: Equipped | None = None
+        self._landing = landing
+        self._lost = 0.0  # when the last submission was left without an answer, loop time
+        self._settling = False
+        self._pause = FIRST_S
+        self._fresh = asyncio.Event()
+        self._submits, self._cancels = asyncio.Semaphore(SUBMISSIONS), asyncio.Semaphore(CANCELLATIONS)
+        self._work: dict[asyncio.Task[None], None] = {}
+        self._broken: asyncio.Future[None] | None = None
+        self._stopping = False
+
+    # --- the exchange -------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until it is cancelled; raises Over, or what makes going on senseless."""
+        self._broken = asyncio.get_running_loop().create_future()
+        telling = asyncio.ensure_future(self._tell())
+        polling = asyncio.ensure_future(self._poll())
+        try:
+            await asyncio.wait((telling, polling, self._broken), return_when=asyncio.FIRST_COMPLETED)
+            for each in (telling, polling, self._broken):
+                if each.done():
+                    each.result()
+        finally:
+            for task in (telling, polling, *self._work):
+                task.cancel()
+            await asyncio.gather(telling, polling, *self._work, return_exceptions=True)
+            if not self._broken.done():
+                self._broken.cancel()
+
+    async def stop(self) -> None:
+        """Begin nothing new; let what is under way end, and tell it."""
+        self._stopping = True
+        if self._work:
+            await asyncio.wait(list(self._work), timeout=PATIENCE_S)
+        if any(self._carrier.news()):
+            try:
+                await asyncio.wait_for(self._ask(), PATIENCE_S)
+            except (WindfallError, TimeoutError):
+                pass  # a listing will tell the next one
+
+    async def _poll(self) -> None:
+        orders = await self._insist(hello=True)
+        while True:
+            if orders.over:
+                raise Over
+            await asyncio.sleep(PAUSE_S)
+            orders = await self._insist(wait=int(POLL_S * 1000))
+
+    async def _insist(self, **more: Any) -> x.Orders:
+        pause = FIRST_S
+        while True:
+            try:
+                return await self._ask(**more)
+            except WindfallError as error:
+                if not error.retry:
+                    raise
+                log.warning("%s: the server does not answer: %s", self.site.name, error.message)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_S)
+
+    async def _tell(self) -> None:
+        while True:
+            await self._fresh.wait()
+            self._fresh.clear()
+            try:
+                await self._ask()
+            except WindfallError as error:
+                if not error.retry:
+                    raise
+                await asyncio.sleep(FIRST_S)  # the poll takes it along, too
+                self._fresh.set()
+
+    async def _ask(self, **more: Any) -> x.Orders:
+        carrier = self._carrier
+        news = carrier.news()
+        event = e.Tend(0, self.site.name, self.name, seen=carrier.seen, accepted=news.accepted, refused=news.refused,
+                       stopped=news.stopped, unstopped=news.unstopped, **more)
+        orders = await self.line.tend(event)
+        if not orders.over and not self._stopping:
+            self._begin(carrier.answered(orders, news))
+        return orders
+
+    # --- commands -----------------------------------------------------------------------------------------------
+
+    def _begin(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            self._spawn(self._carry_out(command))
+
+    def _spawn(self, what: Any) -> None:
+        task = asyncio.ensure_future(what)
+        self._work[task] = None
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """What nobody foresaw ends this tender; the next one begins with a listing."""
+        self._work.pop(task, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._broken is not None and not self._broken.done():
+            self._broken.set_exception(error)
+
+    async def _carry_out(self, command: Command) -> None:
+        match command:
+            case Submit():
+                async with self._submits:
+                    await self._submit(command)
+            case Cancel():
+                async with self._cancels:
+                    await self._cancel(command)
+            case Look():
+                await self._look(command)
+
+    async def equipped(self) -> Equipped:
+        async with self._equipping:
+            if self._equipped is None:
+                self._equipped = await self._equip()
+            return self._equipped
+
+    # --- submit -------------------------------------------------------------------------------------------------
+
+    async def _submit(self, submit: Submit) -> None:
+        try:
+            equipped = await self.equipped()
+            job = equipped.job(self.site, submit.nonces[0], terms.back(self.site, submit.shape), len(submit.nonces))
+            command = self._dialect.submit(job)
+        except (SiteError, BadInput, TrustError) as error:
+            self._failed(error)
+            self._refused(submit.nonces, error)
+            return
+        try:
+            id = self._dialect.submitted(await self.channel.say(command))
+        except SiteRefused as error:
+            self._failed(error)
+            self._not_taken(submit, error)
+        except SiteError as error:  # it may have been taken
+            self._failed(error)
+            self._carrier.lost(submit)
+            self._lost = asyncio.get_running_loop().time()
+            if not self._settling:
+                self._settling = True
+                self._spawn(self._settle())
+        else:
+            self._accepted(job, id)
+
+    def _accepted(self, job: Job, id: str) -> None:
+        log.info("%s: %d pilots submitted as %s", self.site.name, job.count, id)
+        self._worked()
+        self._begin(self._carrier.accepted(dict(zip(job.nonces, self._dialect.names(job, id), strict=True))))
+        self._fresh.set()
+
+    def _refused(self, nonces: Iterable[str], error: WindfallError) -> None:
+        self._begin(self._carrier.refused(nonces, text.plain(error.message)))
+        self._fresh.set()
+
+    def _not_taken(self, submit: Submit, error: SiteRefused) -> None:
+        """Too many at once, or too many for now: half of them may do."""
+        half = len(submit.nonces) // 2
+        first, second = Submit(submit.shape, submit.nonces[:half]), Submit(submit.shape, submit.nonces[half:])
+        if half and error.kind == text.ARRAY:
+            self._carrier.most = max(half, 1)
+            self._begin((first, second))
+        elif half and error.kind == text.LIMIT:
+            self._begin((first,))
+            self._refused(second.nonces, error)
+        else:
+            self._refused(submit.nonces, error)
+
+    async def _settle(self) -> None:
+        """Find out what became of submissions that were left without an answer."""
+        loop = asyncio.get_running_loop()
+        while self._carrier.unsure:
+            await asyncio.sleep(max(self._lost + self._landing - loop.time(), 0))
+            began = loop.time()
+            try:
+                listed = await self._list()
+            except SiteError as error:
+                await self._rest(error)
+                continue
+            if self._lost + self._landing <= began:
+                there = {job.nonce: job.id for job in listed}
+                self._begin(self._carrier.settle(there, "the site did not answer, and has not got it"))
+                self._fresh.set()
+        self._settling = False
+
+    # --- cancel and list ----------------------------------------------------------------------------------------
+
+    async def _cancel(self, cancel: Cancel) -> None:
+        try:
+            for command in self._dialect.cancel(await self._ids(cancel)):
+                self._dialect.cancelled(await self.channel.say(command))
+        except (SiteError, BadInput) as error:
+            await self._rest(error)
+            self._carrier.not_cancelled(cancel)
+        else:
+            self._worked()
+            self._carrier.cancelled(cancel)
+        self._fresh.set()
+
+    async def _ids(self, cancel: Cancel) -> list[str]:
+        """Where the batch system's name was never heard, whatever it has under that nonce."""
+        known = {pair: pair[1] or self._carrier.name(pair[0]) for pair in cancel.jobs}
+        ids = [id for id in known.values() if id]
+        if nameless := {pair[0] for pair, id in known.items() if not id}:
+            ids += [job.id for job in await self._list() if job.nonce in nameless]
+        return list(dict.fromkeys(ids))
+
+    async def _look(self, look: Look) -> None:
+        try:
+            listed = await self._list()
+            jobs = [e.Listed(job.nonce, job.id, job.state == RUNNING) for job in listed]
+            await self._ask(listed=jobs, began=look.began)
+        except (SiteError, BadInput) as error:
+            await self._rest(error)
+        except NotFound:
+            raise
+        except WindfallError as error:
+            log.warning("%s: a listing was not heard: %s", self.site.name, error.message)
+        finally:
+            self._carrier.looked()
+
+    async def _list(self) -> list[Listed]:
+        """Ours that have not ended: one command, however many."""
+        equipped = await self.equipped()
+        answer = await self.channel.say(self._dialect.listing(equipped.user))
+        loop = asyncio.get_running_loop()
+        jobs = await loop.run_in_executor(None, self._dialect.listed, answer)
+        self.listed = time.time()
+        self._worked()
+        return [job for job in jobs if job.nonce and job.state != ENDED]
+
+    # --- how the site is ----------------------------------------------------------------------------------------
+
+    def _worked(self) -> None:
+        if self.trouble:
+            log.info("%s: answers again", self.site.name)
+        self.trouble, self._pause = "", FIRST_S
+
+    def _failed(self, error: WindfallError) -> None:
+        if self.trouble != error.message:
+            log.warning("%s: %s", self.site.name, error)
+        self.trouble = error.message
+
+    async def _rest(self, error: WindfallError) -> None:
+        self._failed(error)
+        pause, self._pause = self._pause, min(self._pause * 2, LONGEST_S)
+        await asyncio.sleep(pause)

@@ -1,0 +1,109 @@
+"""Those who start pilots: their call over HTTP, and the same line within the server's own process.
+
+A request is decoded straight into the core's event, and its orders are the core's effect as it stands: both ways say
+the same.  Whoever owns the site may tend it, and nobody else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windfall.core import effects, events
+from windfall.core.facts import Limits
+from windfall.errors import BadInput, NotFound, Unavailable
+from windfall.provision.line import Door
+from windfall.server import tokens
+from windfall.server.home import user
+from windfall.server.http import Request, explain
+from windfall.server.writer import Writer, refusal
+
+MAX_TEND = 32 << 20  # a listing of 200,000 jobs
+MAX_WORD = 300  # characters of a name, a nonce, a reason: some are journaled
+
+_decode = msgspec.json.Decoder(events.Tend).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Tendings:
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._sites = writer.state.sites
+        self._open: dict[int, Request] = {}
+
+    def tend(self, request: Request) -> None:
+        event = checked(_decode(request.body))
+        request.body = b""
+        site = self._sites.get(event.site)
+        if site is None or site.owner != request.who.owner:
+            raise NotFound(f"there is no site {event.site[:100]}")
+        key = self._writer.put(event, self._release, request)
+        self._open[key] = request
+        request.on_gone = lambda: self._gone(key)
+
+    def _release(self, request: Request, effect: Any) -> None:
+        self._open.pop(effect.key, None)
+        request.on_gone = None
+        try:
+            if type(effect) is effects.Refuse:
+                raise refusal(effect)
+            request.reply(_encode(effect))
+        except Exception as error:  # what was ordered is ordered again
+            request.fail(explain(error))
+
+    def _gone(self, key: int) -> None:
+        self._open.pop(key, None)
+        self._writer.forget(key)
+
+    def stop(self) -> None:
+        for key, request in list(self._open.items()):
+            self._gone(key)
+            request.on_gone = None
+            request.fail(Unavailable("the server is stopping", "try again in a moment", retry_after=1))
+
+
+def checked(event: events.Tend) -> events.Tend:
+    """What is journaled, or kept, is short."""
+    pairs = [*event.accepted, *event.refused, *event.stopped, *event.unstopped]
+    pairs += [(job.nonce, job.id) for job in event.listed or ()]
+    if any(len(nonce) > MAX_WORD or len(name) > MAX_WORD for nonce, name in pairs) or len(event.tender) > MAX_WORD:
+        raise BadInput(f"a name of more than {MAX_WORD} characters")
+    return event
+
+
+class Inside:
+    """The line of a provisioner in the same process, for the server's own user."""
+
+    def __init__(self, runtime: Any) -> None:
+        self._runtime = runtime
+        self._writer: Writer = runtime.writer
+
+    async def tend(self, event: events.Tend) -> effects.Orders:
+        orders: effects.Orders = await self._writer.do(checked(event))
+        return orders
+
+    async def add_site(self, name: str, kind: str, limits: Limits) -> None:
+        await self._writer.do(site_event(self._writer.state, name, user(), kind, None, limits))
+
+    async def enrolment(self, site: str, days: int) -> str:
+        token = tokens.new_token()
+        await self._writer.do(self._runtime.issue(token, "enrol", user(), site, days))
+        return token
+
+    async def door(self) -> Door:
+        profile = self._runtime.profile
+        return Door(profile["server"], profile["certificate"])
+
+    async def pilot(self) -> bytes:
+        body: bytes = (await self._runtime.admin.pilot_file())[0]
+        return body
+
+
+def site_event(state: Any, name: str, owner: str, kind: str, shared: list[str] | None, limits: Limits | None
+               ) -> events.AddSite:
+    """What is not said stays as it was."""
+    known = state.sites.get(name)
+    mine = known is not None and known.owner == owner
+    return events.AddSite(0, name, owner, kind, (known.shared if mine else []) if shared is None else shared, limits,
+                          known.disk if mine else False)

@@ -1,0 +1,1 @@
+"""The provisioner with real batch systems."""

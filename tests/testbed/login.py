@@ -1,0 +1,76 @@
+"""A login node: an OpenSSH server that leads to one batch system, as an ordinary user's shell would see it.
+
+Commands that are named go through a wrapper, which writes down each call, and can be told to keep its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.testbed.base import USER
+from tests.testbed.sshd import Sshd
+
+_ENTER = """#!/bin/sh
+cd {home} || exit 1
+HOME={home}; export HOME
+exec {enter}/bin/sh -c "$SSH_ORIGINAL_COMMAND"
+"""
+_WRAPPER = """#!/bin/sh
+printf '%s\\n' "{name} $*" >>"$HOME/commands"
+[ -e "$HOME/hold-{name}" ] || exec {real} "$@"
+{real} "$@" >"$HOME/answer-{name}"
+while [ -e "$HOME/hold-{name}" ]; do sleep 0.1; done
+cat "$HOME/answer-{name}"
+"""
+
+
+class Login:
+    def __init__(self, home: Path, env: Mapping[str, str], wrapped: Mapping[str, str] | None = None,
+                 enter: Sequence[str] = (), inside: str = "") -> None:
+        """`home`: as seen from here; `inside`: as seen there; `enter`: words that lead there, for which it takes root;
+        `wrapped`: name of a command → where it really is."""
+        self.home = home
+        there = inside or str(home)
+        self.sshd = Sshd(user="root" if enter else USER)
+        script = self.sshd.bed.write("enter", _ENTER.format(
+            home="/" if enter else there, enter=" ".join(enter) + " " if enter else ""), 0o755)
+        conf = self.sshd.conf
+        self.sshd.stop_daemon()
+        conf.write_text(conf.read_text() + f"ForceCommand {script}\n")
+        self.sshd.start()
+        lines = [f"{key}='{value}'; export {key}" for key, value in env.items()]
+        self._write(".profile", "\n".join([*lines, f'PATH="{there}/bin:$PATH"']) + "\n", 0o644)
+        (home / "bin").mkdir(exist_ok=True)
+        for name, real in (wrapped or {}).items():
+            self._write(f"bin/{name}", _WRAPPER.format(name=name, real=real), 0o755)
+
+    def _write(self, name: str, text: str, mode: int) -> None:
+        (self.home / name).write_text(text)
+        (self.home / name).chmod(mode)
+
+    def ssh_config(self, host: str) -> str:
+        """What its user has in ~/.ssh/config."""
+        root = self.sshd.bed.root
+        return (f"Host {host}\n  HostName 127.0.0.1\n  Port {self.sshd.port}\n  User {self.sshd.user}\n"
+                f"  IdentityFile {root}/key\n  UserKnownHostsFile {self.sshd.known}\n")
+
+    def commands(self, name: str = "") -> list[str]:
+        """Calls so far."""
+        path = self.home / "commands"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line for line in lines if line.split()[0] == name or not name]
+
+    def hold(self, name: str) -> None:
+        """From now on the command does its work, and its answer waits."""
+        (self.home / f"hold-{name}").touch()
+
+    def held(self, name: str) -> bool:
+        path = self.home / f"answer-{name}"
+        return path.exists() and path.stat().st_size > 0
+
+    def release(self, name: str) -> None:
+        (self.home / f"hold-{name}").unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        self.sshd.stop()
