@@ -7,6 +7,7 @@ import threading
 from harness import wait_until
 
 from windfall.pilot import outbox
+from windfall.pilot.ways import Ways
 
 
 def drop(handler):
@@ -118,7 +119,7 @@ def test_missing_folder_is_no_other_results_harm(tmp_path):
     made.keep({"a": 3})
     assert made.kept == {1, 2, 3} and not made.close()
     blobs = Blobs(lambda report: False)
-    assert outbox.deliver(made.folder, lambda link, token: blobs) == 3
+    assert outbox.deliver(made.folder, Ways("unix:/nowhere"), lambda link, token: blobs) == 3
     assert [(r["a"], r.get("why")) for r in blobs.took] == [(1, "output"), (2, None), (3, None)]
 
 
@@ -127,7 +128,7 @@ def test_blob_that_is_gone_with_its_file_is_no_success(tmp_path):
     made.keep({"a": 1, "files": [["o", "0" * 64, 1, 0o600]]})
     made.close()
     blobs = Blobs(lambda report: False)
-    outbox.deliver(made.folder, lambda link, token: blobs)
+    outbox.deliver(made.folder, Ways("unix:/nowhere"), lambda link, token: blobs)
     assert (blobs.took[0]["o"], blobs.took[0]["why"]) == ("failed", "output") and "files" not in blobs.took[0]
 
 
@@ -137,7 +138,7 @@ def test_refused_reports_do_not_hold_up_the_rest(tmp_path):
         made.keep({"a": attempt, "exit": 0})
     made.close()
     said, blobs = [], Blobs(lambda report: report["a"] == 7 or (report["a"] == 70 and "exit" in report))
-    outbox.deliver(made.folder, lambda link, token: blobs, said.append)
+    outbox.deliver(made.folder, Ways("unix:/nowhere"), lambda link, token: blobs, said.append)
     took = {report["a"]: report for report in blobs.took}
     assert set(took) == set(range(1, 101)) - {7} and took[70]["why"] == "refused"
     assert any("dropped" in text for text in said) and not os.path.exists(made.folder)

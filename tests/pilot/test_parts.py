@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from windfall.errors import BadInput, TrustError
-from windfall.pilot import host, link, slot, spawn, staging, ticket
+from windfall.pilot import host, link, slot, spawn, staging, ticket, ways
 from windfall.pilot.capture import GAP, Capture
 from windfall.pilot.main import parse
 
@@ -104,7 +104,7 @@ def serve_once(path, reply):
 def test_link_reads_replies(tmp_path, reply, body):
     path = str(tmp_path / "s")
     serve_once(path, reply)
-    assert link.Link(("unix", path)).call("GET", "/", []).body == body
+    assert link.Link(ways.Ways("unix:" + path)).call("GET", "/", []).body == body
 
 
 @pytest.mark.parametrize("reply", [[b"nonsense\r\n\r\n"], [b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe"],
@@ -114,15 +114,15 @@ def test_link_refuses_nonsense(tmp_path, reply):
     path = str(tmp_path / "s")
     serve_once(path, reply)
     with pytest.raises(link.Broken):
-        link.Link(("unix", path)).call("GET", "/", [])
+        link.Link(ways.Ways("unix:" + path)).call("GET", "/", [])
 
 
 def test_addresses():
-    assert link.address("unix:/a/b") == ("unix", "/a/b")
-    assert link.address("https://host:80") == ("host", 80) and link.address("https://[::1]:80/") == ("::1", 80)
+    assert ways.address("unix:/a/b") == ("unix", "/a/b")
+    assert ways.address("https://host:80") == ("host", 80) and ways.address("https://[::1]:80/") == ("::1", 80)
     for wrong in ("http://host:80", "https://host", "host:80"):
         with pytest.raises(BadInput):
-            link.address(wrong)
+            ways.address(wrong)
 
 
 def test_ticket_without_certificate_is_refused(tmp_path):

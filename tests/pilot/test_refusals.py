@@ -9,8 +9,9 @@ from windfall.client import Client
 from windfall.model.spec import Bag, Items, Target
 from windfall.pilot import enrol
 from windfall.pilot.agenda import Agenda
-from windfall.pilot.link import Link, address
+from windfall.pilot.link import Link
 from windfall.pilot.notes import short
+from windfall.pilot.ways import Ways
 from windfall.server.embedded import Embedded
 
 HUGE = 1 << 40  # no exit code
@@ -131,7 +132,7 @@ class Exchanger:
         class ticket:
             site, nonce = "local", "n1"
         ticket.token = token
-        self.link = Link(address(profile["server"]))
+        self.link = Link(Ways(profile["server"]))
         body = enrol.message(ticket, {"id": "h" * 32, "name": "h", "cores": 1, "memory": 1 << 30},
                              {"cores": 1, "memory": 1 << 30})
         enrolled = enrol.enrol_once(self.link, ticket, body)
@@ -179,7 +180,7 @@ def test_refused_by_the_real_server(real):
 
 
 def _enrol_token(profile):
-    link = Link(address(profile["server"]))
+    link = Link(Ways(profile["server"]))
     reply = link.call("POST", "/v1/tokens", [("Authorization", "Bearer " + profile["token"])],
                       json.dumps({"scope": "enrol", "site": "local"}).encode())
     assert reply.status in (200, 201), reply.body

@@ -8,10 +8,11 @@ import subprocess
 from pathlib import Path
 
 from tests.testbed.base import USER, Bed, end, eventually, free_ports
+from tests.testbed.network import Network, inside
 
 _CONF = """\
 ClusterName={name}
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort={port}
 SlurmUser=root
 SlurmdUser=root
@@ -49,7 +50,12 @@ JobRequeue=1
 
 
 class Slurm:
-    def __init__(self, name: str, nodes: int = 2, cpus: int = 4, extra: str = "", scheduler: str = "") -> None:
+    def __init__(self, name: str, nodes: int = 2, cpus: int = 4, extra: str = "", scheduler: str = "",
+                 network: Network | None = None) -> None:
+        """On loopback; or its controller on the network's head node, and its nodes on the network's."""
+        self.network = network
+        self.head = inside(network.head_name) if network else ()
+        nodes = len(network.nodes) if network else nodes
         self.bed = Bed(f"slurm-{name}")
         self.name, self.nodes = name, [f"{name}{number}" for number in range(nodes)]
         self._conf(cpus, extra, scheduler)
@@ -72,9 +78,11 @@ class Slurm:
         ports = free_ports(1 + len(self.nodes))
         quick = "sched_interval=2,bf_interval=2,batch_sched_delay=0,sched_min_interval=10000"
         text = _CONF.format(name=self.name, host=host, port=ports[0], root=self.bed.root, extra=extra,
+                            address=self.network.inner if self.network else "127.0.0.1",
                             scheduler=",".join(filter(None, (quick, scheduler))))
-        for node, port in zip(self.nodes, ports[1:], strict=True):
-            text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=2000\n"
+        places = self.network.nodes if self.network else ["127.0.0.1"] * len(self.nodes)
+        for node, port, place in zip(self.nodes, ports[1:], places, strict=True):
+            text += f"NodeName={node} NodeHostname={host} NodeAddr={place} Port={port} CPUs={cpus} RealMemory=2000\n"
         text += "PartitionName=normal Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP\n"
         text += "PartitionName=short Nodes=ALL MaxTime=5 DefaultTime=5 State=UP\n"
         self.conf = self.bed.write("slurm.conf", text)
@@ -90,21 +98,25 @@ class Slurm:
         eventually((folder / "socket").exists, "munge comes up", 20)
 
     def start_controller(self) -> None:
-        self.controller = self.bed.start(["slurmctld", "-D"], self.env)
+        self.controller = self.bed.start([*self.head, "slurmctld", "-D"], self.env)
 
     def start_node(self, node: str) -> None:
-        self.workers[node] = self.bed.start(["slurmd", "-D", "-N", node], self.env)
+        where = inside(self.network.node_names[self.nodes.index(node)]) if self.network else ()
+        self.workers[node] = self.bed.start([*where, "slurmd", "-D", "-N", node], self.env)
+
+    def ask(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*self.head, *argv], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, **self.env})
 
     def ready(self) -> bool:
-        states = subprocess.run(["sinfo", "-h", "-N", "-p", "normal", "-o", "%T"], capture_output=True, text=True,
-                                env={**os.environ, **self.env})
+        states = self.ask("sinfo", "-h", "-N", "-p", "normal", "-o", "%T")
         return states.returncode == 0 and states.stdout.split() == ["idle"] * len(self.nodes)
 
     def said(self) -> str:
         return self.bed.said()
 
     def answers(self) -> bool:
-        asked = subprocess.run(["scontrol", "ping"], capture_output=True, text=True, env={**os.environ, **self.env})
+        asked = self.ask("scontrol", "ping")
         return asked.returncode == 0 and " is UP" in asked.stdout
 
     def stop_controller(self) -> None:
@@ -112,9 +124,8 @@ class Slurm:
 
     def stop(self) -> None:
         """Jobs first: their processes are nobody's children here."""
-        subprocess.run(["scancel", "-u", USER, "-s", "KILL"], capture_output=True, timeout=20,
-                       env={**os.environ, **self.env})
-        subprocess.run(["scancel", "-u", USER], capture_output=True, timeout=20, env={**os.environ, **self.env})
+        self.ask("scancel", "-u", USER, "-s", "KILL")
+        self.ask("scancel", "-u", USER)
         try:
             eventually(self._empty, "jobs end", 20)
         except (AssertionError, subprocess.SubprocessError):
@@ -122,8 +133,7 @@ class Slurm:
         self.bed.stop()
 
     def _empty(self) -> bool:
-        listed = subprocess.run(["squeue", "-h", "-t", "R,CG,PD"], capture_output=True, text=True, timeout=20,
-                                env={**os.environ, **self.env})
+        listed = self.ask("squeue", "-h", "-t", "R,CG,PD")
         return listed.returncode != 0 or not listed.stdout.strip()
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.testbed.base import USER, Bed, end, eventually, free_ports
 
 _CONF = """\
 Port {port}
-ListenAddress 127.0.0.1
+ListenAddress {address}
 HostKey {root}/host
 PidFile {root}/sshd.pid
 AuthorizedKeysFile {root}/authorized
@@ -28,8 +29,11 @@ LogLevel VERBOSE
 
 
 class Sshd:
-    def __init__(self, extra: str = "", user: str = USER) -> None:
+    def __init__(self, extra: str = "", user: str = USER, address: str = "127.0.0.1",
+                 prefix: Sequence[str] = ()) -> None:
+        """`prefix`: words before the daemon's command; those of a network's, say."""
         self.bed = Bed("sshd")
+        self.address, self.prefix = address, tuple(prefix)
         self.port = free_ports(1)[0]
         self.user = user
         root = self.bed.root
@@ -37,10 +41,10 @@ class Sshd:
         for name in ("host", "key"):
             self.bed.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(root / name)])
         self.bed.write("authorized", (root / "key.pub").read_text())
-        self.known = self.bed.write("known_hosts", f"[127.0.0.1]:{self.port} {(root / 'host.pub').read_text()}")
+        self.known = self.bed.write("known_hosts", f"[{address}]:{self.port} {(root / 'host.pub').read_text()}")
         root_login = "yes" if user == "root" else "no"
         self.conf = self.bed.write("sshd_config", _CONF.format(
-            port=self.port, root=root, user=user, root_login=root_login, extra=extra))
+            port=self.port, root=root, user=user, root_login=root_login, extra=extra, address=address))
         self.daemon: subprocess.Popen[bytes]
         self.start()
 
@@ -51,7 +55,7 @@ class Sshd:
                 "agent_path": None}
 
     def start(self) -> None:
-        self.daemon = self.bed.start(["/usr/sbin/sshd", "-D", "-e", "-f", str(self.conf)])
+        self.daemon = self.bed.start([*self.prefix, "/usr/sbin/sshd", "-D", "-e", "-f", str(self.conf)])
         eventually(self._listens, "sshd comes up", 20)
 
     def stop_daemon(self) -> None:
@@ -59,7 +63,7 @@ class Sshd:
 
     def _listens(self) -> bool:
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+            return probe.connect_ex((self.address, self.port)) == 0
 
     def stop(self) -> None:
         self.bed.stop()

@@ -16,8 +16,9 @@ from windfall.errors import Overloaded, VersionMismatch, WindfallError, from_wir
 from windfall.wire.messages import ANSWER, check
 
 from . import clock, enrol, host, runners
-from .link import Link, address, tls_context
+from .link import Link
 from .stations import Stations, count_for
+from .ways import Ways
 
 LOOK_SECONDS = 0.25      # between looks at what runs
 BYE_SECONDS = 5.0        # how long last words are tried before the outbox has to do
@@ -61,7 +62,7 @@ class Agent:
         gc.set_threshold(50000)  # tasks come and go by the thousand, and none of them in cycles
         self._catch_signals()
         self._watch_guard()
-        self.place = address(self.ticket.server)
+        self.ways = Ways.of(self.ticket)
         self._shape()
         script = runners.write_script(self.folders.run)
         self.stations = Stations(count_for(self.cores), self.cores, self.folders.run,
@@ -85,8 +86,7 @@ class Agent:
         self.end = None if options.walltime is None else int((self.born + options.walltime) * 1000) - self._reserve()
 
     def _enrol(self):
-        self.context = tls_context(self.ticket.certificate) if self.place[0] != "unix" else None
-        link = Link(self.place, self.context)
+        link = Link(self.ways)
         shape = {"cores": self.cores, "memory": self.memory, "gpus": len(self.gpus),
                  "disk": host.disk(self.folders.base)}
         if self.end is not None:
@@ -108,7 +108,7 @@ class Agent:
 
     def _make_lanes(self, link):
         from .lanes import Lane
-        self.lanes = [Lane(link, self), Lane(Link(self.place, self.context), self)]
+        self.lanes = [Lane(link, self), Lane(Link(self.ways), self)]
         if link.sock is not None:
             self.lanes[0].adopt()
 
@@ -154,6 +154,7 @@ class Agent:
         if getattr(self, "agenda", None) is not None:
             self._close_porters()
             self._close_outbox()
+        self.ways.close()
         self.folders.clear()
 
     def _close_porters(self):
@@ -452,7 +453,7 @@ class Agent:
 
     def _enrol_thread(self):
         sent = clock.milliseconds()
-        link = Link(self.place, self.context)
+        link = Link(self.ways)
         try:
             answer, error = enrol.enrol_once(link, self.ticket, self.body), None
         except WindfallError as failure:
@@ -480,8 +481,7 @@ class Agent:
     def _porters(self):
         if self.porters_ is None:
             from .porters import Porters
-            self.porters_ = Porters(self.folders,
-                                    lambda: Link(self.place, self.context), self.token, self._ring, self._settling)
+            self.porters_ = Porters(self.folders, lambda: Link(self.ways), self.token, self._ring, self._settling)
         return self.porters_
 
     def _settling(self):
@@ -621,8 +621,8 @@ class Agent:
             from .outbox import Outbox
             self.outbox_ = Outbox(self.folders.outbox, self.folders.name)
         self.outbox_.open({"server": self.ticket.server, "certificate": self.ticket.certificate,
-                           "token": self.pilot_token, "v": self.agenda.version, "epoch": self.agenda.epoch,
-                           "seq": self.agenda.seq + 1, "ack": self.agenda.ack or 0})
+                           "routes": self.ticket.routes, "token": self.pilot_token, "v": self.agenda.version,
+                           "epoch": self.agenda.epoch, "seq": self.agenda.seq + 1, "ack": self.agenda.ack or 0})
         return self.outbox_
 
     def _close_outbox(self):
@@ -649,7 +649,7 @@ class Agent:
                          settling=lambda: clock.seconds() < until)
 
         try:
-            count = outbox.deliver(folder, blobs_for, lambda text: self.later(lambda: self.complain(text)))
+            count = outbox.deliver(folder, self.ways, blobs_for, lambda text: self.later(lambda: self.complain(text)))
             text = "" if count is None else "delivered {} results an earlier pilot left".format(count)
         except WindfallError as error:
             text = error.message

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection to the server: TLS with the pinned certificate as only trust anchor, or a Unix socket.
+"""One HTTP/1.1 connection to the server, over whichever of the ways to it works (ways.py).
 
 A small client of our own, because `http.client` costs 30 ms to import and cannot be driven by a poller.
 `begin` and `pump` serve the agent's loop (socket not blocking); `call` serves threads (socket blocking).
@@ -6,37 +6,11 @@ A small client of our own, because `http.client` costs 30 ms to import and canno
 
 import socket
 
-from windfall.errors import BadInput, NoServer, TrustError, WindfallError
+from windfall.errors import WindfallError
 from windfall.wire.messages import MAX_MESSAGE
 
-CONNECT_TIMEOUT = 10.0
 PIECE = 1 << 18
 MAX_HEAD = 64 << 10
-
-
-def address(server):
-    """("unix", path) or (host, port)."""
-    if server.startswith("unix:"):
-        return ("unix", server[5:])
-    if not server.startswith("https://"):
-        raise BadInput("the server's address must be https://host:port or unix:/path, not {}".format(server))
-    host, colon, port = server[8:].rstrip("/").rpartition(":")
-    if not colon or not port.isdigit():
-        raise BadInput("the server's address {} lacks a port".format(server))
-    return (host.strip("[]"), int(port))
-
-
-def tls_context(certificate):
-    import ssl  # late: a Unix socket does not need it, and it is the dearest import we have
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_REQUIRED
-    try:
-        context.load_verify_locations(cadata=certificate)
-        context.verify_flags |= 0x80000  # X509_PARTIAL_CHAIN: the pinned certificate need not be a root
-    except (ssl.SSLError, ValueError) as error:
-        raise TrustError("the ticket's certificate cannot be used: {}".format(error))
-    return context
 
 
 class Broken(WindfallError):
@@ -174,46 +148,22 @@ class _Reader:
 class Link:
     """A connection that carries one request at a time."""
 
-    def __init__(self, place, context=None):
-        self.place = place
-        self.context = context
+    def __init__(self, ways):
+        self.ways = ways
+        self.way = None          # the one it took last
         self.sock = None
         self.out = memoryview(b"")
         self.cut = False         # the server would not hear the end of the request
         self.reader = None
 
-    def connect(self, timeout=CONNECT_TIMEOUT):
+    def connect(self):
         """Blocking.  Raises NoServer, or TrustError when what answers is not our server."""
         self.close()
-        try:
-            self.sock = self._unix(timeout) if self.place[0] == "unix" else self._tls(timeout)
-        except OSError as error:
-            if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                raise TrustError("the server's certificate is not the one in the ticket")
-            raise NoServer("no server at {}: {}".format(self.where(), error.strerror or error))
+        self.sock, self.way = self.ways.connect()
         return self
 
     def where(self):
-        return self.place[1] if self.place[0] == "unix" else "{}:{}".format(*self.place)
-
-    def _unix(self, timeout):
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(timeout)
-        try:
-            sock.connect(self.place[1])
-        except OSError:
-            sock.close()
-            raise
-        return sock
-
-    def _tls(self, timeout):
-        sock = socket.create_connection(self.place, timeout)
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return self.context.wrap_socket(sock, server_hostname=self.place[0])
-        except BaseException:
-            sock.close()
-            raise
+        return self.way.shown()
 
     def fileno(self):
         return self.sock.fileno()
@@ -243,7 +193,7 @@ class Link:
     def begin(self, method, path, headers, body=b"", *, sink=None):
         """Queue one request; `pump` moves it."""
         head = ["{} {} HTTP/1.1".format(method, path),
-                "Host: {}".format("localhost" if self.place[0] == "unix" else self.where())]
+                "Host: {}".format(self.way.host())]
         head.extend("{}: {}".format(*pair) for pair in headers)
         if body or method in ("POST", "PUT"):
             head.append("Content-Length: {}".format(len(body)))

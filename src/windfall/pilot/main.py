@@ -17,6 +17,10 @@ USAGE = """usage: windfall-pilot --ticket FILE [options]
   --dir DIR            directory for scratch, cache and outbox (default: a new one in TMPDIR)
   --idle SECONDS       leave after this long without work (default: what the server says)
   --quiet              say nothing but errors
+or:    windfall-pilot relay --folder DIR [--listen ADDRESS] [--port N] [--spool] [--no-network]
+  on a head node: hands connections of pilots on by stdin and stdout
+or:    windfall-pilot reach --ticket FILE
+  says which of the ticket's routes lead to the server from here
 """
 
 _OPTIONS = {"ticket": str, "cores": int, "memory": int, "gpus": int, "walltime": float, "dir": str, "idle": float}
@@ -71,11 +75,22 @@ def main(argv=None):
     if "--help" in argv or "-h" in argv:
         sys.stdout.write(USAGE)
         return 0
+    if argv and argv[0] in ("relay", "reach"):
+        return _other(argv[0])(argv[1:])
     try:
         return _run(parse(argv))
     except WindfallError as error:
         sys.stderr.write("windfall-pilot: {}\n".format(error))
         return error.exit_code
+
+
+def _other(name):
+    """What else this file is good for."""
+    if name == "relay":
+        from .relay import main as function
+    else:
+        from .reach import main as function
+    return function
 
 
 def _run(options):

@@ -12,8 +12,9 @@ import os
 from windfall.errors import WindfallError
 
 from . import enrol, homeward, slot
-from .link import Link, address, tls_context
+from .link import Link
 from .notes import short
+from .ways import Ways
 
 CREDENTIALS = "credentials"
 COMPANY = 64             # reports delivered at once, and
@@ -88,10 +89,11 @@ def left_behind(base):
         return []
 
 
-def deliver(folder, blobs_for, say=lambda text: None):
+def deliver(folder, ways, blobs_for, say=lambda text: None):
     """Send what an earlier pilot left; returns how many reports, or None if the folder is in use.
 
-    `blobs_for(link, token)` makes the way for uploads.  Raises WindfallError when the server does not take them.
+    `ways` leads to our own server; `blobs_for(link, token)` carries uploads.
+    Raises WindfallError when the server does not take them.
     """
     lock = _lock(folder)
     if lock is None:
@@ -99,17 +101,18 @@ def deliver(folder, blobs_for, say=lambda text: None):
     try:
         with open(os.path.join(folder, CREDENTIALS)) as file:
             credentials = json.load(file)
-        return _deliver(folder, credentials, blobs_for, say)
+        return _deliver(folder, credentials, ways, blobs_for, say)
     except (OSError, ValueError, KeyError) as error:
         raise WindfallError("the outbox {} cannot be read: {}".format(folder, error))
     finally:
         os.close(lock)
 
 
-def _deliver(folder, credentials, blobs_for, say):
-    place = address(credentials["server"])
-    link = Link(place, tls_context(credentials["certificate"]) if place[0] != "unix" else None)
-    blobs = blobs_for(link, credentials["token"])
+def _deliver(folder, credentials, ways, blobs_for, say):
+    if not credentials["certificate"] or credentials["certificate"] != ways.certificate:
+        ways = Ways(credentials["server"], credentials["certificate"], credentials.get("routes") or ())
+    # else it is the same server, and where it is now we know better
+    blobs = blobs_for(Link(ways), credentials["token"])
     sent = 0
     for names in _batches(folder):
         reports = [_entry(folder, name, blobs) for name in names]

@@ -17,6 +17,7 @@ from .text import plain
 TIMEOUT = 60.0
 MAX_OUTPUT = 64 << 20  # a line each for 200,000 jobs
 MAX_FILE = 64 << 20
+MAX_WORDS = 4000  # bytes of what a stream's command said last, for a message
 MAX_ARGUMENTS = 100_000  # characters: below what every system takes
 
 _PUT = ('umask 077; d=$(dirname -- "$1") && mkdir -p -- "$d" && cat >"$1.new.$$" && chmod "$2" "$1.new.$$" && '
@@ -28,6 +29,25 @@ class Raw(NamedTuple):
     exit: int
     out: bytes
     err: bytes
+
+
+class Stream(ABC):
+    """A command that runs as long as somebody talks with it."""
+
+    @abstractmethod
+    async def read(self, most: int) -> bytes:
+        """What it says; nothing: it has ended, or cannot be reached any more."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> None: ...
+
+    @abstractmethod
+    async def drain(self) -> None:
+        """Waits while much is on its way; raises SiteUnreachable when nobody is there."""
+
+    @abstractmethod
+    async def close(self) -> str:
+        """Ends it; returns its last words."""
 
 
 class Channel(ABC):
@@ -56,6 +76,10 @@ class Channel(ABC):
 
     @abstractmethod
     async def raw(self, argv: Sequence[str], stdin: bytes, timeout: float, most: int) -> Raw: ...
+
+    @abstractmethod
+    async def stream(self, argv: Sequence[str]) -> Stream:
+        """Starts a command to talk with."""
 
     async def close(self) -> None:
         return None

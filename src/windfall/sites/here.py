@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import SiteRefused, SiteUnreachable
-from .channel import Channel, Raw, too_much
+from .channel import MAX_WORDS, Channel, Raw, Stream, checked, too_much
 from .text import CURES, MISSING
 
 MAX_ERRORS = 1 << 20
@@ -22,13 +22,19 @@ class Here(Channel):
         self._env = {**os.environ, **(env or {})}
         self._home = home or str(Path.home())
 
-    async def raw(self, argv: Sequence[str], stdin: bytes, timeout: float, most: int) -> Raw:
+    async def _start(self, argv: Sequence[str]) -> asyncio.subprocess.Process:
         try:
-            process = await asyncio.create_subprocess_exec(
+            return await asyncio.create_subprocess_exec(
                 *self._prefix, *argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE, env=self._env, cwd=self._home, start_new_session=True)
         except OSError as error:
             raise SiteRefused(f"{argv[0]} cannot be run here: {error.strerror}", CURES[MISSING], kind=MISSING) from None
+
+    async def stream(self, argv: Sequence[str]) -> Stream:
+        return _Stream(await self._start(checked(argv)))
+
+    async def raw(self, argv: Sequence[str], stdin: bytes, timeout: float, most: int) -> Raw:
+        process = await self._start(argv)
         try:
             async with asyncio.timeout(timeout):
                 return await _talk(process, stdin, most)
@@ -36,6 +42,30 @@ class Here(Channel):
             raise SiteUnreachable(f"{argv[0]} has not ended within {timeout:g} s") from None
         finally:
             await _end(process)
+
+
+class _Stream(Stream):
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin and process.stdout and process.stderr
+        self._process, self._in, self._out = process, process.stdin, process.stdout
+        self._words = asyncio.ensure_future(_read(process.stderr, MAX_WORDS, keep_on=True))
+
+    async def read(self, most: int) -> bytes:
+        return await self._out.read(most)
+
+    def write(self, data: bytes) -> None:
+        self._in.write(data)
+
+    async def drain(self) -> None:
+        try:
+            await self._in.drain()
+        except (BrokenPipeError, ConnectionResetError):
+            raise SiteUnreachable("the command has ended") from None
+
+    async def close(self) -> str:
+        self._in.close()
+        await _end(self._process)
+        return (await self._words).decode("utf-8", "replace")
 
 
 async def _talk(process: asyncio.subprocess.Process, stdin: bytes, most: int) -> Raw:

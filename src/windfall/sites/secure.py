@@ -21,7 +21,7 @@ import asyncssh
 from asyncssh.constants import OPEN_REQUEST_SESSION_FAILED
 
 from ..errors import SiteError, SiteRefused, SiteUnreachable, TrustError
-from .channel import Channel, Raw, too_much
+from .channel import MAX_WORDS, Channel, Raw, Stream, checked, too_much
 from .text import plain, words
 
 SESSIONS = 8  # at once; most servers allow ten
@@ -108,6 +108,17 @@ class Secure(Channel):
                 await _close(process)
         return _without_banner(raw, mark.encode(), most, self.host)
 
+    async def stream(self, argv: Sequence[str]) -> Stream:
+        """Over the same connection as everything else, and beside the sessions of short commands."""
+        mark = f"windfall-{os.urandom(8).hex()}"
+        stream = _Stream(await self._start(_command(checked(argv), mark)), self.host, mark + "\n")
+        try:
+            async with asyncio.timeout(OPEN_S):
+                await stream.skip_banner()
+        except TimeoutError:
+            raise SiteUnreachable(f"{argv[0]} on {self.host} does not start: {plain(await stream.close())}") from None
+        return stream
+
     async def _start(self, command: str) -> asyncssh.SSHClientProcess[bytes]:
         """Over a new connection if the old one turns out to be dead; later if the server has its hands full."""
         pauses = iter(PAUSES_S)
@@ -124,6 +135,52 @@ class Secure(Channel):
                 connection.abort()  # the command may be on its way
                 raise SiteUnreachable(f"the connection to {self.host} broke: {plain(error)}") from None
             await asyncio.sleep(pause)
+
+
+class _Stream(Stream):
+    def __init__(self, process: asyncssh.SSHClientProcess[bytes], host: str, mark: str) -> None:
+        self._process, self._host, self._mark = process, host, mark
+        self._early = b""
+        self._words = asyncio.ensure_future(_read(process.stderr, MAX_WORDS, keep_on=True))
+
+    async def skip_banner(self) -> None:
+        mark = self._mark.encode()
+        while mark not in self._early:
+            part = await self.read_some(1 << 14)
+            if not part or len(self._early) > MAX_BANNER:
+                raise SiteError(f"{self._host} ran nothing: {plain(await self.close()) or 'no output'}",
+                                "does a login script end, or replace, the shell?")
+            self._early += part
+        self._early = self._early.partition(mark)[2]
+
+    async def read(self, most: int) -> bytes:
+        early, self._early = self._early, b""
+        return early or await self.read_some(most)
+
+    async def read_some(self, most: int) -> bytes:
+        try:
+            return await self._process.stdout.read(most)
+        except (asyncssh.Error, OSError):
+            return b""
+
+    def write(self, data: bytes) -> None:
+        with suppress(asyncssh.Error, OSError):  # `drain` says so
+            self._process.stdin.write(data)
+
+    async def drain(self) -> None:
+        try:
+            await self._process.stdin.drain()
+        except (asyncssh.Error, OSError) as error:
+            raise SiteUnreachable(f"the connection to {self._host} broke: {plain(error)}") from None
+
+    async def close(self) -> str:
+        with suppress(asyncssh.Error, OSError):
+            self._process.stdin.write_eof()
+        await _close(self._process)
+        with suppress(asyncssh.Error, OSError):
+            text = (await self._words).decode("utf-8", "replace")
+            return text.rpartition(self._mark)[2]
+        return ""
 
 
 async def _close(process: asyncssh.SSHClientProcess[bytes]) -> None:
