@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.live.real import CommandLine
+from tests.live.real import CommandLine, serving, until
+from windfall import Client
 from windfall.errors import BadInput
 from windfall.sites import config
 from windfall.sites.dialects import DIALECTS
@@ -121,6 +122,40 @@ def test_lists_say_what_is_wrong_with_a_file_and_go_on(windfall: CommandLine) ->
 def test_options_of_add_mean_nothing_elsewhere(windfall: CommandLine) -> None:
     for words in (("ls", "--slurm"), ("show", "x", "--cores", "2"), ("ls", "x"), ("show",)):
         assert windfall("site", *words).returncode == 2, words
+
+
+def test_a_site_is_drained_used_again_and_forgotten(windfall: CommandLine) -> None:
+    windfall.json("token", "add", "--scope", "enrol", "--site", "lab", "-o", "ticket.json")
+    assert windfall.json("site", "drain", "lab")["drained"] is True
+    assert {row["site"]: row["state"] for row in windfall.json("site", "ls")} == {"lab": "drained", "local": "ready"}
+    assert windfall.json("site", "show", "lab")["state"] == "drained", "after a restart, too"
+    assert windfall.json("site", "undrain", "lab")["drained"] is False
+    assert windfall.json("site", "rm", "lab") == {"site": "lab"}
+    assert [row["site"] for row in windfall.json("site", "ls")] == ["local"]
+    assert [token["scope"] for token in windfall.json("token", "ls")] == ["admin"]
+    for action in ("drain", "undrain", "rm"):
+        assert windfall("site", action, "lab").returncode == 2
+
+
+def test_a_file_goes_with_its_site(windfall: CommandLine) -> None:
+    windfall.json("site", "add", "x", "--local")
+    windfall.json("site", "rm", "x")
+    assert list((windfall.home / "sites").iterdir()) == []
+    windfall.json("site", "add", "x", "--slurm")
+
+
+@pytest.mark.slow
+def test_what_has_pilots_goes_only_now(windfall: CommandLine) -> None:
+    with serving(windfall.home) as server:
+        windfall.json("token", "add", "--scope", "enrol", "--site", "lab", "-o", "ticket.json")
+        pilot = windfall.start("pilot", "--ticket", "ticket.json", "--idle", "600")
+        with Client(server.profile) as client:
+            until(client.pilots)
+            refused = windfall("site", "rm", "lab")
+            assert refused.returncode == 3 and "1 pilots" in refused.stderr and "--now" in refused.stderr
+            assert windfall.json("site", "rm", "lab", "--now") == {"site": "lab"}
+            assert [each["state"] for each in client.pilots()] == ["gone"]
+        assert pilot.wait(30) == 0
 
 
 TEXT = st.text(max_size=20)

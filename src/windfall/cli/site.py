@@ -7,23 +7,28 @@ server knows.
 from __future__ import annotations
 
 import argparse
+import time
 from typing import Any
 
-from ..errors import BadInput
+from ..client.client import Client
+from ..errors import BadInput, Conflict, NotFound
 from . import siteadd
 from .connect import Session
-from .output import duration, print_json, print_json_rows, print_table
+from .output import duration, plural, print_json, print_json_rows, print_table, say
 
 EXAMPLES = """examples:
   windfall site add big --slurm --ssh me@login.example.org --account proj-7 --walltime 4h --max-pilots 20
   windfall site add big --slurm --ssh me@login.example.org --dry-run
   windfall site add desk --ssh me@workstation --cores 8
   windfall site test big
-  windfall site ls"""
+  windfall site ls
+  windfall site drain big
+  windfall site rm big --now"""
 
 ACTIONS = {
     "add": "write a site's file", "ls": "list them", "show": "one site, in full",
     "test": "start a pilot there that runs a task, and say what fails",
+    "drain": "send nothing more there", "undrain": "use it again", "rm": "forget it",
 }
 
 
@@ -31,8 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=tuple(ACTIONS), help="; ".join(f"{k}: {v}" for k, v in ACTIONS.items()))
     parser.add_argument("name", nargs="?", metavar="NAME", help="of the site")
     siteadd.add_arguments(parser)
-    more = parser.add_argument_group("test")
-    more.add_argument("--timeout", metavar="TIME", help="give up when the pilot has not started by then, as 10min")
+    more = parser.add_argument_group("test, drain, rm")
+    more.add_argument("--timeout", metavar="TIME", help="test: give up when no pilot has started by then, as 10min")
+    more.add_argument("--now", action="store_const", const=True, help="drain, rm: stop the pilots that run there, too")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -40,9 +46,12 @@ def execute(args: argparse.Namespace) -> int:
         raise BadInput(f"'windfall site {args.action}' takes {'no' if args.action == 'ls' else 'the'} name of a site")
     if args.action != "add" and (wrong := siteadd.given(args)):
         raise BadInput(f"{wrong[0]} means nothing to 'windfall site {args.action}'", "it belongs to 'add'")
-    if args.timeout is not None and args.action != "test":
-        raise BadInput(f"--timeout means nothing to 'windfall site {args.action}'", "it belongs to 'test'")
-    return {"add": siteadd.execute, "ls": _list, "show": _show, "test": _test}[args.action](args)
+    for option, actions in (("timeout", ("test",)), ("now", ("drain", "rm"))):
+        if getattr(args, option) is not None and args.action not in actions:
+            raise BadInput(f"--{option} means nothing to 'windfall site {args.action}'",
+                           f"it belongs to {' and '.join(actions)}")
+    return {"add": siteadd.execute, "ls": _list, "show": _show, "test": _test, "drain": _drain, "undrain": _undrain,
+            "rm": _remove}[args.action](args)
 
 
 def _test(args: argparse.Namespace) -> int:
@@ -81,7 +90,8 @@ def _rows(views: list[dict[str, Any]], files: dict[str, Any]) -> list[dict[str, 
     for name in sorted({*files, *by_name}):
         file, view = files.get(name), by_name.get(name, {})
         row = {"site": name, "dialect": file.dialect if isinstance(file, Site) else view.get("kind", ""),
-               "host": file.host if isinstance(file, Site) else "", "state": "ready", "file": name in files, **view}
+               "host": file.host if isinstance(file, Site) else "", "file": name in files, **view}
+        row["state"] = "drained" if row.get("drained") else "ready"
         if file is not None and not isinstance(file, Site):
             row |= {"state": "wrong file", "error": str(file)}
         rows.append(row)
@@ -153,3 +163,75 @@ def _shape(shape: Any) -> str:
     parts += [f"{shape.gpus} GPUs"] if shape.gpus else []
     parts += [f"{shape.nodes} nodes"] if shape.nodes > 1 else []
     return ", ".join(parts + ["whole node"] * shape.whole)
+
+
+# --- what is done about it ----------------------------------------------------------------------------------------
+
+
+def _drain(args: argparse.Namespace) -> int:
+    with Session() as session:
+        view = session.client.drain_site(args.name, now=bool(args.now))
+    if args.json:
+        print_json(view)
+    elif left := max(view["open"], view["pilots"]):
+        print(f"site {args.name} is drained; {plural(left, 'pilot')} there "
+              + ("will be stopped" if args.now else "will finish what they have and leave"))
+    else:
+        print(f"site {args.name} is drained; no pilot is there")
+    return 0
+
+
+def _undrain(args: argparse.Namespace) -> int:
+    with Session() as session:
+        view = session.client.undrain_site(args.name)
+    if args.json:
+        print_json(view)
+    else:
+        print(f"site {args.name} is in use again")
+    return 0
+
+
+def _remove(args: argparse.Namespace) -> int:
+    """The file goes last: as long as it is there, somebody can still stop what runs."""
+    path = siteadd.folder() / f"{args.name}.toml"
+    with Session() as session:
+        found = path.is_file()
+        if args.now:
+            _empty(session.client, args.name)
+        found = _forget(session.client, args.name) or found
+        if not found:
+            described(args.name)  # says what is known instead
+        path.unlink(missing_ok=True)
+        _forget(session.client, args.name)  # who read the file a moment ago may have added it again
+    if args.json:
+        print_json({"site": args.name})
+    else:
+        print(f"site {args.name} is forgotten")
+    return 0
+
+
+def _forget(client: Client, name: str) -> bool:
+    """Did the server know it?"""
+    try:
+        client.remove_site(name)
+    except NotFound:
+        return False
+    except Conflict as error:
+        hint = f"windfall site drain {name}, and wait; or windfall site rm {name} --now"
+        raise Conflict(error.message, hint) from None
+    return True
+
+
+def _empty(client: Client, name: str) -> None:
+    """Waits for as long as it takes; Ctrl-C leaves the site drained."""
+    try:
+        view = client.drain_site(name, now=True)
+    except NotFound:
+        return
+    said = 0
+    while left := max(view["open"], view["pilots"]):
+        if left != said:
+            say(f"{plural(left, 'pilot')} to stop (Ctrl-C leaves the site drained)")
+        said = left
+        time.sleep(0.5)
+        view = client.site(name)

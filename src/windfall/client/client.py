@@ -306,6 +306,22 @@ class Client:
         answer = self._http.call("POST", "/v1/sites", {"name": name, "kind": kind})
         return cast("types.SiteInfo", self._object(answer))
 
+    def site(self, name: str) -> types.SiteInfo:
+        return cast("types.SiteInfo", self._get(f"/v1/sites/{quote(name, safe='')}"))
+
+    def drain_site(self, name: str, *, now: bool = False) -> types.SiteInfo:
+        """Nothing more is sent there; pilots finish what they have, or with `now` are stopped."""
+        answer = self._http.call("POST", f"/v1/sites/{quote(name, safe='')}/drain", {"now": now}, repeatable=True)
+        return cast("types.SiteInfo", self._object(answer))
+
+    def undrain_site(self, name: str) -> types.SiteInfo:
+        answer = self._http.call("POST", f"/v1/sites/{quote(name, safe='')}/undrain", {}, repeatable=True)
+        return cast("types.SiteInfo", self._object(answer))
+
+    def remove_site(self, name: str) -> None:
+        """Refused while it has pilots."""
+        self._http.call("DELETE", f"/v1/sites/{quote(name, safe='')}")
+
     def try_site(self, name: str) -> types.TrialMade:
         """Tokens for one trial of a site: a user for it alone, and what lets its pilot in."""
         return cast("types.TrialMade", self._object(self._http.call("POST", "/v1/trials", {"site": name})))

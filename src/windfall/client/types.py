@@ -182,6 +182,13 @@ class SiteInfo(TypedDict):
     pilots: int
     cores: int
     held: int
+    queued: int
+    running: int
+    open: int
+    drained: bool
+    used: int
+    reserved: int
+    limits: dict[str, int]
 
 
 class TrialMade(TypedDict):

@@ -498,6 +498,7 @@ def _site_added(state: State, fact: f.SiteAdded) -> None:
     site = state.sites.get(fact.name)
     if site is None:
         site = state.sites[fact.name] = SiteState(fact.name, fact.owner, fact.kind, fact.shared, fact.at)
+    site.removed = False
     site.kind, site.shared, site.added, site.disk = fact.kind, fact.shared, fact.at, fact.disk
     if fact.limits is not None:
         site.limits = fact.limits
@@ -1009,6 +1010,8 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.Finished: _finished,
     f.Ended: _ended,
     f.SiteTended: i.site_tended,
+    f.SiteDrained: i.site_drained,
+    f.SiteRemoved: i.site_removed,
     f.IntentsMade: i.intents_made,
     f.IntentsAccepted: i.intents_accepted,
     f.IntentsRunning: i.intents_running,

@@ -232,9 +232,12 @@ def add_site(core: Core, event: e.AddSite) -> None:
     if event.limits is not None and event.limits.budget and not all(shape.wall for shape in event.limits.shapes):
         core.refuse(event, "bad-input", "under a budget every shape needs a wall time", "say how long its pilots last")
         return
+    if site is not None and site.removed and event.limits is not None and not event.limits.shapes:
+        core.done(event)  # nothing is to be started where nothing is: whoever saw its file go was late
+        return
     limits = event.limits if site is None or event.limits != site.limits else None
     said = (event.kind, event.shared, event.disk)
-    if site is None or (site.kind, site.shared, site.disk) != said or limits is not None:
+    if site is None or site.removed or (site.kind, site.shared, site.disk) != said or limits is not None:
         core.emit(f.SiteAdded(core.now, event.name, event.owner, *said[:2], limits=limits, disk=event.disk))
     core.done(event)
 

@@ -22,6 +22,7 @@ from windfall.core import (
     losses,
     provisioning,
     sessions,
+    siting,
     tending,
 )
 from windfall.core.apply import apply
@@ -205,6 +206,8 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     e.Gathered: control.gathered,
     e.Remove: control.remove,
     e.AddSite: control.add_site,
+    e.DrainSite: siting.drain_site,
+    e.RemoveSite: siting.remove_site,
     e.Frugal: control.frugal,
     e.IssueToken: control.issue_token,
     e.RevokeToken: control.revoke_token,

@@ -84,6 +84,20 @@ class AddSite(Event):
     disk: bool = False  # its hosts share one
 
 
+class DrainSite(Event):
+    name: str
+    owner: str
+    on: bool  # or use it again
+    now: bool = False  # what runs there is stopped, too
+    by: str = ""
+
+
+class RemoveSite(Event):
+    name: str
+    owner: str
+    by: str = ""
+
+
 class Listed(msgspec.Struct, array_like=True, gc=False):
     """One job of ours as a batch system lists it."""
 

@@ -32,7 +32,8 @@ def explain(state: State, now: int, bag_number: int, task: int | None = None) ->
         answer["summary"] = _not_ready(state, bag, task)
         return answer
     cls = bag.classes[target.index, bag.tasks.variant[task]]
-    usable = [site.name for site in state.sites.values() if bag.owner in (site.owner, *site.shared)]  # P3
+    usable = [site.name for site in state.sites.values()
+              if bag.owner in (site.owner, *site.shared) and not site.removed]  # P3
     answer["sites"] = [_site(state, now, cls, task, name) for name in usable]
     answer["summary"] = _summary(state, bag, task, cls, answer["sites"])
     return answer
@@ -113,6 +114,8 @@ def _nearness(clauses: list[Clause]) -> tuple[int, bool]:
 
 
 def _nobody(site: SiteState, cls: TaskClass) -> Clause:
+    if site.drained:
+        return clause("drained", False, f"it is drained: windfall site undrain {site.name}")
     if site.limits.shapes and best_shape(site, cls, 0) is None:
         return clause("shape", False, "none of the pilots that may be started there could hold it")
     queued = len(site.intents[QUEUED])

@@ -184,6 +184,19 @@ class SiteAdded(Fact, tag="site-added/1"):
     disk: bool = False  # its hosts share one
 
 
+class SiteDrained(Fact, tag="site-drained/1"):
+    at: int
+    site: str
+    on: bool  # or in use again
+    by: str = ""  # who asked for it
+
+
+class SiteRemoved(Fact, tag="site-removed/1"):
+    at: int
+    site: str
+    by: str = ""  # who asked for it
+
+
 class SiteTended(Fact, tag="site-tended/1"):
     """Somebody starts pilots there from now on, who knows nothing of what others did before."""
 
@@ -439,5 +452,5 @@ FACTS = (
     SiteAdded, PilotEnrolled, PilotDraining, PilotEnded, PilotsForgotten, Granted, Adopted, Started, Finished, Ended,
     TokenIssued, TokenRevoked, SiteTended, IntentsMade, IntentsAccepted, IntentsRunning, IntentsStopping, IntentsEnded,
     BatchReleased,
-    LinkKnown, CopiesLost, IntentsLeaving,
+    LinkKnown, CopiesLost, IntentsLeaving, SiteDrained, SiteRemoved,
 )

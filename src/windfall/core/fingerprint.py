@@ -43,6 +43,8 @@ def fingerprint(state: State) -> dict[str, Any]:
         "next": (state.next_bag, state.next_pilot, state.next_class),
         "ready": list(state.ready),
         "surplus": sorted(state.surplus),
+        "drained": [name for name, s in state.sites.items() if s.drained],
+        "removed": [name for name, s in state.sites.items() if s.removed],
         "disks": [name for name, s in state.sites.items() if s.disk],
         "places": list(state.place_names),
         "links": dict(state.links),

@@ -17,6 +17,17 @@ def site_tended(state: State, fact: f.SiteTended) -> None:
     state.sites[fact.site].tender = fact.tender
 
 
+def site_drained(state: State, fact: f.SiteDrained) -> None:
+    state.sites[fact.site].drained = fact.on
+
+
+def site_removed(state: State, fact: f.SiteRemoved) -> None:
+    site = state.sites[fact.site]
+    site.removed, site.drained, site.limits = True, False, f.Limits()
+    site.fits.clear()
+    state.provided.pop(fact.site, None)
+
+
 def intents_made(state: State, fact: f.IntentsMade) -> None:
     for made in fact.intents:
         intent = IntentState(

@@ -104,7 +104,7 @@ class View:
 
     def fit(self, site: SiteState, cls: TaskClass) -> Fit | None:
         bag = self.state.bags[cls.bag]
-        if not serves(site, bag, cls):
+        if not serves(site, bag, cls) or site.drained:
             return None
         due = bag.submitted + site.limits.delay
         if due > self.now:

@@ -105,7 +105,7 @@ def _shrink(core: Core, site: SiteState, shape: Shape, n: int) -> None:
     state = core.state
     line = [*site.intents[QUEUED], *site.intents[INTENDED]]
     chosen = [i for number in reversed(line) if (i := state.intents[number]).task < 0 and i.shape == shape]
-    _stop(core, site, chosen[:n], "demand")
+    stop(core, site, chosen[:n], "demand")
 
 
 def _stop_started(core: Core) -> None:
@@ -119,10 +119,10 @@ def _stop_started(core: Core) -> None:
             if intent.state in (INTENDED, QUEUED):
                 stale.setdefault(intent.site, []).append(intent)
     for name, intents in stale.items():
-        _stop(core, core.state.sites[name], intents, "started")
+        stop(core, core.state.sites[name], intents, "started")
 
 
-def _stop(core: Core, site: SiteState, intents: list[IntentState], why: str) -> None:
+def stop(core: Core, site: SiteState, intents: list[IntentState], why: str) -> None:
     unsent = [i for i in intents if i.state == INTENDED and not i.given]
     sent = [i.number for i in intents if i.state != INTENDED or i.given]
     if unsent:
@@ -145,7 +145,7 @@ def _make(core: Core, site: SiteState, shape: Shape, n: int, bag: int = 0, task:
 
 def _room(core: Core, site: SiteState, shape: Shape) -> int:
     limits = site.limits
-    if site.tending.hold > core.now:
+    if site.tending.hold > core.now or site.drained:
         return 0
     rooms = [1 << 30]
     if limits.pilots:

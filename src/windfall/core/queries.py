@@ -7,7 +7,19 @@ from typing import Any
 import numpy as np
 
 from windfall.core.apply import spans
-from windfall.core.lifecycle import CANCELLED, FAILED, PILOT_STATES, QUARANTINED, READY, STARTED, TASK_STATES, WAITING
+from windfall.core.lifecycle import (
+    CANCELLED,
+    FAILED,
+    INTENDED,
+    PILOT_STATES,
+    QUARANTINED,
+    QUEUED,
+    READY,
+    RUNNING,
+    STARTED,
+    TASK_STATES,
+    WAITING,
+)
 from windfall.core.state import BagState, PilotState, SiteState, State
 
 
@@ -100,4 +112,7 @@ def site_view(state: State, site: SiteState) -> dict[str, Any]:
     return {
         "site": site.name, "owner": site.owner, "kind": site.kind, "shared": site.shared,
         "pilots": len(pilots), "cores": sum(p.cores for p in pilots), "held": sum(p.held for p in pilots),
+        "queued": len(site.intents[INTENDED]) + len(site.intents[QUEUED]), "running": len(site.intents[RUNNING]),
+        "open": site.open, "drained": site.drained, "used": site.used, "reserved": site.reserved,
+        "limits": {name: getattr(site.limits, name) for name in ("pilots", "queued", "budget", "delay", "share")},
     }

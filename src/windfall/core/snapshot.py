@@ -53,6 +53,8 @@ def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
         "intents": [_pick(i, _INTENT) for i in state.intents.values()], "next_intent": state.next_intent,
         "tokens": [(h, *_pick(t, _TOKEN)) for h, t in state.tokens.items()],
         "keys": [(owner, key, *value) for (owner, key), value in state.keys.items()],
+        "drained": [s.name for s in state.sites.values() if s.drained],
+        "removed": [s.name for s in state.sites.values() if s.removed],
         "places": state.place_names,
         "links": [(a, b, *link) for (a, b), link in state.links.items()],
         "moving": [move for made in state.moving.values() for move in made],
@@ -164,6 +166,10 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
         record = dict(zip(_SITE, row, strict=True))
         record["limits"] = msgspec.convert(record["limits"], Limits)
         state.sites[row[0]] = SiteState(**record)
+    for name in m.get("drained", ()):
+        state.sites[name].drained = True
+    for name in m.get("removed", ()):
+        state.sites[name].removed = True
     for row in m["intents"]:
         record = dict(zip(_INTENT, row, strict=True))
         record["shape"] = msgspec.convert(record["shape"], Shape)

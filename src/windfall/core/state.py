@@ -263,6 +263,8 @@ class SiteState:
     used: int = 0  # ms of cores, of intents that have ended
     tender: str = ""  # who starts pilots there
     disk: bool = False  # its hosts share one
+    drained: bool = False  # nothing is sent there any more
+    removed: bool = False  # its user has no such site any more
     # derived
     intents: list[dict[int, None]] = field(default_factory=lambda: [{}, {}, {}, {}, {}])  # by state
     pool: dict[Shape, int] = field(default_factory=dict)  # intended and queued, for no task in particular

@@ -249,12 +249,14 @@ def pilot_came(core: Core, pilot: PilotState) -> None:
     """It has enrolled: under an intent that waits for it, one that is to be stopped, or one that is over."""
     site = core.state.sites[pilot.site]
     intent = core.state.intents.get(pilot.intent)
+    if site.drained or site.removed:
+        core.emit(f.PilotDraining(core.now, pilot.number))
     if intent is not None and intent.state in (INTENDED, QUEUED):
         core.emit(f.IntentsRunning(core.now, site.name, [intent.number]))
         watch_wall(core, intent)
     elif intent is not None and intent.state == RUNNING:
         return  # said before by its batch system, or the same pilot again
-    elif intent is not None or was_intent(core, pilot.nonce):
+    elif pilot.state == LIVE and (intent is not None or was_intent(core, pilot.nonce)):
         core.emit(f.PilotDraining(core.now, pilot.number))
 
 

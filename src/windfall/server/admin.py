@@ -23,6 +23,7 @@ VERSION = getattr(windfall, "__version__", "0")
 
 _decode_token = msgspec.json.Decoder(schema.NewToken).decode
 _decode_site = msgspec.json.Decoder(schema.NewSite).decode
+_decode_draining = msgspec.json.Decoder(schema.Draining).decode
 _decode_trial = msgspec.json.Decoder(schema.NewTrial).decode
 TRIAL = "+trial"  # ends the names of a trial's user and site, and nobody else's
 
@@ -88,7 +89,7 @@ class AdminCalls:
 
     async def sites(self, request: Request) -> Answer:
         owner = request.who.owner
-        mine = [s for s in self._state.sites.values() if s.owner == owner or owner in s.shared]
+        mine = [s for s in self._state.sites.values() if not s.removed and (s.owner == owner or owner in s.shared)]
         views = [queries.site_view(self._state, s) for s in mine]
         return reply_json({"sites": views, "position": self._writer.position})
 
@@ -100,6 +101,26 @@ class AdminCalls:
         await self._writer.do(site_event(
             self._state, wanted.name, request.who.owner, wanted.kind, wanted.shared, wanted.limits))
         return reply_json(queries.site_view(self._state, self._state.sites[wanted.name]), 201)
+
+    async def site(self, request: Request) -> Answer:
+        name, owner = request.args[0], request.who.owner
+        site = self._state.sites.get(name)
+        if site is None or site.removed or (site.owner != owner and owner not in site.shared):
+            raise NotFound(f"there is no site {name[:100]}")
+        return reply_json(queries.site_view(self._state, site))
+
+    async def drain_site(self, request: Request) -> Answer:
+        now, owner = _decode_draining(request.body).now, request.who.owner
+        await self._writer.do(events.DrainSite(0, request.args[0], owner, True, now, owner))
+        return await self.site(request)
+
+    async def undrain_site(self, request: Request) -> Answer:
+        await self._writer.do(events.DrainSite(0, request.args[0], request.who.owner, False, by=request.who.owner))
+        return await self.site(request)
+
+    async def remove_site(self, request: Request) -> Answer:
+        await self._writer.do(events.RemoveSite(0, request.args[0], request.who.owner, request.who.owner))
+        return reply_json({"site": request.args[0]})
 
     async def try_site(self, request: Request) -> Answer:
         """A user and a site for one trial: its pilot takes the trial's task and no other, and nobody else takes that

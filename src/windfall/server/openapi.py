@@ -21,6 +21,7 @@ ERROR = {
 }
 _NAMES = {
     "bags": ("bag", "task"), "blobs": ("sha256",), "attempts": ("attempt",), "tokens": ("id",), "pilots": ("pilot",),
+    "sites": ("site",),
 }
 
 

@@ -220,6 +220,10 @@ class NewSite(Struct, forbid_unknown_fields=True):
     limits: Limits | None = None  # what pilots may be started there; as before
 
 
+class Draining(Struct, forbid_unknown_fields=True):
+    now: bool = False  # stop what runs there, too
+
+
 class NewTrial(Struct, forbid_unknown_fields=True):
     site: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 

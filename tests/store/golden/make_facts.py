@@ -183,6 +183,9 @@ def _provision_on(story: Story, bag: int, pilot: int) -> None:
     story.do(e.Tend(0, "cluster", "first", stopped=[("intent-3", "3")]))
     story.exchange(pilot, bye="idle")
     story.do(e.Tend(0, "cluster", "second", True))
+    story.do(e.DrainSite(0, "cluster", "cid", True, by="cid"))
+    story.do(e.AddSite(0, "old", "cid", "slurm"))
+    story.do(e.RemoveSite(0, "old", "cid", "cid"))
 
 
 def _leave_data(story: Story) -> None:

@@ -1,0 +1,67 @@
+"""What users ask for about sites: add, drain, remove.
+
+A drained site is sent nothing more: what is queued there is taken back, pilots finish what they have and leave.  A
+removed one is drained and forgotten by all but the record: late words of its pilots must still find it, and what it
+used of its budget counts again should it be added once more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windfall.core import conscious, events as e, facts as f, provisioning
+from windfall.core.lifecycle import GONE, INTENDED, LIVE, QUEUED, RUNNING
+from windfall.core.state import PilotState, SiteState, State
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Core
+
+
+def drain_site(core: Core, event: e.DrainSite) -> None:
+    site = _mine(core, event, event.name, event.owner)
+    if site is None:
+        return
+    if site.drained != event.on:
+        core.emit(f.SiteDrained(core.now, site.name, event.on, event.by))
+    if event.on:
+        _empty(core, site, event.now)
+    core.done(event, len(alive(core.state, site)))
+
+
+def _empty(core: Core, site: SiteState, now: bool) -> None:
+    """What is queued is taken back; what runs finishes, or with `now` is stopped."""
+    states = (INTENDED, QUEUED, RUNNING) if now else (INTENDED, QUEUED)
+    intents = [core.state.intents[number] for state in states for number in site.intents[state]]
+    provisioning.stop(core, site, intents, "drained")
+    for pilot in alive(core.state, site):
+        if pilot.state == LIVE:
+            core.emit(f.PilotDraining(core.now, pilot.number))
+            core.state.orders[pilot.number] = None
+    conscious.stir(core)
+
+
+def remove_site(core: Core, event: e.RemoveSite) -> None:
+    site = _mine(core, event, event.name, event.owner)
+    if site is None:
+        return
+    left = max(site.open, len(alive(core.state, site)))
+    if left:
+        core.refuse(event, "conflict", f"site {site.name} has {left} pilots", "drain it first, or remove it --now")
+        return
+    for token in [token for token in core.state.tokens.values() if token.scope == "enrol" and token.site == site.name]:
+        core.emit(f.TokenRevoked(core.now, token.id, event.by))
+    core.emit(f.SiteRemoved(core.now, site.name, event.by))
+    core.done(event)
+
+
+def _mine(core: Core, event: e.Event, name: str, owner: str) -> SiteState | None:
+    """Absent, or not yours: one answer for both."""
+    site = core.state.sites.get(name)
+    if site is None or site.removed or site.owner != owner:
+        core.refuse(event, "not-found", f"there is no site {name[:100]}")
+        return None
+    return site
+
+
+def alive(state: State, site: SiteState) -> list[PilotState]:
+    return [pilot for pilot in state.pilots.values() if pilot.site == site.name and pilot.state != GONE]
