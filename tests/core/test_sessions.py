@@ -55,6 +55,40 @@ def test_a_poll_is_never_parked_longer_than_the_server_wants(bench: Bench) -> No
     assert len(answers(bench.wait(20_000), pilot)) == 1
 
 
+def test_a_poll_may_wait_for_as_long_again_from_when_its_pilot_was_heard(bench: Bench) -> None:
+    """What is said beside it keeps the lease alive: no reason to answer the poll with nothing."""
+    pilot = bench.pilot()
+    bench.exchange(pilot, want=1, wait=9_000)
+    assert not answers(bench.wait(8_000), pilot)
+    bench.exchange(pilot)
+    assert not answers(bench.wait(8_900), pilot)
+    assert len(answers(bench.wait(100), pilot)) == 1
+    assert not answers(bench.wait(60_000), pilot)
+
+
+def test_polls_whose_time_is_up_together_are_answered_in_one_step(bench: Bench) -> None:
+    pilots = [bench.pilot() for _ in range(40)]
+    for pilot in pilots:
+        bench.exchange(pilot, want=1, wait=20_000)
+        bench.now += 1
+    steps = 0
+    while any(bench.core.state.pilots[pilot].park for pilot in pilots):
+        assert bench.wake_at is not None
+        bench.now = bench.wake_at
+        steps += any(isinstance(effect, x.Answer) for effect in bench.step())
+    assert steps <= 2
+
+
+def test_who_has_failed_a_task_is_the_last_to_try_it_again(bench: Bench) -> None:
+    bench.submit(shape(1))
+    one, other = bench.pilot(), bench.pilot()
+    ((attempt, _),) = bench.take(one)
+    assert bench.exchange(other, want=1, wait=9_000) is None
+    assert bench.exchange(one, want=1, reports=[e.Report(attempt, "failed", "exit")]).grants == []
+    ((attempt, _),) = granted(answers(bench.effects, other)[0])
+    assert bench.exchange(other, want=1, reports=[e.Report(attempt, "failed", "exit")]).grants
+
+
 def test_a_newer_poll_replaces_an_older_one(bench: Bench) -> None:
     pilot = bench.pilot()
     bench.exchange(pilot, want=1, wait=9_000)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from windfall.errors import BadInput, TrustError
-from windfall.pilot import host, link, slot, spawn, staging, ticket, ways
+from windfall.pilot import host, lanes, link, slot, spawn, staging, ticket, ways
 from windfall.pilot.capture import GAP, Capture
 from windfall.pilot.main import parse
 
@@ -115,6 +115,24 @@ def test_link_refuses_nonsense(tmp_path, reply):
     serve_once(path, reply)
     with pytest.raises(link.Broken):
         link.Link(ways.Ways("unix:" + path)).call("GET", "/", [])
+
+
+def test_a_poll_is_given_up_a_while_after_the_server_was_last_heard(tmp_path):
+    given_up = []
+
+    class Agent:
+        def broken(self, request, error):
+            given_up.append(request["seq"])
+
+    lane = lanes.Lane(link.Link(ways.Ways("unix:" + str(tmp_path / "none"))), Agent())
+    lane.request = {"seq": 1, "wait": 20000}
+    lane.heard(100.0)
+    lane.check(149.0)
+    lane.heard(140.0)
+    lane.check(189.0)
+    assert not given_up
+    lane.check(191.0)
+    assert given_up == [1] and lane.request is None
 
 
 def test_addresses():

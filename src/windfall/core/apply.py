@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from windfall.core import copies, facts as f, intents as i
 from windfall.core.backlog import Backlog
 from windfall.core.batching import chain_key, chain_of, is_chained, link_stages, shift, waiting
-from windfall.core.columns import CHUNK, FEW, ROW_MASK, Tasks
+from windfall.core.columns import CHUNK, FEW, ROW_MASK, Attempts, Tasks
 from windfall.core.lifecycle import (
     ACTIVE,
     CANCELLED,
@@ -810,19 +810,35 @@ def free_row(state: State, row: int) -> None:
     attempts.free.append(row)
 
 
+def _finish_one(attempts: Attempts, t: Tasks, row: int, task: int) -> None:
+    attempts.state[row] = FREE
+    attempts.dirty[row >> 16] = 1
+    attempts.free.append(row)
+    t.state[task] = SUCCEEDED
+    t.live[task] = 0
+    t.dirty[task >> 16] = 1
+
+
+def _finish_many(attempts: Attempts, t: Tasks, fact: f.Finished) -> None:
+    rows = np.array(fact.attempts, dtype=np.int64) & ROW_MASK
+    tasks = np.array(fact.tasks, dtype=np.int64)
+    attempts.np_state[rows] = FREE
+    attempts.mark(int(rows.min()), int(rows.max()))
+    attempts.free.extend(rows.tolist())
+    t.np_state[tasks] = SUCCEEDED
+    t.np_live[tasks] = 0
+    t.mark(int(tasks.min()), int(tasks.max()))
+
+
 def _finished(state: State, fact: f.Finished) -> None:
     bag = state.bags[fact.bag]
     attempts = state.attempts
     n = len(fact.tasks)
-    rows = np.array(fact.attempts, dtype=np.int64) & ROW_MASK
-    tasks = np.array(fact.tasks, dtype=np.int64)
-    cls = state.classes[attempts.cls[int(rows[0])]]
-    attempts.np_state[rows] = FREE
-    attempts.mark(int(rows.min()), int(rows.max()))
-    attempts.free.extend(rows.tolist())
-    bag.tasks.np_state[tasks] = SUCCEEDED
-    bag.tasks.np_live[tasks] = 0
-    bag.tasks.mark(int(tasks.min()), int(tasks.max()))
+    cls = state.classes[attempts.cls[fact.attempts[0] & ROW_MASK]]
+    if n == 1:
+        _finish_one(attempts, bag.tasks, fact.attempts[0] & ROW_MASK, fact.tasks[0])
+    else:
+        _finish_many(attempts, bag.tasks, fact)
     bag.counts[ACTIVE] -= n
     bag.counts[SUCCEEDED] += n
     pilot = state.pilots[fact.pilot]

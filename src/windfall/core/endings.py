@@ -54,6 +54,8 @@ MAX_OVERRUNS = 3
 def take_reports(core: Core, pilot: PilotState, reports: list[Report]) -> None:
     if len(reports) > FEW and _finish_in_bulk(core, pilot, reports):
         return
+    if len(reports) == 1 and _finish_one(core, pilot, reports[0]):
+        return
     settle(core, pilot.number, _reported_ends(core, pilot, reports))
 
 
@@ -108,6 +110,32 @@ def _maybe_strand(core: Core, bag: BagState, target: int, failed: list[int]) -> 
     of = bag.targets[target]
     if (failed and bag.graph is not None) or (of.dependents and of.left and not of.unfinished):
         cancel_stranded(core, bag, failed)
+
+
+def _finish_one(core: Core, pilot: PilotState, r: Report) -> bool:
+    """A plain success on its own, which is what long tasks end with: the same fact, without arrays."""
+    attempts = core.state.attempts
+    row = attempts.row(r.a)
+    if row < 0 or r.o != "succeeded" or attempts.pilot[row] != pilot.number or attempts.state[row] > STARTED:
+        return False
+    ref = attempts.task[row]
+    bag, task = core.state.bags[ref >> 32], ref & 0xFFFFFFFF
+    t = bag.tasks
+    if t.state[task] != ACTIVE or t.live[task] != 1 or t.flags[task] or t.generation[task] != attempts.generation[row]:
+        return False
+    target = core.state.classes[attempts.cls[row]].target
+    if bag.targets[target].shape.outputs and not r.files:
+        return False
+    granted, detail, left = attempts.granted[row], detail_of(r), _left(r)
+    core.emit(
+        f.Finished(
+            core.now, pilot.number, bag.number, [r.a], [task], [granted],
+            [min(r.wall, core.now + core.config.lease - granted)], [r.cpu], [r.rss],
+            {} if detail is None else {0: detail}, [_start(r.t0, granted, core.now)], {} if left is None else {0: left},
+        )
+    )
+    _maybe_strand(core, bag, target, [])
+    return True
 
 
 def _finish_in_bulk(core: Core, pilot: PilotState, reports: list[Report]) -> bool:

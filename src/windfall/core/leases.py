@@ -70,10 +70,16 @@ def _given_up(core: Core, pilot: PilotState, row: int) -> bool:
 
 def park_due(core: Core, number: int) -> None:
     pilot = core.state.pilots.get(number)
-    if pilot is None or pilot.park is None:
+    if pilot is None or not pilot.alarm or core.now < pilot.alarm:
+        return  # an earlier alarm took the place of this one
+    pilot.alarm = 0
+    if pilot.park is None:
         return
     if pilot.park.until <= core.now:
         answer_parked(core, pilot)
+    else:
+        pilot.alarm = pilot.park.until
+        core.timer(pilot.alarm, "park", number)
 
 
 def forget_due(core: Core, number: int) -> None:

@@ -11,6 +11,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from windfall.core import conscious, effects as x, events as e, facts as f
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from windfall.core.engine import Core
 
 BLAMELESS = ("silent", "requeued", "stopped")  # ends of pilots that say nothing about what they ran
+TOGETHER = 256  # part of a poll's time by which it may be answered early
 MOST_LIVE = 200  # attempts of one task; the column holds a byte
 
 
@@ -76,7 +78,7 @@ def exchange(core: Core, event: e.Exchange) -> None:
         core.refuse(event, "unauthorised", "this pilot is not known any more", "enrol again")
         return
     _hear(core, pilot)
-    if pilot.epoch > 1:
+    if pilot.epoch > 1 and (event.reports or event.started or event.held):
         _adopt(core, pilot, event)
     if event.reports:
         doubtful = not_fetched(core, pilot, event.reports) if core.state.moving else []
@@ -90,10 +92,10 @@ def exchange(core: Core, event: e.Exchange) -> None:
         _leave(core, pilot, event.bye)
     if pilot.park is not None:
         _refresh(pilot.park, core.now, event)
-    want = _wanted(pilot, event)
+    want = 0 if event.reports and _steps_back(core, pilot, event) else _wanted(pilot, event)
     if core.state.conscious and want > 0 and pilot.load < pilot.cores * 1000:
         conscious.note_arrival(core, pilot)
-    granted = grant(core, pilot, want, event.left, not _gives_back(event))
+    granted = want > 0 and grant(core, pilot, want, event.left, not _gives_back(event))
     if event.want > 0 and pilot.intent:
         pilot_asked(core, pilot)
     _reply(core, pilot, event, want, granted)
@@ -104,9 +106,18 @@ def _gives_back(event: e.Exchange) -> bool:
     return any(report.why == "recall" for report in event.reports)
 
 
+def _steps_back(core: Core, pilot: PilotState, event: e.Exchange) -> bool:
+    """Who has just failed a task is the last to try it again: those who wait come first."""
+    return any(report.o == "failed" for report in event.reports) and any(
+        number != pilot.number for pc in core.state.pilot_classes.values() for number in islice(pc.parked, 2))
+
+
 def _refresh(park: Park, now: int, event: e.Exchange) -> None:
-    """A request beside a parked one is newer: what it acknowledges need not be sent again, nor its time be guessed."""
+    """A request beside a parked one is newer: what it acknowledges need not be sent again, nor its time be guessed.
+
+    Its answer says that all is well, so the parked one may wait for as long again."""
     park.ack = max(park.ack, event.ack)
+    park.until = _until(now, park.wait)
     if park.ends is not None and event.left is not None:
         park.ends = min(park.ends, now + event.left)
 
@@ -263,12 +274,20 @@ def has_news(pilot: PilotState) -> bool:
 def _park(core: Core, pilot: PilotState, event: e.Exchange) -> None:
     if pilot.park is not None:
         answer_parked(core, pilot)
-    until = core.now + min(event.wait, core.config.park)
+    wait = min(event.wait, core.config.park)
+    until = _until(core.now, wait)
     ends = None if event.left is None else core.now + event.left
-    pilot.park = Park(event.key, event.seq, event.ack, event.want, ends, until)
+    pilot.park = Park(event.key, event.seq, event.ack, event.want, ends, wait, until)
     if event.want > 0 and pilot.load < pilot.cores * 1000:  # a full one joins the line when it has room
         core.state.pilot_classes[pilot.cls].parked[pilot.number] = None
-    core.timer(until, "park", pilot.number)
+    if not pilot.alarm or until < pilot.alarm:
+        pilot.alarm = until
+        core.timer(until, "park", pilot.number)
+
+
+def _until(now: int, wait: int) -> int:
+    """A little early, so that those whose time is up at about the same time are answered in one step."""
+    return now + wait - (now + wait) % (wait // TOGETHER or 1)
 
 
 def unpark(core: Core, pilot: PilotState) -> Park | None:

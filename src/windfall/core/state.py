@@ -173,6 +173,7 @@ class Park:
     ack: int
     want: int
     ends: int | None  # when the pilot's wall time is over, by its own word
+    wait: int  # ms it may be kept waiting, from when its pilot was last heard
     until: int
 
     def left(self, now: int) -> int | None:
@@ -209,6 +210,7 @@ class PilotState:
     silent: bool = False  # its lease ran out: nothing is granted before it has said what it holds
     census: bool = False
     park: Park | None = None
+    alarm: int = 0  # when to look at what is parked; 0: nothing is planned
     cancelling: dict[int, bool] = field(default_factory=dict)  # attempt → has been told
     recalling: dict[int, bool] = field(default_factory=dict)
     strays: list[int] = field(default_factory=list)  # it holds them, we know nothing of them: to be dropped

@@ -39,6 +39,7 @@ FETCH_AHEAD = 8          # tasks whose inputs are fetched early, beyond two per 
 ROOM = 8 << 20           # bytes of reports in one request
 SPECS = 256              # distinct specs remembered
 BACKOFF_FIRST, BACKOFF_LAST = 500, 30000
+NEVER = 1 << 62
 
 QUEUED, FETCHING, READY, PLACED, FINISHING = range(5)
 # Fields of tasks with a directory of their own.
@@ -57,7 +58,7 @@ class Task:
         self.spec = spec
         self.extra = extra
         self.need = spec.need
-        self.state = QUEUED if any(map(self.field, WITH_FILES)) else READY
+        self.state = QUEUED if (any(map(self.field, WITH_FILES)) if extra else spec.files) else READY
         self.saves = spec.saves if self.field("checkpoint") else None  # ms it has to save its state
         # ms of wall time without which it is not worth starting
         self.room = spec.room
@@ -78,7 +79,7 @@ class Task:
 class Spec:
     """What tasks share; one object, and one key, per distinct content."""
 
-    __slots__ = ("key", "fields", "need", "room", "saves")
+    __slots__ = ("key", "fields", "need", "room", "saves", "files")
 
     def __init__(self, key, fields, whole):
         """`whole` is what the pilot has."""
@@ -90,6 +91,7 @@ class Spec:
         # ms of wall time it takes to save a task's state, and to run it
         self.saves = fields.get("grace", GRACE)
         self.room = fields.get("need") or fields.get("time") or 0
+        self.files = any(map(fields.get, WITH_FILES))
 
 
 def _weight(report):
@@ -620,10 +622,11 @@ class Agenda:
             return None
         if not self.placed:
             self._consider_leaving(now)
-        other = next(iter(self.flights.values()), None)
+        for other in self.flights.values():
+            return self._request(now, False) if other.parked and self._urgent(now) else None
         if self._urgent(now):
-            return self._request(now, False) if other is None or other.parked else None
-        if other is not None or not self._poll_due(now):
+            return self._request(now, False)
+        if not self._poll_due(now):
             return None
         # What parks says nothing that waits for a confirmation; what has something to say comes back at once.
         return self._request(now, not self.reports and not self.started)
@@ -678,7 +681,7 @@ class Agenda:
     def _request(self, now, park):
         self.seq += 1
         request = {"v": self.version, "epoch": self.epoch, "seq": self.seq, "ack": self.ack}
-        bye = self._bye()
+        bye = self._bye() if self.leaving else ""
         want = self._want()
         alone, held = self.batch is not None, self.census
         reports = {} if not self.reports or (alone and held) else self._pack_reports()
@@ -687,9 +690,12 @@ class Agenda:
         self.flights[self.seq] = Flight(now, reports, started, want=want, parked=park, bye=bye, held=held)
         if reports:
             request["reports"] = list(reports.values())
-        for name, value in (("started", started), ("want", want), ("bye", bye)):
-            if value:
-                request[name] = value
+        if started:
+            request["started"] = started
+        if want:
+            request["want"] = want
+        if bye:
+            request["bye"] = bye
         if park:
             request["wait"] = self._park_for(now)
         if self.end is not None:
@@ -767,29 +773,29 @@ class Agenda:
 
     def due(self, now):
         """When to look at `next_request` and `orders` again if nothing happens before; None: never."""
-        times = self._times_to_speak(now)
-        if times:
-            times = [max(min(times), self.not_before)]
+        at = max(self._speak_at(now), self.not_before)
         if self.placed and not self.queue and self.seats.free_cores:
-            times.extend(s.moved + STUCK for s in self.seats.stations
-                         if s.staged() > 0 and s.index not in self.asked_back)
+            for station in self.seats.stations:
+                if station.staged() > 0 and station.index not in self.asked_back:
+                    at = min(at, station.moved + STUCK)
         if self.save_at is not None:
-            times.append(self.save_at)
-        return max(now, min(times)) if times else None
+            at = min(at, self.save_at)
+        return max(now, at) if at < NEVER else None
 
-    def _times_to_speak(self, now):
+    def _speak_at(self, now):
         for flight in self.flights.values():
             if not flight.parked:
-                return []  # its answer comes first
-        times = []
+                return NEVER  # its answer comes first
+        if self.census or (self.leaving and self._bye()):
+            return now
+        at = NEVER
         if self.reports:
-            times.append(self._report_due(now))
+            at = self._report_due(now)
         if self.started:
-            times.append(min(self.started.values()))
+            at = min(at, min(self.started.values()))
         if not self.flights:
-            times.append(self.poll_not_before if self._want() else max(self.poll_not_before, self.last_heard + QUIET))
-        if self.census or self._bye():
-            times.append(now)
+            quiet = self.poll_not_before if self._want() else max(self.poll_not_before, self.last_heard + QUIET)
+            at = min(at, quiet)
         if self.idle_limit is not None and self.asked and not self.leaving and not self.holding():
-            times.append(self.idle_since + self.idle_limit)
-        return times
+            at = min(at, self.idle_since + self.idle_limit)
+        return at

@@ -403,6 +403,8 @@ class Agent:
             self.say(problem)
             self.agenda.failed(now, request["seq"], lost=False)
             return
+        for lane in self.lanes:
+            lane.heard(now / 1000.0)
         self._confirmed([report["a"] for report in request.get("reports", ())])
         self._discard_dropped()
 

@@ -38,11 +38,16 @@ class Lane:
 
     def send(self, request):
         self.request = request
-        self.deadline = clock.seconds() + request.get("wait", 0) / 1000.0 + ANSWER_SECONDS
+        self.heard(clock.seconds())
         if self.open:
             self._begin()
         else:
             self._connect()
+
+    def heard(self, now):
+        """The server answers, here or on the other lane: from then on it may keep a poll waiting for as long again."""
+        if self.request is not None:
+            self.deadline = now + self.request.get("wait", 0) / 1000.0 + ANSWER_SECONDS
 
     def _connect(self):
         self.life += 1

@@ -54,6 +54,9 @@ class Pilot:
         self._send(event, partial(self._enrolled, sent=self.engine.now))
 
     def _send(self, event: e.Event, answer: Callable[[Any], None]) -> None:
+        if not self.latency and self.cut is None:
+            self.server.put(event, answer)
+            return
         if self.cut is not None and self.cut(self.engine.now):
             self.engine.after(UNHEARD, self._unheard, event)
             return
@@ -90,19 +93,21 @@ class Pilot:
         self._pump()
 
     def _answered(self, effect: Any) -> None:
-        if self.alive and isinstance(effect, x.Refuse):  # it was forgotten
-            self.agenda.over = True
-            self.die()
-        if self.alive and isinstance(effect, x.Answer):
+        if not self.alive:
+            return
+        if isinstance(effect, x.Answer):
             self.agenda.answer_received(self.engine.now, self.render(effect))
             self._pump()
+        elif isinstance(effect, x.Refuse):  # it was forgotten
+            self.agenda.over = True
+            self.die()
 
     def _pump(self) -> None:
         """Whatever just happened: say what there is to say, do what there is to do."""
         if not self.alive:
             return
         now, agenda = self.engine.now, self.agenda
-        while (request := agenda.next_request(now)) is not None:
+        if (request := agenda.next_request(now)) is not None:  # never two at one instant
             self._request(request)
         for order in agenda.orders(now):
             self._obey(order)
@@ -122,13 +127,10 @@ class Pilot:
             self._pump()
 
     def _request(self, request: dict[str, Any]) -> None:
-        get = request.get
-        event = e.Exchange(
-            0, self.number, request["epoch"], request["seq"], request["ack"], get("want", 0), get("wait", 0),
-            get("left"), get("started") or [], [e.Report(**report) for report in get("reports") or ()],
-            get("held"), get("bye") or "",
-        )
-        self._send(event, self._answered)
+        del request["v"]
+        if "reports" in request:
+            request["reports"] = [e.Report(**report) for report in request["reports"]]
+        self._send(e.Exchange(0, self.number, **request), self._answered)
 
     # --- tasks ------------------------------------------------------------------------------------------------------
 

@@ -123,6 +123,10 @@ class System:
                 self._used[fact.pilot] = True
             elif isinstance(fact, f.PilotEnded) and fact.pilot not in self._used:
                 self.redundant += self._startup + fact.at - self._began[fact.pilot]
+            elif isinstance(fact, f.Finished):
+                for task, start in zip(fact.tasks, fact.starts, strict=True):
+                    self.starts[fact.bag, task] = start
+                self.walls += fact.walls
             elif isinstance(fact, f.Ended):
                 for end in fact.ends:
                     if end.outcome == 0:

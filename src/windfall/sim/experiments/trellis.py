@@ -130,6 +130,9 @@ class Ledger:
                     self.local += sum(self.bundles[task % len(self.bundles)].pipelines
                                       for attempt, task in zip(group.attempts, group.tasks, strict=True)
                                       if attempt not in far)
+            elif isinstance(fact, f.Finished):
+                for task in fact.tasks:
+                    self._ended(fact.at, task >= len(self.bundles))
             elif isinstance(fact, f.Ended):
                 for end in fact.ends:
                     self._ended(fact.at, end.task >= len(self.bundles))
