@@ -21,7 +21,7 @@ from windfall.sites.job import Job, Shape
 from windfall.sites.text import plain
 
 from .line import Line
-from .routes import routes
+from .routes import Reach, Routes
 
 DAYS = 90  # that an enrolment token lasts; a pilot may wait in a queue for weeks
 RENEWED = 45  # days after which there is a new one
@@ -42,15 +42,20 @@ class Equipped(NamedTuple):
         return Job(**{**vars(job), "folder": self.folder, "files": (self.pilot, self.ticket)})
 
 
-async def equip(site: Site, channel: Channel, line: Line, kept: Path) -> Equipped:
+async def equip(site: Site, channel: Channel, line: Line, kept: Path, reach: Reach) -> Equipped:
     """`kept`: where the token is remembered between runs."""
     user, folder = await _folder(site, channel)
     body = await line.pilot()
     pilot = f"pilot-{hashlib.sha256(body).hexdigest()[:24]}.pyz"
     await _put_once(channel, f"{folder}/{pilot}", body)
-    ticket = await _ticket(site, channel, line, kept)
-    name = f"{site.name}-{ticket.pop('id')}.ticket"
-    await channel.put(f"{folder}/{name}", json.dumps(ticket).encode(), 0o600)
+    known = await _token(site, line, kept)
+    name = f"{site.name}-{known['id']}.ticket"
+
+    async def write(found: Routes) -> None:
+        ticket = {**found._asdict(), "token": known["token"], "site": site.name}
+        await channel.put(f"{folder}/{name}", json.dumps(ticket).encode(), 0o600)
+
+    await reach.routes(f"{folder}/{pilot}", f"{folder}/relay-{known['id']}", write)
     return Equipped(user, folder, pilot, name)
 
 
@@ -71,15 +76,13 @@ async def _put_once(channel: Channel, path: str, body: bytes) -> None:
         await channel.put(path, body, 0o600)
 
 
-async def _ticket(site: Site, channel: Channel, line: Line, kept: Path) -> dict[str, Any]:
+async def _token(site: Site, line: Line, kept: Path) -> dict[str, Any]:
     known = _read(kept)
     if time.time() - float(known.get("made", 0)) > RENEWED * 86_400:
         token = await line.enrolment(site.name, DAYS)
         known = {"token": token, "made": int(time.time()), "id": known.get("id") or os.urandom(4).hex()}
         _write(kept, known)
-    ways = await routes(site, channel, await line.door())
-    return {"server": ways[0]["server"], "certificate": ways[0].get("certificate", ""), "token": known["token"],
-            "site": site.name, "routes": ways, "id": known["id"]}
+    return known
 
 
 def _read(path: Path) -> dict[str, Any]:

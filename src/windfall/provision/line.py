@@ -28,5 +28,8 @@ class Line(Protocol):
 
     async def door(self) -> Door: ...
 
+    async def inner(self) -> Door:
+        """Where TLS is spoken, for somebody on this machine."""
+
     async def pilot(self) -> bytes:
         """The pilot's file."""

@@ -22,6 +22,7 @@ from windfall.sites.config import Site
 from . import terms
 from .equipment import equip
 from .line import Line
+from .routes import Reach
 from .tender import FIRST_S, LANDING_S, LONGEST_S, Over, Tender
 
 log = logging.getLogger("windfall.provision")
@@ -163,12 +164,15 @@ class Provisioner:
         await self.line.add_site(site.name, site.dialect, limits)
         opened = self.opened(site)
         kept = self.home / "provision" / f"{site.name}.json"
-        place.tender = Tender(site, opened, self.line, lambda: equip(site, opened, self.line, kept), self.landing)
+        reach = Reach(site, opened, self.line)
+        place.tender = Tender(
+            site, opened, self.line, lambda: equip(site, opened, self.line, kept, reach), self.landing)
         place.trouble = ""
         try:
-            await place.tender.run()
+            await place.tender.run(early=site.reach != "direct")
         finally:
             place.tender = None
+            await reach.close()
             await opened.close()
 
     # --- for people ---------------------------------------------------------------------------------------------

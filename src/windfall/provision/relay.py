@@ -278,10 +278,10 @@ class Mux:
 
 
 class Relay:
-    """Keeps a site's relay going.  `changed` is called when it offers something else than before."""
+    """Keeps a site's relay going.  `changed` is called each time it has come up."""
 
     def __init__(self, channel: Channel, argv: tuple[str, ...], server: tuple[str, int],
-                 changed: Callable[[Hello | None], None] = lambda hello: None) -> None:
+                 changed: Callable[[Hello], None] = lambda hello: None) -> None:
         """`argv`: the relay's command, without a port; `server`: where TLS is spoken."""
         self._channel, self._argv, self._server, self._changed = channel, argv, server, changed
         self._task: asyncio.Task[None] | None = None

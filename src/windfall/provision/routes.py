@@ -1,34 +1,131 @@
 """How the pilots of a site reach the server: what their ticket says of it, by the site's `reach`.
 
     direct   over HTTPS, at the address in the site's file, or where the server says it is
+    relay    through a program of ours on the head node
+    spool    through files there
+    auto     all of them, in this order: a pilot keeps to the first that works
+
+What stands in a ticket must go on being true: a relay is kept up while the site is tended, and when it comes back under
+another address the ticket is written anew.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import NamedTuple
 
-from windfall.errors import BadInput
+from windfall.errors import BadInput, WindfallError
 from windfall.sites.channel import Channel
 from windfall.sites.config import Site
 
-from .line import Door
+from .line import Door, Line
+from .relay import Hello, Relay
 
-Route = dict[str, str]
-Find = Callable[[Site, Channel, Door], Awaitable[list[Route]]]
+log = logging.getLogger("windfall.provision")
 
-
-async def routes(site: Site, channel: Channel, door: Door) -> list[Route]:
-    """In the order in which a pilot tries them."""
-    return await WAYS[site.reach](site, channel, door)
+Route = dict[str, str]  # kind, address
+UP_S = 60.0
 
 
-async def direct(site: Site, channel: Channel, door: Door) -> list[Route]:
+class Routes(NamedTuple):
+    """What a ticket says of the server."""
+
+    server: str
+    certificate: str
+    routes: list[Route]
+
+
+Write = Callable[[Routes], Awaitable[None]]
+
+
+def direct(site: Site, door: Door) -> Routes:
     server = site.server or door.server
-    if server.startswith("unix:") and site.dialect != "local":
+    if not server.startswith("unix:"):
+        return Routes(server, door.certificate, [{"kind": "direct", "address": server}])
+    if site.dialect != "local":
         raise BadInput(f"pilots at {site.name} cannot reach this server: it listens on a Unix socket only",
                        "start it with --listen HOST:PORT; if its own name is not the one that pilots know it by, say "
-                       f'server = "https://host:port" in the file of {site.name}')
-    return [{"kind": "direct", "server": server, "certificate": door.certificate}]
+                       f'server = "https://host:port" in the file of {site.name}; or say reach = "relay" there')
+    return Routes(server, "", [])
 
 
-WAYS: dict[str, Find] = {"direct": direct}
+def offered(reach: str, offer: Hello) -> list[Route]:
+    """By a relay."""
+    found = [{"kind": "relay", "address": f"https://{f'[{host}]' if ':' in host else host}:{offer.port}"}
+             for host in offer.addresses if reach in ("relay", "auto") and offer.port]
+    return found + ([{"kind": "spool", "address": offer.spool}] if offer.spool else [])
+
+
+class Reach:
+    """Of one site, while it is tended."""
+
+    def __init__(self, site: Site, channel: Channel, line: Line) -> None:
+        self._site, self._channel, self._line = site, channel, line
+        self._relay: Relay | None = None
+        self._written: list[Route] = []
+        self._write: Write | None = None
+        self._writing: set[asyncio.Task[None]] = set()
+
+    async def routes(self, pilot: str, folder: str, write: Write) -> Routes:
+        """Writes what a ticket has to say, now and whenever it changes.  `pilot`: the pilot's file there; `folder`: for
+        the relay alone, on a file system that the nodes have too."""
+        if self._site.reach == "direct":
+            found = direct(self._site, await self._line.door())
+        else:
+            found = await self._through(pilot, folder)
+            self._write = write
+        await write(found)
+        self._written = found.routes
+        return found
+
+    async def _through(self, pilot: str, folder: str) -> Routes:
+        door = await self._line.inner()
+        if self._relay is None:
+            host, _, port = door.server.removeprefix("https://").rpartition(":")
+            self._relay = Relay(self._channel, command(self._site, pilot, folder), (host.strip("[]"), int(port)),
+                                self._changed)
+        offer = await self._relay.ready(UP_S)
+        return self._with(door, offer)
+
+    def _with(self, door: Door, offer: Hello) -> Routes:
+        first = [{"kind": "direct", "address": self._site.server or door.server}] if self._site.reach == "auto" else []
+        return Routes(door.server, door.certificate, first + offered(self._site.reach, offer))
+
+    def _changed(self, offer: Hello) -> None:
+        """The relay is up, again."""
+        if self._write is not None:
+            task = asyncio.ensure_future(self._rewrite(offer))
+            self._writing.add(task)
+            task.add_done_callback(self._writing.discard)
+
+    async def _rewrite(self, offer: Hello) -> None:
+        try:
+            found = self._with(await self._line.inner(), offer)
+            if found.routes != self._written and self._write is not None:
+                await self._write(found)
+                self._written = found.routes
+        except WindfallError as error:
+            log.warning("%s: the ticket still names the old address: %s", self._site.name, error.message)
+
+    @property
+    def trouble(self) -> str:
+        return self._relay.trouble.message if self._relay is not None and self._relay.trouble is not None else ""
+
+    async def close(self) -> None:
+        for task in self._writing:
+            task.cancel()
+        if self._relay is not None:
+            with suppress(WindfallError):
+                await self._relay.close()
+
+
+def command(site: Site, pilot: str, folder: str) -> tuple[str, ...]:
+    """That starts the relay."""
+    words = [site.python, pilot, "relay", "--folder", folder]
+    words += ["--spool"] if site.reach in ("spool", "auto") else []
+    words += ["--no-network"] if site.reach == "spool" else []
+    words += ["--listen", site.relay] if site.relay else []
+    return tuple(words)

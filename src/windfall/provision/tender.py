@@ -64,9 +64,12 @@ class Tender:
 
     # --- the exchange -------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Until it is cancelled; raises Over, or what makes going on senseless."""
+    async def run(self, early: bool = False) -> None:
+        """Until it is cancelled; raises Over, or what makes going on senseless.  `early`: pilots of before, which may
+        run still, need what we bring."""
         self._broken = asyncio.get_running_loop().create_future()
+        if early:
+            self._spawn(self._equip_early())
         telling = asyncio.ensure_future(self._tell())
         polling = asyncio.ensure_future(self._poll())
         try:
@@ -162,6 +165,16 @@ class Tender:
                     await self._cancel(command)
             case Look():
                 await self._look(command)
+
+    async def _equip_early(self) -> None:
+        pause = FIRST_S
+        while self._equipped is None:
+            try:
+                await self.equipped()
+            except (SiteError, BadInput, TrustError) as error:
+                self._failed(error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_S)
 
     async def equipped(self) -> Equipped:
         async with self._equipping:

@@ -132,14 +132,24 @@ class Runtime:
     async def _listen(self, address: str | None, listener: Any, names: tuple[str, ...], mark: dict[str, Any]) -> None:
         self._unix = await listen.unix(self.http, listener) if listener is not None else None
         self._tls: listen.TlsListener | None = None
+        self._inner = "", ""
         server, certificate = f"unix:{self.home.socket}", ""
         if address is not None:
             server, certificate = self._listen_tls(address, names)
+            host = listen.address(address)[0]
+            inner = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+            self._inner = f"https://{inner}:{server.rpartition(':')[2]}", certificate
         self.profile = {"server": server, "certificate": certificate, "pid": os.getpid(), **mark}
         self.home.write_profile(self.profile)
         self.keeper.start()
         self.gatherer.start()
         self.writer.kick()
+
+    def inner_door(self) -> tuple[str, str]:
+        """Where TLS is spoken, for somebody on this machine; from now on, if it was not before."""
+        if self._tls is None:
+            self._inner = self._listen_tls("127.0.0.1:0", ())
+        return self._inner
 
     def _listen_tls(self, address: str, names: tuple[str, ...]) -> tuple[str, str]:
         from windfall.server import tls

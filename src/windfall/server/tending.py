@@ -95,6 +95,9 @@ class Inside:
         profile = self._runtime.profile
         return Door(profile["server"], profile["certificate"])
 
+    async def inner(self) -> Door:
+        return Door(*self._runtime.inner_door())
+
     async def pilot(self) -> bytes:
         body: bytes = (await self._runtime.admin.pilot_file())[0]
         return body

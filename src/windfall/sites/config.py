@@ -2,7 +2,7 @@
 
     [site]        name, dialect, host (user@login.example.org; without it commands run here), port, account, queue (or
                   partition), folder, arrays, max-pilots, max-queued, core-hours, grace, python, directives, setup,
-                  reach, server (https://host:port, where pilots find the server)
+                  reach, server (https://host:port, where pilots find the server), relay (the head node's address there)
     [[shapes]]    cores, memory, walltime, gpus, nodes, whole-node: what a pilot may ask for, the preferred one first
     [variables]   environment of every task there
     [options]     what only this dialect knows
@@ -29,8 +29,9 @@ from .job import GRACE, Command, Job, Shape, check as check_job
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 _HOST = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})@)?([A-Za-z0-9][A-Za-z0-9_.:-]{0,252})")
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f:]{2,45}")
 _SERVER = re.compile(r"https://[A-Za-z0-9_.:\[\]-]{1,260}:\d{1,5}")
-REACH = ("direct",)
+REACH = ("direct", "relay", "spool", "auto")
 MAX_PILOTS = 100_000
 
 
@@ -58,6 +59,7 @@ class Site:
     staged: dict[str, str] = field(default_factory=dict)
     reach: str = "direct"  # how pilots reach the server
     server: str = ""  # where they find it; "": where it says it is
+    relay: str = ""  # address of the head node that its nodes know it by; "": all it has
 
     def __post_init__(self) -> None:
         if not self.folder:  # one each: two sites may share a home directory
@@ -138,6 +140,13 @@ def _lines(value: object, key: str) -> tuple[str, ...]:
     return tuple(words.strings(value, key))
 
 
+def _address(value: object, key: str) -> str:
+    if not _ADDRESS.fullmatch(words.string(value, key)):
+        raise BadInput(f"{key}: {text.plain(value, 60)!r} is not an address",
+                       'the one by which nodes know the head node, as in "10.1.0.1"')
+    return words.string(value, key)
+
+
 def _server(value: object, key: str) -> str:
     if not _SERVER.fullmatch(words.string(value, key)):
         raise BadInput(f"{key}: {text.plain(value, 60)!r} is not where a server could be",
@@ -152,7 +161,7 @@ _SITE: dict[str, Read] = {
     "queue": words.string, "partition": words.string, "folder": words.string, "arrays": words.flag,
     "max-pilots": words.count, "max-queued": words.count, "core-hours": _number, "grace": _duration,
     "python": words.string, "directives": _lines, "setup": _lines,
-    "reach": words.one_of(*REACH), "server": _server,
+    "reach": words.one_of(*REACH), "server": _server, "relay": _address,
 }
 _SHAPE: dict[str, Read] = {
     "cores": words.count, "memory": units.parse_size, "walltime": _duration, "gpus": words.whole,
