@@ -20,6 +20,8 @@ from windfall.sites.job import Job, Shape
     ("windfall-pilot: Python 2.7 is too old: 3.6 is the oldest\n", "old", "Python 2.7"),
     ("python3: can't open file '/home/me/windfall/x/pilot.pyz': [Errno 2] No such file or directory\n", "folder",
      "/home/me/windfall/x/pilot.pyz"),
+    ("windfall: pilot.pyz is neither in /home/me/wf nor beside the job: is that folder shared?\n", "folder",
+     "/home/me/wf"),
     ("windfall-pilot: cannot read the ticket windfall/x/ticket.json: No such file\n", "folder", "windfall/x/ticket"),
     ("windfall-pilot: no server at 10.0.0.1:8765: Connection refused; trying again\n", "route", "10.0.0.1:8765"),
     ("windfall-pilot: could not enrol: no server at h:1: timed out\n", "route", "h:1: timed out"),

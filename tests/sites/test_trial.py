@@ -153,7 +153,7 @@ def _no_python(place: Place) -> None:
     place.add("bare", "--slurm", "--python", "/opt/none/bin/python3")
     says, cure = place.fails("bare", "pilot")
     assert says == "there is no /opt/none/bin/python3 on the node" and "module load python" in cure
-    place.add("lost", "--slurm", "--setup", "cd /proc")
+    place.add("lost", "--slurm", "--setup", 'cd /; rm "$HOME"/windfall/lost/*/pilot.pyz')
     says, cure = place.fails("lost", "pilot")
     assert "does not see" in says and "all nodes see" in cure
 

@@ -170,6 +170,7 @@ def _shape(shape: Any) -> str:
 
 def _drain(args: argparse.Namespace) -> int:
     with Session() as session:
+        _make_known(session.client, args.name)
         view = session.client.drain_site(args.name, now=bool(args.now))
     if args.json:
         print_json(view)
@@ -181,8 +182,15 @@ def _drain(args: argparse.Namespace) -> int:
     return 0
 
 
+def _make_known(client: Client, name: str) -> None:
+    """A file that nobody has told the server of yet is a site all the same."""
+    if name not in [site["site"] for site in client.sites()]:
+        client.add_site(name, described(name).dialect)
+
+
 def _undrain(args: argparse.Namespace) -> int:
     with Session() as session:
+        _make_known(session.client, args.name)
         view = session.client.undrain_site(args.name)
     if args.json:
         print_json(view)

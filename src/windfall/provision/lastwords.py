@@ -31,7 +31,7 @@ _TABLE: tuple[tuple[str, str, str, str], ...] = (
     (r"(?:exec|line \d+|\d+): ([^:\n]*python[^:\n]*): (?:not found|No such file)", "python",
      "there is no {} on the node", _PYTHON),
     (r"windfall-pilot: Python (\S+) is too old", "old", "Python {} on the node is too old: 3.6 is the oldest", _PYTHON),
-    (r"windfall-job: no pilot: (.*)", "folder", "the node does not see {}", _SHARED),
+    (r"windfall: \S+ is neither in (\S+) nor beside the job", "folder", "the node does not see {}", _SHARED),
     (r"can't open file '?([^':\n]*\.pyz)", "folder", "the node does not see {}", _SHARED),
     (r"cannot read the ticket (\S+):", "folder", "the node does not see {}", _SHARED),
     (r"(No space left on device|Disk quota exceeded)", "disk", "the node has no room for the pilot's files: {}",

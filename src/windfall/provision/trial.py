@@ -16,6 +16,7 @@ import re
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -28,9 +29,10 @@ from ..sites import text
 from ..sites.channel import Channel
 from ..sites.config import Site
 from ..sites.dialects import dialect
-from ..sites.job import ENDED, HELD, QUEUED, RUNNING, Listed, Shape
+from ..sites.job import ENDED, HELD, QUEUED, RUNNING, Job, Listed, Shape
 from ..sites.script import prepare
 from . import lastwords
+from .equipment import Equipped
 
 WALL_S = 600  # of the trial's job, beside the grace
 IDLE_S = 120  # it leaves by itself after this, should we be killed
@@ -39,6 +41,7 @@ TRYING_S = 20.0  # for which a pilot may say that it does not find the server
 FIRST_S, LONGEST_S = 0.5, 15.0  # between two looks
 GONE_S = 90.0  # for a cancelled job to go
 LANDING_S = 10.0  # after which a submission that was not answered is listed, or never will be
+PILOT, TICKET = "pilot.pyz", "ticket.json"
 TASK = '[bag]\nname = "trial"\ncommand = "hostname"\n[task]\nretries = 0\ntime = "1min"\n'
 
 _NEVER: tuple[tuple[str, str, str], ...] = (  # reasons of a queued job that waiting does not mend
@@ -69,7 +72,7 @@ class Trial:
         self.nonce = f"t{os.urandom(4).hex()}-1"
         self._speaks = dialect(site.dialect)
         self._place = f"{site.folder}/trial-{self.nonce}"
-        self._user = ""
+        self._user = self._folder = ""
         self._mine: Client | None = None  # as the trial's own user
         self._made: Any = {}
         self._bag = 0
@@ -148,8 +151,9 @@ class Trial:
             answer = await self._channel.say(prepare(self._place))
             if answer.exit:
                 raise SiteError(text.plain(answer.err) or "no folder can be made")
-            await self._channel.put(f"{self._place}/pilot.pyz", await asyncio.to_thread(_bundle), 0o700)
-            await self._channel.put(f"{self._place}/ticket.json", json.dumps(ticket).encode(), 0o600)
+            self._folder = answer.out.strip().rpartition("\n")[2]
+            await self._channel.put(f"{self._folder}/{PILOT}", await asyncio.to_thread(_bundle), 0o600)
+            await self._channel.put(f"{self._folder}/{TICKET}", json.dumps(ticket).encode(), 0o600)
         except SiteError as error:
             raise _unwritable(self.site.folder, error) from None
         return f"{self.site.folder} can be written"
@@ -159,7 +163,7 @@ class Trial:
     async def _submit(self) -> str:
         self._bag = await asyncio.to_thread(self._trial.submit, bagfile.parse(TASK).bag)
         self._sent = True
-        job = self.site.job(self.nonce, self._shape(), self._command())
+        job = self._described()
         try:
             id = self._speaks.submitted(await self._channel.say(self._speaks.submit(job)))
         except SiteRefused:
@@ -177,10 +181,11 @@ class Trial:
         first = self.site.shapes[0]
         return first._replace(walltime=min(first.walltime, self.site.grace + WALL_S))
 
-    def _command(self) -> tuple[str, ...]:
-        shape = self._shape()
-        return (self.site.python, f"{self._place}/pilot.pyz", "--ticket", f"{self._place}/ticket.json", "--cores",
-                str(shape.cores), "--walltime", str(shape.walltime), "--idle", str(IDLE_S))
+    def _described(self) -> Job:
+        """As any other of the site, but talkative."""
+        job = Equipped(self._user, self._folder, PILOT, TICKET).job(self.site, self.nonce, self._shape(), 1)
+        words = [word for word in job.command if word != "--quiet"]
+        return replace(job, command=(*words, "--idle", str(IDLE_S)))
 
     async def _start(self) -> str:
         """Until the batch system says that it runs, or its pilot has come, or it is gone again."""
@@ -237,9 +242,9 @@ class Trial:
 
     async def _log(self) -> str:
         """Whatever the batch system calls it, its name has the nonce in it; scripts are no logs."""
-        folder, nonce = quote(self.site.folder), quote(self.nonce)
+        nonce = quote(self.nonce)
         answer = await self._channel.say(text.shell(
-            f'for file in {folder}/*{nonce}* "$HOME"/.windfall/jobs/*/{nonce}/log; do',
+            f'for file in {quote(self._folder)}/*{nonce}* "$HOME"/.windfall/jobs/*/{nonce}/log; do',
             '    case $file in *.sh|*.sub) continue ;; esac',
             '    [ -f "$file" ] && tail -c 20000 "$file"',
             "done", "exit 0"))
@@ -293,7 +298,7 @@ class Trial:
             folder, place, nonce = quote(self.site.folder), quote(self._place), quote(self.nonce)
             parents = "" if folder.startswith("/") else "-p"
             answer = await self._channel.say(text.shell(
-                f'rm -rf {place} {folder}/*{nonce}* "$HOME"/.windfall/jobs/*/{nonce}',
+                f'rm -rf {place} "$HOME"/.windfall/jobs/*/{nonce}',
                 f"rmdir {parents} {folder} 2>/dev/null", f"[ ! -e {place} ]"))
             if answer.exit:
                 raise SiteError(f"{self._place} cannot be removed: {text.plain(answer.err)}")
