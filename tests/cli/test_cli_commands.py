@@ -408,7 +408,7 @@ def test_a_bar_on_a_terminal(windfall, good):
     except OSError:
         pass
     process.wait(timeout=60)
-    assert re.search(rb"\[#*-+\] +\d+%  \d/6", text)
+    assert b"[----" in text and b"0/6" in text
     assert b"6 succeeded" in text
 
 

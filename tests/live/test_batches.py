@@ -8,7 +8,7 @@ from subprocess import Popen
 
 import pytest
 
-from tests.live.real import CommandLine, Server, free_port, processes_of, sweep_up, until
+from tests.live.real import CommandLine, Server, free_port, until
 from windfall import Client
 from windfall.model.spec import Bag, Items, Policy, Target
 
@@ -25,17 +25,6 @@ n = "0..23"
 batch = 4
 batch-timeout = "10s"
 """
-
-
-@pytest.fixture
-def windfall(tmp_path: Path) -> Iterator[CommandLine]:
-    (tmp_path / "work").mkdir()
-    line = CommandLine(tmp_path / "home", tmp_path / "work")
-    yield line
-    try:
-        until(lambda: not processes_of(line.home), 20)
-    finally:
-        sweep_up(line.home)
 
 
 @pytest.fixture

@@ -8,25 +8,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.live.real import CommandLine, Server, free_port, processes_of, sweep_up, until
+from tests.live.real import CommandLine, Server, free_port, until
 from tests.live.relay import Relay
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def windfall(tmp_path: Path) -> Iterator[CommandLine]:
-    (tmp_path / "work").mkdir()
-    line = CommandLine(tmp_path / "home", tmp_path / "work")
-    yield line
-    try:
-        until(lambda: not processes_of(line.home), 20)
-    finally:
-        sweep_up(line.home)
 
 
 @pytest.fixture

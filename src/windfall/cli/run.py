@@ -57,7 +57,10 @@ def execute(args: argparse.Namespace) -> int:
     with Session(work=True) as session:
         bag = _extend(session, parsed, args.extend, quiet) if args.extend else _submit(session, parsed)
         directory = _directory(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
-        final = attend(session, bag, Progress(parsed.bag.name, total, quiet), directory)
+        progress = Progress(parsed.bag.name, total, quiet)
+        if not args.extend:
+            progress({"ready": total})  # at once: the first news may take a while
+        final = attend(session, bag, progress, directory)
         code = finish(session, final, started, Home(directory, args.files), args.json)
         notify.tell(whom, final)
         return code

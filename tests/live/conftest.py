@@ -1,0 +1,21 @@
+"""A command line with a home of its own, under which nothing may run when the test is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live.real import CommandLine, processes_of, sweep_up, until
+
+
+@pytest.fixture
+def windfall(tmp_path: Path) -> Iterator[CommandLine]:
+    (tmp_path / "work").mkdir()
+    line = CommandLine(tmp_path / "home", tmp_path / "work")
+    yield line
+    try:
+        until(lambda: not processes_of(line.home), 20)
+    finally:
+        sweep_up(line.home)
