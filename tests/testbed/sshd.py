@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.testbed.base import USER, Bed, end, eventually, free_ports
 
 _CONF = """\
+{first}
 Port {port}
 ListenAddress {address}
 HostKey {root}/host
@@ -30,10 +31,11 @@ LogLevel VERBOSE
 
 class Sshd:
     def __init__(self, extra: str = "", user: str = USER, address: str = "127.0.0.1",
-                 prefix: Sequence[str] = ()) -> None:
-        """`prefix`: words before the daemon's command; those of a network's, say."""
+                 prefix: Sequence[str] = (), first: str = "", program: str = "/usr/sbin/sshd") -> None:
+        """`prefix`: words before the daemon's command; those of a network's, say.  `first`: lines that count before
+        all others."""
         self.bed = Bed("sshd")
-        self.address, self.prefix = address, tuple(prefix)
+        self.address, self.prefix, self.program = address, tuple(prefix), program
         self.port = free_ports(1)[0]
         self.user = user
         root = self.bed.root
@@ -44,7 +46,7 @@ class Sshd:
         self.known = self.bed.write("known_hosts", f"[{address}]:{self.port} {(root / 'host.pub').read_text()}")
         root_login = "yes" if user == "root" else "no"
         self.conf = self.bed.write("sshd_config", _CONF.format(
-            port=self.port, root=root, user=user, root_login=root_login, extra=extra, address=address))
+            port=self.port, root=root, user=user, root_login=root_login, extra=extra, address=address, first=first))
         self.daemon: subprocess.Popen[bytes]
         self.start()
 
@@ -55,7 +57,7 @@ class Sshd:
                 "agent_path": None}
 
     def start(self) -> None:
-        self.daemon = self.bed.start([*self.prefix, "/usr/sbin/sshd", "-D", "-e", "-f", str(self.conf)])
+        self.daemon = self.bed.start([*self.prefix, self.program, "-D", "-e", "-f", str(self.conf)])
         eventually(self._listens, "sshd comes up", 20)
 
     def stop_daemon(self) -> None:

@@ -315,7 +315,7 @@ class Relay:
         self.offer = None
 
     async def _run(self) -> None:
-        """A site that asks for a login, or refuses, is not asked again by us: whoever needs it calls `ready`."""
+        """A site that refuses is not asked again before somebody has logged in there, or has mended it."""
         loop, failures = asyncio.get_running_loop(), 0
         while True:
             begun = loop.time()
@@ -324,7 +324,7 @@ class Relay:
                 self._trouble(SiteUnreachable("the relay has ended"))
             except SiteRefused as error:
                 self._trouble(error)
-                return
+                await self._channel.logged_in()
             except (WindfallError, OSError) as error:
                 self._trouble(error if isinstance(error, WindfallError) else SiteUnreachable(plain(error)))
             failures = 0 if loop.time() - begun > STEADY_S else failures + 1

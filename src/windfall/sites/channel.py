@@ -81,6 +81,10 @@ class Channel(ABC):
     async def stream(self, argv: Sequence[str]) -> Stream:
         """Starts a command to talk with."""
 
+    async def logged_in(self) -> None:
+        """Waits while somebody has to log in first."""
+        return None
+
     async def close(self) -> None:
         return None
 

@@ -1,8 +1,11 @@
 """Commands over SSH: one authenticated connection per site, kept and shared by all commands.
 
 Keys, agent, ProxyJump and everything else of `~/.ssh/config` count; host keys are checked against the user's own
-files, and a host that is not in them is refused.  Where a site asks for a code or a password, it is asked through
-`ask`, once; without `ask` the login fails and says what to do.  Nothing here prompts.
+files, and a host that is not in them is refused.  Where a site, or a host on the way to it, asks for a code or a
+password, it is asked through `ask`, once; without `ask` the login fails and says what to do.  Nothing here prompts.
+
+A site that refused us is left alone, since many lock an account after a few failures: one that asks for a code until
+somebody logs in (`connect` with `ask`), any other for REFUSED_S.
 
 A command that was under way when the connection broke may have done its work: that is `SiteUnreachable`, and only a
 listing can tell.  One that had not been sent yet is sent again over a new connection.
@@ -30,6 +33,7 @@ LOGIN_S = 300.0  # a person looks for his token
 OPEN_S, CLOSE_S = 30.0, 5.0
 PAUSES_S = (0.0, 0.2, 1.0, 3.0)  # before a session is asked for again
 ALIVE_S, ALIVE_COUNT = 30, 4
+REFUSED_S = 600.0  # before a refused login is tried again by itself
 MAX_ERRORS = 1 << 20
 MAX_BANNER = 1 << 16  # what a login script may print before the command
 
@@ -51,6 +55,10 @@ class Secure(Channel):
         self._options: dict[str, Any] = {**({"username": user} if user else {}), **({"port": port} if port else {}),
                                          **(options or {})}
         self._connection: asyncssh.SSHClientConnection | None = None
+        self._jumps: list[asyncssh.SSHClientConnection] = []  # hosts on the way
+        self._refused: SiteRefused | None = None
+        self._again = 0.0  # when to try nevertheless, by the loop's clock; 0: not before somebody logs in
+        self._open = asyncio.Event()
         self._connecting = asyncio.Lock()
         self._sessions = asyncio.Semaphore(SESSIONS)
         self.logins = 0
@@ -61,25 +69,93 @@ class Secure(Channel):
         """The connection there is, or a new one."""
         async with self._connecting:
             if self._connection is None or self._connection.is_closed():
+                self._left_alone(ask or self._ask)
+                await self._close_jumps()
                 self._connection = await self._login(ask or self._ask)
                 self.logins += 1
+                self._refused = None
+                self._open.set()
             return self._connection
 
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None and not self._connection.is_closed()
+
+    @property
+    def needs_login(self) -> bool:
+        return self._refused is not None and not self._again
+
+    def _left_alone(self, ask: Ask | None) -> None:
+        waiting = not self._again or asyncio.get_running_loop().time() < self._again
+        if self._refused is not None and ask is None and waiting:
+            raise SiteRefused(self._refused.message, self._refused.hint, kind="login")
+
+    async def logged_in(self) -> None:
+        """Waits until a login works, if the last one was refused."""
+        while self._refused is not None and not self.connected:
+            self._open.clear()
+            pause = self._again - asyncio.get_running_loop().time() if self._again else None
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._open.wait(), pause)
+                continue
+            return
+
+    def _bar(self, refused: SiteRefused, asked: bool) -> SiteRefused:
+        self._refused = refused
+        self._again = 0.0 if asked else asyncio.get_running_loop().time() + REFUSED_S
+        return refused
+
     async def _login(self, ask: Ask | None) -> asyncssh.SSHClientConnection:
+        """Through the hosts on the way, each of which may ask, too."""
+        clients: list[_Client] = []
         try:
-            return await asyncssh.connect(
-                self.host, client_factory=lambda: _Client(self.host, ask), connect_timeout=CONNECT_S,
-                login_timeout=LOGIN_S if ask else CONNECT_S, keepalive_interval=ALIVE_S,
-                keepalive_count_max=ALIVE_COUNT, **self._options)
+            return await self._dial(self.host, ask, clients, self._options)
         except asyncssh.HostKeyNotVerifiable as error:
             raise TrustError(f"the host key of {self.host} is not known: {plain(error.reason)}",
                              f"compare it with what the site publishes, then: ssh {self.host}") from None
         except asyncssh.PermissionDenied as error:
-            raise SiteRefused(f"{self.host} does not let you in: {plain(error.reason)}",
-                              f"does `ssh {quote(self.host)}` work?  Where it asks for a code, log in with ask",
-                              kind="login") from None
+            asking = [client.host for client in clients if client.wanted]
+            if asking and not ask:
+                refused = SiteRefused(f"a key alone does not open {asking[0]}: it asks for a code or a password",
+                                      "windfall site login NAME asks you for it, once; the connection is kept",
+                                      kind="login")
+            else:
+                refused = SiteRefused(f"{self.host} does not let you in: {plain(error.reason)}",
+                                      f"does `ssh {quote(self.host)}` work?  Where it asks for a code, say: windfall "
+                                      "site login NAME", kind="login")
+            raise self._bar(refused, bool(asking)) from None
         except (asyncssh.Error, OSError, TimeoutError, ValueError) as error:
             raise SiteUnreachable(f"{self.host} cannot be reached: {plain(error) or type(error).__name__}") from None
+
+    async def _dial(self, host: str, ask: Ask | None, clients: list[_Client],
+                    options: dict[str, Any]) -> asyncssh.SSHClientConnection:
+        tunnel = await self._tunnel(host, ask, clients, options)
+        clients.append(_Client(host, ask))
+        return await asyncssh.connect(
+            host, client_factory=lambda: clients[-1], connect_timeout=CONNECT_S,
+            login_timeout=LOGIN_S if ask else CONNECT_S, keepalive_interval=ALIVE_S, keepalive_count_max=ALIVE_COUNT,
+            **{**options, **({"tunnel": tunnel} if tunnel else {})})
+
+    async def _tunnel(self, host: str, ask: Ask | None, clients: list[_Client],
+                      options: dict[str, Any]) -> asyncssh.SSHClientConnection | None:
+        """ProxyJump, host by host: asyncssh would do it by itself, but ask nobody on the way."""
+        known = await asyncssh.SSHClientConnectionOptions.construct(host=host, **options)
+        last: asyncssh.SSHClientConnection | None = None
+        for jump in known.tunnel.split(",") if isinstance(known.tunnel, str) else ():
+            user, _, place = jump.strip().rpartition("@")
+            name, _, port = place.rpartition(":") if place.rpartition(":")[2].isdigit() else (place, "", "")
+            mine: dict[str, Any] = {key: options[key] for key in ("config", "known_hosts", "agent_path", "client_keys")
+                                    if key in options}
+            mine |= ({"username": user} if user else {}) | ({"port": int(port)} if port else {})
+            mine |= {"tunnel": last} if last else {}
+            last = await self._dial(name, ask, clients, mine)
+            self._jumps.append(last)
+        return last
+
+    async def _close_jumps(self) -> None:
+        jumps, self._jumps = self._jumps, []
+        for jump in reversed(jumps):
+            jump.close()
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -87,6 +163,7 @@ class Secure(Channel):
             with suppress(asyncssh.Error, OSError):
                 await self._connection.wait_closed()
             self._connection = None
+        await self._close_jumps()
 
     # --- commands ----------------------------------------------------------------------------------------------
 
@@ -193,11 +270,13 @@ async def _close(process: asyncssh.SSHClientProcess[bytes]) -> None:
 class _Client(asyncssh.SSHClient):
     """Answers what the server asks, by asking the person; without one it does not offer to."""
 
-    def __init__(self, site: str, ask: Ask | None) -> None:
-        self._site, self._ask, self._tried = site, ask, False
+    def __init__(self, host: str, ask: Ask | None) -> None:
+        self.host, self._ask, self._tried = host, ask, False
+        self.wanted = False  # the server would have liked to ask
 
     def kbdint_auth_requested(self) -> str | None:
         """One try, of any number of questions: a wrong answer is not sent again behind the person's back."""
+        self.wanted = True
         first, self._tried = not self._tried, True
         return "" if self._ask and first else None
 
@@ -208,11 +287,13 @@ class _Client(asyncssh.SSHClient):
         if self._ask is None:
             return None
         shown = tuple((plain(text), echo) for text, echo in prompts[:10])
-        return await self._ask(Question(self._site, plain(f"{name} {instructions}", 1000), shown))
+        return await self._ask(Question(self.host, plain(f"{name} {instructions}", 1000), shown))
 
     async def password_auth_requested(self) -> str | None:
-        ask, self._ask = self._ask, None  # for once, too
-        answers = await ask(Question(self._site, "", (("Password:", False),))) if ask else ()
+        self.wanted = True
+        ask = None if self._tried else self._ask  # one try in all
+        self._tried = True
+        answers = await ask(Question(self.host, "", (("Password:", False),))) if ask else ()
         return answers[0] if answers else None
 
 
