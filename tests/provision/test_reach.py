@@ -7,6 +7,8 @@ on loopback of this machine.  From the nodes no packet gets here.  What breaks o
 from __future__ import annotations
 
 import os
+import pwd
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -17,10 +19,12 @@ from typing import Any
 import pytest
 
 from tests.live.real import free_port, serving, until
+from tests.provision import rig
 from tests.provision.world import Cluster
 from tests.testbed.base import USER, end, require
-from tests.testbed.network import Network
+from tests.testbed.network import Network, inside
 from tests.testbed.slurm import Slurm
+from tests.testbed.sshd import Sshd
 from windfall import Client
 from windfall.model.bagfile import parse
 from windfall.sites import slurm as dialect
@@ -92,6 +96,35 @@ def test_a_server_without_inbound_route_serves_a_slurm_cluster(
     jobs = dialect.listed(cluster.loop.do(cluster.channel.say(dialect.listing(USER))))
     for command in dialect.cancel(each.id for each in jobs if each.state != ENDED):
         cluster.loop.do(cluster.channel.say(command))
+
+
+@pytest.mark.parametrize("reach", ["relay", "spool", "auto"])
+def test_a_server_that_listens_nowhere_is_reached(tmp_path: Path, reach: str) -> None:
+    """`windfall serve` with nothing but its Unix socket, and a line in the site's file; killed on the way."""
+    require()
+    with ExitStack() as stack:
+        network = Network(2)
+        stack.callback(network.stop)
+        batch = Slurm(f"l{os.getpid():x}", network=network)
+        stack.callback(batch.stop)
+        door = Sshd(f"SetEnv SLURM_CONF={batch.conf}", address=network.head, prefix=inside(network.head_name))
+        stack.callback(door.stop)
+        folder = f"windfall-reach-{os.getpid()}-{reach}"
+        stack.callback(shutil.rmtree, Path(pwd.getpwnam(USER).pw_dir) / folder, ignore_errors=True)
+        person = stack.enter_context(rig.user(tmp_path))
+        person.options = ("--lease", "5", "--idle", "3")
+        (person.person / ".ssh" / "config").write_text(
+            f"Host frontend\n  HostName {network.head}\n  Port {door.port}\n  User {USER}\n"
+            f"  IdentityFile {door.bed.root}/key\n  UserKnownHostsFile {door.known}\n")
+        person.site("cluster", "slurm", f'host = "frontend"\nmax-pilots = 4\nfolder = "{folder}"\nreach = "{reach}"')
+        person.serve()
+        bag = person.bag("sleep 0.5; echo {n}", 60)
+        until(lambda: person.client.bag(bag)["counts"]["succeeded"] > 5)
+        person.kill()
+        person.serve()
+        assert person.client.wait(bag)["counts"]["succeeded"] == 60
+        assert {row["site"] for row in person.client.results(bag)} == {"cluster"}
+        until(lambda: not batch.ask("squeue", "-h", "-t", "PD,R,CG").stdout.strip())
 
 
 def test_a_new_address_is_found_in_the_ticket(
