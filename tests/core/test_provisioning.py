@@ -716,3 +716,26 @@ def test_a_shape_that_the_budget_will_never_pay_for_is_not_waited_for(bench: Ben
     site(bench, shapes=[big, small], budget=2 * HOUR)
     bag(bench, shape(3))
     assert [i.shape for i in bench.core.state.intents.values()] == [small] * 3
+
+
+def test_what_cannot_be_stopped_keeps_nothing_else_from_it(bench: Bench) -> None:
+    site(bench, flight=2)
+    number = bag(bench, shape(5))
+    tender = Tender(bench)
+    tender.work()
+    bench.step(e.Cancel(0, number, None))
+    bench.wait(1_000)
+    first = tender.tell(wait=1_000).stop
+    assert len(first) == 2
+    orders = tender.tell(unstopped=first, wait=1_000)
+    assert not set(orders.stop) & set(first), "others have their turn"
+    third = tender.tell(stopped=orders.stop, wait=1_000).stop
+    assert third[-1] in first and third[0] not in first
+
+
+def test_who_asks_twice_in_one_step_is_answered_twice(bench: Bench) -> None:
+    site(bench)
+    Tender(bench)
+    asked = [e.Tend(0, "c1", "t1") for _ in range(2)]
+    heard = bench.step(*asked)
+    assert [effect.key for effect in heard if isinstance(effect, x.Orders)] == [event.key for event in asked]

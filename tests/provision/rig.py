@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ from tests.testbed.slurm import Slurm
 from tests.testbed.sshd import Sshd
 from windfall import Client
 from windfall.model.bagfile import parse
+from windfall.provision import control
 
 NAME = f"q{os.getpid():x}"
 SHAPE = '[[shapes]]\nwalltime = "20min"\ncores = 1\n'
@@ -52,8 +55,6 @@ class User:
         assert self.process is not None and self.process.poll() is None, self.said()
 
     def _profile(self) -> dict[str, Any]:
-        import json
-
         try:
             found = json.loads((self.home / "server.json").read_text())
         except (OSError, ValueError):
@@ -97,8 +98,13 @@ class User:
                      f"[task]\nretries = 2\n{more}")
         return self.client.submit(made.bag)
 
-    def open_intents(self) -> dict[str, int]:
-        return {site["site"]: site["pilots"] for site in self.client.sites()}
+    def trouble(self, site: str) -> str:
+        """What the provisioner says of it."""
+        with socket.socket(socket.AF_UNIX) as talk:
+            talk.connect(str(control.path(self.home)))
+            talk.sendall(b'{"do": "ls"}\n')
+            said = json.loads(talk.makefile().readline())
+        return str(next(line["trouble"] for line in said["sites"] if line["site"] == site))
 
 
 class Cluster:

@@ -61,3 +61,41 @@ def test_a_server_killed_between_sbatch_and_its_answer_submits_nothing_twice(per
     assert {each["nonce"] for each in person.client.pilots()} >= set(first), "adopted"
     until(lambda: not cluster.jobs(), 60)
     assert len(cluster.submitted()) == len(set(cluster.submitted()))
+
+
+def test_a_thousand_pilots_are_a_handful_of_commands(person: User, cluster: Cluster) -> None:
+    _site(person, 1000)
+    person.serve()
+    bag = person.bag("sleep 600; echo {n}", 1000)
+    until(lambda: len(cluster.jobs()) == 1000, 60)
+    assert len(cluster.login.commands("sbatch")) <= 5
+    times = until(lambda: _polls(cluster), 60)
+    assert all(later - earlier > 1 for earlier, later in zip(times, times[1:], strict=False)), "one for all of them"
+
+    person.client.cancel(bag)
+    until(lambda: not cluster.jobs(), 120)
+    assert len(cluster.login.commands("scancel")) <= 5
+    assert len(cluster.submitted()) == len(set(cluster.submitted()))
+
+
+def _polls(cluster: Cluster) -> list[float]:
+    """When all jobs were listed, once nothing is being stopped: those ahead of which pilots have tasks enough."""
+    stopped = max(cluster.login.times("scancel"), default=0.0)
+    times = [time for time in cluster.login.times("squeue") if time > stopped + 2]
+    return times if len(times) > 3 else []
+
+
+def test_a_controller_that_is_down_is_back_pressure(person: User, cluster: Cluster) -> None:
+    _site(person)
+    person.serve()
+    first = person.bag("sleep 0.1; echo {n}", 10)
+    assert person.client.wait(first)["counts"]["succeeded"] == 10
+    cluster.slurm.stop_controller()
+    try:
+        bag = person.bag("sleep 0.1; echo {n}", 40)
+        until(lambda: "unable to contact" in person.trouble("cluster").lower(), 90)
+    finally:
+        cluster.slurm.start_controller()
+    assert person.client.wait(bag)["counts"]["succeeded"] == 40
+    assert len(cluster.submitted()) == len(set(cluster.submitted()))
+    until(lambda: not person.trouble("cluster"), 60)

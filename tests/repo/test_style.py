@@ -69,7 +69,7 @@ def test_what_the_package_exports() -> None:
 def test_the_commands() -> None:
     assert list(COMMANDS) == [
         "run", "submit", "ls", "show", "wait", "results", "logs", "explain", "cancel", "retry", "pause", "unpause",
-        "rm", "serve", "pilot", "site", "login", "user", "token", "simulate", "experiment", "completion",
+        "rm", "serve", "provision", "pilot", "site", "login", "user", "token", "simulate", "experiment", "completion",
     ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ HOME={home}; export HOME
 exec {enter}/bin/sh -c "$SSH_ORIGINAL_COMMAND"
 """
 _WRAPPER = """#!/bin/sh
-printf '%s\\n' "{name} $*" >>"$HOME/commands"
+printf '%s\\n' "{name} $(date +%s.%N) $*" >>"$HOME/commands"
 [ -e "$HOME/hold-{name}" ] || exec {real} "$@"
 {real} "$@" >"$HOME/answer-{name}"
 while [ -e "$HOME/hold-{name}" ]; do sleep 0.1; done
@@ -60,6 +60,10 @@ class Login:
         path = self.home / "commands"
         lines = path.read_text().splitlines() if path.exists() else []
         return [line for line in lines if line.split()[0] == name or not name]
+
+    def times(self, name: str) -> list[float]:
+        """When it was called."""
+        return [float(line.split()[1]) for line in self.commands(name)]
 
     def hold(self, name: str) -> None:
         """From now on the command does its work, and its answer waits."""

@@ -29,6 +29,7 @@ COMMANDS = {
     "unpause": "start them again",
     "rm": "remove bags that have ended, with their results",
     "serve": "run a server",
+    "provision": "start pilots at one's sites for a server that runs elsewhere",
     "pilot": "run a pilot: serve this machine's cores to a server",
     "site": "clusters and machines where pilots can be started",
     "login": "use a server that runs elsewhere",

@@ -78,9 +78,10 @@ async def _put_once(channel: Channel, path: str, body: bytes) -> None:
 
 async def _token(site: Site, line: Line, kept: Path) -> dict[str, Any]:
     known = _read(kept)
-    if time.time() - float(known.get("made", 0)) > RENEWED * 86_400:
-        token = await line.enrolment(site.name, DAYS)
-        known = {"token": token, "made": int(time.time()), "id": known.get("id") or os.urandom(4).hex()}
+    old = time.time() - float(known.get("made", 0)) > RENEWED * 86_400
+    if old or not await line.knows(str(known.get("name"))):
+        name, token = await line.enrolment(site.name, DAYS)
+        known = {"name": name, "token": token, "made": int(time.time()), "id": known.get("id") or os.urandom(4).hex()}
         _write(kept, known)
     return known
 

@@ -23,8 +23,11 @@ class Line(Protocol):
     async def add_site(self, name: str, kind: str, limits: Limits) -> None:
         """Make it known, or change its limits."""
 
-    async def enrolment(self, site: str, days: int) -> str:
-        """A new token that lets pilots of that site in, and does nothing else."""
+    async def enrolment(self, site: str, days: int) -> tuple[str, str]:
+        """A new token that lets pilots of that site in, and does nothing else; its id first."""
+
+    async def knows(self, token: str) -> bool:
+        """Does a token of this id still let somebody in?"""
 
     async def door(self) -> Door: ...
 

@@ -19,7 +19,7 @@ from windfall.sites import config
 from windfall.sites.channel import Channel
 from windfall.sites.config import Site
 
-from . import terms
+from . import control, terms
 from .equipment import equip
 from .line import Line
 from .routes import Reach
@@ -40,6 +40,7 @@ def channel(site: Site) -> Channel:
         return Here()
     from windfall.sites.secure import Secure
 
+    logging.getLogger("asyncssh").setLevel(logging.WARNING)  # it tells every command
     return Secure(site.host, site.user, site.port)
 
 
@@ -61,6 +62,7 @@ class Provisioner:
         self.home, self.line, self.opened, self.landing = home, line, opened, landing
         self.places: dict[str, Place] = {}  # by the file's name
         self.bad: dict[str, str] = {}  # files that cannot be read, and why
+        self.handlers: dict[str, control.Handler] = {"ls": self._ls}
 
     @staticmethod
     def files(home: Path) -> list[Path]:
@@ -70,11 +72,14 @@ class Provisioner:
             return []
 
     async def run(self) -> None:
+        talking = await control.serve(self.home, self.handlers)
         try:
             while True:
                 await self.look()
                 await asyncio.sleep(LOOK_S)
         finally:
+            talking.close()
+            control.path(self.home).unlink(missing_ok=True)
             for place in self.places.values():
                 if place.task is not None:
                     place.task.cancel()
@@ -176,6 +181,9 @@ class Provisioner:
             await opened.close()
 
     # --- for people ---------------------------------------------------------------------------------------------
+
+    async def _ls(self, talk: control.Talk, wanted: dict[str, Any]) -> None:
+        await talk.say(sites=self.status())
 
     def status(self) -> list[dict[str, Any]]:
         """A line for each file."""

@@ -23,7 +23,7 @@ from windfall.sites.dialects import dialect
 from windfall.sites.job import ENDED, RUNNING, Job, Listed
 
 from . import terms
-from .carrying import Cancel, Carrier, Command, Look, Submit
+from .carrying import Cancel, Carrier, Command, Look, Pair, Submit
 from .equipment import Equipped
 from .line import Line
 
@@ -32,6 +32,7 @@ log = logging.getLogger("windfall.provision")
 POLL_S = 20.0
 PAUSE_S = 0.1  # between two questions
 FIRST_S, LONGEST_S = 2.0, 300.0  # after something failed
+PARTING_S = (0.3, 1.0, 2.0, 4.0, 8.0)  # between looks whether something that was cancelled is gone
 LANDING_S = 30.0  # after this a submission without an answer has landed, or never will
 SUBMISSIONS, CANCELLATIONS = 2, 1  # commands at once
 PATIENCE_S = 10.0  # with commands that are under way when we are to stop
@@ -54,7 +55,8 @@ class Tender:
         self._equipped: Equipped | None = None
         self._landing = landing
         self._lost = 0.0  # when the last submission was left without an answer, loop time
-        self._settling = False
+        self._settling = self._seeing_off = False
+        self._parting: dict[Pair, int] = {}  # cancelled, and how often it was still there
         self._pause = FIRST_S
         self._fresh = asyncio.Event()
         self._submits, self._cancels = asyncio.Semaphore(SUBMISSIONS), asyncio.Semaphore(CANCELLATIONS)
@@ -257,9 +259,35 @@ class Tender:
         except (SiteError, BadInput) as error:
             await self._rest(error)
             self._carrier.not_cancelled(cancel)
-        else:
-            self._worked()
-            self._carrier.cancelled(cancel)
+            self._fresh.set()
+            return
+        self._worked()
+        self._parting.update(dict.fromkeys(cancel.jobs, 0))
+        if not self._seeing_off:
+            self._seeing_off = True
+            self._spawn(self._see_off())
+
+    async def _see_off(self) -> None:
+        """What was cancelled is stopped once the batch system lists it no more: until then it may hold its place."""
+        while self._parting:
+            await asyncio.sleep(PARTING_S[min(self._parting.values())])
+            asked = list(self._parting)
+            try:
+                listed = await self._list()
+            except SiteError as error:
+                await self._rest(error)
+                continue
+            there = {job.id for job in listed} | {job.nonce for job in listed}
+            gone = [pair for pair in asked if (pair[1] or pair[0]) not in there]
+            self._part(asked, gone)
+        self._seeing_off = False
+
+    def _part(self, asked: list[Pair], gone: list[Pair]) -> None:
+        looks = {pair: self._parting.pop(pair) + 1 for pair in asked}
+        stay = [pair for pair in asked if pair not in dict.fromkeys(gone)]
+        self._parting.update({pair: looks[pair] for pair in stay if looks[pair] < len(PARTING_S)})
+        self._carrier.cancelled(Cancel(tuple(gone)))
+        self._carrier.not_cancelled(Cancel(tuple(pair for pair in stay if looks[pair] >= len(PARTING_S))))
         self._fresh.set()
 
     async def _ids(self, cancel: Cancel) -> list[str]:

@@ -86,10 +86,14 @@ class Inside:
     async def add_site(self, name: str, kind: str, limits: Limits) -> None:
         await self._writer.do(site_event(self._writer.state, name, user(), kind, None, limits))
 
-    async def enrolment(self, site: str, days: int) -> str:
+    async def enrolment(self, site: str, days: int) -> tuple[str, str]:
         token = tokens.new_token()
-        await self._writer.do(self._runtime.issue(token, "enrol", user(), site, days))
-        return token
+        event: events.IssueToken = self._runtime.issue(token, "enrol", user(), site, days)
+        await self._writer.do(event)
+        return event.id, token
+
+    async def knows(self, token: str) -> bool:
+        return any(each.id == token for each in self._writer.state.tokens.values())
 
     async def door(self) -> Door:
         profile = self._runtime.profile

@@ -1,0 +1,134 @@
+"""Whoever starts pilots talks to the server over HTTP, or within its process: both ways say the same."""
+
+import asyncio
+import queue
+import threading
+
+import msgspec
+import pytest
+
+from windfall import Client
+from windfall.client.http import Http
+from windfall.client.profile import from_fields
+from windfall.core.effects import Orders
+from windfall.core.events import Info, Listed, Tend
+from windfall.core.facts import Limits, Shape
+from windfall.errors import BadInput, NotFound
+from windfall.model.bagfile import parse
+from windfall.provision.remote import Remote
+from windfall.server.tending import MAX_WORD, Inside
+
+SHAPE = Shape(1, 1 << 40, 0, 1 << 40, 3_600_000)
+LIMITS = Limits([SHAPE], pilots=3, flight=2)
+
+
+@pytest.fixture
+def lines(server):
+    """Both kinds, as plain calls."""
+    remote, inside = Remote(from_fields(server.start())), Inside(server._runtime)
+
+    def over_http(name, *args):
+        return asyncio.run(getattr(remote, name)(*args))
+
+    def within(name, *args):
+        return asyncio.run_coroutine_threadsafe(getattr(inside, name)(*args), server._loop).result(30)
+
+    yield {"http": over_http, "process": within}
+    remote.close()
+
+
+def test_both_ways_get_the_same_orders(server, lines):
+    said = {}
+    for site, line in lines.items():
+        line("add_site", site, "slurm", LIMITS)
+        said[site] = [line("tend", Tend(0, site, "t", hello=True))]
+    with Client(server.start()) as client:
+        client.submit(parse('[bag]\nname = "b"\ncommand = "true {n}"\n[sweep]\nn = "1..5"\n').bag)
+    for site, line in lines.items():
+        orders = line("tend", Tend(0, site, "t", seen=1, wait=20_000))
+        names = [nonce for nonce, _ in orders.start]
+        said[site].append(orders)
+        said[site].append(line("tend", Tend(
+            0, site, "t", seen=orders.number, accepted=[(names[0], "77_1")], refused=[(names[1], "full ü")],
+            listed=[Listed(names[0], "77_1", True), Listed("other-1", "5", False)], began=orders.now,
+            info=Info(3, 4, 5))))
+    first, second = (list(map(_plain, said[site])) for site in lines)
+    assert first == second
+    assert [len(orders["start"]) for orders in first] == [0, 2, 1], "within flight; a refusal holds the rest back"
+
+
+def _plain(orders):
+    """Without what differs from site to site."""
+    assert isinstance(orders, Orders)
+    fields = msgspec.to_builtins(orders)
+    for name in ("key", "site", "now"):
+        fields.pop(name)
+    fields["start"] = [(nonce.split("-")[1].isdigit(), shape) for nonce, shape in orders.start]
+    return fields
+
+
+def test_what_is_said_survives_the_way():
+    event = Tend(0, "c", "t", True, 3, [("m-1", "7_1")], [("m-2", "no")], [("m-3", "")], [Listed("m-1", "7_1", True)],
+                 17, Info(1, 2, 3), 400, [("m-4", "8")])
+    assert msgspec.json.decode(msgspec.json.encode(event), type=Tend) == event
+    orders = Orders(0, "c", 4, 17, [("m-5", SHAPE)], [("m-1", "7_1")], True, True)
+    assert msgspec.json.decode(msgspec.json.encode(orders), type=Orders) == orders
+
+
+def test_a_site_is_tended_by_its_owner_only(server, lines):
+    lines["process"]("add_site", "mine", "slurm", LIMITS)
+    with Client(server.start()) as client:
+        other = client.add_token("user", user="eve")["token"]
+    eve = Remote(from_fields({**server.start(), "token": other}))
+    with pytest.raises(NotFound):
+        asyncio.run(eve.tend(Tend(0, "mine", "t", hello=True)))
+    with pytest.raises(NotFound):
+        asyncio.run(eve.enrolment("mine", 1))
+    eve.close()
+    with pytest.raises(NotFound):
+        lines["http"]("tend", Tend(0, "nowhere", "t", hello=True))
+
+
+@pytest.mark.parametrize("field", ["accepted", "refused", "stopped", "unstopped"])
+def test_what_is_kept_is_short(lines, field):
+    lines["http"]("add_site", "c", "slurm", LIMITS)
+    for line in lines.values():
+        with pytest.raises(BadInput):
+            line("tend", Tend(0, "c", "t", hello=True, **{field: [("m-1", "x" * (MAX_WORD + 1))]}))
+
+
+def test_limits_stay_when_a_site_is_added_again_without_them(server, lines):
+    lines["http"]("add_site", "c", "slurm", LIMITS)
+    with Client(server.start()) as client:
+        client.add_site("c", "slurm")
+    assert server._runtime.writer.state.sites["c"].limits == LIMITS
+
+
+def test_both_ways_know_the_door_and_the_pilot(lines):
+    assert lines["http"]("door") == lines["process"]("door")
+    assert lines["http"]("pilot") == lines["process"]("pilot")
+
+
+def test_a_token_that_is_gone_is_not_known(server, lines):
+    lines["http"]("add_site", "c", "slurm", LIMITS)
+    name, token = lines["http"]("enrolment", "c", 1)
+    assert token and all(line("knows", name) for line in lines.values())
+    with Client(server.start()) as client:
+        client.remove_token(name)
+    assert not any(line("knows", name) for line in lines.values())
+
+
+def test_a_stop_answers_those_who_wait(server, lines):
+    lines["http"]("add_site", "c", "slurm", LIMITS)
+    first = lines["http"]("tend", Tend(0, "c", "t", hello=True))
+    heard = queue.Queue()
+    http = Http(from_fields(server.start()), patience=0.0)
+    body = msgspec.json.encode(Tend(0, "c", "t", seen=first.number, wait=20_000))
+    waiting = threading.Thread(target=lambda: heard.put(http.request("POST", "/v1/tend", body)))
+    waiting.start()
+    while not server._runtime.tendings._open:
+        pass
+    server.stop()
+    assert heard.get(timeout=30).status == 503
+    waiting.join()
+    http.close()
