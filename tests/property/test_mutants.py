@@ -7,7 +7,7 @@ import pytest
 from .mutants import MUTANTS
 from .world import Broken, World
 
-SEEDS = 1_000
+SEEDS = 400
 
 
 @pytest.mark.parametrize("name", MUTANTS)

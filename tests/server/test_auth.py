@@ -123,6 +123,19 @@ def test_only_an_admin_shares_a_site(client):
     assert client.call("POST", "/v1/sites", {**wanted, "name": "lab"}).status == 201
 
 
+def test_what_was_decided_about_a_site_is_its_owners_to_know(client):
+    """Others who may use it see that it is there; who may not does not."""
+    client.token_for("user", user="ann")
+    mallory, ann = (client.token_for("user", user=name)["token"] for name in ("mallory", "ann"))
+    assert client.call("POST", "/v1/sites", {"name": "lab", "kind": "ssh", "shared": ["ann"]}).status == 201
+    mine = client.call("GET", "/v1/sites/lab").body
+    assert mine["history"] == [] and mine["waits"] == [] and mine["suspect"] is None and mine["intents"]["running"] == 0
+    shared = client.call("GET", "/v1/sites/lab", token=ann)
+    assert shared.status == 200 and "history" not in shared.body
+    assert client.call("GET", "/v1/sites/lab", token=mallory).status == 404
+    assert client.call("GET", "/v1/sites/none").status == 404
+
+
 def test_a_token_makes_none_that_outlives_it(client):
     parent = client.token_for("user", days=1)
     child = client.call("POST", "/v1/tokens", {"scope": "user", "days": 3650}, token=parent["token"]).body

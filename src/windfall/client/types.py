@@ -189,6 +189,7 @@ class SiteInfo(TypedDict):
     used: int
     reserved: int
     limits: dict[str, int]
+    suspect: int | None
 
 
 class TrialMade(TypedDict):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core import copies, facts as f, intents as i
+from windfall.core import copies, facts as f, intents as i, watchdog
 from windfall.core.backlog import Backlog
 from windfall.core.batching import chain_key, chain_of, is_chained, link_stages, shift, waiting
 from windfall.core.columns import CHUNK, FEW, ROW_MASK, Attempts, Tasks
@@ -1034,6 +1034,8 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.IntentsStopping: i.intents_stopping,
     f.IntentsEnded: i.intents_ended,
     f.IntentsLeaving: i.intents_leaving,
+    f.SiteJudged: watchdog.site_judged,
+    f.SiteNoted: watchdog.site_noted,
     f.LinkKnown: _link_known,
     f.CopiesLost: _copies_lost,
 }

@@ -24,6 +24,7 @@ from windfall.core import (
     sessions,
     siting,
     tending,
+    watchdog,
 )
 from windfall.core.apply import apply
 from windfall.core.feeding import feed_parked, recall_for
@@ -51,6 +52,8 @@ class Config:
     provision: int = 1_000  # sites are provisioned at most once in this time
     landing: int = 30_000  # a submission that was under way when its tender died has landed after this, or never will
     listing: int = 60_000  # how often tenders are asked what their batch system has of ours
+    suspect: int = 180_000  # a site that has not answered for so long is suspect
+    blackout: int = 900_000  # sites are tried again when no pilot was active anywhere for so long, and work is wanted
     parting: int = 2_000  # ms that a batch system takes, mostly, to let go of a job whose pilot has said goodbye
     mark: str = "intent"  # begins the nonces of intents; no other server that uses the same sites may have it
 
@@ -75,6 +78,9 @@ class Core:
         self.changed = False  # something has happened since
         self.matched = 0  # pairs of classes and sites that were matched then
         self.provision_timer = 0  # when they will be, at the latest; 0: nothing is planned
+        self.watching = False  # a timer of the watchdog runs
+        self.lit = 0  # when some pilot was active, or nothing was wanted, last
+        self.resumed = 0  # when this process began
         self.poor: list[int] = []  # pilots that asked in this step and got nothing
         self.frugal = False  # volatile: the driver's disk is low, nothing new is granted
         self.withheld: dict[int, None] = {}  # pilots that ready tasks were withheld from
@@ -178,7 +184,7 @@ class Core:
                 tending.renew(self, site)
                 for number in site.intents[RUNNING]:
                     tending.watch_wall(self, self.state.intents[number])
-        self.changed = True
+        self.changed, self.resumed = True, self.now
 
     def snapshot(self) -> tuple[bytes, dict[str, bytes], list[str]]:
         """(meta, changed chunks, names of chunks to drop)"""
@@ -193,7 +199,7 @@ _TIMERS: dict[str, Callable[[Core, Any], None]] = {
     "lease": leases.lease_due, "park": leases.park_due, "forget": leases.forget_due,
     "tend": tending.tend_due, "wall": tending.wall_due, "provision": provisioning.provision_due,
     "batch": batching.patience_over,
-    "look": conscious.look_due,
+    "look": conscious.look_due, "watch": watchdog.watch_due,
 }
 
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {

@@ -10,7 +10,18 @@ from typing import Any
 from windfall.core import conscious
 from windfall.core.apply import target_done
 from windfall.core.batching import is_blocked, waiting
-from windfall.core.lifecycle import FIRST_FINAL, GRANTED, LIVE, QUEUED, READY, STARTED, TASK_STATES, WAITING
+from windfall.core.lifecycle import (
+    FIRST_FINAL,
+    GRANTED,
+    LEAVING,
+    LIVE,
+    QUEUED,
+    READY,
+    RUNNING,
+    STARTED,
+    TASK_STATES,
+    WAITING,
+)
 from windfall.core.policies import best_shape
 from windfall.core.state import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
 from windfall.model.units import format_size
@@ -103,7 +114,7 @@ def _silent(state: State, bag: BagState, pilot: PilotState) -> str:
 def _site(state: State, now: int, cls: TaskClass, task: int, site: str) -> dict[str, Any]:
     pilots = [p for p in state.pilots.values() if p.site == site and p.state == LIVE]
     if not pilots:
-        return {"site": site, "clauses": [_nobody(state.sites[site], cls)]}
+        return {"site": site, "clauses": [_nobody(state.sites[site], cls, now)]}
     best = max((_clauses(state, now, cls, task, p) for p in pilots), key=_nearness)
     return {"site": site, "pilots": len(pilots), "clauses": best}
 
@@ -113,13 +124,33 @@ def _nearness(clauses: list[Clause]) -> tuple[int, bool]:
     return sum(c["holds"] for c in clauses), any(c["clause"] == "free" and c["holds"] for c in clauses)
 
 
-def _nobody(site: SiteState, cls: TaskClass) -> Clause:
+def _nobody(site: SiteState, cls: TaskClass, now: int) -> Clause:
     if site.drained:
         return clause("drained", False, f"it is drained: windfall site undrain {site.name}")
     if site.limits.shapes and best_shape(site, cls, 0) is None:
         return clause("shape", False, "none of the pilots that may be started there could hold it")
+    if site.suspect:
+        return clause("answers", False, _suspect(site, now))
+    if site.tending.hold > now:
+        left = -(-(site.tending.hold - now) // 1000)
+        return clause("hold", False, f"it refused, or what was sent there came to nothing; tried again in {left} s")
     queued = len(site.intents[QUEUED])
     return clause("pilots", False, "no pilot is running there" + (f"; {queued} wait in its queue" if queued else ""))
+
+
+def _suspect(site: SiteState, now: int) -> str:
+    runs = len(site.intents[RUNNING]) + len(site.intents[LEAVING])
+    text = f"it has not answered for {spell(now - site.suspect)}"
+    return text + (f"; {runs} pilots there may still run" if runs else "") + "; nothing more is sent there meanwhile"
+
+
+def spell(ms: int) -> str:
+    """A length of time as people say it."""
+    seconds = max(ms, 0) // 1000
+    for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds // unit} {name}"
+    return f"{seconds} s"
 
 
 def clause(name: str, holds: bool, says: str) -> Clause:

@@ -261,6 +261,24 @@ class IntentsEnded(Fact, tag="intents-ended/1"):
     why: str
 
 
+class SiteJudged(Fact, tag="site-judged/1"):
+    """It has stopped answering, or answers again."""
+
+    at: int
+    site: str
+    suspect: int  # since when nothing has been heard; 0: it answers
+    says: str
+
+
+class SiteNoted(Fact, tag="site-noted/1"):
+    """Something was decided about it that changes nothing else that is kept."""
+
+    at: int
+    site: str
+    kind: str
+    says: str
+
+
 class PilotEnrolled(Fact, tag="pilot-enrolled/1"):
     at: int
     pilot: int
@@ -452,5 +470,5 @@ FACTS = (
     SiteAdded, PilotEnrolled, PilotDraining, PilotEnded, PilotsForgotten, Granted, Adopted, Started, Finished, Ended,
     TokenIssued, TokenRevoked, SiteTended, IntentsMade, IntentsAccepted, IntentsRunning, IntentsStopping, IntentsEnded,
     BatchReleased,
-    LinkKnown, CopiesLost, IntentsLeaving, SiteDrained, SiteRemoved,
+    LinkKnown, CopiesLost, IntentsLeaving, SiteDrained, SiteRemoved, SiteJudged, SiteNoted,
 )

@@ -5,6 +5,7 @@ For tests and for doubt: what was recovered from snapshot and journal must equal
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -38,6 +39,7 @@ def fingerprint(state: State) -> dict[str, Any]:
         "intents": {number: _intent(intent) for number, intent in state.intents.items()},
         "provisioned": {name: _provisioned(site) for name, site in state.sites.items()},
         "leaving": {name: sorted(site.intents[LEAVING]) for name, site in state.sites.items()},
+        "watched": {name: _watched(site) for name, site in state.sites.items()},
         "named": {ref: sorted(of) for ref, of in sorted(state.named.items())},
         "next intent": state.next_intent,
         "next": (state.next_bag, state.next_pilot, state.next_class),
@@ -84,6 +86,11 @@ def _provisioned(site: SiteState) -> tuple[Any, ...]:
     pool = sorted((msgspec.structs.astuple(shape), n) for shape, n in site.pool.items())
     limits = msgspec.to_builtins(site.limits)
     return limits, site.used, site.tender, [sorted(of) for of in site.intents[:LEAVING]], pool, site.reserved
+
+
+def _watched(site: SiteState) -> tuple[Any, ...]:
+    waits = sorted((msgspec.structs.astuple(shape), dataclasses.astuple(of)) for shape, of in site.waits.items())
+    return site.suspect, list(site.history), waits
 
 
 def _intent(intent: IntentState) -> list[Any]:

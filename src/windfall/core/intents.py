@@ -7,9 +7,11 @@ Every count that is kept of intents (by state, by shape, what they reserve, whic
 from __future__ import annotations
 
 from windfall.core import facts as f
+from windfall.core.facts import Shape
 from windfall.core.lifecycle import ENDED, GONE, INTENDED, LEAVING, QUEUED, RUNNING, STOPPING
-from windfall.core.state import IntentState, SiteState, State, Tending
+from windfall.core.state import IntentState, SiteState, State, Tending, Waits
 
+MOST_SHAPES = 64  # of which a site remembers how long they waited
 NAMED = ("msr", "broker")  # ways of provisioning that bind a pilot to a task before it starts
 
 
@@ -48,10 +50,22 @@ def intents_accepted(state: State, fact: f.IntentsAccepted) -> None:
 
 
 def intents_running(state: State, fact: f.IntentsRunning) -> None:
+    site = state.sites[fact.site]
     for number in fact.intents:
-        state.intents[number].began = fact.at
-        state.sites[fact.site].fresh[number] = None
-        _move(state, state.intents[number], RUNNING, fact.at)
+        intent = state.intents[number]
+        intent.began = fact.at
+        site.fresh[number] = None
+        waits_of(site, intent.shape).waited(fact.at - intent.made)
+        _move(state, intent, RUNNING, fact.at)
+
+
+def waits_of(site: SiteState, shape: Shape) -> Waits:
+    """Of the shapes that were used last."""
+    waits = site.waits.pop(shape, None) or Waits()
+    site.waits[shape] = waits
+    if len(site.waits) > MOST_SHAPES:
+        del site.waits[next(iter(site.waits))]
+    return waits
 
 
 def intents_stopping(state: State, fact: f.IntentsStopping) -> None:
@@ -94,6 +108,8 @@ def take_pilot(state: State, number: int) -> None:
     if intent is not None:
         if intent.pilot in state.pilots:
             state.pilots[intent.pilot].intent = 0
+        elif intent.state == RUNNING:  # said before by its batch system
+            waits_of(state.sites[pilot.site], intent.shape).started(pilot.enrolled - intent.began)
         intent.pilot, pilot.intent = number, intent.number
 
 

@@ -62,6 +62,7 @@ class Witness:
         self.saved: dict[tuple[int, int], list[tuple[str, str, int, int]]] = {}  # task → its newest checkpoint
         self.held: set[tuple[int, int]] = set()  # (bag, target) whose files have not been gathered
         self.batches: dict[tuple[int, int], Batches] = {}
+        self.suspects: set[str] = set()
         self.broken: list[str] = []
 
     def observe(self, facts: Iterable[f.Fact]) -> None:
@@ -78,6 +79,10 @@ class Witness:
                     batches.open = batches.open and number != fact.bag
             elif isinstance(fact, f.BatchReleased):
                 self.batches[fact.bag, fact.target].released = fact.count
+            elif isinstance(fact, f.SiteJudged):
+                (self.suspects.add if fact.suspect else self.suspects.discard)(fact.site)
+            elif isinstance(fact, f.IntentsMade) and fact.site in self.suspects:
+                self.broken.append(f"rule 7: {fact.site} does not answer, and more is to be sent there")
             elif isinstance(fact, f.TargetGathered):
                 self.held.discard((fact.bag, fact.target))
             elif isinstance(fact, f.Adopted):

@@ -97,6 +97,7 @@ class View:
         self.state, self.now, self.margin = state, now, margin
         self.later = 0  # when something will be wanted that is not yet; 0: never
         self.sites = [state.sites[name] for name in state.provided]
+        self.answering = [site for site in self.sites if not site.suspect]
         self._classes = [state.classes[number] for _, number in state.ready]
 
     def classes(self, policy: str) -> list[TaskClass]:
@@ -174,16 +175,22 @@ def demand(view: View, taken: dict[str, list[Wanted]]) -> dict[str, list[Wanted]
     """First against pilots that are queued and not `taken`, so that what was sent once is not sent elsewhere on a whim;
     then against the room that is left.  Higher priorities are served before all others."""
     classes = view.classes("demand")
-    fits = {(s, c): fit for s, site in enumerate(view.sites) for c, cls in enumerate(classes)
+    fits = {(s, c): fit for s, site in enumerate(view.answering) for c, cls in enumerate(classes)
             if (fit := view.fit(site, cls)) is not None}
     left = [unstarted(cls) for cls in classes]
-    wanted: dict[str, list[Wanted]] = {site.name: [] for site in view.sites}
+    wanted: dict[str, list[Wanted]] = {site.name: _kept(view, site, classes) for site in view.sites}
     pools, rooms = _supply(view, taken) if fits else ({}, [])
     for level in sorted({cls.key[0] for cls in classes}):
         at = [key for key in fits if classes[key[1]].key[0] == level]
         for (s, c), n in [*_claim(left, pools, fits, at), *_send(left, rooms, fits, at)]:
-            wanted[view.sites[s].name].append(Wanted(classes[c], fits[s, c], n))
+            wanted[view.answering[s].name].append(Wanted(classes[c], fits[s, c], n))
     return wanted
+
+
+def _kept(view: View, site: SiteState, classes: list[TaskClass]) -> list[Wanted]:
+    """At a suspect site: nothing new is sent there, and what is there may be of use to any of them."""
+    fits = [(cls, view.fit(site, cls)) for cls in classes] if site.suspect else []
+    return [Wanted(cls, fit, unstarted(cls)) for cls, fit in fits if fit is not None]
 
 
 Key = tuple[int, int]  # places of a site and a class
@@ -193,7 +200,7 @@ def _supply(view: View, taken: dict[str, list[Wanted]]) -> tuple[dict[tuple[int,
     """Parts of pilots that are coming, by site and shape; and parts for which there is room beside them."""
     pools: dict[tuple[int, Shape], int] = {}
     rooms = []
-    for s, site in enumerate(view.sites):
+    for s, site in enumerate(view.answering):
         others = pilots_for(taken[site.name])
         rooms.append(PARTS * max(capacity(site) - sum(others.values()), 0))
         for shape, n in coming(view.state, site).items():
@@ -264,14 +271,17 @@ def _unstarted(bag: BagState) -> Iterable[tuple[int, TaskClass]]:
 
 
 def _sent(state: State, bag: BagState, task: int) -> list[str]:
-    """Sites where a pilot for it waits, or is about to ask."""
+    """Sites where a pilot for it waits, or is about to ask; of suspect ones nobody knows."""
     of = [state.intents[n] for n in state.named.get(bag.number << 32 | task, ())]
+    of = [i for i in of if not state.sites[i.site].suspect]
     return [i.site for i in of if i.state in (INTENDED, QUEUED) or i.number in state.sites[i.site].fresh]
 
 
 def _msr(view: View, bag: BagState) -> Iterator[Named]:
     """On the k sites with the shortest queues, as far as is known; by default on all."""
-    sites = sorted(view.sites, key=lambda site: site.tending.queued) if bag.options.get("k") else view.sites
+    sites = view.answering
+    if bag.options.get("k"):
+        sites = sorted(sites, key=lambda site: site.tending.queued)
     for task, cls in _unstarted(bag):
         there = _sent(view.state, bag, task)
         more = bag.options.get("k", len(sites)) - len(there)
@@ -290,7 +300,7 @@ def _broker(view: View, bag: BagState) -> Iterator[Named]:
     for task, cls in _unstarted(bag):
         if _sent(view.state, bag, task):
             continue
-        fits = [(site, fit) for site in view.sites if (fit := view.fit(site, cls)) is not None]
+        fits = [(site, fit) for site in view.answering if (fit := view.fit(site, cls)) is not None]
         if fits:
             site, fit = min(fits, key=lambda pair: _rank(view, pair[0], own))
             yield Named(site, fit.shape, bag.number, task)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.core import facts as f
+from windfall.core import facts as f, watchdog
 from windfall.core.facts import Shape
 from windfall.core.lifecycle import INTENDED, LEAVING, QUEUED, READY, STOPPING
 from windfall.core.policies import View, Wanted, capacity, coming, demand, named, pilots_for, swarm
@@ -44,6 +44,7 @@ def provision_due(core: Core, _: int) -> None:
 
 def run(core: Core) -> None:
     core.provisioned = core.now
+    watchdog.arm(core)
     view = View(core.state, core.now, core.config.margin)
     core.matched = len(view.classes("demand")) * len(view.sites)
     _stop_started(core)
@@ -145,9 +146,9 @@ def _make(core: Core, site: SiteState, shape: Shape, n: int, bag: int = 0, task:
 
 def _room(core: Core, site: SiteState, shape: Shape) -> int:
     limits = site.limits
-    if site.tending.hold > core.now or site.drained:
+    if site.tending.hold > core.now or site.drained or site.suspect:
         return 0
-    rooms = [1 << 30]
+    rooms = [1 - site.waiting if site.tending.probing else 1 << 30]
     if limits.pilots:
         rooms.append(limits.pilots - site.open)
     if limits.queued:

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from windfall.core.apply import spans
+from windfall.core.facts import Shape
 from windfall.core.lifecycle import (
     CANCELLED,
     FAILED,
     INTENDED,
+    INTENT_STATES,
     PILOT_STATES,
     QUARANTINED,
     QUEUED,
@@ -20,7 +22,7 @@ from windfall.core.lifecycle import (
     TASK_STATES,
     WAITING,
 )
-from windfall.core.state import BagState, PilotState, SiteState, State
+from windfall.core.state import BagState, PilotState, SiteState, State, Waits
 
 
 def bag_state(bag: BagState) -> str:
@@ -115,4 +117,25 @@ def site_view(state: State, site: SiteState) -> dict[str, Any]:
         "queued": len(site.intents[INTENDED]) + len(site.intents[QUEUED]), "running": len(site.intents[RUNNING]),
         "open": site.open, "drained": site.drained, "used": site.used, "reserved": site.reserved,
         "limits": {name: getattr(site.limits, name) for name in ("pilots", "queued", "budget", "delay", "share")},
+        "suspect": site.suspect or None,
+    }
+
+
+def site_detail(state: State, site: SiteState) -> dict[str, Any]:
+    """With what is known of it beside that: how long pilots wait there, and what was decided about it."""
+    view = site_view(state, site)
+    view["intents"] = {name: len(of) for name, of in zip(INTENT_STATES, site.intents, strict=False)}
+    view["waits"] = [_waits(shape, waits) for shape, waits in site.waits.items()]
+    view["history"] = [{"at": at, "kind": kind, "says": says} for at, kind, says in site.history]
+    return view
+
+
+def _waits(shape: Shape, waits: Waits) -> dict[str, Any]:
+    """In ms; what was never seen is null."""
+    return {
+        "shape": {"cores": shape.cores, "memory": shape.memory, "gpus": shape.gpus, "wall": shape.wall},
+        "pilots": waits.count, "wait": waits.total // waits.count if waits.count else None,
+        "wait_recent": round(waits.recent) if waits.count else None,
+        "start": waits.start_total // waits.starts if waits.starts else None,
+        "start_recent": round(waits.start_recent) if waits.starts else None,
     }

@@ -22,7 +22,17 @@ from windfall.core.columns import Attempts, Tasks
 from windfall.core.copies import BagData, Columns, link_up, note_moves
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
 from windfall.core.lifecycle import DROPPED, FIRST_FINAL, FREE, LOST, READY
-from windfall.core.state import BLOCK, BagState, IntentState, PilotState, SiteState, State, TargetState, TokenState
+from windfall.core.state import (
+    BLOCK,
+    BagState,
+    IntentState,
+    PilotState,
+    SiteState,
+    State,
+    TargetState,
+    TokenState,
+    Waits,
+)
 from windfall.errors import StoreCorrupt, StoreTooNew
 
 VERSION = 3
@@ -35,6 +45,9 @@ _TOKEN = ("id", "scope", "owner", "site", "pilot", "expires", "issued")
 _SITE = ("name", "owner", "kind", "shared", "added", "limits", "used", "tender", "disk")
 _INTENT = ("number", "nonce", "site", "shape", "reserved", "bag", "task", "made", "state", "changed", "began",
            "outside", "pilot")
+
+
+_WAITS = ("count", "total", "recent", "starts", "start_total", "start_recent")
 
 
 def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
@@ -56,6 +69,10 @@ def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
         "drained": [s.name for s in state.sites.values() if s.drained],
         "removed": [s.name for s in state.sites.values() if s.removed],
         "places": state.place_names,
+        "suspects": {name: s.suspect for name, s in state.sites.items() if s.suspect},
+        "history": {name: s.history for name, s in state.sites.items() if s.history},
+        "waits": [(name, shape, _pick(waits, _WAITS)) for name, s in state.sites.items()
+                  for shape, waits in s.waits.items()],
         "links": [(a, b, *link) for (a, b), link in state.links.items()],
         "moving": [move for made in state.moving.values() for move in made],
     }
@@ -170,6 +187,7 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
         state.sites[name].drained = True
     for name in m.get("removed", ()):
         state.sites[name].removed = True
+    _load_watched(state, m)
     for row in m["intents"]:
         record = dict(zip(_INTENT, row, strict=True))
         record["shape"] = msgspec.convert(record["shape"], Shape)
@@ -212,6 +230,15 @@ def _upgrade_provisioning(m: dict[str, Any]) -> None:
         row += [Limits(), 0, "", False]
     for bag in m["bags"]:
         bag["record"] += ["swarm", {}]
+
+
+def _load_watched(state: State, m: dict[str, Any]) -> None:
+    for name, since in m.get("suspects", {}).items():
+        state.sites[name].suspect = since
+    for name, lines in m.get("history", {}).items():
+        state.sites[name].history = [(at, kind, says) for at, kind, says in lines]
+    for name, shape, row in m.get("waits", ()):
+        state.sites[name].waits[msgspec.convert(shape, Shape)] = Waits(*row)
 
 
 def _load_key(state: State, key: tuple[str, str], value: list[int]) -> None:

@@ -21,6 +21,7 @@ from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
 from windfall.core.lifecycle import FIRST_FINAL, INTENDED, LEAVING, LIVE, READY, RUNNING, TASK_STATES
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
+RECENT = 0.2  # of the newest in a moving average of waits
 BLOCK = 256  # appended sources, or tasks whose checkpoints are kept, per chunk of a snapshot
 
 
@@ -251,7 +252,31 @@ class Tending:
     free: int = 0  # what the information system said
     queued: int = 0
     said: int = -1  # as of when; -1: never
+    heard: int = 0  # when its tender spoke last
+    asked_at: int = 0  # when a listing was asked for that has not come
+    probing: bool = False  # after a blackout: one pilot at a time, until one has been given something to do
     eager: bool = False  # more would be started if those that leave were gone
+
+
+@dataclass(slots=True)
+class Waits:
+    """What pilots of one shape have cost in time, in ms: from their intent until they ran, from then to their first
+    word."""
+
+    count: int = 0
+    total: int = 0
+    recent: float = 0.0  # moving average
+    starts: int = 0
+    start_total: int = 0
+    start_recent: float = 0.0
+
+    def waited(self, ms: int) -> None:
+        self.recent += (ms - self.recent) * (RECENT if self.count else 1.0)
+        self.count, self.total = self.count + 1, self.total + ms
+
+    def started(self, ms: int) -> None:
+        self.start_recent += (ms - self.start_recent) * (RECENT if self.starts else 1.0)
+        self.starts, self.start_total = self.starts + 1, self.start_total + ms
 
 
 @dataclass(slots=True)
@@ -267,6 +292,9 @@ class SiteState:
     disk: bool = False  # its hosts share one
     drained: bool = False  # nothing is sent there any more
     removed: bool = False  # its user has no such site any more
+    suspect: int = 0  # since when it has not answered; 0: it does
+    history: list[tuple[int, str, str]] = field(default_factory=list)  # (when, kind, what was decided), the newest last
+    waits: dict[Shape, Waits] = field(default_factory=dict)  # how long its pilots wait and take to start
     # derived
     intents: list[dict[int, None]] = field(default_factory=lambda: [{}, {}, {}, {}, {}])  # by state
     pool: dict[Shape, int] = field(default_factory=dict)  # intended and queued, for no task in particular

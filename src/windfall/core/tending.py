@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from windfall.core import effects as x, events as e, facts as f
 from windfall.core.lifecycle import GONE, INTENDED, LEAVING, LIVE, QUEUED, READY, RUNNING, STOPPING
 from windfall.core.state import IntentState, PilotState, SiteState, Tending
+from windfall.core.watchdog import listed as listed_again
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -41,6 +42,7 @@ def tend(core: Core, event: e.Tend) -> None:
     elif event.tender != site.tender:
         core.effects.append(x.Orders(event.key, site.name, 0, core.now, over=True))
         return
+    site.tending.heard = core.now
     _take_word(core, site, event)
     if event.listed is not None:
         _take_list(core, site, event.listed, event.began)
@@ -65,7 +67,7 @@ def renew(core: Core, site: SiteState) -> None:
     """Whatever was ordered before may have been done."""
     t = site.tending
     site.tending = Tending(core.now, listed=False, hold=t.hold, backoff=t.backoff, free=t.free, queued=t.queued,
-                           said=t.said)
+                           said=t.said, heard=core.now if t.heard else 0, probing=t.probing)
     if t.park is not None:
         core.effects.append(x.Orders(t.park[0], site.name, 0, core.now, over=True))
     for number in [*site.intents[INTENDED], *site.intents[QUEUED], *site.intents[STOPPING]]:
@@ -146,7 +148,7 @@ def hold_off(core: Core, site: SiteState) -> None:
 
 def _take_list(core: Core, site: SiteState, listed: list[e.Listed], began: int) -> None:
     t = site.tending
-    t.asked, t.heard_list = False, core.now
+    t.asked, t.asked_at, t.heard_list = False, 0, core.now
     there = {(job.nonce, job.id) for job in listed}
     t.strays = {key: told for key, told in t.strays.items() if key in there}
     began = min(began, core.now)
@@ -157,6 +159,7 @@ def _take_list(core: Core, site: SiteState, listed: list[e.Listed], began: int) 
         t.listed = True
         for number in site.intents[INTENDED]:
             core.state.intents[number].given %= 2
+    listed_again(core, site, began)
     if t.eager and site.intents[LEAVING]:
         look_for_room(core, site)
 
@@ -266,7 +269,7 @@ def pilot_asked(core: Core, pilot: PilotState) -> None:
     if site.fresh.pop(pilot.intent, True) is None:
         core.changed = True
     if pilot.granted:
-        site.tending.backoff = 0
+        site.tending.backoff, site.tending.probing = 0, False
 
 
 def was_intent(core: Core, nonce: str) -> bool:
@@ -365,7 +368,9 @@ def has_orders(core: Core, site: SiteState) -> bool:
 
 
 def _to_start(core: Core, site: SiteState) -> Iterator[int]:
-    """Those under way first: they are the oldest."""
+    """Those under way first: they are the oldest.  None while the site is suspect."""
+    if site.suspect:
+        return iter(())
     free = (n for n in site.intents[INTENDED] if core.state.intents[n].given < 2)
     return islice(free, site.limits.flight)
 
@@ -379,7 +384,7 @@ def _list_due(core: Core, site: SiteState) -> bool:
     t = site.tending
     if not t.listed:
         return core.now >= t.since + core.config.landing
-    return site.open > 0 and core.now >= _next_list(core, site)
+    return site.suspect > 0 or (site.open > 0 and core.now >= _next_list(core, site))
 
 
 def _next_list(core: Core, site: SiteState) -> int:
@@ -411,6 +416,7 @@ def compose(core: Core, site: SiteState, key: int) -> x.Orders:
         orders.stop.append(stray)
     if _list_due(core, site):
         orders.look = t.asked = True
+        t.asked_at = t.asked_at or core.now
     if not t.listed or site.open:
         core.timer(core.now + core.config.listing, "tend", site.name)
     return orders

@@ -107,7 +107,8 @@ class AdminCalls:
         site = self._state.sites.get(name)
         if site is None or site.removed or (site.owner != owner and owner not in site.shared):
             raise NotFound(f"there is no site {name[:100]}")
-        return reply_json(queries.site_view(self._state, site))
+        view = queries.site_detail if site.owner == owner else queries.site_view  # what was decided is its own
+        return reply_json(view(self._state, site))
 
     async def drain_site(self, request: Request) -> Answer:
         now, owner = _decode_draining(request.body).now, request.who.owner

@@ -19,7 +19,7 @@ import numpy as np
 
 from windfall.core import events as e
 from windfall.core.engine import Config, Core
-from windfall.core.facts import Conscious, DataShape, Limits, Shape
+from windfall.core.facts import Conscious, DataShape, Fact, Limits, Shape, SiteJudged, SiteNoted
 from windfall.core.fingerprint import fingerprint
 from windfall.core.intake import submission
 from windfall.model.spec import Bag, Items, Range, Resources, Sweep, Target
@@ -55,6 +55,12 @@ class Story:
     def wait(self, ms: int) -> None:
         self.now += ms
         self.do()
+
+    def decide(self, fact: Fact) -> None:
+        """What takes long to come to."""
+        self.core.facts = []
+        self.core.emit(fact)
+        self.journal.append(self.now, codec.encode([fact]))
 
     def pilot(self, nonce: str, cores: int, site: str = "here") -> int:
         number = self.core.state.next_pilot
@@ -186,6 +192,8 @@ def _provision_on(story: Story, bag: int, pilot: int) -> None:
     story.do(e.DrainSite(0, "cluster", "cid", True, by="cid"))
     story.do(e.AddSite(0, "old", "cid", "slurm"))
     story.do(e.RemoveSite(0, "old", "cid", "cid"))
+    story.decide(SiteNoted(story.now, "cluster", "blackout", "it is tried again"))
+    story.decide(SiteJudged(story.now, "cluster", story.now - 180_000, "nobody there says anything"))
 
 
 def _leave_data(story: Story) -> None:
