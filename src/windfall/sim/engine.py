@@ -42,15 +42,15 @@ class Engine:
             self._line.append((self.now, self._ticket, what, args))
 
     def run(self, until: int | None = None, done: Callable[[], bool] | None = None) -> None:
-        """Until nothing is left to happen, the time has come, or `done` says so."""
+        """Until nothing is left to happen, the time has come, or `done` says so, which is asked before time goes on."""
         heap, line = self._heap, self._line
         last = until if until is not None else 1 << 62
         while line or heap:
-            if done is not None and done():
-                return
             # What was scheduled for this instant before it came stands in the heap, with a lower ticket.
             if line and (not heap or line[0] < heap[0]):
                 _, _, what, args = line.popleft()
+            elif done is not None and done():
+                return
             elif heap[0][0] <= last:
                 self.now, _, what, args = heappop(heap)
             else:
