@@ -57,8 +57,7 @@ MEAN_WEIGHT = 0.2  # of the newest report in a class's mean duration
 
 def apply(state: State, fact: f.Fact) -> None:
     at: int = fact.at  # type: ignore[attr-defined]
-    if at > state.now:
-        state.now = at
+    state.now = max(state.now, at)
     _HANDLERS[type(fact)](state, fact)
 
 
