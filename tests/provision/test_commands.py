@@ -1,4 +1,4 @@
-"""`windfall site …` while pilots are started for real: drained, used again, removed; troubled ones beside a good one."""
+"""`windfall site …` while pilots are started for real: drained, used again, removed; trouble beside a good one."""
 
 from __future__ import annotations
 

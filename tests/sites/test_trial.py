@@ -10,7 +10,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,14 +18,17 @@ from typing import Any
 
 import pytest
 
-from tests.live.real import CommandLine, free_port, serving, until
+from tests.live.real import CommandLine, free_port, serving
 from tests.sites.systems import htcondor
 from tests.testbed.base import USER, Bed, require
 from tests.testbed.gridengine import GridEngine
+from tests.testbed.network import Network, inside
 from tests.testbed.slurm import Slurm
 from tests.testbed.sshd import Sshd
 from windfall import Client
-from windfall.provision.trial import Step, Trial
+from windfall.provision.attempt import Step
+from windfall.provision.trial import Trial
+from windfall.sites import config
 from windfall.sites.config import Site
 from windfall.sites.job import Shape
 
@@ -51,14 +53,17 @@ class Place:
         """An sshd for the site's user, known to ours."""
         self.sshd = sshd = Sshd(extra)
         self.stack.callback(sshd.stop)
+        self.known(sshd)
+        return sshd
+
+    def known(self, sshd: Sshd) -> None:
         shutil.copy(sshd.known, self.ssh / "known_hosts")
         shutil.copy(sshd.bed.root / "key", self.ssh / "id_ed25519")
         (self.ssh / "id_ed25519").chmod(0o600)
-        return sshd
 
-    def add(self, name: str, *options: str) -> None:
+    def add(self, name: str, *options: str, host: str = "127.0.0.1") -> None:
         sshd = self.sshd or self.door()
-        done = self.windfall("site", "add", name, "--ssh", f"{USER}@127.0.0.1", "--port", sshd.port, *options)
+        done = self.windfall("site", "add", name, "--ssh", f"{USER}@{host}", "--port", sshd.port, *options)
         assert done.returncode == 0, done.stderr
 
     def start(self, name: str, *options: str) -> subprocess.Popen[str]:
@@ -260,37 +265,48 @@ def test_a_full_disk(place: Place) -> None:
     assert list(small.iterdir()) == []
 
 
-def test_a_node_without_a_route(place: Place) -> None:
+@pytest.fixture
+def island(place: Place) -> Iterator[Network]:
     """A machine in a network of its own: we reach it, it does not reach the server."""
-    name = f"wf{os.getpid() % 100_000}"
-    run = place.stack.callback
-    bed = Bed("netns")
-    run(bed.stop)
-    bed.run(["ip", "netns", "add", name])
-    run(bed.run, ["ip", "netns", "del", name])
-    bed.run(["ip", "link", "add", name, "type", "veth", "peer", "name", "inside", "netns", name])
-    net = f"10.{os.getpid() // 250 % 250}.{os.getpid() % 250}"
-    bed.run(["ip", "addr", "add", f"{net}.1/30", "dev", name])
-    bed.run(["ip", "link", "set", name, "up"])
-    for words in (f"addr add {net}.2/30 dev inside", "link set inside up", "link set lo up"):
-        bed.run(["ip", "-n", name, *words.split()])
-    sshd = place.door()
-    sshd.bed.run(["sed", "-i", "s/^ListenAddress.*/ListenAddress 0.0.0.0/", str(sshd.conf)])
-    sshd.daemon.terminate()
-    sshd.daemon.wait()
-    sshd.bed.start(["ip", "netns", "exec", name, "/usr/sbin/sshd", "-D", "-e", "-f", str(sshd.conf)])
-    (place.ssh / "known_hosts").write_text(sshd.known.read_text().replace("127.0.0.1", f"{net}.2"))
-    done = place.windfall("site", "add", "island", "--ssh", f"{USER}@{net}.2", "--port", sshd.port)
-    assert done.returncode == 0, done.stderr
-
-    until(lambda: answers(f"{net}.2", sshd.port), 30)
-    says, cure = place.fails("island", "pilot")
-    assert "does not reach the server at 127.0.0.1" in says and "head node" in cure
+    network = Network(1)
+    place.stack.callback(network.stop)
+    place.sshd = sshd = Sshd(address=network.head, prefix=inside(network.head_name))
+    place.stack.callback(sshd.stop)
+    place.known(sshd)
+    yield network
 
 
-def answers(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((host, port)) == 0
+def isolated(place: Place, first: str = "") -> str:
+    """A Python whose programs have no network at all."""
+    assert place.sshd is not None
+    return str(place.sshd.bed.write(
+        "python3", f'#!/bin/sh\n{first}\nexec unshare --map-current-user --net python3 "$@"\n', 0o755))
+
+
+def test_a_node_without_a_route_is_reached_otherwise(place: Place, island: Network) -> None:
+    place.add("island", host=island.head)
+    answer = place.test("island")
+    assert answer["ok"] and "by relay" in answer["steps"][-3]["says"], answer["steps"]
+    assert config.named(place.home / "sites" / "island.toml").reach == "relay"
+    assert passed(place.test("island")), "and so it stays"
+
+
+def test_a_node_without_any_network_is_reached_by_files(place: Place, island: Network) -> None:
+    place.add("cave", "--python", isolated(place), host=island.head)
+    answer = place.test("cave")
+    print(json.dumps(answer["steps"], indent=1))
+    assert answer["ok"] and config.named(place.home / "sites" / "cave.toml").reach == "spool"
+
+
+def test_a_node_without_any_way(place: Place, island: Network) -> None:
+    """Nothing of ours runs on its head node either."""
+    place.add("cut", "--python", isolated(place, "[ $2 != relay ] || exit 1"), host=island.head)
+    steps = place.test("cut")["steps"]
+    failed = [(step["name"], step["says"], step["hint"]) for step in steps if not step["ok"]]
+    assert [name for name, _, _ in failed] == ["folder", "pilot"], failed
+    assert "relay has ended" in failed[0][1]
+    assert "does not reach the server at 127.0.0.1" in failed[1][1] and "head node" in failed[1][2]
+    assert config.named(place.home / "sites" / "cut.toml").reach == "direct"
 
 
 def test_other_sites_go_on(place: Place) -> None:

@@ -15,7 +15,9 @@ DIALECTS = ("slurm", "gridengine", "htcondor", "pbs", "torque", "lsf", "local")
 _NUMBERS = {"--port": "of SSH there", "--max-pilots": "queued and running together, at most",
             "--max-queued": "waiting in the batch queue, at most", "--core-hours": "to use in all, at most"}
 _SHAPE_NUMBERS = {"--cores": "of a pilot (default: 1)", "--gpus": "of a pilot", "--nodes": "of a pilot"}
-_TEXTS = {"--account": "what the batch system charges", "--python": "on the nodes (default: python3)",
+_TEXTS = {"--reach": "how pilots reach the server: direct (default), relay, spool, auto",
+          "--server": "https://host:port where they find it (default: where it says it is)",
+          "--account": "what the batch system charges", "--python": "on the nodes (default: python3)",
           "--folder": "there, for the pilot's file and logs", "--grace": "between the signal and a pilot's end"}
 
 
@@ -45,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_argument("-n", "--dry-run", action="store_true", help="print the file and what would be submitted")
 
 
-_SITE = ("port", "account", "queue", "folder", "max_pilots", "max_queued", "core_hours", "grace", "python",
-         "directives", "setup")
+_SITE = ("port", "reach", "server", "account", "queue", "folder", "max_pilots", "max_queued", "core_hours", "grace",
+         "python", "directives", "setup")
 _SHAPE = ("cores", "memory", "walltime", "gpus", "nodes", "whole_node")
 TABLES = ("variables", "options", "staged")
 

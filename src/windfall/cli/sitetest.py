@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from ..errors import BadInput
 from .connect import Session
 from .output import print_json, say
 
@@ -16,7 +19,7 @@ WIDTH = 9
 
 def execute(args: argparse.Namespace, site: Any, file: str) -> int:
     from ..model.units import parse_duration
-    from ..provision.trial import Step
+    from ..provision.attempt import Step
 
     patience = parse_duration(args.timeout, "--timeout") / 1000 if args.timeout else 0.0
     steps: list[Any] = []
@@ -28,7 +31,10 @@ def execute(args: argparse.Namespace, site: Any, file: str) -> int:
 
     tell(Step("file", True, f"{file} can be read"))
     with Session() as session:
-        passed = asyncio.run(_tried(site, session.client, tell, patience))
+        passed, found = asyncio.run(_tried(site, session.client, tell, patience))
+    if passed and found:
+        _write(Path(file), found)
+        tell(Step("file", True, f'reach = "{found}" is written down in {file}'))
     passed = passed and all(step.ok is not False for step in steps)
     if args.json:
         shown = [step._asdict() for step in steps if step.ok is not None]
@@ -38,7 +44,7 @@ def execute(args: argparse.Namespace, site: Any, file: str) -> int:
     return 0 if passed else 1
 
 
-async def _tried(site: Any, client: Any, tell: Any, patience: float) -> bool:
+async def _tried(site: Any, client: Any, tell: Any, patience: float) -> tuple[bool, str]:
     """SIGTERM and SIGHUP are as good as Ctrl-C: what was begun is ended."""
     from ..provision.trial import Trial
     from ..sites.channels import channel
@@ -49,12 +55,26 @@ async def _tried(site: Any, client: Any, tell: Any, patience: float) -> bool:
         with suppress(NotImplementedError, ValueError):
             loop.add_signal_handler(number, task.cancel)
     way = channel(site)
+    trial = Trial(site, way, client, tell, patience)
     try:
-        return await Trial(site, way, client, tell, patience).run()
+        return await trial.run(), trial.found
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     finally:
         await way.close()
+
+
+def _write(path: Path, reach: str) -> None:
+    from ..sites import config
+    from ..sites.write import changed
+
+    text = changed(path.read_text(encoding="utf-8"), "reach", reach)
+    if config.parse(text, str(path)).reach != reach:
+        raise BadInput(f"{path} has a shape of its own", f'write reach = "{reach}" into its [site] yourself')
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.chmod(path.stat().st_mode & 0o777)
+    fresh.replace(path)
 
 
 def _say(step: Any) -> None:

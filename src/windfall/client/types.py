@@ -197,6 +197,8 @@ class TrialMade(TypedDict):
     token: str
     enrol: str
     expires: int
+    server: str
+    certificate: str
 
 
 class TokenMade(TypedDict):

@@ -16,7 +16,15 @@ class Door(NamedTuple):
     certificate: str  # PEM; pinned
 
 
-class Line(Protocol):
+class Doors(Protocol):
+    async def door(self) -> Door:
+        """Where pilots find it, if they reach it at all."""
+
+    async def inner(self) -> Door:
+        """Where TLS is spoken, for somebody on this machine."""
+
+
+class Line(Doors, Protocol):
     async def tend(self, event: Tend) -> Orders:
         """What came of the orders in, orders out; waits for some up to `event.wait` ms."""
 
@@ -28,11 +36,6 @@ class Line(Protocol):
 
     async def knows(self, token: str) -> bool:
         """Does a token of this id still let somebody in?"""
-
-    async def door(self) -> Door: ...
-
-    async def inner(self) -> Door:
-        """Where TLS is spoken, for somebody on this machine."""
 
     async def pilot(self) -> bytes:
         """The pilot's file."""

@@ -21,7 +21,7 @@ from windfall.errors import BadInput, WindfallError
 from windfall.sites.channel import Channel
 from windfall.sites.config import Site
 
-from .line import Door, Line
+from .line import Door, Doors
 from .relay import Hello, Relay
 
 log = logging.getLogger("windfall.provision")
@@ -62,7 +62,7 @@ def offered(reach: str, offer: Hello) -> list[Route]:
 class Reach:
     """Of one site, while it is tended."""
 
-    def __init__(self, site: Site, channel: Channel, line: Line) -> None:
+    def __init__(self, site: Site, channel: Channel, line: Doors) -> None:
         self._site, self._channel, self._line = site, channel, line
         self._relay: Relay | None = None
         self._written: list[Route] = []
@@ -87,11 +87,12 @@ class Reach:
             host, _, port = door.server.removeprefix("https://").rpartition(":")
             self._relay = Relay(self._channel, command(self._site, pilot, folder), (host.strip("[]"), int(port)),
                                 self._changed)
-        offer = await self._relay.ready(UP_S)
-        return self._with(door, offer)
+        return await self._with(door, await self._relay.ready(UP_S))
 
-    def _with(self, door: Door, offer: Hello) -> Routes:
-        first = [{"kind": "direct", "address": self._site.server or door.server}] if self._site.reach == "auto" else []
+    async def _with(self, door: Door, offer: Hello) -> Routes:
+        outer = self._site.server or (await self._line.door()).server
+        straight = self._site.reach == "auto" and not outer.startswith("unix:")
+        first = [{"kind": "direct", "address": outer}] if straight else []
         return Routes(door.server, door.certificate, first + offered(self._site.reach, offer))
 
     def _changed(self, offer: Hello) -> None:
@@ -103,7 +104,7 @@ class Reach:
 
     async def _rewrite(self, offer: Hello) -> None:
         try:
-            found = self._with(await self._line.inner(), offer)
+            found = await self._with(await self._line.inner(), offer)
             if found.routes != self._written and self._write is not None:
                 await self._write(found)
                 self._written = found.routes

@@ -37,6 +37,7 @@ class AdminCalls:
         self._bundle: asyncio.Future[tuple[bytes, str]] | None = None
         self.describe: Any = None  # the OpenAPI document, made when asked for
         self.measure: Any = None
+        self.inner_door: Any = None  # opens one that speaks TLS, for this machine
 
     # --- tokens -----------------------------------------------------------------------------------------------
 
@@ -136,7 +137,8 @@ class AdminCalls:
         for scope, token in made.items():
             await self._writer.do(events.IssueToken(0, os.urandom(6).hex(), tokens.digest(token), scope, owner,
                                                     name if scope == "enrol" else "", expires, request.who.owner))
-        return reply_json(schema.TrialMade(name, made["user"], made["enrol"], expires), 201)
+        inner = self.inner_door() if request.connection.local else ("", "")
+        return reply_json(schema.TrialMade(name, made["user"], made["enrol"], expires, *inner), 201)
 
     async def pilots(self, request: Request) -> Answer:
         mine = [p for p in self._state.pilots.values() if p.owner == request.who.owner]

@@ -94,6 +94,7 @@ class Runtime:
         table = routes(self.bags, self.blobs, self.exchanges, self.live, self.admin, self.tendings)
         self.http = HttpServer(table, self.auth.check, auth.Guard(names).check, limit)
         self.admin.measure = lambda: metrics.text(self)
+        self.admin.inner_door = self.inner_door
         self.admin.describe = lambda: _describe(table)
         self.keeper = Keeper(w, self.projector, self.blobs.store, self.gatherer.lists)
         heard = (self.projector, self.gatherer, self.hub, self.live, self.keeper)

@@ -233,6 +233,8 @@ class TrialMade(Struct):
     token: str  # of a user for the trial alone
     enrol: str  # lets its pilot in
     expires: int
+    server: str = ""  # where TLS is spoken; for who asks by the Unix socket
+    certificate: str = ""
 
 
 class Submitted(Struct):

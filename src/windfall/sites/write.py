@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ _SITE: tuple[tuple[str, str, str], ...] = (
     ("port", "22", "of SSH there"),
     ("account", '"proj-7"', "what the batch system charges"),
     ("queue", '"normal"', "its partition or queue; without it the site's own default"),
+    ("reach", '"auto"', "how pilots reach the server: direct, relay, spool, or auto; `windfall site test` finds out"),
+    ("server", '"https://laptop.example.org:8765"', "where they find it, if not where it says"),
     ("folder", '"windfall/{name}"', "there, for the pilot's file and logs; all nodes must see it"),
     ("max-pilots", "50", "queued and running together; without it as many as there is work for"),
     ("max-queued", "10", "of these, waiting in the batch queue"),
@@ -51,6 +54,17 @@ def written(site: Mapping[str, Any], shape: Mapping[str, Any], tables: Mapping[s
         if given := tables.get(name):
             lines += ["", f"[{name}]  # {about}", *(_line(_key(key), value) for key, value in given.items())]
     return "\n".join(lines) + "\n"
+
+
+def changed(text: str, key: str, value: object) -> str:
+    """The same file with one key of [site] said otherwise; its comments stay."""
+    line = _line(key, value)
+    head, bracket, rest = text.partition("\n[[shapes]]")
+    found = re.search(rf"^(?:# *)?{re.escape(key)} *=.*$", head, re.MULTILINE)
+    if found:
+        return head[: found.start()] + line + head[found.end() :] + bracket + rest
+    head = re.sub(r"^dialect *=.*$", lambda match: f"{match[0]}\n{line}", head, count=1, flags=re.MULTILINE)
+    return head + bracket + rest
 
 
 def _section(given: Mapping[str, Any], rows: Any, name: str) -> Iterator[str]:
