@@ -52,7 +52,9 @@ class SpoolCaller(Caller):
         self.came.told()
 
     def watch(self):
-        pass
+        """There is credit."""
+        if self.held:
+            self.box.hurry(0)
 
     def close(self):
         """Say so, where somebody may still listen; the folder goes later."""
@@ -101,9 +103,9 @@ class Postbox:
         self.pause = spool.FIRST if busy else min(self.pause * 1.5, LONGEST)
         self.due = clock.seconds() + self.pause
 
-    def hurry(self):
+    def hurry(self, seconds=SOON):
         self.pause = spool.FIRST
-        self.due = min(self.due, clock.seconds() + SOON)
+        self.due = min(self.due, clock.seconds() + seconds)
 
     def _listed(self):
         """Connection → numbers of its chunks."""

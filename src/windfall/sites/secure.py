@@ -33,6 +33,7 @@ LOGIN_S = 300.0  # a person looks for his token
 OPEN_S, CLOSE_S = 30.0, 5.0
 PAUSES_S = (0.0, 0.2, 1.0, 3.0)  # before a session is asked for again
 ALIVE_S, ALIVE_COUNT = 30, 4
+WINDOW, STREAM = 2 << 20, 16 << 20  # bytes on their way to us: of a command, of a stream, over long distances
 REFUSED_S = 600.0  # before a refused login is tried again by itself
 MAX_ERRORS = 1 << 20
 MAX_BANNER = 1 << 16  # what a login script may print before the command
@@ -188,7 +189,7 @@ class Secure(Channel):
     async def stream(self, argv: Sequence[str]) -> Stream:
         """Over the same connection as everything else, and beside the sessions of short commands."""
         mark = f"windfall-{os.urandom(8).hex()}"
-        stream = _Stream(await self._start(_command(checked(argv), mark)), self.host, mark + "\n")
+        stream = _Stream(await self._start(_command(checked(argv), mark), STREAM), self.host, mark + "\n")
         try:
             async with asyncio.timeout(OPEN_S):
                 await stream.skip_banner()
@@ -196,14 +197,14 @@ class Secure(Channel):
             raise SiteUnreachable(f"{argv[0]} on {self.host} does not start: {plain(await stream.close())}") from None
         return stream
 
-    async def _start(self, command: str) -> asyncssh.SSHClientProcess[bytes]:
+    async def _start(self, command: str, window: int = WINDOW) -> asyncssh.SSHClientProcess[bytes]:
         """Over a new connection if the old one turns out to be dead; later if the server has its hands full."""
         pauses = iter(PAUSES_S)
         while True:
             connection = await self.connect()
             try:
                 async with asyncio.timeout(OPEN_S):
-                    return await connection.create_process(command, encoding=None, stderr=asyncssh.PIPE)
+                    return await connection.create_process(command, encoding=None, stderr=asyncssh.PIPE, window=window)
             except asyncssh.ChannelOpenError as error:
                 pause = next(pauses, None)
                 if pause is None or error.code == OPEN_REQUEST_SESSION_FAILED:

@@ -22,7 +22,7 @@ HELLO, OPEN, DATA, CREDIT, CLOSE, PING, PONG = range(1, 8)
 HEADER = struct.Struct(">BII")
 NUMBER = struct.Struct(">I")
 PIECE = 1 << 16          # most bytes in one frame
-WINDOW = 1 << 19         # credit of a new connection, each way
+WINDOW = 1 << 20         # credit of a new connection, each way
 MAX_NUMBER = 1 << 31
 
 
