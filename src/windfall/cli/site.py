@@ -21,6 +21,7 @@ EXAMPLES = """examples:
   windfall site add big --slurm --ssh me@login.example.org --dry-run
   windfall site add desk --ssh me@workstation --cores 8
   windfall site test big
+  windfall site login big
   windfall site ls
   windfall site drain big
   windfall site rm big --now"""
@@ -28,6 +29,7 @@ EXAMPLES = """examples:
 ACTIONS = {
     "add": "write a site's file", "ls": "list them", "show": "one site, in full",
     "test": "start a pilot there that runs a task, and say what fails",
+    "login": "answer what the site asks for, once",
     "drain": "send nothing more there", "undrain": "use it again", "rm": "forget it",
 }
 
@@ -50,14 +52,20 @@ def execute(args: argparse.Namespace) -> int:
         if getattr(args, option) is not None and args.action not in actions:
             raise BadInput(f"--{option} means nothing to 'windfall site {args.action}'",
                            f"it belongs to {' and '.join(actions)}")
-    return {"add": siteadd.execute, "ls": _list, "show": _show, "test": _test, "drain": _drain, "undrain": _undrain,
-            "rm": _remove}[args.action](args)
+    return {"add": siteadd.execute, "ls": _list, "show": _show, "test": _test, "login": _login, "drain": _drain,
+            "undrain": _undrain, "rm": _remove}[args.action](args)
 
 
 def _test(args: argparse.Namespace) -> int:
     from . import sitetest
 
     return sitetest.execute(args, described(args.name), str(siteadd.folder() / f"{args.name}.toml"))
+
+
+def _login(args: argparse.Namespace) -> int:
+    from . import sitelogin
+
+    return sitelogin.execute(args, described(args.name))
 
 
 # --- what there is ------------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from windfall.core.facts import Limits
-from windfall.errors import WindfallError
-from windfall.sites import config
-from windfall.sites.channel import Channel
+from windfall.errors import NotFound, WindfallError
+from windfall.sites import config, text
+from windfall.sites.channel import Channel, Question
 from windfall.sites.config import Site
 
 from . import control, terms
@@ -47,8 +47,9 @@ def channel(site: Site) -> Channel:
 class Place:
     """A site and whoever tends it."""
 
-    def __init__(self, site: Site, stamp: Any) -> None:
-        self.site, self.stamp = site, stamp
+    def __init__(self, site: Site, stamp: Any, channel: Channel) -> None:
+        """`channel` outlives tenders: it may have cost somebody a code."""
+        self.site, self.stamp, self.channel = site, stamp, channel
         self.tender: Tender | None = None
         self.task: asyncio.Task[None] | None = None
         self.trouble = ""
@@ -62,7 +63,7 @@ class Provisioner:
         self.home, self.line, self.opened, self.landing = home, line, opened, landing
         self.places: dict[str, Place] = {}  # by the file's name
         self.bad: dict[str, str] = {}  # files that cannot be read, and why
-        self.handlers: dict[str, control.Handler] = {"ls": self._ls}
+        self.handlers: dict[str, control.Handler] = {"ls": self._ls, "login": self._login}
 
     @staticmethod
     def files(home: Path) -> list[Path]:
@@ -85,6 +86,7 @@ class Provisioner:
                     place.task.cancel()
             await asyncio.gather(*(place.task for place in self.places.values() if place.task is not None),
                                  return_exceptions=True)
+            await asyncio.gather(*(place.channel.close() for place in self.places.values()), return_exceptions=True)
 
     async def stop(self) -> None:
         """What is under way ends, and is told; jobs stay where they are."""
@@ -118,10 +120,17 @@ class Provisioner:
             self.bad[name] = str(error)
             return
         self.bad.pop(name, None)
+        self.places[name] = place = Place(site, stamp, await self._channel(site, old))
+        place.task = asyncio.ensure_future(self._keep(place))
+
+    async def _channel(self, site: Site, old: Place | None) -> Channel:
+        """The one there is, if it leads to the same account."""
         if old is not None:
             await self._end(old)
-        self.places[name] = place = Place(site, stamp)
-        place.task = asyncio.ensure_future(self._keep(place))
+            if (old.site.host, old.site.user, old.site.port) == (site.host, site.user, site.port):
+                return old.channel
+            await old.channel.close()
+        return self.opened(site)
 
     async def _end(self, place: Place) -> None:
         if place.tender is not None:
@@ -162,12 +171,13 @@ class Provisioner:
                 pause = FIRST_S
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_S)
+            await place.channel.logged_in()
 
     async def _tend(self, place: Place) -> None:
         site = place.site
         limits = Limits() if place.closing else terms.limits(site)
         await self.line.add_site(site.name, site.dialect, limits)
-        opened = self.opened(site)
+        opened = place.channel
         kept = self.home / "provision" / f"{site.name}.json"
         reach = Reach(site, opened, self.line)
         place.tender = Tender(
@@ -178,12 +188,25 @@ class Provisioner:
         finally:
             place.tender = None
             await reach.close()
-            await opened.close()
 
     # --- for people ---------------------------------------------------------------------------------------------
 
     async def _ls(self, talk: control.Talk, wanted: dict[str, Any]) -> None:
         await talk.say(sites=self.status())
+
+    async def _login(self, talk: control.Talk, wanted: dict[str, Any]) -> None:
+        """Questions out, answers in; they go from the person to the site and are kept nowhere."""
+        async def ask(question: Question) -> list[str]:
+            await talk.say(ask={"host": question.site, "text": question.text, "prompts": question.prompts})
+            answers = (await talk.hear()).get("answers")
+            fits = isinstance(answers, list) and len(answers) == len(question.prompts)
+            return [str(each) for each in answers] if fits and answers is not None else []
+
+        await self.look()
+        place = next((place for place in self.places.values() if place.site.name == wanted.get("site")), None)
+        if place is None:
+            raise NotFound(f"no site is called {text.plain(wanted.get('site'), 60)!r} here", "windfall site ls")
+        await talk.say(says=await place.channel.login(ask))
 
     def status(self) -> list[dict[str, Any]]:
         """A line for each file."""

@@ -333,6 +333,8 @@ class Tender:
         if self.trouble != error.message:
             log.warning("%s: %s", self.site.name, error)
         self.trouble = error.message
+        if isinstance(error, SiteRefused) and error.kind == "login":
+            raise error  # nothing was sent, and nothing will be: the next tender begins when somebody has logged in
 
     async def _rest(self, error: WindfallError) -> None:
         self._failed(error)

@@ -7,7 +7,7 @@ so that half a listing is never taken for a whole one.  Commands run in the home
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from ..errors import BadInput, SiteError, TooLarge
@@ -23,6 +23,15 @@ MAX_ARGUMENTS = 100_000  # characters: below what every system takes
 _PUT = ('umask 077; d=$(dirname -- "$1") && mkdir -p -- "$d" && cat >"$1.new.$$" && chmod "$2" "$1.new.$$" && '
         'mv -f -- "$1.new.$$" "$1" || { rm -f -- "$1.new.$$"; exit 73; }')
 _GET = 'cat -- "$1"'
+
+
+class Question(NamedTuple):
+    site: str  # or the host on the way to it that asks
+    text: str  # instructions, may be empty
+    prompts: tuple[tuple[str, bool], ...]  # what is asked for, and whether the answer may be shown
+
+
+Ask = Callable[[Question], Awaitable[Sequence[str]]]  # no answers: the person does not want to
 
 
 class Raw(NamedTuple):
@@ -80,6 +89,10 @@ class Channel(ABC):
     @abstractmethod
     async def stream(self, argv: Sequence[str]) -> Stream:
         """Starts a command to talk with."""
+
+    async def login(self, ask: Ask) -> str:
+        """Logs in, if that takes somebody who answers; returns what there is to say."""
+        return "commands run here: there is nothing to log in to"
 
     async def logged_in(self) -> None:
         """Waits while somebody has to log in first."""

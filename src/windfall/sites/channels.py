@@ -9,7 +9,7 @@ from .config import Site
 from .here import Here
 
 if TYPE_CHECKING:
-    from .secure import Ask
+    from .channel import Ask
 
 
 def channel(site: Site, ask: Ask | None = None) -> Channel:

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any
 
 import asyncssh
 from asyncssh.constants import OPEN_REQUEST_SESSION_FAILED
 
 from ..errors import SiteError, SiteRefused, SiteUnreachable, TrustError
-from .channel import MAX_WORDS, Channel, Raw, Stream, checked, too_much
+from .channel import MAX_WORDS, Ask, Channel, Question, Raw, Stream, checked, too_much
 from .text import plain, words
 
 SESSIONS = 8  # at once; most servers allow ten
@@ -37,15 +37,6 @@ WINDOW, STREAM = 2 << 20, 16 << 20  # bytes on their way to us: of a command, of
 REFUSED_S = 600.0  # before a refused login is tried again by itself
 MAX_ERRORS = 1 << 20
 MAX_BANNER = 1 << 16  # what a login script may print before the command
-
-
-class Question(NamedTuple):
-    site: str
-    text: str  # instructions, may be empty
-    prompts: tuple[tuple[str, bool], ...]  # what is asked for, and whether the answer may be shown
-
-
-Ask = Callable[[Question], Awaitable[Sequence[str]]]
 
 
 class Secure(Channel):
@@ -77,6 +68,12 @@ class Secure(Channel):
                 self._refused = None
                 self._open.set()
             return self._connection
+
+    async def login(self, ask: Ask) -> str:
+        if self.connected:
+            return f"the connection to {self.host} is up"
+        await self.connect(ask)
+        return f"logged in at {self.host}; the connection is kept"
 
     @property
     def connected(self) -> bool:
@@ -288,7 +285,7 @@ class _Client(asyncssh.SSHClient):
         if self._ask is None:
             return None
         shown = tuple((plain(text), echo) for text, echo in prompts[:10])
-        return await self._ask(Question(self.host, plain(f"{name} {instructions}", 1000), shown))
+        return await self._ask(Question(self.host, plain(f"{name} {instructions}", 1000), shown)) or None
 
     async def password_auth_requested(self) -> str | None:
         self.wanted = True
