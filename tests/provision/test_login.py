@@ -1,5 +1,5 @@
-"""A site that asks for a one-time code: `windfall site login` on a terminal, once; then pilots, files and the relay for as
-long as one likes, over that one connection.  Real: OpenSSH with PAM, a pseudo-terminal, `windfall serve`."""
+"""A site that asks for a one-time code: `windfall site login` on a terminal, once; then pilots, files and the relay for
+as long as one likes, over that one connection.  Real: OpenSSH with PAM, a pseudo-terminal, `windfall serve`."""
 
 from __future__ import annotations
 
