@@ -38,6 +38,7 @@ from windfall.core.lifecycle import (
     QUEUED,
     READY,
     STARTED,
+    STOPPING,
     SUCCEEDED,
     TASK_MOVES,
     TASK_STATES,
@@ -296,7 +297,9 @@ def p6_within_limits(state: State) -> list[str]:
         limits, numbers = site.limits, [number for of in site.intents for number in of]
         if not numbers or state.intents[max(numbers)].made <= site.added:
             continue
-        for what, has, most in (("pilots", site.open, limits.pilots), ("queued pilots", site.waiting, limits.queued),
+        # What had run and was put back into the queue by the batch system is over that limit without our doing.
+        queued = site.waiting - sum(state.intents[number].began > 0 for number in site.intents[STOPPING])
+        for what, has, most in (("pilots", site.open, limits.pilots), ("queued pilots", queued, limits.queued),
                                 ("ms of cores", site.used + site.reserved, limits.budget)):
             if most and has > most:
                 said.append(f"P6: site {site.name} has {has} {what}, may have {most}")

@@ -92,7 +92,9 @@ def exchange(core: Core, event: e.Exchange) -> None:
         _leave(core, pilot, event.bye)
     if pilot.park is not None:
         _refresh(pilot.park, core.now, event)
-    want = 0 if event.reports and _steps_back(core, pilot, event) else _wanted(pilot, event)
+    want = _wanted(pilot, event)
+    if want > 0 and event.reports and _steps_back(core, pilot, event):
+        want, core.stirred = 0, True  # those who wait are asked first, and then the pilot itself, if it waits, too
     if core.state.conscious and want > 0 and pilot.load < pilot.cores * 1000:
         conscious.note_arrival(core, pilot)
     granted = want > 0 and grant(core, pilot, want, event.left, not _gives_back(event))
