@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from tests.live.real import environment, free_port, until
 from tests.testbed.base import USER
 from tests.testbed.login import Login
 from tests.testbed.slurm import Slurm
-from tests.testbed.sshd import Sshd
 from windfall import Client
 from windfall.model.bagfile import parse
 from windfall.provision import control
@@ -126,17 +125,22 @@ class Cluster:
 
     def submitted(self) -> list[str]:
         """Nonces, in the order in which they were submitted."""
-        found = []
-        for line in self.login.commands("sbatch"):
-            name = re.search(r"--job-name=wf(\w+)-(\d+)", line)
-            many = re.search(r"--array=1-(\d+)", line)
-            assert name
-            found += [f"{name[1]}-{int(name[2]) + index}" for index in range(int(many[1]) if many else 1)]
-        return found
+        return nonces(self.login.commands("sbatch"))
 
     def stop(self) -> None:
         self.login.stop()
         self.slurm.stop()
+
+
+def nonces(calls: list[str]) -> list[str]:
+    """Of pilots that were asked for by these calls of `sbatch`."""
+    found = []
+    for line in calls:
+        name = re.search(r"--job-name=wf(\w+)-(\d+)", line)
+        many = re.search(r"--array=1-(\d+)", line)
+        assert name
+        found += [f"{name[1]}-{int(name[2]) + index}" for index in range(int(many[1]) if many else 1)]
+    return found
 
 
 def own(folder: Path) -> None:
@@ -145,7 +149,13 @@ def own(folder: Path) -> None:
 
 @contextmanager
 def user(folder: Path, *options: str) -> Iterator[User]:
-    made = User(folder, *options)
+    with attended(User(folder, *options)) as made:
+        yield made
+
+
+@contextmanager
+def attended(made: User) -> Iterator[User]:
+    """His server is stopped in the end; if that is a sad one, it says what it has to say."""
     try:
         yield made
     except BaseException:
@@ -162,6 +172,3 @@ def started(make: Callable[[], Any]) -> Iterator[Any]:
         yield made
     finally:
         made.stop()
-
-
-__all__ = ["Cluster", "ExitStack", "NAME", "SHAPE", "Sshd", "User", "own", "started", "until", "user"]

@@ -1,0 +1,301 @@
+"""One bag over two Slurm clusters, Grid Engine, HTCondor, a workstation and this machine, while things go wrong.
+
+`run` plays it, with as many tasks as asked for, and returns what was measured; each fault comes when so many tasks have
+succeeded.  What must hold is asserted: one result for every task, every site contributed, no site ever had more of our
+jobs than its limit, and afterwards no job and no pilot is left anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.live.real import until
+from tests.provision import rig
+from tests.provision.rig import NAME, User, own
+from tests.sites.systems import user as as_user
+from tests.testbed.base import USER, Bed
+from tests.testbed.condor import Condor
+from tests.testbed.gridengine import GridEngine
+from tests.testbed.login import Login
+from tests.testbed.slurm import Slurm
+from windfall.sites.channel import Channel
+from windfall.sites.dialects import dialect
+from windfall.sites.here import Here
+from windfall.sites.job import ENDED, QUEUED, RUNNING, Listed
+
+MOST = 5  # pilots at each site
+SHAPE = '[[shapes]]\nwalltime = "30min"\ncores = 1\n'
+
+
+class Place:
+    """A site as its operators see it."""
+
+    def __init__(self, name: str, kind: str, channel: Channel, login: Login | None, who: str = USER,
+                 owner: Any = None) -> None:
+        self.name, self.kind, self.login, self.owner = name, kind, login, owner
+        self._dialect, self._channel, self._who = dialect(kind), channel, who
+
+    def listed(self) -> list[Listed]:
+        """Ours that have not ended; raises while the batch system does not answer."""
+        answer = asyncio.run(self._channel.say(self._dialect.listing(self._who)))
+        return [job for job in self._dialect.listed(answer) if job.nonce and job.state != ENDED]
+
+    def cancel(self, most: int) -> int:
+        """Behind our back."""
+        ids = [job.id for job in self.listed() if job.state == RUNNING][:most]
+        for command in self._dialect.cancel(ids):
+            asyncio.run(self._channel.say(command))
+        return len(ids)
+
+
+def slurm(stack: ExitStack, name: str) -> Place:
+    cluster = Slurm(f"{name}{NAME}", extra="MessageTimeout=5")
+    stack.callback(cluster.stop)
+    wrapped = {each: f"/usr/bin/{each}" for each in ("sbatch", "squeue", "scancel")}
+    login = _login(stack, cluster.bed.home, cluster.env, wrapped)
+    return Place(name, "slurm", as_user(cluster.env, cluster.bed.home), login, owner=cluster)
+
+
+def gridengine(stack: ExitStack, name: str) -> Place:
+    cell = GridEngine(f"{name}{NAME}", group=20_400)
+    stack.callback(cell.stop)
+    env = {key: value for key, value in cell.env.items() if key != "SGE_ND"}
+    return Place(name, "gridengine", as_user(env, cell.bed.home), _login(stack, cell.bed.home, env))
+
+
+def htcondor(stack: ExitStack, name: str) -> Place:
+    pool = Condor(f"{name}{NAME}")
+    stack.callback(pool.stop)
+    login = Login(pool.inside / "home", {}, enter=pool.chroot(USER), inside=pool.home)
+    stack.callback(login.stop)
+    return Place(name, "htcondor", Here(pool.chroot(USER)), login)
+
+
+def workstation(stack: ExitStack, name: str) -> Place:
+    bed = Bed(name)
+    stack.callback(bed.stop)
+    return Place(name, "ssh", as_user({}, bed.home), _login(stack, bed.home, {}))
+
+
+def _login(stack: ExitStack, home: Path, env: dict[str, str], wrapped: dict[str, str] | None = None) -> Login:
+    login = Login(home, env, wrapped)
+    stack.callback(login.stop)
+    own(home)
+    return login
+
+
+class World:
+    def __init__(self, stack: ExitStack, folder: Path) -> None:
+        self.user = User(folder)
+        self.places = [slurm(stack, "alpha"), slurm(stack, "beta"), gridengine(stack, "cell"), htcondor(stack, "pool"),
+                       workstation(stack, "bench")]
+        me = Here(env={"HOME": str(self.user.person)}, home=str(self.user.person))
+        self.places.append(Place("here", "local", me, None, who="root"))
+        self.most: Counter[str] = Counter()
+        self.requeued: list[str] = []
+        for place in self.places:
+            host = ""
+            if place.login is not None:
+                self.user.knows(place.login, place.name)
+                host = f'host = "{place.name}"\n'
+            self.user.site(place.name, place.kind, f"{host}max-pilots = {MOST}\n", SHAPE)
+        stack.enter_context(rig.attended(self.user))
+
+    def place(self, name: str) -> Place:
+        return next(place for place in self.places if place.name == name)
+
+    @contextmanager
+    def watched(self) -> Any:
+        """Counts what each batch system has of ours, all the time."""
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(0.5):
+                for place in self.places:
+                    try:
+                        self.most[place.name] = max(self.most[place.name], len(place.listed()))
+                    except Exception as error:  # it is down: a fault of ours
+                        self.troubles[type(error).__name__] += 1
+
+        self.troubles: Counter[str] = Counter()
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def left(self) -> dict[str, int]:
+        """Jobs, and pilots' processes, of this world."""
+        jobs = {place.name: len(place.listed()) for place in self.places}
+        return {name: n for name, n in {**jobs, "processes": len(_processes())}.items() if n}
+
+
+def _processes() -> list[int]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if any("pilot-" in word and word.endswith(".pyz") for word in words) and any(
+                word.endswith(".ticket") for word in words):
+            found.append(process.pid)
+    return found
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+def killed_at_sbatch(world: World, submit: Callable[[], int]) -> int:
+    """The server dies between `sbatch` and its answer."""
+    login = world.place("alpha").login
+    assert login is not None
+    login.hold("sbatch")
+    bag = submit()
+    until(lambda: login.held("sbatch"), 60)
+    world.user.kill()
+    login.release("sbatch")
+    world.user.serve()
+    return bag
+
+
+def controller_stops(world: World) -> None:
+    cluster = world.place("alpha").owner
+    cluster.stop_controller()
+    time.sleep(5)
+    cluster.start_controller()
+    until(cluster.answers, 60)
+
+
+def node_drained(world: World) -> None:
+    _control(world.place("alpha").owner, "update", "nodename={}", "state=drain", "reason=test")
+
+
+def node_back(world: World) -> None:
+    _resume(world.place("alpha").owner)
+
+
+def _control(cluster: Slurm, *words: str) -> str:
+    named = [word.format(cluster.nodes[0]) for word in words]
+    done = subprocess.run(["scontrol", *named], capture_output=True, text=True, env={**os.environ, **cluster.env})
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _resume(cluster: Slurm) -> None:
+    """It is refused of a node that is back already."""
+    def back() -> bool:
+        _control(cluster, "update", "nodename={}", "state=resume")
+        return not re.search("State=[^ ]*(DRAIN|DOWN|UNKNOWN)", _control(cluster, "show", "node", "{}") or "State=DOWN")
+
+    until(back, 60)
+
+
+def cancelled_behind_our_back(world: World) -> None:
+    for name in ("beta", "cell", "pool", "bench"):
+        world.place(name).cancel(2)
+
+
+def slurmd_killed(world: World) -> None:
+    """Slurm queues the node's jobs again; their old processes live on."""
+    place = world.place("beta")
+    cluster: Slurm = place.owner
+    node = cluster.nodes[0]
+    there = {job.nonce for job in place.listed() if job.state == RUNNING and _runs_on(cluster, job.id, node)}
+    for job in place.listed():
+        _control(cluster, "update", f"jobid={job.id}", "requeue=1")
+    cluster.workers[node].kill()
+    cluster.workers[node].wait()
+    _control(cluster, "update", "nodename={}", "state=down", "reason=test")
+    world.requeued = until(lambda: [job.nonce for job in place.listed()
+                                    if job.nonce in there and job.state == QUEUED], 60)
+    assert set(world.requeued) <= {_nonce(pid) for pid in _processes()}, "they live on"
+
+
+def _runs_on(cluster: Slurm, job: str, node: str) -> bool:
+    return f"NodeList={node}" in _control(cluster, "show", "job", job).split()
+
+
+def _nonce(pid: int) -> str:
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return next((word.decode()[15:] for word in environ if word.startswith(b"WINDFALL_NONCE=")), "")
+
+
+def slurmd_back(world: World) -> None:
+    cluster: Slurm = world.place("beta").owner
+    cluster.start_node(cluster.nodes[0])
+    _resume(cluster)
+
+
+def server_killed(world: World) -> None:
+    world.user.kill()
+    world.user.serve()
+
+
+FAULTS: list[tuple[float, Callable[[World], None]]] = [  # once this part of the tasks has succeeded
+    (0.10, controller_stops), (0.25, node_drained), (0.35, cancelled_behind_our_back), (0.45, slurmd_killed),
+    (0.60, server_killed), (0.70, node_back), (0.75, slurmd_back),
+]
+
+
+def run(folder: Path, tasks: int, seconds: float, patience: float) -> dict[str, Any]:
+    with ExitStack() as stack:
+        world = World(stack, folder)
+        world.user.serve()
+        began = time.monotonic()
+        with world.watched():
+            bag = killed_at_sbatch(world, lambda: world.user.bag(f"sleep {seconds}; echo {{n}}", tasks))
+            for part, fault in FAULTS:
+                _reached(world, bag, int(part * tasks), patience)
+                _say(f"{time.monotonic() - began:6.1f} s  {fault.__name__}")
+                fault(world)
+            _reached(world, bag, tasks, patience)
+            ended = time.monotonic() - began
+            until(lambda: not world.left(), 120)
+        return _judged(world, bag, tasks, ended, time.monotonic() - began)
+
+
+def _reached(world: World, bag: int, count: int, patience: float) -> None:
+    def far() -> bool:
+        counts = world.user.client.bag(bag)["counts"]
+        assert not counts["failed"] and not counts["quarantined"], counts
+        return bool(counts["succeeded"] >= count)
+
+    until(far, patience)
+
+
+def _judged(world: World, bag: int, tasks: int, ended: float, gone: float) -> dict[str, Any]:
+    rows = list(world.user.client.results(bag))
+    assert sorted(row["task"] for row in rows) == list(range(tasks)), "one result each"
+    assert all(row["state"] == "succeeded" for row in rows)
+    sites = Counter(row["site"] for row in rows)
+    assert set(sites) == {place.name for place in world.places}, sites
+    assert all(most <= MOST for most in world.most.values()), world.most
+    submitted = [nonce for name in ("alpha", "beta") for nonce in _nonces(world.place(name))]
+    assert len(submitted) == len(set(submitted)), "nothing is submitted twice"
+    return {"tasks": tasks, "seconds": round(ended, 1), "all gone after": round(gone, 1), "results": dict(sites),
+            "most jobs": dict(world.most), "requeued": len(world.requeued),
+            "looks in vain": dict(world.troubles)}
+
+
+def _nonces(place: Place) -> list[str]:
+    assert place.login is not None
+    return rig.nonces(place.login.commands("sbatch"))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,17 @@
+"""Every kind of site at once, and everything that can go wrong there.  `scripts/soak sites` plays it for longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.provision import everywhere
+from tests.testbed.base import require
+
+pytestmark = [pytest.mark.slow]
+
+
+def test_one_bag_over_all_of_them_while_they_and_the_server_go_down(tmp_path: Path) -> None:
+    require()
+    everywhere.run(tmp_path, 1600, 0.4, 120)
