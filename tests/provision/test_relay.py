@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from windfall.errors import NoServer, SiteError, TrustError
-from windfall.pilot import bundle, spool
+from windfall.pilot import bundle, relay as program, spool
 from windfall.provision import relay as relays
 from windfall.provision.relay import Hello, Relay
 from windfall.sites.here import Here
@@ -329,6 +330,84 @@ def test_a_relay_that_cannot_start_says_why(pilot: str, tmp_path: Path) -> None:
                 pass
 
     run(work)
+
+
+def test_so_many_and_no_more(pilot: str, tmp_path: Path) -> None:
+    """The system's own limit counts, too; who comes when all places are taken is sent away, the others stay."""
+    argv = [sys.executable, pilot, "relay", "--folder", str(tmp_path / "relay")]
+    process = subprocess.Popen(["sh", "-c", 'ulimit -n 90; exec "$@"', "sh", *argv],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    _, _, length = frames.HEADER.unpack(process.stdout.read(frames.HEADER.size))
+    port = relays.hello(process.stdout.read(length)).port
+    socks = [socket.create_connection(("127.0.0.1", port), 20) for _ in range(40)]
+    for sock in socks[26:]:
+        sock.settimeout(20)
+        assert _ends(sock)
+    socks[0].settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        socks[0].recv(1)
+    for sock in socks:
+        sock.close()
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def idle() -> Iterator[program.Relay]:
+    """One whose time is ours."""
+    inputs, outputs = os.pipe(), os.pipe()
+    listener = program.bind("127.0.0.1", 0)
+    made = program.Relay((inputs[0], outputs[1]), listener)
+    yield made
+    listener.close()
+    for fd in (*inputs, *outputs):
+        os.close(fd)
+
+
+def test_who_says_nothing_is_sent_away(idle: program.Relay) -> None:
+    with socket.create_connection(idle.listener.getsockname()) as silent, \
+            socket.create_connection(idle.listener.getsockname()) as busy:
+        idle._accept()
+        mute, spoken = idle.callers.values()
+        idle.say(spoken, b"hello")
+        now = mute.last
+        idle._sweep(now + program.MUTE - 1)
+        assert not mute.told and not spoken.told
+        idle.heard = now + program.MUTE + 1
+        idle._sweep(now + program.MUTE + 1)
+        assert mute.told and not spoken.told
+        idle.heard = spoken.last + program.IDLE + 1
+        idle._sweep(spoken.last + program.IDLE + 1)
+        assert spoken.told and not idle.over
+        assert silent.recv(1) == busy.recv(1) == b""
+
+
+def test_a_home_that_says_nothing_is_left(idle: program.Relay) -> None:
+    idle._sweep(idle.heard + program.SILENCE - 1)
+    assert not idle.over
+    idle._sweep(idle.heard + program.SILENCE + 1)
+    assert idle.over
+
+
+@given(st.lists(st.tuples(st.integers(1, 7), st.integers(0, frames.MAX_NUMBER), st.binary(max_size=200))),
+       st.data())
+def test_frames_are_the_same_however_they_are_cut(wanted: list[tuple[int, int, bytes]], data: st.DataObject) -> None:
+    content, decoder, found = b"".join(frames.frame(*each) for each in wanted), frames.Decoder(), []
+    while content:
+        at = data.draw(st.integers(1, len(content)))
+        found += decoder.feed(content[:at])
+        content = content[at:]
+    assert found == wanted
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_frames_or_malformed(content: bytes) -> None:
+    try:
+        found = frames.Decoder().feed(content)
+    except frames.Malformed:
+        return
+    assert sum(frames.HEADER.size + len(payload) for _, _, payload in found) <= len(content)
 
 
 # --- the spool's own -----------------------------------------------------------------------------------------------

@@ -1,0 +1,146 @@
+"""The pilot's side of the ways to the server: every Python from 3.6 through relay and spool, and which way is taken."""
+
+import asyncio
+import json
+import os
+import threading
+
+import pytest
+from harness import Pilot, Server, zipapp
+from test_versions import FOUND
+
+from windfall.errors import BadInput, NoServer, TrustError
+from windfall.pilot import ticket
+from windfall.pilot.ways import Ways
+from windfall.provision.relay import Relay
+from windfall.sites.here import Here
+
+
+class Through:
+    """A relay to a scripted server, under one of the interpreters."""
+
+    def __init__(self, server, python):
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        argv = (python, "-I", "-S", zipapp(), "relay", "--folder", os.path.join(server.folder, "relay"), "--spool")
+        self.relay = Relay(Here(home=server.folder), argv, ("127.0.0.1", int(server.url.rpartition(":")[2])))
+        self.offer = self.do(self.relay.ready())
+
+    def do(self, what):
+        return asyncio.run_coroutine_threadsafe(what, self.loop).result(60)
+
+    def routes(self, kind):
+        where = self.offer.spool if kind == "spool" else f"https://127.0.0.1:{self.offer.port}"
+        return [{"kind": kind, "address": where}]
+
+    def close(self):
+        self.do(self.relay.close())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(10)
+
+
+def with_routes(server, routes, **more):
+    path = server.ticket()
+    with open(path) as file:
+        fields = json.load(file)
+    fields.update(routes=routes, **more)
+    with open(path, "w") as file:
+        json.dump(fields, file)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["relay", "spool"])
+@pytest.mark.parametrize("python", FOUND)
+def test_on_interpreter(python, kind, tmp_path):
+    server = Server(tmp_path, tls=True)
+    through = Through(server, python)
+    pilot = Pilot(server, "--idle", "20", python=python, ticket=with_routes(server, through.routes(kind)))
+    try:
+        data = os.urandom(3_000_000)
+        server.submit(*[[i, ["echo", str(i)]] for i in range(1, 21)])
+        server.submit([21, "cat in in > out"], inputs=[["in", server.blob(data), len(data), 0o644]], outputs=["out"])
+        for i in range(1, 21):
+            assert server.result(i)["out"] == f"{i}\n"
+        (_, digest, size, _), = server.result(21)["files"]
+        assert size == 6_000_000 and server.blobs[digest] == data + data
+        assert pilot.stop() == 0 and not server.problems, pilot.text()
+        left = [name for part in ("up", "down") for name in os.listdir(os.path.join(server.folder, "relay", part))]
+        assert kind != "spool" or not [name for name in left if "." in name and name.endswith(".0")], left
+    finally:
+        pilot.end()
+        through.close()
+        server.close()
+
+
+def test_the_way_that_works_is_kept(tmp_path):
+    server = Server(tmp_path, tls=True)
+    with open(server.certificate) as file:
+        certificate = file.read()
+    dead = {"kind": "direct", "address": "https://127.0.0.1:1"}
+    good = {"kind": "relay", "address": server.url}
+    ways = Ways(server.url, certificate, [dead, good])
+    try:
+        for _ in range(2):
+            sock, way = ways.connect()
+            sock.close()
+            assert way.kind == "relay" and ways.best == 1 and way.host() == "localhost"
+        with pytest.raises(NoServer, match="127.0.0.1:1"):
+            Ways(server.url, certificate, [dead]).connect()
+    finally:
+        server.close()
+
+
+def test_who_is_at_the_other_end_counts_on_every_way(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    ours, other = Server(tmp_path / "a", tls=True), Server(tmp_path / "b", tls=True)
+    with open(ours.certificate) as file:
+        certificate = file.read()
+    wrong = {"kind": "relay", "address": other.url}
+    try:
+        with pytest.raises(TrustError, match="not the one in the ticket"):
+            Ways(ours.url, certificate, [wrong]).connect()
+        sock, way = Ways(ours.url, certificate, [wrong, {"kind": "direct", "address": ours.url}]).connect()
+        sock.close()
+        assert way.kind == "direct"
+    finally:
+        ours.close()
+        other.close()
+
+
+def test_a_ticket_is_read_again_when_no_way_is_open(tmp_path):
+    server = Server(tmp_path, tls=True)
+    path = with_routes(server, [{"kind": "relay", "address": "https://127.0.0.1:1"}])
+    read = ticket.read(path)
+    ways = Ways.of(read)
+    try:
+        with pytest.raises(NoServer):
+            ways.connect()
+        with_routes(server, [{"kind": "relay", "address": server.url}], token="another")
+        ways.read -= 60  # it was read a minute ago
+        sock, way = ways.connect()
+        sock.close()
+        assert way.where == server.url and read.token == "another" and read.nonce == "n1"
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("routes, says", [
+    ("x", "no list"), ([1], "without kind"), ([{"kind": "relay"}], "without kind"),
+    ([{"kind": "spool", "address": "here"}], "absolute"), ([{"kind": "pigeon", "address": "x"}], "newer pilot"),
+    ([{"kind": "relay", "address": "https://a:1"}] * 40, "no list"),
+])
+def test_routes_that_are_none(tmp_path, routes, says):
+    server = Server(tmp_path, tls=True)
+    server.close()
+    with pytest.raises(BadInput) as wrong:
+        ticket.read(with_routes(server, routes))
+    assert says in str(wrong.value)
+
+
+def test_a_kind_of_route_that_is_not_known_is_left_out(tmp_path):
+    server = Server(tmp_path, tls=True)
+    server.close()
+    routes = [{"kind": "pigeon", "address": "x"}, {"kind": "direct", "address": server.url}]
+    assert ticket.read(with_routes(server, routes)).routes == routes[1:]
