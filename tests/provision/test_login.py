@@ -16,6 +16,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,13 @@ def site() -> Iterator[Codes]:
 
 @pytest.fixture
 def person(tmp_path: Path, site: Codes) -> Iterator[User]:
+    with user_of(tmp_path, site) as made:
+        yield made
+
+
+@contextmanager
+def user_of(tmp_path: Path, site: Codes) -> Iterator[User]:
+    """Somebody who has an account at that site."""
     folder = f"windfall-login-{os.getpid()}"
     with rig.user(tmp_path) as made:
         (made.person / ".ssh" / "config").write_text(

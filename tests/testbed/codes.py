@@ -61,6 +61,11 @@ class Codes:
         return path.read_text().split() if path.exists() else []
 
     @property
+    def accepted(self) -> int:
+        """Logins that were let in."""
+        return (self.sshd.bed.root / "daemons.log").read_text().count("Accepted keyboard-interactive")
+
+    @property
     def calls(self) -> int:
         """Logins so far that got as far as the code, whatever came of them."""
         return (self.sshd.bed.root / "daemons.log").read_text().count("Partial publickey ")
