@@ -1,7 +1,7 @@
 """A site that asks for a one-time code, used for an hour after one login: `python -m tests.provision.hour [MINUTES]`
 
-Every half a minute a bag of small tasks, for which pilots come and go; commands, files and the relay all go over the one
-connection.  The code was good for one login, so a second connection could not be made.
+Every half a minute a bag of small tasks, for which pilots come and go; commands, files and the relay all go over the
+one connection.  The code was good for one login, so a second connection could not be made.
 """
 
 from __future__ import annotations
