@@ -98,3 +98,4 @@ def test_sites_in_trouble_keep_nobody_from_working(person: User, cluster: Cluste
     assert person.client.wait(bag)["counts"]["succeeded"] == 60
     assert {row["site"] for row in person.client.results(bag)} == {"cluster"}
     assert sites(person)["wrong"]["state"] == "wrong file"
+    until(lambda: not cluster.jobs(), 60)

@@ -14,7 +14,7 @@ from ..client.client import Client
 from ..errors import BadInput, Conflict, NotFound
 from . import siteadd
 from .connect import Session
-from .output import duration, plural, print_json, print_json_rows, print_table, say
+from .output import clock, duration, plural, print_json, print_json_rows, print_table, say
 
 EXAMPLES = """examples:
   windfall site add big --slurm --ssh me@login.example.org --account proj-7 --walltime 4h --max-pilots 20
@@ -32,6 +32,9 @@ ACTIONS = {
     "login": "answer what the site asks for, once",
     "drain": "send nothing more there", "undrain": "use it again", "rm": "forget it",
 }
+
+
+HISTORY = 10  # lines of it that are shown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,17 +92,29 @@ def described(name: str) -> Any:
     return config.named(path)
 
 
-def _rows(views: list[dict[str, Any]], files: dict[str, Any]) -> list[dict[str, Any]]:
-    """One per site of a file or of the server."""
-    from ..sites.config import Site
+def _state(row: dict[str, Any], told: dict[str, Any]) -> str:
+    for state, holds in (("drained", row.get("drained")), ("needs login", told.get("needs_login")),
+                         ("suspect", row.get("suspect")), ("in trouble", told.get("trouble"))):
+        if holds:
+            return state
+    return "ready"
 
+
+def _rows(views: list[dict[str, Any]], files: dict[str, Any]) -> list[dict[str, Any]]:
+    """One per site of a file or of the server, with what its provisioner says."""
+    from ..sites.config import Site
+    from .sitetest import status
+
+    told = {line["site"]: line for line in status() if line.get("site")}
     by_name = {view["site"]: view for view in views}
     rows = []
     for name in sorted({*files, *by_name}):
         file, view = files.get(name), by_name.get(name, {})
         row = {"site": name, "dialect": file.dialect if isinstance(file, Site) else view.get("kind", ""),
                "host": file.host if isinstance(file, Site) else "", "file": name in files, **view}
-        row["state"] = "drained" if row.get("drained") else "ready"
+        row["state"] = _state(row, told.get(name, {}))
+        if trouble := told.get(name, {}).get("trouble"):
+            row["trouble"] = trouble
         if file is not None and not isinstance(file, Site):
             row |= {"state": "wrong file", "error": str(file)}
         rows.append(row)
@@ -117,19 +132,20 @@ def _list(args: argparse.Namespace) -> int:
               row.get("pilots", 0), row["state"], duration(row.get("wait"))] for row in rows)
     print_table(["site", "dialect", "where", "queued", "running", "pilots", "state", "waits"], cells, right=(3, 4, 5))
     for row in rows:
-        if "error" in row:
-            print(f"\n{row['error']}")
+        if said := row.get("error") or row.get("trouble"):
+            print(f"\n{row['site']}: {said}")
     return 0
 
 
 def _show(args: argparse.Namespace) -> int:
     files = known()
     with Session() as session:
-        rows = [row for row in _rows([dict(view) for view in session.client.sites()], files)
-                if row["site"] == args.name]
+        views = [dict(view) for view in session.client.sites()]
+        detail = dict(session.client.site(args.name)) if args.name in [view["site"] for view in views] else {}
+        rows = [row for row in _rows(views, files) if row["site"] == args.name]
     if not rows:
         described(args.name)  # says what is known instead
-    row = {**rows[0], **({"file": str(siteadd.folder() / f"{args.name}.toml")} if rows[0]["file"] else {"file": ""})}
+    row = {**rows[0], **detail, "file": str(siteadd.folder() / f"{args.name}.toml") if rows[0]["file"] else ""}
     if args.json:
         print_json(row)
         return 0
@@ -144,7 +160,17 @@ def _print(row: dict[str, Any], site: Any) -> None:
         print("  " + line)
     for shape in getattr(site, "shapes", ()):
         print(f"  shape         {_shape(shape)}")
+    for waits in row.get("waits", ()):
+        if waits["pilots"]:
+            print(f"  waits         {duration(waits['wait'])} in the queue, {duration(waits['start'])} to start, for "
+                  f"{waits['shape']['cores']} cores, {duration(waits['shape']['wall'])} ({waits['pilots']} so far)")
+    if site is not None and hasattr(site, "reach"):
+        print(f"  reach         {site.reach}")
     print(f"  file          {row['file'] or 'none: pilots come by tickets only'}")
+    for said in filter(None, (row.get("error"), row.get("trouble"))):
+        print(f"  trouble       {said}")
+    for each in row.get("history", ())[-HISTORY:]:
+        print(f"  {clock(each['at']):<12}  {each['says']}")
 
 
 def _limits(row: dict[str, Any]) -> list[str]:

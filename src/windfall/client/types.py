@@ -190,6 +190,7 @@ class SiteInfo(TypedDict):
     reserved: int
     limits: dict[str, int]
     suspect: int | None
+    wait: int | None
 
 
 class TrialMade(TypedDict):

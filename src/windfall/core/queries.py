@@ -117,8 +117,14 @@ def site_view(state: State, site: SiteState) -> dict[str, Any]:
         "queued": len(site.intents[INTENDED]) + len(site.intents[QUEUED]), "running": len(site.intents[RUNNING]),
         "open": site.open, "drained": site.drained, "used": site.used, "reserved": site.reserved,
         "limits": {name: getattr(site.limits, name) for name in ("pilots", "queued", "budget", "delay", "share")},
-        "suspect": site.suspect or None,
+        "suspect": site.suspect or None, "wait": _mean_wait(site),
     }
+
+
+def _mean_wait(site: SiteState) -> int | None:
+    """Ms in the batch queue, over all shapes; nothing where no pilot has run."""
+    count = sum(waits.count for waits in site.waits.values())
+    return sum(waits.total for waits in site.waits.values()) // count if count else None
 
 
 def site_detail(state: State, site: SiteState) -> dict[str, Any]:

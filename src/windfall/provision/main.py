@@ -31,6 +31,7 @@ async def _provision(home: Path, profile: Profile, landing: float) -> None:
         loop.add_signal_handler(number, stop.set)
     line = Remote(profile)
     provisioner = Provisioner(home, line, landing=landing)
+    provisioner.profile = lambda: profile
     running = asyncio.ensure_future(provisioner.run())
     sys.stderr.write(f"windfall: starting pilots for {profile.server}\n")
     sys.stderr.flush()

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windfall.core.facts import Limits
 from windfall.errors import NotFound, WindfallError
@@ -24,6 +24,9 @@ from .equipment import equip
 from .line import Line
 from .routes import Reach
 from .tender import FIRST_S, LANDING_S, LONGEST_S, Over, Tender
+
+if TYPE_CHECKING:
+    from windfall.client.profile import Profile
 
 log = logging.getLogger("windfall.provision")
 
@@ -63,7 +66,13 @@ class Provisioner:
         self.home, self.line, self.opened, self.landing = home, line, opened, landing
         self.places: dict[str, Place] = {}  # by the file's name
         self.bad: dict[str, str] = {}  # files that cannot be read, and why
-        self.handlers: dict[str, control.Handler] = {"ls": self._ls, "login": self._login}
+        self.handlers: dict[str, control.Handler] = {"ls": self._ls, "login": self._login, "test": self._test}
+        self.profile: Callable[[], Profile] = self._profile  # of the server, for commands that talk to it
+
+    def _profile(self) -> Profile:
+        from windfall.client.profile import find
+
+        return find(self.home)
 
     @staticmethod
     def files(home: Path) -> list[Path]:
@@ -202,11 +211,20 @@ class Provisioner:
             fits = isinstance(answers, list) and len(answers) == len(question.prompts)
             return [str(each) for each in answers] if fits and answers is not None else []
 
+        await talk.say(says=await (await self._named(wanted)).channel.login(ask))
+
+    async def _test(self, talk: control.Talk, wanted: dict[str, Any]) -> None:
+        from . import lent
+
+        place = await self._named(wanted)
+        await lent.trial(talk, wanted, place.site, place.channel, self.profile())
+
+    async def _named(self, wanted: dict[str, Any]) -> Place:
         await self.look()
         place = next((place for place in self.places.values() if place.site.name == wanted.get("site")), None)
         if place is None:
             raise NotFound(f"no site is called {text.plain(wanted.get('site'), 60)!r} here", "windfall site ls")
-        await talk.say(says=await place.channel.login(ask))
+        return place
 
     def status(self) -> list[dict[str, Any]]:
         """A line for each file."""
@@ -218,4 +236,6 @@ class Provisioner:
         tender = place.tender
         trouble = self.bad.get(name) or place.trouble or (tender.trouble if tender else "")
         return {"file": name, "site": place.site.name, "tended": tender is not None, "trouble": trouble,
-                "listed": int(tender.listed * 1000) if tender else 0}
+                "listed": int(tender.listed * 1000) if tender else 0,
+                "connected": bool(getattr(place.channel, "connected", False)),
+                "needs_login": bool(getattr(place.channel, "needs_login", False))}

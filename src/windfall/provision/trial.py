@@ -110,6 +110,8 @@ class Trial:
     def _closed(self, error: SiteRefused) -> SiteRefused:
         from ..sites import keys
 
+        if getattr(self._channel, "needs_login", False):
+            return SiteRefused(error.message, error.hint.replace("NAME", self.site.name), kind="login")
         why, cure = keys.excuse(self.site.host, self.site.user, self.site.port)
         return SiteRefused(f"{error.message}; {why}" if why else error.message, cure or error.hint, kind="login")
 
