@@ -24,7 +24,7 @@ def main(minutes: float) -> None:
         with tempfile.TemporaryDirectory() as folder, login.user_of(Path(folder), site) as person:
             person.serve()
             until((person.home / "provision.sock").exists)
-            code, said = login.type_in(person, login.CODE, "far")
+            code, said = login.type_in(person, login.CODE, "login", "far")
             assert code == 0, said
             begun, bags = time.monotonic(), 0
             while time.monotonic() - begun < minutes * 60:

@@ -63,10 +63,10 @@ def user_of(tmp_path: Path, site: Codes) -> Iterator[User]:
 
 
 def type_in(person: User, answer: str, *words: str) -> tuple[int, str]:
-    """`windfall site login` on a terminal: what it said there, and how it ended."""
+    """`windfall site …` on a terminal: what it said there, and how it ended."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "windfall", "site", "login", *words], stdin=theirs, stdout=theirs, stderr=theirs,
+        [sys.executable, "-m", "windfall", "site", *words], stdin=theirs, stdout=theirs, stderr=theirs,
         env=person.env, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0))
     os.close(theirs)
     said, answered = b"", False
@@ -99,7 +99,7 @@ def test_one_code_for_everything_that_follows(person: User, site: Codes) -> None
     time.sleep(4)  # in which somebody impatient would have tried again
     assert site.calls == tried == 1 and site.tried == []
 
-    code, said = type_in(person, CODE, "far")
+    code, said = type_in(person, CODE, "login", "far")
     assert code == 0 and "frontend asks" in said and "logged in" in said, said
     assert CODE not in said, "it is not shown"
     assert person.client.wait(bag)["counts"]["succeeded"] == 30
@@ -108,7 +108,7 @@ def test_one_code_for_everything_that_follows(person: User, site: Codes) -> None
     again = person.bag("echo {n}", 30)
     assert person.client.wait(again)["counts"]["succeeded"] == 30
     assert site.tried == [CODE] and site.calls == 2, "the code was said once, and has been worthless since"
-    code, said = type_in(person, "none", "far")
+    code, said = type_in(person, "none", "login", "far")
     assert code == 0 and "is up" in said and "Password" not in said
 
     secret = CODE.encode()
@@ -119,14 +119,22 @@ def test_one_code_for_everything_that_follows(person: User, site: Codes) -> None
 def test_a_wrong_code_is_told_and_not_tried_again(person: User, site: Codes) -> None:
     person.serve()
     until((person.home / "provision.sock").exists)
-    code, said = type_in(person, "271828", "far")
+    code, said = type_in(person, "271828", "login", "far")
     assert code == 3 and "does not let you in" in said, said
     time.sleep(3)
     assert site.tried == ["271828"]
 
 
+def test_a_trial_asks_for_itself(person: User, site: Codes) -> None:
+    """It has a connection of its own, and ends it."""
+    person.serve()
+    code, said = type_in(person, CODE, "test", "far")
+    assert code == 0 and "frontend asks" in said and "site far works" in said, said
+    assert site.tried == [CODE]
+
+
 def test_nobody_to_log_in_for(person: User, tmp_path: Path) -> None:
-    code, said = type_in(person, "", "far")
+    code, said = type_in(person, "", "login", "far")
     assert code == 3 and "nobody starts pilots" in said
     with pytest.raises(NoServer):
         control.call(tmp_path, {"do": "ls"}, lambda line: None)

@@ -97,6 +97,8 @@ def test_every_dialect_is_shown(named: str) -> None:
     ("gpus = 2", "gpu = 2", 26, "gpu"),
     ('host = "me@login.example.org"', 'host = "-oProxyCommand=x"', 4, "not a host"),
     ('partition = "normal"', 'partition = "normal"\nqueue = "x"', 7, "two words"),
+    ("arrays = true", 'reach = "pigeon"', 9, "pigeon"),
+    ("arrays = true", 'relay = "head node; id"', 9, "not an address"),
     ('SCRATCH = "/scratch/me"', "SCRATCH = true", 31, "SCRATCH"),
     ('SCRATCH = "/scratch/me"', '"A B" = "x"', 1, "not the name of a variable"),
     ('folder = "windfall/big"', 'folder = "$HOME/x"', 1, "folder"),

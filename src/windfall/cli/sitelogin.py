@@ -7,11 +7,15 @@ are never in arguments, environment, files or logs.
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput, WindfallError
 from . import siteadd
 from .output import harmless, print_json, say
+
+if TYPE_CHECKING:
+    from ..sites.channel import Question
 
 
 def execute(args: argparse.Namespace, site: Any) -> int:
@@ -31,6 +35,20 @@ def execute(args: argparse.Namespace, site: Any) -> int:
     else:
         print("\n".join(said))
     return 0
+
+
+def can_ask() -> bool:
+    try:
+        open("/dev/tty").close()
+    except OSError:
+        return False
+    return True
+
+
+async def here(question: Question) -> list[str]:
+    """For a connection of this process's own."""
+    asked = {"host": question.site, "text": question.text, "prompts": question.prompts}
+    return await asyncio.to_thread(_ask, asked)
 
 
 def _ask(question: dict[str, Any]) -> list[str]:

@@ -90,13 +90,14 @@ async def _tried(site: Any, client: Any, tell: Any, patience: float) -> tuple[bo
     """SIGTERM and SIGHUP are as good as Ctrl-C: what was begun is ended."""
     from ..provision.trial import Trial
     from ..sites.channels import channel
+    from . import sitelogin
 
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
         with suppress(NotImplementedError, ValueError):
             loop.add_signal_handler(number, task.cancel)
-    way = channel(site)
+    way = channel(site, sitelogin.here if sitelogin.can_ask() else None)
     trial = Trial(site, way, client, tell, patience)
     try:
         return await trial.run(), trial.found
