@@ -119,6 +119,14 @@ def test_lists_say_what_is_wrong_with_a_file_and_go_on(windfall: CommandLine) ->
     assert json.loads(windfall("site", "show", "gold", "--json").stdout)["error"]["hint"] == "did you mean 'good'?"
 
 
+def test_names_are_completed(windfall: CommandLine) -> None:
+    for name in ("alpha", "beta"):
+        windfall.json("site", "add", name, "--local")
+    shown = windfall("completion", "words", "3", "--", "windfall", "site", "show", "").stdout
+    assert shown.split() == ["alpha", "beta"]
+    assert "drain" in windfall("completion", "words", "2", "--", "windfall", "site", "dr").stdout
+
+
 def test_options_of_add_mean_nothing_elsewhere(windfall: CommandLine) -> None:
     for words in (("ls", "--slurm"), ("show", "x", "--cores", "2"), ("ls", "x"), ("show",)):
         assert windfall("site", *words).returncode == 2, words

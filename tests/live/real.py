@@ -49,9 +49,9 @@ class CommandLine:
             env=environment(self.home, **env), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
 
-    def json(self, *arguments: object, code: int = 0) -> Any:
+    def json(self, *arguments: object, code: int = 0, **env: str) -> Any:
         """What it answers with --json, provided that it ends with `code`."""
-        done = self(*arguments, "--json")
+        done = self(*arguments, "--json", **env)
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         return json.loads(done.stdout)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,6 +86,22 @@ def _removed(person: User, cluster: Cluster) -> None:
     person.serve()
     assert "cluster" not in sites(person) and not cluster.jobs()
     person.client.cancel(bag)
+
+
+def test_a_trial_that_is_interrupted_while_it_submits_leaves_no_job(person: User, cluster: Cluster) -> None:
+    person.site("cluster", "slurm", 'host = "frontend"\n')
+    person.serve()
+    until(lambda: sites(person)["cluster"]["limits"]["pilots"])
+    cluster.login.hold("sbatch")
+    trial = subprocess.Popen([sys.executable, "-m", "windfall", "site", "test", "cluster"], env=person.env,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: cluster.login.held("sbatch"), 30)
+    assert cluster.jobs(), "it is there, and nobody was told"
+    trial.send_signal(signal.SIGINT)
+    assert trial.wait(90) == 130
+    until(lambda: not cluster.jobs(), 60)
+    cluster.login.release("sbatch")
+    until(lambda: not [token for token in person.client.tokens() if "trial" in token["user"]], 60)
 
 
 def test_sites_in_trouble_keep_nobody_from_working(person: User, cluster: Cluster) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.live.real import CommandLine, free_port, serving
-from tests.sites.systems import htcondor
+from tests.sites.systems import SYSTEMS
 from tests.testbed.base import USER, Bed, require
 from tests.testbed.gridengine import GridEngine
 from tests.testbed.network import Network, inside
@@ -30,7 +30,7 @@ from windfall.provision.attempt import Step
 from windfall.provision.trial import Trial
 from windfall.sites import config
 from windfall.sites.config import Site
-from windfall.sites.job import Shape
+from windfall.sites.job import ENDED, Shape
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
 PASSED = ["file", "reach", "commands", "server", "folder", "submit", "start", "pilot", "task", "clean"]
@@ -39,10 +39,11 @@ PASSED = ["file", "reach", "commands", "server", "folder", "submit", "start", "p
 class Place:
     """A user's machine: a home with a server, SSH keys of its own, and the site's user on this very machine."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, serve: bool = True) -> None:
         self.stack, self.folder = stack, folder
         self.home = folder / "home"
-        self.server = stack.enter_context(serving(self.home, "--listen", f"127.0.0.1:{free_port()}"))
+        if serve:
+            self.server = stack.enter_context(serving(self.home, "--listen", f"127.0.0.1:{free_port()}"))
         self.windfall = CommandLine(self.home, folder)
         self.env = {"HOME": str(folder / "me")}
         self.ssh = folder / "me" / ".ssh"
@@ -197,19 +198,22 @@ def test_grid_engine(place: Place) -> None:
     assert "nonsense.q" in says and "queue" in cure
 
 
-def test_htcondor(place: Place) -> None:
-    """Its commands are in a Debian of their own, where no SSH leads."""
-    system = htcondor()
+@pytest.mark.parametrize("named", ["htcondor", "torque"])
+def test_where_no_ssh_leads(place: Place, named: str) -> None:
+    """The commands are in a Debian, or a folder, of their own."""
+    system = SYSTEMS[named]()
     place.stack.callback(system.close)
     steps: list[Step] = []
     with Client(place.server.profile) as client:
         for python, ok in (("python3", True), ("python3.99", False)):
-            site = Site("pool", "htcondor", (Shape(3600),), python=python)
+            options = {"output": "%x-%j.log"} if named == "torque" else {}
+            site = Site("pool", named, (Shape(3600),), python=python, options=options)
             assert system.do(Trial(site, system.channel, client, steps.append).run()) is ok, steps
     failed = [step for step in steps if step.ok is False]
     assert [(step.name, step.says) for step in failed] == [("pilot", "there is no python3.99 on the node")]
-    assert [step.ok for step in steps if step.name == "clean"] == [True, True] and system.listed() == []
-    assert not (system.place / "windfall").exists()
+    assert [step.ok for step in steps if step.name == "clean"] == [True, True]
+    assert [job for job in system.listed() if job.state != ENDED] == []
+    assert not (system.place / "windfall").exists() and not list(system.place.glob("wf*"))
 
 
 # --- doors that stay closed -------------------------------------------------------------------------------------------
@@ -307,6 +311,17 @@ def test_a_node_without_any_way(place: Place, island: Network) -> None:
     assert "relay has ended" in failed[0][1]
     assert "does not reach the server at 127.0.0.1" in failed[1][1] and "head node" in failed[1][2]
     assert config.named(place.home / "sites" / "cut.toml").reach == "direct"
+
+
+def test_without_any_server(tmp_path: Path) -> None:
+    """The command brings its own, which listens nowhere: pilots come through the relay."""
+    require()
+    with ExitStack() as stack:
+        place = Place(tmp_path, stack, serve=False)
+        place.add("desk")
+        answer = place.windfall.json("site", "test", "desk", **place.env)
+        print(json.dumps(answer["steps"], indent=1))
+        assert answer["ok"] and config.named(place.home / "sites" / "desk.toml").reach == "relay"
 
 
 def test_other_sites_go_on(place: Place) -> None:

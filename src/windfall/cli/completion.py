@@ -98,6 +98,8 @@ def _of_command(command: str, before: list[str], current: str) -> Iterable[str]:
     action = _positional(parser, options, before)
     if action is None:
         return []
+    if command == "site" and action.dest == "name":
+        return _sites()
     return _bags() if action.dest in ("bag", "bags") else map(str, action.choices or ())
 
 
@@ -118,6 +120,13 @@ def _positional(
     if actions and given >= len(actions) and actions[-1].nargs in ("*", "+"):
         return actions[-1]
     return actions[given] if given < len(actions) else None
+
+
+def _sites() -> list[str]:
+    """By their files: nobody is asked."""
+    from ..client.profile import home
+
+    return [path.stem for path in (home() / "sites").glob("*.toml") if _plain(path.stem)]
 
 
 def _plain(name: str) -> bool:

@@ -171,13 +171,18 @@ class Attempt:
 
     async def _log(self) -> str:
         """Whatever the batch system calls it, its name has the nonce in it; scripts are no logs."""
-        nonce = quote(self.nonce)
         answer = await self._channel.say(text.shell(
-            f'for file in {quote(self._folder)}/*{nonce}* "$HOME"/.windfall/jobs/*/{nonce}/log; do',
+            f'for file in {quote(self._folder)}/*{self.nonce}* {self._elsewhere()}; do',
+            '    [ -d "$file" ] && file=$file/log',
             '    case $file in *.sh|*.sub) continue ;; esac',
             '    [ -f "$file" ] && tail -c 20000 "$file"',
             "done", "exit 0"))
         return answer.out
+
+    def _elsewhere(self) -> str:
+        """Where its log may be beside its folder: the user can say so, and some systems have a place of their own."""
+        where = (f"{quote(self.site.folder)}/wf", '"$HOME"/wf', '"$HOME"/.windfall/jobs/*/')
+        return " ".join(f"{each}{self.nonce}*" for each in where)
 
     async def run_task(self) -> str:
         begun = time.monotonic()
@@ -223,10 +228,10 @@ class Attempt:
 
     async def remove_files(self) -> None:
         if self._equipped:
-            folder, place, nonce = quote(self.site.folder), quote(self._place), quote(self.nonce)
+            folder, place = quote(self.site.folder), quote(self._place)
             parents = "" if folder.startswith("/") else "-p"
             answer = await self._channel.say(text.shell(
-                f'rm -rf {place} "$HOME"/.windfall/jobs/*/{nonce}',
+                f"rm -rf {place} {self._elsewhere()}",
                 f"rmdir {parents} {folder} 2>/dev/null", f"[ ! -e {place} ]"))
             if answer.exit:
                 raise SiteError(f"{self._place} cannot be removed: {text.plain(answer.err)}")

@@ -17,6 +17,7 @@ from windfall.core.facts import Limits
 from windfall.errors import NotFound, WindfallError
 from windfall.sites import config, text
 from windfall.sites.channel import Channel, Question
+from windfall.sites.channels import channel
 from windfall.sites.config import Site
 
 from . import control, terms
@@ -34,17 +35,6 @@ LOOK_S = 3.0  # between looks at the files
 AGAIN_S = 120.0  # before a site is taken back from somebody else who tends it
 
 Open = Callable[[Site], Channel]
-
-
-def channel(site: Site) -> Channel:
-    if not site.host:
-        from windfall.sites.here import Here
-
-        return Here()
-    from windfall.sites.secure import Secure
-
-    logging.getLogger("asyncssh").setLevel(logging.WARNING)  # it tells every command
-    return Secure(site.host, site.user, site.port)
 
 
 class Place:

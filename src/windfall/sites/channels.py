@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from .channel import Channel
@@ -18,4 +19,5 @@ def channel(site: Site, ask: Ask | None = None) -> Channel:
         return Here()
     from .secure import Secure  # asyncssh is slow to load
 
+    logging.getLogger("asyncssh").setLevel(logging.WARNING)  # it tells every command
     return Secure(site.host, site.user, site.port, ask)
