@@ -229,6 +229,7 @@ _ACTS = {
     "pilot dies": _on_process(lambda world, act, process: world.kill(process, evidence=True)),
     "pilot dies unseen": _on_process(lambda world, act, process: world.kill(process, evidence=False)),
     "cut off": _on_process(_cut),
+    "black hole": _on_process(lambda world, act, process: setattr(process, "hole", True)),
     "deaf": _on_process(_deafen),
     "twin": _on_process(_twin),
     "revoke": _on_process(_revoke),

@@ -33,7 +33,7 @@ from windfall.pilot.chains import Chains, Line
 from windfall.pilot.seats import Seats
 
 from . import driver
-from .plan import Plan, crowded_plan, random_plan, skewed_plan
+from .plan import Plan, crowded_plan, hole_plan, random_plan, skewed_plan
 
 Patch = pytest.MonkeyPatch
 Worlds = Callable[[int], Plan]
@@ -238,6 +238,12 @@ def a_lease_that_runs_out_gives_nothing_back(patch: Patch) -> None:
 def a_wake_up_is_lost(patch: Patch) -> None:
     patch.setattr(engine, "feed_parked", lambda _: None)
     patch.setattr(feeding, "feed_parked", lambda _: None)
+
+
+@mutant("P4", hole_plan)
+def a_host_that_has_waited_is_forgotten(patch: Patch) -> None:
+    """Nobody tells those who wait there that they may have a task now."""
+    patch.setitem(engine._TIMERS, "host", lambda *_: None)
 
 
 @mutant("P4")

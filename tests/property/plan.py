@@ -128,6 +128,14 @@ def data_plan(seed: int, sites: bool = False) -> Plan:
     return msgspec.structs.replace(plan, bags=bags, acts=plan.acts + lost)
 
 
+def hole_plan(seed: int) -> Plan:
+    """The same with hosts that fail whatever they are given, and bags that are large enough to show it."""
+    plan, r = random_plan(seed), random.Random(seed)
+    holes = tuple(Act(r.randrange(HORIZON // 2), "black hole", r.randrange(6)) for _ in range(r.choice((1, 2))))
+    bags = tuple(msgspec.structs.replace(bag, tasks=r.choice((20, 60))) for bag in plan.bags)
+    return msgspec.structs.replace(plan, bags=bags, acts=plan.acts + holes, pilots=(*plan.pilots, 1, 1), fail=5)
+
+
 def crowded_plan(kind: str) -> Callable[[int], Plan]:
     """Worlds whose one site has room for few pilots, and much of one kind of mishap."""
 

@@ -34,6 +34,7 @@ class Process:
         self.end = None if wall is None else self.now() + wall
         self.agenda = Agenda(cores, memory=cores << 30, end=self.end, jitter=world.random.random)
         self.alive = True
+        self.hole = False  # its host fails whatever it is given
         self.deaf = self.mute = 0  # until when nothing reaches it, or leaves it
         self.number = 0
         self.tries = self.enrolments = 0
@@ -191,6 +192,8 @@ class Process:
         self.running[attempt] = task
         run = self.life[attempt] = self.life.get(attempt, 0) + 1
         wall, report = world.outcome(attempt, task)
+        if self.hole:
+            wall, report = 20, {"a": attempt, "o": "failed", "why": "exit", "exit": 1, "wall": 20}
         if self.wall_clock:
             report["t0"] = world.now + self.wall_clock
         self.after(wall, lambda: self._finish(attempt, run, report))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from .plan import Act, BagPlan, Plan, SitePlan, data_plan, plans, random_plan
+from .plan import Act, BagPlan, Plan, SitePlan, data_plan, hole_plan, plans, random_plan
 from .world import World
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -38,6 +38,13 @@ def test_seeds_with_data_and_sites(first: int) -> None:
     """What waits for data is granted before sites are told what is wanted; a goodbye is not the end of a job."""
     for seed in range(first, first + 60):
         World(data_plan(seed, sites=True)).run()
+
+
+@pytest.mark.parametrize("first", (0, 40))
+def test_seeds_with_black_holes(first: int) -> None:
+    """Hosts that must wait are not forgotten, and what they held is given to others (P4)."""
+    for seed in range(first, first + 40):
+        World(hole_plan(seed)).run()
 
 
 def test_a_world_is_decided_by_its_plan() -> None:

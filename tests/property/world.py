@@ -149,6 +149,7 @@ class World:
             self.add_site(site.name, healed(site.plan))
         for process in list(self.processes):
             process.deaf = process.mute = process.frozen = 0
+            process.hole = False
             if not process.alive and any(bag.shape == "external" for bag in self.plan.bags):
                 self.gone(process)  # elsewhere silence must do
         self.new_pilot(4)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core import copies, facts as f, intents as i, watchdog
+from windfall.core import copies, facts as f, hosts, intents as i, watchdog
 from windfall.core.backlog import Backlog
 from windfall.core.batching import chain_key, chain_of, is_chained, link_stages, shift, waiting
 from windfall.core.columns import CHUNK, FEW, ROW_MASK, Attempts, Tasks
@@ -28,7 +28,9 @@ from windfall.core.lifecycle import (
     GONE,
     GRANTED,
     LOST,
+    O_FAILED,
     O_LOST,
+    O_SUCCEEDED,
     READY,
     STARTED,
     SUCCEEDED,
@@ -49,6 +51,7 @@ from windfall.core.state import (
     fresh_counts,
 )
 
+BLAMELESS = ("time", "memory")  # failures that are no host's fault
 OUTSTANDING = 1  # flag of a task: an attempt was lost and may still report
 RECENT_KEYS = 1_000  # idempotency keys of appends kept per bag
 SAVING = 1_000  # ms that a task with checkpoint files needs beyond its grace, to be worth starting
@@ -289,6 +292,7 @@ def _bag_removed(state: State, fact: f.BagRemoved) -> None:
             pilot.strays.append(attempts.number[row])
             state.orders[pilot.number] = None
         free_row(state, row)
+    state.version += bool(state.barred)  # what a host was tried with may be gone
     bag = state.bags.pop(fact.bag)
     state.named_bags.pop(fact.bag, None)
     state.own(bag.owner, -bag.size)
@@ -546,6 +550,7 @@ def _pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
         enrolled=fact.at, ends=fact.ends, token=fact.token, detail=fact.detail, cls=0, heard=fact.at,
     )
     pilot.cls = pilot_class_of(state, pilot).number
+    pilot.row = hosts.row_of(state, fact.site, fact.host, fact.host_name)
     state.pilots[fact.pilot] = pilot
     state.nonces[fact.site, fact.nonce] = fact.pilot
     i.take_pilot(state, fact.pilot)
@@ -847,7 +852,9 @@ def _finished(state: State, fact: f.Finished) -> None:
         for number in fact.attempts:
             pilot.recalling.pop(number, None)
     _note_load(state, pilot)
-    learn(cls, sum(fact.walls) / n, n)
+    wall = sum(fact.walls) / n
+    learn(cls, wall, n)
+    hosts.succeeded(state, bag, pilot.row, n, wall, fact.at)
     if bag.checkpoints:
         for task in fact.tasks:
             bag.drop_checkpoint(task)
@@ -923,6 +930,7 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
         t.live[end.task] -= 1
     if end.outcome == 0 and end.wall and (cls := state.classes.get(attempts.cls[row])) is not None:
         learn(cls, end.wall, 1)
+    _note_host(state, bag, fact, end)
     if old_row != LOST:
         carry(state, row, -1)
     fetched = copies.end_moves(state, end.attempt) if state.moving else []
@@ -938,6 +946,16 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
         free_row(state, row)
     if current:
         _judge(state, bag, end, fact.at)
+
+
+def _note_host(state: State, bag: BagState, fact: f.Ended, end: f.End) -> None:
+    row = state.pilots[fact.pilot].row
+    if end.outcome == O_SUCCEEDED:
+        hosts.succeeded(state, bag, row, 1, end.wall, fact.at)
+    elif end.outcome == O_FAILED and end.why not in BLAMELESS:
+        hosts.failed(state, bag, row, fact.at)
+    elif end.outcome == O_LOST:
+        hosts.lost(state, row, fact.at)
 
 
 def recall_lost(state: State, row: int) -> None:
@@ -1036,6 +1054,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.IntentsLeaving: i.intents_leaving,
     f.SiteJudged: watchdog.site_judged,
     f.SiteNoted: watchdog.site_noted,
+    f.HostJudged: hosts.host_judged,
     f.LinkKnown: _link_known,
     f.CopiesLost: _copies_lost,
 }

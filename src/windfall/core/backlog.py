@@ -20,6 +20,7 @@ _ZEROS = bytes(4096)
 _SPAN = 4096
 _MANY = 64
 _LAST = float("inf")
+_TRIED = 1 << 40  # what has failed goes behind what was not tried: whoever fails all does not fail one to its end
 
 
 class Backlog:
@@ -61,7 +62,7 @@ class Backlog:
         if self.costs is not None:
             heappush(self.heap, (self._cost(self.position(task)), task))
         elif self.variant or task < self._task_at_cursor():
-            heappush(self.heap, (task, task))
+            heappush(self.heap, (task + _TRIED * self.tasks.failures[task], task))
 
     def put_all(self, first: int, stop: int) -> None:
         """Many at once: walking again is cheaper than a heap of them."""
@@ -90,7 +91,7 @@ class Backlog:
             key, task = self.heap[0]
             if task not in taken and self.is_ready(task):
                 if self._cursor_is_cheaper(key):
-                    taken.update(dict.fromkeys(self._walk(1)))
+                    taken.update(dict.fromkeys(self._walk(1 if self.order is not None else n - len(taken))))
                     continue
                 taken[task] = None
             heappop(self.heap)
@@ -102,8 +103,9 @@ class Backlog:
         return list(taken)
 
     def _cursor_is_cheaper(self, key: float) -> bool:
-        # Without costs, what came back is always behind the cursor.
-        return self.order is not None and self.cursor < self.total and self._cost(self._place(self.cursor)) < key
+        if self.order is None:  # what came back is behind the cursor, and before it unless it has failed
+            return key >= _TRIED and self.cursor < self.total
+        return self.cursor < self.total and self._cost(self._place(self.cursor)) < key
 
     def _cost(self, position: int) -> float:
         assert self.costs is not None

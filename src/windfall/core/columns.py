@@ -108,6 +108,35 @@ class Tasks(Table):
     np_tries: NDArray[np.uint16]
 
 
+class Hosts(Table):
+    """What became of the tasks that hosts were given."""
+
+    LAYOUT = (
+        ("success", np.int64),  # when one succeeded last
+        ("seen", np.int64),  # when one ended last
+        ("until", np.int64),  # it is given nothing before
+        ("attempts", np.uint32),
+        ("failures", np.uint32),
+        ("losses", np.uint32),
+        ("mean", np.float32),  # ms that a success took, moving average
+        ("streak", np.uint16),  # failures since the last success
+        ("standing", np.uint8),
+        ("times", np.uint8),  # that it has been quarantined
+    )
+    success: memoryview
+    seen: memoryview
+    until: memoryview
+    attempts: memoryview
+    failures: memoryview
+    losses: memoryview
+    mean: memoryview[float]
+    streak: memoryview
+    standing: memoryview
+    times: memoryview
+    np_seen: NDArray[np.int64]
+    np_standing: NDArray[np.uint8]
+
+
 class Attempts(Table):
     """Attempts in play.  A row is used again under a new number; a report for an old number finds another one there."""
 

@@ -92,7 +92,9 @@ def outlook(state: State, now: int, bag: BagState, asks: PilotState) -> Outlook:
     until: int | None = None
     for seen in state.arrivals.values():
         pilot = state.pilots.get(seen.pilot)
-        if pilot is None or pilot is asks or bag.owner not in state.pilot_classes[pilot.cls].owners:
+        if pilot is None or pilot is asks or pilot.row in state.barred:
+            continue
+        if bag.owner not in state.pilot_classes[pilot.cls].owners:
             continue
         at = _due(pilot, seen, now)
         if at is None:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core import facts as f
-from windfall.core.apply import OUTSTANDING, spans
+from windfall.core.apply import BLAMELESS, OUTSTANDING, spans
 from windfall.core.columns import FEW, ROW_MASK
 from windfall.core.events import Report
 from windfall.core.lifecycle import (
@@ -86,6 +86,8 @@ def settle(core: Core, pilot: int, ends: Iterable[f.End]) -> None:
     `ends` is lazy: where other attempts of the same task are in play, each end is judged after the one before it
     has taken effect.
     """
+    if core.state.barred and core.state.pilots[pilot].row in core.state.barred:
+        core.state.version += 1  # its host may have one task again
     gathered: list[f.End] = []
     touched: dict[tuple[int, int], list[int]] = {}  # (bag, target) where tasks ended → those without success
     for end in ends:
@@ -237,6 +239,9 @@ def _reported(core: Core, row: int, r: Report) -> f.End:
     end = _end(core, row, outcome, r.why, died=died, wall=wall, cpu=r.cpu, rss=r.rss, detail=detail)
     end.start = _start(r.t0, granted, core.now)
     end.left = _left(r)
+    if outcome == O_FAILED and r.why not in BLAMELESS:
+        attempts = core.state.attempts
+        core.blamed.append((core.state.classes[attempts.cls[row]], attempts.grant[row], wall))
     return end
 
 

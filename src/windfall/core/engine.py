@@ -18,6 +18,7 @@ from windfall.core import (
     effects as x,
     events as e,
     facts as f,
+    hosts,
     leases,
     losses,
     provisioning,
@@ -27,10 +28,10 @@ from windfall.core import (
     watchdog,
 )
 from windfall.core.apply import apply
-from windfall.core.feeding import feed_parked, recall_for
+from windfall.core.feeding import feed_parked, recall_for, take_back
 from windfall.core.lifecycle import GONE, RUNNING
 from windfall.core.snapshot import dump_state, load_state, mark_saved, rebuild
-from windfall.core.state import PilotState, State
+from windfall.core.state import PilotState, State, TaskClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Config:
     listing: int = 60_000  # how often tenders are asked what their batch system has of ours
     suspect: int = 180_000  # a site that has not answered for so long is suspect
     blackout: int = 900_000  # sites are tried again when no pilot was active anywhere for so long, and work is wanted
+    quarantine: int = 600_000  # of a host; twice as long each time, a day at most
     parting: int = 2_000  # ms that a batch system takes, mostly, to let go of a job whose pilot has said goodbye
     mark: str = "intent"  # begins the nonces of intents; no other server that uses the same sites may have it
 
@@ -78,6 +80,9 @@ class Core:
         self.changed = False  # something has happened since
         self.matched = 0  # pairs of classes and sites that were matched then
         self.provision_timer = 0  # when they will be, at the latest; 0: nothing is planned
+        self.blamed: list[tuple[TaskClass, int, int]] = []  # class, grant and ms of failures in this report
+        self.strikes: dict[int, hosts.Strikes] = {}  # against hosts
+        self.barring: list[int] = []  # hosts that this step has barred
         self.watching = False  # a timer of the watchdog runs
         self.lit = 0  # when some pilot was active, or nothing was wanted, last
         self.resumed = 0  # when this process began
@@ -115,6 +120,9 @@ class Core:
         for number in self.poor:
             recall_for(self, self.state.pilots[number])
         self.poor.clear()
+        for row in self.barring:
+            take_back(self, row)
+        self.barring.clear()
         self._look_again()
         if self.state.orders:
             for number in list(self.state.orders):
@@ -179,6 +187,9 @@ class Core:
             pilot.heard = self.now
             self.alive += 1
             self.timer(self.now + self.config.lease + self.config.margin, "lease", pilot.number)
+        hosts.restand(self.state)
+        for row, until in self.state.barred.items():
+            self.timer(max(until, self.now), "host", row)
         for site in self.state.sites.values():
             if site.limits.shapes or site.open:
                 tending.renew(self, site)
@@ -200,6 +211,7 @@ _TIMERS: dict[str, Callable[[Core, Any], None]] = {
     "tend": tending.tend_due, "wall": tending.wall_due, "provision": provisioning.provision_due,
     "batch": batching.patience_over,
     "look": conscious.look_due, "watch": watchdog.watch_due,
+    "host": hosts.host_due,
 }
 
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {

@@ -10,6 +10,7 @@ from typing import Any
 from windfall.core import conscious
 from windfall.core.apply import target_done
 from windfall.core.batching import is_blocked, waiting
+from windfall.core.hosts import allowance
 from windfall.core.lifecycle import (
     FIRST_FINAL,
     GRANTED,
@@ -170,10 +171,18 @@ def _clauses(state: State, now: int, cls: TaskClass, task: int, pilot: PilotStat
         clause("gpus", cls.gpus <= pc.gpus, f"needs {cls.gpus}, the pilot has {pc.gpus}"),
         clause("disk", cls.disk <= pilot.disk, _sizes(cls.disk, pilot.disk)),
         clause("time", fits_time, f"needs {cls.need // 1000} s, left {time_left}"),
+        *([_host(state, now, pilot)] if pilot.row in state.barred else []),
         clause("heard", not pilot.silent, f"last heard {max(now - pilot.heard, 0) // 1000} s ago"),
         clause("free", free, f"it holds {pilot.held} tasks" + ("" if free else ", all its slots are taken")),
         *([_data(state, now, cls, task, pilot)] if cls.conscious else []),
     ]
+
+
+def _host(state: State, now: int, pilot: PilotState) -> Clause:
+    until = state.barred[pilot.row]
+    says = f"host {pilot.host_name} is {state.host_says.get(pilot.row, 'in doubt')}"
+    left = f"; it is given nothing for {spell(until - now)}, then one task" if until > now else ""
+    return clause("host", allowance(state, now, pilot) > 0, says + left)
 
 
 def _sizes(needs: int, has: int) -> str:

@@ -279,6 +279,18 @@ class SiteNoted(Fact, tag="site-noted/1"):
     says: str
 
 
+class HostJudged(Fact, tag="host-judged/1"):
+    """It is given nothing for a while, or one task at a time, or works again."""
+
+    at: int
+    site: str
+    host: str  # lasting id
+    standing: int
+    until: int
+    times: int  # that it has been quarantined
+    says: str
+
+
 class PilotEnrolled(Fact, tag="pilot-enrolled/1"):
     at: int
     pilot: int
@@ -471,4 +483,5 @@ FACTS = (
     TokenIssued, TokenRevoked, SiteTended, IntentsMade, IntentsAccepted, IntentsRunning, IntentsStopping, IntentsEnded,
     BatchReleased,
     LinkKnown, CopiesLost, IntentsLeaving, SiteDrained, SiteRemoved, SiteJudged, SiteNoted,
+    HostJudged,
 )

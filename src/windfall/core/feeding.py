@@ -40,13 +40,24 @@ def _feed_class(core: Core, pc: PilotClass) -> None:
 def recall_for(core: Core, pilot: PilotState) -> None:
     """Nothing is ready, a pilot has slots free: ask those who hold more than they can run to give some back."""
     state = core.state
-    if not state.surplus or pilot.state != LIVE or pilot.load >= pilot.cores * 1000:
+    if not state.surplus or pilot.state != LIVE or pilot.load >= pilot.cores * 1000 or pilot.row in state.barred:
         return
     pc = state.pilot_classes[pilot.cls]
     for number in list(state.surplus):
         rich = state.pilots[number]
         if rich is not pilot and rich.state == LIVE and not rich.recalling and _recall(core, rich, pc):
             return
+
+
+def take_back(core: Core, row: int) -> None:
+    """Whatever the pilots of a host hold and have not started."""
+    attempts = core.state.attempts
+    for pilot in [pilot for pilot in core.state.pilots.values() if pilot.row == row and pilot.state == LIVE]:
+        for rows in _chains(core, pilot):
+            if all(attempts.state[each] == GRANTED for each in rows):
+                pilot.recalling.update((attempts.number[each], False) for each in rows)
+        if pilot.recalling:
+            nudge(core, pilot)
 
 
 def _chains(core: Core, pilot: PilotState) -> Iterable[list[int]]:

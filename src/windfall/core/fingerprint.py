@@ -40,6 +40,8 @@ def fingerprint(state: State) -> dict[str, Any]:
         "provisioned": {name: _provisioned(site) for name, site in state.sites.items()},
         "leaving": {name: sorted(site.intents[LEAVING]) for name, site in state.sites.items()},
         "watched": {name: _watched(site) for name, site in state.sites.items()},
+        "hosts": {" ".join(name[:2]): [getattr(state.hosts, column)[row] for column, _ in state.hosts.LAYOUT]
+                  for row, name in enumerate(state.host_names)},
         "named": {ref: sorted(of) for ref, of in sorted(state.named.items())},
         "next intent": state.next_intent,
         "next": (state.next_bag, state.next_pilot, state.next_class),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.core import batching, conscious, copies, facts as f
+from windfall.core import batching, conscious, copies, facts as f, hosts
 from windfall.core.lifecycle import LIVE, READY
 from windfall.core.state import BagState, PilotState, TaskClass
 
@@ -31,6 +31,10 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     pc = state.pilot_classes[pilot.cls]
     if pc.barren == state.version:
         return False
+    if state.barred and pilot.row in state.barred:
+        want, ahead = hosts.allowance(state, core.now, pilot), False
+        if not want:
+            return False
     want = min(want, state.attempts.spare())
     budget = core.config.message
     groups: list[f.Group] = []
@@ -76,6 +80,8 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
 def _grant_named(core: Core, pilot: PilotState, left: int | None) -> bool:
     """It was started for one task: that, or nothing any more."""
     state = core.state
+    if pilot.row in state.barred and not hosts.allowance(state, core.now, pilot):
+        return False
     intent = state.intents[pilot.intent]
     bag = state.bags.get(intent.bag)
     if bag is not None and bag.tasks.state[intent.task] == READY:

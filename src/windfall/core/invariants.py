@@ -18,6 +18,7 @@ from windfall.core.apply import graph_of, target_done
 from windfall.core.batching import NO_CHAIN, chain_of
 from windfall.core.copies import missing
 from windfall.core.granting import fits, room, withheld
+from windfall.core.hosts import allowance
 from windfall.core.lifecycle import (
     ACTIVE,
     ATTEMPT_MOVES,
@@ -240,6 +241,8 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
         if pilot.park is None or pilot.park.want <= 0 or pilot.state != LIVE or pilot.silent or core.frugal:
             continue
         if pilot.intent and core.state.intents[pilot.intent].task >= 0:
+            continue
+        if pilot.row in core.state.barred and not allowance(core.state, core.now, pilot):
             continue
         left = pilot.park.left(core.now)
         for _, number in core.state.ready:

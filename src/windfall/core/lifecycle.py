@@ -97,6 +97,13 @@ PILOT_MOVES: Final = (
     (SUPERSEDED, GONE, "said goodbye, or the site says it is gone"),
 )
 
+# --- hosts -------------------------------------------------------------------------------------------------------
+FINE: Final = 0
+HELD_BACK: Final = 1  # quarantined: it is given nothing
+PROBATION: Final = 2  # it is given one task at a time
+
+HOST_STANDINGS: Final = ("fine", "quarantined", "on probation")
+
 # --- intents: pilots in a batch system ------------------------------------------------------------------------------
 INTENDED: Final = 0  # committed; whoever starts pilots may have been told
 QUEUED: Final = 1

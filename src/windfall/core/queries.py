@@ -11,6 +11,7 @@ from windfall.core.facts import Shape
 from windfall.core.lifecycle import (
     CANCELLED,
     FAILED,
+    HOST_STANDINGS,
     INTENDED,
     INTENT_STATES,
     PILOT_STATES,
@@ -132,8 +133,19 @@ def site_detail(state: State, site: SiteState) -> dict[str, Any]:
     view = site_view(state, site)
     view["intents"] = {name: len(of) for name, of in zip(INTENT_STATES, site.intents, strict=False)}
     view["waits"] = [_waits(shape, waits) for shape, waits in site.waits.items()]
+    view["hosts"] = [_host(state, row) for row in state.barred if state.host_names[row][0] == site.name]
     view["history"] = [{"at": at, "kind": kind, "says": says} for at, kind, says in site.history]
     return view
+
+
+def _host(state: State, row: int) -> dict[str, Any]:
+    """One that must wait."""
+    h, (_, host, name) = state.hosts, state.host_names[row]
+    return {
+        "host": name, "host_id": host, "standing": HOST_STANDINGS[h.standing[row]] if h.standing[row] else "in doubt",
+        "until": state.barred[row], "attempts": h.attempts[row], "failures": h.failures[row], "losses": h.losses[row],
+        "mean": round(h.mean[row]), "success": h.success[row] or None, "says": state.host_says.get(row, ""),
+    }
 
 
 def _waits(shape: Shape, waits: Waits) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from windfall.core import conscious, effects as x, events as e, facts as f
+from windfall.core import conscious, effects as x, events as e, facts as f, hosts
 from windfall.core.batching import behind_on, chain_key, is_blocked, row_chain
 from windfall.core.endings import lose, not_fetched, settle, take_reports
 from windfall.core.granting import grant
@@ -84,6 +84,10 @@ def exchange(core: Core, event: e.Exchange) -> None:
         doubtful = not_fetched(core, pilot, event.reports) if core.state.moving else []
         take_reports(core, pilot, event.reports)
         doubt(core, doubtful)
+        if core.blamed:
+            hosts.blame(core, pilot)
+        elif core.state.barred and core.state.hosts.success[pilot.row] == core.now:
+            hosts.redeem(core, pilot)
     if event.started:
         _note_started(core, pilot, event.started)
     if event.held is not None:

@@ -18,9 +18,10 @@ import msgspec
 import numpy as np
 
 from windfall.core import apply as a, batching, intents
-from windfall.core.columns import Attempts, Tasks
+from windfall.core.columns import Attempts, Hosts, Table, Tasks
 from windfall.core.copies import BagData, Columns, link_up, note_moves
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
+from windfall.core.hosts import restand, row_of
 from windfall.core.lifecycle import DROPPED, FIRST_FINAL, FREE, LOST, READY
 from windfall.core.state import (
     BLOCK,
@@ -52,6 +53,7 @@ _WAITS = ("count", "total", "recent", "starts", "start_total", "start_recent")
 
 def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
     chunks: dict[str, bytes] = {f"at{n}": body for n, body in state.attempts.dump().items()}
+    chunks.update((f"ho{n}", body) for n, body in state.hosts.dump().items())
     for bag in state.bags.values():
         chunks.update(_dump_bag(bag))
     meta = {
@@ -69,6 +71,8 @@ def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
         "drained": [s.name for s in state.sites.values() if s.drained],
         "removed": [s.name for s in state.sites.values() if s.removed],
         "places": state.place_names,
+        "hosts": state.host_names, "host_layout": _columns(Hosts),
+        "host_says": [(row, says) for row, says in state.host_says.items() if state.hosts.standing[row]],
         "suspects": {name: s.suspect for name, s in state.sites.items() if s.suspect},
         "history": {name: s.history for name, s in state.sites.items() if s.history},
         "waits": [(name, shape, _pick(waits, _WAITS)) for name, s in state.sites.items()
@@ -81,9 +85,11 @@ def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
 
 def _layout() -> dict[str, list[tuple[str, str]]]:
     """What the chunks hold: read with other columns they would be nonsense."""
-    return {
-        table.__name__: [(name, np.dtype(kind).str) for name, kind in table.LAYOUT] for table in (Tasks, Attempts)
-    }
+    return {table.__name__: _columns(table) for table in (Tasks, Attempts)}
+
+
+def _columns(table: type[Table]) -> list[tuple[str, str]]:
+    return [(name, np.dtype(kind).str) for name, kind in table.LAYOUT]
 
 
 def _check(meta: dict[str, Any]) -> None:
@@ -159,6 +165,7 @@ def mark_saved(state: State) -> None:
             bag.data.columns.saved()
         bag.checkpoint_blocks = dict.fromkeys(bag.checkpoint_blocks, False)
     state.attempts.saved()
+    state.hosts.saved()
     state.dropped.clear()
 
 
@@ -195,6 +202,7 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
     for h, *row in m["tokens"]:
         state.tokens[h] = TokenState(*row)
         state.token_ids[row[0]] = h
+    _load_hosts(state, m, chunks)
     for row in m["pilots"]:
         _load_pilot(state, dict(zip(_PILOT, row, strict=True)))
     state.nonces = {(site, nonce): pilot for site, nonce, pilot in m["nonces"]}
@@ -232,6 +240,21 @@ def _upgrade_provisioning(m: dict[str, Any]) -> None:
         bag["record"] += ["swarm", {}]
 
 
+def _load_hosts(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None:
+    """Statistics in other columns are of no use any more: hosts begin anew."""
+    if [tuple(column) for column in m.get("host_layout", ())] != _columns(Hosts):
+        return
+    state.host_names = [(site, host, name) for site, host, name in m["hosts"]]
+    state.host_rows = {(site, host): row for row, (site, host, _) in enumerate(state.host_names) if site}
+    state.host_free = [row for row, (site, _, _) in enumerate(state.host_names) if not site]
+    state.hosts = Hosts(len(state.host_names))
+    for name, body in chunks.items():
+        if name.startswith("ho"):
+            state.hosts.load(int(name[2:]), body)
+    state.host_says = dict(m["host_says"])
+    restand(state)
+
+
 def _load_watched(state: State, m: dict[str, Any]) -> None:
     for name, since in m.get("suspects", {}).items():
         state.sites[name].suspect = since
@@ -251,6 +274,7 @@ def _load_key(state: State, key: tuple[str, str], value: list[int]) -> None:
 def _load_pilot(state: State, row: dict[str, Any]) -> None:
     pilot = PilotState(cls=0, **row)
     pilot.cls = a.pilot_class_of(state, pilot).number
+    pilot.row = row_of(state, pilot.site, pilot.host, pilot.host_name)
     state.pilots[pilot.number] = pilot
 
 

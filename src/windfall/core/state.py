@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from windfall.core.backlog import Backlog
 from windfall.core.batching import held_back
-from windfall.core.columns import Attempts, Tasks
+from windfall.core.columns import Attempts, Hosts, Tasks
 from windfall.core.copies import HOME, BagData
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
 from windfall.core.lifecycle import FIRST_FINAL, INTENDED, LEAVING, LIVE, READY, RUNNING, TASK_STATES
@@ -130,6 +130,7 @@ class BagState:
     saved: bool = False  # its specification is in a snapshot
     saved_appends: int = 0
     armed: bool = False  # volatile: a timer runs for an incomplete batch
+    latest: dict[int, bool] = field(default_factory=dict)  # volatile: hosts seen last → did their last task succeed?
 
     @property
     def size(self) -> int:
@@ -206,6 +207,7 @@ class PilotState:
     ended: int = 0
     why: str = ""
     intent: int = 0  # that it was started under, while that is open
+    row: int = 0  # of its host
     # volatile
     heard: int = 0
     silent: bool = False  # its lease ran out: nothing is granted before it has said what it holds
@@ -376,7 +378,13 @@ class State:
     next_class: int = 1
     next_intent: int = 1
     intents: dict[int, IntentState] = field(default_factory=dict)  # open ones
+    hosts: Hosts = field(default_factory=lambda: Hosts(0))
+    host_names: list[tuple[str, str, str]] = field(default_factory=list)  # row → site, lasting id, name
+    host_says: dict[int, str] = field(default_factory=dict)  # row → why it must wait
     # derived
+    host_rows: dict[tuple[str, str], int] = field(default_factory=dict)
+    host_free: list[int] = field(default_factory=list)  # rows of hosts that were forgotten, a heap
+    barred: dict[int, int] = field(default_factory=dict)  # hosts that are given nothing before then, then one at a time
     intent_nonces: dict[tuple[str, str], int] = field(default_factory=dict)
     provided: dict[str, None] = field(default_factory=dict)  # sites with shapes
     named: dict[int, dict[int, None]] = field(default_factory=dict)  # bag << 32 | task → its open intents

@@ -296,6 +296,8 @@ def pilot_left(core: Core, pilot: PilotState, why: str, *, clean: bool) -> None:
 def _in_vain(core: Core, site: SiteState, intent: IntentState) -> bool:
     """It left with nothing done though more like it are wanted: it came too late for its wall time, or is not what it
     was to be."""
+    if core.state.pilots[intent.pilot].row in core.state.barred:
+        return False  # its host is no good, the site may be
     if intent.task < 0:
         return intent.shape in site.pool
     bag = core.state.bags.get(intent.bag)

@@ -19,7 +19,7 @@ import numpy as np
 
 from windfall.core import events as e
 from windfall.core.engine import Config, Core
-from windfall.core.facts import Conscious, DataShape, Fact, Limits, Shape, SiteJudged, SiteNoted
+from windfall.core.facts import Conscious, DataShape, Fact, HostJudged, Limits, Shape, SiteJudged, SiteNoted
 from windfall.core.fingerprint import fingerprint
 from windfall.core.intake import submission
 from windfall.model.spec import Bag, Items, Range, Resources, Sweep, Target
@@ -193,6 +193,7 @@ def _provision_on(story: Story, bag: int, pilot: int) -> None:
     story.do(e.AddSite(0, "old", "cid", "slurm"))
     story.do(e.RemoveSite(0, "old", "cid", "cid"))
     story.decide(SiteNoted(story.now, "cluster", "blackout", "it is tried again"))
+    story.decide(HostJudged(story.now, "cluster", "host-intent-1", 1, story.now + 600_000, 1, "quarantined"))
     story.decide(SiteJudged(story.now, "cluster", story.now - 180_000, "nobody there says anything"))
 
 

@@ -1,0 +1,241 @@
+"""Hosts: what became of the tasks that ran there, and which of them swallow tasks (G9).
+
+A *black hole* fails whatever it is given, at once, and so is always free for more.  One is told from a bad bag by what
+the same bag's tasks did elsewhere:
+
+  * A strike is a grant of which a task failed, with no success since.  Tasks of one grant lie side by side in their bag
+    and fail together where that is bad, so a grant is one strike however many fail.  Time and memory are no host's
+    fault.
+  * A strike weighs −ln p, where p is the share of other hosts whose last task of that bag failed, too.  Where no other
+    host has succeeded with it a strike weighs nothing: a bag that fails everywhere is no host's fault.
+  * Strikes that weigh 14, one chance in a million, are proof: the host is *quarantined*, for longer each time.  Then it
+    is on *probation*: one task at a time, until one succeeds, or fails.
+  * Before there is proof there is *doubt*: after five strikes that came fast, with others there to do the work and none
+    of them known to fare as badly, a host waits before it is given one more task; longer after each.
+
+What doubted or quarantined hosts hold and have not started is taken back.  Statistics are kept under the host's lasting
+id, those of the hosts that were seen last, and survive a restart; strikes do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import log
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from windfall.core import facts as f
+from windfall.core.lifecycle import FINE, HELD_BACK, LIVE, PROBATION
+from windfall.core.state import BagState, PilotState, State, TaskClass
+from windfall.core.watchdog import note
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Core
+
+MOST = 1 << 16  # hosts that are remembered
+KEPT = 64  # hosts whose last task of a bag is
+PROOF = 14.0  # weight of strikes
+DOUBT, PAUSE, LONGEST = 5, 10_000, 600_000  # strikes; ms to wait, and at most
+DAY = 86_400_000
+FAST = 10  # a failure is fast that takes less than this part of what a success takes
+QUICK = 10_000  # ms; where nobody knows that yet
+MEAN_WEIGHT = 0.2
+
+
+@dataclass(slots=True)
+class Strikes:
+    count: int = 0
+    weight: float = 0.0
+    last: tuple[int, int] = (0, 0)  # pilot and grant
+    at: int = 0
+
+
+# --- what is folded from facts --------------------------------------------------------------------------------------
+
+
+def row_of(state: State, site: str, host: str, name: str) -> int:
+    """Its row; a new one if it was never seen."""
+    row = state.host_rows.get((site, host), -1)
+    if row < 0:
+        if len(state.host_rows) >= MOST:
+            _forget_some(state)
+        if state.host_free:
+            row = heappop(state.host_free)
+            state.host_names[row] = (site, host, name)
+        else:
+            row = len(state.host_names)
+            state.host_names.append((site, host, name))
+            state.hosts.grow(row + 1 - state.hosts.rows)
+        state.host_rows[site, host] = row
+        state.hosts.dirty[row >> 16] = 1
+    return row
+
+
+def _forget_some(state: State) -> None:
+    """Those that were seen longest ago, but for those that are there or must wait."""
+    busy = {pilot.row: None for pilot in state.pilots.values()}
+    order = np.argsort(state.hosts.np_seen[: state.hosts.rows], kind="stable").tolist()
+    for row in [row for row in order if row not in busy and row not in state.barred][: MOST // 16]:
+        site, host, _ = state.host_names[row]
+        if (site, host) == ("", ""):
+            continue
+        del state.host_rows[site, host]
+        state.host_names[row] = ("", "", "")
+        for name, _ in state.hosts.LAYOUT:
+            getattr(state.hosts, name)[row] = 0
+        state.hosts.dirty[row >> 16] = 1
+        heappush(state.host_free, row)
+
+
+def succeeded(state: State, bag: BagState, row: int, n: int, wall: float, at: int) -> None:
+    h = state.hosts
+    h.attempts[row] += n
+    h.success[row] = h.seen[row] = at
+    mean = h.mean[row]
+    h.mean[row] = mean + MEAN_WEIGHT * (wall - mean) if mean else wall
+    h.streak[row] = 0
+    h.dirty[row >> 16] = 1
+    if not bag.latest.get(row):
+        _remember(bag, row, True)
+
+
+def failed(state: State, bag: BagState, row: int, at: int) -> None:
+    h = state.hosts
+    h.attempts[row] += 1
+    h.failures[row] += 1
+    h.streak[row] = min(h.streak[row] + 1, 0xFFFF)
+    h.seen[row] = at
+    h.dirty[row >> 16] = 1
+    _remember(bag, row, False)
+
+
+def lost(state: State, row: int, at: int) -> None:
+    h = state.hosts
+    h.attempts[row] += 1
+    h.losses[row] += 1
+    h.seen[row] = at
+    h.dirty[row >> 16] = 1
+
+
+def _remember(bag: BagState, row: int, good: bool) -> None:
+    bag.latest.pop(row, None)
+    bag.latest[row] = good
+    if len(bag.latest) > KEPT:
+        del bag.latest[next(iter(bag.latest))]
+
+
+def host_judged(state: State, fact: f.HostJudged) -> None:
+    row = state.host_rows[fact.site, fact.host]
+    h = state.hosts
+    h.standing[row], h.until[row], h.times[row] = fact.standing, fact.until, fact.times
+    h.dirty[row >> 16] = 1
+    if fact.standing == FINE:
+        state.barred.pop(row, None)
+        state.host_says.pop(row, None)
+    else:
+        state.barred[row] = fact.until
+        state.host_says[row] = fact.says
+    state.version += 1
+    note(state.sites[fact.site], fact.at, "host", f"{state.host_names[row][2]}: {fact.says}")
+
+
+def restand(state: State) -> None:
+    """After a recovery: who must wait."""
+    rows = np.flatnonzero(state.hosts.np_standing[: state.hosts.rows]).tolist()
+    state.barred = {row: state.hosts.until[row] for row in rows}
+
+
+# --- granting -------------------------------------------------------------------------------------------------------
+
+
+def allowance(state: State, now: int, pilot: PilotState) -> int:
+    """Tasks that a pilot on a host that is barred may be given: none yet, or one if the host has none."""
+    if now < state.barred[pilot.row]:
+        return 0
+    return int(not any(p.held for p in state.pilots.values() if p.row == pilot.row))
+
+
+def host_due(core: Core, row: int) -> None:
+    """It has waited."""
+    until = core.state.barred.get(row)
+    if until is None or until > core.now:
+        return
+    core.state.version += 1  # it may have one task now
+    if core.state.hosts.standing[row] == HELD_BACK:
+        _judge(core, row, PROBATION, 0, core.state.hosts.times[row], "on probation: one task at a time")
+
+
+# --- judging --------------------------------------------------------------------------------------------------------
+
+
+def blame(core: Core, pilot: PilotState) -> None:
+    """Tasks that it ran have failed."""
+    blamed, core.blamed = core.blamed, []
+    state, row = core.state, pilot.row
+    if state.hosts.success[row] >= core.now:
+        redeem(core, pilot)
+        return
+    said = core.strikes.get(row)
+    if said is None or said.at <= state.hosts.success[row]:
+        said = core.strikes[row] = Strikes()
+    fast, good, bad = True, 0, 0
+    for cls, grant, wall in blamed:
+        if (pilot.number, grant) != said.last:
+            good, bad = _elsewhere(state.bags[cls.bag], row)
+            said.count, said.last, said.at = said.count + 1, (pilot.number, grant), core.now
+            said.weight -= log((bad + 0.5) / (good + bad + 1)) if good else 0.0
+        fast = fast and wall < _quick(state, cls)
+    if said.at == core.now:
+        _weigh(core, pilot, said, fast, good >= bad)
+
+
+def _weigh(core: Core, pilot: PilotState, said: Strikes, fast: bool, alone: bool) -> None:
+    """`alone`: others do not fare as badly, as far as is known."""
+    state, row = core.state, pilot.row
+    if not alone or not any(p.state == LIVE and not p.silent and p.row != row for p in state.pilots.values()):
+        return
+    if said.weight >= PROOF or state.hosts.standing[row] == PROBATION:
+        times = min(state.hosts.times[row] + 1, 16)
+        until = core.now + min(core.config.quarantine << times - 1, DAY)
+        says = f"quarantined: its last {state.hosts.streak[row]} tasks failed, and those of others did not"
+        _judge(core, row, HELD_BACK, until, times, says)
+        said.weight = 0.0
+    elif said.count >= DOUBT and fast:
+        state.barred[row] = until = core.now + min(PAUSE << min(said.count - DOUBT, 10), LONGEST)
+        state.host_says[row] = f"in doubt: its last {state.hosts.streak[row]} tasks failed at once"
+    else:
+        return
+    core.barring.append(row)
+    core.timer(until, "host", row)
+
+
+def redeem(core: Core, pilot: PilotState) -> None:
+    """A success: whatever was held against its host is over."""
+    state, row = core.state, pilot.row
+    core.strikes.pop(row, None)
+    if row not in state.barred:
+        return
+    if state.hosts.standing[row] != FINE:
+        _judge(core, row, FINE, 0, state.hosts.times[row], "it works again")
+    else:
+        del state.barred[row]
+        state.host_says.pop(row, None)
+        state.version += 1
+
+
+def _judge(core: Core, row: int, standing: int, until: int, times: int, says: str) -> None:
+    site, host, _ = core.state.host_names[row]
+    core.emit(f.HostJudged(core.now, site, host, standing, until, times, says))
+
+
+def _elsewhere(bag: BagState, row: int) -> tuple[int, int]:
+    """Other hosts whose last task of this bag succeeded, and whose failed."""
+    others = [good for host, good in bag.latest.items() if host != row]
+    return sum(others), len(others) - sum(others)
+
+
+def _quick(state: State, cls: TaskClass) -> float:
+    usual = cls.mean or state.bags[cls.bag].targets[cls.target].shape.expect
+    return usual / FAST if usual else QUICK
