@@ -3,7 +3,10 @@
 import asyncio
 import json
 import os
+import signal
+import sys
 import threading
+import time
 
 import pytest
 from harness import Pilot, Server, zipapp
@@ -12,6 +15,7 @@ from test_versions import FOUND
 from windfall.errors import BadInput, NoServer, TrustError
 from windfall.pilot import ticket
 from windfall.pilot.ways import Ways
+from windfall.provision import relay
 from windfall.provision.relay import Relay
 from windfall.sites.here import Here
 
@@ -23,7 +27,8 @@ class Through:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        argv = (python, "-I", "-S", zipapp(), "relay", "--folder", os.path.join(server.folder, "relay"), "--spool")
+        self.folder = os.path.join(server.folder, "relay")
+        argv = (python, "-I", "-S", zipapp(), "relay", "--folder", self.folder, "--spool")
         self.relay = Relay(Here(home=server.folder), argv, ("127.0.0.1", int(server.url.rpartition(":")[2])))
         self.offer = self.do(self.relay.ready())
 
@@ -33,6 +38,28 @@ class Through:
     def routes(self, kind):
         where = self.offer.spool if kind == "spool" else f"https://127.0.0.1:{self.offer.port}"
         return [{"kind": kind, "address": where}]
+
+    def kill(self):
+        """The process, once there is one; another will come."""
+        end = time.monotonic() + 30
+        while not (found := self._processes()):
+            assert time.monotonic() < end, "it has not come back"
+            time.sleep(0.02)
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+        while self._processes():
+            time.sleep(0.02)
+
+    def _processes(self):
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{name}/cmdline", "rb") as file:
+                    words = file.read().split(b"\0")
+            except OSError:
+                continue
+            found += [int(name)] if b"relay" in words and self.folder.encode() in words else []
+        return found
 
     def close(self):
         self.do(self.relay.close())
@@ -67,6 +94,34 @@ def test_on_interpreter(python, kind, tmp_path):
         assert pilot.stop() == 0 and not server.problems, pilot.text()
         left = [name for part in ("up", "down") for name in os.listdir(os.path.join(server.folder, "relay", part))]
         assert kind != "spool" or not [name for name in left if "." in name and name.endswith(".0")], left
+    finally:
+        pilot.end()
+        through.close()
+        server.close()
+
+
+@pytest.mark.parametrize("kind", ["relay", "spool"])
+def test_a_relay_that_is_killed_again_and_again_loses_nothing(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(relay, "PAUSES_S", (0.1,))
+    server = Server(tmp_path, tls=True, lease=8000)
+    server.grant_size = 4
+    through = Through(server, sys.executable)
+    pilot = Pilot(server, "--idle", "120", ticket=with_routes(server, through.routes(kind)))
+    try:
+        data = os.urandom(300_000)
+        digest = server.blob(data)
+        for i in range(1, 61):
+            server.submit([i, f"cat in > out; echo {i} >> out; sleep 0.1"],
+                          inputs=[["in", digest, len(data), 0o644]], outputs=["out"])
+        for life in range(1, 7):
+            server.wait_for(lambda life=life: len(server.reports) >= 8 * life, what=f"in life {life}")
+            through.kill()
+        server.wait_for(lambda: len(server.reports) == 60)
+        assert through.relay.lives >= 6
+        for i, reports in server.reports.items():
+            (_, digest, _, _), = reports[0]["files"]
+            assert server.blobs[digest] == data + f"{i}\n".encode()
+        assert pilot.stop() == 0 and not server.problems, pilot.text()
     finally:
         pilot.end()
         through.close()
