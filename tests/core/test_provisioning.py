@@ -733,6 +733,21 @@ def test_what_cannot_be_stopped_keeps_nothing_else_from_it(bench: Bench) -> None
     assert third[-1] in first and third[0] not in first
 
 
+def test_those_that_left_before_a_restart_make_room_at_once(bench: Bench) -> None:
+    site(bench, pilots=1)
+    bag(bench, shape(3))
+    old = Tender(bench)
+    old.work()
+    bench.exchange(old.begin("intent-1"), bye="idle")
+    assert states(bench) == "l"
+    new = Tender(bench, name="t2")
+    assert new.orders.look
+    bench.wait(1_000)
+    assert not new.list().look and states(bench) == "", "nothing of it is there"
+    bench.wait(1_000)
+    assert states(bench) == "i"
+
+
 def test_who_asks_twice_in_one_step_is_answered_twice(bench: Bench) -> None:
     site(bench)
     Tender(bench)

@@ -142,17 +142,13 @@ class World:
     def left(self) -> dict[str, int]:
         """Jobs, and pilots' processes, of this world."""
         jobs = {place.name: len(place.listed()) for place in self.places}
-        return {name: n for name, n in {**jobs, "processes": len(_processes())}.items() if n}
+        return {name: n for name, n in {**jobs, "processes": len(self.alive())}.items() if n}
 
-
-def _processes() -> list[int]:
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if any("pilot-" in word and word.endswith(".pyz") for word in words) and any(
-                word.endswith(".ticket") for word in words):
-            found.append(process.pid)
-    return found
+    def alive(self) -> list[str]:
+        """Nonces of our pilots that have a process."""
+        mark = (self.user.home / "mark").read_text()
+        found = [_nonce(pid) for pid in psutil.pids()]
+        return [nonce for nonce in found if nonce.startswith(f"{mark}-")]
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------
@@ -220,7 +216,7 @@ def slurmd_killed(world: World) -> None:
     _control(cluster, "update", "nodename={}", "state=down", "reason=test")
     world.requeued = until(lambda: [job.nonce for job in place.listed()
                                     if job.nonce in there and job.state == QUEUED], 60)
-    assert set(world.requeued) <= {_nonce(pid) for pid in _processes()}, "they live on"
+    assert set(world.requeued) <= set(world.alive()), "they live on"
 
 
 def _runs_on(cluster: Slurm, job: str, node: str) -> bool:

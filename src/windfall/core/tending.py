@@ -384,8 +384,8 @@ def _to_stop(core: Core, site: SiteState) -> Iterator[int]:
 
 def _list_due(core: Core, site: SiteState) -> bool:
     t = site.tending
-    if not t.listed:
-        return core.now >= t.since + core.config.landing
+    if not t.listed:  # those that have left count no more as soon as anybody has looked
+        return core.now >= t.since + core.config.landing or (not t.heard_list and bool(site.intents[LEAVING]))
     return site.suspect > 0 or (site.open > 0 and core.now >= _next_list(core, site))
 
 

@@ -92,6 +92,12 @@ class Provisioner:
         tenders = [place.tender for place in self.places.values() if place.tender is not None]
         await asyncio.gather(*(tender.stop() for tender in tenders), return_exceptions=True)
 
+    async def retire(self) -> None:
+        """No more pilots anywhere, until the next one says otherwise."""
+        for place in self.places.values():
+            if not place.closing:
+                await self._close(place)
+
     async def look(self) -> None:
         """At the files: what is new, changed or gone?"""
         found = {}

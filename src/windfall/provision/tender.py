@@ -20,7 +20,7 @@ from windfall.sites import text
 from windfall.sites.channel import Channel
 from windfall.sites.config import Site
 from windfall.sites.dialects import dialect
-from windfall.sites.job import ENDED, RUNNING, Job, Listed
+from windfall.sites.job import ENDED, RUNNING, Answer, Command as Words, Job, Listed
 
 from . import terms
 from .carrying import Cancel, Carrier, Command, Look, Pair, Submit
@@ -35,6 +35,7 @@ FIRST_S, LONGEST_S = 2.0, 300.0  # after something failed
 PARTING_S = (0.3, 1.0, 2.0, 4.0, 8.0)  # between looks whether something that was cancelled is gone
 LANDING_S = 30.0  # after this a submission without an answer has landed, or never will
 SUBMISSIONS, CANCELLATIONS = 2, 1  # commands at once
+DAY_S = 86_400.0
 PATIENCE_S = 10.0  # with commands that are under way when we are to stop
 
 
@@ -53,6 +54,7 @@ class Tender:
         self._carrier = Carrier(terms.ARRAY if site.arrays else 1, terms.CANCELS)
         self._equip, self._equipping = equip, asyncio.Lock()
         self._equipped: Equipped | None = None
+        self._since = 0.0  # loop time
         self._landing = landing
         self._lost = 0.0  # when the last submission was left without an answer, loop time
         self._settling = self._seeing_off = False
@@ -62,6 +64,7 @@ class Tender:
         self._submits, self._cancels = asyncio.Semaphore(SUBMISSIONS), asyncio.Semaphore(CANCELLATIONS)
         self._work: dict[asyncio.Task[None], None] = {}
         self._broken: asyncio.Future[None] | None = None
+        self._doing: set[asyncio.Future[Answer]] = set()  # commands that change something
         self._stopping = False
 
     # --- the exchange -------------------------------------------------------------------------------------------
@@ -89,8 +92,9 @@ class Tender:
     async def stop(self) -> None:
         """Begin nothing new; let what is under way end, and tell it."""
         self._stopping = True
-        if self._work:
-            await asyncio.wait(list(self._work), timeout=PATIENCE_S)
+        if self._doing:
+            await asyncio.wait(list(self._doing), timeout=PATIENCE_S)
+            await asyncio.sleep(0)
         if any(self._carrier.news()):
             try:
                 await asyncio.wait_for(self._ask(), PATIENCE_S)
@@ -178,10 +182,19 @@ class Tender:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_S)
 
+    async def _do(self, command: Words) -> Answer:
+        """To its end, even if we are to stop meanwhile: half of a command is nobody's."""
+        doing = asyncio.ensure_future(self.channel.say(command))
+        self._doing.add(doing)
+        doing.add_done_callback(self._doing.discard)
+        return await doing
+
     async def equipped(self) -> Equipped:
+        """Looked after once a day: a token ends, and folders are swept."""
         async with self._equipping:
-            if self._equipped is None:
-                self._equipped = await self._equip()
+            now = asyncio.get_running_loop().time()
+            if self._equipped is None or now > self._since + DAY_S:
+                self._equipped, self._since = await self._equip(), now
             return self._equipped
 
     # --- submit -------------------------------------------------------------------------------------------------
@@ -196,7 +209,7 @@ class Tender:
             self._refused(submit.nonces, error)
             return
         try:
-            id = self._dialect.submitted(await self.channel.say(command))
+            id = self._dialect.submitted(await self._do(command))
         except SiteRefused as error:
             self._failed(error)
             self._not_taken(submit, error)
@@ -255,7 +268,7 @@ class Tender:
     async def _cancel(self, cancel: Cancel) -> None:
         try:
             for command in self._dialect.cancel(await self._ids(cancel)):
-                self._dialect.cancelled(await self.channel.say(command))
+                self._dialect.cancelled(await self._do(command))
         except (SiteError, BadInput) as error:
             await self._rest(error)
             self._carrier.not_cancelled(cancel)

@@ -137,8 +137,19 @@ class Embedded:
         self._adopt()
         gc.freeze()  # what is loaded now stays
         self._ready.set()
+        pilots = self._start_pilots()
         await self._stop.wait()
+        if pilots is not None:
+            await pilots.stop()
         await self._runtime.stop()
+
+    def _start_pilots(self) -> Any:
+        """At the user's sites, if there are any and there is work to be done."""
+        if self._pilot is None or not any((self._home.path / "sites").glob("*.toml")):
+            return None
+        from windfall.server.pilots import Pilots
+
+        return Pilots(self._runtime, brief=True)
 
     def _adopt(self) -> None:
         """Watch over the pilot, once there are both."""

@@ -75,7 +75,7 @@ async def _serve(home: Home, listen: str | None, pilot: bool, **options: Any) ->
     sys.stderr.write(f"windfall: serving at {runtime.profile['server']}\n")
     sys.stderr.flush()
     collector = loop.create_task(_collect(runtime))
-    pilots = Pilots(runtime, runtime.writer.core.config.landing)
+    pilots = Pilots(runtime)
     await stop.wait()
     collector.cancel()
     await pilots.stop()

@@ -1,0 +1,100 @@
+"""Who else starts pilots: `windfall provision` for a server elsewhere, `windfall run` for its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live.real import CommandLine, environment, until
+from tests.provision import rig
+from tests.provision.rig import Cluster, User
+from tests.testbed.base import require
+
+pytestmark = [pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    require()
+    with rig.started(lambda: Cluster("o")) as made:
+        yield made
+
+
+class Elsewhere:
+    """A provisioner of its own, on the machine of somebody who was let in at the server."""
+
+    def __init__(self, folder: Path, server: User) -> None:
+        self.person = User(folder)
+        (self.person.home / "login.json").write_bytes((server.home / "server.json").read_bytes())
+        (self.person.home / "login.json").chmod(0o600)
+
+    def start(self) -> None:
+        with self.person.log.open("ab") as log:
+            self.process = subprocess.Popen([sys.executable, "-m", "windfall", "provision", "--landing", "5"],
+                                            stdout=log, stderr=log, env=self.person.env)
+        until(lambda: "starting pilots" in self.person.said())
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(40)
+
+
+def test_a_provisioner_of_its_own_dies_and_the_next_one_adopts(tmp_path: Path, cluster: Cluster) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with rig.user(tmp_path / "a") as server:
+        server.serve()
+        other = Elsewhere(tmp_path / "b", server)
+        other.person.knows(cluster.login, "frontend")
+        other.person.site("cluster", "slurm", 'host = "frontend"\nmax-pilots = 4\n')
+        cluster.login.hold("sbatch")
+        other.start()
+        bag = server.bag("sleep 0.2; echo {n}", 60)
+        until(lambda: cluster.login.held("sbatch"), 30)
+        first = cluster.submitted()
+        other.process.kill()
+        other.process.wait()
+        cluster.login.release("sbatch")
+        other.start()
+        assert server.client.wait(bag)["counts"]["succeeded"] == 60, other.person.said()
+        assert {each["nonce"] for each in server.client.pilots()} >= set(first), "adopted"
+        until(lambda: not cluster.jobs(), 60)
+        assert len(cluster.submitted()) == len(set(cluster.submitted()))
+        assert other.stop() == 0
+        assert not (server.home / "sites").exists() or not list((server.home / "sites").iterdir())
+
+
+def test_a_provisioner_needs_a_server_elsewhere_and_sites(tmp_path: Path) -> None:
+    line = CommandLine(tmp_path / "home", tmp_path)
+    said = line("provision")
+    assert said.returncode == 2 and "windfall login" in said.stderr
+
+
+def test_run_uses_sites_without_a_server_and_leaves_nothing(tmp_path: Path) -> None:
+    """Twice: what left a moment ago takes nobody's place."""
+    person = User(tmp_path)
+    person.site("bench", "local", "max-pilots = 2\n")
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-m", "windfall", "run", "sleep 0.5; echo {x}", "--sweep", "x=1..40"], text=True,
+            capture_output=True, env=environment(person.home, HOME=str(person.person)), cwd=tmp_path, timeout=120)
+        assert done.returncode == 0, done.stderr
+        until(lambda: not _pilots(person), 20)  # they have said goodbye
+    line = CommandLine(person.home, tmp_path)
+    sites = [[row["site"] for row in line.json("results", bag)] for bag in (1, 2)]
+    assert all(set(each) == {"bench", "local"} for each in sites), sites
+
+
+def _pilots(person: User) -> list[str]:
+    """Its jobs that have a process."""
+    found = []
+    for place in (person.person / ".windfall/jobs").glob("*/*/pid"):
+        pid = place.read_text().split()[0]
+        if os.path.exists(f"/proc/{pid}"):
+            found.append(place.parent.name)
+    return found
