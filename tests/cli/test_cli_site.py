@@ -145,6 +145,16 @@ def test_a_site_is_drained_used_again_and_forgotten(windfall: CommandLine) -> No
         assert windfall("site", action, "lab").returncode == 2
 
 
+def test_a_site_is_shared(windfall: CommandLine) -> None:
+    windfall.json("site", "add", "x", "--local")
+    windfall.json("user", "add", "ann", "-o", "ann.json")
+    assert windfall.json("site", "share", "x", "ann")["shared"] == ["ann"]
+    assert windfall.json("site", "show", "x")["history"][0]["kind"] == "shared"
+    assert windfall.json("site", "unshare", "x", "ann")["shared"] == []
+    for words in (("share", "x", "nobody"), ("share", "none", "ann"), ("share", "x"), ("show", "x", "ann")):
+        assert windfall("site", *words).returncode == 2, words
+
+
 def test_a_file_goes_with_its_site(windfall: CommandLine) -> None:
     windfall.json("site", "add", "x", "--local")
     windfall.json("site", "rm", "x")

@@ -173,3 +173,18 @@ def test_explain_says_so(bench: Bench) -> None:
     said = {each["site"]: each["clauses"][0] for each in explain(bench.core.state, bench.now, number)["sites"]}
     assert said["c1"]["clause"] == "drained" and "windfall site undrain c1" in said["c1"]["says"]
     drain(bench, on=False)
+
+
+def test_a_shared_site_takes_the_others_tasks_and_its_history_says_who_did_it(bench: Bench) -> None:
+    pilot = bench.pilot()
+    bag = bench.submit(owner="bob")
+    assert bench.take(pilot) == []
+    bench.do(e.ShareSite(0, "here", ["bob", "ann"], [], "root"))
+    site = bench.core.state.sites["here"]
+    assert site.shared == ["bob"] and [kind for _, kind, _ in site.history] == ["shared"]
+    assert "bob" in site.history[0][2] and "root" in site.history[0][2]
+    assert len(bench.take(pilot)) == bench.core.state.bags[bag].size
+    bench.do(e.ShareSite(0, "here", [], ["bob"], "root"))
+    bench.submit(owner="bob")
+    assert bench.take(pilot) == [] and len(site.history) == 2
+    assert isinstance(bench.do(e.ShareSite(0, "none", ["bob"], [], "root")), x.Refuse)

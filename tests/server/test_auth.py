@@ -123,6 +123,21 @@ def test_only_an_admin_shares_a_site(client):
     assert client.call("POST", "/v1/sites", {**wanted, "name": "lab"}).status == 201
 
 
+def test_an_admin_lets_others_use_a_site(client):
+    mallory, ann = (client.token_for("user", user=name)["token"] for name in ("mallory", "ann"))
+    client.call("POST", "/v1/sites", {"name": "lab", "kind": "ssh"}, token=ann)
+    wanted = {"add": ["mallory"]}
+    assert client.call("POST", "/v1/sites/lab/share", wanted, token=mallory).status == 403
+    assert client.call("POST", "/v1/sites/lab/share", wanted, token=ann).status == 403
+    assert client.call("POST", "/v1/sites/lab/share", {"add": ["nobody"]}).status == 404
+    assert client.call("POST", "/v1/sites/none/share", wanted).status == 404
+    assert client.call("POST", "/v1/sites/lab/share", wanted).body["shared"] == ["mallory"]
+    assert client.call("GET", "/v1/sites/lab", token=mallory).status == 200
+    assert client.call("GET", "/v1/sites/lab", token=ann).body["history"][0]["kind"] == "shared"
+    assert client.call("POST", "/v1/sites/lab/share", {"remove": ["mallory"]}).body["shared"] == []
+    assert client.call("GET", "/v1/sites/lab", token=mallory).status == 404
+
+
 def test_what_was_decided_about_a_site_is_its_owners_to_know(client):
     """Others who may use it see that it is there; who may not does not."""
     client.token_for("user", user="ann")

@@ -1,4 +1,4 @@
-"""`windfall site add | ls | show | test | login | drain | undrain | rm`: places where pilots can be started.
+"""`windfall site add | ls | show | test | login | drain | undrain | share | unshare | rm`: where pilots can be started.
 
 What a site is stands in its file, `$WINDFALL_HOME/sites/NAME.toml`, which is the user's; what is going on there, the
 server knows.
@@ -24,13 +24,15 @@ EXAMPLES = """examples:
   windfall site login big
   windfall site ls
   windfall site drain big
+  windfall site share big ann bob
   windfall site rm big --now"""
 
 ACTIONS = {
     "add": "write a site's file", "ls": "list them", "show": "one site, in full",
     "test": "start a pilot there that runs a task, and say what fails",
     "login": "answer what the site asks for, once",
-    "drain": "send nothing more there", "undrain": "use it again", "rm": "forget it",
+    "drain": "send nothing more there", "undrain": "use it again",
+    "share": "let users use it, too, as an admin", "unshare": "let them no more", "rm": "forget it",
 }
 
 
@@ -40,6 +42,7 @@ HISTORY = 10  # lines of it that are shown
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=tuple(ACTIONS), help="; ".join(f"{k}: {v}" for k, v in ACTIONS.items()))
     parser.add_argument("name", nargs="?", metavar="NAME", help="of the site")
+    parser.add_argument("users", nargs="*", metavar="USER", help="share, unshare: with whom")
     siteadd.add_arguments(parser)
     more = parser.add_argument_group("test, drain, rm")
     more.add_argument("--timeout", metavar="TIME", help="test: give up when no pilot has started by then, as 10min")
@@ -49,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     if (args.action == "ls") != (args.name is None):
         raise BadInput(f"'windfall site {args.action}' takes {'no' if args.action == 'ls' else 'the'} name of a site")
+    if bool(args.users) != (args.action in ("share", "unshare")):
+        raise BadInput(f"{args.users[0]!r} means nothing to 'windfall site {args.action}'" if args.users else
+                       f"'windfall site {args.action}' takes the names of users", "as in windfall site share big ann")
     if args.action != "add" and (wrong := siteadd.given(args)):
         raise BadInput(f"{wrong[0]} means nothing to 'windfall site {args.action}'", "it belongs to 'add'")
     for option, actions in (("timeout", ("test",)), ("now", ("drain", "rm"))):
@@ -56,7 +62,7 @@ def execute(args: argparse.Namespace) -> int:
             raise BadInput(f"--{option} means nothing to 'windfall site {args.action}'",
                            f"it belongs to {' and '.join(actions)}")
     return {"add": siteadd.execute, "ls": _list, "show": _show, "test": _test, "login": _login, "drain": _drain,
-            "undrain": _undrain, "rm": _remove}[args.action](args)
+            "undrain": _undrain, "share": _share, "unshare": _share, "rm": _remove}[args.action](args)
 
 
 def _test(args: argparse.Namespace) -> int:
@@ -230,6 +236,22 @@ def _undrain(args: argparse.Namespace) -> int:
         print_json(view)
     else:
         print(f"site {args.name} is in use again")
+    return 0
+
+
+def _share(args: argparse.Namespace) -> int:
+    """Whatever they run there runs under the account that the site's file names: said before, not after."""
+    wanted = {"add" if args.action == "share" else "remove": args.users}
+    with Session() as session:
+        if (siteadd.folder() / f"{args.name}.toml").is_file():
+            _make_known(session.client, args.name)
+        view = session.client.share_site(args.name, **wanted)
+    if args.json:
+        print_json(view)
+    elif view["shared"]:
+        print(f"site {args.name} is shared with {', '.join(view['shared'])}: what they run there, its owner can read")
+    else:
+        print(f"site {args.name} is not shared with anybody")
     return 0
 
 

@@ -225,6 +225,7 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     e.Remove: control.remove,
     e.AddSite: control.add_site,
     e.DrainSite: siting.drain_site,
+    e.ShareSite: siting.share_site,
     e.RemoveSite: siting.remove_site,
     e.Frugal: control.frugal,
     e.IssueToken: control.issue_token,

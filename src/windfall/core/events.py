@@ -92,6 +92,15 @@ class DrainSite(Event):
     by: str = ""
 
 
+class ShareSite(Event):
+    """Who else may use it from now on, beside its owner, and who no more."""
+
+    name: str
+    add: list[str]
+    remove: list[str]
+    by: str
+
+
 class RemoveSite(Event):
     name: str
     owner: str

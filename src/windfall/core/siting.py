@@ -1,8 +1,11 @@
-"""What users ask for about sites: add, drain, remove.
+"""What users ask for about sites: drain, share, remove.
 
 A drained site is sent nothing more: what is queued there is taken back, pilots finish what they have and leave.  A
 removed one is drained and forgotten by all but the record: late words of its pilots must still find it, and what it
 used of its budget counts again should it be added once more.
+
+Who shares a site lends an account: whatever others run there runs under the owner's name, and the owner can see it.  So
+it is never implied, and its history says who did it.
 """
 
 from __future__ import annotations
@@ -38,6 +41,22 @@ def _empty(core: Core, site: SiteState, now: bool) -> None:
             core.emit(f.PilotDraining(core.now, pilot.number))
             core.state.orders[pilot.number] = None
     conscious.stir(core)
+
+
+def share_site(core: Core, event: e.ShareSite) -> None:
+    """The driver has made sure that whoever asks may."""
+    site = core.state.sites.get(event.name)
+    if site is None or site.removed:
+        core.refuse(event, "not-found", f"there is no site {event.name[:100]}")
+        return
+    gone = (site.owner, *event.remove)
+    shared = sorted(dict.fromkeys(owner for owner in (*site.shared, *event.add) if owner not in gone))
+    if shared != sorted(site.shared):
+        core.emit(f.SiteAdded(core.now, site.name, site.owner, site.kind, shared, event.by, disk=site.disk))
+        whom = f"shared with {', '.join(shared)}" if shared else "not shared any more"
+        core.emit(f.SiteNoted(core.now, site.name, "shared", f"{whom}, by {event.by}"))
+        conscious.stir(core)
+    core.done(event)
 
 
 def remove_site(core: Core, event: e.RemoveSite) -> None:

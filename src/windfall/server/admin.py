@@ -22,6 +22,7 @@ DEFAULT_DAYS = {"user": 365, "admin": 90, "enrol": 30}
 VERSION = getattr(windfall, "__version__", "0")
 
 _decode_token = msgspec.json.Decoder(schema.NewToken).decode
+_decode_sharing = msgspec.json.Decoder(schema.Sharing).decode
 _decode_site = msgspec.json.Decoder(schema.NewSite).decode
 _decode_draining = msgspec.json.Decoder(schema.Draining).decode
 _decode_trial = msgspec.json.Decoder(schema.NewTrial).decode
@@ -119,6 +120,14 @@ class AdminCalls:
     async def undrain_site(self, request: Request) -> Answer:
         await self._writer.do(events.DrainSite(0, request.args[0], request.who.owner, False, by=request.who.owner))
         return await self.site(request)
+
+    async def share_site(self, request: Request) -> Answer:
+        """For an admin: whoever owns the site gets the work, the files and the results of those it is shared with."""
+        wanted, known = _decode_sharing(request.body), {token.owner for token in self._state.tokens.values()}
+        if strangers := [user for user in wanted.add if user not in known]:
+            raise NotFound(f"there is no user {strangers[0][:100]}", "'windfall user ls' lists those there are")
+        await self._writer.do(events.ShareSite(0, request.args[0], wanted.add, wanted.remove, request.who.owner))
+        return reply_json(queries.site_view(self._state, self._state.sites[request.args[0]]))
 
     async def remove_site(self, request: Request) -> Answer:
         await self._writer.do(events.RemoveSite(0, request.args[0], request.who.owner, request.who.owner))

@@ -97,6 +97,7 @@ def _operation(a: AdminCalls) -> list[Route]:
         Route("GET", "/v1/sites/{}", a.site, says="show a site"),
         Route("POST", "/v1/sites/{}/drain", a.drain_site, takes=s.Draining, says="send nothing more to a site"),
         Route("POST", "/v1/sites/{}/undrain", a.undrain_site, takes=s.Nothing, says="use a site again"),
+        Route("POST", "/v1/sites/{}/share", a.share_site, "admin", takes=s.Sharing, says="let others use a site, too"),
         Route("DELETE", "/v1/sites/{}", a.remove_site, says="forget a site that has no pilots"),
         Route("POST", "/v1/trials", a.try_site, takes=s.NewTrial, gives=s.TrialMade, says="let a trial of a site in"),
         Route("GET", "/v1/pilots", a.pilots, says="list pilots"),

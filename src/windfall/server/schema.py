@@ -224,6 +224,13 @@ class Draining(Struct, forbid_unknown_fields=True):
     now: bool = False  # stop what runs there, too
 
 
+class Sharing(Struct, forbid_unknown_fields=True):
+    """Who may use the site beside its owner, and who may no more."""
+
+    add: Annotated[list[Name], Meta(max_length=1000)] = []
+    remove: Annotated[list[Name], Meta(max_length=1000)] = []
+
+
 class NewTrial(Struct, forbid_unknown_fields=True):
     site: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
