@@ -22,6 +22,7 @@ from typing import Any
 
 import asyncssh
 from asyncssh.constants import OPEN_REQUEST_SESSION_FAILED
+from asyncssh.encryption import get_default_encryption_algs
 
 from ..errors import SiteError, SiteRefused, SiteUnreachable, TrustError
 from .channel import MAX_WORDS, Ask, Channel, Question, Raw, Stream, checked, too_much
@@ -33,6 +34,7 @@ LOGIN_S = 300.0  # a person looks for his token
 OPEN_S, CLOSE_S = 30.0, 5.0
 PAUSES_S = (0.0, 0.2, 1.0, 3.0)  # before a session is asked for again
 ALIVE_S, ALIVE_COUNT = 30, 4
+QUICK = "^aes256-gcm@openssh.com,aes128-gcm@openssh.com"  # first, for a relay: up to three times as fast
 WINDOW, STREAM = 2 << 20, 16 << 20  # bytes on their way to us: of a command, of a stream, over long distances
 REFUSED_S = 600.0  # before a refused login is tried again by itself
 MAX_ERRORS = 1 << 20
@@ -127,19 +129,20 @@ class Secure(Channel):
 
     async def _dial(self, host: str, ask: Ask | None, clients: list[_Client],
                     options: dict[str, Any]) -> asyncssh.SSHClientConnection:
-        tunnel = await self._tunnel(host, ask, clients, options)
+        known = await asyncssh.SSHClientConnectionOptions.construct(host=host, **options)
+        tunnel = await self._tunnel(known.tunnel, ask, clients, options)
+        chosen = known.encryption_algs != get_default_encryption_algs()  # by the user
         clients.append(_Client(host, ask))
         return await asyncssh.connect(
             host, client_factory=lambda: clients[-1], connect_timeout=CONNECT_S,
             login_timeout=LOGIN_S if ask else CONNECT_S, keepalive_interval=ALIVE_S, keepalive_count_max=ALIVE_COUNT,
-            **{**options, **({"tunnel": tunnel} if tunnel else {})})
+            **{**options, **({"tunnel": tunnel} if tunnel else {}), **({} if chosen else {"encryption_algs": QUICK})})
 
-    async def _tunnel(self, host: str, ask: Ask | None, clients: list[_Client],
+    async def _tunnel(self, way: object, ask: Ask | None, clients: list[_Client],
                       options: dict[str, Any]) -> asyncssh.SSHClientConnection | None:
         """ProxyJump, host by host: asyncssh would do it by itself, but ask nobody on the way."""
-        known = await asyncssh.SSHClientConnectionOptions.construct(host=host, **options)
         last: asyncssh.SSHClientConnection | None = None
-        for jump in known.tunnel.split(",") if isinstance(known.tunnel, str) else ():
+        for jump in way.split(",") if isinstance(way, str) and way else ():
             user, _, place = jump.strip().rpartition("@")
             name, _, port = place.rpartition(":") if place.rpartition(":")[2].isdigit() else (place, "", "")
             mine: dict[str, Any] = {key: options[key] for key in ("config", "known_hosts", "agent_path", "client_keys")
