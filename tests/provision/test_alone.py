@@ -98,3 +98,24 @@ def _pilots(person: User) -> list[str]:
         if os.path.exists(f"/proc/{pid}"):
             found.append(place.parent.name)
     return found
+
+
+def test_two_provisioners_of_one_site_submit_nothing_twice(tmp_path: Path, cluster: Cluster) -> None:
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    (cluster.home / "commands").unlink(missing_ok=True)
+    with rig.user(tmp_path / "a") as server:
+        server.serve()
+        both = [Elsewhere(tmp_path / name, server) for name in "bc"]
+        bag = server.bag("sleep 0.2; echo {n}", 80)
+        for each in both:
+            each.person.knows(cluster.login, "frontend")
+            each.person.site("cluster", "slurm", 'host = "frontend"\nmax-pilots = 4\n')
+            each.start()
+            until(lambda: cluster.submitted(), 30)
+        assert server.client.wait(bag)["counts"]["succeeded"] == 80
+        until(lambda: not cluster.jobs(), 60)
+        assert len(cluster.submitted()) == len(set(cluster.submitted()))
+        assert "somebody else starts pilots there" in both[0].person.trouble("cluster")
+        assert not both[1].person.trouble("cluster")
+        assert [each.stop() for each in both] == [0, 0]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import stat
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -99,3 +104,47 @@ def test_a_controller_that_is_down_is_back_pressure(person: User, cluster: Clust
     assert person.client.wait(bag)["counts"]["succeeded"] == 40
     assert len(cluster.submitted()) == len(set(cluster.submitted()))
     until(lambda: not person.trouble("cluster"), 60)
+
+
+def test_nobody_else_reads_what_lets_pilots_in(person: User, cluster: Cluster) -> None:
+    """Neither in a command, nor in a script, an environment or a log."""
+    _site(person)
+    person.serve()
+    bag = person.bag("sleep 2; env; echo {n}", 4)
+    until(lambda: len(person.client.running(bag)) >= 2, 60)
+    (ticket,) = (cluster.home / "windfall").glob("*.ticket")
+    assert stat.S_IMODE(ticket.stat().st_mode) == 0o600
+    token = json.loads(ticket.read_text())["token"].encode()
+    assert token and token not in b"".join(_said_of_processes())
+    assert person.client.wait(bag)["counts"]["succeeded"] == 4
+    told = [path for path in (*cluster.slurm.bed.root.rglob("*"), *person.home.parent.glob("log"))
+            if path.is_file() and path != ticket]
+    assert any(path.name == "commands" for path in told) and person.log in told
+    assert [path for path in told if token in path.read_bytes()] == []
+    printed = [b"".join(person.client.log(bag, task)) for task in range(4)]
+    assert all(b"WINDFALL" in each and token not in each for each in printed)
+
+
+def _said_of_processes() -> list[bytes]:
+    found = []
+    for path in (*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")):
+        with suppress(OSError):
+            found.append(path.read_bytes())
+    return found
+
+
+def test_a_folder_is_swept_and_what_is_needed_is_put_back(person: User, cluster: Cluster) -> None:
+    _site(person)
+    folder = cluster.home / "windfall"
+    folder.mkdir(exist_ok=True)
+    old, new, other = folder / "wfold-1-7.log", folder / "wfnew-1-8.log", folder / "mine.log"
+    for path, days in ((old, 20), (new, 1), (other, 400)):
+        path.touch()
+        os.utime(path, (time.time() - days * 86_400,) * 2)
+    rig.own(folder)
+    for path in folder.glob("pilot-*.pyz"):
+        path.write_bytes(b"half of it")
+    person.serve()
+    assert person.client.wait(person.bag("echo {n}", 3))["counts"]["succeeded"] == 3
+    assert not old.exists() and new.exists() and other.exists()
+    until(lambda: not cluster.jobs(), 60)

@@ -25,6 +25,9 @@ from .routes import Reach, Routes
 
 DAYS = 90  # that an enrolment token lasts; a pilot may wait in a queue for weeks
 RENEWED = 45  # days after which there is a new one
+KEPT = 14  # days that logs of jobs are kept; older pilots' files are until no queue can hold one of their jobs any more
+_SWEEP = (f"find . -maxdepth 1 -type f '(' -name 'wf*.log' -mtime +{KEPT} -o -name 'pilot-*.pyz' -mtime +{DAYS} ')' "
+          "-exec rm -f '{}' +; true")
 
 
 class Equipped(NamedTuple):
@@ -60,9 +63,9 @@ async def equip(site: Site, channel: Channel, line: Line, kept: Path, reach: Rea
 
 
 async def _folder(site: Site, channel: Channel) -> tuple[str, str]:
-    """Made where it is missing; a job whose log cannot be written fails without a word."""
-    script = f"umask 077; mkdir -p {quote(site.folder)} && cd {quote(site.folder)} && id -un && pwd -P\n"
-    answer = await channel.run(("/bin/sh",), script)
+    """Made where it is missing, since a job whose log cannot be written fails without a word; swept where it is not."""
+    answer = await channel.run(("/bin/sh",), f"umask 077; mkdir -p {quote(site.folder)} && cd {quote(site.folder)} && "
+                               f"id -un && pwd -P && {{ {_SWEEP}; }}\n")
     said = answer.out.split("\n")
     if answer.exit or len(said) < 2 or not said[1].startswith("/"):
         raise SiteError(f"the folder {site.folder} cannot be made at {site.name}: {plain(answer.err or answer.out)}",
@@ -71,7 +74,7 @@ async def _folder(site: Site, channel: Channel) -> tuple[str, str]:
 
 
 async def _put_once(channel: Channel, path: str, body: bytes) -> None:
-    script = f"[ $(wc -c <{quote(path)}) = {len(body)} ]\n"
+    script = f"[ $(wc -c <{quote(path)}) = {len(body)} ] && touch {quote(path)}\n"
     if (await channel.run(("/bin/sh",), script)).exit:
         await channel.put(path, body, 0o600)
 
