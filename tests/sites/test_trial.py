@@ -122,6 +122,12 @@ def test_a_workstation_by_ssh(place: Place) -> None:
     answer = place.test("desk")
     assert passed(answer), answer
     assert f"as {USER}" in answer["steps"][1]["says"]
+    place.add("lsf", "--lsf")
+    says, cure = place.fails("lsf", "commands")
+    assert "bjobs" in says and "login node" in cure
+    place.add("slurm", "--slurm")
+    says, cure = place.fails("slurm", "commands")
+    assert "Slurm" in says and cure, says
 
 
 def test_slurm(place: Place, slurm: Slurm) -> None:
@@ -267,6 +273,10 @@ def test_a_full_disk(place: Place) -> None:
     says, cure = place.fails("small", "folder")
     assert "no room" in says and "No space left" in says and "make room" in cure
     assert list(small.iterdir()) == []
+    (small / "full").write_bytes(bytes(60_000))
+    place.add("node", "--setup", f"export TMPDIR={small}")
+    says, cure = place.fails("node", "pilot")
+    assert "No space left" in says and "TMPDIR" in cure
 
 
 @pytest.fixture
