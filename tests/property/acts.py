@@ -212,7 +212,14 @@ def _limits(world: World, act: Act, site: Site) -> None:
     world.add_site(site.name, limits_of(plan))
 
 
+def _drained(world: World, act: Act, site: Site) -> None:
+    """And used again now and then; the server is told by somebody who may be early, late or heard twice."""
+    world.drained += 1
+    world.client(lambda: e.DrainSite(0, site.name, "ann", act.how % 3 > 0, act.how % 5 == 0))
+
+
 _ACTS = {
+    "drained": _on_site(_drained),
     "tender dies": _on_site(_tender_dies),
     "two tenders": _on_site(lambda world, act, site: site.new_tender()),
     "site dark": _on_site(_dark),

@@ -56,6 +56,7 @@ class World:
         self.crash_rate = plan.crash
         self.loss, self.double, self.delay, self.late = plan.loss, plan.double, plan.delay, plan.late
         self.healed = False
+        self.drained = 0  # times that a site was, or was used again
         self.oracle = Oracle()
         self.server = Server(self)
         self.sites: dict[str, Site] = {}
@@ -166,6 +167,8 @@ class World:
         for site in self.sites.values():
             if site.name not in state.sites or state.sites[site.name].limits != healed(site.plan):
                 self.add_site(site.name, healed(site.plan))  # what was asked for before may have come late
+            elif state.sites[site.name].drained:
+                self.client(lambda name=site.name: e.DrainSite(0, name, OWNERS[0], False))
         for number, bag in state.bags.items():
             if bag.paused:
                 self.client(lambda number=number: e.Pause(0, number, False))

@@ -309,6 +309,15 @@ def p6_within_limits(state: State) -> list[str]:
     return said
 
 
+def p6_drained_is_drained(state: State) -> list[str]:
+    """Nothing is sent to a site that is drained, or removed, and nobody there gets anything to do."""
+    closed = {site.name: None for site in state.sites.values() if site.drained or site.removed}
+    said = [f"P6: {name} is drained, and pilots are queued there" for name in closed
+            if state.sites[name].intents[INTENDED] or state.sites[name].intents[QUEUED]]
+    return said + [f"P6: {pilot.site} is drained, and pilot {pilot.number} goes on" for pilot in state.pilots.values()
+                   if pilot.site in closed and pilot.state == LIVE]
+
+
 def p7_queued_follow_demand(core: Core) -> list[str]:
     """No pilot stays queued that nothing wants."""
     if core.changed or not core.state.provided:
@@ -458,8 +467,8 @@ def check_all(core: Core, witness: Witness) -> list[str]:
     return [
         *p1_one_result(state, witness), *p2_nothing_lost(state, witness), *p3_own_pilots(state),
         *p4_nobody_waits_in_vain(core), *p4_what_is_read_is_somewhere(state), *p5_within_shape(state),
-        *p5_checkpoints_are_kept(state, witness), *p6_within_limits(state), *p7_queued_follow_demand(core),
-        *p7_gone_is_gone(state), *books_balance(state),
+        *p5_checkpoints_are_kept(state, witness), *p6_within_limits(state), *p6_drained_is_drained(state),
+        *p7_queued_follow_demand(core), *p7_gone_is_gone(state), *books_balance(state),
     ]
 
 
