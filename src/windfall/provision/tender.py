@@ -75,6 +75,8 @@ class Tender:
         self._broken = asyncio.get_running_loop().create_future()
         if early:
             self._spawn(self._equip_early())
+        if self.site.room:
+            self._spawn(self._tell_room())
         telling = asyncio.ensure_future(self._tell())
         polling = asyncio.ensure_future(self._poll())
         try:
@@ -334,6 +336,17 @@ class Tender:
         self.listed = time.time()
         self._worked()
         return [job for job in jobs if job.nonce and job.state != ENDED]
+
+    async def _tell_room(self) -> None:
+        """How full the site is, for policies that believe in that."""
+        while (command := self._dialect.room(self.site.queue)) is not None:
+            try:
+                room = self._dialect.roomed(await self.channel.say(command))
+                if room.free is not None and room.queued is not None:
+                    await self._ask(info=e.Info(room.free, room.queued))
+            except WindfallError as error:
+                log.info("%s: how full it is cannot be told: %s", self.site.name, error.message)
+            await asyncio.sleep(POLL_S)
 
     # --- how the site is ----------------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """A site as its user wrote it down: one TOML file each, read with file and line for every complaint.
 
     [site]        name, dialect, host (user@login.example.org; without it commands run here), port, account, queue (or
-                  partition), folder, arrays, max-pilots, max-queued, core-hours, grace, python, directives, setup,
-                  reach, server (https://host:port, where pilots find the server), relay (the head node's address there)
+                  partition), folder, arrays, room, max-pilots, max-queued, core-hours, grace, python, directives,
+                  setup, reach, server (https://host:port, where pilots find the server), relay (the head node's
+                  address there)
     [[shapes]]    cores, memory, walltime, gpus, nodes, whole-node: what a pilot may ask for, the preferred one first
     [variables]   environment of every task there
     [options]     what only this dialect knows
@@ -47,6 +48,7 @@ class Site:
     queue: str = ""
     folder: str = ""  # there; made of the name where none is given
     arrays: bool = True
+    room: bool = False  # ask how full it is, for policies that choose sites by that
     max_pilots: int = 100  # queued and running
     max_queued: int = 0
     core_hours: int = 0  # 0: no budget
@@ -158,7 +160,7 @@ Read = Callable[[Any, str], Any]
 
 _SITE: dict[str, Read] = {
     "name": words.string, "dialect": _dialect, "host": _host, "port": words.count, "account": words.string,
-    "queue": words.string, "partition": words.string, "folder": words.string, "arrays": words.flag,
+    "queue": words.string, "partition": words.string, "folder": words.string, "arrays": words.flag, "room": words.flag,
     "max-pilots": words.count, "max-queued": words.count, "core-hours": _number, "grace": _duration,
     "python": words.string, "directives": _lines, "setup": _lines,
     "reach": words.one_of(*REACH), "server": _server, "relay": _address,
