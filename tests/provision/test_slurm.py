@@ -15,6 +15,7 @@ import pytest
 from tests.live.real import until
 from tests.provision import rig
 from tests.provision.rig import Cluster, User
+from tests.provision.rounds import chance
 from tests.testbed.base import require
 
 pytestmark = [pytest.mark.slow]
@@ -148,3 +149,20 @@ def test_a_folder_is_swept_and_what_is_needed_is_put_back(person: User, cluster:
     assert person.client.wait(person.bag("echo {n}", 3))["counts"]["succeeded"] == 3
     assert not old.exists() and new.exists() and other.exists()
     until(lambda: not cluster.jobs(), 60)
+
+
+@pytest.mark.parametrize("provision", ["broker", "msr"])
+def test_a_pilot_for_each_task_is_what_the_others_ask_for(person: User, cluster: Cluster, provision: str) -> None:
+    """For comparison only.  The broker asks how full the site is."""
+    _site(person, room="true")
+    person.serve()
+    bag = person.bag("echo {n}", 5, f'[policy]\nprovision = "{provision}"\n')
+    assert person.client.wait(bag)["counts"]["succeeded"] == 5
+    until(lambda: not cluster.jobs(), 60)
+    assert len(cluster.submitted()) == len(set(cluster.submitted())) == 5
+
+
+def test_by_chance() -> None:
+    """The test that compares them: all signs that the differences could have had."""
+    assert chance([-1.0] * 5) == 1 / 32 and chance([1.0] * 5) == 1
+    assert chance([-3.0, 1.0]) == 2 / 4 and chance([0.0, 0.0]) == 1

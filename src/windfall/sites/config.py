@@ -48,7 +48,6 @@ class Site:
     queue: str = ""
     folder: str = ""  # there; made of the name where none is given
     arrays: bool = True
-    room: bool = False  # ask how full it is, for policies that choose sites by that
     max_pilots: int = 100  # queued and running
     max_queued: int = 0
     core_hours: int = 0  # 0: no budget
@@ -62,6 +61,7 @@ class Site:
     reach: str = "direct"  # how pilots reach the server
     server: str = ""  # where they find it; "": where it says it is
     relay: str = ""  # address of the head node that its nodes know it by; "": all it has
+    room: bool = False  # ask how full it is, for policies that choose sites by that
 
     def __post_init__(self) -> None:
         if not self.folder:  # one each: two sites may share a home directory
