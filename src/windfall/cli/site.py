@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 from ..client.client import Client
-from ..errors import BadInput, Conflict, NotFound
+from ..errors import BadInput, Conflict, NotFound, WindfallError
 from . import siteadd
 from .connect import Session
 from .output import clock, duration, plural, print_json, print_json_rows, print_table, say
@@ -265,13 +266,24 @@ def _remove(args: argparse.Namespace) -> int:
         found = _forget(session.client, args.name) or found
         if not found:
             described(args.name)  # says what is known instead
+        folder = _folder_of(path)
         path.unlink(missing_ok=True)
         _forget(session.client, args.name)  # who read the file a moment ago may have added it again
     if args.json:
         print_json({"site": args.name})
     else:
-        print(f"site {args.name} is forgotten")
+        print(f"site {args.name} is forgotten" + (f"; what lies in {folder} there is left" if folder else ""))
     return 0
+
+
+def _folder_of(path: Path) -> str:
+    """There; "" where the file does not say."""
+    from ..sites import config
+
+    try:
+        return config.load(path).folder
+    except (WindfallError, OSError):
+        return ""
 
 
 def _forget(client: Client, name: str) -> bool:

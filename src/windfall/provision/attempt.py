@@ -232,6 +232,7 @@ class Attempt:
             parents = "" if folder.startswith("/") else "-p"
             answer = await self._channel.say(text.shell(
                 f"rm -rf {place} {self._elsewhere()}",
+                f"find {folder} -maxdepth 1 -name 'trial-t*' -mtime +1 -exec rm -rf '{{}}' + 2>/dev/null",
                 f"rmdir {parents} {folder} 2>/dev/null", f"[ ! -e {place} ]"))
             if answer.exit:
                 raise SiteError(f"{self._place} cannot be removed: {text.plain(answer.err)}")
