@@ -104,6 +104,22 @@ def test_a_trial_that_is_interrupted_while_it_submits_leaves_no_job(person: User
     until(lambda: not [token for token in person.client.tokens() if "trial" in token["user"]], 60)
 
 
+def test_files_that_lie_there_have_names(person: User, cluster: Cluster) -> None:
+    """Each site's file says where; tasks find them under the name that the bag gives them, and see no more of it."""
+    panel = cluster.home / "ref.bin"
+    panel.write_text("a panel")
+    rig.own(panel)
+    person.site("cluster", "slurm", 'host = "frontend"\n', rig.SHAPE + f'[staged]\n"panel.bin" = "{panel}"\n')
+    person.serve()
+    good = person.bag("cat here.bin; env | grep STAGED; test {n}", 2, 'inputs = ["site:panel.bin -> here.bin"]')
+    assert person.client.wait(good)["counts"]["succeeded"] == 2
+    assert b"".join(person.client.log(good, 0)) == b"a panel"
+    unknown = person.bag("true {n}", 1, 'inputs = ["site:other.bin"]')
+    assert person.client.wait(unknown)["counts"]["failed"] == 1
+    assert "does not say where other.bin lies" in str(list(person.client.results(unknown)))
+    until(lambda: not cluster.jobs(), 60)
+
+
 def test_sites_in_trouble_keep_nobody_from_working(person: User, cluster: Cluster) -> None:
     person.site("cluster", "slurm", 'host = "frontend"\n')
     person.site("partition", "slurm", 'host = "frontend"\nqueue = "nonsense"\n')

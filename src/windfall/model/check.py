@@ -242,10 +242,11 @@ def _placed(each: Placed) -> None:
     if each.path:
         relative_path(each.path, "inputs")
     _text(each.there, "inputs")
-    if not each.there.startswith("/") or not _PRINTABLE.fullmatch(each.there) or len(each.there) > 4000:
+    known = each.there.startswith("/") or (each.there and "/" not in each.there)  # a name, from the site's file
+    if not known or not _PRINTABLE.fullmatch(each.there) or len(each.there) > 4000:
         raise BadInput(
-            f"inputs: 'site:{tpl.excerpt(each.there)}' must be an absolute path",
-            'as in "site:/scratch/ref/panel.bin"',
+            f"inputs: 'site:{tpl.excerpt(each.there)}' must be an absolute path, or a name from the site's file",
+            'as in "site:/scratch/ref/panel.bin", or "site:panel.bin" with [staged] there',
             text=tpl.excerpt(each.there),
         )
 

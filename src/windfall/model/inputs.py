@@ -5,6 +5,7 @@
     "scripts"                      a directory: all files below it
     "data-{x}.dat -> in.dat"       differs from task to task: every file it can be is looked for now
     "site:/ref/panel.bin -> p"     is on the hosts already; linked to, or without an arrow only looked for
+    "site:panel.bin -> p"          the same, wherever the site's file says that it lies there
 """
 
 from __future__ import annotations

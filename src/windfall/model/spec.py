@@ -139,7 +139,7 @@ class Placed(Record, frozen=True):
     """`"site:/scratch/ref/panel.bin -> panel.bin"`: a file that is on the host already; linked to, never copied."""
 
     path: str  # template; empty: it is only looked for
-    there: str  # template: absolute path on the host
+    there: str  # template: absolute path on the host, or a name that the site's file has a path for
 
 
 class Capture(Record, frozen=True):

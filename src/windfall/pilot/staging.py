@@ -6,6 +6,7 @@ to its input would change it for all that come after.
 
 import _thread
 import errno
+import json
 import os
 import stat
 import threading
@@ -251,9 +252,21 @@ def _put(target, digest, size, mode, cache, blobs, attempt):
         cache.copied(target)
 
 
+def _staged():
+    """{name: path} that the file of our site has; its job told us."""
+    try:
+        found = json.loads(os.environ.get("WINDFALL_STAGED") or "{}")
+    except ValueError:
+        return {}
+    return {str(name): str(path) for name, path in found.items()} if isinstance(found, dict) else {}
+
+
 def link_placed(folder, placed):
-    """Links to what is on the host already, [[path, absolute path there]]; BadInput naming what is not."""
-    for path, there in placed or ():
+    """Links to what is on the host already, [[path, absolute path or name there]]; BadInput naming what is not."""
+    for path, name in placed or ():
+        there = name if os.path.isabs(name) else _staged().get(name, "")
+        if not there:
+            raise BadInput("the site's file does not say where {} lies".format(name), "[staged] in it does")
         if not os.path.isabs(there) or not os.path.exists(there):
             raise BadInput("{} is not on this host".format(there))
         if path:

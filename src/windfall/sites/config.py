@@ -16,6 +16,7 @@ No secret stands here: keys and codes are the user's, and what lets a pilot in i
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -70,7 +71,12 @@ class Site:
     def job(self, nonce: str, shape: Shape, command: tuple[str, ...], count: int = 1) -> Job:
         """One submission of `count` pilots."""
         return Job(nonce, shape, command, count, self.folder, self.account, self.queue, self.directives, self.setup,
-                   tuple(self.variables.items()), self.options, self.grace)
+                   (*self.variables.items(), *_told(self.staged)), self.options, self.grace)
+
+
+def _told(staged: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """What the pilot is told of files that lie there; tasks do not see it."""
+    return (("WINDFALL_STAGED", json.dumps(staged)),) if staged else ()
 
 
 def render(site: Site) -> str:
