@@ -88,7 +88,7 @@ class Bench:
         nonce = nonce or f"n{self.core.state.next_pilot}"
         event = e.Enrol(
             0, site, nonce, "host", "host", cores, more.get("memory", 4 << 30), more.get("gpus", 0),
-            more.get("disk", 1 << 40), left, b"token %d" % self.core.state.next_pilot,
+            more.get("disk", 1 << 40), left, b"token %d" % self.core.state.next_pilot, nodes=more.get("nodes", 1),
         )
         return int(self.do(event).pilot)
 

@@ -167,10 +167,11 @@ def as_version_1(meta: bytes, bench: Bench) -> bytes:
     m = msgspec.msgpack.decode(meta)
     m["version"] = 1
     for bag in m["bags"]:
-        bag["record"] = bag["record"][:-4]
+        bag["record"] = bag["record"][:13]
         bag["targets"] = [target[:-1] for target in bag["targets"]]
         bag["checkpoints"] = list(bench.core.state.bags[bag["record"][0]].checkpoints.items())
     m["sites"] = [site[:5] for site in m["sites"]]
+    m["pilots"] = [pilot[:19] for pilot in m["pilots"]]
     return msgspec.msgpack.encode(m)
 
 

@@ -202,10 +202,11 @@ def test_after_a_duration_failure_a_shape_that_lasts_is_chosen(bench: Bench) -> 
 
 def test_the_shape_that_wastes_least_is_chosen_and_whole_nodes_count_one(bench: Bench) -> None:
     big = Shape(8, 64 << 30, 0, 1 << 40, HOUR)
-    site(bench, shapes=[big, Shape(1, 2 << 30, 0, 1 << 40, HOUR)])
+    node = Shape(8, 64 << 30, 0, 1 << 40, HOUR, whole=True)
+    site(bench, shapes=[big, Shape(1, 2 << 30, 0, 1 << 40, HOUR), node])
     bag(bench, shape(16, limit=1_000, memory=4 << 30), shape(3, name="whole", limit=1_000, whole=True))
     made = [i.shape for i in bench.core.state.intents.values()]
-    assert made.count(big) == 2 and len(made) == 5
+    assert made.count(big) == 2 and made.count(node) == 3 and len(made) == 5
 
 
 def test_share_and_delay_of_a_site(bench: Bench) -> None:

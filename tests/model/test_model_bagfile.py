@@ -106,7 +106,7 @@ WRONG = [
     ("cores = 2", 'cores = "two"', "whole number", ""),
     ("cores = 2", "cores = true", "whole number", ""),
     ("cores = 2", "cores = 0", "1 or more", ""),
-    ("cores = 2", "nodes = 2", "does not exist yet", "cores"),
+    ("cores = 2", "nodes = 0", "1 or more", ""),
     ("cores = 2", "select = 2", "no key", "belongs in [policy]"),
     ('memory = "2GB"', "memory = 2", "not a size", "2GB"),
     ('time = "30min"', 'time = "30 mim"', "not a duration", "30min"),
@@ -124,6 +124,8 @@ WRONG = [
     ('"converged"', '"conv(erged"', "regular expression", ""),
     ('select = "sjf"', 'select = "adaptive"', "does not exist yet", "fcfs, sjf"),
     ("select =", "replicate =", "does not exist yet", "select"),
+    ('select = "sjf"', 'budget = "100 hours"', "not a time of cores", "100 core-hours"),
+    ('select = "sjf"', "budget = 100", "not a time of cores", "100 core-hours"),
     ("select =", "deadline =", "does not exist yet", "select"),
     ("retries = 5", 'checkpoint = ["/s"]', "working directory", ""),
     ("retries = 5", 'modules = ["a b"]', "name of a module", "gcc"),
@@ -318,3 +320,11 @@ def test_files_of_a_target_that_makes_none_are_refused() -> None:
     with pytest.raises(BadInput, match="'main' has no outputs") as caught:
         bagfile.parse(text, "b.toml")
     assert caught.value.where == "b.toml:6"
+
+
+def test_a_budget_needs_time_limits():
+    text = '[bag]\nname = "b"\ncommand = "true"\n[policy]\nbudget = "1.5 core-hours"\n'
+    with pytest.raises(BadInput, match="every task needs a time limit"):
+        bagfile.parse(text)
+    bag = bagfile.parse(text + '[task]\ntime = "1min"\nnodes = 2\n').bag
+    assert bag.policy.budget == 5_400_000 and bag.targets[0].resources.nodes == 2

@@ -270,6 +270,12 @@ def shape(name: str = "main", count: int = 1, **changes: Any) -> TargetShape:
     return msgspec.structs.replace(usual, **changes)
 
 
+def scarce(plan: BagPlan, shapes: list[TargetShape]) -> list[TargetShape]:
+    """Under a budget every task has a limit."""
+    limit = 13_000 if plan.budget else 0
+    return [msgspec.structs.replace(s, limit=s.limit or limit, disk=plan.disk, nodes=plan.nodes) for s in shapes]
+
+
 def make_data(plan: BagPlan, tasks: int, r: random.Random) -> dict[str, Any]:
     """What its tasks read and leave; whether it is selected by that."""
     if plan.shape not in ("data", "conscious"):

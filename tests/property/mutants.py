@@ -20,9 +20,12 @@ from windfall.core import (
     feeding,
     granting,
     leases,
+    means,
+    policies,
     provisioning,
     sessions,
     snapshot,
+    state as state_module,
     tending,
 )
 from windfall.core.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, STOPPING, SUCCEEDED
@@ -428,6 +431,63 @@ def a_silent_pilot_holds_nothing(patch: Patch) -> None:
         original(core, pilot, "lost" if why == "silent" else why, clean=clean)
 
     patch.setattr(sessions, "pilot_left", pilot_left)
+
+
+@mutant("P6")
+def queued_pilots_reserve_nothing(patch: Patch) -> None:
+    """What has been used counts, what waits in the queue does not."""
+    original = provisioning.unreserved
+    patch.setattr(provisioning, "unreserved", lambda site: original(site) + site.reserved)
+
+
+@mutant("P6: the account")
+def an_account_has_no_end(patch: Patch) -> None:
+    original = tending._take_info
+
+    def take_info(core: Any, site: Any, info: Any, seen: int) -> None:
+        info.balance = -1
+        original(core, site, info, seen)
+
+    patch.setattr(tending, "_take_info", take_info)
+
+
+@mutant("P6: the user")
+def other_jobs_of_the_user_do_not_count(patch: Patch) -> None:
+    original = tending._take_info
+
+    def take_info(core: Any, site: Any, info: Any, seen: int) -> None:
+        info.others = 0
+        original(core, site, info, seen)
+
+    patch.setattr(tending, "_take_info", take_info)
+
+
+@mutant("P6: bag")
+def a_budget_forgets_what_is_in_play(patch: Patch) -> None:
+    patch.setattr(means, "left_of_budget", lambda bag: bag.budget - bag.spent if bag.budget else means.PLENTY)
+
+
+@mutant("P6")
+def an_allowance_forgets_what_is_in_play(patch: Patch) -> None:
+    original = means.left_of_allowance
+    patch.setattr(means, "left_of_allowance",
+                  lambda state, owner, at: original(state, owner, at) + state.pledged.get(owner, 0))
+
+
+@mutant("P6: tasks at")
+def a_disk_has_no_end(patch: Patch) -> None:
+    patch.setattr(means, "left_of_disk", lambda site: means.PLENTY)
+
+
+@mutant("P4")
+def what_was_reserved_and_not_used_is_not_noticed(patch: Patch) -> None:
+    patch.setattr(means, "stir", lambda *_: None)
+
+
+@mutant("P5")
+def any_pilot_is_a_node_of_ones_own(patch: Patch) -> None:
+    patch.setattr(state_module, "_roomy", lambda pc, cls: True)
+    patch.setattr(policies, "_slots", lambda shape, cls: max(shape.cores // cls.cores, 0))
 
 
 @mutant("P7")

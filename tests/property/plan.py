@@ -31,6 +31,9 @@ class BagPlan(msgspec.Struct, frozen=True):
     shape: str = "plain"  # one of SHAPES
     owner: int = 0
     provision: str = "swarm"
+    budget: int = 0  # ms of cores
+    disk: int = 0  # bytes a task takes
+    nodes: int = 1
 
 
 class SitePlan(msgspec.Struct, frozen=True):
@@ -45,6 +48,12 @@ class SitePlan(msgspec.Struct, frozen=True):
     budget: int = 0
     flight: int = 16
     most: int = 1_000  # jobs that the batch system takes
+    jobs: int = 0  # most of the user's, with `others` that are none of ours
+    others: int = 0
+    balance: int = -1  # ms of cores that the user's account has there
+    disk: int = 0
+    counts: int = 0  # against allowances
+    nodes: int = 1  # of a further shape
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -60,6 +69,7 @@ class Plan(msgspec.Struct, frozen=True):
     skew: int = 0  # thousandths by which clocks are fast or slow, at most
     late: int = 0  # percent of messages that come when nobody waits for them any more
     sites: tuple[SitePlan, ...] = ()  # with batch systems
+    allowance: int = -1  # of everybody, ms of cores a month
 
     def text(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -86,7 +96,7 @@ def random_plan(seed: int) -> Plan:
     sites = tuple(_site(r) for _ in range(r.randint(1, 3))) if seed % 2 else ()
     acts = [_act(r, KINDS) for _ in range(r.choice((0, 3, 7, 14)))]
     acts += [_act(r, AT_SITES) for _ in range(r.choice((0, 2, 5)))] if sites else []
-    return Plan(
+    plan = Plan(
         seed=seed,
         pilots=tuple(r.choice((1, 1, 2, 4)) for _ in range(r.randint(0, 1) if sites else r.randint(1, 3))),
         bags=tuple(_bag(r, bool(sites)) for _ in range(r.randint(1, 3))),
@@ -100,6 +110,18 @@ def random_plan(seed: int) -> Plan:
         skew=r.choice((0, 0, 40)),
         late=r.choice((0, 0, 3)),
     )
+    return _scarce(plan, random.Random(f"{seed} limits")) if seed % 3 == 0 else plan
+
+
+def _scarce(plan: Plan, r: random.Random) -> Plan:
+    """The same with what may be used up: budgets, an allowance, accounts, disks."""
+    bags = tuple(msgspec.structs.replace(
+        bag, budget=r.choice((0, 40_000, 200_000)), disk=r.choice((0, 0, 1 << 30)),
+        nodes=2 if plan.sites and bag.shape == "plain" and r.random() < 0.4 else 1) for bag in plan.bags)
+    sites = tuple(msgspec.structs.replace(
+        site, jobs=r.choice((0, 2, 6)), others=r.choice((0, 1, 3)), balance=r.choice((-1, -1, 300_000)),
+        disk=r.choice((0, 2 << 30)), counts=r.choice((0, 1, 2)), nodes=r.choice((1, 2))) for site in plan.sites)
+    return msgspec.structs.replace(plan, bags=bags, sites=sites, allowance=r.choice((-1, 0, 100_000)))
 
 
 def _bag(r: random.Random, sites: bool) -> BagPlan:

@@ -74,7 +74,7 @@ class Process:
         left = None if self.end is None else max(0, self.end - sent)
         event = e.Enrol(
             0, self.site.name if self.site else "here", self.nonce, self.name, self.name, self.cores, self.cores << 30,
-            0, 1 << 40, left, b"",
+            0, 1 << 40, left, b"", nodes=self.job.shape.nodes if self.job else 1,
         )
         self.world.call(self, event, 0, lambda effect: self._enrolled(effect, sent))
         tries = self.tries

@@ -27,14 +27,17 @@ RESERVE = 1_000  # ms that a pilot leaves before its wall time is over
 
 
 def limits_of(plan: SitePlan) -> Limits:
-    shapes = [Shape(cores, cores << 30, 0, 1 << 40, wall) for cores, wall in plan.shapes]
-    return Limits(shapes, plan.pilots, plan.queued, plan.share, plan.delay, plan.budget, plan.flight)
+    shapes = [Shape(cores, cores << 30, 0, 1 << 40, wall, whole=cores == 4) for cores, wall in plan.shapes]
+    shapes += [Shape(1, 1 << 30, 0, 1 << 40, 60_000, plan.nodes)] if plan.nodes > 1 else []
+    return Limits(shapes, plan.pilots, plan.queued, plan.share, plan.delay, plan.budget, plan.flight, plan.jobs,
+                  plan.disk, plan.counts, plan.balance >= 0)
 
 
 def healed(plan: SitePlan) -> Limits:
     """What people allow in the end, so that everything can be run somewhere."""
     limits = limits_of(plan)
-    return Limits([*limits.shapes, Shape(4, 4 << 30, 0, 1 << 40, 0)], limits.pilots, limits.queued)
+    more = [Shape(4, 4 << 30, 0, 1 << 40, 0, whole=True), Shape(1, 1 << 30, 0, 1 << 40, 0, 2)]
+    return Limits([*limits.shapes, *more], limits.pilots, limits.queued)
 
 
 class Refused(Exception):
@@ -49,6 +52,7 @@ class Job:
     process: Process | None = None
     runs: int = 0
     belied: bool = False  # what was said of it was not true
+    since: int = 0  # when it began to run
 
 
 class Site:
@@ -63,6 +67,8 @@ class Site:
         self.hides = 0  # until when listings miss the oldest job
         self.old: tuple[int, list[e.Listed]] = (0, [])  # until when listings are this one
         self.most = plan.pilots
+        self.jobs_of_user, self.balance = plan.jobs, plan.balance
+        self.used = 0  # ms of cores, of jobs that have ended
         self.submissions = 0
         self.watch()
 
@@ -99,6 +105,12 @@ class Site:
         here = [j.id for j in self.jobs.values() if not j.belied]
         if self.most and len(here) > self.most:
             self.world.blame([f"P6: {self.name} may have {self.most} pilots, its batch system has {here}"])
+        if self.jobs_of_user and len(here) + self.plan.others > max(self.jobs_of_user, self.plan.others):
+            self.world.blame([f"P6: the user may have {self.jobs_of_user} jobs at {self.name}, and has "
+                              f"{self.plan.others} beside {here}"])
+        worst = self.used + sum(j.shape.worst for j in self.jobs.values())
+        if 0 <= self.balance < worst:
+            self.world.blame([f"P6: the account at {self.name} has {self.balance}, and may come to use {worst}"])
 
     def _queue(self, job: Job) -> None:
         run = job.runs = job.runs + 1
@@ -107,11 +119,12 @@ class Site:
     def _start(self, job: Job, run: int) -> None:
         if self.jobs.get(job.id) is not job or job.runs != run:
             return
-        busy = sum(j.shape.cores for j in self.jobs.values() if j.process is not None)
-        if busy + job.shape.cores > self.plan.cores:
+        busy = sum(j.shape.cores * j.shape.nodes for j in self.jobs.values() if j.process is not None)
+        if busy + job.shape.cores * job.shape.nodes > self.plan.cores:
             self.world.after(1_000, lambda: self._start(job, run))
             return
         wall = job.shape.wall - RESERVE if job.shape.wall else None
+        job.since = self.world.now
         job.process = self.world.new_pilot(job.shape.cores, job.nonce, wall, self, job)
         if job.shape.wall:
             self.world.after(job.shape.wall, lambda: self._time_is_up(job, run))
@@ -123,11 +136,16 @@ class Site:
     def cancel(self, name: str) -> None:
         job = self.jobs.pop(name, None)
         if job is not None and job.process is not None:
+            self._account(job)
             job.process.die()
+
+    def _account(self, job: Job) -> None:
+        self.used += job.shape.cores * job.shape.nodes * (self.world.now - job.since)
 
     def ended(self, job: Job) -> None:
         """Its process is over, and the batch system has noticed."""
         if self.jobs.get(job.id) is job:
+            self._account(job)
             del self.jobs[job.id]
 
     def listing(self) -> list[e.Listed]:
@@ -142,8 +160,12 @@ class Site:
         return [e.Listed(job.nonce, job.id, job.process is not None) for job in jobs]
 
     def info(self) -> e.Info:
-        running = sum(j.shape.cores for j in self.jobs.values() if j.process is not None)
-        return e.Info(self.plan.cores - running, sum(j.process is None for j in self.jobs.values()))
+        cores = sum(j.shape.cores * j.shape.nodes for j in self.jobs.values() if j.process is not None)
+        queued = sum(j.process is None for j in self.jobs.values())
+        ran = sum(j.shape.cores * j.shape.nodes * (self.world.now - j.since) for j in self.jobs.values()
+                  if j.process is not None)
+        balance = max(self.balance - self.used - ran, 0) if self.balance >= 0 else -1
+        return e.Info(self.plan.cores - cores, queued, 0, self.plan.others, balance)
 
     # --- what goes wrong --------------------------------------------------------------------------------------------
 
@@ -152,6 +174,7 @@ class Site:
         running = [job for job in self.jobs.values() if job.process is not None]
         if running:
             job = running[which % len(running)]
+            self._account(job)
             process, job.process = job.process, None
             self.lied = self.lied or lives
             job.belied = job.belied or lives
@@ -164,7 +187,8 @@ class Site:
             del self.jobs[job.id]
 
     def heal(self) -> None:
-        self.dark = self.hides = 0
+        self.dark = self.hides = self.jobs_of_user = 0
+        self.balance = -1
         self.old = (0, [])
         self.fails = False
 

@@ -129,6 +129,8 @@ class World:
         for place, plan in enumerate(self.plan.sites):
             self.add_site(f"c{place}", limits_of(plan))
             self.sites[f"c{place}"] = Site(self, f"c{place}", plan)
+        if self.plan.allowance >= 0:
+            self.client(lambda: e.SetAllowance(0, "*", self.plan.allowance))
         for cores in self.plan.pilots:
             self.new_pilot(cores)
         for bag in self.plan.bags:
@@ -169,7 +171,11 @@ class World:
                 self.add_site(site.name, healed(site.plan))  # what was asked for before may have come late
             elif state.sites[site.name].drained:
                 self.client(lambda name=site.name: e.DrainSite(0, name, OWNERS[0], False))
+        if state.allowances:
+            self.client(lambda: e.SetAllowance(0, "*", -1))
         for number, bag in state.bags.items():
+            if bag.budget:
+                self.client(lambda number=number: e.SetBudget(0, number, 0))
             if bag.paused:
                 self.client(lambda number=number: e.Pause(0, number, False))
             if bag.open:
@@ -368,6 +374,7 @@ class World:
         self.asked += 1
         key = f"k{self.asked}"
         shapes, edges = acts.make_shapes(plan, self.random)
+        shapes = acts.scarce(plan, shapes)
         owner = OWNERS[plan.owner]
         data = acts.make_data(plan, sum(shape.count for shape in shapes), self.random)
         select = "sjf" if plan.shape == "sjf" else data.pop("select", "fcfs")
@@ -380,7 +387,7 @@ class World:
         def make() -> e.Event:
             return e.Submit(
                 0, owner, key, key, b"spec", shapes, plan.shape == "external", select,
-                plan.shape in ("open", "filling"), edges, plan.provision, **data,
+                plan.shape in ("open", "filling"), edges, plan.provision, budget=plan.budget, **data,
             )
 
         self.client(make, done)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core import copies, facts as f, hosts, intents as i, watchdog
+from windfall.core import copies, facts as f, hosts, intents as i, means, watchdog
 from windfall.core.backlog import Backlog
 from windfall.core.batching import chain_key, chain_of, is_chained, link_stages, shift, waiting
 from windfall.core.columns import CHUNK, FEW, ROW_MASK, Attempts, Tasks
@@ -73,7 +73,7 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
         number=fact.bag, owner=fact.owner, name=fact.name, key=fact.key, spec=fact.spec, external=fact.external,
         select=fact.select, open=fact.open, submitted=fact.at, tasks=Tasks(count), targets=[], runs=[],
         counts=fresh_counts(count), touched=fact.at, began=fact.at if count else 0, provision=fact.provision,
-        options=fact.options,
+        options=fact.options, budget=fact.budget,
     )
     state.bags[fact.bag] = bag
     _note_data(state, bag, fact)
@@ -147,7 +147,8 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
         key=class_key(bag.select, bag.number, target, variant, shape),
         weight=shape.weight, backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
         batch=shape.batch, chained=is_chained(bag.targets[target]),
-        conscious=bag.conscious is not None,
+        conscious=bag.conscious is not None, budgeted=bag.budget > 0, nodes=shape.nodes,
+        lasts=limit + shape.grace if limit else 0,
     )
     return cls
 
@@ -513,6 +514,9 @@ def _site_added(state: State, fact: f.SiteAdded) -> None:
     for pilot in state.pilots.values():
         if pilot.site == fact.name:
             _reclass(state, pilot)
+    state.allowed = fact.at
+    means.recount(state)  # other things may count now
+    state.version += 1
 
 
 def _reclass(state: State, pilot: PilotState) -> None:
@@ -548,6 +552,7 @@ def _pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
         number=fact.pilot, nonce=fact.nonce, epoch=fact.epoch, site=fact.site, owner=fact.owner, host=fact.host,
         host_name=fact.host_name, cores=fact.cores, memory=fact.memory, gpus=fact.gpus, disk=fact.disk,
         enrolled=fact.at, ends=fact.ends, token=fact.token, detail=fact.detail, cls=0, heard=fact.at,
+        nodes=fact.nodes, whole=fact.whole,
     )
     pilot.cls = pilot_class_of(state, pilot).number
     pilot.row = hosts.row_of(state, fact.site, fact.host, fact.host_name)
@@ -567,11 +572,11 @@ def pilot_class_of(state: State, pilot: PilotState) -> PilotClass:
     # could run; each pilot's own memory and disk are looked at when it asks.
     memory = _rounded_up(pilot.memory)
     disk = _rounded_up(pilot.disk)
-    what = (owners, pilot.site, pilot.cores, memory, pilot.gpus, disk)
+    what = (owners, pilot.site, pilot.cores, memory, pilot.gpus, disk, pilot.nodes, pilot.whole)
     number = state.shapes.get(what)
     if number is None:
         number = state.shapes[what] = len(state.shapes) + 1
-        state.pilot_classes[number] = PilotClass(number, owners, pilot.site, pilot.cores, memory, pilot.gpus, disk)
+        state.pilot_classes[number] = PilotClass(number, *what)
     return state.pilot_classes[number]
 
 
@@ -586,10 +591,14 @@ def _pilot_draining(state: State, fact: f.PilotDraining) -> None:
 
 def _pilot_ended(state: State, fact: f.PilotEnded) -> None:
     pilot = state.pilots[fact.pilot]
+    rows = state.attempts.of_pilot(fact.pilot).tolist()
+    means.count(state, rows, -1)
     pilot.state = GONE
     pilot.ended = fact.at
     pilot.why = fact.why
-    for row in state.attempts.of_pilot(fact.pilot).tolist():
+    means.count(state, rows, 1)
+    for row in rows:
+        means.stir(state, row)
         if state.attempts.state[row] == DROPPED:
             carry(state, row, -1)
             free_row(state, row)
@@ -622,7 +631,11 @@ def _granted(state: State, fact: f.Granted) -> None:
         _activate(bag, cls, group.tasks)
         bear(state, pilot, bag, cls, group.tasks, 1)
         bag.touched = fact.at
-        state.relist(cls)
+        if cls.budgeted or cls.disk or state.allowances:
+            means.count(state, means.rows_of(group.attempts), 1)
+            relist_all(state, bag)
+        else:
+            state.relist(cls)
     copies.note_moves(state, fact.moves)
     _note_load(state, pilot)
 
@@ -703,7 +716,9 @@ def _adopted(state: State, fact: f.Adopted) -> None:
         held = attempts.state[row] != LOST
         if held:
             carry(state, row, -1)
+        means.count(state, [row], -1)
         attempts.pilot[row] = new.number
+        means.count(state, [row], 1)
         attempts.grant[row] = 0  # it was taken in long ago
         attempts.dirty[row >> 16] = 1
         if held:
@@ -802,8 +817,10 @@ def _note_load(state: State, pilot: PilotState) -> None:
         state.version += 1
 
 
-def free_row(state: State, row: int) -> None:
+def free_row(state: State, row: int, charged: int = -1) -> None:
+    """`charged`: ms of cores; without it the worst case is taken for true."""
     attempts = state.attempts
+    means.leave(state, row, charged)
     pilot = state.pilots.get(attempts.pilot[row])
     if pilot is not None:
         pilot.cancelling.pop(attempts.number[row], None)
@@ -847,6 +864,7 @@ def _finished(state: State, fact: f.Finished) -> None:
     bag.counts[ACTIVE] -= n
     bag.counts[SUCCEEDED] += n
     pilot = state.pilots[fact.pilot]
+    means.leave_many(state, bag, cls, pilot, fact)
     bear(state, pilot, bag, cls, fact.tasks, -1)
     if pilot.recalling:
         for number in fact.attempts:
@@ -943,7 +961,7 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
         attempts.dirty[row >> 16] = 1
         t.flags[end.task] |= OUTSTANDING
     else:
-        free_row(state, row)
+        free_row(state, row, end.charged)
     if current:
         _judge(state, bag, end, fact.at)
 
@@ -1005,6 +1023,25 @@ def _drop_others(state: State, bag: BagState, end: f.End) -> None:
         t.flags[end.task] &= ~OUTSTANDING & 0xFF
 
 
+def _budget_set(state: State, fact: f.BudgetSet) -> None:
+    bag = state.bags[fact.bag]
+    bag.budget, bag.touched = fact.budget, fact.at
+    for cls in bag.classes.values():
+        cls.budgeted = fact.budget > 0
+    means.recount(state)
+    relist_all(state, bag)
+    state.version += 1
+
+
+def _allowance_set(state: State, fact: f.AllowanceSet) -> None:
+    state.allowances.pop(fact.owner, None)
+    if fact.allowance >= 0:
+        state.allowances[fact.owner] = fact.allowance
+    state.allowed = fact.at
+    means.recount(state)
+    state.version += 1
+
+
 def _link_known(state: State, fact: f.LinkKnown) -> None:
     state.links[fact.a, fact.b] = (fact.latency, fact.rate)
     state.version += state.conscious > 0
@@ -1057,4 +1094,6 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.HostJudged: hosts.host_judged,
     f.LinkKnown: _link_known,
     f.CopiesLost: _copies_lost,
+    f.BudgetSet: _budget_set,
+    f.AllowanceSet: _allowance_set,
 }

@@ -207,6 +207,11 @@ class Attempts(Table):
             rows = rows[np.lexsort((self.np_task[rows], self.np_grant[rows]))]
         return rows
 
+    def of_bag(self, bag: int) -> list[int]:
+        rows = np.flatnonzero((self.np_task[: self.rows] >> 32 == bag) & (self.np_state[: self.rows] != 0))
+        found: list[int] = rows.tolist()
+        return found
+
     def of_task(self, ref: int) -> list[int]:
         rows = np.flatnonzero(self.np_task[: self.rows] == ref)
         found: list[int] = rows[self.np_state[rows] != 0].tolist()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core import batching, events as e, facts as f
+from windfall.core import batching, events as e, facts as f, means
 from windfall.core.apply import append_key, digest, spans, submission_key, target_done
 from windfall.core.conscious import wrong_parameter
 from windfall.core.copies import wrong_with
@@ -45,16 +45,63 @@ def submit(core: Core, event: e.Submit) -> None:
     if event.conscious is not None and (wrong := wrong_parameter(event.conscious)):
         core.refuse(event, "bad-input", wrong, "leave it out: there is a default")
         return
+    if wrong := _wrong_budget(event.budget, event.targets):
+        core.refuse(event, "bad-input", wrong, "say how long a task may take: its worst case is what is reserved")
+        return
     number = core.state.next_bag
     edges = event.edges + batching.stage_edges(event.targets)
     core.emit(
         f.BagSubmitted(
             core.now, number, event.owner, event.name, event.idempotency, event.spec, event.targets, event.external,
-            event.select, event.open, edges, event.provision, event.options, event.data, event.conscious,
+            event.select, event.open, edges, event.provision, event.options, event.data, event.conscious, event.budget,
         )
     )
     batching.arm(core, core.state.bags[number])
     core.done(event, number, core.state.bags[number].size)
+
+
+def _wrong_budget(budget: int, shapes: list[f.TargetShape]) -> str:
+    if not 0 <= budget < means.PLENTY:
+        return f"a budget of {budget} ms of cores"
+    return "under a budget every task needs a time limit" if budget and not all(s.limit for s in shapes) else ""
+
+
+def set_budget(core: Core, event: e.SetBudget) -> None:
+    if (bag := _bag(core, event, event.bag)) is None:
+        return
+    if wrong := _wrong_budget(event.budget, [target.shape for target in bag.targets]):
+        core.refuse(event, "bad-input", wrong, "say how long a task may take: its worst case is what is reserved")
+        return
+    used = bag.spent + sum(means.pledge(core.state, row) for row in core.state.attempts.of_bag(bag.number))
+    if event.budget and event.budget < used:
+        core.refuse(event, "conflict", f"bag {bag.number} has used, or reserved, more than that", "cancel it instead")
+        return
+    if bag.budget != event.budget:
+        core.emit(f.BudgetSet(core.now, bag.number, event.budget, event.by))
+    core.done(event, bag.number)
+
+
+def set_allowance(core: Core, event: e.SetAllowance) -> None:
+    if not -1 <= event.allowance < means.PLENTY or not event.owner:
+        core.refuse(event, "bad-input", f"an allowance of {event.allowance} ms of cores", "0 or more")
+        return
+    if core.state.allowances.get(event.owner, -1) != event.allowance:
+        core.emit(f.AllowanceSet(core.now, event.owner, event.allowance, event.by))
+        watch_month(core)
+    core.done(event)
+
+
+def watch_month(core: Core) -> None:
+    """What was used up is there again when a month begins."""
+    if core.state.allowances and core.month_timer <= core.now:
+        core.month_timer = means.next_month(core.now)
+        core.timer(core.month_timer, "month", 0)
+
+
+def month_begins(core: Core, _: int) -> None:
+    core.state.version += 1
+    core.changed = True
+    watch_month(core)
 
 
 def _again(core: Core, event: e.Event, known: tuple[int, int, int, int], body: bytes, value: int) -> None:

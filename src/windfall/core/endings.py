@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core import facts as f
+from windfall.core import facts as f, means
 from windfall.core.apply import BLAMELESS, OUTSTANDING, spans
 from windfall.core.columns import FEW, ROW_MASK
 from windfall.core.events import Report
@@ -242,6 +242,7 @@ def _reported(core: Core, row: int, r: Report) -> f.End:
     if outcome == O_FAILED and r.why not in BLAMELESS:
         attempts = core.state.attempts
         core.blamed.append((core.state.classes[attempts.cls[row]], attempts.grant[row], wall))
+    end.charged = means.charge(core.state, row, wall)
     return end
 
 
@@ -266,7 +267,9 @@ def _start(said: int, granted: int, now: int) -> int:
 
 def lose(core: Core, row: int, why: str, present: bool, stays: bool, outcome: int = O_LOST) -> f.End:
     """The server gives an attempt up; `present`: it may have been running when its pilot died."""
-    return _end(core, row, outcome, why, died=present, stays=stays)
+    end = _end(core, row, outcome, why, died=present, stays=stays)
+    end.charged = 0 if stays else means.elapsed(core.state, row, core.now)
+    return end
 
 
 def _end(

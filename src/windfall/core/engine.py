@@ -92,6 +92,7 @@ class Core:
         self.looks: dict[int, int] = {}  # bag → when to look at what it withholds again
         self.stirred = False  # what was withheld may go now
         self.alive = 0  # pilots that are not gone
+        self.month_timer = 0  # when the next month begins, where that matters
         self._timers: list[tuple[int, int, str, Any]] = []
         self._ticket = 0
         self._fed = 0  # version of the ready list that waiting pilots have seen
@@ -114,9 +115,9 @@ class Core:
 
     def _settle(self) -> None:
         """What the events made possible: work for those who wait, orders for those who hold."""
-        if self._fed != self.state.version:
-            feed_parked(self)
+        while self._fed != self.state.version:  # what one is granted may make room for another
             self._fed = self.state.version
+            feed_parked(self)
         for number in self.poor:
             recall_for(self, self.state.pilots[number])
         self.poor.clear()
@@ -195,6 +196,7 @@ class Core:
                 tending.renew(self, site)
                 for number in site.intents[RUNNING]:
                     tending.watch_wall(self, self.state.intents[number])
+        control.watch_month(self)
         self.changed, self.resumed = True, self.now
 
     def snapshot(self) -> tuple[bytes, dict[str, bytes], list[str]]:
@@ -212,6 +214,7 @@ _TIMERS: dict[str, Callable[[Core, Any], None]] = {
     "batch": batching.patience_over,
     "look": conscious.look_due, "watch": watchdog.watch_due,
     "host": hosts.host_due,
+    "month": control.month_begins,
 }
 
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
@@ -228,6 +231,8 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     e.ShareSite: siting.share_site,
     e.RemoveSite: siting.remove_site,
     e.Frugal: control.frugal,
+    e.SetBudget: control.set_budget,
+    e.SetAllowance: control.set_allowance,
     e.IssueToken: control.issue_token,
     e.RevokeToken: control.revoke_token,
     e.Enrol: sessions.enrol,

@@ -25,6 +25,7 @@ class Submit(Event):
     options: dict[str, int] = {}
     data: DataShape | None = None
     conscious: Conscious | None = None
+    budget: int = 0  # ms of cores; 0: none
 
 
 class Append(Event):
@@ -75,6 +76,20 @@ class Remove(Event):
     by: str = ""
 
 
+class SetBudget(Event):
+    bag: int
+    budget: int
+    by: str = ""
+
+
+class SetAllowance(Event):
+    """How much an owner may use in a month at sites that count (`means.py`)."""
+
+    owner: str  # "*": everybody who has none of his own
+    allowance: int  # ms of cores; -1: none any more
+    by: str = ""
+
+
 class AddSite(Event):
     name: str
     owner: str
@@ -118,9 +133,11 @@ class Listed(msgspec.Struct, array_like=True, gc=False):
 class Info(msgspec.Struct, array_like=True, gc=False):
     """What a site's information system says, true or not."""
 
-    free: int  # processors
+    free: int  # processors; -1: this is not about them
     queued: int  # jobs
     age: int = 0  # ms
+    others: int = -1  # jobs of the user that are none of ours; -1: this is not about them, nor about his account
+    balance: int = -1  # ms of cores that the account may still use; -1: nobody knows
 
 
 class Tend(Event):
@@ -155,6 +172,7 @@ class Enrol(Event):
     left: int | None
     token: bytes  # hash of the token the driver made for it
     detail: str = ""
+    nodes: int = 1
 
 
 class Report(msgspec.Struct, gc=False):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core import conscious
+from windfall.core import conscious, means
 from windfall.core.apply import target_done
 from windfall.core.batching import is_blocked, waiting
 from windfall.core.hosts import allowance
@@ -24,8 +24,9 @@ from windfall.core.lifecycle import (
     WAITING,
 )
 from windfall.core.policies import best_shape
+from windfall.core.provisioning import unreserved
 from windfall.core.state import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
-from windfall.model.units import format_size
+from windfall.model.units import format_core_time, format_size
 
 Clause = dict[str, Any]
 
@@ -44,6 +45,10 @@ def explain(state: State, now: int, bag_number: int, task: int | None = None) ->
         answer["summary"] = _not_ready(state, bag, task)
         return answer
     cls = bag.classes[target.index, bag.tasks.variant[task]]
+    if bag.budget and not cls.listed:
+        answer["summary"] = _used_up(f"the budget of bag {bag_number}", bag.budget, bag.spent, bag.pledged,
+                                     f"{len(state.attempts.of_bag(bag_number))} attempts")
+        return answer
     usable = [site.name for site in state.sites.values()
               if bag.owner in (site.owner, *site.shared) and not site.removed]  # P3
     answer["sites"] = [_site(state, now, cls, task, name) for name in usable]
@@ -112,10 +117,20 @@ def _silent(state: State, bag: BagState, pilot: PilotState) -> str:
     return text
 
 
+def _used_up(what: str, budget: int, used: int, reserved: int, by: str) -> str:
+    said = f"{_hours(used)} of {format_core_time(budget)} used, {_hours(reserved)} reserved by {by}"
+    return f"{what} is used up: {said}"
+
+
+def _hours(ms: int) -> str:
+    return format_core_time(ms).removesuffix(" core-hours")
+
+
 def _site(state: State, now: int, cls: TaskClass, task: int, site: str) -> dict[str, Any]:
     pilots = [p for p in state.pilots.values() if p.site == site and p.state == LIVE]
     if not pilots:
-        return {"site": site, "clauses": [_nobody(state.sites[site], cls, now)]}
+        there = state.sites[site]
+        return {"site": site, "clauses": [_no_means(state, there, cls, now) or _nobody(there, cls, now)]}
     best = max((_clauses(state, now, cls, task, p) for p in pilots), key=_nearness)
     return {"site": site, "pilots": len(pilots), "clauses": best}
 
@@ -123,6 +138,38 @@ def _site(state: State, now: int, cls: TaskClass, task: int, site: str) -> dict[
 def _nearness(clauses: list[Clause]) -> tuple[int, bool]:
     """How near such a pilot is to running it; of two, one that is free says more than one that is not."""
     return sum(c["holds"] for c in clauses), any(c["clause"] == "free" and c["holds"] for c in clauses)
+
+
+def _no_means(state: State, site: SiteState, cls: TaskClass, now: int) -> Clause | None:
+    """What would be beyond a limit: of the bag's owner, of the site's disk, of what may be started there."""
+    bag = state.bags[cls.bag]
+    if state.allowances and means.counts(site, bag.owner) and means.allowance(state, bag.owner) >= 0:
+        price = cls.cores * cls.nodes * cls.lasts
+        if means.left_of_allowance(state, bag.owner, now) < max(price, 1):
+            used, pledged = state.usage.get((bag.owner, means.month(now)), 0), state.pledged.get(bag.owner, 0)
+            most = means.allowance(state, bag.owner)
+            return clause("allowance", False, _used_up("this month's allowance", most, used, pledged, "what runs"))
+    if cls.disk and means.left_of_disk(site) < cls.disk:
+        return clause("disk", False, f"its disk is taken: tasks there may use {format_size(site.filled)} of "
+                                     f"{format_size(site.limits.disk)}")
+    return _no_money(site) if site.limits.shapes else None
+
+
+def _no_money(site: SiteState) -> Clause | None:
+    limits, t = site.limits, site.tending
+    pilots = site.open
+    if limits.jobs and t.counted >= 0 and t.others + site.open >= limits.jobs:
+        return clause("jobs", False, f"you have {t.others} other jobs there beside {pilots} pilots, and may have "
+                                     f"{limits.jobs} in all")
+    least = min(shape.worst for shape in limits.shapes)
+    if limits.budget and limits.budget - site.used - site.reserved < least:
+        by = f"{pilots} queued pilots" if site.waiting == pilots else f"{pilots} pilots"
+        said = _used_up(f"the budget of {site.name}", limits.budget, site.used, site.reserved, by)
+        return clause("budget", False, said)
+    if limits.account and t.balance >= 0 and unreserved(site) < least:
+        return clause("account", False, f"the account there has {format_core_time(t.balance)} left, and "
+                                        f"{_hours(site.reserved)} are reserved by {pilots} pilots")
+    return None
 
 
 def _nobody(site: SiteState, cls: TaskClass, now: int) -> Clause:
@@ -170,6 +217,7 @@ def _clauses(state: State, now: int, cls: TaskClass, task: int, pilot: PilotStat
         clause("memory", cls.memory <= pilot.memory, _sizes(cls.memory, pilot.memory)),
         clause("gpus", cls.gpus <= pc.gpus, f"needs {cls.gpus}, the pilot has {pc.gpus}"),
         clause("disk", cls.disk <= pilot.disk, _sizes(cls.disk, pilot.disk)),
+        *_stinted(state, now, cls, pilot),
         clause("time", fits_time, f"needs {cls.need // 1000} s, left {time_left}"),
         *([_host(state, now, pilot)] if pilot.row in state.barred else []),
         clause("heard", not pilot.silent, f"last heard {max(now - pilot.heard, 0) // 1000} s ago"),
@@ -183,6 +231,13 @@ def _host(state: State, now: int, pilot: PilotState) -> Clause:
     says = f"host {pilot.host_name} is {state.host_says.get(pilot.row, 'in doubt')}"
     left = f"; it is given nothing for {spell(until - now)}, then one task" if until > now else ""
     return clause("host", allowance(state, now, pilot) > 0, says + left)
+
+
+def _stinted(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[Clause]:
+    if not means.matters(state, cls) or means.Purse(state, pilot, now).most(cls) > 0:
+        return []
+    wanting = _no_means(state, state.sites[pilot.site], cls, now)
+    return [wanting or clause("means", False, "what it may use at worst is more than is left")]
 
 
 def _sizes(needs: int, has: int) -> str:

@@ -42,16 +42,30 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
     batch: int = 0  # so many tasks go together; 0 or 1: each by itself
     patience: int = 0  # ms that an incomplete batch of an open bag waits for more tasks
     behind: int = -1  # task i goes with task i of that target, after it, to one pilot; -1: by itself
+    nodes: int = 1  # more than one: takes a pilot that has so many, all of it
 
 
 class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a pilot asks its batch system for."""
+    """What a pilot asks its batch system for: on each of its nodes, where it has several."""
 
     cores: int = 1
     memory: int = 0
     gpus: int = 0
     disk: int = 0
     wall: int = 0  # ms; 0: it may stay
+    nodes: int = 1
+    whole: bool = False  # nobody else is on its nodes
+    least: int = 0  # of a site: `wall` may be anything from here on, as its tasks need
+    spare: int = 0  # ms of `wall` that its tasks do not get: it leaves in time to bring home what is done
+
+    @property
+    def worst(self) -> int:
+        """Ms of cores that such a pilot may use."""
+        return self.cores * self.nodes * self.wall
+
+
+COUNTS_FOR_OTHERS, COUNTS, COUNTS_NOT = range(3)
+"""What is used at a site counts against the allowances of those who use it: of all but its owner, of all, of nobody."""
 
 
 class Limits(msgspec.Struct, array_like=True, gc=False):
@@ -64,6 +78,10 @@ class Limits(msgspec.Struct, array_like=True, gc=False):
     delay: int = 0  # ms after a bag's submission before anything is sent there
     budget: int = 0  # ms of cores
     flight: int = 16  # submissions, and cancellations, under way at once
+    jobs: int = 0  # most that the user may have there, those that are none of ours included
+    disk: int = 0  # bytes that all tasks there have together
+    counts: int = COUNTS_FOR_OTHERS  # against whose allowance
+    account: bool = False  # its tender says what the user's account has left there: nothing before that is known
 
 
 class DataShape(msgspec.Struct, array_like=True, gc=False):
@@ -107,6 +125,7 @@ class BagSubmitted(Fact, tag="bag-submitted/1"):
     options: dict[str, int] = {}  # of provisioning
     data: DataShape | None = None
     conscious: Conscious | None = None
+    budget: int = 0  # ms of cores; 0: none
 
 
 class TasksAppended(Fact, tag="tasks-appended/1"):
@@ -308,6 +327,8 @@ class PilotEnrolled(Fact, tag="pilot-enrolled/1"):
     token: bytes  # hash
     expires: int
     detail: str = ""  # platform and interpreter, for people
+    nodes: int = 1
+    whole: bool = True  # nobody else is on its nodes, as far as we know
 
 
 class PilotDraining(Fact, tag="pilot-draining/1"):
@@ -431,6 +452,7 @@ class End(msgspec.Struct, array_like=True, gc=False):
     decides: bool = True  # this is what ended the task; False: it goes on, or had ended before
     start: int = 0  # by the pilot's wall clock
     left: tuple[int, int] | None = None  # bytes and files left in place, where the report says so
+    charged: int = 0  # ms of cores, where the attempt is over
 
 
 class Ended(Fact, tag="ended/1"):
@@ -460,6 +482,20 @@ class CopiesLost(Fact, tag="copies-lost/1"):
     why: str
 
 
+class BudgetSet(Fact, tag="budget-set/1"):
+    at: int
+    bag: int
+    budget: int  # ms of cores; 0: none any more
+    by: str = ""  # who asked for it
+
+
+class AllowanceSet(Fact, tag="allowance-set/1"):
+    at: int
+    owner: str  # "*": everybody who has none of his own
+    allowance: int  # ms of cores a month; -1: none any more
+    by: str = ""  # who asked for it
+
+
 class TokenIssued(Fact, tag="token-issued/1"):
     at: int
     id: str
@@ -484,4 +520,5 @@ FACTS = (
     BatchReleased,
     LinkKnown, CopiesLost, IntentsLeaving, SiteDrained, SiteRemoved, SiteJudged, SiteNoted,
     HostJudged,
+    BudgetSet, AllowanceSet,
 )

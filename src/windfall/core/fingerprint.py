@@ -17,7 +17,7 @@ from windfall.core.lifecycle import LEAVING
 from windfall.core.state import BagState, IntentState, PilotState, SiteState, State
 
 _BAG = ("owner", "name", "key", "spec", "external", "select", "open", "submitted", "runs", "counts", "appended",
-        "paused", "ended", "touched", "edges", "worked", "began", "provision", "options")
+        "paused", "ended", "touched", "edges", "worked", "began", "provision", "options", "budget", "spent", "pledged")
 _PILOT = ("nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk", "enrolled", "ends",
           "token", "detail", "state", "granted", "held", "load", "ended", "why")
 _INTENT = ("number", "nonce", "site", "shape", "reserved", "bag", "task", "made", "state", "changed", "began",
@@ -32,6 +32,7 @@ def fingerprint(state: State) -> dict[str, Any]:
         "attempts": _rows(state.attempts, np.flatnonzero(state.attempts.np_state[: state.attempts.rows])),
         "numbers": state.attempts.np_number[state.attempts.np_number > 0].tolist(),  # none is given out twice
         "nonces": dict(state.nonces),
+        "nodes": {number: (p.nodes, p.whole) for number, p in state.pilots.items() if p.nodes > 1 or not p.whole},
         "sites": {name: (s.owner, s.kind, list(s.shared), s.added) for name, s in state.sites.items()},
         "tokens": {h: (t.id, t.scope, t.owner, t.site, t.pilot, t.expires, t.issued) for h, t in state.tokens.items()},
         "token ids": dict(state.token_ids),
@@ -54,6 +55,9 @@ def fingerprint(state: State) -> dict[str, Any]:
         "links": dict(state.links),
         "moving": {attempt: [msgspec.structs.astuple(move) for move in made] for attempt, made in state.moving.items()},
         "reading": dict(state.reading),
+        "allowances": (dict(state.allowances), state.allowed, dict(state.usage)),
+        "pledged": {owner: used for owner, used in state.pledged.items() if used},
+        "filled": {name: site.filled for name, site in state.sites.items()},
     }
 
 
@@ -85,18 +89,27 @@ def _pilot(state: State, pilot: PilotState) -> list[Any]:
 
 
 def _provisioned(site: SiteState) -> tuple[Any, ...]:
-    pool = sorted((msgspec.structs.astuple(shape), n) for shape, n in site.pool.items())
-    limits = msgspec.to_builtins(site.limits)
+    pool = sorted((_early(shape, 5), n) for shape, n in site.pool.items())
+    limits = [[_early(shape, 5) for shape in site.limits.shapes], *_early(site.limits, 7)[1:]]
     return limits, site.used, site.tender, [sorted(of) for of in site.intents[:LEAVING]], pool, site.reserved
 
 
 def _watched(site: SiteState) -> tuple[Any, ...]:
-    waits = sorted((msgspec.structs.astuple(shape), dataclasses.astuple(of)) for shape, of in site.waits.items())
+    waits = sorted((tuple(_early(shape, 5)), dataclasses.astuple(of)) for shape, of in site.waits.items())
     return site.suspect, list(site.history), waits
 
 
 def _intent(intent: IntentState) -> list[Any]:
-    return [msgspec.to_builtins(getattr(intent, name)) for name in _INTENT]
+    return [_early(intent.shape, 5) if name == "shape" else getattr(intent, name) for name in _INTENT]
+
+
+def _early(record: msgspec.Struct, fields: int) -> list[Any]:
+    """So many fields, and those that came later as far as they say anything."""
+    values = list(msgspec.structs.astuple(record))
+    usual = msgspec.structs.astuple(type(record)())
+    while len(values) > fields and values[-1] == usual[len(values) - 1]:
+        values.pop()
+    return values
 
 
 def _rows(table: Table, rows: Any) -> dict[str, list[int]]:

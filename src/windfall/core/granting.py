@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from windfall.core import batching, conscious, copies, facts as f, hosts
 from windfall.core.lifecycle import LIVE, READY
+from windfall.core.means import Purse
 from windfall.core.state import BagState, PilotState, TaskClass
 
 if TYPE_CHECKING:
@@ -52,10 +53,14 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
         units = room(core, pilot, load, cls, cost, ahead)
         if units <= 0 or want <= 0:
             break  # full: what comes later in the order must not overtake
+        paid = cls.budgeted or cls.disk > 0 or bool(state.allowances)
+        if paid and (units := min(units, Purse(state, pilot, core.now, groups).most(cls))) <= 0:
+            continue
         if cls.conscious:
             if cls.bag not in looked:
                 looked[cls.bag] = None
-                for each, group in conscious.take(core, pilot, cls.bag, load, want, _room_of(core, pilot, left)):
+                room_of = _room_of(core, pilot, left, groups)
+                for each, group in conscious.take(core, pilot, cls.bag, load, 1 if paid else want, room_of):
                     groups.append(group)
                     load += state.cost(pc, each)
                     want -= len(group.tasks)
@@ -86,7 +91,8 @@ def _grant_named(core: Core, pilot: PilotState, left: int | None) -> bool:
     bag = state.bags.get(intent.bag)
     if bag is not None and bag.tasks.state[intent.task] == READY:
         cls = bag.classes[bag.target_of(intent.task), bag.tasks.variant[intent.task]]
-        if cls.listed and state.cost(state.pilot_classes[pilot.cls], cls) and fits(pilot, cls, left):
+        able = state.cost(state.pilot_classes[pilot.cls], cls) and fits(pilot, cls, left)
+        if cls.listed and able and Purse(state, pilot, core.now).most(cls) > 0:
             number = state.attempts.numbers(1)
             chain = batching.chain_of(bag, intent.task)
             group = f.Group(bag.number, cls.target, cls.overruns, cls.boosts, [intent.task], number, chain)
@@ -106,13 +112,16 @@ def fits(pilot: PilotState, cls: TaskClass, left: int | None) -> bool:
     return left is None or (cls.need or 1) <= left
 
 
-def _room_of(core: Core, pilot: PilotState, left: int | None) -> conscious.Room:
+def _room_of(core: Core, pilot: PilotState, left: int | None, groups: list[f.Group]) -> conscious.Room:
     """How many tasks of a class such a pilot could begin, holding so much."""
     pc = core.state.pilot_classes[pilot.cls]
+    purse = Purse(core.state, pilot, core.now, groups)
 
     def room_of(cls: TaskClass, load: int) -> int:
         cost = core.state.cost(pc, cls)
-        return room(core, pilot, load, cls, cost, ahead=False) if cost and fits(pilot, cls, left) else 0
+        if not cost or not fits(pilot, cls, left) or not purse.most(cls):
+            return 0
+        return room(core, pilot, load, cls, cost, ahead=False)
 
     return room_of
 
@@ -123,7 +132,7 @@ def withheld(core: Core, pilot: PilotState, cls: TaskClass, left: int | None) ->
     if not cls.conscious:
         return False
     ahead = conscious.outlook(core.state, core.now, bag, pilot)
-    best = conscious.choose(core, pilot, bag, pilot.load, {}, _room_of(core, pilot, left), ahead)
+    best = conscious.choose(core, pilot, bag, pilot.load, {}, _room_of(core, pilot, left, []), ahead)
     return best is not None and conscious.is_withheld(bag, best)
 
 

@@ -21,7 +21,7 @@ def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
     edges = np.array(bag.edges, dtype="<i4").tobytes() if bag.edges else b""
     return Submit(
         key, owner, bag.name, idempotency, _packed(bag), shapes, bag.effects == "external",
-        bag.policy.select, bag.open, edges, bag.policy.provision,
+        bag.policy.select, bag.open, edges, bag.policy.provision, budget=bag.policy.budget,
     )
 
 
@@ -37,7 +37,7 @@ def _shape(target: Target, index: dict[str, int], policy: Policy) -> TargetShape
         r.disk, target.time, target.expect, target.grace, bool(target.checkpoint), target.retries,
         target.memory_retries, target.priority, _costs(target) if policy.select == "sjf" else b"", _weight(target),
         r.whole, bool(target.takes), target.kind == "call", bool(target.outputs),
-        policy.batch, policy.batch_timeout if policy.batch > 1 else 0,
+        policy.batch, policy.batch_timeout if policy.batch > 1 else 0, nodes=r.nodes,
     )
 
 

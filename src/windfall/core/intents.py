@@ -91,6 +91,7 @@ def intents_ended(state: State, fact: f.IntentsEnded) -> None:
             site.fits.clear()  # what it can still pay for may be less
         site.fresh.pop(number, None)
         site.reserved -= intent.reserved
+        site.released += intent.reserved
         del state.intent_nonces[intent.site, intent.nonce]
         if intent.task >= 0:
             of = state.named[intent.bag << 32 | intent.task]

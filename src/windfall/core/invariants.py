@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core import facts as f
+from windfall.core import facts as f, means
 from windfall.core.apply import graph_of, target_done
 from windfall.core.batching import NO_CHAIN, chain_of
 from windfall.core.copies import missing
@@ -253,6 +253,8 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
             if withheld(core, pilot, cls, left):
                 said += [] if core.looks.get(cls.bag, 0) > core.now else [f"P4: nobody looks at bag {cls.bag} again"]
                 continue
+            if means.Purse(core.state, pilot, core.now).most(cls) <= 0:
+                continue
             if room(core, pilot, pilot.load, cls, cost, ahead=False) > 0:
                 said.append(f"P4: pilot {pilot.number} waits while class {number} has {cls.ready} ready")
             break
@@ -272,13 +274,14 @@ def p5_within_shape(state: State) -> list[str]:
     said = []
     for row in np.flatnonzero(state.attempts.np_state[: state.attempts.rows] != FREE).tolist():
         cls, pilot = state.classes[state.attempts.cls[row]], state.pilots[state.attempts.pilot[row]]
-        needs, has = (cls.cores, cls.memory, cls.gpus, cls.disk), (pilot.cores, pilot.memory, pilot.gpus, pilot.disk)
+        needs = (cls.cores, cls.memory, cls.gpus, cls.disk, cls.nodes)
+        has = (pilot.cores, pilot.memory, pilot.gpus, pilot.disk, pilot.nodes)
         if any(need > there for need, there in zip(needs, has, strict=True)):
             said.append(f"P5: pilot {pilot.number} has {has} and was granted what needs {needs}")
         cost = state.cost(state.pilot_classes[pilot.cls], cls)
         if not cost and state.attempts.granted[row] <= state.sites[pilot.site].added:
             continue  # its site served that owner when it was granted, and does not any more
-        if not cost or (cls.whole and cost < pilot.cores * 1000):
+        if not cost or ((cls.whole or cls.nodes > 1) and cost < pilot.cores * 1000):
             said.append(f"P5: pilot {pilot.number} counts a task of class {cls.number} as less than the whole of it")
     return said
 
@@ -318,6 +321,33 @@ def p6_drained_is_drained(state: State) -> list[str]:
                    if pilot.site in closed and pilot.state == LIVE]
 
 
+def p6_within_means(core: Core) -> list[str]:
+    """What attempts have used and may use stays within budgets, allowances and disks, unless somebody changed those."""
+    state, a = core.state, core.state.attempts
+    said = [f"P6: bag {bag.number} has used {bag.spent} and reserved {bag.pledged} ms of cores, may use {bag.budget}"
+            for bag in state.bags.values() if bag.budget and bag.spent + bag.pledged > bag.budget]
+    rows = np.flatnonzero(a.np_state[: a.rows] != FREE).tolist()
+    newest: dict[str, int] = {}  # site → when something was granted there last that is in play
+    counted: dict[str, int] = {}  # the same by owner, where it counts
+    for row in rows:
+        site = state.sites[state.pilots[a.pilot[row]].site]
+        owner = state.bags[a.task[row] >> 32].owner
+        if state.classes[a.cls[row]].disk:
+            newest[site.name] = max(newest.get(site.name, 0), a.granted[row])
+        if means.counts(site, owner):
+            counted[owner] = max(counted.get(owner, 0), a.granted[row])
+    for name, at in newest.items():
+        site = state.sites[name]
+        if site.limits.disk and site.filled > site.limits.disk and at > site.added:
+            said.append(f"P6: tasks at {name} may take {site.filled} bytes of disk, it has {site.limits.disk}")
+    for owner, at in counted.items():
+        used = state.usage.get((owner, means.month(core.now)), 0) + state.pledged.get(owner, 0)
+        if 0 <= means.allowance(state, owner) < used and at > state.allowed:
+            said.append(f"P6: {owner} has used and reserved {used} ms of cores, and may use "
+                        f"{means.allowance(state, owner)}")
+    return said
+
+
 def p7_queued_follow_demand(core: Core) -> list[str]:
     """No pilot stays queued that nothing wants."""
     if core.changed or not core.state.provided:
@@ -352,10 +382,33 @@ def books_balance(state: State) -> list[str]:
     for bag in state.bags.values():
         said += _bag_balances(state, bag)
     said += _pilots_balance(state) + _owners_balance(state) + _moves_balance(state) + _intents_balance(state)
+    said += _means_balance(state)
     listed = sorted(entry for cls in state.classes.values() if cls.listed for entry in [(cls.key, cls.number)])
     if listed != state.ready:
         said.append("books: the ready list is not the list of listed classes")
     return said
+
+
+def _means_balance(state: State) -> list[str]:
+    """What is pledged is what attempts in play may take."""
+    a = state.attempts
+    bags: Counter[int] = Counter()
+    owners: Counter[str] = Counter()
+    disks: Counter[str] = Counter()
+    for row in np.flatnonzero(a.np_state[: a.rows] != FREE).tolist():
+        cls, pilot = state.classes[a.cls[row]], state.pilots[a.pilot[row]]
+        bag = state.bags[cls.bag]
+        worst = means.width(cls, pilot) * means.lasts(cls, pilot, a.granted[row])
+        bags[bag.number] += worst if bag.budget else 0
+        disks[pilot.site] += cls.disk if pilot.state != GONE else 0
+        if state.allowances and means.counts(state.sites[pilot.site], bag.owner):
+            owners[bag.owner] += worst
+    said = [f"books: bag {bag.number} says {bag.pledged} are pledged, {bags[bag.number]} are"
+            for bag in state.bags.values() if bag.pledged != bags[bag.number]]
+    said += [f"books: site {site.name} says {site.filled} bytes are taken, {disks[site.name]} are"
+             for site in state.sites.values() if site.filled != disks[site.name]]
+    pledged = Counter(state.pledged)
+    return said if +pledged == +owners else [*said, f"books: {dict(owners)} is pledged, counted {state.pledged}"]
 
 
 def _moves_balance(state: State) -> list[str]:
@@ -468,6 +521,7 @@ def check_all(core: Core, witness: Witness) -> list[str]:
         *p1_one_result(state, witness), *p2_nothing_lost(state, witness), *p3_own_pilots(state),
         *p4_nobody_waits_in_vain(core), *p4_what_is_read_is_somewhere(state), *p5_within_shape(state),
         *p5_checkpoints_are_kept(state, witness), *p6_within_limits(state), *p6_drained_is_drained(state),
+        *p6_within_means(core),
         *p7_queued_follow_demand(core), *p7_gone_is_gone(state), *books_balance(state),
     ]
 

@@ -16,13 +16,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windfall.core.facts import Limits, Shape
+from windfall.core import means
+from windfall.core.facts import COUNTS_NOT, Limits, Shape
 from windfall.core.lifecycle import INTENDED, QUEUED, READY, RUNNING
 from windfall.core.matching import PARTS, parts, spread
 from windfall.core.state import BagState, SiteState, State, TaskClass
 
 PROVISIONS = ("swarm", "demand", "msr", "broker")
 MILLI = 1_000
+LONGER = 3  # from one wall time to the next that may be chosen: what a duration failure asks for
 
 
 def wrong_limit(limits: Limits) -> str:
@@ -34,6 +36,12 @@ def wrong_limit(limits: Limits) -> str:
     for shape in limits.shapes:
         if not 1 <= shape.cores <= 1 << 20:
             return f"a pilot of {shape.cores} cores"
+        if not 1 <= shape.nodes <= 1 << 20:
+            return f"a pilot of {shape.nodes} nodes"
+        if shape.least and not shape.least <= shape.wall:
+            return f"a wall time from {shape.least} ms to {shape.wall} ms"
+    if limits.counts > COUNTS_NOT:
+        return f"counts is {limits.counts}"
     if limits.share > MILLI:
         return f"share is {limits.share} thousandths"
     return "" if limits.flight else "flight is 0: nothing would ever be started"
@@ -45,31 +53,50 @@ class Fit(NamedTuple):
 
 
 def best_shape(site: SiteState, cls: TaskClass, margin: int) -> Fit | None:
-    """The shape that takes least of the site for one task.  A task without a limit gets the longest time there is."""
+    """The shape that takes least of the site for one task; then the shortest that holds it, so that it slips in between
+    others.  What has no limit, or is longer than any of them and saves its state, gets the longest time there is."""
     found: tuple[tuple[int, ...], Fit] | None = None
-    for place, shape in enumerate(site.limits.shapes):
+    for place, each in enumerate(site.limits.shapes):
+        shape = _cut(each, cls, margin)
         slots = _slots(shape, cls)
-        if not slots or (shape.wall and shape.wall < cls.need + margin) or _too_dear(site, shape):
+        wall = shape.wall - shape.spare if shape.wall else 1 << 60
+        if not slots or wall < cls.need + margin or _too_dear(site, shape):
             continue
-        wall = shape.wall or 1 << 60
-        key = (shape.cores * MILLI // slots, wall if cls.need else -wall, place)
+        holds = cls.limit > 0 and wall >= cls.limit + margin
+        key = (shape.cores * shape.nodes * MILLI // slots, not holds, wall if holds else -wall, place)
         if found is None or key < found[0]:
             found = key, Fit(shape, slots)
     return found[1] if found else None
 
 
+def _cut(shape: Shape, cls: TaskClass, margin: int) -> Shape:
+    """Where a wall time may be chosen: one of a few, so that many pilots are alike and go into one array."""
+    if not shape.least:
+        return shape
+    wall = shape.least
+    while wall < shape.wall and (not cls.limit or wall - shape.spare < cls.limit + margin):
+        wall *= LONGER
+    return Shape(shape.cores, shape.memory, shape.gpus, shape.disk, min(wall, shape.wall), shape.nodes, shape.whole,
+                 spare=shape.spare)
+
+
 def _too_dear(site: SiteState, shape: Shape) -> bool:
     """What is left of the budget will never pay for it, whatever comes back of what is reserved."""
     budget = site.limits.budget
-    return budget > 0 and shape.cores * shape.wall > budget - site.used
+    return budget > 0 and shape.worst > budget - site.used
 
 
 def _slots(shape: Shape, cls: TaskClass) -> int:
+    if cls.nodes > 1 or shape.nodes > 1:
+        if not 1 < cls.nodes <= shape.nodes:
+            return 0
+    elif cls.whole and not shape.whole:
+        return 0
     slots = shape.cores // cls.cores
     for need, has in ((cls.memory, shape.memory), (cls.gpus, shape.gpus), (cls.disk, shape.disk)):
         if need:
             slots = min(slots, has // need)
-    return min(slots, 1) if cls.whole else slots
+    return min(slots, 1) if cls.whole or cls.nodes > 1 else slots
 
 
 def serves(site: SiteState, bag: BagState, cls: TaskClass) -> bool:
@@ -114,14 +141,19 @@ class View:
         found = site.fits.get(cls.number, False)
         if found is False:
             found = site.fits[cls.number] = best_shape(site, cls, self.margin)
-        return found  # type: ignore[return-value]  # only this writes there
+        fit: Fit | None = found  # type: ignore[assignment]  # only this writes there
+        return fit if fit is not None and self.paid(site, cls, fit) > 0 else None
+
+    def paid(self, site: SiteState, cls: TaskClass, fit: Fit) -> int:
+        """Slots of a class that budgets, allowances and disk leave at a site."""
+        return means.slots(self.state, site, cls, fit.shape, self.now)
 
 
 def swarm(view: View) -> dict[str, list[Wanted]]:
     wanted: dict[str, list[Wanted]] = {}
     classes = view.classes("swarm")
     for site in view.sites:
-        wanted[site.name] = list(_capped(view.state, site, _fitting(view, site, classes)))
+        wanted[site.name] = list(_capped(view, site, _fitting(view, site, classes)))
     return wanted
 
 
@@ -140,14 +172,16 @@ def _fitting(view: View, site: SiteState, classes: list[TaskClass]) -> list[tupl
     return found
 
 
-def _capped(state: State, site: SiteState, here: list[tuple[TaskClass, Fit]]) -> Iterator[Wanted]:
+def _capped(view: View, site: SiteState, here: list[tuple[TaskClass, Fit]]) -> Iterator[Wanted]:
     """No more slots for a bag than its share; what runs there counts, whoever it was started for."""
-    bags = {cls.bag: None for cls, _ in here}
-    taken = sum(state.intents[n].shape.cores for n in site.intents[RUNNING] if state.intents[n].task < 0)
+    state, bags = view.state, {cls.bag: None for cls, _ in here}
+    running = [state.intents[n] for n in site.intents[RUNNING]]
+    taken = sum(each.shape.cores * each.shape.nodes for each in running if each.task < 0)
     allowed = sum(-(-state.bags[bag].size * site.limits.share // MILLI) for bag in bags)
     for cls, fit in here:
-        left = allowed - taken * fit.slots // fit.shape.cores if site.limits.share < MILLI else unstarted(cls)
-        slots = min(unstarted(cls), left)
+        cores = fit.shape.cores * fit.shape.nodes
+        left = allowed - taken * fit.slots // cores if site.limits.share < MILLI else unstarted(cls)
+        slots = min(unstarted(cls), left, view.paid(site, cls, fit))
         allowed -= max(slots, 0)
         if slots > 0:
             yield Wanted(cls, fit, slots)
@@ -177,7 +211,9 @@ def demand(view: View, taken: dict[str, list[Wanted]]) -> dict[str, list[Wanted]
     classes = view.classes("demand")
     fits = {(s, c): fit for s, site in enumerate(view.answering) for c, cls in enumerate(classes)
             if (fit := view.fit(site, cls)) is not None}
-    left = [unstarted(cls) for cls in classes]
+    paid = {c: max(view.paid(view.answering[s], classes[c], fit) for (s, of), fit in fits.items() if of == c)
+            for _, c in fits if means.matters(view.state, classes[c])}
+    left = [min(unstarted(cls), paid.get(c, means.PLENTY)) for c, cls in enumerate(classes)]
     wanted: dict[str, list[Wanted]] = {site.name: _kept(view, site, classes) for site in view.sites}
     pools, rooms = _supply(view, taken) if fits else ({}, [])
     for level in sorted({cls.key[0] for cls in classes}):
@@ -239,6 +275,8 @@ def capacity(site: SiteState) -> int:
         most.append(limits.pilots - len(site.intents[RUNNING]) - (queued - pool))
     if limits.queued:
         most.append(limits.queued - (queued - pool))
+    if limits.jobs:
+        most.append(limits.jobs - site.tending.others - len(site.intents[RUNNING]) - (queued - pool))
     return max(min(most), 0)
 
 

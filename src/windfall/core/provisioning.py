@@ -3,8 +3,9 @@
 Runs after a step in which something happened, at most once in `provision` milliseconds, less often where much is to be
 matched; its work depends on classes and sites, and is none where no site has shapes.
 
-P6 is kept here and nowhere else: every intent is made by `_make`, which makes none beyond the site's limits, and
-reserves the worst case of its budget.
+P6 is kept here and nowhere else as far as it is about pilots: every intent is made by `_make`, which makes none beyond
+the site's limits, and reserves the worst case of its budget and of the balance its user's account has there.  What
+bags and owners may use is kept where tasks are granted (`means.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from windfall.core import facts as f, watchdog
 from windfall.core.facts import Shape
 from windfall.core.lifecycle import INTENDED, LEAVING, QUEUED, READY, STOPPING
+from windfall.core.means import PLENTY
 from windfall.core.policies import View, Wanted, capacity, coming, demand, named, pilots_for, swarm
 from windfall.core.state import IntentState, SiteState, State
 from windfall.core.tending import end_intents, look_for_room, used
@@ -77,9 +79,8 @@ def _clip(state: State, site: SiteState, wanted: list[Wanted]) -> dict[Shape, in
     fresh = coming(state, site)
     for shape, pilots in pilots_for(wanted).items():
         n = min(pilots - fresh.get(shape, 0) + site.pool.get(shape, 0), room)
-        if site.limits.budget:
-            n = min(n, max(money, 0) // (shape.cores * shape.wall))
-            money -= max(n, 0) * shape.cores * shape.wall
+        n = min(n, max(money, 0) // (shape.worst or 1))
+        money -= max(n, 0) * shape.worst
         room -= max(n, 0)
         targets[shape] = max(n, 0)
     return targets
@@ -87,10 +88,25 @@ def _clip(state: State, site: SiteState, wanted: list[Wanted]) -> dict[Shape, in
 
 def _money(state: State, site: SiteState) -> int:
     """Ms of cores for those that are queued; as with room, those that are being stopped are as good as gone."""
-    free = sum(shape.cores * shape.wall * n for shape, n in site.pool.items())
+    free = sum(shape.worst * n for shape, n in site.pool.items())
     free += sum(state.intents[number].reserved for number in site.intents[STOPPING])
     free += sum(i.reserved - used(i, state.now) for i in map(state.intents.__getitem__, site.intents[LEAVING]))
-    return site.limits.budget - site.used - site.reserved + free
+    return unreserved(site) + free
+
+
+def unreserved(site: SiteState) -> int:
+    """Ms of cores that no pilot has reserved there, of our budget and of what the account has left."""
+    of_budget = site.limits.budget - site.used if site.limits.budget else PLENTY
+    return min(of_budget, _balance(site)) - site.reserved
+
+
+def _balance(site: SiteState) -> int:
+    """Of the account.  What runs stands in its books and is reserved in ours: it counts twice, rather than not at all.
+    So does what has ended since the balance was looked up."""
+    t = site.tending
+    if not site.limits.account or (t.counted >= 0 and t.balance < 0):
+        return PLENTY
+    return t.balance - (site.released - t.balanced) if t.balanced >= 0 else 0
 
 
 def _reconcile(core: Core, site: SiteState, target: dict[Shape, int]) -> None:
@@ -139,8 +155,7 @@ def _make(core: Core, site: SiteState, shape: Shape, n: int, bag: int = 0, task:
     if n <= 0:
         return
     first = core.state.next_intent
-    cost = shape.cores * shape.wall
-    made = [f.Intent(k, f"{core.config.mark}-{k}", shape, cost, bag, task) for k in range(first, first + n)]
+    made = [f.Intent(k, f"{core.config.mark}-{k}", shape, shape.worst, bag, task) for k in range(first, first + n)]
     core.emit(f.IntentsMade(core.now, site.name, made))
 
 
@@ -153,6 +168,8 @@ def _room(core: Core, site: SiteState, shape: Shape) -> int:
         rooms.append(limits.pilots - site.open)
     if limits.queued:
         rooms.append(limits.queued - site.waiting)
-    if limits.budget:
-        rooms.append((limits.budget - site.used - site.reserved) // (shape.cores * shape.wall))
+    if limits.jobs:  # before its tender has said what else is there, nothing is safe
+        rooms.append(limits.jobs - site.open - site.tending.others if site.tending.counted >= 0 else 0)
+    if shape.worst:
+        rooms.append(unreserved(site) // shape.worst)
     return min(rooms)

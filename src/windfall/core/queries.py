@@ -57,6 +57,7 @@ def summary(bag: BagState) -> dict[str, Any]:
     return {
         "bag": bag.number, "name": bag.name, "owner": bag.owner, "state": bag_state(bag), "tasks": bag.size,
         "counts": counts(bag), "submitted": bag.submitted, "ended": bag.ended or None,
+        "used": bag.spent, "reserved": bag.pledged, "budget": bag.budget or None,
     }
 
 

@@ -54,11 +54,13 @@ def enrol(core: Core, event: e.Enrol) -> None:
     epoch = 1 if older is None else older.epoch + 1
     number = state.next_pilot
     ends = 0 if event.left is None else core.now + max(event.left, 0)
+    intent = state.intents.get(state.intent_nonces.get((event.site, event.nonce), 0))
     core.emit(
         f.PilotEnrolled(
             core.now, number, event.nonce, epoch, event.site, site.owner, event.host, event.host_name,
             max(event.cores, 1), event.memory, event.gpus, event.disk, ends, event.token,
-            (ends or core.now) + core.config.token, event.detail,
+            (ends or core.now) + core.config.token, event.detail, max(event.nodes, 1),
+            intent is None or intent.shape.whole,
         )
     )
     if older is not None:

@@ -7,7 +7,8 @@ leave, `at0` the first chunk of the attempts.  Names that are gone are listed fo
     1   checkpoints in the record of their bag; what was gathered, and when bags had work, not kept
     2   no intents, no limits of sites, no provisioning of bags; no incomplete batches; nothing of copies, links and
         transfers
-    3   as above
+    3   no budgets and allowances, no nodes of pilots
+    4   as above
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from windfall.core import apply as a, batching, intents
+from windfall.core import apply as a, batching, intents, means
 from windfall.core.columns import Attempts, Hosts, Table, Tasks
 from windfall.core.copies import BagData, Columns, link_up, note_moves
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
@@ -36,12 +37,12 @@ from windfall.core.state import (
 )
 from windfall.errors import StoreCorrupt, StoreTooNew
 
-VERSION = 3
+VERSION = 4
 
 _PILOT = ("number", "nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk",
-          "enrolled", "ends", "token", "detail", "state", "granted", "ended", "why")
+          "enrolled", "ends", "token", "detail", "state", "granted", "ended", "why", "nodes", "whole")
 _BAG = ("number", "owner", "name", "key", "external", "select", "open", "submitted", "runs", "counts", "paused",
-        "ended", "touched", "worked", "began", "provision", "options")
+        "ended", "touched", "worked", "began", "provision", "options", "budget", "spent")
 _TOKEN = ("id", "scope", "owner", "site", "pilot", "expires", "issued")
 _SITE = ("name", "owner", "kind", "shared", "added", "limits", "used", "tender", "disk")
 _INTENT = ("number", "nonce", "site", "shape", "reserved", "bag", "task", "made", "state", "changed", "began",
@@ -78,6 +79,8 @@ def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
         "waits": [(name, shape, _pick(waits, _WAITS)) for name, s in state.sites.items()
                   for shape, waits in s.waits.items()],
         "links": [(a, b, *link) for (a, b), link in state.links.items()],
+        "allowances": state.allowances, "allowed": state.allowed,
+        "usage": [(owner, month, used) for (owner, month), used in state.usage.items()],
         "moving": [move for made in state.moving.values() for move in made],
     }
     return msgspec.msgpack.encode(meta), chunks, list(state.dropped)
@@ -180,11 +183,15 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
             _upgrade_bag(bag)
     if m["version"] < 3:
         _upgrade_provisioning(m)
+    if m["version"] < 4:
+        _upgrade_means(m)
     state = State(now=m["now"], next_bag=m["next_bag"], next_pilot=m["next_pilot"], next_class=m["next_class"],
                   next_intent=m["next_intent"])
     state.place_names = m.get("places", state.place_names)
     state.places = {name: number for number, name in enumerate(state.place_names) if name}
     state.links = {(a, b): (latency, rate) for a, b, latency, rate in m.get("links", ())}
+    state.allowances, state.allowed = m["allowances"], m["allowed"]
+    state.usage = {(owner, month): used for owner, month, used in m["usage"]}
     note_moves(state, msgspec.convert(m.get("moving", []), list[Move]))
     for row in m["sites"]:
         record = dict(zip(_SITE, row, strict=True))
@@ -264,6 +271,16 @@ def _load_watched(state: State, m: dict[str, Any]) -> None:
         state.sites[name].waits[msgspec.convert(shape, Shape)] = Waits(*row)
 
 
+def _upgrade_means(m: dict[str, Any]) -> None:
+    """From version 3."""
+    for row in m["pilots"]:
+        row += [1, True]
+    for bag in m["bags"]:
+        bag["record"] += [0, 0]
+    m["allowances"], m["usage"] = {}, []
+    m["allowed"] = max((site[_SITE.index("added")] for site in m["sites"]), default=0)
+
+
 def _load_key(state: State, key: tuple[str, str], value: list[int]) -> None:
     bag, first, count, digest = value
     state.keys[key] = (bag, first, count, digest)
@@ -335,6 +352,7 @@ def _load_classes(state: State, bag: BagState, rows: list[Any]) -> None:
 def rebuild(state: State) -> None:
     """Work out afresh everything that is not journaled: ready list, backlogs, who holds what, free rows."""
     state.ready.clear()
+    means.recount(state)
     for bag in state.bags.values():
         for cls in bag.classes.values():
             cls.listed = False

@@ -49,6 +49,9 @@ class TaskClass:
     ready: int = 0  # tasks in state ready
     listed: bool = False  # stands in State.ready
     conscious: bool = False  # its bag selects by where data lies
+    budgeted: bool = False  # its bag has a budget
+    nodes: int = 1
+    lasts: int = 0  # ms an attempt may take, the grace at its end included; 0: no limit
     mean: float = 0.0  # ms a success took, moving average; 0: unknown
     done: int = 0
 
@@ -127,10 +130,13 @@ class BagState:
     options: dict[str, int] = field(default_factory=dict)
     data: BagData | None = None
     conscious: Conscious | None = None  # selection by where data lies
+    budget: int = 0  # ms of cores; 0: none
+    spent: int = 0  # ms of cores, of attempts that are over
     saved: bool = False  # its specification is in a snapshot
     saved_appends: int = 0
     armed: bool = False  # volatile: a timer runs for an incomplete batch
     latest: dict[int, bool] = field(default_factory=dict)  # volatile: hosts seen last → did their last task succeed?
+    pledged: int = 0  # derived, under a budget: ms of cores that attempts in play may take
 
     @property
     def size(self) -> int:
@@ -206,6 +212,8 @@ class PilotState:
     load: int = 0  # thousandths of a core they take
     ended: int = 0
     why: str = ""
+    nodes: int = 1
+    whole: bool = True  # nobody else is on its nodes
     intent: int = 0  # that it was started under, while that is open
     row: int = 0  # of its host
     # volatile
@@ -233,6 +241,8 @@ class PilotClass:
     memory: int
     gpus: int
     disk: int
+    nodes: int = 1
+    whole: bool = True
     costs: dict[int, int] = field(default_factory=dict)  # task class → thousandths of a core; 0: does not fit
     parked: dict[int, None] = field(default_factory=dict)  # volatile: pilots waiting, first come first
     barren: int = -1  # volatile: version of the ready list in which nothing fitted
@@ -258,6 +268,11 @@ class Tending:
     asked_at: int = 0  # when a listing was asked for that has not come
     probing: bool = False  # after a blackout: one pilot at a time, until one has been given something to do
     eager: bool = False  # more would be started if those that leave were gone
+    counted: int = -1  # when the next three were told; -1: never
+    others: int = 0  # jobs of the user that are none of ours
+    balance: int = -1  # ms of cores that the user's account may still use; -1: not told
+    balanced: int = -1  # `released` when that was looked up, or before; -1: nobody knows
+    answered: int = 0  # `released` when the last answer was given
 
 
 @dataclass(slots=True)
@@ -303,6 +318,8 @@ class SiteState:
     reserved: int = 0  # ms of cores
     fresh: dict[int, None] = field(default_factory=dict)  # intents that run, and whose pilot has not asked for work yet
     fits: dict[int, object] = field(default_factory=dict)  # task class → the shape that is best for it, or None
+    released: int = 0  # volatile: ms of cores that ended intents had reserved
+    filled: int = 0  # bytes of disk that attempts in play may take
     tending: Tending = field(default_factory=Tending)
 
     @property
@@ -385,6 +402,11 @@ class State:
     host_rows: dict[tuple[str, str], int] = field(default_factory=dict)
     host_free: list[int] = field(default_factory=list)  # rows of hosts that were forgotten, a heap
     barred: dict[int, int] = field(default_factory=dict)  # hosts that are given nothing before then, then one at a time
+    allowances: dict[str, int] = field(default_factory=dict)  # owner, or "*" → ms of cores a month
+    allowed: int = 0  # when one of them, or a site, was changed last
+    usage: dict[tuple[str, int], int] = field(default_factory=dict)  # owner, month → ms of cores used where it counts
+    # derived
+    pledged: dict[str, int] = field(default_factory=dict)  # owner → ms of cores of attempts in play where it counts
     intent_nonces: dict[tuple[str, str], int] = field(default_factory=dict)
     provided: dict[str, None] = field(default_factory=dict)  # sites with shapes
     named: dict[int, dict[int, None]] = field(default_factory=dict)  # bag << 32 | task → its open intents
@@ -420,6 +442,8 @@ class State:
         want = cls.ready > 0 and bag is not None and not bag.paused and not bag.targets[cls.target].waits
         if want and bag is not None and cls.batch > 1:
             want = cls.ready > held_back(bag, cls)
+        if want and bag is not None and cls.budgeted:
+            want = cls.cores * cls.nodes * cls.lasts <= bag.budget - bag.spent - bag.pledged
         if want == cls.listed:
             return
         entry = (cls.key, cls.number)
@@ -446,15 +470,22 @@ class State:
         return bag.owner in (pc.owners[:1] if bag.targets[cls.target].shape.call else pc.owners)
 
     def _cost(self, pc: PilotClass, cls: TaskClass) -> int:
-        if not self.serves(pc, cls):
+        if not self.serves(pc, cls) or not _roomy(pc, cls):
             return 0
         slots = pc.cores // cls.cores
         for need, has in ((cls.memory, pc.memory), (cls.gpus, pc.gpus), (cls.disk, pc.disk)):
             if need:
                 slots = min(slots, has // need)
-        if cls.whole:
+        if cls.whole or cls.nodes > 1:
             slots = min(slots, 1)
         return pc.cores * 1000 // slots if slots > 0 else 0
+
+
+def _roomy(pc: PilotClass, cls: TaskClass) -> bool:
+    """What needs nodes of its own gets such; what needs one would leave all but the first idle."""
+    if cls.nodes > 1 or pc.nodes > 1:
+        return 1 < cls.nodes <= pc.nodes
+    return pc.whole or not cls.whole
 
 
 def fresh_counts(n: int) -> list[int]:

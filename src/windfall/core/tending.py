@@ -47,14 +47,34 @@ def tend(core: Core, event: e.Tend) -> None:
     if event.listed is not None:
         _take_list(core, site, event.listed, event.began)
     if event.info is not None:
-        t = site.tending
-        t.free, t.queued, t.said = event.info.free, event.info.queued, core.now - event.info.age
+        _take_info(core, site, event.info, event.seen)
+        site.tending.others += _foreign(core, event.listed or []) if event.info.others >= 0 else 0
     if has_orders(core, site) or event.seen != site.tending.number or event.wait <= 0:
         if site.name in core.tended:  # it asked twice in one step
             core.effects.append(compose(core, site, core.tended[site.name]))
         core.tended[site.name] = event.key  # answered when the step has decided all it will
     else:
         _park(core, site, event)
+
+
+def _foreign(core: Core, listed: list[e.Listed]) -> int:
+    """Pilots of another server that the same user has there."""
+    return sum(job.nonce.rpartition("-")[0] != core.config.mark for job in listed)
+
+
+def _take_info(core: Core, site: SiteState, info: e.Info, seen: int) -> None:
+    """A balance that was looked up before the last answer may lack what has ended since."""
+    t = site.tending
+    if info.free >= 0:
+        t.free, t.queued, t.said = info.free, info.queued, core.now - info.age
+    if info.others < 0:
+        return
+    fresh = t.number > 0 and seen == t.number
+    core.changed = core.changed or t.counted < 0 or (t.others, t.balance) != (info.others, info.balance)
+    core.changed = core.changed or (fresh and t.balanced < 0)
+    t.counted, t.others = core.now, info.others
+    if fresh or t.balanced < 0:
+        t.balance, t.balanced = info.balance, t.answered if fresh else -1
 
 
 def _hello(core: Core, site: SiteState, tender: str) -> None:
@@ -67,7 +87,8 @@ def renew(core: Core, site: SiteState) -> None:
     """Whatever was ordered before may have been done."""
     t = site.tending
     site.tending = Tending(core.now, listed=False, hold=t.hold, backoff=t.backoff, free=t.free, queued=t.queued,
-                           said=t.said, heard=core.now if t.heard else 0, probing=t.probing)
+                           said=t.said, heard=core.now if t.heard else 0, probing=t.probing, counted=t.counted,
+                           others=t.others, balance=t.balance, balanced=t.balanced)
     if t.park is not None:
         core.effects.append(x.Orders(t.park[0], site.name, 0, core.now, over=True))
     for number in [*site.intents[INTENDED], *site.intents[QUEUED], *site.intents[STOPPING]]:
@@ -244,7 +265,7 @@ def end_intents(core: Core, site: SiteState, intents: list[IntentState], why: st
 
 def used(intent: IntentState, now: int) -> int:
     """Never more than was reserved: its batch system ends it then."""
-    ran = intent.shape.cores * (now - intent.began) if intent.began else 0
+    ran = intent.shape.cores * intent.shape.nodes * (now - intent.began) if intent.began else 0
     return min(ran, intent.reserved) if intent.reserved else ran
 
 
@@ -386,7 +407,12 @@ def _list_due(core: Core, site: SiteState) -> bool:
     t = site.tending
     if not t.listed:  # those that have left count no more as soon as anybody has looked
         return core.now >= t.since + core.config.landing or (not t.heard_list and bool(site.intents[LEAVING]))
-    return site.suspect > 0 or (site.open > 0 and core.now >= _next_list(core, site))
+    return site.suspect > 0 or (_is_watched(core, site) and core.now >= _next_list(core, site))
+
+
+def _is_watched(core: Core, site: SiteState) -> bool:
+    """Has it pilots, or would it have some were it not for the user's other jobs, or an empty account?"""
+    return site.open > 0 or ((site.limits.jobs > 0 or site.limits.account) and bool(core.state.ready))
 
 
 def _next_list(core: Core, site: SiteState) -> int:
@@ -406,7 +432,7 @@ def look_for_room(core: Core, site: SiteState) -> None:
 def compose(core: Core, site: SiteState, key: int) -> x.Orders:
     t, intents = site.tending, core.state.intents
     orders = x.Orders(key, site.name, t.number + 1, core.now)
-    t.number += 1
+    t.number, t.answered = t.number + 1, site.released
     for number in _to_start(core, site):
         intents[number].given = 1
         orders.start.append((intents[number].nonce, intents[number].shape))
@@ -419,6 +445,6 @@ def compose(core: Core, site: SiteState, key: int) -> x.Orders:
     if _list_due(core, site):
         orders.look = t.asked = True
         t.asked_at = t.asked_at or core.now
-    if not t.listed or site.open:
+    if not t.listed or _is_watched(core, site):
         core.timer(core.now + core.config.listing, "tend", site.name)
     return orders

@@ -60,11 +60,11 @@ class Parsed(NamedTuple):
 # --- what may stand where --------------------------------------------------------------------------------------
 
 _POLICIES = (
-    "rank", "requirements", "replicate", "sites", "budget", "deadline", "attempt-deadline", "per-host",
+    "rank", "requirements", "replicate", "sites", "deadline", "attempt-deadline", "per-host",
 )  # fmt: skip
-_SO_FAR = "there is select, batch, batch-timeout and provision"
+_SO_FAR = "there is select, batch, batch-timeout, provision and budget"
 LATER = {
-    "task": {"nodes": "a task runs on one node: there is cores, gpus and whole-node"},
+    "task": {},
     "policy": {
         **dict.fromkeys(_POLICIES, _SO_FAR),
         "pipeline": "targets can follow one another whole, with after; batches are of one target's tasks",
@@ -85,7 +85,8 @@ KEYS: dict[str, dict[str, words.Word | None]] = {
     "capture": {**words.CAPTURE},
 }
 
-_RESOURCES = {"cores": "cores", "memory": "memory", "gpus": "gpus", "disk": "disk", "whole": "whole-node"}
+_RESOURCES = {"cores": "cores", "memory": "memory", "gpus": "gpus", "disk": "disk", "whole": "whole-node",
+              "nodes": "nodes"}
 _FIELDS = {key.replace("-", "_"): key for key in words.TASK if key not in (*_RESOURCES.values(), "inputs", "python")}
 """Fields of Resources and of Target, and the keys that fill them."""
 
@@ -444,6 +445,7 @@ class Reader:
         policy = Policy(
             select=get("select", usual.select), batch=get("batch", usual.batch),
             batch_timeout=get("batch-timeout", usual.batch_timeout), provision=get("provision", usual.provision),
+            budget=get("budget", usual.budget),
         )
         with self.place.at("policy", "batch-timeout"):
             if "batch-timeout" in table and policy.batch < 2:

@@ -108,6 +108,8 @@ def check_head(bag: Bag) -> None:
     check_policy(bag.policy)
     if bag.policy.batch > 1 and bag.effects == "external":
         raise BadInput("batch: tasks with external effects are handed out one by one", "leave batch out, or effects")
+    if not 0 <= bag.policy.budget < 1 << 60:
+        raise BadInput("budget: out of all bounds")
     if not bag.targets:
         raise BadInput("the bag has no target", "give it a command")
     at_most(len(bag.targets), MAX_TARGETS, "targets in a bag")
@@ -120,6 +122,9 @@ def check_whole(bag: Bag) -> None:
         raise TooLarge(
             f"the bag has {total:,} tasks; at most {MAX_TASKS:,} are taken", "make fewer points, or several bags"
         )
+    if bag.policy.budget and not all(target.time for target in bag.targets):
+        raise BadInput("budget: every task needs a time limit, for its worst case is what is reserved",
+                       'give [task] time = "30min"')
     if bag.policy.select == "sjf" and total > MAX_ORDERED and any(target.cost for target in bag.targets):
         raise TooLarge(f"sjf puts at most {MAX_ORDERED:,} tasks in order of their cost", 'use select = "fcfs"')
     _prerequisites(bag)
@@ -189,6 +194,9 @@ def _numbers(target: Target) -> None:
     _within(needs.memory, 0, MAX_SIZE, "memory")
     _within(needs.gpus, 0, MAX_CORES, "gpus")
     _within(needs.disk, 0, MAX_SIZE, "disk")
+    _within(needs.nodes, 1, MAX_CORES, "nodes")
+    if needs.nodes > 1 and target.kind == "call":
+        raise BadInput("nodes: a call runs on one node", "commands may run on several")
     _within(target.time, 0, MAX_DURATION, "time")
     _within(target.expect, 0, MAX_DURATION, "expect")
     _within(target.grace, 0, MAX_DURATION, "grace")

@@ -116,6 +116,7 @@ class Resources(Record, frozen=True):
     gpus: int = 0
     disk: int = 0
     whole: bool = False  # all of a pilot's node, whatever it has; `cores` is then the least it must have
+    nodes: int = 1  # on each of which it has the above
 
 
 class Input(Record, frozen=True):
@@ -211,6 +212,7 @@ class Policy(Record, frozen=True):
     batch_timeout: int = 30_000  # ms that an incomplete batch of an open bag waits for more tasks
     deadline: int = 0  # refused until there is a mechanism
     provision: str = "swarm"  # how many pilots to ask for, and where
+    budget: int = 0  # ms of cores; 0: none
 
 
 class Bag(Record, frozen=True):

@@ -31,6 +31,9 @@ _DURATIONS = {
 _PART = re.compile(r"\s*(\d{1,19}(?:\.\d{1,9})?)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
+_CORE_TIME = re.compile(r"\s*(\d{1,19}(?:\.\d{1,9})?)\s*core-([A-Za-z]+)\s*", re.ASCII)
+
+
 def parse_size(text: object, what: str = "size") -> int:
     """`"2GB"` → bytes."""
     match = _PART.fullmatch(text) if isinstance(text, str) else None
@@ -55,6 +58,22 @@ def parse_duration(text: object, what: str = "duration") -> int:
             f"{what}: {_shown(text)} is not a duration", "write numbers and units, as in 90s, 30min, 1h30m or 2d"
         )
     return _bounded(total, MAX_DURATION, what, text)
+
+
+def parse_core_time(text: object, what: str = "budget") -> int:
+    """`"100 core-hours"` → milliseconds of cores."""
+    match = _CORE_TIME.fullmatch(text) if isinstance(text, str) else None
+    factor = _DURATIONS.get(match[2].lower()) if match else None
+    if match is None or factor is None or factor == 1:
+        raise BadInput(f"{what}: {_shown(text)} is not a time of cores", "as in 100 core-hours, or 2 core-days")
+    return _bounded(_scaled(match[1], factor), 1 << 59, what, text)
+
+
+def format_core_time(ms: int) -> str:
+    """`96`, `0.25`, of core-hours; where that would be nothing, of core-seconds."""
+    if ms >= 36_000 or not ms:
+        return f"{ms / 3_600_000:.4g} core-hours"
+    return f"{ms / 1000:.3g} core-seconds"
 
 
 def _scaled(number: str, factor: int) -> int:

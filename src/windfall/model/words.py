@@ -143,6 +143,7 @@ WHOLE = {"type": "integer", "minimum": 0}
 COUNT = {"type": "integer", "minimum": 1}
 SIZE = {"type": "string", "pattern": r"^\s*(0|[0-9]+(\.[0-9]+)?\s*([bB]|[kmgtpKMGTP]([iI]?[bB])?))\s*$"}
 DURATION = {"type": "string", "pattern": r"^\s*[0-9][0-9A-Za-z.\s]*$"}
+CORE_TIME = {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*core-[A-Za-z]+\s*$"}
 COST = {"type": ["string", "number"]}
 ENVIRONMENT = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
 CODE = {"type": "integer", "minimum": 0, "maximum": 255}
@@ -166,6 +167,7 @@ TASK = {
     "gpus": Word(whole, WHOLE, "how many a task takes"),
     "disk": Word(units.parse_size, SIZE, "room it needs in its working directory"),
     "whole-node": Word(flag, FLAG, "no other task beside it"),
+    "nodes": Word(count, COUNT, "how many it runs on at once, with `cores` on each"),
     "time": Word(units.parse_duration, DURATION, "limit, such as 30min"),
     "expect": Word(units.parse_duration, DURATION, "how long it will probably take"),
     "cost": Word(cost, COST, "relative cost: a parameter or a number"),
@@ -195,6 +197,7 @@ POLICY = {
     "batch": Word(count, {**COUNT, "maximum": MAX_BATCH}, "how many tasks go together, one after another in one slot"),
     "batch-timeout": Word(units.parse_duration, DURATION, "how long an incomplete batch of an open bag waits for more"),
     "provision": Word(one_of(*check.PROVISION), _choice(*check.PROVISION), "how many pilots to ask sites for"),
+    "budget": Word(units.parse_core_time, CORE_TIME, "what all tasks may use together, such as 100 core-hours"),
 }
 TARGET = {"after": Word(strings, TEXTS, "targets that must have succeeded before"), "command": BAG["command"]}
 

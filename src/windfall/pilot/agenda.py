@@ -86,7 +86,7 @@ class Spec:
         self.key = key
         self.fields = fields
         self.need = (max(1, fields.get("cores", 1)), fields.get("memory", 0), fields.get("gpus", 0))
-        if fields.get("whole"):
+        if fields.get("whole") or fields.get("nodes", 1) > 1:
             self.need = tuple(map(max, self.need, whole))
         # ms of wall time it takes to save a task's state, and to run it
         self.saves = fields.get("grace", GRACE)

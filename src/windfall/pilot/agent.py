@@ -20,6 +20,7 @@ from .link import Link
 from .stations import Stations, count_for
 from .ways import Ways
 
+NODE_LISTS = ("SLURM_JOB_NODELIST", "PBS_NODEFILE", "PE_HOSTFILE", "LSB_MCPU_HOSTS", "LSB_HOSTS")  # of batch systems
 LOOK_SECONDS = 0.25      # between looks at what runs
 BYE_SECONDS = 5.0        # how long last words are tried before the outbox has to do
 BRING_SECONDS = 20.0     # how long files may take to be brought once we leave; then the outbox has them
@@ -82,13 +83,22 @@ class Agent:
         self.cores = options.cores or host.cores()
         self.memory = host.memory() if options.memory is None else options.memory
         self.gpus = host.gpus(options.gpus)
+        self.nodes = self._count_nodes()
         # ms: when we begin to leave, in time to bring home what there is
         self.end = None if options.walltime is None else int((self.born + options.walltime) * 1000) - self._reserve()
+
+    def _count_nodes(self):
+        if not any(name in os.environ for name in NODE_LISTS):
+            return 1
+        from . import nodes
+        return len(nodes.hosts(os.environ))
 
     def _enrol(self):
         link = Link(self.ways)
         shape = {"cores": self.cores, "memory": self.memory, "gpus": len(self.gpus),
                  "disk": host.disk(self.folders.base)}
+        if self.nodes > 1:
+            shape["nodes"] = self.nodes
         if self.end is not None:
             shape["left"] = max(0, self.end - clock.milliseconds())
         self.body = enrol.message(self.ticket, host.describe(self.gpus), shape)

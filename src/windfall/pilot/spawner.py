@@ -302,6 +302,9 @@ class Spawner:
                 raise BadInput("a container has its own Python: it cannot be given a packed environment")
             from . import packed
             packed.apply(plan.env, self.environments, spec["packed"])
+        if spec.get("nodes", 1) > 1:
+            from . import nodes
+            nodes.tell(plan.env, self.folder, spec["nodes"])
         if spec.get("modules") or spec.get("container"):
             if plan.call:
                 raise BadInput("modules and containers are for commands, not for calls")

@@ -59,6 +59,7 @@ class Tender:
         self._lost = 0.0  # when the last submission was left without an answer, loop time
         self._settling = self._seeing_off = False
         self._parting: dict[Pair, int] = {}  # cancelled, and how often it was still there
+        self._others = 0  # jobs of the user that are none of ours
         self._pause = FIRST_S
         self._fresh = asyncio.Event()
         self._submits, self._cancels = asyncio.Semaphore(SUBMISSIONS), asyncio.Semaphore(CANCELLATIONS)
@@ -138,7 +139,8 @@ class Tender:
     async def _ask(self, **more: Any) -> x.Orders:
         carrier = self._carrier
         news = carrier.news()
-        event = e.Tend(0, self.site.name, self.name, seen=carrier.seen, accepted=news.accepted, refused=news.refused,
+        more.setdefault("seen", carrier.seen)
+        event = e.Tend(0, self.site.name, self.name, accepted=news.accepted, refused=news.refused,
                        stopped=news.stopped, unstopped=news.unstopped, **more)
         orders = await self.line.tend(event)
         if not orders.over and not self._stopping:
@@ -315,9 +317,10 @@ class Tender:
 
     async def _look(self, look: Look) -> None:
         try:
+            seen = self._carrier.seen
             listed = await self._list()
             jobs = [e.Listed(job.nonce, job.id, job.state == RUNNING) for job in listed]
-            await self._ask(listed=jobs, began=look.began)
+            await self._ask(listed=jobs, began=look.began, info=await self._info(), seen=seen)
         except (SiteError, BadInput) as error:
             await self._rest(error)
         except NotFound:
@@ -334,6 +337,7 @@ class Tender:
         loop = asyncio.get_running_loop()
         jobs = await loop.run_in_executor(None, self._dialect.listed, answer)
         self.listed = time.time()
+        self._others = sum(not job.nonce and job.state != ENDED for job in jobs)
         self._worked()
         return [job for job in jobs if job.nonce and job.state != ENDED]
 
@@ -347,6 +351,17 @@ class Tender:
             except WindfallError as error:
                 log.info("%s: how full it is cannot be told: %s", self.site.name, error.message)
             await asyncio.sleep(POLL_S)
+
+    async def _info(self) -> e.Info | None:
+        """What is asked for in the site's file, and nothing beside: every question costs its login node something."""
+        if not self.site.balance:
+            return e.Info(-1, -1, others=self._others) if self.site.max_jobs else None
+        user = (await self.equipped()).user
+        command = self._dialect.balance(user, self.site.account)
+        known = self._dialect.balanced(await self.channel.say(command)) if command else []
+        left = [each.limit - each.used for each in known
+                if each.limit is not None and self.site.account in ("", each.account)]
+        return e.Info(-1, -1, others=self._others, balance=max(min(left), 0) * 1000 if left else -1)
 
     # --- how the site is ----------------------------------------------------------------------------------------
 

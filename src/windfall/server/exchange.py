@@ -145,7 +145,7 @@ def _enrol_event(message: schema.Enrol, token: bytes) -> events.Enrol:
     host, shape = message.host, message.shape
     return events.Enrol(
         0, message.site, message.nonce, host.id, host.name, shape.cores, shape.memory, shape.gpus, shape.disk,
-        shape.left, token, f"{host.platform} python {host.python}".strip(),
+        shape.left, token, f"{host.platform} python {host.python}".strip(), shape.nodes,
     )
 
 

@@ -270,7 +270,7 @@ def _spec(bag: Any, target: Target, renderer: Renderer, overruns: int, boosts: i
         setup=target.setup, modules=target.modules, container=target.container,
         packed=(packed.blob, packed.size, packed.python) if packed else None,
         inputs=[(i.path, i.blob, i.size, i.mode) for i in target.inputs],
-        scratch=target.scratch, whole=need.whole, check=_check(renderer, None),
+        scratch=target.scratch, whole=need.whole, nodes=need.nodes, check=_check(renderer, None),
     )
     if not renderer.varies:
         for name, value in _own(renderer, 0).items():

@@ -101,6 +101,7 @@ class Shape(Struct):
     gpus: Annotated[int, Meta(ge=0, le=4096)] = 0
     disk: Count = 0
     left: Count | None = None
+    nodes: Annotated[int, Meta(ge=1, le=1 << 20)] = 1
 
 
 class Enrol(Struct):
@@ -171,6 +172,7 @@ class Spec(Struct, omit_defaults=True):
     capture: list[tuple[str, str, str]] = []
     scratch: str = ""
     whole: bool = False
+    nodes: int = 1
     outputs: list[str] = []
     check: dict[str, Any] = {}
     keep: int = 0
@@ -289,6 +291,9 @@ class BagView(Struct):
     ended: int | None
     targets: list[TargetView]
     position: int
+    used: int = 0  # ms of cores, of attempts that are over
+    reserved: int = 0  # and, under a budget, of those in play at worst
+    budget: int | None = None
 
 
 class Row(Struct):

@@ -92,7 +92,7 @@ class Site:
     def info(self) -> e.Info:
         if not self._refresh:
             return self._look()
-        return e.Info(self._published.free, self._published.queued, self.engine.now - self._published_at)
+        return e.Info(self._published.free, self._published.queued, self.engine.now - self._published_at, 0)
 
     def leave(self, job: Job) -> None:
         """Its process is over."""
@@ -104,7 +104,7 @@ class Site:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _look(self) -> e.Info:
-        return e.Info(max(int(self.queue.free(self.engine.now)), 0), len(self.queue))
+        return e.Info(max(int(self.queue.free(self.engine.now)), 0), len(self.queue), others=0)
 
     def _publish(self) -> None:
         self._published, self._published_at = self._look(), self.engine.now

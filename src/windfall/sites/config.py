@@ -3,7 +3,9 @@
     [site]        name, dialect, host (user@login.example.org; without it commands run here), port, account, queue (or
                   partition), folder, arrays, room, max-pilots, max-queued, core-hours, grace, python, directives,
                   setup, reach, server (https://host:port, where pilots find the server), relay (the head node's
-                  address there)
+                  address there), max-jobs (of the user, others included), balance (never beyond what the
+                  account has left), start-delay and share (a bag's slots there), disk (of all tasks together), counts
+                  (against allowances)
     [[shapes]]    cores, memory, walltime, gpus, nodes, whole-node: what a pilot may ask for, the preferred one first
     [variables]   environment of every task there
     [options]     what only this dialect knows
@@ -63,6 +65,12 @@ class Site:
     server: str = ""  # where they find it; "": where it says it is
     relay: str = ""  # address of the head node that its nodes know it by; "": all it has
     room: bool = False  # ask how full it is, for policies that choose sites by that
+    max_jobs: int = 0  # of the user, those that are no pilots included; 0: no limit
+    balance: bool = False  # ask what the account has left, and reserve no more
+    start_delay: int = 0  # seconds after a bag's submission before anything is sent there
+    share: int = 1000  # most slots there for a bag, in thousandths of its tasks
+    disk: int = 0  # bytes that all tasks there have together; 0: no limit
+    counts: bool | None = None  # against allowances; nothing: for all but its owner
 
     def __post_init__(self) -> None:
         if not self.folder:  # one each: two sites may share a home directory
@@ -133,6 +141,25 @@ def _number(value: object, key: str) -> int:
     return words.whole(value, key)
 
 
+def _walltime(value: object, key: str) -> tuple[int, int]:
+    """`"30min..24h"` → the least, and the most; of one alone the least is 0."""
+    least, dots, most = value.partition("..") if isinstance(value, str) else ("", "", "")
+    if not dots:
+        return 0, _duration(value, key)
+    found = _duration(least, key), _duration(most, key)
+    if found[0] > found[1]:
+        raise BadInput(f"{key}: {text.plain(value, 60)!r} ends before it begins", 'as in "30min..24h"')
+    return found
+
+
+def _share(value: object, key: str) -> int:
+    """Thousandths."""
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+    if not 0.001 <= number <= 1:
+        raise BadInput(f"{key}: {text.plain(value, 60)} is no share", "more than 0, at most 1: share = 0.7")
+    return round(number * 1000)
+
+
 def _host(value: object, key: str) -> str:
     if not _HOST.fullmatch(words.string(value, key)):
         raise BadInput(f"{key}: {text.plain(value, 60)!r} is not a host", 'as in "me@login.example.org"')
@@ -170,9 +197,11 @@ _SITE: dict[str, Read] = {
     "max-pilots": words.count, "max-queued": words.count, "core-hours": _number, "grace": _duration,
     "python": words.string, "directives": _lines, "setup": _lines,
     "reach": words.one_of(*REACH), "server": _server, "relay": _address,
+    "max-jobs": words.count, "balance": words.flag, "start-delay": _duration, "share": _share,
+    "disk": units.parse_size, "counts": words.flag,
 }
 _SHAPE: dict[str, Read] = {
-    "cores": words.count, "memory": units.parse_size, "walltime": _duration, "gpus": words.whole,
+    "cores": words.count, "memory": units.parse_size, "walltime": _walltime, "gpus": words.whole,
     "nodes": words.count, "whole-node": words.flag,
 }
 _TABLES = ("site", "shapes", "variables", "options", "staged")
@@ -219,7 +248,8 @@ class _Reader:
         with self.place.at("shapes", number):
             if "walltime" not in given:
                 raise BadInput("a shape needs a walltime", 'as in walltime = "4h"')
-        return Shape(whole=given.pop("whole-node", False), **given)
+        least, walltime = given.pop("walltime")
+        return Shape(walltime, whole=given.pop("whole-node", False), least=least, **given)
 
     def _check(self, site: Site) -> None:
         with self.place.at("site", "name"):
@@ -245,7 +275,7 @@ class _Reader:
         with self.place.at("site"):
             job = check_job(site.job("example-1", Shape(60), ("true",)))
         with self.place.at("shapes", number):
-            if shape.walltime <= site.grace:
+            if (shape.least or shape.walltime) <= site.grace:
                 raise BadInput("a walltime must be longer than the grace at its end",
                                f'grace = "{units.exact_duration(site.grace * 1000)}" is in [site]')
             dialect(site.dialect).submit(site.job(job.nonce, shape, job.command))

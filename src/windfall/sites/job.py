@@ -41,6 +41,7 @@ class Shape(NamedTuple):
     gpus: int = 0
     nodes: int = 1
     whole: bool = False  # nobody else on the node
+    least: int = 0  # of a site's file: the wall time may be anything from here on
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ SHAPE = {
     "gpus": "i?",
     "disk": "i?",
     "left": "n?",        # ms of wall time left; null: no end
+    "nodes": "i?",       # more than one: the rest is on each of them
 }
 EXCHANGE = {
     "v": "i",
@@ -122,6 +123,7 @@ SPEC = {
     "placed": "l?",      # [[path, absolute path on the host]]: linked, or with an empty path only looked for
     "checkpoint": "l?",  # paths: uploaded when the attempt is ended early; the next attempt has them as inputs
     "capture": "l?",     # [[name, regex, file or ""]]
+    "nodes": "i?",       # more than one: it takes the whole pilot, and is told which nodes it has
     "scratch": "s?",     # "failed": keep the directory of a failed attempt
     "whole": "b?",       # takes the whole pilot
     "outputs": "l?",     # paths; a missing one is an output failure

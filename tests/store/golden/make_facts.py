@@ -92,6 +92,7 @@ def tell(story: Story) -> None:
     old = _work(story, bags)
     later = _say_more(story)
     _leave_data(story)
+    _spend(story)
     batch = _provision(story)
     story.snapshot()
     _provision_on(story, *batch)
@@ -211,6 +212,18 @@ def _leave_data(story: Story) -> None:
     story.exchange(pilot, reports=[e.Report(a, wall=5, left=(123, 2)) for a in story.exchange(pilot, want=1)])
     story.do(e.LosePlace(0, "far"))
     story.exchange(pilot, want=1)
+
+
+def _spend(story: Story) -> None:
+    """Under an allowance, at another's site, and under a budget that is raised; one attempt is over, one is not."""
+    story.do(e.AddSite(0, "portal", "eve", "local", ["fay"]))
+    story.do(e.SetAllowance(0, "fay", 10_000_000, "eve"))
+    event = submission(0, "fay", Bag(name="dear", targets=[sweep(3, time=60_000)]), "dear")
+    event.budget = 150_000
+    number = int(story.do(event).value)
+    pilot = story.pilot("portal", 1, "portal")
+    story.exchange(pilot, want=1, reports=[e.Report(a, wall=900) for a in story.exchange(pilot, want=1)])
+    story.do(e.SetBudget(0, number, 250_000, "fay"))
 
 
 def _after_that(story: Story, bags: dict[str, int]) -> None:
