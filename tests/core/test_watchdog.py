@@ -183,3 +183,84 @@ def test_waits_and_start_up_costs_are_measured_by_shape(bench: Bench) -> None:
     assert said[2]["wait"] == 157_000 + LANDING and said[2]["start"] is None
     bench.restart(bench.snapshot())
     assert bench.core.state.sites["c1"].waits[ONE].count == 1
+
+
+# --- what pilots leave behind ----------------------------------------------------------------------------------------
+
+
+def vanished(bench: Bench, tasks: int = 3, **hello: Any) -> tuple[Tender, int, list[tuple[int, int]]]:
+    """A pilot that runs some tasks and whose job is missing from the listing."""
+    site(bench)
+    bag(bench, shape(tasks, expect=HOUR))
+    tender = Tender(bench)
+    tender.tell(hello=True, **{"salvages": True, **hello})
+    bench.wait(LANDING)
+    tender.tell()
+    tender.list()
+    tender.work()
+    pilot = tender.begin("intent-1")
+    held = bench.take(pilot, left=HOUR)
+    bench.exchange(pilot, started=[attempt for attempt, _ in held])
+    bench.wait(60_000)
+    tender.tell()
+    del tender.jobs["intent-1"]
+    tender.list()
+    return tender, pilot, held
+
+
+def test_what_a_pilot_left_behind_is_looked_for_before_its_tasks_run_again(bench: Bench) -> None:
+    tender, pilot, held = vanished(bench)
+    assert bench.attempt(held[0][0]) == "started" and tender.tell().salvage == ["intent-1"]
+    assert "salvaging: its job is gone from c1's batch system" in bench.explain(1, held[0][1])
+    bench.report(pilot, held[0][0])  # found there, and sent as its pilot would have
+    assert bench.task(1, held[0][1]) == "succeeded"
+    tender.tell(salvaged=[("intent-1", 1)])
+    assert states(bench)[0] != "r" and tender.tell().salvage == []
+    assert bench.core.state.sites["c1"].history[-1][2] == (
+        "the job of intent-1 is gone: 1 results were found there, 0 tasks run again")
+
+
+def test_what_is_not_found_runs_again(bench: Bench) -> None:
+    tender, _, held = vanished(bench)
+    tender.tell(salvaged=[("intent-1", 0)])
+    assert bench.attempt(held[0][0]) == "lost" and bench.task(1, held[0][1]) == "ready"
+
+
+def test_salvage_has_an_end(bench: Bench) -> None:
+    tender, _, held = vanished(bench)
+    tender.tell()
+    bench.wait(119_000)
+    assert bench.attempt(held[0][0]) == "started"
+    bench.wait(2_000)
+    assert bench.attempt(held[0][0]) == "lost"
+    assert "could not be had in time" in bench.core.state.sites["c1"].history[-1][2]
+
+
+def test_a_pilot_that_speaks_meanwhile_is_not_lost(bench: Bench) -> None:
+    tender, pilot, held = vanished(bench)
+    bench.wait(1_000)
+    bench.exchange(pilot)
+    tender.tell(salvaged=[("intent-1", 0)])
+    assert bench.attempt(held[0][0]) == "started" and states(bench)[0] == "r"
+
+
+def test_an_outbox_in_use_is_a_pilots_that_lives(bench: Bench) -> None:
+    tender, _, held = vanished(bench)
+    tender.tell(salvaged=[("intent-1", -1)])
+    assert bench.attempt(held[0][0]) == "started"
+
+
+def test_a_tender_that_cannot_look_is_not_waited_for(bench: Bench) -> None:
+    _, _, held = vanished(bench, salvages=False)
+    assert bench.attempt(held[0][0]) == "lost"
+
+
+def test_after_a_restart_it_is_looked_for_again(bench: Bench) -> None:
+    tender, _, held = vanished(bench)
+    bench.restart()
+    tender = Tender(bench, name="t2")
+    tender.tell(hello=True, salvages=True)
+    bench.wait(LANDING)
+    tender.tell()
+    tender.list()
+    assert tender.tell().salvage == ["intent-1"] and bench.attempt(held[0][0]) == "started"

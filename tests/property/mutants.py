@@ -36,7 +36,7 @@ from windfall.pilot.chains import Chains, Line
 from windfall.pilot.seats import Seats
 
 from . import driver
-from .plan import Plan, crowded_plan, hole_plan, random_plan, skewed_plan
+from .plan import Plan, crowded_plan, hole_plan, left_plan, random_plan, skewed_plan
 
 Patch = pytest.MonkeyPatch
 Worlds = Callable[[int], Plan]
@@ -488,6 +488,11 @@ def what_was_reserved_and_not_used_is_not_noticed(patch: Patch) -> None:
 def any_pilot_is_a_node_of_ones_own(patch: Patch) -> None:
     patch.setattr(state_module, "_roomy", lambda pc, cls: True)
     patch.setattr(policies, "_slots", lambda shape, cls: max(shape.cores // cls.cores, 0))
+
+
+@mutant("S5", left_plan)
+def what_pilots_leave_behind_is_not_looked_for(patch: Patch) -> None:
+    patch.setattr(tending, "_salvage", lambda *_: False)
 
 
 @mutant("P7")

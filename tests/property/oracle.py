@@ -19,6 +19,7 @@ class Oracle:
         self.generation: Counter[tuple[int, int]] = Counter()
         self.meant: dict[int, Ref] = {}  # attempt → what it was granted for
         self.given_up: dict[int, str] = {}  # attempt → why the server lost it
+        self.first_lost: dict[int, str] = {}  # and why when it did so first
         self.ended: dict[Ref, str] = {}  # cancelled, removed: no result is wanted any more
         self.removed: dict[int, None] = {}
         self.external: dict[int, bool] = {}
@@ -26,8 +27,10 @@ class Oracle:
         self.running: dict[Ref, dict[int, Callable[[], bool]]] = {}  # what really runs now, and is its site honest?
         self.succeeded: dict[int, None] = {}  # attempts that really did
         self.done: dict[Ref, list[Callable[[], bool]]] = {}  # successes: does their pilot live, unbelied?
+        self.left: dict[Ref, tuple[int, Callable[[], bool]]] = {}  # successes on a site's disk: are they still there?
         self.failed: Counter[Ref] = Counter()  # executions that really did
         self.lies: list[str] = []
+        self.calm = False  # nothing keeps sites from being looked through
         self.submitted: dict[str, tuple[int, int]] = {}  # acknowledged: key → (bag, tasks)
         self.appended: dict[str, tuple[int, int, int]] = {}  # key → (bag, first, count)
         self.named: dict[tuple[str, str], tuple[int, int]] = {}  # (site, nonce) of a pilot for one task → that task
@@ -79,6 +82,7 @@ class Oracle:
     def _ended(self, end: f.End) -> None:
         if end.outcome == O_LOST:
             self.given_up[end.attempt] = end.why
+            self.first_lost.setdefault(end.attempt, end.why)
         if end.decides and end.verdict == SUCCEEDED:
             self._believed(end.attempt)
         ref = (end.bag, end.task, end.generation)
@@ -98,6 +102,13 @@ class Oracle:
             self.done.setdefault(self.meant[attempt], []).append(alive)
         elif outcome == "failed" and attempt in self.meant:
             self.failed[self.meant[attempt]] += 1
+
+    def kept(self, reports: Iterable[dict[str, object]], there: Callable[[], bool]) -> None:
+        """A pilot died, and these reports of its lie on its site's disk."""
+        for report in reports:
+            attempt: int = report["a"]  # type: ignore[assignment]
+            if report.get("o", "succeeded") == "succeeded" and attempt in self.meant:
+                self.left[self.meant[attempt]] = attempt, there
 
     # --- what the outside saw ------------------------------------------------------------------------------------
 
@@ -130,6 +141,9 @@ class Oracle:
         others = self.running.setdefault(ref, {})
         if self.external.get(ref[0]) and any(other() for other in others.values()):
             said.append(f"P1: attempt {attempt} of {ref}, with external effects, starts while {list(others)} runs")
+        attempt_left, there = self.left.get(ref, (0, bool))
+        if self.calm and there() and self.first_lost.get(attempt_left) == "gone":
+            said.append(f"S5: {ref} runs again, and its result lies where attempt {attempt_left} was lost")
         if self.external.get(ref[0]) and any(alive() for alive in self.done.get(ref, ())):
             said.append(f"P1: {ref} runs again, its effects are external, and the pilot that did it lives to tell")
         others[attempt] = honest

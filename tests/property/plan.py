@@ -171,6 +171,18 @@ def crowded_plan(kind: str) -> Callable[[int], Plan]:
     return make
 
 
+def left_plan(seed: int) -> Plan:
+    """Pilots that are cut off, finish what they run, and are killed; their sites answer."""
+    r = random.Random(seed)
+    acts = []
+    for _ in range(12):
+        at, who = r.randrange(HORIZON), r.randrange(6)
+        acts += [Act(at, "cut off", who, 99), Act(at + r.randrange(1_000, 9_000), "job killed", 0, r.randrange(100))]
+    site = SitePlan(8, ((1, 60_000),), 3)
+    return Plan(seed=seed, pilots=(), bags=(BagPlan(0, 20, r.choice(("plain", "external", "batched"))),),
+                acts=tuple(acts), fail=0, sites=(site,))
+
+
 def skewed_plan(seed: int) -> Plan:
     """Clocks that disagree, and pilots that are cut off with work in hand, for about a lease."""
     r = random.Random(seed)

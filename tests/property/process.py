@@ -244,6 +244,11 @@ class Process:
         self.world.over(self)
 
     def die(self) -> None:
+        """What it had to say lies on the site's disk, if that is still there."""
+        if self.alive and self.site is not None and self.number and (left := list(self.agenda.undelivered().values())):
+            if self.world.random.random() < 0.8:
+                self.site.outboxes[self.nonce] = (self, left)
+                self.world.oracle.kept(left, lambda: self.nonce in self.site.outboxes)
         self.alive = False
         for attempt in self.running:
             self.world.oracle.stops(attempt)

@@ -70,6 +70,7 @@ class Site:
         self.jobs_of_user, self.balance = plan.jobs, plan.balance
         self.used = 0  # ms of cores, of jobs that have ended
         self.submissions = 0
+        self.outboxes: dict[str, tuple[Process, list[Any]]] = {}  # nonce → who left which reports there
         self.watch()
 
     def watch(self) -> None:
@@ -210,6 +211,8 @@ class Tender:
         self.accepted: dict[str, str] = {}
         self.refused: dict[str, str] = {}
         self.stopped: dict[tuple[str, str], None] = {}
+        self.salvaged: dict[str, int] = {}
+        self.seeking: dict[str, None] = {}
         self.looking = False
         self.tell(poll=True)
 
@@ -221,10 +224,11 @@ class Tender:
     def tell(self, poll: bool = False, **more: Any) -> None:
         self.asks += 1
         ask = self.asks
-        news = (list(self.accepted), list(self.refused), list(self.stopped))
+        news = (list(self.accepted), list(self.refused), list(self.stopped), list(self.salvaged))
         event = e.Tend(
             0, self.site.name, self.name, not self.known, self.seen, list(self.accepted.items()),
-            list(self.refused.items()), list(self.stopped), info=self.site.info(), wait=POLL if poll else 0, **more,
+            list(self.refused.items()), list(self.stopped), info=self.site.info(), wait=POLL if poll else 0,
+            salvages=True, salvaged=list(self.salvaged.items()), **more,
         )
         heard: list[Any] = []
 
@@ -248,7 +252,7 @@ class Tender:
             return
         if isinstance(orders, x.Orders):
             self.known = True
-            for said, confirmed in zip((self.accepted, self.refused, self.stopped), news, strict=True):
+            for said, confirmed in zip((self.accepted, self.refused, self.stopped, self.salvaged), news, strict=True):
                 for key in confirmed:
                     said.pop(key, None)
             if orders.number > self.seen:
@@ -266,6 +270,11 @@ class Tender:
             self.looking = True
             began = self.now
             self.after(self.world.random.choice((10, 500)), lambda: self._look(began))
+
+        for nonce in orders.salvage:
+            if nonce not in self.seeking:
+                self.seeking[nonce] = None
+                self.after(self.world.random.choice((10, 2_000)), lambda nonce=nonce: self._salvage(nonce))
 
     # --- orders -----------------------------------------------------------------------------------------------------
 
@@ -310,6 +319,33 @@ class Tender:
                 self.site.cancel(job.id)
         del self.stops[nonce, name]
         self.stopped[nonce, name] = None
+        self.tell()
+
+    def _salvage(self, nonce: str) -> None:
+        """Send what its pilot left as the pilot would have, and say so."""
+        if self.site.dark > self.world.now:
+            self.after(1_000, lambda: self._salvage(nonce))
+            return
+        lives = any(p.alive and p.nonce == nonce and p.site is self.site for p in self.world.processes)
+        process, reports = self.site.outboxes.get(nonce, (None, []))
+        if lives or process is None:
+            self._sought(nonce, -1 if lives else 0)
+            return
+        send = lambda: e.Exchange(0, process.number, process.agenda.epoch or 1, 1 << 30, reports=[
+            e.Report(**report) for report in reports])
+        self.world.client(send, lambda effect: self._delivered(nonce, reports, effect))
+
+    def _delivered(self, nonce: str, reports: list[Any], effect: Any) -> None:
+        """Whoever sent them may be dead by now: then somebody else finds them, sends them again, and says so."""
+        if isinstance(effect, x.Answer):
+            self.world.blame(self.world.oracle.answered(reports))
+        if self.alive:
+            self.site.outboxes.pop(nonce, None)
+            self._sought(nonce, len(reports))
+
+    def _sought(self, nonce: str, found: int) -> None:
+        self.seeking.pop(nonce, None)
+        self.salvaged[nonce] = found
         self.tell()
 
     def _look(self, began: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from .plan import Act, BagPlan, Plan, SitePlan, data_plan, hole_plan, plans, random_plan
+from .plan import Act, BagPlan, Plan, SitePlan, data_plan, hole_plan, left_plan, plans, random_plan
 from .world import World
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -45,6 +45,14 @@ def test_seeds_with_black_holes(first: int) -> None:
     """Hosts that must wait are not forgotten, and what they held is given to others (P4)."""
     for seed in range(first, first + 40):
         World(hole_plan(seed)).run()
+
+
+def test_seeds_with_results_left_behind() -> None:
+    """Results of pilots that were killed are found before their tasks run again (S5)."""
+    worlds = [World(left_plan(seed)).run() for seed in range(40)]
+    said = [says for world in worlds for _, kind, says in world.server.core.state.sites["c0"].history
+            if kind == "salvage"]
+    assert sum("gone: 0 results" not in each for each in said) > 10
 
 
 def test_a_world_is_decided_by_its_plan() -> None:

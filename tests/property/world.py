@@ -58,6 +58,7 @@ class World:
         self.healed = False
         self.drained = 0  # times that a site was, or was used again
         self.oracle = Oracle()
+        self.oracle.calm = not plan.loss and not plan.crash and {a.kind for a in plan.acts} <= {"cut off", "job killed"}
         self.server = Server(self)
         self.sites: dict[str, Site] = {}
         self.processes: list[Process] = []

@@ -9,7 +9,7 @@ from windfall.core.facts import Shape
 from windfall.provision.carrying import Cancel, Carrier, Look, News, Submit, follows
 
 ONE, FOUR = Shape(1), Shape(4)
-NOTHING = News([], [], [], [])
+NOTHING = News([], [], [], [], [])
 
 
 class Bench:
@@ -90,7 +90,7 @@ def test_a_stop_that_did_not_work_can_be_ordered_again() -> None:
     assert bench.carrier.news().unstopped == stop
     assert bench.order(stop=stop, news=bench.carrier.news()) == [cancel]
     bench.carrier.cancelled(cancel)
-    assert bench.carrier.news() == News([], [], stop, [])
+    assert bench.carrier.news() == News([], [], stop, [], [])
     assert not bench.order(stop=stop), "told, and not heard yet"
 
 

@@ -61,3 +61,4 @@ class Orders(Effect):
     stop: list[tuple[str, str]] = []  # nonce, the batch system's name where it is known
     look: bool = False  # say what the batch system has of ours
     over: bool = False  # somebody else tends this site now
+    salvage: list[str] = []  # nonces whose job is gone: bring home what their pilots left behind

@@ -55,6 +55,7 @@ class Config:
     listing: int = 60_000  # how often tenders are asked what their batch system has of ours
     suspect: int = 180_000  # a site that has not answered for so long is suspect
     blackout: int = 900_000  # sites are tried again when no pilot was active anywhere for so long, and work is wanted
+    salvage: int = 120_000  # what a pilot that is gone left behind is looked for so long, then its tasks run again
     quarantine: int = 600_000  # of a host; twice as long each time, a day at most
     parting: int = 2_000  # ms that a batch system takes, mostly, to let go of a job whose pilot has said goodbye
     mark: str = "intent"  # begins the nonces of intents; no other server that uses the same sites may have it
@@ -213,7 +214,7 @@ _TIMERS: dict[str, Callable[[Core, Any], None]] = {
     "tend": tending.tend_due, "wall": tending.wall_due, "provision": provisioning.provision_due,
     "batch": batching.patience_over,
     "look": conscious.look_due, "watch": watchdog.watch_due,
-    "host": hosts.host_due,
+    "host": hosts.host_due, "salvage": tending.salvage_due,
     "month": control.month_begins,
 }
 

@@ -158,6 +158,8 @@ class Tend(Event):
     info: Info | None = None
     wait: int = 0
     unstopped: list[tuple[str, str]] = []  # the same, where stopping it did not work: after others, again
+    salvages: bool = False  # with its hello: it can look for what pilots left behind
+    salvaged: list[tuple[str, int]] = []  # nonce, results found there, which were sent; -1: its pilot lives
 
 
 class Enrol(Event):

@@ -104,7 +104,12 @@ def _whereabouts(state: State, bag: BagState, task: int) -> str:
             behind = is_blocked(state, row)
             said.append(f"handed to a pilot {where}, " + (
                 "to follow the task that it is behind" if behind else "not known to have started"))
-        if pilot.silent:
+        intent = state.intents.get(pilot.intent)
+        if intent is not None and intent.salvage:
+            left = spell(intent.salvage - state.now)
+            said.append(f"salvaging: its job is gone from {pilot.site}'s batch system, what it left there is looked "
+                        f"for, for {left} more; then the task runs again")
+        elif pilot.silent:
             said.append(_silent(state, bag, pilot))
     return "; ".join(said) or "active"
 

@@ -16,6 +16,7 @@ from windfall.core.endings import lose, settle
 from windfall.core.lifecycle import GONE, GRANTED, STARTED
 from windfall.core.sessions import answer_parked, end_pilot
 from windfall.core.state import PilotState
+from windfall.core.tending import salvaging
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -26,6 +27,9 @@ def lease_due(core: Core, number: int) -> None:
     if pilot is None or pilot.state == GONE:
         return
     patience = core.config.lease + core.config.margin
+    if (until := salvaging(core, pilot)) > core.now:
+        core.timer(until + 1, "lease", number)  # its results may be found yet
+        return
     if core.now < pilot.heard + patience:
         core.timer(pilot.heard + patience, "lease", number)
         return

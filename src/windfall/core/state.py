@@ -267,6 +267,8 @@ class Tending:
     heard: int = 0  # when its tender spoke last
     asked_at: int = 0  # when a listing was asked for that has not come
     probing: bool = False  # after a blackout: one pilot at a time, until one has been given something to do
+    salvages: bool = False  # its tender can look for what pilots left behind
+    salvage: dict[str, bool] = field(default_factory=dict)  # nonces for which it is to → told
     eager: bool = False  # more would be started if those that leave were gone
     counted: int = -1  # when the next three were told; -1: never
     others: int = 0  # jobs of the user that are none of ours
@@ -353,6 +355,7 @@ class IntentState:
     # volatile
     given: int = 0  # 0: nobody was told, 1: its tender was, 2: an earlier one may have been
     told: bool = False  # to stop
+    salvage: int = 0  # until when what its pilot left behind is looked for
 
 
 @dataclass(slots=True)

@@ -10,6 +10,8 @@ Rules
     listing begun after we knew of it has ended, unless its pilot has spoken since.
   * A pilot's goodbye is not the end of its job: that counts until a listing begun afterwards does not have it, and
     is ordered stopped if it stays.  A listing is asked for early where room is what is lacking.
+  * A pilot that ran and is missing may have left results: if its tender can, it looks for them first, for a bounded
+    time, and only what it does not find runs again (S5).
   * `began` is a time of ours that the tender read in an answer: no clock is compared with another.
   * A refused submission is back-pressure.  A site that nobody tends, or whose batch system is dark, only waits.
 """
@@ -39,6 +41,7 @@ def tend(core: Core, event: e.Tend) -> None:
         return
     if event.hello:
         _hello(core, site, event.tender)
+        site.tending.salvages = event.salvages
     elif event.tender != site.tender:
         core.effects.append(x.Orders(event.key, site.name, 0, core.now, over=True))
         return
@@ -88,7 +91,7 @@ def renew(core: Core, site: SiteState) -> None:
     t = site.tending
     site.tending = Tending(core.now, listed=False, hold=t.hold, backoff=t.backoff, free=t.free, queued=t.queued,
                            said=t.said, heard=core.now if t.heard else 0, probing=t.probing, counted=t.counted,
-                           others=t.others, balance=t.balance, balanced=t.balanced)
+                           others=t.others, balance=t.balance, balanced=t.balanced, salvages=t.salvages)
     if t.park is not None:
         core.effects.append(x.Orders(t.park[0], site.name, 0, core.now, over=True))
     for number in [*site.intents[INTENDED], *site.intents[QUEUED], *site.intents[STOPPING]]:
@@ -113,6 +116,8 @@ def _take_word(core: Core, site: SiteState, event: e.Tend) -> None:
         end_intents(core, site, refused, "refused")
         hold_off(core, site)
     _take_stopped(core, site, event.stopped)
+    for nonce, found in event.salvaged:
+        _take_salvaged(core, site, nonce, found)
     for nonce, name in event.unstopped:
         _put_last(core, site, nonce, name)
 
@@ -229,7 +234,8 @@ def _miss(core: Core, site: SiteState, there: set[str], began: int, settled: boo
     missing = [intent for intent in missing if intent.nonce not in there]
     for intent in missing:
         if intent.state == RUNNING and _over(core, intent, began):
-            _gone(core, site, intent)
+            if not _salvage(core, site, intent):
+                _gone(core, site, intent)
         elif intent.state == LEAVING and intent.changed <= began:
             end_intents(core, site, [intent], "left")
         elif intent.state == QUEUED and intent.changed <= began:
@@ -253,6 +259,61 @@ def _gone(core: Core, site: SiteState, intent: IntentState, why: str = "gone") -
         end_intents(core, site, [intent], why)
         if pilot is None:
             hold_off(core, site)
+
+
+# --- what pilots left behind ---------------------------------------------------------------------------------------
+
+
+def _salvage(core: Core, site: SiteState, intent: IntentState) -> bool:
+    """Its job is gone: have the site looked through for its results, if there can be any; False: there cannot."""
+    pilot = core.state.pilots.get(intent.pilot)
+    if not site.tending.salvages or pilot is None or pilot.state == GONE:
+        return False
+    if not len(core.state.attempts.of_pilot(pilot.number)):
+        return False  # whatever it was given it has reported
+    if not intent.salvage:
+        intent.salvage = core.now + core.config.salvage
+        core.timer(intent.salvage, "salvage", intent.number)
+    site.tending.salvage.setdefault(intent.nonce, False)
+    return True
+
+
+def _take_salvaged(core: Core, site: SiteState, nonce: str, found: int) -> None:
+    """What was found has been reported as its pilot would have; the rest is lost."""
+    site.tending.salvage.pop(nonce, None)
+    intent = _known(core, site, nonce)
+    if intent is None or not intent.salvage:
+        return
+    since, intent.salvage = intent.salvage - core.config.salvage, 0
+    pilot = core.state.pilots.get(intent.pilot)
+    if found > 0 or (not found and (pilot is None or pilot.heard <= since)):
+        _end_salvage(core, site, intent, f"{found} results were found there")
+
+
+def salvage_due(core: Core, number: int) -> None:
+    """Nobody has found anything in time; but whoever has spoken since lives."""
+    intent = core.state.intents.get(number)
+    if intent is None or not intent.salvage or core.now < intent.salvage:
+        return
+    since, intent.salvage = intent.salvage - core.config.salvage, 0
+    site, pilot = core.state.sites[intent.site], core.state.pilots.get(intent.pilot)
+    site.tending.salvage.pop(intent.nonce, None)
+    if pilot is None or pilot.heard <= since:
+        _end_salvage(core, site, intent, "what it left there could not be had in time")
+
+
+def _end_salvage(core: Core, site: SiteState, intent: IntentState, says: str) -> None:
+    pilot = core.state.pilots.get(intent.pilot)
+    held = pilot.held if pilot is not None else 0
+    says = f"the job of {intent.nonce} is gone: {says}, {held} tasks run again"
+    core.emit(f.SiteNoted(core.now, site.name, "salvage", says))
+    _gone(core, site, intent)
+
+
+def salvaging(core: Core, pilot: PilotState) -> int:
+    """Until when what it left behind is looked for; 0: it is not."""
+    intent = core.state.intents.get(pilot.intent)
+    return intent.salvage if intent is not None and intent.pilot == pilot.number else 0
 
 
 # --- ends ----------------------------------------------------------------------------------------------------------
@@ -334,7 +395,7 @@ def watch_wall(core: Core, intent: IntentState) -> None:
 def wall_due(core: Core, number: int) -> None:
     """Its wall time has passed: no batch system lets it run on."""
     intent = core.state.intents.get(number)
-    if intent is None or intent.state not in (RUNNING, LEAVING):
+    if intent is None or intent.state not in (RUNNING, LEAVING) or intent.salvage:
         return
     pilot = core.state.pilots.get(intent.pilot)
     end_intents(core, core.state.sites[intent.site], [intent], "wall time")
@@ -384,6 +445,7 @@ def has_orders(core: Core, site: SiteState) -> bool:
     intents = core.state.intents
     return (
         any(not told for told in islice(site.tending.strays.values(), site.limits.flight))
+        or any(not told for told in islice(site.tending.salvage.values(), site.limits.flight))
         or any(not intents[n].told for n in _to_stop(core, site))
         or any(not intents[n].given for n in _to_start(core, site))
         or (_list_due(core, site) and not site.tending.asked)
@@ -442,6 +504,9 @@ def compose(core: Core, site: SiteState, key: int) -> x.Orders:
     for stray in islice(t.strays, site.limits.flight):
         t.strays[stray] = True
         orders.stop.append(stray)
+    for nonce in list(islice(t.salvage, site.limits.flight)):
+        t.salvage[nonce] = True
+        orders.salvage.append(nonce)
     if _list_due(core, site):
         orders.look = t.asked = True
         t.asked_at = t.asked_at or core.now

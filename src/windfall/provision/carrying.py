@@ -35,7 +35,13 @@ class Look(NamedTuple):
     began: int  # the core's time of the newest answer
 
 
-Command = Submit | Cancel | Look
+class Salvage(NamedTuple):
+    """Bring home what a pilot left behind."""
+
+    nonce: str
+
+
+Command = Submit | Cancel | Look | Salvage
 
 
 class News(NamedTuple):
@@ -43,6 +49,7 @@ class News(NamedTuple):
     refused: list[Pair]
     stopped: list[Pair]
     unstopped: list[Pair]
+    salvaged: list[tuple[str, int]]
 
 
 class Carrier:
@@ -59,11 +66,13 @@ class Carrier:
         self._refused: dict[str, str] = {}
         self._stopped: dict[Pair, None] = {}
         self._unstopped: dict[Pair, None] = {}
+        self._seeking: dict[str, None] = {}
+        self._salvaged: dict[str, int] = {}
 
     def news(self) -> News:
         """All that has not been answered."""
         return News(list(self._accepted.items()), list(self._refused.items()), list(self._stopped),
-                    list(self._unstopped))
+                    list(self._unstopped), list(self._salvaged.items()))
 
     def name(self, nonce: str) -> str:
         return self._names.get(nonce, "")
@@ -84,7 +93,13 @@ class Carrier:
         if orders.look and not self._looking:
             self._looking = True
             commands.append(Look(self.now))
-        return commands
+        return [*commands, *self._seek(orders.salvage)]
+
+    def _seek(self, nonces: Iterable[str]) -> Iterator[Salvage]:
+        for nonce in nonces:
+            if nonce not in self._seeking and nonce not in self._salvaged:
+                self._seeking[nonce] = None
+                yield Salvage(nonce)
 
     def _heard(self, news: News) -> None:
         for nonce, _ in news.accepted:
@@ -96,6 +111,8 @@ class Carrier:
             self._stopped.pop(pair, None)
         for pair in news.unstopped:
             self._unstopped.pop(pair, None)
+        for nonce, _ in news.salvaged:
+            self._salvaged.pop(nonce, None)
 
     def _starts(self, start: Iterable[tuple[str, Shape]]) -> Iterator[Submit]:
         group: list[str] = []
@@ -169,6 +186,15 @@ class Carrier:
         for pair in cancel.jobs:
             self._stops.pop(pair, None)
             self._unstopped[pair] = None
+
+    def salvaged(self, nonce: str, found: int) -> None:
+        """So many results were found there, and sent; -1: its pilot lives."""
+        self._seeking.pop(nonce, None)
+        self._salvaged[nonce] = found
+
+    def not_salvaged(self, nonce: str) -> None:
+        """It could not be looked for: to be ordered again."""
+        self._seeking.pop(nonce, None)
 
     def looked(self) -> None:
         """Listed, or not: the next order to list is another one."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from windfall.core import effects as x, events as e
 from windfall.core.facts import Shape
-from windfall.provision.carrying import Cancel, Carrier, Command, Look, News, Submit
+from windfall.provision.carrying import Cancel, Carrier, Command, Look, News, Salvage, Submit
 from windfall.sim.engine import Engine
 from windfall.sim.server import Server
 from windfall.sim.site import Job, Mortal, Refused, Site
@@ -82,6 +82,8 @@ class Tender:
                 self.engine.after(self._takes["cancel"](), self._cancel, self.life, *jobs[0])
             case Look(began):
                 self.engine.after(self._listing, self._list, self.life, began)
+            case Salvage():
+                raise AssertionError("nobody said that this tender can salvage anything")
 
     def _list(self, life: int, began: int) -> None:
         if life == self.life:
