@@ -56,8 +56,9 @@ class Caller:
 
 
 class TcpCaller(Caller):
-    def __init__(self, number, now, sock, poller):
+    def __init__(self, number, now, sock, poller, host):
         Caller.__init__(self, number, now)
+        self.host = host
         self.sock = sock
         self.poller = poller
         self.mask = select.EPOLLIN
@@ -108,6 +109,7 @@ class Relay:
         self.outbox = bytearray()
         self.callers = {}                # number → Caller
         self.by_fd = {}
+        self.hosts = {}                  # address → its callers: none may have more than half of the places
         self.number = 0
         self.limit = min(MAX_CALLERS, _files() - SPARE_FILES)
         self.heard = self.swept = clock.seconds()
@@ -187,18 +189,19 @@ class Relay:
     def _accept(self):
         for _ in range(64):
             try:
-                sock, _ = self.listener.accept()
+                sock, place = self.listener.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     time.sleep(0.05)
                 return
-            if len(self.callers) >= self.limit:
+            if self.full() or self.hosts.get(place[0], 0) >= self.limit // 2:
                 sock.close()
                 continue
+            self.hosts[place[0]] = self.hosts.get(place[0], 0) + 1
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            caller = TcpCaller(self.next_number(), clock.seconds(), sock, self.inner)
+            caller = TcpCaller(self.next_number(), clock.seconds(), sock, self.inner, place[0])
             self.by_fd[sock.fileno()] = caller
             self.admit(caller)
 
@@ -270,11 +273,17 @@ class Relay:
         self.held -= len(caller.out)
         caller.out = bytearray()
         if isinstance(caller, TcpCaller):
-            self.by_fd.pop(caller.sock.fileno(), None)
+            self._vacate(caller)
         caller.close()
         self.outbox += frames.frame(frames.CLOSE, caller.number)
         if caller.left:
             del self.callers[caller.number]
+
+    def _vacate(self, caller):
+        self.by_fd.pop(caller.sock.fileno(), None)
+        self.hosts[caller.host] -= 1
+        if not self.hosts[caller.host]:
+            del self.hosts[caller.host]
 
     # --- home
 
