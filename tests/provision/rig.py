@@ -97,6 +97,9 @@ class User:
                      f"[task]\nretries = 2\n{more}")
         return self.client.submit(made.bag)
 
+    def site_view(self, name: str) -> dict[str, Any]:
+        return next(dict(view) for view in self.client.sites() if view["site"] == name)
+
     def trouble(self, site: str) -> str:
         """What the provisioner says of it."""
         with socket.socket(socket.AF_UNIX) as talk:

@@ -81,6 +81,16 @@ def test_a_stop_waits_for_the_submission_that_is_under_way() -> None:
     assert bench.carrier.name("m-1") == "7_1"
 
 
+def test_what_is_not_wanted_any_more_is_not_submitted() -> None:
+    bench = Bench(most=9)
+    (submit,) = bench.order(*_starts(1, 2, 3, 4))
+    assert bench.carrier.wanted(submit) == [submit]
+    assert not bench.order(stop=[("m-2", "")])
+    assert bench.carrier.wanted(submit) == [Submit(ONE, ("m-1",)), Submit(ONE, ("m-3", "m-4"))]
+    assert bench.carrier.news().stopped == [("m-2", "")]
+    assert not bench.order(*_starts(1, 3, 4), news=bench.carrier.news())
+
+
 def test_a_stop_that_did_not_work_can_be_ordered_again() -> None:
     bench = Bench(many=9)
     stop = [("m-1", "7"), ("m-2", "8")]

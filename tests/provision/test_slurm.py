@@ -113,7 +113,7 @@ def test_nobody_else_reads_what_lets_pilots_in(person: User, cluster: Cluster) -
     person.serve()
     bag = person.bag("sleep 2; env; echo {n}", 4)
     until(lambda: len(person.client.running(bag)) >= 2, 60)
-    (ticket,) = (cluster.home / "windfall").glob("*.ticket")
+    ticket = max((cluster.home / "windfall").glob("*.ticket"), key=lambda path: path.stat().st_mtime)
     assert stat.S_IMODE(ticket.stat().st_mode) == 0o600
     token = json.loads(ticket.read_text())["token"].encode()
     assert token and token not in b"".join(_said_of_processes())
@@ -166,3 +166,23 @@ def test_by_chance() -> None:
     """The test that compares them: all signs that the differences could have had."""
     assert chance([-1.0] * 5) == 1 / 32 and chance([1.0] * 5) == 1
     assert chance([-3.0, 1.0]) == 2 / 4 and chance([0.0, 0.0]) == 1
+
+
+def test_what_was_cancelled_while_the_controller_was_down_is_not_submitted_when_it_is_back(
+        person: User, cluster: Cluster) -> None:
+    _site(person, 2)
+    person.serve()
+    assert person.client.wait(person.bag("echo {n}", 2))["counts"]["succeeded"] == 2
+    until(lambda: not cluster.jobs(), 60)
+    cluster.slurm.stop_controller()
+    try:
+        before = len(cluster.submitted())
+        bag = person.bag("echo {n}", 2)
+        until(lambda: "unable to contact" in person.trouble("cluster").lower(), 90)
+        person.client.cancel(bag)
+    finally:
+        cluster.slurm.start_controller()
+    until(lambda: not person.trouble("cluster"), 90)
+    tried = len(cluster.submitted())
+    until(lambda: person.site_view("cluster")["open"] == 0, 60)
+    assert before < tried == len(cluster.submitted()) and not cluster.jobs()

@@ -115,12 +115,14 @@ class Carrier:
             self._salvaged.pop(nonce, None)
 
     def _starts(self, start: Iterable[tuple[str, Shape]]) -> Iterator[Submit]:
+        fresh = [(nonce, shape) for nonce, shape in start if nonce not in self._names and nonce not in self._refused]
+        self._names.update(dict.fromkeys((nonce for nonce, _ in fresh), ""))
+        return self._groups(fresh)
+
+    def _groups(self, start: Iterable[tuple[str, Shape]]) -> Iterator[Submit]:
         group: list[str] = []
         of = None
         for nonce, shape in start:
-            if nonce in self._names or nonce in self._refused:
-                continue
-            self._names[nonce] = ""
             if group and (shape != of or len(group) == self.most or not follows(group[-1], nonce)):
                 yield Submit(of or shape, tuple(group))
                 group = []
@@ -142,6 +144,14 @@ class Carrier:
         every = list(pairs)
         for at in range(0, len(every), self.many):
             yield Cancel(tuple(every[at : at + self.many]))
+
+    def wanted(self, submit: Submit) -> list[Submit]:
+        """What of it is, now that it is about to be carried out.  The rest was never submitted: it is stopped."""
+        for pair in [pair for pair, waits in self._stops.items() if waits and pair[0] in dict.fromkeys(submit.nonces)]:
+            del self._stops[pair]
+            self._names.pop(pair[0], None)
+            self._stopped[pair] = None
+        return list(self._groups((nonce, submit.shape) for nonce in submit.nonces if nonce in self._names))
 
     # --- what came of them --------------------------------------------------------------------------------------------
 

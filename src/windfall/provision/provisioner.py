@@ -19,6 +19,7 @@ from windfall.sites import config, text
 from windfall.sites.channel import Channel, Question
 from windfall.sites.channels import channel
 from windfall.sites.config import Site
+from windfall.sites.dialects import dialect
 
 from . import control, terms
 from .equipment import equip
@@ -35,6 +36,15 @@ LOOK_S = 3.0  # between looks at the files
 AGAIN_S = 120.0  # before a site is taken back from somebody else who tends it
 
 Open = Callable[[Site], Channel]
+
+
+async def _cores(place: Place) -> int:
+    """Of a machine that has no queue, where its file sets no limit."""
+    site, speaks = place.site, dialect(place.site.dialect)
+    command = speaks.room("") if site.dialect in ("ssh", "local") and not site.max_pilots else None
+    if command is None:
+        return 0
+    return speaks.roomed(await place.channel.say(command)).total or 1
 
 
 class Place:
@@ -180,7 +190,7 @@ class Provisioner:
 
     async def _tend(self, place: Place) -> None:
         site = place.site
-        limits = Limits() if place.closing else terms.limits(site)
+        limits = Limits() if place.closing else terms.limits(site, await _cores(place))
         await self.line.add_site(site.name, site.dialect, limits)
         opened = place.channel
         kept = self.home / "provision" / f"{site.name}.json"

@@ -57,7 +57,9 @@ class Tender:
         self._since = 0.0  # loop time
         self._landing = landing
         self._lost = 0.0  # when the last submission was left without an answer, loop time
-        self._settling = self._seeing_off = False
+        self._settled = asyncio.Event()  # no submission is left without an answer; until then there are no others
+        self._settled.set()
+        self._seeing_off = False
         self._parting: dict[Pair, int] = {}  # cancelled, and how often it was still there
         self._others = 0  # jobs of the user that are none of ours
         self._pause = FIRST_S
@@ -169,7 +171,10 @@ class Tender:
         match command:
             case Submit():
                 async with self._submits:
-                    await self._submit(command)
+                    await self._settled.wait()
+                    for each in self._carrier.wanted(command):
+                        await self._submit(each)
+                    self._fresh.set()
             case Cancel():
                 async with self._cancels:
                     await self._cancel(command)
@@ -221,8 +226,8 @@ class Tender:
             self._failed(error)
             self._carrier.lost(submit)
             self._lost = asyncio.get_running_loop().time()
-            if not self._settling:
-                self._settling = True
+            if self._settled.is_set():
+                self._settled.clear()
                 self._spawn(self._settle())
         else:
             self._accepted(job, id)
@@ -265,7 +270,7 @@ class Tender:
                 there = {job.nonce: job.id for job in listed}
                 self._begin(self._carrier.settle(there, "the site did not answer, and has not got it"))
                 self._fresh.set()
-        self._settling = False
+        self._settled.set()
 
     # --- cancel and list ----------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from windfall.core import facts
 from windfall.sites.config import Site
 from windfall.sites.job import Shape
 
+PILOTS = 100  # at a site whose file does not say how many
 ARRAY = 1_000  # pilots in one submission
 CANCELS = 500  # jobs in one cancellation
 SINGLE = 16  # pilots under way at once where each is a submission of its own
@@ -13,9 +14,11 @@ LEAVING = 30_000  # ms that a pilot takes at most to bring home what it has
 UNKNOWN = 1 << 50  # of memory and disk, where nobody said how much a pilot gets: it will say so itself
 
 
-def limits(site: Site) -> facts.Limits:
+def limits(site: Site, cores: int = 0) -> facts.Limits:
+    """`cores`: of a machine without a batch system, where all that is submitted runs."""
+    most = site.max_pilots or (max(1, cores // min(each.cores for each in site.shapes)) if cores else PILOTS)
     counts = {None: facts.COUNTS_FOR_OTHERS, True: facts.COUNTS, False: facts.COUNTS_NOT}[site.counts]
-    return facts.Limits([shape(site, each) for each in site.shapes], site.max_pilots, site.max_queued, site.share,
+    return facts.Limits([shape(site, each) for each in site.shapes], most, site.max_queued, site.share,
                         site.start_delay * 1000, site.core_hours * 3_600_000, ARRAY if site.arrays else SINGLE,
                         site.max_jobs, site.disk, counts, site.balance)
 

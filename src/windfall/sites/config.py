@@ -51,7 +51,7 @@ class Site:
     queue: str = ""
     folder: str = ""  # there; made of the name where none is given
     arrays: bool = True
-    max_pilots: int = 100  # queued and running
+    max_pilots: int = 0  # queued and running; 0: 100, or without a batch system as many as there are cores for
     max_queued: int = 0
     core_hours: int = 0  # 0: no budget
     grace: int = GRACE
