@@ -21,6 +21,8 @@ from windfall.core.state import BagState, PilotState, TaskClass
 if TYPE_CHECKING:
     from windfall.core.engine import Core
 
+AMPLE = 16  # times what a pilot holds ahead must be left of a budget
+
 
 def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: bool = True) -> bool:
     """Grant up to `want` tasks, with `ahead` more than it can run at once; True if any."""
@@ -54,7 +56,7 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
         if units <= 0 or want <= 0:
             break  # full: what comes later in the order must not overtake
         paid = cls.budgeted or cls.disk > 0 or bool(state.allowances)
-        if paid and (units := min(units, Purse(state, pilot, core.now, groups).most(cls))) <= 0:
+        if paid and (units := _affordable(core, pilot, load, cls, groups, units)) <= 0:
             continue
         if cls.conscious:
             if cls.bag not in looked:
@@ -80,6 +82,13 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, groups, copies.moves(state, pilot, groups)))
     core.fresh[pilot.number] = (pilot.granted, groups)
     return True
+
+
+def _affordable(core: Core, pilot: PilotState, load: int, cls: TaskClass, groups: list[f.Group], units: int) -> int:
+    """Of so many units.  What is held ahead pledges what another pilot could use now: only while there is plenty."""
+    most = Purse(core.state, pilot, core.now, groups).most(cls)
+    at_once = room(core, pilot, load, cls, core.state.cost(core.state.pilot_classes[pilot.cls], cls), ahead=False)
+    return min(units, most, max(at_once, most // AMPLE))
 
 
 def _grant_named(core: Core, pilot: PilotState, left: int | None) -> bool:

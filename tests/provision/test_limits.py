@@ -1,0 +1,150 @@
+"""Limits on real Slurm clusters: tasks of several nodes, checkpoints, core-hours, disk, an allowance."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.real import until
+from tests.provision import rig
+from tests.provision.rig import Cluster, User
+from tests.testbed.base import USER, require
+
+pytestmark = [pytest.mark.slow]
+
+RING = """\
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    int rank, size, sum;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    printf("rank %d of %d on %s, sum %d\\n", rank, size, getenv("SLURMD_NODENAME"), sum);
+    return MPI_Finalize();
+}
+"""
+
+COUNTING = """\
+trap "exit 3" TERM
+n=$(cat state 2>/dev/null || echo 0)
+echo "from $n" >>trace
+while [ $n -lt {steps} ]; do n=$((n + 1)); echo $n >state.new; mv state.new state; sleep 1 & wait $!; done
+echo "counted to $n"; cat trace
+"""
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[list[Cluster]]:
+    require()
+    with ExitStack() as stack:
+        yield [stack.enter_context(rig.started(lambda name=name: Cluster(name))) for name in ("l", "m")]
+
+
+@pytest.fixture
+def person(tmp_path: Path, clusters: list[Cluster]) -> Iterator[User]:
+    with rig.user(tmp_path) as made:
+        for cluster in clusters:
+            (cluster.home / "commands").unlink(missing_ok=True)
+            made.knows(cluster.login, cluster.slurm.name)
+        yield made
+    for cluster in clusters:
+        until(lambda cluster=cluster: not cluster.jobs(), 60)
+
+
+def _site(person: User, cluster: Cluster, shapes: str, **more: Any) -> str:
+    name = cluster.slurm.name
+    lines = "".join(f"{key} = {value}\n" for key, value in {"max-pilots": 4, **more}.items())
+    person.site(name, "slurm", f'host = "{name}"\nfolder = "windfall"\n{lines}', shapes)
+    return name
+
+
+def _fill(cluster: Cluster) -> str:
+    """Somebody's jobs take both nodes; the id of one."""
+    script = "#!/bin/sh\nsleep 600\n"
+    words = ["sbatch", "--parsable", "--nodes=2", "--exclusive", "--job-name=other", "--output=/dev/null"]
+    env = [f"{name}={value}" for name, value in cluster.slurm.env.items()]
+    done = subprocess.run(["/usr/sbin/runuser", "-u", USER, "--", "env", *env, *words], input=script,
+                          capture_output=True, text=True, cwd=cluster.home)
+    assert done.returncode == 0, done.stderr
+    until(lambda: any(job.startswith("other|") and job.endswith("|R") for job in cluster.jobs()), 30)
+    return done.stdout.strip()
+
+
+def test_an_mpi_program_queued_on_both_clusters_runs_once_where_it_can(person: User, clusters: list[Cluster]) -> None:
+    free, full = clusters
+    source = free.slurm.bed.write("ring.c", RING)
+    program = source.with_suffix("")
+    subprocess.run(["mpicc", str(source), "-o", str(program)], check=True)
+    program.chmod(0o755)
+    other = _fill(full)
+    try:
+        shapes = '[[shapes]]\nwalltime = "10min"\nnodes = 2\n[[shapes]]\nwalltime = "10min"\n'
+        names = [_site(person, cluster, shapes) for cluster in clusters]
+        cluster_of = dict(zip(names, clusters, strict=True))
+        person.serve()
+        hold = free.slurm.bed.root / "go"
+        bag = person.bag(f"while [ ! -e {hold} ]; do sleep 0.2; done; cat $WINDFALL_NODEFILE; mpirun {program}", 1,
+                         "nodes = 2\ntime = '5min'\n")
+        until(lambda: len(cluster_of[names[1]].submitted()) == 1, 60)  # it waits there, too
+        until(lambda: person.client.running(bag), 60)
+        until(lambda: not [job for job in full.jobs() if job.startswith("wf")], 90)  # stopped: it runs elsewhere
+        hold.touch()
+        assert person.client.wait(bag)["counts"]["succeeded"] == 1
+    finally:
+        subprocess.run(["scancel", other], env={**dict(full.slurm.env), "PATH": "/usr/bin:/bin"}, check=True)
+    (row,) = person.client.results(bag)
+    assert row["site"] == names[0]
+    said = b"".join(person.client.log(bag, 0)).decode().split("\n")
+    assert said[:2] == free.slurm.nodes
+    assert sorted(said[2:4]) == [f"rank {n} of 2 on {free.slurm.nodes[n]}, sum 1" for n in (0, 1)]
+    assert len(free.submitted()) == 1 and len(full.submitted()) == 1
+
+
+def test_a_task_longer_than_any_wall_time_ends_by_way_of_its_checkpoint(person: User, clusters: list[Cluster]) -> None:
+    _site(person, clusters[0], '[[shapes]]\nwalltime = "1min"\n', grace='"25s"')
+    person.serve()
+    script = clusters[0].slurm.bed.write("count.sh", COUNTING.format(steps=55), 0o755)
+    bag = person.bag(f"sh {script}", 1, "checkpoint = ['state', 'trace']\ntime = '10min'\ngrace = '5s'\n")
+    assert person.client.wait(bag)["counts"]["succeeded"] == 1
+    said = b"".join(person.client.log(bag, 0)).decode().split("\n")
+    assert said[0] == "counted to 55"
+    begun = [int(line.split()[1]) for line in said[1:] if line.startswith("from ")]
+    assert len(begun) >= 2 and begun == sorted(begun) and begun[1] > 0, "it went on where it had been"
+    assert len(clusters[0].submitted()) >= 2
+
+
+def test_each_limit_stops_what_would_go_beyond_it_and_says_so(person: User, clusters: list[Cluster]) -> None:
+    """An hour of cores pays for three pilots of twenty minutes; two disks' worth of tasks run at a time."""
+    dear, small = clusters
+    shape = '[[shapes]]\nwalltime = "20min"\n'
+    names = [_site(person, dear, shape, **{"core-hours": 1}), _site(person, small, shape, disk='"2GB"')]
+    person.serve()
+    bag = person.bag("sleep 600; echo {n}", 8, "disk = '1GB'\ntime = '15min'\n")
+    until(lambda: len(dear.jobs()) == 3 and len(person.client.running(bag)) == 5, 90)
+    said = {line["site"]: line["clauses"] for line in person.client.explain(bag, 7)["sites"]}
+    texts = {name: " ".join(c["says"] for c in clauses if not c["holds"]) for name, clauses in said.items()}
+    assert "its disk is taken: tasks there may use 2 GB of 2 GB" in texts[names[1]], texts
+    view = {site["site"]: site for site in person.client.sites()}[names[0]]
+    assert view["used"] + view["reserved"] <= view["limits"]["budget"] == 3_600_000
+    assert len(dear.submitted()) == 3
+    person.client.cancel(bag)
+    until(lambda: not dear.jobs() and not small.jobs(), 90)
+
+
+def test_a_bag_stops_at_its_budget(person: User, clusters: list[Cluster]) -> None:
+    _site(person, clusters[0], '[[shapes]]\nwalltime = "20min"\n')
+    person.serve()
+    bag = person.bag("sleep 600; echo {n}", 8, "time = '10min'\n[policy]\nbudget = '0.4 core-hours'\n")
+    until(lambda: len(person.client.running(bag)) == 2, 60)
+    says = person.client.explain(bag, 7)["summary"]
+    assert says.startswith(f"the budget of bag {bag} is used up: 0 of 0.4 core-hours used")
+    until(lambda: len(clusters[0].jobs()) == 2, 60)
+    person.client.cancel(bag)
