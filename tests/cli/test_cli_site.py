@@ -11,7 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 from tests.live.real import CommandLine, serving, until
 from windfall import Client
-from windfall.errors import BadInput
+from windfall.client.profile import Profile
+from windfall.errors import BadInput, Forbidden
 from windfall.sites import config
 from windfall.sites.dialects import DIALECTS
 from windfall.sites.write import written
@@ -188,3 +189,20 @@ def test_whatever_is_given_is_read_back_or_refused(account: str, python: str, li
     except (BadInput, UnicodeEncodeError):
         return
     assert (read.account, read.python, read.setup, read.variables) == (account, python, tuple(lines), more)
+
+
+def test_trials_at_once_are_users_of_their_own(windfall: CommandLine) -> None:
+    with serving(windfall.home) as server, Client(server.profile) as client:
+        first, second = client.try_site("x"), client.try_site("x")
+        assert first["site"] != second["site"]
+        with Client(Profile(server.profile["server"], first["token"], server.profile["certificate"])) as mine:
+            with pytest.raises(Forbidden):
+                mine.try_site("x")
+            for token in sorted(mine.tokens(), key=lambda each: each["scope"] == "user"):
+                mine.remove_token(token["id"])
+        owners = {token["user"] for token in client.tokens()}
+        assert len([owner for owner in owners if "+trial" in owner]) == 1, "the other goes on"
+        assert client.try_site("x")["site"] == first["site"], "and a name is used again"
+        with pytest.raises(BadInput, match="no user is called"):
+            client.add_token("user", "ann+trial1")
+        assert [site["site"] for site in client.sites()] == ["local"]

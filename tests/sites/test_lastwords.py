@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from hypothesis import given, strategies as st
 
 from windfall.pilot import bundle
 from windfall.provision.lastwords import cause, last
+from windfall.provision.trial import _whole
 from windfall.sites import slurm
 from windfall.sites.job import Job, Shape
 
@@ -63,3 +65,23 @@ def test_whatever_a_log_says(log: str) -> None:
     found = cause("windfall-pilot: " + log)
     assert found is None or not any(ord(char) < 32 for char in found.says)
     assert last(log).count("\n") < 5
+
+
+def test_what_cleans_up_is_not_cancelled() -> None:
+    """However often somebody presses Ctrl-C meanwhile; then the cancellation is passed on."""
+    done = []
+
+    async def clean() -> None:
+        await asyncio.sleep(0.2)
+        done.append(True)
+
+    async def play() -> None:
+        task = asyncio.ensure_future(_whole(clean()))
+        for _ in range(3):
+            await asyncio.sleep(0.02)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(play())
+    assert done == [True]

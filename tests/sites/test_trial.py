@@ -344,7 +344,7 @@ def test_other_sites_go_on(place: Place) -> None:
     done = place.windfall("site", "test", "desk", "--json", **place.env)
     assert passed(json.loads(done.stdout)) and slow.poll() is None
     slow.send_signal(signal.SIGTERM)
-    slow.communicate(timeout=60)
-    assert slow.returncode == 130
+    said = slow.communicate(timeout=60)
+    assert slow.returncode == 130 and "no job, file or token" in said[0], said
     place.nothing_left("hangs")
 

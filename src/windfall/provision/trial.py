@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -42,14 +42,16 @@ class Trial:
         self._left: list[str] = []
 
     async def run(self) -> bool:
-        begun = time.monotonic()
         try:
             return await self._steps()
         finally:
-            begun = time.monotonic()
-            await self._end_attempt()
-            await self._tried(self._leave_server)
-            self._sum_up(time.monotonic() - begun)
+            await _whole(self._clean())
+
+    async def _clean(self) -> None:
+        begun = time.monotonic()
+        await self._end_attempt()
+        await self._tried(self._leave_server)
+        self._sum_up(time.monotonic() - begun)
 
     async def _steps(self) -> bool:
         for name, step in (("reach", self._reach), ("commands", self._commands), ("server", self._enter)):
@@ -163,6 +165,18 @@ class Trial:
             self._tell(Step("clean", False, "; ".join(self._left), "look for what is named at the site", took))
         elif self._made:
             self._tell(Step("clean", True, "no job, file or token of the trial is left", "", took))
+
+
+async def _whole(work: Coroutine[Any, Any, None]) -> None:
+    """To its end, whoever cancels us meanwhile."""
+    task, cancelled = asyncio.ensure_future(work), False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled and not task.cancelled():
+        raise asyncio.CancelledError
 
 
 def _revoke(client: Client) -> None:

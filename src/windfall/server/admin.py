@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ _decode_sharing = msgspec.json.Decoder(schema.Sharing).decode
 _decode_site = msgspec.json.Decoder(schema.NewSite).decode
 _decode_draining = msgspec.json.Decoder(schema.Draining).decode
 _decode_trial = msgspec.json.Decoder(schema.NewTrial).decode
-TRIAL = "+trial"  # ends the names of a trial's user and site, and nobody else's
+TRIAL = "+trial"  # in the names of a trial's user and site, and in nobody else's
 
 
 class AdminCalls:
@@ -38,6 +39,7 @@ class AdminCalls:
         self._bundle: asyncio.Future[tuple[bytes, str]] | None = None
         self.describe: Any = None  # the OpenAPI document, made when asked for
         self.measure: Any = None
+        self._trying: dict[str, None] = {}  # users of trials that are being let in
         self.inner_door: Any = None  # opens one that speaks TLS, for this machine
 
     # --- tokens -----------------------------------------------------------------------------------------------
@@ -47,7 +49,7 @@ class AdminCalls:
         owner = wanted.user or who.owner
         if who.scope != "admin" and (owner != who.owner or wanted.scope == "admin"):
             raise Forbidden("only an admin makes tokens for others, or for admins")
-        if wanted.user.endswith(TRIAL):
+        if TRIAL in wanted.user:
             raise BadInput(f"no user is called {wanted.user[:100]!r}: trials of sites are", "any other name")
         if wanted.scope == "enrol":
             self._check_site(wanted.site, owner)
@@ -136,9 +138,24 @@ class AdminCalls:
     async def try_site(self, request: Request) -> Answer:
         """A user and a site for one trial: its pilot takes the trial's task and no other, and nobody else takes that
         (P3).  Both tokens end within a day, or when the trial revokes them."""
-        name, owner = f"{_decode_trial(request.body).site}+{request.who.owner}{TRIAL}", request.who.owner + TRIAL
-        if request.who.owner.endswith(TRIAL):
+        if TRIAL in request.who.owner:
             raise Forbidden("a trial tries nothing itself")
+        owner = self._trial_user(request.who.owner)
+        name = f"{_decode_trial(request.body).site}+{owner}"
+        self._trying[owner] = None
+        try:
+            return await self._let_in(request, owner, name)
+        finally:
+            del self._trying[owner]
+
+    def _trial_user(self, owner: str) -> str:
+        """One that no other trial has now.  As few as there are trials at once: their sites are never forgotten."""
+        now = self._writer.clock.now()
+        taken = {token.owner: None for token in self._state.tokens.values() if token.expires > now}
+        names = (f"{owner}{TRIAL}{number}" for number in count(1))
+        return next(name for name in names if name not in taken and name not in self._trying)
+
+    async def _let_in(self, request: Request, owner: str, name: str) -> Answer:
         await self._writer.do(events.AddSite(0, name, owner, "trial"))
         made = {"user": tokens.new_token(), "enrol": tokens.new_token()}
         expires = self._writer.clock.now() + auth.DAY
