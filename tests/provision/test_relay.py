@@ -230,6 +230,18 @@ def _ends(sock: socket.socket) -> bool:
         return True
 
 
+def test_only_where_it_is_told_to(pilot: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with relaying(pilot, tmp_path, "--listen", "127.0.0.1") as (_, offer, _echo):
+            assert offer.addresses == ("127.0.0.1",) and offer.port and not offer.spool
+            with socket.socket() as other, pytest.raises(ConnectionRefusedError):
+                other.connect(("127.0.0.2", offer.port))
+        async with relaying(pilot, tmp_path, "--spool", "--no-network") as (_, offer, _echo):
+            assert offer.addresses == () and not offer.port and offer.spool
+
+    run(work)
+
+
 def test_it_ends_with_who_started_it(pilot: str, tmp_path: Path) -> None:
     process = _bare(pilot, tmp_path)
     assert process.stdin is not None

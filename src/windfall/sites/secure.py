@@ -161,8 +161,9 @@ class Secure(Channel):
     async def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
-            with suppress(asyncssh.Error, OSError):
-                await self._connection.wait_closed()
+            with suppress(asyncssh.Error, OSError, TimeoutError):
+                await asyncio.wait_for(self._connection.wait_closed(), CLOSE_S)
+            self._connection.abort()  # should nobody be there to hear it
             self._connection = None
         await self._close_jumps()
 

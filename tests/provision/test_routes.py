@@ -1,0 +1,43 @@
+"""What a ticket says of the server, by the site's `reach`."""
+
+from __future__ import annotations
+
+import pytest
+
+from windfall.errors import BadInput
+from windfall.provision import routes
+from windfall.provision.line import Door
+from windfall.provision.relay import Hello
+from windfall.sites import config
+from windfall.sites.config import Site
+
+OFFER = Hello("head", 4711, ("head", "10.0.0.1", "fd00::1"), "/home/me/relay")
+
+
+def site(**fields: str) -> Site:
+    lines = "".join(f'{key} = "{value}"\n' for key, value in fields.items())
+    return config.parse(f'[site]\nname = "x"\ndialect = "slurm"\n{lines}[[shapes]]\nwalltime = "1h"\n')
+
+
+def test_directly() -> None:
+    door = Door("https://here:1", "PEM")
+    assert routes.direct(site(), door).routes == [{"kind": "direct", "address": "https://here:1"}]
+    assert routes.direct(site(server="https://there:2"), door).server == "https://there:2"
+    with pytest.raises(BadInput, match="Unix socket only"):
+        routes.direct(site(), Door("unix:/s", ""))
+
+
+def test_what_a_relay_offers() -> None:
+    assert routes.offered("relay", OFFER._replace(spool="")) == [
+        {"kind": "relay", "address": f"https://{host}:4711"} for host in ("head", "10.0.0.1", "[fd00::1]")]
+    assert routes.offered("spool", OFFER) == [{"kind": "spool", "address": "/home/me/relay"}]
+    assert [each["kind"] for each in routes.offered("auto", OFFER)] == ["relay", "relay", "relay", "spool"]
+
+
+@pytest.mark.parametrize(("fields", "words"), [
+    ({"reach": "relay"}, ()), ({"reach": "spool"}, ("--spool", "--no-network")), ({"reach": "auto"}, ("--spool",)),
+    ({"reach": "relay", "relay": "10.0.0.1"}, ("--listen", "10.0.0.1")),
+])  # fmt: skip
+def test_the_command_that_starts_it(fields: dict[str, str], words: tuple[str, ...]) -> None:
+    assert routes.command(site(**fields), "/p.pyz", "/relay") == (
+        "python3", "/p.pyz", "relay", "--folder", "/relay", *words)
