@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pwd
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +16,8 @@ import pytest
 from tests.live.real import until
 from tests.provision.rig import User
 from tests.provision.test_login import CODE, person, site, trouble, type_in
+from tests.sites.test_trial import read_until
+from tests.testbed.base import USER
 from tests.testbed.codes import Codes
 
 __all__ = ["person", "site"]
@@ -58,11 +62,12 @@ def _interrupted(person: User, site: Codes) -> None:
     until(lambda: "setup" in (person.home / "sites" / "far.toml").read_text() and state(person) == "ready")
     process = subprocess.Popen([sys.executable, "-m", "windfall", "site", "test", "far"], env=person.env, text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout
-    assert any(line.startswith("start") for line in process.stdout)
+    begun = read_until(process, "start")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and "removed by" in err
     with person.client:
         until(lambda: not [token for token in person.client.tokens() if "trial" in token["user"]], 60)
-    assert not list(Path("/home").glob("*/.windfall/jobs/*/t????????-1"))
+    (nonce,) = re.findall(r"job (t[0-9a-f]{8}-1)", begun)
+    there = Path(pwd.getpwnam(USER).pw_dir)
+    assert not list(there.glob(f".windfall/jobs/*/{nonce}")) and not list(there.glob(f"windfall-login-*/*{nonce}*"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -75,7 +76,7 @@ class Place:
         assert done.stdout, done.stderr
         answer: dict[str, Any] = json.loads(done.stdout)
         assert done.returncode == (0 if answer["ok"] else 1)
-        self.nothing_left(name)
+        self.nothing_left(name, done.stdout)
         return answer
 
     def fails(self, name: str, step: str, *options: str) -> tuple[str, str]:
@@ -85,12 +86,15 @@ class Place:
         assert [each["name"] for each in failed] == [step], steps
         return failed[0]["says"], failed[0]["hint"]
 
-    def nothing_left(self, name: str) -> None:
+    def nothing_left(self, name: str, said: str = "") -> None:
+        """`said`: by the trial; others may be at home there, too."""
         with Client(self.server.profile) as client:
             assert [token for token in client.tokens() if "trial" in token["user"]] == []
             assert client.bags() == []
         there = Path(pwd.getpwnam(USER).pw_dir)
-        assert list(there.glob(f"windfall/{name}/*")) == [] and list(there.glob(".windfall/jobs/*/t????????-1")) == []
+        nonces = re.findall(r"job (t[0-9a-f]{8}-1)", said)
+        jobs = [path for nonce in nonces for path in there.glob(f".windfall/jobs/*/{nonce}")]
+        assert list(there.glob(f"windfall/{name}/*")) == [] == jobs
 
 
 @pytest.fixture
@@ -334,17 +338,27 @@ def test_without_any_server(tmp_path: Path) -> None:
         assert answer["ok"] and config.named(place.home / "sites" / "desk.toml").reach == "relay"
 
 
+def read_until(process: subprocess.Popen[str], word: str) -> str:
+    """What it said up to the line that begins so."""
+    assert process.stdout
+    said = ""
+    for line in process.stdout:
+        said += line
+        if line.startswith(word):
+            return said
+    raise AssertionError(said)
+
+
 def test_other_sites_go_on(place: Place) -> None:
     """A site that hangs keeps nobody waiting but who asked for it."""
     place.add("desk")
     place.add("hangs", "--setup", "sleep 600")
     slow = place.start("hangs")
-    assert slow.stdout
-    assert any(line.startswith("start") for line in slow.stdout)
+    begun = read_until(slow, "start")
     done = place.windfall("site", "test", "desk", "--json", **place.env)
     assert passed(json.loads(done.stdout)) and slow.poll() is None
     slow.send_signal(signal.SIGTERM)
     said = slow.communicate(timeout=60)
     assert slow.returncode == 130 and "no job, file or token" in said[0], said
-    place.nothing_left("hangs")
+    place.nothing_left("hangs", begun + said[0])
 

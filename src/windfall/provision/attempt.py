@@ -119,7 +119,7 @@ class Attempt:
     def _job(self) -> Job:
         """As any other of the site, but short and talkative."""
         first = self.site.shapes[0]
-        shape = first._replace(walltime=min(first.walltime, self.site.grace + WALL_S))
+        shape = first._replace(walltime=min(first.walltime, self.site.grace + WALL_S), least=0)
         job = Equipped(self._user, self._folder, PILOT, TICKET).job(self.site, self.nonce, shape, 1)
         words = [word for word in job.command if word != "--quiet"]
         return replace(job, command=(*words, "--idle", str(IDLE_S)))

@@ -26,6 +26,9 @@ _SITE: tuple[tuple[str, str, str], ...] = (
     ("max-pilots", "50", "queued and running together; without it 100"),
     ("max-queued", "10", "of these, waiting in the batch queue"),
     ("core-hours", "5000", "to use in all; queued pilots count with all that they may take"),
+    ("max-jobs", "500", "that you may have there, those that are no pilots included"),
+    ("start-delay", '"10min"', "nothing is sent there for so long after a bag's submission: faster sites come first"),
+    ("disk", '"2TB"', "that all tasks there have together"),
     ("grace", '"2min"', "between the signal and the end of a pilot's time"),
     ("python", '"python3"', "on the nodes; 3.6 or newer"),
     ("directives", '["#SBATCH --constraint=avx2"]', "lines for the batch system, as its users write them"),
@@ -34,12 +37,12 @@ _SITE: tuple[tuple[str, str, str], ...] = (
 _SHAPE: tuple[tuple[str, str, str], ...] = (
     ("cores", "1", "of one pilot"),
     ("memory", '"4GB"', "without it whatever the site gives"),
-    ("walltime", '"1h"', "how long a pilot may stay: short ones start sooner"),
+    ("walltime", '"1h"', "how long a pilot may stay: short ones start sooner; 30min..24h follows the tasks"),
     ("gpus", "1", ""),
     ("nodes", "1", "for tasks that span several"),
     ("whole-node", "true", "nobody else on the node"),
 )
-_BATCH = ("account", "queue", "max-queued", "directives")  # what a machine without batch system has no use for
+_BATCH = ("account", "queue", "max-queued", "max-jobs", "directives")  # of no use to a machine without batch system
 _DOOR = ("host", "port")  # what this machine has no use for
 
 
