@@ -1,12 +1,15 @@
 """Leaving with results in hand, and what the next pilot does with them."""
 
+import errno
 import json
 import os
+import subprocess
+import sys
 import threading
 
-from harness import wait_until
+from harness import wait_until, zipapp
 
-from windfall.pilot import outbox
+from windfall.pilot import outbox, salvage as salvaging
 from windfall.pilot.ways import Ways
 
 
@@ -156,3 +159,63 @@ def test_delivered_in_messages_of_bounded_size(tmp_path):
         size = sum(os.path.getsize(os.path.join(made.folder, name)) for name in names)
         assert len(names) <= outbox.COMPANY and size <= outbox.ROOM
     made.close()
+
+
+def salvage(server, box, nonce):
+    ticket = server.ticket("looking")
+    argv = [sys.executable, zipapp(), "salvage", "--ticket", ticket, "--outbox", box, "--nonce", nonce]
+    done = subprocess.run(argv, capture_output=True, timeout=90)
+    return done.returncode, json.loads(done.stdout.decode())["found"] if not done.returncode else done.stderr.decode()
+
+
+def test_what_a_pilot_left_where_others_find_it_is_sent_home_by_its_nonce(
+        server, launch, gate, tmp_path, monkeypatch):
+    """With its files, though they lay on another file system than the scratch; a pilot that lives keeps its own."""
+    box = str(tmp_path / "shared" / "outbox")
+    os.makedirs(os.path.dirname(box))
+    pilot = launch("--cores", "1", "--outbox", box)
+    server.submit([1, f"echo made > result; {gate.shell}"], outputs=["result"])
+    server.wait_started(1)
+    gone = []
+
+    def away(handler, method, path):
+        if path.startswith("/v1/blobs/"):
+            gone.append(path)  # 1 has ended
+        return drop(handler)
+
+    server.intercept = away
+    server.say(census=True)
+    gate.open()
+    wait_until(lambda: gone)
+    assert pilot.stop(60) == 3
+    assert not os.path.exists(os.path.join(pilot.dir, "outbox")) and len(os.listdir(box)) == 1
+    monkeypatch.setattr("windfall.pilot.salvage.SECONDS", 1.0)
+    assert salvaging.main(["--ticket", server.ticket("looking"), "--outbox", box, "--nonce", "n1"]) != 0
+    assert len(os.listdir(box)) == 1  # the server is away: it stays
+    server.intercept = None
+    assert salvage(server, box, "another") == (0, 0)
+    (folder,) = outbox.left_behind(box)
+    held = outbox._lock(folder)
+    assert salvage(server, box, "n1") == (0, -1)
+    os.close(held)
+    assert salvage(server, box, "n1") == (0, 1)
+    assert server.result(1).get("o", "succeeded") == "succeeded"
+    assert server.blobs[server.result(1)["files"][0][1]] == b"made\n"
+    assert salvage(server, box, "n1") == (0, 0)
+
+
+def test_files_are_kept_on_another_file_system(tmp_path, monkeypatch):
+    source, real = tmp_path / "scratch", os.rename
+    source.mkdir()
+    (source / "result").write_text("made")
+
+    def rename(old, new):
+        if str(old) == str(source):
+            raise OSError(errno.EXDEV, "another file system")
+        real(old, new)
+
+    monkeypatch.setattr(os, "rename", rename)
+    box = outbox.Outbox(str(tmp_path / "box"), "n1")
+    box.open({})
+    box.keep({"a": 7}, str(source), {"files": []})
+    assert (tmp_path / "box" / "n1" / "7.d" / "result").read_text() == "made" and not source.exists()

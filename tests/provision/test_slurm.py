@@ -186,3 +186,24 @@ def test_what_was_cancelled_while_the_controller_was_down_is_not_submitted_when_
     tried = len(cluster.submitted())
     until(lambda: person.site_view("cluster")["open"] == 0, 60)
     assert before < tried == len(cluster.submitted()) and not cluster.jobs()
+
+
+def test_what_a_pilot_left_when_its_job_was_cancelled_behind_our_back_is_found(person: User, cluster: Cluster) -> None:
+    """The server is away when the task ends, and its job is gone when it is back: the result lies in the site's
+    outbox, and the task does not run again (S5)."""
+    _site(person, most=1)
+    person.serve()
+    ran, box = cluster.home / "ran", cluster.home / "windfall" / "outbox"
+    bag = person.bag(f"echo {{n}} >> {ran}; sleep 4; echo made", 1)
+    until(lambda: person.client.running(bag), 90)
+    person.kill()
+    until(lambda: list(box.rglob("*.json")), 60)
+    (job,) = [line.split("|")[1] for line in cluster.jobs()]
+    cluster.slurm.ask("scancel", job)
+    until(lambda: not cluster.jobs(), 60)
+    person.serve()
+    assert person.client.wait(bag)["counts"]["succeeded"] == 1
+    assert ran.read_text().split() == ["1"], "it ran once"
+    until(lambda: any("1 results were found there" in line["says"]
+                      for line in person.client.site("cluster")["history"]), 30)
+    until(lambda: not cluster.jobs(), 60)

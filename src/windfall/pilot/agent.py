@@ -634,7 +634,8 @@ class Agent:
             self.outbox_ = Outbox(self.folders.outbox, self.folders.name)
         self.outbox_.open({"server": self.ticket.server, "certificate": self.ticket.certificate,
                            "routes": self.ticket.routes, "token": self.pilot_token, "v": self.agenda.version,
-                           "epoch": self.agenda.epoch, "seq": self.agenda.seq + 1, "ack": self.agenda.ack or 0})
+                           "epoch": self.agenda.epoch, "seq": self.agenda.seq + 1, "ack": self.agenda.ack or 0,
+                           "nonce": self.ticket.nonce})
         return self.outbox_
 
     def _close_outbox(self):

@@ -2,7 +2,7 @@
 
     DIR/cache          blobs, for all pilots of this directory
     DIR/environments   packed Python environments, unpacked, by hash; the least recently used go
-    DIR/outbox/RUN     results not delivered
+    DIR/outbox/RUN     results not delivered; they may be kept elsewhere, where others find them
     DIR/run-RUN        scratch of one pilot; locked while it lives, removed with it
 """
 
@@ -15,14 +15,14 @@ from . import slot
 
 
 class Folders:
-    def __init__(self, base=None):
+    def __init__(self, base=None, outbox=None):
         self.own = base is None      # we made the base directory, so we remove it
         self.base = os.path.abspath(base) if base else _fresh()
         self.name = "{:x}-{}".format(os.getpid(), os.urandom(4).hex())
         self.run = os.path.join(self.base, "run-" + self.name)
         self.cache = os.path.join(self.base, "cache")
         self.environments = os.path.join(self.base, "environments")
-        self.outbox = os.path.join(self.base, "outbox")
+        self.outbox = os.path.abspath(outbox) if outbox else os.path.join(self.base, "outbox")
         self.tasks = os.path.join(self.run, "tasks")
         try:
             os.makedirs(self.base, 0o700, exist_ok=True)
@@ -55,7 +55,7 @@ class Folders:
 
     def clear(self):
         slot.remove(self.run)
-        if self.own and not os.path.isdir(self.outbox):
+        if self.own and not os.path.isdir(os.path.join(self.base, "outbox")):
             slot.remove(self.base)
 
 

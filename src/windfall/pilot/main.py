@@ -15,20 +15,25 @@ USAGE = """usage: windfall-pilot --ticket FILE [options]
   --gpus N             GPUs to give to tasks (default: all that are visible)
   --walltime SECONDS   when the allocation ends
   --dir DIR            directory for scratch, cache and outbox (default: a new one in TMPDIR)
+  --outbox DIR         directory for results that could not be delivered (default: outbox in the above)
   --idle SECONDS       leave after this long without work (default: what the server says)
   --quiet              say nothing but errors
 or:    windfall-pilot relay --folder DIR [--listen ADDRESS] [--port N] [--spool] [--no-network]
   on a head node: hands connections of pilots on by stdin and stdout
 or:    windfall-pilot reach --ticket FILE
   says which of the ticket's routes lead to the server from here
+or:    windfall-pilot salvage --ticket FILE --outbox DIR --nonce NONCE
+  sends what that pilot left there, and says how many results it was
 """
 
-_OPTIONS = {"ticket": str, "cores": int, "memory": int, "gpus": int, "walltime": float, "dir": str, "idle": float}
+_OPTIONS = {"ticket": str, "cores": int, "memory": int, "gpus": int, "walltime": float, "dir": str, "outbox": str,
+            "idle": float}
 
 
 class Options:
     def __init__(self):
-        self.ticket = self.cores = self.memory = self.gpus = self.walltime = self.dir = self.idle = None
+        self.ticket = self.cores = self.memory = self.gpus = self.walltime = self.dir = self.outbox = None
+        self.idle = None
         self.quiet = False
 
 
@@ -75,7 +80,7 @@ def main(argv=None):
     if "--help" in argv or "-h" in argv:
         sys.stdout.write(USAGE)
         return 0
-    if argv and argv[0] in ("relay", "reach"):
+    if argv and argv[0] in ("relay", "reach", "salvage"):
         return _other(argv[0])(argv[1:])
     try:
         return _run(parse(argv))
@@ -88,6 +93,8 @@ def _other(name):
     """What else this file is good for."""
     if name == "relay":
         from .relay import main as function
+    elif name == "salvage":
+        from .salvage import main as function
     else:
         from .reach import main as function
     return function
@@ -97,7 +104,7 @@ def _run(options):
     from . import guardian, ticket as tickets
     from .folders import Folders
     ticket = tickets.read(options.ticket)
-    folders = Folders(options.dir)
+    folders = Folders(options.dir, options.outbox)
     mark = os.urandom(8).hex()
     return guardian.watch_over(lambda guard: _agent(options, ticket, folders, mark, guard), mark, folders.clear)
 

@@ -57,11 +57,13 @@ class Outbox:
             return True  # by an earlier try
         try:
             os.rename(folder, target)
-            return True
         except OSError as error:
-            if error.errno != errno.ENOENT:
+            if error.errno == errno.ENOENT:
+                return False
+            if error.errno != errno.EXDEV:
                 raise
-            return False
+            _copy(folder, target)
+        return True
 
     def forget(self, attempts):
         """The server has these."""
@@ -79,6 +81,15 @@ class Outbox:
         self.lock = None
         _rmdir(self.base)
         return gone
+
+
+def _copy(folder, target):
+    """To another file system: whole or not at all."""
+    import shutil
+    slot.remove(target + ".new")
+    shutil.copytree(folder, target + ".new", symlinks=True)
+    os.rename(target + ".new", target)
+    slot.remove(folder)
 
 
 def left_behind(base):

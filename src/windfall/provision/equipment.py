@@ -24,6 +24,7 @@ from .line import Line
 from .routes import Reach, Routes
 
 DAYS = 90  # that an enrolment token lasts; a pilot may wait in a queue for weeks
+OUTBOX = "outbox"  # in the folder: what a pilot could not deliver, for whoever looks there
 RENEWED = 45  # days after which there is a new one
 KEPT = 14  # days that logs of jobs are kept; older pilots' files are until no queue can hold one of their jobs any more
 _SWEEP = (f"find . -maxdepth 1 -type f '(' -name 'wf*.log' -mtime +{KEPT} -o -name 'pilot-*.pyz' -mtime +{DAYS} ')' "
@@ -39,10 +40,16 @@ class Equipped(NamedTuple):
     def job(self, site: Site, nonce: str, shape: Shape, count: int) -> Job:
         """The pilot keeps out of the grace at its end: the signal comes before that."""
         command = [site.python, self.pilot, "--ticket", self.ticket, "--cores", str(shape.cores),
-                   "--walltime", str(max(shape.walltime - site.grace, 1)), "--quiet"]
+                   "--walltime", str(max(shape.walltime - site.grace, 1)), "--outbox", OUTBOX, "--quiet"]
         command += ["--memory", str(shape.memory)] if shape.memory else []
         job = site.job(nonce, shape, tuple(command), count)
         return Job(**{**vars(job), "folder": self.folder, "files": (self.pilot, self.ticket)})
+
+
+    def salvage(self, site: Site, nonce: str) -> tuple[str, ...]:
+        """What sends home whatever that pilot left in the folder."""
+        return (site.python, f"{self.folder}/{self.pilot}", "salvage", "--ticket", f"{self.folder}/{self.ticket}",
+                "--outbox", f"{self.folder}/{OUTBOX}", "--nonce", nonce)
 
 
 async def equip(site: Site, channel: Channel, line: Line, kept: Path, reach: Reach) -> Equipped:

@@ -7,6 +7,7 @@ while the site does not answer.  Two lines of talk, as a pilot has: one waits fo
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import socket
@@ -23,7 +24,7 @@ from windfall.sites.dialects import dialect
 from windfall.sites.job import ENDED, RUNNING, Answer, Command as Words, Job, Listed
 
 from . import terms
-from .carrying import Cancel, Carrier, Command, Look, Pair, Submit
+from .carrying import Cancel, Carrier, Command, Look, Pair, Salvage, Submit
 from .equipment import Equipped
 from .line import Line
 
@@ -36,6 +37,7 @@ PARTING_S = (0.3, 1.0, 2.0, 4.0, 8.0)  # between looks whether something that wa
 LANDING_S = 30.0  # after this a submission without an answer has landed, or never will
 SUBMISSIONS, CANCELLATIONS = 2, 1  # commands at once
 DAY_S = 86_400.0
+SALVAGE_S = 90.0  # for what a pilot left to be sent home
 PATIENCE_S = 10.0  # with commands that are under way when we are to stop
 
 
@@ -107,7 +109,7 @@ class Tender:
                 pass  # a listing will tell the next one
 
     async def _poll(self) -> None:
-        orders = await self._insist(hello=True)
+        orders = await self._insist(hello=True, salvages=True)
         while True:
             if orders.over:
                 raise Over
@@ -143,7 +145,7 @@ class Tender:
         news = carrier.news()
         more.setdefault("seen", carrier.seen)
         event = e.Tend(0, self.site.name, self.name, accepted=news.accepted, refused=news.refused,
-                       stopped=news.stopped, unstopped=news.unstopped, **more)
+                       stopped=news.stopped, unstopped=news.unstopped, salvaged=news.salvaged, **more)
         orders = await self.line.tend(event)
         if not orders.over and not self._stopping:
             self._begin(carrier.answered(orders, news))
@@ -180,6 +182,8 @@ class Tender:
                     await self._cancel(command)
             case Look():
                 await self._look(command)
+            case Salvage(nonce):
+                await self._salvage(nonce)
 
     async def _equip_early(self) -> None:
         pause = FIRST_S
@@ -368,6 +372,25 @@ class Tender:
                 if each.limit is not None and self.site.account in ("", each.account)]
         return e.Info(-1, -1, others=self._others, balance=max(min(left), 0) * 1000 if left else -1)
 
+    # --- what pilots left ---------------------------------------------------------------------------------------
+
+    async def _salvage(self, nonce: str) -> None:
+        """Have it sent home from where it lies: the pilot's own file knows how, and which ways lead to the server."""
+        try:
+            equipped = await self.equipped()
+            answer = await self.channel.run(equipped.salvage(self.site, nonce), timeout=SALVAGE_S)
+            found = _found(answer.out) if not answer.exit else None
+            if found is None:
+                raise SiteError(f"what {nonce} left cannot be sent home: {text.plain(answer.err or answer.out)}")
+        except (SiteError, BadInput, TrustError) as error:
+            await self._rest(error)
+            self._carrier.not_salvaged(nonce)
+        else:
+            log.info("%s: %d results that %s left were sent home", self.site.name, max(found, 0), nonce)
+            self._worked()
+            self._carrier.salvaged(nonce, found)
+        self._fresh.set()
+
     # --- how the site is ----------------------------------------------------------------------------------------
 
     def _worked(self) -> None:
@@ -386,3 +409,12 @@ class Tender:
         self._failed(error)
         pause, self._pause = self._pause, min(self._pause * 2, LONGEST_S)
         await asyncio.sleep(pause)
+
+
+def _found(said: str) -> int | None:
+    """How many results, from the last line; whatever else was said there is not for us."""
+    try:
+        found = json.loads(said.strip().rpartition("\n")[2])["found"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if type(found) is int and -1 <= found < 1 << 30 else None
