@@ -169,8 +169,10 @@ def _print(row: dict[str, Any], site: Any) -> None:
         print(f"  shape         {_shape(shape)}")
     for waits in row.get("waits", ()):
         if waits["pilots"]:
-            print(f"  waits         {duration(waits['wait'])} in the queue, {duration(waits['start'])} to start, for "
-                  f"{waits['shape']['cores']} cores, {duration(waits['shape']['wall'])} ({waits['pilots']} so far)")
+            start = f", {duration(waits['start'])} to start" if waits["start"] is not None else ""
+            print(f"  waits         {duration(waits['wait'])} in the queue{start}, for "
+                  f"{plural(waits['shape']['cores'], 'core')}, {duration(waits['shape']['wall'])} "
+                  f"({plural(waits['pilots'], 'pilot')} so far)")
     if site is not None and hasattr(site, "reach"):
         print(f"  reach         {site.reach}")
     print(f"  file          {row['file'] or 'none: pilots come by tickets only'}")

@@ -158,7 +158,7 @@ class Attempt:
             job, log = await self._listed(), await self._log()
             pilot = await self._pilot()  # asked last: what the job and its log say is older
             if pilot is not None:
-                return f"on {text.plain(pilot['host'], 80)}, {pilot['cores']} cores; it reaches the server"
+                return f"on {text.plain(pilot['host'], 80)}, {_cores(pilot['cores'])}; it reaches the server"
             ended, now = job is None or job.state == ENDED, time.monotonic()
             cause = lastwords.cause(log)
             trying = (trying or now) if cause is not None else 0.0
@@ -276,5 +276,9 @@ def _silent(ended: bool, log: str, job: Listed | None) -> SiteError:
                      "mend what it says: set-up lines, python and folder are in the site's file")
 
 
+def _cores(count: int) -> str:
+    return f"{count} core{'s' * (count > 1)}"
+
+
 def _shown(shape: Shape) -> str:
-    return f"{shape.cores} core{'s' * (shape.cores > 1)} for {units.format_duration(shape.walltime * 1000)}"
+    return f"{_cores(shape.cores)} for {units.format_duration(shape.walltime * 1000)}"
