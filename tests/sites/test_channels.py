@@ -12,6 +12,7 @@ from typing import Any
 
 import asyncssh
 import pytest
+import uvloop
 
 from tests.testbed.base import USER, require
 from tests.testbed.sshd import Sshd
@@ -110,6 +111,15 @@ def _processes(word: str) -> list[bytes]:
         if line == f"sleep\0{word}\0".encode():
             found.append(line)
     return found
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_what_a_command_leaves_running_keeps_nothing_back(tmp_path: Path, loop: Any) -> None:
+    """The server's loop is not the command line's, and starts processes in its own way."""
+    script = "sleep 600 </dev/null >/dev/null 2>&1 & echo $!"
+    with asyncio.Runner(loop_factory=loop) as runner:
+        answer = runner.run(Here(home=str(tmp_path)).run(("/bin/sh",), script))
+    os.kill(int(answer.out), 9)  # it is still there
 
 
 def test_too_much_output_is_an_error(connect: Callable[[], Channel]) -> None:

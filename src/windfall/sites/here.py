@@ -1,12 +1,18 @@
-"""Commands on this machine.  Each is a session of its own, so that all of it ends when its time is over."""
+"""Commands on this machine.  Each is a session of its own, so that all of it ends when its time is over.
+
+What a command leaves running must not keep its answer back, so it inherits nothing but its three streams.  Short
+commands are therefore not started by the event loop: uvloop's hands them a second copy of each.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from ..errors import SiteRefused, SiteUnreachable
 from .channel import MAX_WORDS, Channel, Raw, Stream, checked, too_much
@@ -28,20 +34,33 @@ class Here(Channel):
                 *self._prefix, *argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE, env=self._env, cwd=self._home, start_new_session=True)
         except OSError as error:
-            raise SiteRefused(f"{argv[0]} cannot be run here: {error.strerror}", CURES[MISSING], kind=MISSING) from None
+            raise _absent(argv, error) from None
 
     async def stream(self, argv: Sequence[str]) -> Stream:
         return _Stream(await self._start(checked(argv)))
 
     async def raw(self, argv: Sequence[str], stdin: bytes, timeout: float, most: int) -> Raw:
-        process = await self._start(argv)
+        process = self._begin(argv, stdin)
         try:
             async with asyncio.timeout(timeout):
-                return await _talk(process, stdin, most)
+                return await _heard(process, most)
         except TimeoutError:
             raise SiteUnreachable(f"{argv[0]} has not ended within {timeout:g} s") from None
         finally:
-            await _end(process)
+            if process.poll() is None:
+                _kill(process.pid)
+                await asyncio.to_thread(process.wait)
+
+    def _begin(self, argv: Sequence[str], stdin: bytes) -> subprocess.Popen[bytes]:
+        """What it reads is all there already: nobody has to feed it."""
+        with open(os.memfd_create("stdin"), "w+b") as given:
+            given.write(stdin)
+            given.seek(0)
+            try:
+                return subprocess.Popen([*self._prefix, *argv], stdin=given, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, env=self._env, cwd=self._home, start_new_session=True)
+            except OSError as error:
+                raise _absent(argv, error) from None
 
 
 class _Stream(Stream):
@@ -68,28 +87,24 @@ class _Stream(Stream):
         return (await self._words).decode("utf-8", "replace")
 
 
-async def _talk(process: asyncio.subprocess.Process, stdin: bytes, most: int) -> Raw:
-    assert process.stdin and process.stdout and process.stderr
-    feeding = asyncio.ensure_future(_feed(process.stdin, stdin))
-    reading = asyncio.ensure_future(_read(process.stderr, MAX_ERRORS, keep_on=True))
+def _absent(argv: Sequence[str], error: OSError) -> SiteRefused:
+    return SiteRefused(f"{argv[0]} cannot be run here: {error.strerror}", CURES[MISSING], kind=MISSING)
+
+
+async def _heard(process: subprocess.Popen[bytes], most: int) -> Raw:
+    assert process.stdout and process.stderr
+    out, err = await asyncio.gather(_all(process.stdout, most), _all(process.stderr, MAX_ERRORS, keep_on=True))
+    return Raw(await asyncio.to_thread(process.wait), out, err)
+
+
+async def _all(pipe: IO[bytes], most: int, keep_on: bool = False) -> bytes:
+    reader = asyncio.StreamReader()
+    connect = asyncio.get_running_loop().connect_read_pipe
+    transport, _ = await connect(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     try:
-        out = await _read(process.stdout, most)
-        err = await reading
-        await feeding
-        return Raw(await process.wait(), out, err)
+        return await _read(reader, most, keep_on)
     finally:
-        feeding.cancel()
-        reading.cancel()
-
-
-async def _feed(pipe: asyncio.StreamWriter, data: bytes) -> None:
-    try:
-        pipe.write(data)
-        await pipe.drain()
-        pipe.close()
-        await pipe.wait_closed()
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # it did not want to read it all
+        transport.close()
 
 
 async def _read(pipe: asyncio.StreamReader, most: int, keep_on: bool = False) -> bytes:
@@ -106,8 +121,12 @@ async def _read(pipe: asyncio.StreamReader, most: int, keep_on: bool = False) ->
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
+        _kill(process.pid)
         await process.wait()
+
+
+def _kill(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
