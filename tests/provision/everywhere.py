@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import re
 import subprocess
 import sys
@@ -242,20 +243,30 @@ def server_killed(world: World) -> None:
     world.user.serve()
 
 
-FAULTS: list[tuple[float, Callable[[World], None]]] = [  # once this part of the tasks has succeeded
-    (0.10, controller_stops), (0.25, node_drained), (0.35, cancelled_behind_our_back), (0.45, slurmd_killed),
-    (0.60, server_killed), (0.70, node_back), (0.75, slurmd_back),
-]
+Fault = Callable[[World], None]
+FAULTS: dict[Fault, float] = {  # once this part of the tasks has succeeded
+    controller_stops: 0.10, node_drained: 0.25, cancelled_behind_our_back: 0.35, slurmd_killed: 0.45,
+    server_killed: 0.60,
+}
+MENDED: dict[Fault, Fault] = {node_drained: node_back, slurmd_killed: slurmd_back}
 
 
-def run(folder: Path, tasks: int, seconds: float, patience: float) -> dict[str, Any]:
+def faults(seed: int) -> list[tuple[float, Fault]]:
+    """0: as they stand; else at other times.  What was broken is mended three tenths of the tasks later."""
+    chance = random.Random(seed)
+    when = {fault: chance.uniform(0.05, 0.65) if seed else part for fault, part in FAULTS.items()}
+    mended = [(when[fault] + 0.3, mend) for fault, mend in MENDED.items()]
+    return sorted([*((part, fault) for fault, part in when.items()), *mended], key=lambda pair: pair[0])
+
+
+def run(folder: Path, tasks: int, seconds: float, patience: float, seed: int = 0) -> dict[str, Any]:
     with ExitStack() as stack:
         world = World(stack, folder)
         world.user.serve()
         began = time.monotonic()
         with world.watched():
             bag = killed_at_sbatch(world, lambda: world.user.bag(f"sleep {seconds}; echo {{n}}", tasks))
-            for part, fault in FAULTS:
+            for part, fault in faults(seed):
                 _reached(world, bag, int(part * tasks), patience)
                 _say(f"{time.monotonic() - began:6.1f} s  {fault.__name__}")
                 fault(world)
