@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -64,6 +65,12 @@ def _site(person: User, cluster: Cluster, shapes: str, **more: Any) -> str:
     lines = "".join(f"{key} = {value}\n" for key, value in {"max-pilots": 4, **more}.items())
     person.site(name, "slurm", f'host = "{name}"\nfolder = "windfall"\n{lines}', shapes)
     return name
+
+
+def _end(person: User, bag: int, clusters: list[Cluster]) -> None:
+    """Queued pilots go with the bag (P7)."""
+    person.client.cancel(bag)
+    until(lambda: not any(job.startswith("wf") for cluster in clusters for job in cluster.jobs()), 90)
 
 
 def _fill(cluster: Cluster) -> str:
@@ -135,8 +142,7 @@ def test_each_limit_stops_what_would_go_beyond_it_and_says_so(person: User, clus
     view = {site["site"]: site for site in person.client.sites()}[names[0]]
     assert view["used"] + view["reserved"] <= view["limits"]["budget"] == 3_600_000
     assert len(dear.submitted()) == 3
-    person.client.cancel(bag)
-    until(lambda: not dear.jobs() and not small.jobs(), 90)
+    _end(person, bag, clusters)
 
 
 def test_a_bag_stops_at_its_budget(person: User, clusters: list[Cluster]) -> None:
@@ -147,4 +153,44 @@ def test_a_bag_stops_at_its_budget(person: User, clusters: list[Cluster]) -> Non
     says = person.client.explain(bag, 7)["summary"]
     assert says.startswith(f"the budget of bag {bag} is used up: 0 of 0.4 core-hours used")
     until(lambda: len(clusters[0].jobs()) == 2, 60)
-    person.client.cancel(bag)
+    _end(person, bag, clusters)
+
+
+def test_past_the_allowance_only_what_does_not_count_is_used(person: User, clusters: list[Cluster]) -> None:
+    counted, free = clusters
+    shape = '[[shapes]]\nwalltime = "20min"\n'
+    names = [_site(person, counted, shape, counts="true"), _site(person, free, shape, counts="false")]
+    person.serve()
+    said = subprocess.run([sys.executable, "-m", "windfall", "user", "set", "*", "--allowance", "0.4 core-hours"],
+                          env=person.env, capture_output=True, text=True, timeout=60)
+    assert said.stdout == "*: 0.4 core-hours a month\n", said.stderr
+    bag = person.bag("sleep 600; echo {n}", 30, "time = '10min'\n")
+    until(lambda: len(person.client.running(bag)) == 6, 90)
+    until(lambda: len(counted.jobs()) == 2, 60)  # no more than could be paid; four at the other one
+    held = {site["site"]: site["held"] for site in person.client.sites()}
+    assert held[names[0]] == 2
+    clauses = {line["site"]: line["clauses"] for line in person.client.explain(bag, 29)["sites"]}[names[0]]
+    says = [c["says"] for c in clauses if c["clause"] == "allowance"]
+    assert says and says[0].startswith("this month's allowance is used up: 0 of 0.4 core-hours used"), clauses
+    assert all(row["used"] + row["reserved"] <= 1_440_000 for row in person.client.allowances())
+    _end(person, bag, clusters)
+
+
+def test_a_site_is_given_a_share_of_a_bag_after_a_while(person: User, clusters: list[Cluster]) -> None:
+    """Other jobs of the user count against what he may have."""
+    first, later = clusters
+    shape = '[[shapes]]\nwalltime = "20min"\n'
+    _site(person, first, shape, share="0.25", **{"start-delay": '"5s"'})
+    _site(person, later, shape, **{"max-jobs": 3})
+    other = _fill(later)
+    person.serve()
+    bag = person.bag("sleep 600; echo {n}", 8, "time = '10min'\n")
+    try:
+        until(lambda: len(person.client.running(bag)) == 2, 90)
+        until(lambda: len(later.jobs()) == 3, 90)  # two pilots beside the other job
+        assert len(first.jobs()) == 2, "a quarter of eight"
+        submitted = float(person.client.bag(bag)["submitted"]) / 1000
+        assert min(first.login.times("sbatch")) >= submitted + 4
+    finally:
+        subprocess.run(["scancel", other], env={**dict(later.slurm.env), "PATH": "/usr/bin:/bin"}, check=True)
+    _end(person, bag, clusters)

@@ -1,4 +1,7 @@
-"""`windfall user add | ls | rm`: who may use the server.  A user is whoever holds a user token; admins make those."""
+"""`windfall user add | ls | set | rm`: who may use the server, and how much.
+
+A user is whoever holds a user token; admins make those.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections import Counter
 from typing import Any
 
 from ..errors import BadInput
-from ..model.units import format_size
+from ..model.units import format_core_time, format_size, parse_core_time
 from .connect import Session
 from .login import fingerprint
 from .output import plural, print_json, print_json_rows, print_table, say
@@ -17,13 +20,15 @@ from .private import write_private
 EXAMPLES = """examples:
   windfall user add ada -o ada.json        a file for: windfall login --profile ada.json
   windfall user ls
+  windfall user set ada --allowance '500 core-hours'    a month; '*' is everybody else
   windfall user rm ada"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("add", "ls", "rm"), help="let somebody in, list them, put somebody out")
+    parser.add_argument("action", choices=("add", "ls", "set", "rm"), help="let in, list, limit or put out")
     parser.add_argument("name", nargs="?", help="of the user")
     parser.add_argument("--days", type=int, help="how long the token is valid (default: 365)")
+    parser.add_argument("--allowance", metavar="TIME", help="a month, as '500 core-hours'; 'none' takes it away")
     parser.add_argument("-o", dest="file", metavar="FILE", help="write all that 'windfall login' needs, mode 0600")
 
 
@@ -31,7 +36,7 @@ def execute(args: argparse.Namespace) -> int:
     if (args.action == "ls") != (args.name is None):
         raise BadInput(f"'windfall user {args.action}' takes {'no' if args.action == 'ls' else 'the'} name of a user")
     with Session() as session:
-        return {"add": _add, "ls": _list, "rm": _remove}[args.action](session, args)
+        return {"add": _add, "ls": _list, "set": _set, "rm": _remove}[args.action](session, args)
 
 
 def _add(session: Session, args: argparse.Namespace) -> int:
@@ -55,14 +60,28 @@ def _add(session: Session, args: argparse.Namespace) -> int:
     return 0
 
 
+def _set(session: Session, args: argparse.Namespace) -> int:
+    if not args.allowance:
+        raise BadInput("say what is to be set", "--allowance '500 core-hours'")
+    allowance = -1 if args.allowance == "none" else parse_core_time(args.allowance, "--allowance")
+    session.client.set_allowance(args.name, allowance)
+    if args.json:
+        print_json({"user": args.name, "allowance": None if allowance < 0 else allowance})
+    else:
+        print(f"{args.name}: " + ("no allowance" if allowance < 0 else f"{format_core_time(allowance)} a month"))
+    return 0
+
+
 def _list(session: Session, args: argparse.Namespace) -> int:
     tokens = [token for token in session.client.tokens() if token["scope"] in ("user", "admin")]
     counted = Counter(token["user"] for token in tokens)
     admins = {token["user"] for token in tokens if token["scope"] == "admin"}
     usage = session.client.usage(bags=False)
+    allowed = {row["user"]: row for row in session.client.allowances()}
     rows = [
         {"user": user, "tokens": counted[user], "admin": user in admins,
-         **({"bytes": usage["users"].get(user, 0), "quota": usage["quota"]} if usage["quota"] else {})}
+         **({"bytes": usage["users"].get(user, 0), "quota": usage["quota"]} if usage["quota"] else {}),
+         **_allowed(allowed.get(user))}
         for user in sorted(counted)
     ]  # fmt: skip
     if args.json:
@@ -70,12 +89,18 @@ def _list(session: Session, args: argparse.Namespace) -> int:
     else:
         cells = ([row["user"], row["tokens"], "yes" if row["admin"] else "", *_taken(row)] for row in rows)
         more = ["files", "quota"] if usage["quota"] else []
+        more += ["this month", "allowance"] if any("allowance" in row for row in rows) else []
         print_table(["user", "tokens", "admin", *more], cells, right=(1, 3, 4))
     return 0
 
 
 def _taken(row: dict[str, Any]) -> list[str]:
-    return [format_size(row["bytes"]), format_size(row["quota"])] if "quota" in row else []
+    files = [format_size(row["bytes"]), format_size(row["quota"])] if "quota" in row else []
+    return files + ([format_core_time(row["used"]), format_core_time(row["allowance"])] if "allowance" in row else [])
+
+
+def _allowed(row: Any) -> dict[str, int]:
+    return {} if row is None or row["allowance"] is None else {"used": row["used"], "allowance": row["allowance"]}
 
 
 def _remove(session: Session, args: argparse.Namespace) -> int:

@@ -344,6 +344,18 @@ class Client:
         answer = self._http.call("POST", "/v1/tokens", {k: v for k, v in body.items() if v not in ("", None)})
         return cast("types.TokenMade", self._object(answer))
 
+    def allowances(self) -> list[types.Allowance]:
+        """What may be used in a month at sites that count, and was: one's own; for an admin everybody's."""
+        return list(self._get("/v1/allowances")["allowances"])
+
+    def set_allowance(self, user: str, allowance: int) -> None:
+        """Ms of cores a month; -1: none.  "*" is everybody who has none of his own."""
+        self._http.call("POST", "/v1/allowances", {"user": user, "allowance": allowance})
+
+    def set_budget(self, bag: int, budget: int) -> None:
+        """Ms of cores that its tasks may use together; 0: as many as there are."""
+        self._http.call("POST", f"/v1/bags/{bag:d}/budget", {"budget": budget})
+
     def remove_token(self, token_id: str) -> None:
         self._http.call("DELETE", f"/v1/tokens/{quote(str(token_id), safe='')}")
 

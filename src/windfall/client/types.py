@@ -174,6 +174,13 @@ class PilotInfo(TypedDict):
     detail: str
 
 
+class Allowance(TypedDict):
+    user: str
+    allowance: int | None  # ms of cores a month
+    used: int
+    reserved: int
+
+
 class SiteInfo(TypedDict):
     site: str
     owner: str

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 import windfall
-from windfall.core import events, queries
+from windfall.core import events, means, queries
 from windfall.errors import BadInput, Forbidden, NotFound
 from windfall.server import auth, schema, tokens
 from windfall.server.http import BYTES, JSON, TEXT, Answer, Request, reply_json
@@ -24,6 +24,7 @@ VERSION = getattr(windfall, "__version__", "0")
 
 _decode_token = msgspec.json.Decoder(schema.NewToken).decode
 _decode_sharing = msgspec.json.Decoder(schema.Sharing).decode
+_decode_allowance = msgspec.json.Decoder(schema.NewAllowance).decode
 _decode_site = msgspec.json.Decoder(schema.NewSite).decode
 _decode_draining = msgspec.json.Decoder(schema.Draining).decode
 _decode_trial = msgspec.json.Decoder(schema.NewTrial).decode
@@ -88,6 +89,26 @@ class AdminCalls:
             raise NotFound(f"there is no token {name[:40]}")
         await self._writer.do(events.RevokeToken(0, name, by=request.who.owner))
         return reply_json({"id": name})
+
+    # --- allowances -------------------------------------------------------------------------------------------
+
+    async def allowances(self, request: Request) -> Answer:
+        """An admin sees everybody's, a user his own."""
+        state, who = self._state, request.who
+        this = means.month(state.now)
+        users = {who.owner, *state.allowances, *(owner for owner, month in state.usage if month == this)}
+        seen = sorted(users) if who.scope == "admin" else [who.owner]
+        rows = [schema.Allowance(user, most if (most := means.allowance(state, user)) >= 0 else None,
+                                 state.usage.get((user, this), 0), state.pledged.get(user, 0)) for user in seen]
+        return reply_json(schema.Allowances(rows))
+
+    async def set_allowance(self, request: Request) -> Answer:
+        wanted = _decode_allowance(request.body)
+        known = {means.ANYBODY, *(token.owner for token in self._state.tokens.values())}
+        if wanted.user not in known:
+            raise NotFound(f"there is no user {wanted.user[:100]}", "'windfall user ls' lists those there are")
+        await self._writer.do(events.SetAllowance(0, wanted.user, wanted.allowance, request.who.owner))
+        return await self.allowances(request)
 
     # --- sites and pilots -------------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ SHORT = 64 << 10  # bytes
 
 _decode_bag = msgspec.json.Decoder(Bag).decode
 _unpack_bag = msgspec.msgpack.Decoder(Bag).decode
+_decode_budget = msgspec.json.Decoder(schema.NewBudget).decode
 _decode_append = msgspec.json.Decoder(schema.Append).decode
 _decode_extend = msgspec.json.Decoder(schema.Extend).decode
 _decode_selection = msgspec.json.Decoder(schema.Selection).decode
@@ -201,6 +202,11 @@ class BagCalls:
     async def close(self, request: Request) -> Answer:
         bag = self._own(request)
         await self._writer.do(events.Close(0, bag.number, by=request.who.owner))
+        return reply_json(self._view(bag))
+
+    async def set_budget(self, request: Request) -> Answer:
+        bag, wanted = self._own(request), _decode_budget(request.body)
+        await self._writer.do(events.SetBudget(0, bag.number, wanted.budget, by=request.who.owner))
         return reply_json(self._view(bag))
 
     async def pause(self, request: Request) -> Answer:

@@ -215,6 +215,26 @@ class NewToken(Struct, forbid_unknown_fields=True):
     days: Annotated[int, Meta(ge=1, le=3660)] | None = None
 
 
+class NewAllowance(Struct, forbid_unknown_fields=True):
+    user: Annotated[str, Meta(min_length=1, max_length=64)]  # "*": everybody who has none of his own
+    allowance: Annotated[int, Meta(ge=-1, lt=1 << 59)]  # ms of cores a month; -1: none
+
+
+class Allowance(Struct):
+    user: str
+    allowance: int | None  # ms of cores a month
+    used: int  # this month, where it counts
+    reserved: int
+
+
+class Allowances(Struct):
+    allowances: list[Allowance]
+
+
+class NewBudget(Struct, forbid_unknown_fields=True):
+    budget: Annotated[int, Meta(ge=0, lt=1 << 59)]  # ms of cores; 0: none
+
+
 class NewSite(Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     kind: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,31}$")] = "local"
