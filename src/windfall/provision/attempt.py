@@ -15,7 +15,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from ..client.client import Client
-from ..errors import SiteError, SiteRefused
+from ..errors import SiteError, SiteRefused, SiteUnreachable
 from ..model import bagfile, units
 from ..sites import text
 from ..sites.channel import Channel
@@ -33,6 +33,7 @@ IDLE_S = 120  # it leaves by itself after this, should we be killed
 COME_S = 90.0  # from the start of a job until its pilot must have come
 TRYING_S = 8.0  # for which a pilot may say that it does not find the server
 FIRST_S, LONGEST_S = 0.5, 15.0  # between two looks
+AGAIN_S = (1.0, 3.0, 8.0)  # after a look that was not answered
 GONE_S = 90.0  # for a cancelled job to go
 LANDING_S = 10.0  # after which a submission that was not answered is listed, or never will be
 PILOT, TICKET = "pilot.pyz", "ticket.json"
@@ -57,6 +58,17 @@ class Step(NamedTuple):
 
 
 Tell = Callable[[Step], None]
+
+
+async def listing(site: Site, user: str, channel: Channel) -> list[Listed]:
+    """The user's jobs.  A batch system that does not answer now may do so in a moment: it has other things to do."""
+    speaks = dialect(site.dialect)
+    for pause in AGAIN_S:
+        try:
+            return speaks.listed(await channel.say(speaks.listing(user)))
+        except SiteUnreachable:
+            await asyncio.sleep(pause)
+    return speaks.listed(await channel.say(speaks.listing(user)))
 
 
 class Unreached(SiteError):
@@ -144,7 +156,7 @@ class Attempt:
             pause = min(pause * 1.5, LONGEST_S)
 
     async def _listed(self) -> Listed | None:
-        jobs = self._speaks.listed(await self._channel.say(self._speaks.listing(self._user)))
+        jobs = await listing(self.site, self._user, self._channel)
         return next((job for job in jobs if job.nonce == self.nonce), None)
 
     async def _pilot(self) -> Any:

@@ -22,9 +22,8 @@ from ..errors import BadInput, SiteError, SiteRefused, WindfallError
 from ..sites import text
 from ..sites.channel import Channel
 from ..sites.config import Site
-from ..sites.dialects import dialect
 from ..sites.job import ENDED
-from .attempt import Attempt, Step, Tell, Unreached
+from .attempt import Attempt, Step, Tell, Unreached, listing
 from .line import Door
 
 Work = Callable[[], Awaitable[Any]]
@@ -118,8 +117,7 @@ class Trial:
         return SiteRefused(f"{error.message}; {why}" if why else error.message, cure or error.hint, kind="login")
 
     async def _commands(self) -> str:
-        speaks = dialect(self.site.dialect)
-        jobs = speaks.listed(await self._channel.say(speaks.listing(self._user)))
+        jobs = await listing(self.site, self._user, self._channel)
         system = "processes" if self.site.dialect in ("ssh", "local") else self.site.dialect
         return f"{system} can be listed; you have {len([job for job in jobs if job.state != ENDED])} jobs there"
 
