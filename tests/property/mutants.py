@@ -36,7 +36,7 @@ from windfall.pilot.chains import Chains, Line
 from windfall.pilot.seats import Seats
 
 from . import driver
-from .plan import Plan, crowded_plan, hole_plan, left_plan, random_plan, skewed_plan
+from .plan import Plan, crowded_plan, hole_plan, left_plan, random_plan, skewed_plan, slow_plan
 
 Patch = pytest.MonkeyPatch
 Worlds = Callable[[int], Plan]
@@ -291,7 +291,7 @@ def a_pilot_starts_after_its_lease(patch: Patch) -> None:
     patch.setattr(Agenda, "may_start", forever)
 
 
-@mutant("rule 8")
+@mutant("rule 8", slow_plan)
 def a_lease_counts_from_its_answer(patch: Patch) -> None:
     original = Agenda.answer_received
 

@@ -183,6 +183,11 @@ def left_plan(seed: int) -> Plan:
                 acts=tuple(acts), fail=0, sites=(site,))
 
 
+def slow_plan(seed: int) -> Plan:
+    """Answers that take long, and pilots that are cut off with work in hand."""
+    return msgspec.structs.replace(skewed_plan(seed), skew=0, delay=2_000)
+
+
 def skewed_plan(seed: int) -> Plan:
     """Clocks that disagree, and pilots that are cut off with work in hand, for about a lease."""
     r = random.Random(seed)

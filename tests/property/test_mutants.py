@@ -7,7 +7,7 @@ import pytest
 from .mutants import MUTANTS
 from .world import Broken, World
 
-SEEDS = 400
+SEEDS = 1_000
 
 
 @pytest.mark.parametrize("name", MUTANTS)
