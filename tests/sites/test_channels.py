@@ -17,6 +17,7 @@ import uvloop
 from tests.testbed.base import USER, require
 from tests.testbed.sshd import Sshd
 from windfall.errors import BadInput, SiteError, SiteRefused, SiteUnreachable, TooLarge, TrustError
+from windfall.sites import keys
 from windfall.sites.channel import Channel, checked
 from windfall.sites.here import Here
 from windfall.sites.secure import Question, Secure
@@ -208,24 +209,34 @@ def test_a_key_that_is_not_accepted(server: Sshd, tmp_path: Path) -> None:
     assert refused.value.kind == "login" and "ssh 127.0.0.1" in refused.value.hint
 
 
-def test_nobody_there() -> None:
-    with pytest.raises(SiteUnreachable, match="cannot be reached"):
-        with_channel(lambda: Secure("127.0.0.1", "nobody", 1, options={"config": None, "known_hosts": None}),
+@pytest.mark.parametrize(("host", "why", "cure"), [
+    ("127.0.0.1", "nothing listens there", "port"), ("nosuch.invalid", "no host of that name", "name")])
+def test_nobody_there(host: str, why: str, cure: str) -> None:
+    with pytest.raises(SiteUnreachable, match=f"cannot be reached: {why}") as failed:
+        with_channel(lambda: Secure(host, "nobody", 1, options={"config": None, "known_hosts": None}),
                      lambda channel: channel.run(["true"]))
+    assert cure in failed.value.hint
 
 
-def test_the_users_configuration_counts(server: Sshd, tmp_path: Path) -> None:
+def test_the_users_configuration_counts(server: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name of his own for the host, the key, the port; and a second host behind the first."""
     key = server.bed.root / "key"
-    (tmp_path / "config").write_text(
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir(mode=0o700)
+    (tmp_path / ".ssh" / "config").write_text(
         f"Host mine\n  HostName 127.0.0.1\n  Port {server.port}\n  User {USER}\n  IdentityFile {key}\n"
         f"  UserKnownHostsFile {server.known}\n"
         f"Host behind\n  HostName 127.0.0.1\n  Port {server.port}\n  User {USER}\n  IdentityFile {key}\n"
         f"  UserKnownHostsFile {server.known}\n  ProxyJump mine\n")
-    for name in ("mine", "behind"):
-        answer = with_channel(lambda name=name: Secure(name, options={"config": str(tmp_path / "config")}),
-                              lambda channel: channel.run(["id", "-un"]))
-        assert answer.out == f"{USER}\n"
+    for name, hosts in (("mine", 0), ("behind", 1)):
+
+        async def asks(channel: Any, hosts: int = hosts) -> None:
+            assert (await channel.run(["id", "-un"])).out == f"{USER}\n"
+            assert len(channel._jumps) == hosts, "each host on the way may ask us"
+
+        with_channel(lambda name=name: Secure(name), asks)
+    why, _ = keys.excuse("mine", "somebody")
+    assert "accepts none of your keys (key)" in why
 
 
 def test_keys_of_an_agent(server: Sshd, tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def test_an_expired_certificate_and_a_key_that_is_not_wanted(place: Place) -> No
 
     sshd.stop()
     says, cure = place.fails("door", "reach")
-    assert "cannot be reached" in says
+    assert "cannot be reached: nothing listens there" in says and "port" in cure
 
 
 # --- full, and cut off ---------------------------------------------------------------------------------------------
@@ -336,6 +336,11 @@ def test_without_any_server(tmp_path: Path) -> None:
         answer = place.windfall.json("site", "test", "desk", **place.env)
         print(json.dumps(answer["steps"], indent=1))
         assert answer["ok"] and config.named(place.home / "sites" / "desk.toml").reach == "relay"
+
+        place.add("bare", "--python", "python9")
+        answer = place.windfall.json("site", "test", "bare", code=1, **place.env)
+        [(says, cure)] = [(step["says"], step["hint"]) for step in answer["steps"] if not step["ok"]]
+        assert "python9" in says and 'python = "…"' in cure, "what is wrong is said, and nothing else"
 
 
 def read_until(process: subprocess.Popen[str], word: str) -> str:

@@ -36,12 +36,22 @@ def execute(args: argparse.Namespace) -> int:
     print(reason(found, remedy))
     if why:
         print(f"its last attempt: {why}; windfall logs {bag} {args.task} has its output")
+    troubles = _troubles() if found.get("sites") else {}
     for site in found.get("sites") or []:
         print(f"  {shown(site.get('site'))}")
+        if said := troubles.get(str(site.get("site"))):
+            print(f"    NO   trouble: {said}")
         for clause in site.get("clauses") or []:
             mark = "yes" if clause.get("holds") else "NO "
             print(f"    {mark}  {shown(clause.get('clause'), 100)}: {shown(clause.get('says'), 200)}")
     return 0
+
+
+def _troubles() -> dict[str, str]:
+    """Of sites, as whoever starts pilots there knows them; the server knows only that none come."""
+    from .sitetest import status
+
+    return {line["site"]: shown(line["trouble"], 1000) for line in status() if line.get("site") and line.get("trouble")}
 
 
 def _ended_by(task: TaskInfo) -> str:

@@ -135,7 +135,7 @@ def _list(args: argparse.Namespace) -> int:
     if args.json:
         print_json_rows(rows)
         return 0
-    cells = ([row["site"], row["dialect"], row["host"] or "here", row.get("queued", 0), row.get("running", 0),
+    cells = ([row["site"], row["dialect"], _where(row), row.get("queued", 0), row.get("running", 0),
               row.get("pilots", 0), row["state"], duration(row.get("wait"))] for row in rows)
     print_table(["site", "dialect", "where", "queued", "running", "pilots", "state", "waits"], cells, right=(3, 4, 5))
     for row in rows:
@@ -161,7 +161,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _print(row: dict[str, Any], site: Any) -> None:
-    print(f"{row['site']}: {row['dialect']}, {row['host'] or 'here'}, {row['state']}")
+    print(f"{row['site']}: " + ", ".join(filter(None, (row["dialect"], _where(row), row["state"]))))
     print(f"  pilots        {row.get('queued', 0)} queued, {row.get('running', 0)} running")
     for line in _limits(row):
         print("  " + line)
@@ -177,9 +177,14 @@ def _print(row: dict[str, Any], site: Any) -> None:
         print(f"  reach         {site.reach}")
     print(f"  file          {row['file'] or 'none: pilots come by tickets only'}")
     for said in filter(None, (row.get("error"), row.get("trouble"))):
-        print(f"  trouble       {said}")
+        print("  trouble       " + said.replace("\n", "\n" + " " * 14))
     for each in row.get("history", ())[-HISTORY:]:
         print(f"  {clock(each['at']):<12}  {each['says']}")
+
+
+def _where(row: dict[str, Any]) -> str:
+    """A file that cannot be read does not say."""
+    return "" if "error" in row else row["host"] or "here"
 
 
 def _limits(row: dict[str, Any]) -> list[str]:
@@ -268,24 +273,29 @@ def _remove(args: argparse.Namespace) -> int:
         found = _forget(session.client, args.name) or found
         if not found:
             described(args.name)  # says what is known instead
-        folder = _folder_of(path)
+        left = _left_at(path)
         path.unlink(missing_ok=True)
         _forget(session.client, args.name)  # who read the file a moment ago may have added it again
     if args.json:
         print_json({"site": args.name})
     else:
-        print(f"site {args.name} is forgotten" + (f"; what lies in {folder} there is left" if folder else ""))
+        print(f"site {args.name} is forgotten")
+        if left:
+            say(f"logs and the pilot's file may be left there: {left}")
     return 0
 
 
-def _folder_of(path: Path) -> str:
-    """There; "" where the file does not say."""
+def _left_at(path: Path) -> str:
+    """What removes it; "" where the file does not say."""
     from ..sites import config
 
     try:
-        return config.load(path).folder
+        site = config.load(path)
     except (WindfallError, OSError):
         return ""
+    port = f"-p {site.port} " if site.port else ""
+    login = f"{site.user}@{site.host}" if site.user else site.host
+    return f"ssh {port}{login} rm -r {site.folder}" if site.host else f"cd && rm -r {site.folder}"
 
 
 def _forget(client: Client, name: str) -> bool:

@@ -177,7 +177,7 @@ class Provisioner:
                 log.warning("%s: %s", place.site.name, place.trouble)
                 pause = max(pause, AGAIN_S)
             except WindfallError as error:
-                place.trouble = error.message
+                place.trouble = str(error).replace("NAME", place.site.name)
                 log.warning("%s: %s", place.site.name, error)
             except Exception as error:  # of this site only
                 place.trouble = f"{type(error).__name__}: {error}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -343,7 +344,7 @@ class Relay:
             self.offer = None
             words = plain(await stream.close())
         if words:
-            raise SiteError(f"the relay ended: {words}")
+            raise SiteError(f"the relay ended: {words}", _cure(words))
 
     _port = 0
 
@@ -360,3 +361,10 @@ class Relay:
     def _wake(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
+
+
+def _cure(words: str) -> str:
+    """The relay is the pilot's own file, run by the site's `python` where its commands run."""
+    if re.search("not found|no such file|syntaxerror|permission denied", words.lower()):
+        return 'is there a Python 3.6 or newer there?  Say which in the site\'s file: python = "…"'
+    return ""

@@ -50,7 +50,7 @@ class Tender:
                  landing: float = LANDING_S) -> None:
         self.site, self.channel, self.line = site, channel, line
         self.name = f"{socket.gethostname()[:60]}-{os.getpid()}-{os.urandom(6).hex()}"
-        self.trouble = ""  # the site's last, in a few words; "" when it answered since
+        self.trouble = ""  # the site's last, and what to do; "" when it answered since
         self.listed = 0.0  # when it was last seen, time.time()
         self._dialect = dialect(site.dialect)
         self._carrier = Carrier(terms.ARRAY if site.arrays else 1, terms.CANCELS)
@@ -399,9 +399,10 @@ class Tender:
         self.trouble, self._pause = "", FIRST_S
 
     def _failed(self, error: WindfallError) -> None:
-        if self.trouble != error.message:
-            log.warning("%s: %s", self.site.name, error)
-        self.trouble = error.message
+        said = str(error).replace("NAME", self.site.name)  # in a hint
+        if self.trouble != said:
+            log.warning("%s: %s", self.site.name, said)
+        self.trouble = said
         if isinstance(error, SiteRefused) and error.kind == "login":
             raise error  # nothing was sent, and nothing will be: the next tender begins when somebody has logged in
 

@@ -38,6 +38,7 @@ class Trial:
         self._mine: Client | None = None  # as the trial's own user
         self._made: Any = {}
         self._attempt: Attempt | None = None
+        self._cure = ""  # of the step that failed
         self._left: list[str] = []
 
     async def run(self) -> bool:
@@ -64,7 +65,8 @@ class Trial:
         await self._end_attempt()
         if await self._by(replace(self.site, reach="auto"), False):
             return True
-        self._tell(Step("pilot", False, unreached.message, unreached.hint))
+        if not self._cure:  # else what failed has a cause of its own, which would be there by any way
+            self._tell(Step("pilot", False, unreached.message, unreached.hint))
         return False
 
     async def _by(self, site: Site, otherwise: bool) -> bool:
@@ -89,6 +91,7 @@ class Trial:
             if isinstance(error, beyond):
                 raise
             self._tell(Step(name, False, error.message, error.hint, time.monotonic() - begun))
+            self._cure = error.hint
             return False
         self._tell(Step(name, True, says, "", time.monotonic() - begun))
         return True

@@ -17,7 +17,7 @@ def excuse(host: str, user: str = "", port: int = 0) -> tuple[str, str]:
     """What is the matter with the keys that would be used for that host, and what to do; two empty texts: nothing."""
     try:
         options = asyncssh.SSHClientConnectionOptions(
-            host=host, **({"username": user} if user else {}), **({"port": port} if port else {}))
+            config=(), host=host, **({"username": user} if user else {}), **({"port": port} if port else {}))
     except (OSError, ValueError, asyncssh.Error) as error:
         return f"a key of yours cannot be read: {plain(error)}", "`ssh -v` to that host says more"
     keys = list(options.client_keys or ())

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from shlex import quote
@@ -125,11 +126,11 @@ class Secure(Channel):
                                       "site login NAME", kind="login")
             raise self._bar(refused, bool(asking)) from None
         except (asyncssh.Error, OSError, TimeoutError, ValueError) as error:
-            raise SiteUnreachable(f"{self.host} cannot be reached: {plain(error) or type(error).__name__}") from None
+            raise _unreachable(self.host, error) from None
 
     async def _dial(self, host: str, ask: Ask | None, clients: list[_Client],
                     options: dict[str, Any]) -> asyncssh.SSHClientConnection:
-        known = await asyncssh.SSHClientConnectionOptions.construct(host=host, **options)
+        known = await asyncssh.SSHClientConnectionOptions.construct(host=host, **{"config": (), **options})
         tunnel = await self._tunnel(known.tunnel, ask, clients, options)
         chosen = known.encryption_algs != get_default_encryption_algs()  # by the user
         clients.append(_Client(host, ask))
@@ -260,6 +261,17 @@ class _Stream(Stream):
             text = (await self._words).decode("utf-8", "replace")
             return text.rpartition(self._mark)[2]
         return ""
+
+
+def _unreachable(host: str, error: Exception) -> SiteUnreachable:
+    why, cure = plain(error) or type(error).__name__, f"does `ssh {quote(host)}` work from here?"
+    if isinstance(error, socket.gaierror):
+        why, cure = "no host of that name is known here", "is the name right?  Your ~/.ssh/config may have short ones"
+    elif isinstance(error, ConnectionRefusedError):
+        why, cure = f"nothing listens there ({why})", f"are host and port right?  {cure}"
+    elif isinstance(error, TimeoutError):
+        why, cure = f"it does not answer within {CONNECT_S:g} s", f"is it up, and need you a VPN?  {cure}"
+    return SiteUnreachable(f"{host} cannot be reached: {why}", cure)
 
 
 async def _close(process: asyncssh.SSHClientProcess[bytes]) -> None:
