@@ -253,7 +253,8 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
             if withheld(core, pilot, cls, left):
                 said += [] if core.looks.get(cls.bag, 0) > core.now else [f"P4: nobody looks at bag {cls.bag} again"]
                 continue
-            if means.Purse(core.state, pilot, core.now).most(cls) <= 0:
+            # What a task without a limit may take is what its pilot has left, which becomes less: it asks again.
+            if means.Purse(core.state, pilot, pilot.park.asked).most(cls) <= 0:
                 continue
             if room(core, pilot, pilot.load, cls, cost, ahead=False) > 0:
                 said.append(f"P4: pilot {pilot.number} waits while class {number} has {cls.ready} ready")

@@ -183,6 +183,7 @@ class Park:
     ends: int | None  # when the pilot's wall time is over, by its own word
     wait: int  # ms it may be kept waiting, from when its pilot was last heard
     until: int
+    asked: int  # when it came
 
     def left(self, now: int) -> int | None:
         return None if self.ends is None else max(self.ends - now, 0)
