@@ -4,6 +4,7 @@ for PBS and LSF, of which none can be had, these are texts written after their d
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, strategies as st
@@ -16,6 +17,42 @@ from windfall.sites.job import ENDED, HELD, QUEUED, RUNNING, Answer, Balance, Li
 
 def printed(out: str, exit: int = 0, err: str = "") -> Answer:
     return Answer(exit, out, err)
+
+
+LONG: dict[str, Callable[[int], str]] = {  # a listing of so many jobs, the last of which is ours
+    "slurm": lambda n: "".join(f"{k}|PD|N/A|1|Priority|mine\n" for k in range(1, n)) + "7|R|0|1|None|wfabcd-1\n",
+    "lsf": lambda n: "7|0|PEND|1|-|-|mine\n" * (n - 1) + "8|0|RUN|1|-|-|wfabcd-1\n",
+    "htcondor": lambda n: json.dumps(
+        [{"ClusterId": 7, "ProcId": 0}] * (n - 1) + [{"ClusterId": 8, "ProcId": 0, "JobBatchName": "wfabcd-1"}]),
+    "pbs": lambda n: "Job Id: 7.s\n    Job_Name = mine\n    job_state = Q\n    Priority = 0\n" * (n - 1)
+    + "Job Id: 8.s\n    Job_Name = wfabcd-1\n    job_state = R\n",
+    "gridengine": lambda n: "<x>" + "<job_list><JB_job_number>7</JB_job_number></job_list>" * (n - 1)
+    + "<job_list><JB_job_number>8</JB_job_number><JB_name>wfabcd-1</JB_name></job_list></x>",
+    "local": lambda n: "other-7|R|0\n" * (n - 1) + "abcd-1|R|0\nend\n",
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_listing_is_whole_or_an_error_however_long_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off, it would say that pilots behind the cut are gone, and others would be started for them."""
+    monkeypatch.setattr(text, "MAX_JOBS", 500)
+    jobs = dialect(name).listed(printed(LONG[name](500)))
+    assert len(jobs) == 500 and jobs[-1].nonce == "abcd-1"
+    with pytest.raises(SiteError):
+        dialect(name).listed(printed(LONG[name](501)))
+
+
+def test_what_others_have_in_the_queue_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where PBS lists everybody's jobs."""
+    monkeypatch.setattr(text, "MAX_JOBS", 500)
+    others = "Job Id: 7.s\n    Job_Name = x\n    Job_Owner = bob@h\n    job_state = Q\n" * 1000
+    ours = "Job Id: 8.s\n    Job_Name = wfabcd-1\n    Job_Owner = ann@h\n    job_state = R\n"
+    assert [job.id for job in pbs.listed(printed("owner ann\n" + others + ours))] == ["8.s"]
+
+
+@pytest.mark.parametrize("said", ["", "a", "\n", "a\n", "a\n\nb", " \n\t\na b \n", "\n\n a"])
+def test_lines(said: str) -> None:
+    assert list(text.lines(said)) == [line for line in said.split("\n") if line.strip()]
 
 
 # --- Slurm -----------------------------------------------------------------------------------------------------
@@ -148,8 +185,11 @@ def test_xml_with_entities_is_refused() -> None:
 
 
 def test_a_range_of_tasks_is_bounded() -> None:
-    hostile = QSTAT_XML.replace("8-10:1,12", "1-999999999:1")
-    assert len(gridengine.listed(printed(hostile))) <= text.MAX_JOBS + 3
+    """However often it is listed; and it is not cut off, which would say that the rest is gone."""
+    hostile = QSTAT_XML.replace("8-10:1,12", "1-999999999:1").replace("</job_info>", "")
+    for xml in (hostile + "</job_info>", hostile + hostile[hostile.index("<job_info"):] * 50):
+        with pytest.raises(SiteError):
+            gridengine.listed(printed(xml))
 
 
 @pytest.mark.parametrize(("err", "kind"), [

@@ -102,10 +102,9 @@ def listing(user: str) -> Command:
 
 
 def listed(answer: Answer) -> list[Listed]:
-    rows = list(text.lines(answer.out))
-    if answer.exit or not rows or rows[-1] != "end":
+    if answer.exit or answer.out.rstrip().rpartition("\n")[2] != "end":
         raise text.refusal(answer, REFUSALS, "the machine does not list its pilots")
-    return [job for line in rows if (job := _job(line))]
+    return text.jobs(map(_job, text.lines(answer.out)))
 
 
 def _job(line: str) -> Listed | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from shlex import quote
 
 from ..errors import BadInput
@@ -101,7 +102,7 @@ def listing(user: str) -> Command:
 def listed(answer: Answer) -> list[Listed]:
     if answer.exit:
         raise text.refusal(answer, REFUSALS, "Grid Engine does not list jobs")
-    return [job for each in text.from_xml(answer.out, "job_list") for job in _jobs(each)]
+    return text.jobs(job for each in text.from_xml(answer.out, "job_list") for job in _jobs(each))
 
 
 def _jobs(each: dict[str, str]) -> Iterator[Listed]:
@@ -120,9 +121,8 @@ def _jobs(each: dict[str, str]) -> Iterator[Listed]:
 def _indices(tasks: str) -> Iterable[int]:
     """`7`, or `1-9:2` for tasks that wait together."""
     found = [each for part in tasks.split(",") if (each := _TASKS.fullmatch(part.strip()))]
-    wanted = [index for each in found[:1000]
-              for index in range(int(each[1]), int(each[2] or each[1]) + 1, int(each[3] or 1) or 1)[: text.MAX_JOBS]]
-    return wanted[: text.MAX_JOBS] or (0,)
+    return chain.from_iterable(
+        range(int(each[1]), int(each[2] or each[1]) + 1, int(each[3] or 1) or 1) for each in found) if found else (0,)
 
 
 def _state(code: str) -> str:

@@ -103,7 +103,7 @@ def listed(answer: Answer) -> list[Listed]:
     if answer.exit:
         raise text.refusal(answer, REFUSALS, "HTCondor does not list jobs")
     ads = text.from_json(answer.out) if answer.out.strip() else []
-    return [job for ad in (ads if isinstance(ads, list) else [])[: text.MAX_JOBS] if (job := _job(ad))]
+    return text.jobs(map(_job, ads if isinstance(ads, list) else []))
 
 
 def _job(ad: Any) -> Listed | None:

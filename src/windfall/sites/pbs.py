@@ -126,7 +126,7 @@ def listed(answer: Answer) -> list[Listed]:
         raise text.refusal(answer, REFUSALS, "PBS does not list jobs")
     first, _, rest = answer.out.partition("\n")
     owner = first.removeprefix("owner ").strip() if first.startswith("owner ") else ""
-    return [job for id, fields in _blocks(rest if owner else answer.out) if (job := _job(id, fields, owner))]
+    return text.jobs(_job(id, fields, owner) for id, fields in _blocks(rest if owner else answer.out))
 
 
 def _only_gone(answer: Answer) -> bool:

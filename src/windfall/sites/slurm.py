@@ -91,7 +91,7 @@ def listing(user: str) -> Command:
 def listed(answer: Answer) -> list[Listed]:
     if answer.exit:
         raise text.refusal(answer, REFUSALS, "Slurm does not list jobs")
-    return [job for line in text.lines(answer.out) if (job := _job(line))]
+    return text.jobs(map(_job, text.lines(answer.out)))
 
 
 def _job(line: str) -> Listed | None:

@@ -1,6 +1,7 @@
 """Reading what a batch system prints.  It is hostile: bounded, tolerant of lines it does not know, never evaluated.
 
-A listing that failed is an error, never an empty listing: an empty one says that all pilots are gone.
+A listing that failed is an error, never an empty listing: an empty one says that all pilots are gone.  So is one that is
+too long: cut off, it would say so of those behind the cut.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from itertools import islice
 from shlex import quote
 from typing import Any
 
-from ..errors import BadInput, SiteRefused, SiteUnreachable
-from .job import Answer, Command
+from ..errors import BadInput, SiteError, SiteRefused, SiteUnreachable
+from .job import Answer, Command, Listed
 
-MAX_JOBS = 200_000
+MAX_JOBS = 200_000  # of one user, array members included
 MAX_REASON = 200
 CHUNK = 500  # ids in one command
 
@@ -53,7 +54,25 @@ def when(text: str, *formats: str) -> int | None:
 
 
 def lines(text: str) -> Iterator[str]:
-    return islice((line for line in text.split("\n") if line.strip()), MAX_JOBS)
+    """One at a time: there may be as many as the channel takes bytes."""
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at) % (len(text) + 1)  # there need not be one at the end
+        if not (line := text[at:end]).isspace() and line:
+            yield line
+        at = end + 1
+
+
+def jobs(found: Iterable[Listed | None]) -> list[Listed]:
+    """All of a listing."""
+    every = list(islice((job for job in found if job is not None), MAX_JOBS + 1))
+    if len(every) > MAX_JOBS:
+        raise _too_many()
+    return every
+
+
+def _too_many() -> SiteError:
+    return SiteError(f"the site lists more than {MAX_JOBS} jobs", "this many cannot be told apart: let some of them end")
 
 
 # --- structured text -------------------------------------------------------------------------------------------
@@ -105,8 +124,9 @@ class _Xml:
     def _end(self, name: str) -> None:
         self.name = ""
         if name == self.each and self.inside is not None:
-            if len(self.found) < MAX_JOBS:
-                self.found.append(self.inside)
+            if len(self.found) == MAX_JOBS:
+                raise _too_many()
+            self.found.append(self.inside)
             self.inside = None
 
 
