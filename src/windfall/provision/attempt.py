@@ -98,10 +98,11 @@ class Attempt:
         """The pilot and its ticket, where the nodes will look for them."""
         self._equipped = True
         try:
-            answer = await self._channel.say(prepare(self._place))
-            if answer.exit:
-                raise SiteError(text.plain(answer.err) or "no folder can be made")
-            self._folder = answer.out.strip().rpartition("\n")[2]
+            for folder in (self.site.folder, self._place):
+                answer = await self._channel.say(prepare(folder))
+                if answer.exit:
+                    raise SiteError(text.plain(answer.err) or "no folder can be made")
+                self._folder = answer.out.strip().rpartition("\n")[2]
             await self._channel.put(f"{self._folder}/{PILOT}", await asyncio.to_thread(_bundle), 0o600)
         except SiteError as error:
             raise _unwritable(self.site.folder, error) from None

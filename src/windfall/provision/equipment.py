@@ -18,7 +18,8 @@ from windfall.errors import SiteError
 from windfall.sites.channel import Channel
 from windfall.sites.config import Site
 from windfall.sites.job import Job, Shape
-from windfall.sites.text import plain
+from windfall.sites.script import prepare
+from windfall.sites.text import plain, shell
 
 from .line import Line
 from .routes import Reach, Routes
@@ -71,18 +72,18 @@ async def equip(site: Site, channel: Channel, line: Line, kept: Path, reach: Rea
 
 async def _folder(site: Site, channel: Channel) -> tuple[str, str]:
     """Made where it is missing, since a job whose log cannot be written fails without a word; swept where it is not."""
-    answer = await channel.run(("/bin/sh",), f"umask 077; mkdir -p {quote(site.folder)} && cd {quote(site.folder)} && "
-                               f"id -un && pwd -P && {{ {_SWEEP}; }}\n")
+    answer = await channel.say(prepare(site.folder, f"{_SWEEP}; id -un || exit"))
     said = answer.out.split("\n")
     if answer.exit or len(said) < 2 or not said[1].startswith("/"):
         raise SiteError(f"the folder {site.folder} cannot be made at {site.name}: {plain(answer.err or answer.out)}",
-                        "make room in your home directory there, or name another folder in the site's file")
+                        "make room there, or name another folder in the site's file: one that is yours alone")
     return said[0].strip(), said[1].strip()
 
 
 async def _put_once(channel: Channel, path: str, body: bytes) -> None:
-    script = f"[ $(wc -c <{quote(path)}) = {len(body)} ] && touch {quote(path)}\n"
-    if (await channel.run(("/bin/sh",), script)).exit:
+    """It is there if it is whole, and ours."""
+    script = f'[ -n "$(find {quote(path)} -prune -type f -user "$(id -u)" -size {len(body)}c)" ] && touch {quote(path)}'
+    if (await channel.say(shell(script))).exit:
         await channel.put(path, body, 0o600)
 
 

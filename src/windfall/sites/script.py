@@ -45,6 +45,22 @@ def _beside(job: Job) -> list[str]:
             f"chmod go= {words(job.files)} 2>/dev/null"]
 
 
-def prepare(folder: str) -> Command:
-    """Makes the folder for logs: a job whose log cannot be written fails without a word."""
-    return shell(f"umask 077; mkdir -p {quote(folder)} && cd {quote(folder)} && pwd -P")
+_OURS = """ours() {  # nobody else may put anything here: what lies here is run under our name
+    me=$(id -u)
+    [ "$(find . -prune -user "$me")" = . ] || { echo "$PWD belongs to somebody else" >&2; return 77; }
+    chmod go-w . || return
+    up=$(pwd -P)
+    while [ "$up" != / ] && [ "$up" != // ]; do
+        up=$(dirname -- "$up")
+        [ -z "$(find "$up" -prune -perm -0002 ! -perm -1000 ! -type l)" ] && continue
+        echo "anybody may replace what is in $up (chmod +t would mend it)" >&2
+        return 77
+    done
+}"""
+
+
+def prepare(folder: str, after: str = "") -> Command:
+    """Makes the folder for pilot and logs: a job whose log cannot be written fails without a word.  Says where it is,
+    after what `after` says."""
+    lines = [f"mkdir -p -- {quote(folder)} && cd -- {quote(folder)} && ours || exit", *filter(None, [after]), "pwd -P"]
+    return shell("umask 077", _OURS, *lines)

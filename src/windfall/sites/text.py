@@ -1,7 +1,7 @@
 """Reading what a batch system prints.  It is hostile: bounded, tolerant of lines it does not know, never evaluated.
 
-A listing that failed is an error, never an empty listing: an empty one says that all pilots are gone.  So is one that is
-too long: cut off, it would say so of those behind the cut.
+A listing that failed is an error, never an empty listing: an empty one says that all pilots are gone.  So is one that
+is too long: cut off, it would say so of those behind the cut.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def jobs(found: Iterable[Listed | None]) -> list[Listed]:
 
 
 def _too_many() -> SiteError:
-    return SiteError(f"the site lists more than {MAX_JOBS} jobs", "this many cannot be told apart: let some of them end")
+    return SiteError(f"the site lists more than {MAX_JOBS} jobs", "this many cannot be listed at once")
 
 
 # --- structured text -------------------------------------------------------------------------------------------

@@ -1,0 +1,108 @@
+"""What is put at a site lies where nobody else can put anything: it is run under the user's name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testbed.base import USER
+from windfall.errors import SiteError
+from windfall.provision.attempt import Attempt
+from windfall.provision.equipment import Equipped, equip
+from windfall.provision.line import Door
+from windfall.provision.routes import Reach
+from windfall.sites.config import Site
+from windfall.sites.here import Here
+from windfall.sites.job import Shape
+
+PILOT = b"a pilot" * 1000
+OTHER = pwd.getpwnam(USER).pw_uid
+
+
+class Line:
+    """A server's, as far as it is asked."""
+
+    async def pilot(self) -> bytes:
+        return PILOT
+
+    async def knows(self, token: str) -> bool:
+        return False
+
+    async def enrolment(self, site: str, days: int) -> tuple[str, str]:
+        return "id", "secret"
+
+    async def door(self) -> Door:
+        return Door("https://localhost:1", "certificate")
+
+
+def equipped(folder: Path, kept: Path) -> Equipped:
+    site, line, channel = Site("s", "ssh", (Shape(600),), host="h", folder=str(folder)), Line(), Here()
+    return asyncio.run(equip(site, channel, line, kept / "s.json", Reach(site, channel, line)))  # type: ignore
+
+
+@pytest.fixture
+def open_to_all(tmp_path: Path) -> Path:
+    """A folder in which everybody may make others, as /tmp."""
+    found = tmp_path / "all"
+    found.mkdir()
+    found.chmod(0o1777)
+    return found
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a folder of somebody else can only be made by root")
+
+
+@needs_root
+def test_a_folder_of_somebody_else_is_refused(open_to_all: Path, tmp_path: Path) -> None:
+    """He could put another pilot there, under the same name."""
+    folder = open_to_all / "windfall"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    os.chown(folder, OTHER, OTHER)
+    with pytest.raises(SiteError, match="belongs to somebody else"):
+        equipped(folder, tmp_path)
+    assert not list(folder.iterdir())
+
+
+@needs_root
+def test_so_it_is_for_a_trial(open_to_all: Path) -> None:
+    folder = open_to_all / "windfall"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    os.chown(folder, OTHER, OTHER)
+    site = Site("s", "ssh", (Shape(600),), host="h", folder=str(folder))
+    nothing: Any = None
+    trial = Attempt(site, "me", Here(), nothing, {}, nothing, nothing, 0.0)
+    with pytest.raises(SiteError, match="somebody else"):
+        asyncio.run(trial.equip())
+
+
+def test_a_folder_that_others_may_write_to_is_closed(tmp_path: Path) -> None:
+    folder = tmp_path / "windfall"
+    folder.mkdir()
+    folder.chmod(0o777)
+    found = equipped(folder, tmp_path)
+    assert folder.stat().st_mode & 0o777 == 0o755
+    assert (folder / found.ticket).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_can_be_replaced_as_a_whole_is_refused(open_to_all: Path, tmp_path: Path) -> None:
+    equipped(open_to_all / "windfall", tmp_path)
+    open_to_all.chmod(0o777)  # without the bit that keeps others from renaming what is ours
+    with pytest.raises(SiteError, match="anybody may replace"):
+        equipped(open_to_all / "windfall", tmp_path)
+
+
+@needs_root
+def test_a_file_that_somebody_else_left_is_not_taken_for_the_pilot(tmp_path: Path) -> None:
+    folder = tmp_path / "windfall"
+    file = folder / equipped(folder, tmp_path).pilot
+    file.write_bytes(b"x" * len(PILOT))
+    os.chown(file, OTHER, OTHER)
+    equipped(folder, tmp_path)
+    assert file.read_bytes() == PILOT and file.stat().st_uid == os.geteuid()
