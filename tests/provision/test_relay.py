@@ -59,11 +59,12 @@ class Echo:
 
 
 @asynccontextmanager
-async def relaying(pilot: str, folder: Path, *options: str) -> AsyncIterator[tuple[Relay, Hello, Echo]]:
+async def relaying(pilot: str, folder: Path, *options: str, python: tuple[str, ...] = (sys.executable,)
+                   ) -> AsyncIterator[tuple[Relay, Hello, Echo]]:
     echo = Echo()
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()[:2]
-    argv = (sys.executable, "-I", "-S", pilot, "relay", "--folder", str(folder / "relay"), *options)
+    argv = (*python, "-I", "-S", pilot, "relay", "--folder", str(folder / "relay"), *options)
     relay = Relay(Here(home=str(folder)), argv, address)
     try:
         yield relay, await relay.ready(), echo
@@ -367,6 +368,27 @@ def test_so_many_and_no_more(pilot: str, tmp_path: Path) -> None:
         sock.close()
     process.kill()
     process.wait()
+
+
+def test_strangers_who_take_all_places_keep_no_pilot_out(pilot: str, tmp_path: Path) -> None:
+    """From many addresses: none of them has half of the places.  Who was answered before stays."""
+    few = ("sh", "-c", 'ulimit -n 90; exec "$@"', "sh", sys.executable)
+
+    async def work() -> None:
+        async with relaying(pilot, tmp_path, python=few) as (relay, offer, echo):
+            first = call(offer, "relay")
+            await asyncio.to_thread(talk, first, b"a pilot")
+            strangers = []
+            for n in range(60):
+                strangers.append(socket.create_connection(("127.0.0.1", offer.port), 20, (f"127.0.1.{n + 1}", 0)))
+            second = call(offer, "relay")
+            await asyncio.to_thread(talk, second, b"another")
+            await asyncio.to_thread(talk, first, b"the first once more")
+            for sock in (first, second, *strangers):
+                sock.close()
+            await eventually(lambda: not echo.open)
+
+    run(work)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from . import clock, spool
 
 MAX_CALLERS = 8192
 SPARE_FILES = 64
+CLOSING = 1000               # of which home has not heard that they are gone
 PIPE_ROOM = 1 << 20          # bytes waiting for stdout above which nobody is listened to
 HELD = 64 << 20              # bytes held for all callers together
 READ = 1 << 18
@@ -110,6 +111,8 @@ class Relay:
         self.callers = {}                # number → Caller
         self.by_fd = {}
         self.hosts = {}                  # address → its callers: none may have more than half of the places
+        self.unanswered = {}             # number → Caller that home has never said anything to, the oldest first
+        self.closing = 0                 # callers that are gone, but for home's word
         self.number = 0
         self.limit = min(MAX_CALLERS, _files() - SPARE_FILES)
         self.heard = self.swept = clock.seconds()
@@ -206,7 +209,14 @@ class Relay:
             self.admit(caller)
 
     def full(self):
-        return len(self.callers) >= self.limit
+        """No place is free, and none can be made.  Whoever the server never answered goes first: a pilot is answered
+        at once, and others may come by thousands, from as many addresses as they like."""
+        if len(self.callers) - self.closing < self.limit:
+            return False
+        if not self.unanswered or self.closing >= CLOSING:
+            return True
+        self.drop(next(iter(self.unanswered.values())))
+        return False
 
     def next_number(self):
         while True:
@@ -215,7 +225,7 @@ class Relay:
                 return self.number
 
     def admit(self, caller):
-        self.callers[caller.number] = caller
+        self.callers[caller.number] = self.unanswered[caller.number] = caller
         self.outbox += frames.frame(frames.OPEN, caller.number)
 
     def _from_callers(self):
@@ -270,6 +280,7 @@ class Relay:
         if caller.told:
             return
         caller.told = True
+        self.unanswered.pop(caller.number, None)
         self.held -= len(caller.out)
         caller.out = bytearray()
         if isinstance(caller, TcpCaller):
@@ -278,6 +289,8 @@ class Relay:
         self.outbox += frames.frame(frames.CLOSE, caller.number)
         if caller.left:
             del self.callers[caller.number]
+        else:
+            self.closing += 1
 
     def _vacate(self, caller):
         self.by_fd.pop(caller.sock.fileno(), None)
@@ -321,6 +334,7 @@ class Relay:
         caller.flow.take(len(payload))
         if caller.told:
             return
+        self.unanswered.pop(caller.number, None)
         caller.out += payload
         self.held += len(payload)
         caller.soon(self)
@@ -330,6 +344,7 @@ class Relay:
     def _left(self, caller):
         caller.left = True
         if caller.told:
+            self.closing -= 1
             del self.callers[caller.number]
         else:
             self.push(caller)
