@@ -11,6 +11,8 @@ from windfall.core import events as e
 from windfall.core.copies import missing
 from windfall.core.facts import Conscious, DataShape, Limits, Shape
 from windfall.core.lifecycle import CANCELLED, SUCCEEDED
+from windfall.core.policies import MOST_PILOTS
+from windfall.core.provisioning import AT_ONCE
 
 from .conftest import Bench, shape
 from .test_provisioning import HOUR, LANDING, ONE, Tender, bag, site, states
@@ -103,6 +105,8 @@ def test_a_pilot_may_call_itself_what_it_likes(bench: Bench, nonce: str) -> None
     {"budget": -1}, {"pilots": 1 << 63}, {"budget": 1 << 64}, {"shapes": [Shape(0)]}, {"shapes": [Shape(-1)]},
     {"shapes": [Shape(1, -1)]}, {"shapes": [Shape(1, 0, -1)]}, {"shapes": [Shape(1, 0, 0, -1)]},
     {"shapes": [Shape(1, 0, 0, 0, -1)]}, {"shapes": [Shape(1 << 62, 0, 0, 0, 1 << 62)]},
+    {"shapes": [Shape(1 << 20, 0, 0, 0, 1 << 31)]}, {"shapes": [Shape(1 << 19, 0, 0, 0, HOUR, 4)]},
+    {"shapes": [Shape(1, 0, 0, 0, HOUR + n) for n in range(65)]}, {"shapes": [Shape(1, nodes=0)]},
 ], ids=str)  # fmt: skip
 def test_limits_that_mean_nothing_are_refused(bench: Bench, limits: dict[str, Any]) -> None:
     site(bench)
@@ -111,6 +115,17 @@ def test_limits_that_mean_nothing_are_refused(bench: Bench, limits: dict[str, An
     answer = bench.do(e.AddSite(0, "c1", "ann", "slurm", limits=Limits(**limits)))
     assert answer.error == "bad-input" and "c1" in answer.message
     assert states(bench) == "iii"
+
+
+def test_a_site_without_limits_does_not_keep_the_others_waiting(bench: Bench) -> None:
+    """One user's bag is as large as he likes, and his site may say that it takes everything."""
+    site(bench)
+    bag(bench, shape(300_000))
+    for _ in range(40):
+        before = len(bench.core.state.intents)
+        bench.wait(1_000)
+        assert len(bench.core.state.intents) - before <= AT_ONCE
+    assert len(bench.core.state.intents) == MOST_PILOTS
 
 
 @pytest.mark.parametrize("wrong", [

@@ -80,6 +80,7 @@ class Core:
         self.provisioned = -1 << 60  # when sites were provisioned last
         self.changed = False  # something has happened since
         self.matched = 0  # pairs of classes and sites that were matched then
+        self.makes = 0  # intents that may still be made by this run
         self.provision_timer = 0  # when they will be, at the latest; 0: nothing is planned
         self.blamed: list[tuple[TaskClass, int, int]] = []  # class, grant and ms of failures in this report
         self.strikes: dict[int, hosts.Strikes] = {}  # against hosts

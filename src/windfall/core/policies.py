@@ -27,17 +27,25 @@ MILLI = 1_000
 LONGER = 3  # from one wall time to the next that may be chosen: what a duration failure asks for
 
 
+MOST_PILOTS = 100_000  # open at a site, whatever its limits say: each of them takes memory here
+MOST_SHAPES = 64
+MOST_CORES = 1 << 20  # of a pilot, on all its nodes
+MOST_WORST = 1 << 50  # ms of cores: sums of many are still numbers that can be written down
+
+
 def wrong_limit(limits: Limits) -> str:
     """A few words, if they can mean nothing."""
     for each in (limits, *limits.shapes):
         for name in each.__struct_fields__:
             if name != "shapes" and not 0 <= getattr(each, name) < 1 << 60:
                 return f"{name} is {getattr(each, name)}"
+    if len(limits.shapes) > MOST_SHAPES:
+        return f"{len(limits.shapes)} shapes, and {MOST_SHAPES} are the most"
     for shape in limits.shapes:
-        if not 1 <= shape.cores <= 1 << 20:
-            return f"a pilot of {shape.cores} cores"
-        if not 1 <= shape.nodes <= 1 << 20:
-            return f"a pilot of {shape.nodes} nodes"
+        if not (shape.cores and shape.nodes and shape.cores * shape.nodes <= MOST_CORES):
+            return f"a pilot of {shape.cores} cores on each of {shape.nodes} nodes"
+        if shape.worst > MOST_WORST:
+            return f"a pilot of {shape.cores * shape.nodes} cores for {shape.wall} ms"
         if shape.least and not shape.least <= shape.wall:
             return f"a wall time from {shape.least} ms to {shape.wall} ms"
     if limits.counts > COUNTS_NOT:
@@ -270,7 +278,7 @@ def capacity(site: SiteState) -> int:
     new ones out until they are, but are no reason to stop others."""
     limits, pool = site.limits, sum(site.pool.values())
     queued = len(site.intents[INTENDED]) + len(site.intents[QUEUED])
-    most = [1 << 30]
+    most = [MOST_PILOTS - len(site.intents[RUNNING]) - (queued - pool)]
     if limits.pilots:
         most.append(limits.pilots - len(site.intents[RUNNING]) - (queued - pool))
     if limits.queued:

@@ -16,13 +16,14 @@ from windfall.core import facts as f, watchdog
 from windfall.core.facts import Shape
 from windfall.core.lifecycle import INTENDED, LEAVING, QUEUED, READY, STOPPING
 from windfall.core.means import PLENTY
-from windfall.core.policies import View, Wanted, capacity, coming, demand, named, pilots_for, swarm
+from windfall.core.policies import MOST_PILOTS, View, Wanted, capacity, coming, demand, named, pilots_for, swarm
 from windfall.core.state import IntentState, SiteState, State
 from windfall.core.tending import end_intents, look_for_room, used
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
 
+AT_ONCE = 10_000  # intents made by one run: others wait for it
 MATCHED = 20  # pairs of classes and sites to match, per ms until that is done again: a tenth of the server's time
 
 
@@ -45,7 +46,7 @@ def provision_due(core: Core, _: int) -> None:
 
 
 def run(core: Core) -> None:
-    core.provisioned = core.now
+    core.provisioned, core.makes = core.now, AT_ONCE
     watchdog.arm(core)
     view = View(core.state, core.now, core.config.margin)
     core.matched = len(view.classes("demand")) * len(view.sites)
@@ -58,7 +59,8 @@ def run(core: Core) -> None:
     for each in named(view):
         _make(core, each.site, each.shape, 1, each.bag, each.task)
     core.changed = False  # what it did itself is no reason to run again
-    later = [at for at in (view.later, *(site.tending.hold for site in view.sites)) if at > core.now]
+    soon = 0 if core.makes else core.now + core.config.provision
+    later = [at for at in (soon, view.later, *(site.tending.hold for site in view.sites)) if at > core.now]
     if later and (not core.provision_timer or min(later) < core.provision_timer):
         core.provision_timer = min(later)
         core.timer(core.provision_timer, "provision", 0)
@@ -154,6 +156,8 @@ def _make(core: Core, site: SiteState, shape: Shape, n: int, bag: int = 0, task:
         look_for_room(core, site)
     if n <= 0:
         return
+    n = min(n, core.makes)  # the rest in a moment
+    core.makes -= n
     first = core.state.next_intent
     made = [f.Intent(k, f"{core.config.mark}-{k}", shape, shape.worst, bag, task) for k in range(first, first + n)]
     core.emit(f.IntentsMade(core.now, site.name, made))
@@ -163,7 +167,7 @@ def _room(core: Core, site: SiteState, shape: Shape) -> int:
     limits = site.limits
     if site.tending.hold > core.now or site.drained or site.suspect:
         return 0
-    rooms = [1 - site.waiting if site.tending.probing else 1 << 30]
+    rooms: list[int] = [MOST_PILOTS - site.open, *([1 - site.waiting] if site.tending.probing else ())]
     if limits.pilots:
         rooms.append(limits.pilots - site.open)
     if limits.queued:
