@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 
+import pytest
 from harness import wait_until, zipapp
 
+from windfall.errors import WindfallError
 from windfall.pilot import outbox, salvage as salvaging
 from windfall.pilot.ways import Ways
 
@@ -133,6 +135,21 @@ def test_blob_that_is_gone_with_its_file_is_no_success(tmp_path):
     blobs = Blobs(lambda report: False)
     outbox.deliver(made.folder, Ways("unix:/nowhere"), lambda link, token: blobs)
     assert (blobs.took[0]["o"], blobs.took[0]["why"]) == ("failed", "output") and "files" not in blobs.took[0]
+
+
+def test_an_entry_names_no_directory_but_its_own(tmp_path):
+    made = box(tmp_path)
+    secret = tmp_path / "elsewhere.d"
+    secret.mkdir()
+    (secret / "o").write_text("not a task's")
+    made.keep({"a": 1, "o": "succeeded"})
+    made.close()
+    with open(os.path.join(made.folder, "1.json"), "w") as file:
+        json.dump({"report": {"a": "../../elsewhere", "o": "succeeded"}, "cargo": {"files": ["o"]}}, file)
+    blobs = Blobs(lambda report: False)
+    with pytest.raises(WindfallError, match="cannot be read"):
+        outbox.deliver(made.folder, Ways("unix:/nowhere"), lambda link, token: blobs)
+    assert not blobs.took and (secret / "o").exists()
 
 
 def test_refused_reports_do_not_hold_up_the_rest(tmp_path):

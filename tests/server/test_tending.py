@@ -97,6 +97,14 @@ def test_what_is_kept_is_short(lines, field):
             line("tend", Tend(0, "c", "t", hello=True, **{field: [("m-1", "x" * (MAX_WORD + 1))]}))
 
 
+@pytest.mark.parametrize("said", [("m" * (MAX_WORD + 1), 1), ("m-1", -2), ("m-1", 10**400)])
+def test_what_was_found_is_a_number_that_can_be(lines, said):
+    lines["http"]("add_site", "c", "slurm", LIMITS)
+    for line in lines.values():
+        with pytest.raises(BadInput):
+            line("tend", Tend(0, "c", "t", hello=True, salvaged=[said]))
+
+
 def test_limits_stay_when_a_site_is_added_again_without_them(server, lines):
     lines["http"]("add_site", "c", "slurm", LIMITS)
     with Client(server.start()) as client:

@@ -155,6 +155,8 @@ def _entry(folder, name, blobs):
     with open(os.path.join(folder, name)) as file:
         entry = json.load(file)
     report = entry["report"]
+    if type(report["a"]) is not int:  # it names the directory beside it
+        raise ValueError("no attempt is called so")
     try:
         if entry.get("cargo"):
             where = os.path.join(folder, "{}.d".format(report["a"]))

@@ -35,7 +35,7 @@ PAUSE_S = 0.1  # between two questions
 FIRST_S, LONGEST_S = 2.0, 300.0  # after something failed
 PARTING_S = (0.3, 1.0, 2.0, 4.0, 8.0)  # between looks whether something that was cancelled is gone
 LANDING_S = 30.0  # after this a submission without an answer has landed, or never will
-SUBMISSIONS, CANCELLATIONS = 2, 1  # commands at once
+SUBMISSIONS, CANCELLATIONS, SALVAGES = 2, 1, 2  # commands at once
 DAY_S = 86_400.0
 SALVAGE_S = 90.0  # for what a pilot left to be sent home
 PATIENCE_S = 10.0  # with commands that are under way when we are to stop
@@ -67,6 +67,7 @@ class Tender:
         self._pause = FIRST_S
         self._fresh = asyncio.Event()
         self._submits, self._cancels = asyncio.Semaphore(SUBMISSIONS), asyncio.Semaphore(CANCELLATIONS)
+        self._salvages = asyncio.Semaphore(SALVAGES)
         self._work: dict[asyncio.Task[None], None] = {}
         self._broken: asyncio.Future[None] | None = None
         self._doing: set[asyncio.Future[Answer]] = set()  # commands that change something
@@ -183,7 +184,8 @@ class Tender:
             case Look():
                 await self._look(command)
             case Salvage(nonce):
-                await self._salvage(nonce)
+                async with self._salvages:  # a whole rack may be gone: its login node is not to follow
+                    await self._salvage(nonce)
 
     async def _equip_early(self) -> None:
         pause = FIRST_S

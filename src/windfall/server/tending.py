@@ -20,6 +20,7 @@ from windfall.server.http import Request, explain
 from windfall.server.writer import Writer, refusal
 
 MAX_TEND = 32 << 20  # a listing of 200,000 jobs
+MAX_FOUND = 1 << 31  # results of one pilot
 MAX_WORD = 300  # characters of a name, a nonce, a reason: some are journaled
 
 _decode = msgspec.json.Decoder(events.Tend).decode
@@ -69,6 +70,8 @@ def checked(event: events.Tend) -> events.Tend:
     pairs += [(job.nonce, job.id) for job in event.listed or ()]
     if any(len(nonce) > MAX_WORD or len(name) > MAX_WORD for nonce, name in pairs) or len(event.tender) > MAX_WORD:
         raise BadInput(f"a name of more than {MAX_WORD} characters")
+    if any(len(nonce) > MAX_WORD or not -1 <= found < MAX_FOUND for nonce, found in event.salvaged):
+        raise BadInput("that many results cannot have been found")
     return event
 
 

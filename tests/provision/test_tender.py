@@ -1,0 +1,62 @@
+"""What a tender does at its site is bounded, whatever is ordered."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from pathlib import Path
+
+from windfall.core.effects import Orders
+from windfall.core.events import Tend
+from windfall.provision.equipment import Equipped
+from windfall.provision.tender import SALVAGES, Tender
+from windfall.sites.config import Site
+from windfall.sites.here import Here
+from windfall.sites.job import Shape
+
+MANY = 12
+PYTHON = """#!/bin/sh
+mkdir -p "{folder}/now" && touch "{folder}/now/$$"
+ls "{folder}/now" | wc -l >>"{folder}/seen"
+sleep 0.2
+rm "{folder}/now/$$"
+echo '{{"found": 1}}'
+"""
+
+
+class Line:
+    """A server that has lost all pilots of a site at once."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int] = {}
+        self.done = asyncio.Event()
+
+    async def tend(self, event: Tend) -> Orders:
+        self.found.update(event.salvaged)
+        if len(self.found) == MANY:
+            self.done.set()
+        if event.wait:
+            await asyncio.sleep(0.05)
+        lost = [f"m-{n}" for n in range(MANY) if f"m-{n}" not in self.found]
+        return Orders(0, "s", 1, 1, salvage=lost)
+
+
+def test_a_rack_that_is_gone_does_not_take_the_login_node_with_it(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(PYTHON.format(folder=tmp_path))
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    site = Site("s", "local", (Shape(600),), python=str(python))
+
+    async def equip() -> Equipped:
+        return Equipped("me", str(tmp_path), "pilot", "ticket")
+
+    async def tended() -> None:
+        line = Line()
+        running = asyncio.ensure_future(Tender(site, Here(), line, equip).run())  # type: ignore[arg-type]
+        await asyncio.wait_for(line.done.wait(), 60)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(tended())
+    seen = [int(line) for line in (tmp_path / "seen").read_text().split()]
+    assert len(seen) == MANY and max(seen) <= SALVAGES
