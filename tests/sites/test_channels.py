@@ -102,6 +102,25 @@ def test_what_takes_too_long_is_ended(connect: Callable[[], Channel]) -> None:
     assert _processes("61.25") == []
 
 
+def test_what_a_command_leaves_behind_is_ended_with_it() -> None:
+    """It has the command's output, which so never ends.  Who fled to a session of his own keeps nothing open here."""
+    async def run() -> None:
+        channel, before = Here(), len(os.listdir("/proc/self/fd"))
+        for command in ("sleep 62.25 & exit 0", "setsid sleep 30.25 & exit 0"):
+            with pytest.raises(SiteUnreachable, match="not ended within"):
+                await channel.run(["sh", "-c", command], timeout=0.5)
+        async with asyncio.timeout(20):
+            while len(os.listdir("/proc/self/fd")) > before:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    for _ in range(50):
+        if not _processes("62.25"):
+            break
+        time.sleep(0.1)
+    assert _processes("62.25") == []
+
+
 def _processes(word: str) -> list[bytes]:
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):

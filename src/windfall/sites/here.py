@@ -45,6 +45,7 @@ class Here(Channel):
             async with asyncio.timeout(timeout):
                 return await _heard(process, most)
         except TimeoutError:
+            _kill(process.pid)  # all of its session, even if the first has ended: somebody has its output still
             raise SiteUnreachable(f"{argv[0]} has not ended within {timeout:g} s") from None
         finally:
             if process.poll() is None:
