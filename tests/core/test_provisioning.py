@@ -653,7 +653,9 @@ def test_explain_names_what_is_queued_and_what_cannot_be(bench: Bench) -> None:
     number = bag(bench, shape(2), shape(1, name="large", cores=64))
     Tender(bench).work()
     assert "2 wait in its queue" in bench.explain(number, 0)
-    assert "shape (none of the pilots that may be started there could hold it)" in bench.explain(number, 2)
+    assert "could hold it: the site's file has no shape with 64 cores)" in bench.explain(number, 2)
+    long = bag(bench, shape(1, name="long", limit=10 * HOUR))
+    assert "no shape with 10 h for a task" in bench.explain(long, 0)
 
 
 def test_a_batch_takes_one_slot(bench: Bench) -> None:

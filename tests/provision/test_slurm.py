@@ -139,7 +139,8 @@ def test_a_folder_is_swept_and_what_is_needed_is_put_back(person: User, cluster:
     folder = cluster.home / "windfall"
     folder.mkdir(exist_ok=True)
     old, new, other = folder / "wfold-1-7.log", folder / "wfnew-1-8.log", folder / "mine.log"
-    for path, days in ((old, 20), (new, 1), (other, 400)):
+    others = folder / "wfold-1.o7.1"  # as Grid Engine calls them
+    for path, days in ((old, 20), (others, 20), (new, 1), (other, 400)):
         path.touch()
         os.utime(path, (time.time() - days * 86_400,) * 2)
     rig.own(folder)
@@ -147,7 +148,7 @@ def test_a_folder_is_swept_and_what_is_needed_is_put_back(person: User, cluster:
         path.write_bytes(b"half of it")
     person.serve()
     assert person.client.wait(person.bag("echo {n}", 3))["counts"]["succeeded"] == 3
-    assert not old.exists() and new.exists() and other.exists()
+    assert not old.exists() and not others.exists() and new.exists() and other.exists()
     until(lambda: not cluster.jobs(), 60)
 
 

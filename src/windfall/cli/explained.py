@@ -37,9 +37,9 @@ def reason(found: dict[str, Any], remedy: str) -> str:
 
 
 def _failing(found: dict[str, Any]) -> str:
-    """`needs 1000 cores, the pilot has 2`, site by site where there are several."""
+    """`needs 1000 cores, the pilot has 2`; where there are several sites, with those of which it is true."""
     sites = found.get("sites") or []
-    said = []
+    said: dict[str, list[str]] = {}
     for site in sites:
         for clause in site.get("clauses") or ():
             if clause.get("holds"):
@@ -49,8 +49,8 @@ def _failing(found: dict[str, Any]) -> str:
                 says = says.replace(",", f" {name},", 1).replace("the pilot has", "the largest pilot has")
             else:
                 says = f"{name}: {says}"
-            said.append(f"{site.get('site')}: {says}" if len(sites) > 1 else says)
-    return "; ".join(said)
+            said.setdefault(says, []).append(str(site.get("site")))
+    return "; ".join(f"{', '.join(names)}: {says}" if len(sites) > 1 else says for says, names in said.items())
 
 
 class Watchman:

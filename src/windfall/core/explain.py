@@ -34,7 +34,7 @@ Clause = dict[str, Any]
 def explain(state: State, now: int, bag_number: int, task: int | None = None) -> dict[str, Any]:
     bag = state.bags[bag_number]
     if task is None:
-        task = _first_unfinished(bag)
+        task = _first_waiting(bag)
     if task is None:
         return {"bag": bag_number, "task": None, "state": "ended", "summary": "all tasks have ended", "sites": []}
     target = bag.targets[bag.target_of(task)]
@@ -56,9 +56,13 @@ def explain(state: State, now: int, bag_number: int, task: int | None = None) ->
     return answer
 
 
-def _first_unfinished(bag: BagState) -> int | None:
-    open_ = bag.tasks.np_state[: bag.size] < FIRST_FINAL
-    return int(open_.argmax()) if open_.any() else None
+def _first_waiting(bag: BagState) -> int | None:
+    """Of those that do not run; if all do that have not ended, the first of these."""
+    states = bag.tasks.np_state[: bag.size]
+    for asked in ((states == READY) | (states == WAITING), states < FIRST_FINAL):
+        if asked.any():
+            return int(asked.argmax())
+    return None
 
 
 def _not_ready(state: State, bag: BagState, task: int) -> str:
@@ -181,7 +185,7 @@ def _nobody(site: SiteState, cls: TaskClass, now: int) -> Clause:
     if site.drained:
         return clause("drained", False, f"it is drained: windfall site undrain {site.name}")
     if site.limits.shapes and best_shape(site, cls, 0) is None:
-        return clause("shape", False, "none of the pilots that may be started there could hold it")
+        return clause("shape", False, "none of the pilots that may be started there could hold it" + _beyond(site, cls))
     if site.suspect:
         return clause("answers", False, _suspect(site, now))
     if site.tending.hold > now:
@@ -189,6 +193,22 @@ def _nobody(site: SiteState, cls: TaskClass, now: int) -> Clause:
         return clause("hold", False, f"it refused, or what was sent there came to nothing; tried again in {left} s")
     queued = len(site.intents[QUEUED])
     return clause("pilots", False, "no pilot is running there" + (f"; {queued} wait in its queue" if queued else ""))
+
+
+def _beyond(site: SiteState, cls: TaskClass) -> str:
+    """What no shape of the site's file has; "" if it is not one thing alone."""
+    shapes = site.limits.shapes
+    wants = (
+        (cls.cores, max(shape.cores for shape in shapes), f"{cls.cores} cores"),
+        (cls.memory, max(shape.memory for shape in shapes), f"{format_size(cls.memory)} of memory"),
+        (cls.gpus, max(shape.gpus for shape in shapes), f"{cls.gpus} GPUs"),
+        (cls.nodes, max(shape.nodes for shape in shapes), f"{cls.nodes} nodes"),
+        (int(cls.whole), max(int(shape.whole) for shape in shapes), "a whole node"),
+        (cls.need, max(shape.wall - shape.spare if shape.wall else cls.need for shape in shapes),
+         f"{spell(cls.need)} for a task"),
+    )
+    missing = [said for wanted, has, said in wants if wanted > has]
+    return f": the site's file has no shape with {' or '.join(missing)}" if missing else ""
 
 
 def _suspect(site: SiteState, now: int) -> str:

@@ -28,8 +28,8 @@ DAYS = 90  # that an enrolment token lasts; a pilot may wait in a queue for week
 OUTBOX = "outbox"  # in the folder: what a pilot could not deliver, for whoever looks there
 RENEWED = 45  # days after which there is a new one
 KEPT = 14  # days that logs of jobs are kept; older pilots' files are until no queue can hold one of their jobs any more
-_SWEEP = (f"find . -maxdepth 1 -type f '(' -name 'wf*.log' -mtime +{KEPT} -o -name 'pilot-*.pyz' -mtime +{DAYS} ')' "
-          "-exec rm -f '{}' +; true")
+_SWEEP = (f"find . -maxdepth 1 -type f '(' '(' -name 'wf*.log' -o -name 'wf*.[op]*[0-9]' ')' -mtime +{KEPT} "
+          f"-o -name 'pilot-*.pyz' -mtime +{DAYS} ')' -exec rm -f '{{}}' +; true")
 
 
 class Equipped(NamedTuple):
