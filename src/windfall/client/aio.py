@@ -89,10 +89,19 @@ class AsyncClient:
     fetch = _awaited(Client.fetch)
     upload = _awaited(Client.upload)
     add_site = _awaited(Client.add_site)
+    site = _awaited(Client.site)
+    drain_site = _awaited(Client.drain_site)
+    undrain_site = _awaited(Client.undrain_site)
+    share_site = _awaited(Client.share_site)
+    remove_site = _awaited(Client.remove_site)
+    try_site = _awaited(Client.try_site)
     gone = _awaited(Client.gone)
     tokens = _awaited(Client.tokens)
     add_token = _awaited(Client.add_token)
     remove_token = _awaited(Client.remove_token)
+    allowances = _awaited(Client.allowances)
+    set_allowance = _awaited(Client.set_allowance)
+    set_budget = _awaited(Client.set_budget)
 
     # --- streams -----------------------------------------------------------------------------------------------
 

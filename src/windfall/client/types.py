@@ -45,6 +45,9 @@ class BagSummary(TypedDict):
     counts: dict[str, int]
     submitted: int
     ended: int | None
+    used: int
+    reserved: int
+    budget: int | None
 
 
 class BagInfo(BagSummary):
