@@ -125,6 +125,12 @@ def test_other_jobs_of_the_user_leave_less_room(bench: Bench) -> None:
     assert states(bench) == "iiiii"
 
 
+def test_what_may_stay_for_ever_has_no_worst_case(bench: Bench) -> None:
+    for more in ({"budget": HOUR}, {"account": True}):
+        limits = Limits([Shape(1)], **more)
+        assert bench.do(e.AddSite(0, "c1", "ann", "slurm", limits=limits)).error == "bad-input"
+
+
 def test_nothing_is_reserved_beyond_the_account(bench: Bench) -> None:
     site(bench, account=True)
     bag = int(submit(bench, shape(9, limit=MINUTE)).value)

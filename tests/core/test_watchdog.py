@@ -264,3 +264,43 @@ def test_after_a_restart_it_is_looked_for_again(bench: Bench) -> None:
     tender.tell()
     tender.list()
     assert tender.tell().salvage == ["intent-1"] and bench.attempt(held[0][0]) == "started"
+
+
+def test_a_tender_that_outlives_its_server_need_not_say_hello_to_look(bench: Bench) -> None:
+    tender, _, held = vanished(bench)
+    bench.restart()
+    bench.wait(LANDING)
+    tender.tell(salvages=True)  # the same as before, which knows of no restart
+    tender.list()
+    assert tender.tell().salvage == ["intent-1"] and bench.attempt(held[0][0]) == "started"
+
+
+def test_a_wall_time_that_ends_while_a_pilot_is_looked_for_is_not_forgotten(bench: Bench) -> None:
+    tender, pilot, _ = vanished(bench)
+    tender.tell(salvaged=[("intent-1", -1)])
+    intents = bench.core.state.intents
+    bench.wait(intents[1].began + HOUR + 60_000 - bench.now)
+    bench.exchange(pilot)
+    bench.wait(1_000)
+    tender.tell()
+    tender.list()  # still missing
+    assert intents[1].salvage
+    bench.wait(10_000)  # its time is over, but for what it may have left
+    tender.tell(salvaged=[("intent-1", -1)])
+    assert 1 in intents
+    bench.wait(120_000)
+    assert 1 not in intents, "nothing is reserved for it any more, though nobody has listed since"
+
+
+def test_the_wall_time_of_a_pilot_that_has_left_is_known_after_a_restart(bench: Bench) -> None:
+    site(bench, budget=5 * HOUR)
+    bag(bench, shape(1, expect=HOUR))
+    tender = settled(bench)
+    pilot = tender.begin("intent-1")
+    (attempt, _), = bench.take(pilot, left=HOUR)
+    bench.report(pilot, attempt)
+    bench.exchange(pilot, bye="idle")
+    assert states(bench) == "l"
+    bench.restart()
+    bench.wait(HOUR + 66_000)
+    assert states(bench) == "", "nobody tends the site, and no batch system lets it run on"

@@ -276,7 +276,7 @@ def add_site(core: Core, event: e.AddSite) -> None:
     if event.limits is not None and (wrong := wrong_limit(event.limits)):
         core.refuse(event, "bad-input", f"the limits of {event.name!r}: {wrong}", "0 or more, within reason")
         return
-    if event.limits is not None and event.limits.budget and not all(shape.wall for shape in event.limits.shapes):
+    if event.limits is not None and _endless(event.limits):
         core.refuse(event, "bad-input", "under a budget every shape needs a wall time", "say how long its pilots last")
         return
     if site is not None and site.removed and event.limits is not None and not event.limits.shapes:
@@ -287,6 +287,11 @@ def add_site(core: Core, event: e.AddSite) -> None:
     if site is None or site.removed or (site.kind, site.shared, site.disk) != said or limits is not None:
         core.emit(f.SiteAdded(core.now, event.name, event.owner, *said[:2], limits=limits, disk=event.disk))
     core.done(event)
+
+
+def _endless(limits: f.Limits) -> bool:
+    """Its worst case could not be reserved: of our budget, or of what the user's account has left."""
+    return (limits.budget > 0 or limits.account) and not all(shape.wall for shape in limits.shapes)
 
 
 def frugal(core: Core, event: e.Frugal) -> None:

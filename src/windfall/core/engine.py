@@ -29,7 +29,7 @@ from windfall.core import (
 )
 from windfall.core.apply import apply
 from windfall.core.feeding import feed_parked, recall_for, take_back
-from windfall.core.lifecycle import GONE, RUNNING
+from windfall.core.lifecycle import GONE, LEAVING, RUNNING
 from windfall.core.snapshot import dump_state, load_state, mark_saved, rebuild
 from windfall.core.state import PilotState, State, TaskClass
 
@@ -196,7 +196,7 @@ class Core:
         for site in self.state.sites.values():
             if site.limits.shapes or site.open:
                 tending.renew(self, site)
-                for number in site.intents[RUNNING]:
+                for number in (*site.intents[RUNNING], *site.intents[LEAVING]):
                     tending.watch_wall(self, self.state.intents[number])
         control.watch_month(self)
         self.changed, self.resumed = True, self.now

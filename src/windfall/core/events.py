@@ -158,7 +158,7 @@ class Tend(Event):
     info: Info | None = None
     wait: int = 0
     unstopped: list[tuple[str, str]] = []  # the same, where stopping it did not work: after others, again
-    salvages: bool = False  # with its hello: it can look for what pilots left behind
+    salvages: bool = False  # it can look for what pilots left behind; said again, since we may have begun anew
     salvaged: list[tuple[str, int]] = []  # nonce, results found there, which were sent; -1: its pilot lives
 
 

@@ -152,7 +152,7 @@ def restand(state: State) -> None:
 
 def allowance(state: State, now: int, pilot: PilotState) -> int:
     """Tasks that a pilot on a host that is barred may be given: none yet, or one if the host has none."""
-    if now < state.barred[pilot.row]:
+    if now < state.barred[pilot.row] or pilot.held:  # most hosts have one pilot: the others need not be looked through
         return 0
     return int(not any(p.held for p in state.pilots.values() if p.row == pilot.row))
 

@@ -15,6 +15,7 @@ What is pledged is counted by `count` alone, which `apply` calls around whatever
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 PLENTY = 1 << 60
 MONTHS = 12  # of which usage is kept
+DAY = 86_400_000  # ms
 ANYBODY = "*"
 
 
@@ -160,7 +162,13 @@ def counts(site: SiteState, owner: str) -> bool:
 
 def month(at: int) -> int:
     """By UTC, counted from 1970."""
-    return int(np.datetime64(at, "ms").astype("datetime64[M]").astype(np.int64))
+    return _month_of(at // DAY)
+
+
+@lru_cache(maxsize=64)
+def _month_of(day: int) -> int:
+    """Kept, since every success asks."""
+    return int(np.datetime64(day, "D").astype("datetime64[M]").astype(np.int64))
 
 
 def next_month(at: int) -> int:

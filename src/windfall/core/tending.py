@@ -41,11 +41,11 @@ def tend(core: Core, event: e.Tend) -> None:
         return
     if event.hello:
         _hello(core, site, event.tender)
-        site.tending.salvages = event.salvages
     elif event.tender != site.tender:
         core.effects.append(x.Orders(event.key, site.name, 0, core.now, over=True))
         return
     site.tending.heard = core.now
+    site.tending.salvages = event.salvages or (site.tending.salvages and not event.hello)
     _take_word(core, site, event)
     if event.listed is not None:
         _take_list(core, site, event.listed, event.began)
@@ -395,7 +395,10 @@ def watch_wall(core: Core, intent: IntentState) -> None:
 def wall_due(core: Core, number: int) -> None:
     """Its wall time has passed: no batch system lets it run on."""
     intent = core.state.intents.get(number)
-    if intent is None or intent.state not in (RUNNING, LEAVING) or intent.salvage:
+    if intent is None or intent.state not in (RUNNING, LEAVING):
+        return
+    if intent.salvage:  # should its pilot turn out to live, this is looked at again
+        core.timer(max(intent.salvage, core.now) + 1, "wall", number)
         return
     pilot = core.state.pilots.get(intent.pilot)
     end_intents(core, core.state.sites[intent.site], [intent], "wall time")

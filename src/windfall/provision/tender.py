@@ -110,7 +110,7 @@ class Tender:
                 pass  # a listing will tell the next one
 
     async def _poll(self) -> None:
-        orders = await self._insist(hello=True, salvages=True)
+        orders = await self._insist(hello=True)
         while True:
             if orders.over:
                 raise Over
@@ -146,7 +146,7 @@ class Tender:
         news = carrier.news()
         more.setdefault("seen", carrier.seen)
         event = e.Tend(0, self.site.name, self.name, accepted=news.accepted, refused=news.refused,
-                       stopped=news.stopped, unstopped=news.unstopped, salvaged=news.salvaged, **more)
+                       stopped=news.stopped, unstopped=news.unstopped, salvages=True, salvaged=news.salvaged, **more)
         orders = await self.line.tend(event)
         if not orders.over and not self._stopping:
             self._begin(carrier.answered(orders, news))
