@@ -140,3 +140,21 @@ def test_a_stop_answers_those_who_wait(server, lines):
     assert heard.get(timeout=30).status == 503
     waiting.join()
     http.close()
+
+
+def test_a_connection_whose_poll_was_given_up_is_not_used_before_its_answer_has_come(server, lines):
+    lines["process"]("add_site", "c", "slurm", LIMITS)
+    number = lines["process"]("tend", Tend(0, "c", "t", hello=True)).number
+    remote = Remote(from_fields(server.start()))
+
+    async def give_up():
+        poll = asyncio.ensure_future(remote.tend(Tend(0, "c", "t", seen=number, wait=20_000)))
+        while not server._runtime.tendings._open:
+            await asyncio.sleep(0.01)
+        poll.cancel()
+        await asyncio.gather(poll, return_exceptions=True)
+        return await asyncio.wait_for(remote.tend(Tend(0, "c", "another")), 10)
+
+    assert asyncio.run(give_up()).over, "the answer to this question, and not to the one before"
+    server.stop()  # answers the poll
+    remote.close()

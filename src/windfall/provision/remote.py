@@ -34,10 +34,15 @@ class Remote:
 
     async def _with(self, work: Callable[[Http], T]) -> T:
         http = self._idle.pop() if self._idle else Http(self._profile, PATIENCE_S)
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work, http)
-        finally:
-            self._idle.append(http)
+
+        def lent() -> T:
+            """Free again when the call has ended, not when nobody waits for it any more."""
+            try:
+                return work(http)
+            finally:
+                self._idle.append(http)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lent)
 
     async def tend(self, event: Tend) -> Orders:
         body = msgspec.json.encode(event)
