@@ -125,6 +125,21 @@ def test_other_jobs_of_the_user_leave_less_room(bench: Bench) -> None:
     assert states(bench) == "iiiii"
 
 
+def test_a_balance_that_cannot_be_looked_up_is_not_endless(bench: Bench) -> None:
+    site(bench, account=True)
+    submit(bench, shape(9, limit=MINUTE))
+    tender = Tender(bench)
+    tender.tell(info=e.Info(-1, -1, others=0, balance=e.NOT_SAID))
+    bench.wait(1_000)
+    assert states(bench) == "", "nothing was ever known"
+    tender.tell(info=e.Info(-1, -1, others=0, balance=3 * HOUR))
+    bench.wait(1_000)
+    assert states(bench) == "iii"
+    tender.tell(info=e.Info(-1, -1, others=0, balance=e.NOT_SAID))
+    bench.wait(1_000)
+    assert states(bench) == "iii", "what was known stands"
+
+
 def test_what_may_stay_for_ever_has_no_worst_case(bench: Bench) -> None:
     for more in ({"budget": HOUR}, {"account": True}):
         limits = Limits([Shape(1)], **more)

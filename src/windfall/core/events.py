@@ -130,6 +130,9 @@ class Listed(msgspec.Struct, array_like=True, gc=False):
     running: bool
 
 
+NO_END, NOT_SAID = -1, -2  # balances: nobody keeps one; it could not be looked up, so what was known stands
+
+
 class Info(msgspec.Struct, array_like=True, gc=False):
     """What a site's information system says, true or not."""
 
@@ -137,7 +140,7 @@ class Info(msgspec.Struct, array_like=True, gc=False):
     queued: int  # jobs
     age: int = 0  # ms
     others: int = -1  # jobs of the user that are none of ours; -1: this is not about them, nor about his account
-    balance: int = -1  # ms of cores that the account may still use; -1: nobody knows
+    balance: int = NO_END  # ms of cores that the account may still use, or one of the two above
 
 
 class Tend(Event):

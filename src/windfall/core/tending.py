@@ -76,7 +76,9 @@ def _take_info(core: Core, site: SiteState, info: e.Info, seen: int) -> None:
     core.changed = core.changed or t.counted < 0 or (t.others, t.balance) != (info.others, info.balance)
     core.changed = core.changed or (fresh and t.balanced < 0)
     t.counted, t.others = core.now, info.others
-    if fresh or t.balanced < 0:
+    if info.balance == e.NOT_SAID:
+        t.balance = 0 if t.balanced < 0 else t.balance
+    elif fresh or t.balanced < 0:
         t.balance, t.balanced = info.balance, t.answered if fresh else -1
 
 

@@ -367,12 +367,15 @@ class Tender:
         """What is asked for in the site's file, and nothing beside: every question costs its login node something."""
         if not self.site.balance:
             return e.Info(-1, -1, others=self._others) if self.site.max_jobs else None
-        user = (await self.equipped()).user
-        command = self._dialect.balance(user, self.site.account)
-        known = self._dialect.balanced(await self.channel.say(command)) if command else []
+        command = self._dialect.balance((await self.equipped()).user, self.site.account)
+        try:
+            known = self._dialect.balanced(await self.channel.say(command)) if command else []
+        except SiteError as error:  # its accounts may be kept elsewhere: the listing is good nevertheless
+            self._failed(error)
+            return e.Info(-1, -1, others=self._others, balance=e.NOT_SAID)
         left = [each.limit - each.used for each in known
                 if each.limit is not None and self.site.account in ("", each.account)]
-        return e.Info(-1, -1, others=self._others, balance=max(min(left), 0) * 1000 if left else -1)
+        return e.Info(-1, -1, others=self._others, balance=max(min(left), 0) * 1000 if left else e.NO_END)
 
     # --- what pilots left ---------------------------------------------------------------------------------------
 

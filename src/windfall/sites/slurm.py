@@ -132,6 +132,8 @@ def balance(user: str, account: str) -> Command | None:
 
 def balanced(answer: Answer) -> list[Balance]:
     """Per account; nothing where the cluster keeps no accounts."""
+    if answer.exit and "not running a supported" not in answer.out + answer.err:
+        raise text.refusal(answer, REFUSALS, "Slurm does not say what the account has left")
     found: dict[str, Balance] = {}
     for line in text.lines(answer.out if not answer.exit else ""):
         account, _user, used, limits, *_ = (*line.split("|"), "", "", "", "", "")
