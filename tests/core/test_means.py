@@ -281,3 +281,18 @@ def test_what_is_longer_than_any_wall_time_and_saves_its_state_gets_the_longest(
     submit(bench, shape(1, limit=9 * HOUR, checkpoint=True), shape(1, limit=9 * HOUR, name="never"))
     bench.wait(1_000)
     assert [i.shape for i in bench.core.state.intents.values()] == shapes[1:]
+
+
+def test_those_who_wait_for_means_are_not_asked_one_by_one(bench: Bench) -> None:
+    bench.step(e.AddSite(0, "c1", "ann", "slurm", limits=Limits(counts=COUNTS)))
+    bench.do(e.SetAllowance(0, "ann", 2 * (MINUTE + GRACE)))
+    submit(bench, shape(9, limit=MINUTE))
+    pilots = [bench.pilot(nonce=f"n-{n}", site="c1", left=HOUR) for n in range(5)]
+    for pilot in pilots:
+        bench.exchange(pilot, want=1, wait=20_000, left=HOUR)
+    state = bench.core.state
+    line = state.pilot_classes[state.pilots[pilots[0]].cls]
+    assert sum(state.pilots[pilot].held for pilot in pilots) == 2 and list(line.parked) == pilots[2:]
+    assert line.barren == state.version, "one was asked for all"
+    bench.do(e.SetAllowance(0, "ann", 4 * (MINUTE + GRACE)))
+    assert list(line.parked) == pilots[4:], "there is something to be had again"

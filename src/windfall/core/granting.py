@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from windfall.core import batching, conscious, copies, facts as f, hosts
 from windfall.core.lifecycle import LIVE, READY
-from windfall.core.means import Purse
+from windfall.core.means import Purse, unaffordable
 from windfall.core.state import BagState, PilotState, TaskClass
 
 if TYPE_CHECKING:
@@ -49,13 +49,15 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
         cost = state.cost(pc, cls)
         if not cost or cls.bag in state.named_bags:
             continue
+        paid = cls.budgeted or cls.disk > 0 or bool(state.allowances)
+        if paid and unaffordable(state, pilot, cls, core.now):
+            continue
         fitting = True
         if not fits(pilot, cls, left):
             continue
         units = room(core, pilot, load, cls, cost, ahead)
         if units <= 0 or want <= 0:
             break  # full: what comes later in the order must not overtake
-        paid = cls.budgeted or cls.disk > 0 or bool(state.allowances)
         if paid and (units := _affordable(core, pilot, load, cls, groups, units)) <= 0:
             continue
         if cls.conscious:

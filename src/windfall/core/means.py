@@ -256,6 +256,12 @@ class Purse:
         return price * size, disk * size, known
 
 
+def unaffordable(state: State, pilot: PilotState, cls: TaskClass, now: int) -> bool:
+    """To every pilot like this one, so that a thousand of them that wait need not be asked one by one: where all that
+    goes together has a limit, its price is the same for all."""
+    return all(each.lasts for each in unit(state.bags[cls.bag], cls)) and not Purse(state, pilot, now).most(cls)
+
+
 def unit(bag: BagState, cls: TaskClass) -> list[TaskClass]:
     """A class and those whose tasks go behind its own."""
     found = [cls]
