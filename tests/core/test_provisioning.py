@@ -757,3 +757,23 @@ def test_who_asks_twice_in_one_step_is_answered_twice(bench: Bench) -> None:
     asked = [e.Tend(0, "c1", "t1") for _ in range(2)]
     heard = bench.step(*asked)
     assert [effect.key for effect in heard if isinstance(effect, x.Orders)] == [event.key for event in asked]
+
+
+def test_who_says_that_a_pilot_is_dead_does_not_speak_for_its_batch_system(bench: Bench) -> None:
+    site(bench, pilots=1)
+    bag(bench, shape(5, expect=HOUR))
+    tender = Tender(bench)
+    bench.wait(LANDING)
+    tender.tell()
+    tender.list()
+    tender.work()
+    pilot = tender.begin("intent-1")
+    bench.take(pilot, left=HOUR)
+    bench.step(e.Gone(0, pilot))
+    bench.wait(2_000)
+    assert states(bench) == "l", "its job is there, and counts"
+    del tender.jobs["intent-1"]
+    tender.tell()
+    tender.list()
+    bench.wait(2_000)
+    assert states(bench) == "i"

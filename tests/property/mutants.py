@@ -403,8 +403,19 @@ def limits_do_not_matter(patch: Patch) -> None:
 @mutant("P6")
 def a_goodbye_is_the_end_of_the_job(patch: Patch) -> None:
     """The next one is sent before the batch system has let go of the last."""
+    _ends_with_its_pilot(patch, lambda why: why not in ("silent", "requeued"))
+
+
+def _ends_with_its_pilot(patch: Patch, when: Callable[[str], bool]) -> None:
     original = tending.pilot_left
-    patch.setattr(sessions, "pilot_left", lambda core, pilot, why, clean: original(core, pilot, why, clean=False))
+
+    def pilot_left(core: Any, pilot: Any, why: str) -> None:
+        original(core, pilot, why)
+        intent = core.state.intents.get(pilot.intent)
+        if when(why) and intent is not None and intent.pilot == pilot.number:
+            tending.end_intents(core, core.state.sites[intent.site], [intent], why)
+
+    patch.setattr(sessions, "pilot_left", pilot_left)
 
 
 @mutant("P6", crowded_plan("requeued"))
@@ -424,13 +435,8 @@ def what_went_back_into_the_queue_does_not_count(patch: Patch) -> None:
 @mutant("P6", crowded_plan("cut off"))
 def a_silent_pilot_holds_nothing(patch: Patch) -> None:
     """What may still run is not counted any more."""
-    original = tending.pilot_left
     patch.setattr(driver, "CONFIG", dataclasses.replace(driver.CONFIG, silence=12_000))
-
-    def pilot_left(core: Any, pilot: Any, why: str, clean: bool) -> None:
-        original(core, pilot, "lost" if why == "silent" else why, clean=clean)
-
-    patch.setattr(sessions, "pilot_left", pilot_left)
+    _ends_with_its_pilot(patch, lambda why: why == "silent")
 
 
 @mutant("P6")

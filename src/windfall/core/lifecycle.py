@@ -121,7 +121,7 @@ INTENT_MOVES: Final = (
     (QUEUED, RUNNING, "its pilot enrolled, or the batch system says so"),
     (QUEUED, STOPPING, "the demand is gone"),
     (QUEUED, ENDED, "the batch system has it no more"),
-    (RUNNING, LEAVING, "its pilot said goodbye"),
+    (RUNNING, LEAVING, "its pilot said goodbye, or somebody says that it is dead"),
     (RUNNING, STOPPING, "its batch system took it back into the queue, or its site is to be empty at once"),
     (RUNNING, ENDED, "the batch system has it no more, or its wall time is over"),
     (LEAVING, STOPPING, "its batch system still has it, or has it in the queue again"),

@@ -232,7 +232,7 @@ def end_pilot(core: Core, pilot: PilotState, why: str, *, clean: bool) -> None:
         return
     settle(core, pilot.number, _left_behind(core, pilot, why, clean))
     core.emit(f.PilotEnded(core.now, pilot.number, why, clean))
-    pilot_left(core, pilot, why, clean=clean)
+    pilot_left(core, pilot, why)
     if not clean:
         conscious.not_expected(core, pilot)
     core.alive -= 1

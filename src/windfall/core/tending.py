@@ -255,12 +255,13 @@ def _not_sent(intent: IntentState, settled: bool) -> bool:
 def _gone(core: Core, site: SiteState, intent: IntentState, why: str = "gone") -> None:
     """The site's evidence (S5)."""
     pilot = core.state.pilots.get(intent.pilot)
-    if pilot is not None and pilot.state != GONE:
-        core.lose_pilot(pilot, why)  # takes the intent with it
-    else:
-        end_intents(core, site, [intent], why)
-        if pilot is None:
-            hold_off(core, site)
+    alive = pilot is not None and pilot.state != GONE
+    vain = pilot is None or (alive and not pilot.granted and _in_vain(core, site, intent))
+    end_intents(core, site, [intent], why)
+    if pilot is not None and alive:
+        core.lose_pilot(pilot, why)
+    if vain:
+        hold_off(core, site)
 
 
 # --- what pilots left behind ---------------------------------------------------------------------------------------
@@ -362,16 +363,14 @@ def was_intent(core: Core, nonce: str) -> bool:
     return mark == core.config.mark and counts and int(number) < core.state.next_intent
 
 
-def pilot_left(core: Core, pilot: PilotState, why: str, *, clean: bool) -> None:
-    """A pilot that only fell silent may still run: its intent stays until its wall time is over.  One that said goodbye
-    is about to go, and is gone when its batch system says so."""
+def pilot_left(core: Core, pilot: PilotState, why: str) -> None:
+    """A pilot that only fell silent may still run: its intent stays until its wall time is over.  The job of one that
+    said goodbye, or that somebody says is dead, is gone when its batch system says so."""
     intent = core.state.intents.get(pilot.intent)
     if intent is None or intent.pilot != pilot.number or why in ("silent", "requeued"):
         return
     site = core.state.sites[intent.site]
-    if not clean:
-        end_intents(core, site, [intent], why)
-    elif intent.state == RUNNING:
+    if intent.state == RUNNING:
         core.emit(f.IntentsLeaving(core.now, site.name, [intent.number], why))
     if not pilot.granted and _in_vain(core, site, intent):
         hold_off(core, site)
