@@ -96,7 +96,7 @@ def test_files_at_the_site(tmp_path):
     target = parse(tmp_path, ["site:/ref/{y}.bin -> ref-{x}.bin", "site:/ref/all"]).bag.targets[0]
     renderer = Renderer(target)
     assert renderer.placed(3) == [("ref-2.bin", "/ref/b.bin"), ("", "/ref/all")]
-    for wrong in ("site:ref", "site:", "site:/a -> ../b"):
+    for wrong in ("site:re/f", "site:", "site:/a -> ../b"):
         with pytest.raises(BadInput):
             parse(tmp_path, [wrong])
 
@@ -183,7 +183,7 @@ BAD = [
     Target(command="p", source=X, families=[Family(path="{y}", source="a", files={"a": (HASH, 1, 0)})]),
     Target(command="p", inputs=[Input(path="f", blob=HASH, size=1)], placed=[Placed(path="f", there="/f")]),
     Target(command="p", placed=[Placed(path="/f", there="/f")]),
-    Target(command="p", placed=[Placed(path="f", there="f")]),
+    Target(command="p", placed=[Placed(path="f", there="f/g")]),
     Target(command="p", checkpoint=["../x"]),
     Target(command="p", checkpoint=["x", "x"]),
     Target(command="p", modules=["; rm -rf x"]),
