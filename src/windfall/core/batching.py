@@ -83,6 +83,12 @@ def held_back(bag: BagState, cls: TaskClass) -> int:
     return sum(backlog.is_ready(backlog.task_at(place)) for place in waiting(bag, bag.targets[cls.target]))
 
 
+def incomplete(bag: BagState) -> dict[int, None]:
+    """Tasks that wait for their batch to fill."""
+    return {bag.classes[target.index, 0].backlog.task_at(place): None
+            for target in bag.targets for place in waiting(bag, target)}
+
+
 def arm(core: Core, bag: BagState) -> None:
     """Look again when the first of its incomplete batches has waited long enough."""
     due = [t.since + t.shape.patience for t in bag.targets if waiting(bag, t)]

@@ -117,9 +117,7 @@ class Core:
 
     def _settle(self) -> None:
         """What the events made possible: work for those who wait, orders for those who hold."""
-        while self._fed != self.state.version:  # what one is granted may make room for another
-            self._fed = self.state.version
-            feed_parked(self)
+        self._feed()
         for number in self.poor:
             recall_for(self, self.state.pilots[number])
         self.poor.clear()
@@ -134,11 +132,15 @@ class Core:
             self._look_again()
         self.fresh.clear()
 
+    def _feed(self) -> None:
+        while self.stirred or self._fed != self.state.version:  # what one is granted may make room for another
+            self.stirred, self._fed = False, self.state.version
+            feed_parked(self)
+
     def _look_again(self) -> None:
         """What one who waits for data is granted changes what others can expect, and what is wanted of sites."""
-        while self.stirred:
-            self.stirred = False
-            feed_parked(self)
+        if self.stirred:
+            self._feed()
         if self.state.provided or self.tended:
             provisioning.settle(self)
             tending.settle(self)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windfall.core import means
+from windfall.core.batching import incomplete
 from windfall.core.facts import COUNTS_NOT, Limits, Shape
 from windfall.core.lifecycle import INTENDED, QUEUED, READY, RUNNING
 from windfall.core.matching import PARTS, parts, spread
@@ -310,9 +311,10 @@ def named(view: View) -> Iterator[Named]:
 
 
 def _unstarted(bag: BagState) -> Iterable[tuple[int, TaskClass]]:
+    held = incomplete(bag)
     for task in np.flatnonzero(bag.tasks.np_state[: bag.size] == READY).tolist():
         cls = bag.classes[bag.target_of(task), bag.tasks.variant[task]]
-        if cls.listed:
+        if cls.listed and task not in held:
             yield task, cls
 
 

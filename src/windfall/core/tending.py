@@ -402,6 +402,10 @@ def wall_due(core: Core, number: int) -> None:
         core.timer(max(intent.salvage, core.now) + 1, "wall", number)
         return
     pilot = core.state.pilots.get(intent.pilot)
+    later = pilot.ends + core.config.lease + core.config.margin if pilot is not None else 0
+    if later > core.now:  # its batch system has started it again since
+        core.timer(later, "wall", number)
+        return
     end_intents(core, core.state.sites[intent.site], [intent], "wall time")
     if pilot is not None and pilot.state == LIVE:
         core.emit(f.PilotDraining(core.now, pilot.number))
