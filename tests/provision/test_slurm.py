@@ -179,6 +179,7 @@ def test_what_was_cancelled_while_the_controller_was_down_is_not_submitted_when_
     try:
         before = len(cluster.submitted())
         bag = person.bag("echo {n}", 2)
+        until(lambda: len(cluster.submitted()) > before, 90)
         until(lambda: "unable to contact" in person.trouble("cluster").lower(), 90)
         person.client.cancel(bag)
     finally:
