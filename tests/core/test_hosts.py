@@ -72,6 +72,18 @@ def test_time_and_memory_are_no_hosts_fault(bench: Bench) -> None:
     assert column(bench, "failures", "h1") == 1
 
 
+def test_the_last_host_of_an_owner_is_not_held_back_for_the_sake_of_anothers(bench: Bench) -> None:
+    """Its tasks could not go there."""
+    bench.step(e.AddSite(0, "there", "bob", "local"))
+    bench.pilot(site="there")
+    bench.submit(shape(40, retries=99, expect=60_000))
+    only = on(bench, "only")
+    assert all(run(bench, only, "failed", wall=10) for _ in range(20))
+    on(bench, "other")
+    while run(bench, only, "failed", wall=10):
+        assert column(bench, "failures", "only") < 99, "with another host of its owner it is in doubt"
+
+
 def test_a_black_hole_is_quarantined_and_explain_names_it(bench: Bench) -> None:
     bad = hole(bench)
     assert column(bench, "failures", "bad") <= 8

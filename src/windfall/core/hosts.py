@@ -194,7 +194,9 @@ def blame(core: Core, pilot: PilotState) -> None:
 def _weigh(core: Core, pilot: PilotState, said: Strikes, fast: bool, alone: bool) -> None:
     """`alone`: others do not fare as badly, as far as is known."""
     state, row = core.state, pilot.row
-    if not alone or not any(p.state == LIVE and not p.silent and p.row != row for p in state.pilots.values()):
+    # Its tasks could go to no host of somebody else's.
+    others = (p for p in state.pilots.values() if p.owner == pilot.owner and p.row != row)
+    if not alone or not any(p.state == LIVE and not p.silent for p in others):
         return
     if said.weight >= PROOF or state.hosts.standing[row] == PROBATION:
         times = min(state.hosts.times[row] + 1, 16)
