@@ -101,12 +101,15 @@ class User:
         return next(dict(view) for view in self.client.sites() if view["site"] == name)
 
     def trouble(self, site: str) -> str:
-        """What the provisioner says of it."""
+        return str(self.tended()[site]["trouble"])
+
+    def tended(self) -> dict[str, dict[str, Any]]:
+        """What the provisioner says of each site."""
         with socket.socket(socket.AF_UNIX) as talk:
             talk.connect(str(control.path(self.home)))
             talk.sendall(b'{"do": "ls"}\n')
             said = json.loads(talk.makefile().readline())
-        return str(next(line["trouble"] for line in said["sites"] if line["site"] == site))
+        return {line["site"]: line for line in said["sites"]}
 
 
 class Cluster:

@@ -119,3 +119,16 @@ def test_two_provisioners_of_one_site_submit_nothing_twice(tmp_path: Path, clust
         assert "somebody else starts pilots there" in both[0].person.trouble("cluster")
         assert not both[1].person.trouble("cluster")
         assert [each.stop() for each in both] == [0, 0]
+
+
+def test_who_tends_a_site_lets_go_of_it_when_it_is_forgotten(tmp_path: Path) -> None:
+    """Even where nothing has ever worked: its relay is not tried for ever."""
+    with rig.user(tmp_path) as person:
+        person.site("nopy", "local", 'python = "python9"\nreach = "relay"\n')
+        person.serve()
+        until(lambda: (person.home / "provision.sock").exists() and "nopy" in person.tended())
+        until(lambda: "python9" in person.trouble("nopy"), 60)
+        (person.home / "sites" / "nopy.toml").unlink()
+        until(lambda: not person.site_view("nopy")["limits"]["pilots"], 30)
+        person.client.remove_site("nopy")
+        until(lambda: "nopy" not in person.tended(), 60)

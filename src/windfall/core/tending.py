@@ -36,7 +36,7 @@ OFTENER = 6  # so many times as often a batch system may be asked for a listing 
 
 def tend(core: Core, event: e.Tend) -> None:
     site = core.state.sites.get(event.site)
-    if site is None:
+    if site is None or site.removed:
         core.refuse(event, "not-found", f"there is no site called {event.site!r}")
         return
     if event.hello:

@@ -177,6 +177,9 @@ class Provisioner:
                 log.warning("%s: %s", place.site.name, place.trouble)
                 pause = max(pause, AGAIN_S)
             except WindfallError as error:
+                if place.closing and isinstance(error, NotFound):
+                    await self._forget(place)
+                    return
                 place.trouble = str(error).replace("NAME", place.site.name)
                 log.warning("%s: %s", place.site.name, error)
             except Exception as error:  # of this site only
@@ -187,6 +190,11 @@ class Provisioner:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_S)
             await place.channel.logged_in()
+
+    async def _forget(self, place: Place) -> None:
+        """Its file is gone, and the server has forgotten it, too."""
+        self.places = {name: each for name, each in self.places.items() if each is not place}
+        await place.channel.close()
 
     async def _tend(self, place: Place) -> None:
         site = place.site
