@@ -5,6 +5,7 @@ this file, so it keeps to the standard library and to the syntax of Python 3.6.
 
     WindfallError
      ├─ BadInput              the user's file or argument is wrong           exit 2, HTTP 400
+     │   ├─ Mistakes          several at once, each with its place           exit 2, HTTP 400
      │   └─ TooLarge          it is well-formed but over a stated bound      exit 2, HTTP 413
      ├─ Refused               the server understood and says no              exit 3
      │   ├─ Unauthorised      no token, or one that is not valid any more    HTTP 401
@@ -77,6 +78,24 @@ class BadInput(WindfallError):
     def to_wire(self):
         body = super().to_wire()
         body["error"].update(where=self.where, text=self.text)
+        return body
+
+
+class Mistakes(BadInput):
+    """All that is wrong with a file, found at once; `each` is a BadInput with its own place and hint."""
+
+    code = "mistakes"
+
+    def __init__(self, message="", hint="", each=()):
+        super().__init__(message, hint)
+        self.each = tuple(each)
+
+    def __str__(self):
+        return "\n".join([str(error) for error in self.each] + [super().__str__()])
+
+    def to_wire(self):
+        body = super().to_wire()
+        body["error"]["mistakes"] = [error.to_wire()["error"] for error in self.each]
         return body
 
 

@@ -61,6 +61,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {  # beside the standard library
     "session": (),
     "cli": ("msgspec",),
     "sites": ("asyncssh",),
+    "workflow": ("lark", "numpy"),
 }  # fmt: skip
 
 

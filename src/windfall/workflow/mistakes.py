@@ -1,0 +1,38 @@
+"""All that is wrong is found before anything runs, and told at once."""
+
+from __future__ import annotations
+
+from ..errors import BadInput, Mistakes
+from .text import Source
+
+MOST = 50  # told of one file
+
+
+class Found:
+    """What has been found so far; the same mistake at the same place is kept once."""
+
+    def __init__(self) -> None:
+        self.each: dict[tuple[str, str], BadInput] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.each)
+
+    def add(self, source: Source, at: int, message: str, hint: str = "") -> None:
+        self.keep(source.mistake(at, message, hint))
+
+    def keep(self, error: BadInput) -> None:
+        self.each.setdefault((error.where, error.message), error)
+
+    def tell(self) -> None:
+        """Raises what there is, in the order of the file."""
+        errors = sorted(self.each.values(), key=lambda error: _order(error.where))
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            more = f"; the first {MOST} are shown" if len(errors) > MOST else ""
+            raise Mistakes(f"{len(errors)} mistakes{more}", each=errors[:MOST])
+
+
+def _order(where: str) -> tuple[str, int, int]:
+    file, line, column = where.rsplit(":", 2)
+    return file, int(line), int(column)

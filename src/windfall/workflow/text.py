@@ -1,0 +1,54 @@
+"""Where a text comes from, so that a complaint points at the user's own file: line, column, caret.
+
+A graph may be embedded in XML.  What the compiler reads is then made of pieces, each of which knows where it stood in
+the file; `at`, an offset into the text, is found there again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..errors import BadInput
+
+SHOWN = 100  # letters of a line
+
+
+class Piece(NamedTuple):
+    start: int  # in the text
+    line: int  # in the file, from 1
+    column: int  # from 1
+
+
+@dataclass(frozen=True)
+class Source:
+    file: str
+    text: str
+    lines: list[str] = field(repr=False)  # of the whole file
+    pieces: list[Piece] = field(default_factory=lambda: [Piece(0, 1, 1)], repr=False)
+
+    def place(self, at: int) -> tuple[int, int]:
+        """Line and column in the file, both from 1."""
+        piece = self.pieces[max(0, bisect_right(self.pieces, at, key=lambda each: each.start) - 1)]
+        before = self.text[piece.start : at]
+        newlines = before.count("\n")
+        if not newlines:
+            return piece.line, piece.column + len(before)
+        return piece.line + newlines, len(before) - before.rfind("\n")
+
+    def mistake(self, at: int, message: str, hint: str = "") -> BadInput:
+        return complaint(self.file, self.lines, *self.place(at), message, hint)
+
+
+def plain(file: str, text: str) -> Source:
+    return Source(file, text, text.split("\n"))
+
+
+def complaint(file: str, lines: list[str], line: int, column: int, message: str, hint: str = "") -> BadInput:
+    """With the line of the file and a caret below the place."""
+    shown = lines[line - 1] if 0 < line <= len(lines) else ""
+    shown = "".join(c if c.isprintable() else " " for c in shown)
+    first = max(0, column - SHOWN * 3 // 4)
+    caret = " " * (column - 1 - first) + "^"
+    return BadInput(message, hint, f"{file}:{line}:{column}", f"{shown[first : first + SHOWN]}\n    {caret}")
