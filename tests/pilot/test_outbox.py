@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -178,11 +179,12 @@ def test_delivered_in_messages_of_bounded_size(tmp_path):
     made.close()
 
 
-def salvage(server, box, nonce):
+def salvage(server, box, *nonces):
     ticket = server.ticket("looking")
-    argv = [sys.executable, zipapp(), "salvage", "--ticket", ticket, "--outbox", box, "--nonce", nonce]
+    argv = [sys.executable, zipapp(), "salvage", "--ticket", ticket, "--outbox", box]
+    argv += [word for nonce in nonces for word in ("--nonce", nonce)]
     done = subprocess.run(argv, capture_output=True, timeout=90)
-    return done.returncode, json.loads(done.stdout.decode())["found"] if not done.returncode else done.stderr.decode()
+    return done.returncode, json.loads(done.stdout.decode())["found"]
 
 
 def test_what_a_pilot_left_where_others_find_it_is_sent_home_by_its_nonce(
@@ -210,15 +212,21 @@ def test_what_a_pilot_left_where_others_find_it_is_sent_home_by_its_nonce(
     assert salvaging.main(["--ticket", server.ticket("looking"), "--outbox", box, "--nonce", "n1"]) != 0
     assert len(os.listdir(box)) == 1  # the server is away: it stays
     server.intercept = None
-    assert salvage(server, box, "another") == (0, 0)
+    assert salvage(server, box, "another") == (0, {"another": 0})
     (folder,) = outbox.left_behind(box)
     held = outbox._lock(folder)
-    assert salvage(server, box, "n1") == (0, -1)
+    assert salvage(server, box, "n1") == (0, {"n1": -1})
     os.close(held)
-    assert salvage(server, box, "n1") == (0, 1)
+    torn = os.path.join(box, "torn")
+    os.mkdir(torn, 0o700)
+    with open(os.path.join(torn, outbox.CREDENTIALS), "w") as file:
+        json.dump({"nonce": "n0"}, file)
+    assert salvage(server, box, "n0", "n1", "n2") == (0, {"n1": 1, "n2": 0})  # one that fails holds up no other
+    assert salvage(server, box, "n0") == (1, {})
+    shutil.rmtree(torn)
     assert server.result(1).get("o", "succeeded") == "succeeded"
     assert server.blobs[server.result(1)["files"][0][1]] == b"made\n"
-    assert salvage(server, box, "n1") == (0, 0)
+    assert salvage(server, box, "n1") == (0, {"n1": 0})
 
 
 def test_files_are_kept_on_another_file_system(tmp_path, monkeypatch):

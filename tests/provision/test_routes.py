@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from dataclasses import replace
+
 import pytest
 
 from windfall.errors import BadInput
@@ -41,3 +44,12 @@ def test_what_a_relay_offers() -> None:
 def test_the_command_that_starts_it(fields: dict[str, str], words: tuple[str, ...]) -> None:
     assert routes.command(site(**fields), "/p.pyz", "/relay") == (
         "python3", "/p.pyz", "relay", "--folder", "/relay", *words)
+
+
+def test_the_set_up_lines_are_the_relays_too_and_neither_read_nor_say_anything_in_its_name() -> None:
+    """Python may be a module's there, and what goes in and out is the relay's alone."""
+    setup = ("# modules", "if :; then", 'B="$A b"; cat', "echo hello; fi", "export B")
+    there = replace(site(reach="relay"), variables={"A": "it's"}, setup=setup)
+    words = (*routes.command(there, "-", "/relay")[:-1], 'exec sh -c \'echo "$A $B"; cat\'')
+    done = subprocess.run(words, input=b"frames", capture_output=True)
+    assert (done.stdout, done.stderr) == (b"it's it's b\nframes", b"hello\n")

@@ -22,8 +22,8 @@ or:    windfall-pilot relay --folder DIR [--listen ADDRESS] [--port N] [--spool]
   on a head node: hands connections of pilots on by stdin and stdout
 or:    windfall-pilot reach --ticket FILE
   says which of the ticket's routes lead to the server from here
-or:    windfall-pilot salvage --ticket FILE --outbox DIR --nonce NONCE
-  sends what that pilot left there, and says how many results it was
+or:    windfall-pilot salvage --ticket FILE --outbox DIR --nonce NONCE [--nonce NONCE ...]
+  sends what those pilots left there, and says how many results of each it was
 """
 
 _OPTIONS = {"ticket": str, "cores": int, "memory": int, "gpus": int, "walltime": float, "dir": str, "outbox": str,

@@ -36,9 +36,9 @@ class Look(NamedTuple):
 
 
 class Salvage(NamedTuple):
-    """Bring home what a pilot left behind."""
+    """Bring home what pilots left behind."""
 
-    nonce: str
+    nonces: tuple[str, ...]
 
 
 Command = Submit | Cancel | Look | Salvage
@@ -53,10 +53,10 @@ class News(NamedTuple):
 
 
 class Carrier:
-    """`most`: pilots in one submission; `many`: jobs in one cancellation."""
+    """`most`: pilots in one submission; `many`: jobs in one cancellation; `company`: pilots looked for at once."""
 
-    def __init__(self, most: int = 1, many: int = 1) -> None:
-        self.most, self.many = most, many
+    def __init__(self, most: int = 1, many: int = 1, company: int = 1) -> None:
+        self.most, self.many, self.company = most, many, company
         self.now = self.seen = 0
         self._names: dict[str, str] = {}  # nonce → what the batch system calls it; "": on its way
         self._stops: dict[Pair, bool] = {}  # under way; True: its submission has to land first
@@ -67,6 +67,7 @@ class Carrier:
         self._stopped: dict[Pair, None] = {}
         self._unstopped: dict[Pair, None] = {}
         self._seeking: dict[str, None] = {}
+        self._alone: dict[str, None] = {}  # to be looked for by themselves: in company it did not work
         self._salvaged: dict[str, int] = {}
 
     def news(self) -> News:
@@ -96,10 +97,14 @@ class Carrier:
         return [*commands, *self._seek(orders.salvage)]
 
     def _seek(self, nonces: Iterable[str]) -> Iterator[Salvage]:
-        for nonce in nonces:
-            if nonce not in self._seeking and nonce not in self._salvaged:
-                self._seeking[nonce] = None
-                yield Salvage(nonce)
+        fresh = [nonce for nonce in nonces if nonce not in self._seeking and nonce not in self._salvaged]
+        self._seeking.update(dict.fromkeys(fresh))
+        together = tuple(nonce for nonce in fresh if nonce not in self._alone)
+        for at in range(0, len(together), self.company):
+            yield Salvage(together[at : at + self.company])
+        for nonce in fresh:
+            if self._alone.pop(nonce, self) is None:
+                yield Salvage((nonce,))
 
     def _heard(self, news: News) -> None:
         for nonce, _ in news.accepted:
@@ -197,14 +202,18 @@ class Carrier:
             self._stops.pop(pair, None)
             self._unstopped[pair] = None
 
-    def salvaged(self, nonce: str, found: int) -> None:
-        """So many results were found there, and sent; -1: its pilot lives."""
-        self._seeking.pop(nonce, None)
-        self._salvaged[nonce] = found
+    def salvaged(self, found: Mapping[str, int]) -> None:
+        """So many results of each were found there, and sent; -1: its pilot lives."""
+        for nonce, many in found.items():
+            self._seeking.pop(nonce, None)
+            self._salvaged[nonce] = many
 
-    def not_salvaged(self, nonce: str) -> None:
-        """It could not be looked for: to be ordered again."""
-        self._seeking.pop(nonce, None)
+    def not_salvaged(self, nonces: Iterable[str], alone: bool) -> None:
+        """They could not be looked for: to be ordered again; `alone`: each by itself, so that it holds up no other."""
+        for nonce in nonces:
+            self._seeking.pop(nonce, None)
+            if alone:
+                self._alone[nonce] = None
 
     def looked(self) -> None:
         """Listed, or not: the next order to list is another one."""

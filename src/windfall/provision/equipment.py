@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -46,11 +47,11 @@ class Equipped(NamedTuple):
         job = site.job(nonce, shape, tuple(command), count)
         return Job(**{**vars(job), "folder": self.folder, "files": (self.pilot, self.ticket)})
 
-
-    def salvage(self, site: Site, nonce: str) -> tuple[str, ...]:
-        """What sends home whatever that pilot left in the folder."""
-        return (site.python, f"{self.folder}/{self.pilot}", "salvage", "--ticket", f"{self.folder}/{self.ticket}",
-                "--outbox", f"{self.folder}/{OUTBOX}", "--nonce", nonce)
+    def salvage(self, site: Site, nonces: Iterable[str]) -> tuple[str, ...]:
+        """What sends home whatever those pilots left in the folder."""
+        named = [word for nonce in nonces for word in ("--nonce", nonce)]
+        return site.errand((site.python, f"{self.folder}/{self.pilot}", "salvage", "--ticket",
+                            f"{self.folder}/{self.ticket}", "--outbox", f"{self.folder}/{OUTBOX}", *named))
 
 
 async def equip(site: Site, channel: Channel, line: Line, kept: Path, reach: Reach) -> Equipped:

@@ -129,4 +129,4 @@ def command(site: Site, pilot: str, folder: str) -> tuple[str, ...]:
     words += ["--spool"] if site.reach in ("spool", "auto") else []
     words += ["--no-network"] if site.reach == "spool" else []
     words += ["--listen", site.relay] if site.relay else []
-    return tuple(words)
+    return site.errand(words)

@@ -53,7 +53,7 @@ class Tender:
         self.trouble = ""  # the site's last, and what to do; "" when it answered since
         self.listed = 0.0  # when it was last seen, time.time()
         self._dialect = dialect(site.dialect)
-        self._carrier = Carrier(terms.ARRAY if site.arrays else 1, terms.CANCELS)
+        self._carrier = Carrier(terms.ARRAY if site.arrays else 1, terms.CANCELS, terms.SALVAGES)
         self._equip, self._equipping = equip, asyncio.Lock()
         self._equipped: Equipped | None = None
         self._since = 0.0  # loop time
@@ -183,9 +183,9 @@ class Tender:
                     await self._cancel(command)
             case Look():
                 await self._look(command)
-            case Salvage(nonce):
+            case Salvage():
                 async with self._salvages:  # a whole rack may be gone: its login node is not to follow
-                    await self._salvage(nonce)
+                    await self._salvage(command)
 
     async def _equip_early(self) -> None:
         pause = FIRST_S
@@ -379,21 +379,28 @@ class Tender:
 
     # --- what pilots left ---------------------------------------------------------------------------------------
 
-    async def _salvage(self, nonce: str) -> None:
+    async def _salvage(self, salvage: Salvage) -> None:
         """Have it sent home from where it lies: the pilot's own file knows how, and which ways lead to the server."""
+        missed, found = list(salvage.nonces), dict[str, int]()
         try:
             equipped = await self.equipped()
-            answer = await self.channel.run(equipped.salvage(self.site, nonce), timeout=SALVAGE_S)
-            found = _found(answer.out) if not answer.exit else None
-            if found is None:
-                raise SiteError(f"what {nonce} left cannot be sent home: {text.plain(answer.err or answer.out)}")
+            answer = await self.channel.run(equipped.salvage(self.site, salvage.nonces), timeout=SALVAGE_S)
+            found = {nonce: many for nonce, many in _found(answer.out).items() if nonce in salvage.nonces}
+            self._salvaged(found)
+            missed = [nonce for nonce in salvage.nonces if nonce not in found]
+            if missed:
+                raise SiteError(f"what {missed[0]}{' and others' * (len(missed) > 1)} left cannot be sent home: "
+                                + text.plain(answer.err or answer.out))
+            self._worked()
         except (SiteError, BadInput, TrustError) as error:
             await self._rest(error)
-            self._carrier.not_salvaged(nonce)
-        else:
-            log.info("%s: %d results that %s left were sent home", self.site.name, max(found, 0), nonce)
-            self._worked()
-            self._carrier.salvaged(nonce, found)
+        self._carrier.not_salvaged(missed, alone=bool(found))
+        self._fresh.set()
+
+    def _salvaged(self, found: dict[str, int]) -> None:
+        for nonce, many in found.items():
+            log.info("%s: %s that %s left sent home", self.site.name, _results(many), nonce)
+        self._carrier.salvaged(found)
         self._fresh.set()
 
     # --- how the site is ----------------------------------------------------------------------------------------
@@ -417,10 +424,14 @@ class Tender:
         await asyncio.sleep(pause)
 
 
-def _found(said: str) -> int | None:
-    """How many results, from the last line; whatever else was said there is not for us."""
+def _found(said: str) -> dict[str, int]:
+    """How many results of each, from the last line; whatever else was said there is not for us."""
     try:
-        found = json.loads(said.strip().rpartition("\n")[2])["found"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return found if type(found) is int and -1 <= found < 1 << 30 else None
+        found = dict(json.loads(said.strip().rpartition("\n")[2])["found"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return {nonce: many for nonce, many in found.items() if type(many) is int and -1 <= many < 1 << 30}
+
+
+def _results(many: int) -> str:
+    return "1 result" if many == 1 else f"{max(many, 0)} results"

@@ -9,6 +9,7 @@ from windfall.sites.job import Shape
 PILOTS = 100  # at a site whose file does not say how many
 ARRAY = 1_000  # pilots in one submission
 CANCELS = 500  # jobs in one cancellation
+SALVAGES = 50  # pilots that one command looks for
 SINGLE = 16  # pilots under way at once where each is a submission of its own
 LEAVING = 30_000  # ms that a pilot takes at most to bring home what it has
 UNKNOWN = 1 << 50  # of memory and disk, where nobody said how much a pilot gets: it will say so itself

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from ..model import bagfile, check, units, words
 from . import text
 from .dialects import DIALECTS, dialect
 from .job import GRACE, Command, Job, Shape, check as check_job
+from .script import surrounded
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 _HOST = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})@)?([A-Za-z0-9][A-Za-z0-9_.:-]{0,252})")
@@ -80,6 +81,11 @@ class Site:
         """One submission of `count` pilots."""
         return Job(nonce, shape, command, count, self.folder, self.account, self.queue, self.directives, self.setup,
                    (*self.variables.items(), *_told(self.staged)), self.options, self.grace)
+
+
+    def errand(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """A command of ours where commands run, in the surroundings of its jobs."""
+        return surrounded(argv, self.variables.items(), self.setup)
 
 
 def _told(staged: dict[str, str]) -> tuple[tuple[str, str], ...]:

@@ -6,7 +6,7 @@ that only its owner can read, and the script names that file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from shlex import quote
 
 from .job import Command, Job, parts
@@ -23,15 +23,27 @@ def script(job: Job, index: str, jobid: str, first: int = 1, directives: Sequenc
     nonce = f"{mark}-$(({number - first} + {index}))" if job.count > 1 else job.nonce
     lines = ["#!/bin/sh", *(job.directives if directives is None else directives), f"# Windfall, pilot {job.nonce}",
              f"WINDFALL_NONCE={nonce}", f"WINDFALL_JOB={jobid}", "export WINDFALL_NONCE WINDFALL_JOB"]
-    for name, value in job.variables:
-        lines.append(f"{name}={quote(value)}; export {name}")
-    lines += job.setup
+    lines += [*_exports(job.variables), *job.setup]
     lines += _beside(job)
     lines += [before] if before else []
     python = quote(job.command[0])
     lines.append(f"command -v {python} >/dev/null || {{ echo '{NO_PYTHON}'{python} >&2; exit 127; }}")
     lines.append("exec " + words(job.command))
     return "\n".join(lines) + "\n"
+
+
+def _exports(variables: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{name}={quote(value)}; export {name}" for name, value in variables]
+
+
+def surrounded(argv: Sequence[str], variables: Iterable[tuple[str, str]], setup: Sequence[str]) -> tuple[str, ...]:
+    """The same command where commands run, in the surroundings that a job has: its Python may be a module's.  What the
+    set-up lines print is not the command's answer, and what is said to it is not for them."""
+    before = [*_exports(variables), *setup]
+    if not before:
+        return tuple(argv)
+    lines = ("{", *before, "} </dev/null >&2", "exec " + words(argv))
+    return ("/bin/sh", "-c", r'eval "$(printf "%s\n" "$@")"', "windfall", *lines)
 
 
 def _beside(job: Job) -> list[str]:
