@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,8 @@ def test_nothing_is_overwritten_and_nothing_wrong_is_written(windfall: CommandLi
 def test_a_dry_run_shows_the_script_and_writes_nothing(windfall: CommandLine, flag: str, says: str) -> None:
     done = windfall("site", "add", "x", flag, "--setup", "module load gcc", "--dry-run")
     assert done.returncode == 0 and says in done.stdout and "\nmodule load gcc\n" in done.stdout
+    file = re.search(r"exec python3 (pilot-([0-9a-f]{24})\.pyz) --ticket x-", done.stdout)  # as jobs have it
+    assert file and f"{file[1]} {file[2]}" in done.stdout
     assert not (windfall.home / "sites").exists()
 
 

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from windfall.errors import BadInput
+from windfall.provision.equipment import example
 from windfall.sites import config
 from windfall.sites.dialects import DIALECTS
 from windfall.sites.job import Shape
 
+DIGEST = "0123456789abcdef" * 4
 FULL = """\
 [site]
 name = "big"
@@ -70,18 +72,20 @@ def test_a_short_file(tmp_path: Path) -> None:
 
 
 def test_what_would_be_submitted_is_shown() -> None:
-    text = config.render(config.parse(FULL))
+    text = example(config.parse(FULL), DIGEST)
     assert text.startswith("$ sbatch --parsable --no-requeue --job-name=wfexample-1 ")
     for line in ("#SBATCH --constraint=avx2", "SCRATCH=/scratch/me; export SCRATCH", "module load python",
-                 "exec python3.11 windfall-pilot.pyz --ticket windfall/big/ticket.json"):
-        assert f"\n{line}\n" in text
+                 "cd windfall/big"):
+        assert f"\n{line}\n" in text or f" {line}\n" in text
+    assert f"exec python3.11 pilot-{DIGEST[:24]}.pyz --ticket big-example.ticket --cores 4 " in text
+    assert f"pilot-{DIGEST[:24]}.pyz {DIGEST} || exit" in text
 
 
 @pytest.mark.parametrize("named", list(DIALECTS))
 def test_every_dialect_is_shown(named: str) -> None:
     host = 'host = "a@b"\n' if named == "ssh" else ""
-    text = config.render(config.parse(SHORT.replace('"local"\n', f'"{named}"\n{host}')))
-    assert "exec python3 windfall-pilot.pyz" in text
+    text = example(config.parse(SHORT.replace('"local"\n', f'"{named}"\n{host}')), DIGEST)
+    assert f"exec python3 pilot-{DIGEST[:24]}.pyz" in text
 
 
 @pytest.mark.parametrize(("old", "new", "line", "says"), [
@@ -131,4 +135,4 @@ def test_whatever_is_written(at: int, gone: int, instead: str) -> None:
     except BadInput as error:
         assert error.where.startswith("site") and error.message
     else:
-        assert config.render(site)
+        assert example(site, DIGEST)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
@@ -22,6 +24,7 @@ from windfall.sites.job import Job, Shape
     ("windfall-pilot: Python 2.7 is too old: 3.6 is the oldest\n", "old", "Python 2.7"),
     ("python3: can't open file '/home/me/windfall/x/pilot.pyz': [Errno 2] No such file or directory\n", "folder",
      "/home/me/windfall/x/pilot.pyz"),
+    ("windfall-job: damaged: pilot-0.pyz\n", "damaged", "pilot-0.pyz on the node is not the pilot"),
     ("windfall: pilot.pyz is neither in /home/me/wf nor beside the job: is that folder shared?\n", "folder",
      "/home/me/wf"),
     ("windfall-pilot: cannot read the ticket windfall/x/ticket.json: No such file\n", "folder", "windfall/x/ticket"),
@@ -48,6 +51,24 @@ def test_a_script_says_that_python_is_missing() -> None:
     done = subprocess.run(["/bin/sh"], input=text, capture_output=True, text=True, timeout=20)
     found = cause(done.stderr)
     assert done.returncode == 127 and found is not None and found.says == "there is no /no/such/python3 on the node"
+
+
+def test_a_script_runs_the_file_that_was_put_there_and_no_other(tmp_path: Path) -> None:
+    """It may have been cut off, or replaced, while the job waited in its queue."""
+    file = tmp_path / "pilot.pyz"
+    file.write_text("print('a pilot')")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    command = (sys.executable, "pilot.pyz")
+    text = slurm.submit(Job("abc-1", Shape(60), command, 1, str(tmp_path), files=("pilot.pyz",), digest=digest)).stdin
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["/bin/sh"], input=text, capture_output=True, text=True, timeout=20, cwd="/")
+
+    assert run().stdout == "a pilot\n"
+    file.write_text("print('another')")
+    done = run()
+    found = cause(done.stderr)
+    assert (done.returncode, done.stdout) == (72, "") and found is not None and found.kind == "damaged", done.stderr
 
 
 def test_the_pilot_says_that_python_is_too_old(

@@ -318,7 +318,7 @@ def test_a_node_without_any_network_is_reached_by_files(place: Place, island: Ne
 
 def test_a_node_without_any_way(place: Place, island: Network) -> None:
     """Nothing of ours runs on its head node either."""
-    place.add("cut", "--python", isolated(place, "[ $2 != relay ] || exit 1"), host=island.head)
+    place.add("cut", "--python", isolated(place, '[ "$2" != relay ] || exit 1'), host=island.head)
     steps = place.test("cut")["steps"]
     failed = [(step["name"], step["says"], step["hint"]) for step in steps if not step["ok"]]
     assert [name for name, _, _ in failed] == ["folder", "pilot"], failed

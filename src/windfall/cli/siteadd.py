@@ -67,7 +67,7 @@ def execute(args: argparse.Namespace) -> int:
     text = _text(args)
     site = config.parse(text, f"the file of {args.name}")
     if args.dry_run:
-        _show(args, path, text, config.render(site))
+        _show(args, path, text, _submission(site))
         return 0
     make_home()
     _write(path, text)
@@ -113,6 +113,17 @@ def _show(args: argparse.Namespace, path: Path, text: str, commands: str) -> Non
         print_json({"file": str(path), "text": text, "submission": commands})
     else:
         print(f"# {path}\n{text}\n# One pilot of it would be submitted so:\n{commands}", end="")
+
+
+def _submission(site: Any) -> str:
+    """Of this very pilot."""
+    from tempfile import TemporaryDirectory
+
+    from ..pilot import bundle
+    from ..provision.equipment import example
+
+    with TemporaryDirectory() as folder:
+        return example(site, bundle.build(folder)[1])
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import re
@@ -85,7 +86,7 @@ class Attempt:
         self.nonce = f"t{os.urandom(4).hex()}-1"
         self._speaks = dialect(site.dialect)
         self._place = f"{site.folder}/trial-{self.nonce}"
-        self._folder = ""
+        self._folder = self._digest = ""
         self._reach = Reach(site, channel, doors)
         self._routes: list[Route] = []
         self._bag = 0
@@ -103,7 +104,9 @@ class Attempt:
                 if answer.exit:
                     raise SiteError(text.plain(answer.err) or "no folder can be made")
                 self._folder = answer.out.strip().rpartition("\n")[2]
-            await self._channel.put(f"{self._folder}/{PILOT}", await asyncio.to_thread(_bundle), 0o600)
+            body = await asyncio.to_thread(_bundle)
+            self._digest = hashlib.sha256(body).hexdigest()
+            await self._channel.put(f"{self._folder}/{PILOT}", body, 0o600)
         except SiteError as error:
             raise _unwritable(self.site.folder, error) from None
         found = await self._reach.routes(f"{self._folder}/{PILOT}", f"{self._folder}/relay", self._write)
@@ -133,7 +136,7 @@ class Attempt:
         """As any other of the site, but short and talkative."""
         first = self.site.shapes[0]
         shape = first._replace(walltime=min(first.walltime, self.site.grace + WALL_S), least=0)
-        job = Equipped(self._user, self._folder, PILOT, TICKET).job(self.site, self.nonce, shape, 1)
+        job = Equipped(self._user, self._folder, PILOT, TICKET, self._digest).job(self.site, self.nonce, shape, 1)
         words = [word for word in job.command if word != "--quiet"]
         return replace(job, command=(*words, "--idle", str(IDLE_S)))
 

@@ -1,7 +1,8 @@
 """What a pilot needs at a site, put there before the first one is submitted: a folder, its file, its ticket.
 
-The file is named by its hash, so that what runs is what was meant, whatever else lies there.  The ticket can be read
-by its owner only; it lets pilots of this site in and does nothing else.  Neither is ever a word of a command.
+The file is named by its hash, which every job checks: what runs is what was meant, whatever else lies there.  The
+ticket can be read by its owner only; it lets pilots of this site in and does nothing else.  Neither is ever a word of a
+command.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any, NamedTuple
 
 from windfall.errors import SiteError
 from windfall.sites.channel import Channel
-from windfall.sites.config import Site
+from windfall.sites.config import Site, shown
+from windfall.sites.dialects import dialect
 from windfall.sites.job import Job, Shape
 from windfall.sites.script import prepare
 from windfall.sites.text import plain, shell
@@ -38,6 +40,7 @@ class Equipped(NamedTuple):
     folder: str  # absolute
     pilot: str  # names in the folder
     ticket: str
+    digest: str = ""  # of the pilot's file; every job checks it
 
     def job(self, site: Site, nonce: str, shape: Shape, count: int) -> Job:
         """The pilot keeps out of the grace at its end: the signal comes before that."""
@@ -45,7 +48,7 @@ class Equipped(NamedTuple):
                    "--walltime", str(max(shape.walltime - site.grace, 1)), "--outbox", OUTBOX, "--quiet"]
         command += ["--memory", str(shape.memory)] if shape.memory else []
         job = site.job(nonce, shape, tuple(command), count)
-        return Job(**{**vars(job), "folder": self.folder, "files": (self.pilot, self.ticket)})
+        return Job(**{**vars(job), "folder": self.folder, "files": (self.pilot, self.ticket), "digest": self.digest})
 
     def salvage(self, site: Site, nonces: Iterable[str]) -> tuple[str, ...]:
         """What sends home whatever those pilots left in the folder."""
@@ -54,11 +57,18 @@ class Equipped(NamedTuple):
                             f"{self.folder}/{self.ticket}", "--outbox", f"{self.folder}/{OUTBOX}", *named))
 
 
+def example(site: Site, digest: str) -> str:
+    """What would be submitted for the preferred shape, for a person to read.  `digest`: of the pilot's file."""
+    there = Equipped("", site.folder, name_of(digest), f"{site.name}-example.ticket", digest)
+    return shown(dialect(site.dialect).submit(there.job(site, "example-1", site.shapes[0], 1)))
+
+
 async def equip(site: Site, channel: Channel, line: Line, kept: Path, reach: Reach) -> Equipped:
     """`kept`: where the token is remembered between runs."""
     user, folder = await _folder(site, channel)
     body = await line.pilot()
-    pilot = f"pilot-{hashlib.sha256(body).hexdigest()[:24]}.pyz"
+    digest = hashlib.sha256(body).hexdigest()
+    pilot = name_of(digest)
     await _put_once(channel, f"{folder}/{pilot}", body)
     known = await _token(site, line, kept)
     name = f"{site.name}-{known['id']}.ticket"
@@ -68,7 +78,12 @@ async def equip(site: Site, channel: Channel, line: Line, kept: Path, reach: Rea
         await channel.put(f"{folder}/{name}", json.dumps(ticket).encode(), 0o600)
 
     await reach.routes(f"{folder}/{pilot}", f"{folder}/relay-{known['id']}", write)
-    return Equipped(user, folder, pilot, name)
+    return Equipped(user, folder, pilot, name, digest)
+
+
+def name_of(digest: str) -> str:
+    """The pilot's file."""
+    return f"pilot-{digest[:24]}.pyz"
 
 
 async def _folder(site: Site, channel: Channel) -> tuple[str, str]:

@@ -15,7 +15,7 @@ MAX_LOG = 1 << 16
 
 
 class Cause(NamedTuple):
-    kind: str  # python, old, route, trust, disk, folder, refused, setup, other
+    kind: str  # python, old, route, trust, disk, folder, damaged, refused, setup, other
     says: str
     cure: str
     sure: bool = True  # it will not get better by waiting
@@ -31,6 +31,8 @@ _TABLE: tuple[tuple[str, str, str, str], ...] = (
     (r"(?:exec|line \d+|\d+): ([^:\n]*python[^:\n]*): (?:not found|No such file)", "python",
      "there is no {} on the node", _PYTHON),
     (r"windfall-pilot: Python (\S+) is too old", "old", "Python {} on the node is too old: 3.6 is the oldest", _PYTHON),
+    (r"windfall-job: damaged: (.*)", "damaged", "{} on the node is not the pilot that was put into the site's folder",
+     "is there room in that folder, and can nobody else write to it?  Remove the file there: a whole one comes back"),
     (r"windfall: \S+ is neither in (\S+) nor beside the job", "folder", "the node does not see {}", _SHARED),
     (r"can't open file '?([^':\n]*\.pyz)", "folder", "the node does not see {}", _SHARED),
     (r"cannot read the ticket (\S+):", "folder", "the node does not see {}", _SHARED),

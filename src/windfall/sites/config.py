@@ -93,13 +93,6 @@ def _told(staged: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return (("WINDFALL_STAGED", json.dumps(staged)),) if staged else ()
 
 
-def render(site: Site) -> str:
-    """What would be submitted for the preferred shape, for a person to read."""
-    command = (site.python, "windfall-pilot.pyz", "--ticket", f"{site.folder}/ticket.json")
-    wanted = dialect(site.dialect).submit(site.job("example-1", site.shapes[0], command))
-    return shown(wanted)
-
-
 def shown(command: Command) -> str:
     """A command as one would type it, and what it reads."""
     line = "$ " + text.words(command.argv)

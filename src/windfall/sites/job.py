@@ -25,6 +25,7 @@ _PREFIX = "wf"
 LONGEST = 20  # a name; Torque promises to keep no more than 15 characters
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _FOLDER = re.compile(r"[A-Za-z0-9_./+@-]{1,500}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _WORD = re.compile(r"[A-Za-z0-9_./:,+@=*&|()!<> -]{1,200}")
 MAX_ARRAY = 100_000
@@ -61,6 +62,7 @@ class Job:
     options: Mapping[str, str] = field(default_factory=dict)  # what only one dialect knows, by names it documents
     grace: int = GRACE
     files: tuple[str, ...] = ()  # what the pilot is started with; they lie in the folder, or were sent along
+    digest: str = ""  # SHA-256 of the first of these; "": it is not checked
 
     @property
     def name(self) -> str:
@@ -150,6 +152,8 @@ def check(job: Job) -> Job:
             raise BadInput(f"{what}: {value!r} is not a name a batch system could have")
     if any(not _FILE.fullmatch(name) for name in job.files):
         raise BadInput("a file that goes with a job has a plain name")
+    if job.digest and not (job.files and _DIGEST.fullmatch(job.digest)):
+        raise BadInput(f"{job.digest[:80]!r} is the SHA-256 of no file")
     _check_lines("command", job.command)
     _check_lines("directives", job.directives)
     _check_lines("setup", job.setup)

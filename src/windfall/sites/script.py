@@ -13,6 +13,9 @@ from .job import Command, Job, parts
 from .text import shell, words
 
 NO_PYTHON = "windfall-job: no python: "  # last words of a job; whoever looks into its log knows them
+DAMAGED = "windfall-job: damaged: "
+_CHECK = ("import hashlib, sys; sys.exit(hashlib.sha256(open(sys.argv[1], 'rb').read()).hexdigest() != sys.argv[2] "
+          f"and '{DAMAGED}' + sys.argv[1] or 0)")
 
 
 def script(job: Job, index: str, jobid: str, first: int = 1, directives: Sequence[str] | None = None,
@@ -28,6 +31,8 @@ def script(job: Job, index: str, jobid: str, first: int = 1, directives: Sequenc
     lines += [before] if before else []
     python = quote(job.command[0])
     lines.append(f"command -v {python} >/dev/null || {{ echo '{NO_PYTHON}'{python} >&2; exit 127; }}")
+    if job.digest:  # what was put there is what runs, whatever became of the file while the job waited
+        lines.append(f"{words((job.command[0], '-c', _CHECK, job.files[0], job.digest))} || exit 72")
     lines.append("exec " + words(job.command))
     return "\n".join(lines) + "\n"
 
