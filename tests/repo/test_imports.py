@@ -55,7 +55,7 @@ LAZILY = {
 OUTSIDE: dict[str, tuple[str, ...]] = {  # beside the standard library
     "windfall": (), "__main__": (), "errors": (), "wire": (), "pilot": (), "data": (), "console": (),
     "model": ("msgspec",),
-    "core": ("msgspec", "numpy", "highspy"),
+    "core": ("msgspec", "numpy", "highspy", "classad2"),
     "store": ("msgspec",),
     "client": ("msgspec", "cloudpickle"),
     "session": (),
@@ -169,7 +169,7 @@ def test_dialects_build_words_and_read_text_and_do_nothing_else() -> None:
 PURE = {
     "__future__", "typing", "collections", "collections.abc", "dataclasses", "enum", "bisect", "heapq", "itertools",
     "functools", "operator", "math", "struct", "array", "base64", "binascii", "zlib", "msgspec", "numpy",
-    "numpy.typing", "fractions", "highspy",
+    "numpy.typing", "fractions", "highspy", "classad2",
 }  # fmt: skip
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "compile", "__import__", "breakpoint", "hash", "id"}
 IMPURE_ATTRIBUTES = {"random", "fromfile", "tofile", "memmap", "load", "save", "loadtxt", "savetxt"}  # of numpy
@@ -180,6 +180,12 @@ def test_the_core_imports_only_what_is_pure() -> None:
     wrong = [str(each) for each in imports() if package_of(each.module) == "core"
              and each.target.split(".")[0] != "windfall" and each.target not in PURE]
     assert wrong == []
+
+
+def test_one_module_knows_classads() -> None:
+    theirs = ("classad2", "classad", "htcondor2", "htcondor")
+    users = [each for each in imports() if each.target.split(".")[0] in theirs]
+    assert {each.module for each in users} == {"windfall.core.classads"} and all(each.lazy for each in users)
 
 
 @pytest.mark.parametrize("module", CORE)

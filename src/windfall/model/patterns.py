@@ -1,7 +1,10 @@
-"""Regular expressions of strangers: what does it cost to compile them?
+"""Regular expressions of strangers: what does it cost to compile them, and which may stand in a policy?
 
 Reading one is quick; compiling is not where a class names many characters, above all without regard to case: every
 one of them is then looked at.  So patterns are read first, their classes are added up, and only then compiled.
+
+In a policy a pattern is evaluated again and again, so little is taken there: what is repeated is one character or one
+class, so that nothing multiplies.
 """
 
 from __future__ import annotations
@@ -64,3 +67,51 @@ def _class(members: list[tuple[Any, Any]]) -> int:
         total += last - first + 1 if code is const.RANGE else 1
         wide = wide or (code in (const.RANGE, const.LITERAL) and last > 255)
     return total + WIDE * wide
+
+
+# --- in policies ------------------------------------------------------------------------------------------------
+
+SHORT = 128  # characters
+MAX_COUNT = 64  # in {n,m}
+_SIMPLE = re.compile(r"""
+    (?P<class>\[\^?\]?(?:[^\]\\\[]|\\[\w\\\]\[.^$*+?(){}|/-])*\])
+  | (?P<escape>\\[dDwWsSbB.^$*+?(){}|\[\]\\/-])
+  | (?P<open>\((?:\?:)?(?!\?|\*))
+  | (?P<close>\))
+  | (?P<repeat>[*+?]|\{\d{1,3}(?:,\d{0,3})?\})
+  | (?P<bar>\|)
+  | (?P<plain>[^\\()\[\]{}*+?|])
+""", re.VERBOSE)  # fmt: skip
+
+
+def refusal(pattern: str) -> tuple[str, str] | None:
+    """Why a pattern cannot stand in a policy, and a hint; None if it can."""
+    if not 0 < len(pattern) <= SHORT:
+        return f"a pattern has 1 to {SHORT} characters, not {len(pattern)}", "make it shorter"
+    at, depth, before = 0, 0, ""
+    while at < len(pattern):
+        match = _SIMPLE.match(pattern, at)
+        kind = str(match.lastgroup) if match else ""
+        if match is None or (kind == "close" and not depth):
+            return _from(pattern[at:]), r"taken are letters, [a-z], ., \\d, ^, $, |, groups, and * + ? {n,m}"
+        depth += (kind == "open") - (kind == "close")
+        if kind == "repeat" and not _repeats(before, match[0]):
+            return _from(pattern[at:]), (f"one character or class may be repeated, up to {MAX_COUNT} times where "
+                                         "counted; a group may have ? behind it")
+        before, at = kind, match.end()
+    try:
+        re.compile(pattern)
+    except ERRORS as error:
+        return _from(pattern), str(error)
+    return None
+
+
+def _from(rest: str) -> str:
+    return f"not a pattern that is taken here, from '{rest[:20]}' on"
+
+
+def _repeats(before: str, sign: str) -> bool:
+    if before == "close":
+        return sign == "?"
+    counts = [int(each) for each in re.findall(r"\d+", sign)]
+    return before in ("class", "escape", "plain") and all(each <= MAX_COUNT for each in counts)

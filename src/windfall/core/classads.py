@@ -1,0 +1,160 @@
+"""ClassAds: the one module that knows HTCondor's implementation of them.
+
+What comes here has been read and bounded by `windfall.model.expressions`; nothing else may.  Evaluation is a pure
+function of the values of the attributes that an expression refers to, so results are remembered by these.  They are
+three-valued, and then some: true, false, a number, UNDEFINED where an attribute that matters is missing, ERROR where it
+makes no sense.  Neither of the last two ever matches.
+
+The module is loaded when the first expression comes: a server whose bags have none does without it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from windfall.model.expressions import Expression, parse
+
+UNDEFINED, ERROR = "undefined", "error"
+Value = bool | int | float | str | None  # of an attribute; None: undefined
+Result = bool | int | float | str  # a text is one of the two above
+
+MOST_RESULTS = 4_096  # remembered, of one expression
+MOST_PROGRAMS = 4_096
+MOST_TEXT = 256  # characters of a value; hosts say their names themselves
+LARGE = 1 << 53
+
+
+class Program:
+    """An expression, ready to be evaluated; `uses` says which values `result` takes, in that order."""
+
+    __slots__ = ("_evaluate", "_known", "expression", "uses")
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+        self.uses = expression.uses
+        self._known: dict[tuple[Value, ...], Result] = {}
+        self._evaluate = _compiled(expression.program, [tuple(path.split(".")) for path in expression.uses])
+
+    def result(self, values: tuple[Value, ...]) -> Result:
+        found = self._known.get(values)
+        if found is None:
+            if len(self._known) >= MOST_RESULTS:
+                self._known.clear()
+            # True and 1 are one key; an attribute's type never changes, so that does no harm.
+            found = self._known[values] = self._evaluate(values)
+        return found
+
+
+_programs: dict[str, Program] = {}
+
+
+def program(text: str) -> Program:
+    """Read and compiled once.  BadInput if it is no expression, RuntimeError where there is no `classad2`."""
+    found = _programs.get(text)
+    if found is None:
+        found = Program(parse(text))
+        if len(_programs) >= MOST_PROGRAMS:
+            _programs.clear()
+        _programs[text] = found
+    return found
+
+
+def available() -> bool:
+    try:
+        import classad2  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def evaluate(text: str, ads: Mapping[str, Any]) -> Result:
+    """Evaluate an expression against ads: {"Host": {"Memory": 4000, …}, "Bag": …, "Now": 0}; case matters there."""
+    known = program(text)
+    return known.result(tuple(_lookup(ads, path.split(".")) for path in known.uses))
+
+
+def _lookup(ads: Mapping[str, Any], path: list[str]) -> Value:
+    found: Any = ads
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return None if isinstance(found, Mapping) else found
+
+
+def _compiled(text: str, paths: list[tuple[str, ...]]) -> Callable[[tuple[Value, ...]], Result]:
+    try:
+        from classad2 import ClassAd, ClassAdException, ExprTree
+    except ImportError as error:
+        raise RuntimeError("expressions need HTCondor's classad2, which is not installed here") from error
+    tree = ExprTree(text)
+
+    def evaluated(values: tuple[Value, ...]) -> Result:
+        ads: dict[str, Any] = {}
+        for path, value in zip(paths, values, strict=True):
+            if value is not None:
+                _put(ads, path, _clean(value))
+        try:
+            return _result(tree.eval(ClassAd(ads)))
+        except ClassAdException:
+            return ERROR
+
+    return evaluated
+
+
+def _put(ads: dict[str, Any], path: tuple[str, ...], value: Value) -> None:
+    for name in path[:-1]:
+        ads = ads.setdefault(name, {})
+    ads[path[-1]] = value
+
+
+def _clean(value: Value) -> Value:
+    """What a host says of itself is anything: neither long nor odd values reach the evaluator."""
+    if isinstance(value, str):
+        return "".join(char if char.isprintable() else "?" for char in value[:MOST_TEXT])
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or -LARGE <= value <= LARGE else float(value)
+
+
+def _result(found: Any) -> Result:
+    if type(found) in (bool, int):
+        return found  # type: ignore[no-any-return]
+    if isinstance(found, float):
+        return found if math.isfinite(found) else ERROR
+    return UNDEFINED if getattr(found, "name", "") == "Undefined" else ERROR  # these two are numbers, to Python
+
+
+def matches(result: Result) -> bool:
+    """Only what is true; a number that is not 0 counts as that, as it does in an expression."""
+    return not isinstance(result, str) and bool(result)
+
+
+def why_not(text: str, values: Mapping[str, Value]) -> str:
+    """Why an expression does not hold: the first part that does not, and what is missing."""
+    known = program(text)
+    parts = [part for part, _ in known.expression.parts] or [text]
+    for part in parts:
+        each = program(part)
+        result = each.result(tuple(values.get(path) for path in each.uses))
+        if not matches(result):
+            return _said(part, result, [(path, values.get(path)) for path in each.uses])
+    return ""
+
+
+def _said(part: str, result: Result, values: list[tuple[str, Value]]) -> str:
+    missing = [path for path, value in values if value is None]
+    if result == UNDEFINED and missing:
+        return f"{part} is undefined: {' and '.join(missing)} is not known there"
+    there = ", ".join(f"{path} is {shown(value)}" for path, value in values if value is not None)
+    what = {UNDEFINED: "is undefined", ERROR: "is an error"}.get(str(result), "is false")
+    return f"{part} {what}" + (f": {there}" if there else "")
+
+
+def shown(value: Value) -> str:
+    """As it would be written in an expression."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{_clean(value)}"'
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

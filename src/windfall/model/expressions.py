@@ -1,0 +1,491 @@
+"""Policies as ClassAd expressions: read, bounded, checked against the attributes there are.
+
+Whoever evaluates one (`core/classads.py`) uses HTCondor's implementation; this decides what may reach it:
+
+  * at most 4 kB, 32 levels of nesting, 200 terms in a row: beyond that its parser and evaluator give up, or crash;
+  * the functions of a short list, none of which reads a clock, draws lots, looks at the machine, or makes much of
+    little; what is not on it is refused by name;
+  * attributes of the vocabulary (`attributes.py`) and nothing else: an expression defines none, so none can grow
+    through another;
+  * patterns are literal, short, repeat single characters only, and carry a limit on the steps of a match;
+  * no records, no subscripts, no comments, no numbers that it would read as others than they look.
+
+Operators and precedence are ClassAd's.  A text where a number is needed, and the like, is refused here: evaluated it
+would be an error every time, and an error never matches.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from typing import NamedTuple
+
+from ..errors import BadInput, TooLarge
+from . import attributes
+from .attributes import ANY, LIST, NUMBER, TEXT, TRUTH, Known
+from .patterns import refusal
+
+MAX_LENGTH = 4_096  # bytes
+MAX_NESTING = 32
+MAX_CHAIN = 200  # terms joined by operators
+MAX_INTEGER = 1 << 53
+STEPS = 5_000  # of one match of a pattern
+
+
+class Expression(NamedTuple):
+    text: str  # as it was given
+    program: str  # the same for the evaluator: names as they are in ads, patterns with a limit
+    type: str
+    uses: tuple[str, ...]  # attributes, in the order of their first use
+    parts: tuple[tuple[str, str], ...]  # what stands between && at the top: text, program
+
+
+# --- functions --------------------------------------------------------------------------------------------------
+
+
+class Function(NamedTuple):
+    takes: tuple[str, ...]  # types of its arguments
+    gives: str
+    least: int  # how many arguments it needs
+    says: str
+
+
+FUNCTIONS = {
+    "isUndefined": Function((ANY,), TRUTH, 1, "is an attribute in it missing?"),
+    "isError": Function((ANY,), TRUTH, 1, "does it make no sense, as 1/0?"),
+    "ifThenElse": Function((TRUTH, ANY, ANY), ANY, 3, "the second if the first is true, else the third"),
+    "int": Function((NUMBER,), NUMBER, 1, "the whole number, without its fraction"),
+    "real": Function((NUMBER,), NUMBER, 1, "the same with a fraction, so that / divides exactly"),
+    "floor": Function((NUMBER,), NUMBER, 1, "the next whole number below"),
+    "ceiling": Function((NUMBER,), NUMBER, 1, "the next whole number above"),
+    "round": Function((NUMBER,), NUMBER, 1, "the nearest whole number"),
+    "min": Function((LIST,), NUMBER, 1, "the least of a list, as in min({4, Host.Cores})"),
+    "max": Function((LIST,), NUMBER, 1, "the greatest"),
+    "sum": Function((LIST,), NUMBER, 1, "all together"),
+    "avg": Function((LIST,), NUMBER, 1, "their mean"),
+    "member": Function((ANY, LIST), TRUTH, 2, 'is it in the list?  member(Host.Site, {"a", "b"})'),
+    "identicalMember": Function((ANY, LIST), TRUTH, 2, "the same, with regard to case"),
+    "size": Function((TEXT,), NUMBER, 1, "characters of a text"),
+    "toLower": Function((TEXT,), TEXT, 1, "in small letters"),
+    "toUpper": Function((TEXT,), TEXT, 1, "in capital letters"),
+    "strcat": Function((TEXT,) * 8, TEXT, 1, "texts joined"),
+    "strcmp": Function((TEXT, TEXT), NUMBER, 2, "-1, 0 or 1: which text comes first"),
+    "stricmp": Function((TEXT, TEXT), NUMBER, 2, "the same without regard to case"),
+    "regexp": Function((TEXT, TEXT, TEXT), TRUTH, 2, 'is the pattern found in the text?  regexp("^node[0-9]+", '
+                                                     'Host.Name); "i" as third: without regard to case'),
+}
+_FUNCTIONS = {name.lower(): name for name in FUNCTIONS}
+_CLOCKS = ("time", "abstime", "reltime", "daytime", "currenttime", "gettimeofday", "formattime", "splittime",
+           "timezoneoffset", "epochtime", "unixtime", "interval")
+_MACHINE = ("userhome", "user_home", "usermap", "getenv", "debug", "eval", "unparse", "splitusername", "splitslotname")
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+class Token(NamedTuple):
+    kind: str  # number, text, name, operator, end
+    text: str
+    at: int
+
+
+class Term(NamedTuple):
+    """Something that has been read: what it comes to, and where it began."""
+
+    type: str
+    at: int
+
+
+_TOKEN = re.compile(r"""
+    (?P<space>[ \t\r\n]+)
+  | (?P<number>(?:\d+\.\d+|\.\d+|\d+)(?:[eE][+-]?\d+)?(?![\w.]))
+  | (?P<text>"(?:[^"\\]|\\.)*")
+  | (?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
+  | (?P<operator>\?:|=\?=|=!=|>>>|<<|>>|&&|\|\||==|!=|<=|>=|/\*|//|[-+*/%<>!?:(),{}&|^~=\[\];.])
+""", re.VERBOSE | re.ASCII | re.DOTALL)  # fmt: skip
+
+_LEVELS = {"||": 1, "&&": 2, "==": 6, "!=": 6, "=?=": 6, "=!=": 6, "is": 6, "isnt": 6,
+           "<": 7, "<=": 7, ">": 7, ">=": 7, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10}
+_WORDS = {"true": TRUTH, "false": TRUTH, "undefined": ANY, "error": ANY}
+_INSTEAD = {
+    "=": "== compares",
+    "&": "&& is and", "|": "|| is or", "^": "!= between truths is either-or", "~": "! is not",
+    "<<": "multiply by a power of two", ">>": "divide by a power of two", ">>>": "divide by a power of two",
+    "?:": "isUndefined(x) ? y : x does the same",
+    "/*": "there are no comments here; a pattern is a text, as in regexp(\"myhost\", Host.Name)",
+    "//": "there are no comments here; # begins one in the bag file",
+    "[": "there are no records and no subscripts; attributes are called as in Host.Memory",
+    ";": "a policy is one expression",
+    ".": "an attribute is called by its ad and its name, as in Host.Memory",
+}  # fmt: skip
+NAMES = {NUMBER: "a number", TEXT: "a text", TRUTH: "true or false", LIST: "a list", ANY: "anything"}
+
+
+def parse(text: str) -> Expression:
+    """Read an expression; BadInput says what is wrong, where, and what to do."""
+    _bounded(text)
+    return _Reader(text).read()
+
+
+def wrong(text: str, at: int, message: str, hint: str = "") -> BadInput:
+    """A complaint about a place in an expression, with the line and a caret below it."""
+    at = min(at, len(text))
+    line, first = text.count("\n", 0, at) + 1, text.rfind("\n", 0, at) + 1
+    column = at - first + 1
+    where = f"line {line}, column {column}" if "\n" in text.strip() else f"column {column}"
+    return BadInput(f"{where}: {message}", hint, text=pointed(text[first:].split("\n", 1)[0], column))
+
+
+def pointed(line: str, column: int, width: int = 90) -> str:
+    """The line, or the part of it around the column, and a caret below that."""
+    start = max(0, column - 1 - width // 2) if len(line) > width else 0
+    shown = "".join(char if char.isprintable() else "?" for char in line[start : start + width])
+    return f"{shown}\n    {' ' * (column - 1 - start)}^"
+
+
+def _bounded(text: str) -> None:
+    size = len(text.encode(errors="replace"))
+    if size > MAX_LENGTH:
+        raise TooLarge(f"an expression of {size:,} bytes; at most {MAX_LENGTH:,}", "shorten it")
+    if not text.strip():
+        raise BadInput("an empty expression", "as in Host.Memory >= 4000; leave the key out for none")
+    for at, char in enumerate(text):
+        if not char.isprintable() and char not in " \t\r\n":
+            raise wrong(text, at, f"a character that cannot be seen (U+{ord(char):04X})", "take it out")
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = _tokens(text)
+        self.place = 0
+        self.nesting = 0
+        self.chain = 0
+        self.uses: dict[str, None] = {}
+        self.program = [token.text for token in self.tokens]  # pieces are put in place of names and patterns
+        self.ands: list[int] = []  # places of && that no parentheses enclose
+        self.plain = True  # nothing weaker than && stands at the top
+
+    def read(self) -> Expression:
+        term = self.expression()
+        if self.token.kind != "end":
+            raise self.unexpected()
+        return Expression(self.text.strip(), self.joined(0, len(self.tokens) - 1), term.type, tuple(self.uses),
+                          self.parts())
+
+    def joined(self, first: int, stop: int) -> str:
+        return " ".join(self.program[first:stop])
+
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        if not self.plain:
+            return ()
+        bounds = [-1, *self.ands, len(self.tokens) - 1]
+        spans = [(a + 1, b) for a, b in pairwise(bounds)]
+        return tuple((self.text[self.tokens[a].at : self.tokens[b].at].strip(), self.joined(a, b)) for a, b in spans)
+
+    # --- moving along
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.place]
+
+    def take(self, text: str) -> bool:
+        found = self.token.kind == "operator" and self.token.text == text
+        self.place += found
+        return found
+
+    def expect(self, text: str) -> None:
+        if not self.take(text):
+            raise self.unexpected(f"'{text}' is missing")
+
+    def wrong(self, at: int, message: str, hint: str = "") -> BadInput:
+        return wrong(self.text, at, message, hint)
+
+    def unexpected(self, message: str = "") -> BadInput:
+        token = self.token
+        if token.kind == "end":
+            return self.wrong(token.at, message or "it ends too early", "something is to follow here")
+        hint = _INSTEAD.get(token.text, "")
+        if token.kind in ("name", "number", "text") and not message:
+            hint = hint or "an operator is missing before it, such as && or =="
+        return self.wrong(token.at, message or f"'{token.text[:40]}' is not expected here", hint)
+
+    # --- grammar
+
+    def expression(self) -> Term:
+        """A condition with its two cases, or what stands for one."""
+        term = self.binary(1)
+        if not self.take("?"):
+            return term
+        self.plain = self.plain and self.nesting > 0
+        self.need(term, TRUTH, "what stands before ?")
+        self.deeper()
+        first = self.expression()
+        self.expect(":")
+        second = self.expression()
+        self.nesting -= 1
+        return Term(self.same(first, second), term.at)
+
+    def deeper(self) -> None:
+        self.nesting += 1
+        if self.nesting > MAX_NESTING:
+            raise self.wrong(self.token.at, f"more than {MAX_NESTING} levels of nesting", "make it simpler")
+
+    def binary(self, level: int) -> Term:
+        left = self.unary()
+        while (mine := self.operator_level()) >= level:
+            operator, place = self.token, self.place
+            self.place += 1
+            self.chain += 1
+            if self.chain > MAX_CHAIN:
+                raise self.wrong(operator.at, f"more than {MAX_CHAIN} operators", "member(x, {…}) looks in a list")
+            if not self.nesting and operator.text == "&&":
+                self.ands.append(place)
+            elif not self.nesting and operator.text == "||":
+                self.plain = False
+            left = self.combined(operator, left, self.binary(mine + 1))
+        return left
+
+    def operator_level(self) -> int:
+        token = self.token
+        if token.kind == "operator" or (token.kind == "name" and token.text.lower() in ("is", "isnt")):
+            return _LEVELS.get(token.text.lower(), 0)
+        return 0
+
+    def unary(self) -> Term:
+        token = self.token
+        if token.kind != "operator" or token.text not in ("!", "-", "+"):
+            return self.primary()
+        self.place += 1
+        self.deeper()
+        term = self.unary()
+        self.nesting -= 1
+        wanted = TRUTH if token.text == "!" else NUMBER
+        self.need(term, wanted, f"what stands behind {token.text}")
+        return Term(wanted, token.at)
+
+    def primary(self) -> Term:
+        token = self.token
+        if self.take("("):
+            self.deeper()
+            term = self.expression()
+            self.nesting -= 1
+            self.expect(")")
+            return Term(term.type, token.at)
+        if self.take("{"):
+            return self.listed(token.at)
+        if token.kind not in ("number", "text", "name"):
+            raise self.unexpected()
+        self.place += 1
+        if token.kind == "number":
+            self.number(token)
+            return Term(NUMBER, token.at)
+        if token.kind == "text":
+            self.literal(token)
+            return Term(TEXT, token.at)
+        if self.take("("):
+            return self.call(token)
+        word = _WORDS.get(token.text.lower())
+        return Term(word, token.at) if word else self.attribute(token)
+
+    def listed(self, at: int) -> Term:
+        self.deeper()
+        while not self.take("}"):
+            term = self.expression()
+            if term.type == LIST:
+                raise self.wrong(term.at, "a list in a list", "one list of all of them does")
+            if not self.take(","):
+                self.expect("}")
+                break
+        self.nesting -= 1
+        return Term(LIST, at)
+
+    def number(self, token: Token) -> None:
+        if not math.isfinite(float(token.text)) or (token.text.isdigit() and int(token.text) > MAX_INTEGER):
+            raise self.wrong(token.at, "a number beyond all bounds", f"whole numbers up to {MAX_INTEGER:,}")
+
+    def literal(self, token: Token) -> str:
+        """The text itself."""
+        inside = token.text[1:-1]
+        for match in re.finditer(r"\\(.)", inside, re.DOTALL):
+            if match[1] not in '"\\':
+                raise self.wrong(token.at + 1 + match.start(), f"'{match[0]}' means nothing here",
+                                 r'\" and \\ are what there is; a \ in a pattern is written \\')
+        return re.sub(r"\\(.)", r"\1", inside)
+
+    def attribute(self, token: Token) -> Term:
+        known: Known | None = attributes.find(token.text)
+        if known is None:
+            raise self.wrong(token.at, f"there is no attribute '{token.text[:80]}'", attributes.nearest(token.text))
+        self.uses.setdefault(known.path)
+        self.program[self.place - 1] = known.path
+        return Term(known.type, token.at)
+
+    # --- calls
+
+    def call(self, token: Token) -> Term:
+        name = _FUNCTIONS.get(token.text.lower())
+        if name is None:
+            raise self.wrong(token.at, f"there is no function '{token.text[:80]}'", _no_function(token.text))
+        function, first = FUNCTIONS[name], self.place
+        self.deeper()
+        given: list[Term] = []
+        while not self.take(")"):
+            if given:
+                self.expect(",")
+            given.append(self.expression())
+        self.nesting -= 1
+        if not function.least <= len(given) <= len(function.takes):
+            most = f" to {len(function.takes)}" if len(function.takes) > function.least else ""
+            raise self.wrong(token.at, f"{name} takes {function.least}{most} arguments, not {len(given)}",
+                             f"{name}: {function.says}")
+        for number, (term, wanted) in enumerate(zip(given, function.takes, strict=False), 1):
+            self.need(term, wanted, f"argument {number} of {name}")
+        if name == "regexp":
+            self.pattern(token, first, len(given))
+        return Term(self.same(*given[1:]) if name == "ifThenElse" else function.gives, token.at)
+
+    def pattern(self, token: Token, first: int, given: int) -> None:
+        """Its first argument is a text that stands there, its third "i"."""
+        if self.tokens[first].kind != "text" or self.tokens[first + 1].text != ",":
+            raise self.wrong(self.tokens[first].at, "a pattern must be a text that stands here",
+                             'the pattern comes first, as in regexp("myhost", Host.Name)')
+        if given == 3 and [each.text for each in self.tokens[self.place - 3 : self.place - 1]] != [",", '"i"']:
+            raise self.wrong(token.at, 'the third argument of regexp can only be "i"', "leave it out")
+        pattern = self.literal(self.tokens[first])
+        if why := refusal(pattern):
+            raise self.wrong(self.tokens[first].at, *why)
+        quoted = f"(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS}){pattern}".replace("\\", "\\\\").replace('"', '\\"')
+        self.program[first] = f'"{quoted}"'
+
+    # --- types
+
+    def need(self, term: Term, wanted: str, what: str) -> None:
+        fits = {TRUTH: (TRUTH, NUMBER, ANY), NUMBER: (NUMBER, TRUTH, ANY), TEXT: (TEXT, ANY), LIST: (LIST,)}
+        if term.type not in fits.get(wanted, (NUMBER, TEXT, TRUTH, ANY)):
+            raise self.wrong(term.at, f"{what} must be {NAMES[wanted]}, and this is {NAMES[term.type]}",
+                             _convert(term.type, wanted))
+
+    def combined(self, operator: Token, left: Term, right: Term) -> Term:
+        sign = operator.text.lower()
+        if LIST in (left.type, right.type):
+            raise self.wrong(operator.at, f"'{sign}' does nothing with lists", "member(x, {…}) looks in one")
+        if sign in ("&&", "||"):
+            self.need(left, TRUTH, f"what stands before {sign}")
+            self.need(right, TRUTH, f"what stands behind {sign}")
+            return Term(TRUTH, left.at)
+        if sign in ("+", "-", "*", "/", "%"):
+            self.need(left, NUMBER, f"what stands before {sign}")
+            self.need(right, NUMBER, f"what stands behind {sign}")
+            return Term(NUMBER, left.at)
+        if sign not in ("is", "isnt", "=?=", "=!=") and _alike(left.type) != _alike(right.type) and \
+                ANY not in (left.type, right.type):
+            raise self.wrong(operator.at, f"'{sign}' compares {NAMES[left.type]} with {NAMES[right.type]}",
+                             "texts stand in quotes, numbers do not")
+        return Term(TRUTH, left.at)
+
+    def same(self, *terms: Term) -> str:
+        """What either of them is."""
+        types = dict.fromkeys(term.type for term in terms if term.type != ANY)
+        if len({_alike(each) for each in types}) > 1:
+            raise self.wrong(terms[-1].at, f"{' in one case, '.join(NAMES[each] for each in types)} in the other",
+                             "both cases must be of one kind")
+        return TRUTH if list(types) == [TRUTH] else next((each for each in types if each != TRUTH), ANY)
+
+
+def _alike(kind: str) -> str:
+    """A truth counts as 1 or 0."""
+    return NUMBER if kind == TRUTH else kind
+
+
+def _convert(has: str, wanted: str) -> str:
+    if has == TEXT and wanted == TRUTH:
+        return 'compare it, as in Host.Name == "a"'
+    if has == LIST:
+        return "member(x, {…}) looks in a list"
+    return "a list stands in braces, as in {1, 2}" if wanted == LIST else ""
+
+
+def _no_function(name: str) -> str:
+    from .check import nearest
+
+    if name.lower() in _CLOCKS:
+        return "decisions must not depend on the clock of whoever makes them: Now is the time"
+    if name.lower().startswith("random"):
+        return "nothing is left to chance here: the same state gives the same decision"
+    if name.lower() in _MACHINE:
+        return "an expression knows what ads say, and nothing of the machine that evaluates it"
+    return nearest(name, FUNCTIONS)
+
+
+def _tokens(text: str) -> list[Token]:
+    found, at = [], 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _no_token(text, at)
+        kind = str(match.lastgroup)
+        if kind != "space":
+            found.append(Token(kind, match[0], at))
+            if match[0] in ("/*", "//"):
+                raise wrong(text, at, "a comment, or a pattern without quotes", _INSTEAD[match[0]])
+        at = match.end()
+    return [*found, Token("end", "", len(text.rstrip()))]
+
+
+def _no_token(text: str, at: int) -> BadInput:
+    if text[at] == '"':
+        return wrong(text, at, "a text without its closing quote", 'texts are "…"')
+    if text[at] == "'":
+        return wrong(text, at, "a single quote", 'texts are "…"')
+    if text[at].isdigit() or text[at] == ".":
+        return wrong(text, at, "not a number", "as in 16, 0.5 or 1e6; sizes are in MB, times in seconds")
+    return wrong(text, at, f"'{text[at]}' means nothing outside a text", "names are of the letters a to z")
+
+
+# --- policies ---------------------------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """A policy that is an expression: what it comes to, and which ads it may speak of."""
+
+    type: str
+    scopes: tuple[str, ...]
+    says: str
+    alias: str  # what GridBot calls it
+
+
+KINDS = {
+    "requirements": Kind(TRUTH, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
+                         "which hosts may run the bag's tasks", "JobRequirements"),
+    "rank": Kind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
+                 "which bag goes first at a host: the one with the highest", "Rank"),
+    "sites": Kind(TRUTH, ("Site", "Bag", "Queue", "Now"),
+                  "at which sites its tasks may run, and pilots be started for it", "GridPolicy"),
+    "replicate": Kind(TRUTH, ("Task", "Replica", "Bag", "Queue", "Now"),
+                      "is a task that runs to be given to one more host?", "ReplicationRequirements"),
+    "per-host": Kind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
+                     "how many tasks a host may hold at once", "Concurrency"),
+    "attempt-deadline": Kind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now", "PerHost"),
+                             "s after which an attempt is given up for lost", "Deadline"),
+}
+ALIASES = {kind.alias: key for key, kind in KINDS.items()}
+
+
+def check(text: str, key: str) -> Expression:
+    """Read an expression that is to serve as a policy of that name."""
+    kind = KINDS[key]
+    found = parse(text)
+    for path in found.uses:
+        known = attributes.find(path)
+        if known is not None and known.scope not in kind.scopes:
+            name = path.split(".")[-1]
+            at = next((token.at for token in _tokens(text) if token.text.lower().endswith(name.lower())), 0)
+            raise wrong(text, at, f"{key} cannot speak of {path}",
+                        f"it knows {', '.join(scope for scope in kind.scopes)}")
+    fits = {TRUTH: (TRUTH, ANY), NUMBER: (NUMBER, TRUTH, ANY)}[kind.type]
+    if found.type not in fits:
+        raise wrong(text, 0, f"{key} must come to {NAMES[kind.type]}, and this is {NAMES[found.type]}",
+                    "compare it with something" if kind.type == TRUTH else "give a number")
+    return found

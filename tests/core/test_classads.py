@@ -1,0 +1,219 @@
+"""HTCondor's evaluator behind our reader: the language is the real one, and what is bounded stays so."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from windfall.core import classads
+from windfall.core.classads import ERROR, UNDEFINED, evaluate, matches
+from windfall.errors import BadInput
+from windfall.model import expressions as x
+
+HOST = {"Name": "is3.myhost", "Memory": 4000, "Cores": 4, "JobsToday": 7, "Volunteer": False, "Site": "Technion"}
+ADS = {"Host": HOST, "Bag": {"Tail": True, "JobsLeft": 10, "JobsDone": 5}, "Queue": {"Bags": 1}, "Now": 1000}
+
+
+@pytest.mark.parametrize(("text", "result"), [
+    ("Host.Memory >= 4000", True),
+    ("Host.Memory > 4000", False),
+    ("Host.Memory / 1000 + 0.5", 4.5),
+    ("Host.ErrorRate < 0.1", UNDEFINED),
+    ("Host.ErrorRate < 0.1 || true", True),
+    ("Host.ErrorRate < 0.1 && false", False),
+    ("!(Host.ErrorRate < 0.1)", UNDEFINED),
+    ("Host.ErrorRate is undefined", True),
+    ("isUndefined(Host.ErrorRate) ? 1 : 2", 1),
+    ("1 / 0", ERROR),
+    ("1 / 0 || true", ERROR),
+    ("Host.Memory % 0 == 1", ERROR),
+    ("0.0 / 0.0", ERROR),  # not a number is no rank
+    ("1e308 * 10", ERROR),
+    ('Host.Name == "IS3.MYHOST"', True),  # == does not regard case, =?= does
+    ('Host.Name =?= "IS3.MYHOST"', False),
+    ('regexp("myhost", Host.Name)', True),
+    ('regexp("MYHOST", Host.Name)', False),
+    ('regexp("MYHOST", Host.Name, "i")', True),
+    ('regexp("^is[0-9]\\\\.my", Host.Name)', True),
+    ('member(Host.Site, {"technion", "osg"})', True),
+    ('identicalMember(Host.Site, {"technion", "osg"})', False),
+    ("max({Host.Cores, 2, 3.5})", 4.0),
+    ("-5 / 2", -2),
+    ("Now - 1", 999),
+    ('strcat(Host.Name, "@", Host.Site) == "is3.myhost@Technion"', True),
+    ("Host.Volunteer ? 0 : 1", 1),
+    ("ifThenElse(Tail, Host.JobsToday, 1)", 7),
+    ("undefined", UNDEFINED),
+    ("error", ERROR),
+])  # fmt: skip
+def test_three_values_and_more(text: str, result: object) -> None:
+    found = evaluate(text, ADS)
+    assert found == result and type(found) is type(result)
+
+
+def test_only_true_matches() -> None:
+    assert [matches(each) for each in (True, 1, 0.5, False, 0, UNDEFINED, ERROR)] == [True] * 3 + [False] * 4
+
+
+def test_figure_3_of_the_paper_corrected() -> None:
+    """As printed it lacks a sign, has a pattern that reads as a comment, and regexp's arguments the other way round."""
+    requirements = '!Tail ? true : regexp("myhost", Host.Name) && Host.ErrorRate < 0.1'
+    replicate = "NumberOfReplicas < 3 && Job.Replica1.Host.ErrorRate > 0.1"
+    job = {"NumberOfReplicas": 2,
+           "Replica1": {"Host": {"Name": "is3.myhost", "ErrorRate": 0.08}, "SentTime": 242525},
+           "Replica2": {"Host": {"Name": "is2.myhost", "ErrorRate": 0.08}, "SentTime": 242525}}
+
+    def with_host(**more: object) -> dict[str, object]:
+        return {**ADS, "Host": {**HOST, **more}, "Task": job}
+
+    assert evaluate(requirements, with_host(ErrorRate=0.08)) is True
+    assert evaluate(requirements, with_host(ErrorRate=0.2)) is False
+    assert evaluate(requirements, with_host(ErrorRate=0.08, Name="elsewhere")) is False
+    assert evaluate(requirements, {**with_host(ErrorRate=0.2), "Bag": {"Tail": False}}) is True
+    assert evaluate("!Tail ? 1 : Host.JobsToday", with_host()) == 7
+    assert evaluate(replicate, with_host()) is False
+    job["Replica1"]["Host"]["ErrorRate"] = 0.2  # type: ignore[index]
+    assert evaluate(replicate, with_host()) is True
+    per_host = evaluate("2 * Host.NumCpus", with_host())
+    assert per_host == 8
+    assert evaluate("Concurrency * 2000", {"PerHost": per_host}) == 16_000
+
+
+# --- the language is the real one --------------------------------------------------------------------------------
+
+
+def _raw(text: str) -> object:
+    import classad2
+
+    ads = {"Host": {"Cores": 4, "Memory": 7}, "Bag": {"Tail": True, "Age": 3}}
+    try:
+        found = classad2.ExprTree(text).eval(classad2.ClassAd(ads))
+    except classad2.ClassAdException:
+        return ERROR
+    return classads._result(found)
+
+
+def _grow(draw: random.Random, depth: int) -> str:
+    if depth == 0 or draw.random() < 0.2:
+        return draw.choice(["Host.Cores", "Host.Memory", "Bag.Tail", "Bag.Age", "Host.ErrorRate", "1", "2.5", "0",
+                            "true", "false", "undefined"])
+    sign = draw.choice(["||", "&&", "==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "is", "isnt", "=?=",
+                        "=!=", "!", "-", "()", "?"])
+    left, right = _grow(draw, depth - 1), _grow(draw, depth - 1)
+    if sign in ("!", "-") and draw.random() < 0.5:
+        return f"{sign} {left}"
+    if sign == "()" or sign == "!":
+        return f"({left})"
+    return f"{left} ? {right} : {_grow(draw, depth - 1)}" if sign == "?" else f"{left} {sign} {right}"
+
+
+def test_what_we_read_evaluates_as_it_does_without_us() -> None:
+    draw, same = random.Random(7), 0
+    ads = {"Host": {"Cores": 4, "Memory": 7}, "Bag": {"Tail": True, "Age": 3}}
+    for _ in range(3_000):
+        text = _grow(draw, 4)
+        try:
+            ours = evaluate(text, ads)
+        except BadInput:
+            continue
+        theirs = _raw(text)
+        assert (ours, type(ours)) == (theirs, type(theirs)), text
+        same += 1
+    assert same > 2_000
+
+
+def test_parts_hold_together_exactly_when_the_whole_does() -> None:
+    """`why_not` looks at parts: these must be ClassAd's own, by its precedence."""
+    draw, seen = random.Random(8), 0
+    ads = {"Host": {"Cores": 4, "Memory": 7}, "Bag": {"Tail": True, "Age": 3}}
+    for _ in range(3_000):
+        text = " && ".join(_grow(draw, 2) for _ in range(3))
+        try:
+            parts = [part for part, _ in x.parse(text).parts]
+        except BadInput:
+            continue
+        if len(parts) > 1:
+            seen += 1
+            assert matches(evaluate(text, ads)) == all(matches(evaluate(part, ads)) for part in parts), text
+    assert seen > 300
+
+
+# --- bounds ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [
+    " || ".join(["Host.Cores == 9"] * 100),
+    "+".join(["1"] * 201),
+    "(" * 32 + "+".join(["1"] * 201) + ")" * 32,
+    "".join(f"Host.Cores == {n} ? {n} : " for n in range(31)) + "0",
+    "!" * 31 + "true",
+    "int(" * 31 + "1" + ")" * 31,
+    " && ".join(["(Tail || (Tail && (Tail || Tail)))"] * 40),
+], ids=["ors", "sums", "nested sums", "conditions", "nots", "calls", "mixed"])  # fmt: skip
+def test_whatever_is_just_within_bounds_evaluates(text: str) -> None:
+    assert evaluate(text, ADS) not in (ERROR, UNDEFINED)
+
+
+@pytest.mark.parametrize("pattern", ["a{0,64}a{0,64}a{0,64}a{0,64}[bc]", "(a|b)?a*a*a*[xy]"])
+def test_a_pattern_runs_out_of_steps_long_before_it_has_tried_everything(pattern: str) -> None:
+    """Without a limit these are false after many steps; with it they are an error, which matches no more than that."""
+    name = "a" * classads.MOST_TEXT
+    assert _raw(f'regexp("{pattern}", "{name}")') is False
+    assert evaluate(f'regexp("{pattern}", Host.Name)', {"Host": {"Name": name}}) == ERROR
+
+
+@pytest.mark.parametrize("pattern", ["^node[0-9]+\\\\.rack[0-9]+$", ".*myhost.*", "(big|small)-[a-z]*-x", "a+$"])
+def test_a_reasonable_pattern_does_not(pattern: str) -> None:
+    for name in ("a" * classads.MOST_TEXT, "node12.rack7" * 20, "big-" * 60):
+        assert evaluate(f'regexp("{pattern}", Host.Name)', {"Host": {"Name": name}}) in (True, False)
+
+
+def test_the_longest_text_that_can_be_made_is_short() -> None:
+    names = "Host.Name, " * 7 + "Host.Name"
+    text = f"size(strcat({', '.join([f'strcat({names})'] * 8)})) > 0"
+    assert evaluate(text, {"Host": {"Name": "x" * 10_000_000}}) is True
+    assert evaluate(text.replace("> 0", f"== {64 * classads.MOST_TEXT}"), {"Host": {"Name": "x" * 10_000_000}}) is True
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "x\ny", '"; y = 1', "\\", "é", "𝄞" * 300, ""])
+def test_hosts_may_call_themselves_anything(name: str) -> None:
+    assert evaluate('Host.Name == "q"', {"Host": {"Name": name}}) is False
+    assert evaluate('regexp("^q", Host.Name)', {"Host": {"Name": name}}) is False
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), float("-inf")])
+def test_what_is_no_number_is_not_known(value: float) -> None:
+    assert evaluate("Host.Load > 0", {"Host": {"Load": value}}) == UNDEFINED
+    assert evaluate("Host.Memory > 0", {"Host": {"Memory": 1 << 80}}) is True
+
+
+def test_results_are_remembered_and_that_is_bounded() -> None:
+    known = classads.program("Host.Cores > 17")
+    for n in range(3 * classads.MOST_RESULTS):
+        assert known.result((n,)) is (n > 17)
+    assert len(known._known) <= classads.MOST_RESULTS
+
+
+def test_the_module_is_not_loaded_before_it_is_needed() -> None:
+    code = ("import sys; import windfall.core.engine, windfall.core.classads, windfall.model.expressions as x;"
+            "x.check('Host.Memory > 1', 'requirements'); print('classad2' in sys.modules)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+# --- why not -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("Host.Cores > 1 && Host.Memory > 8000", "Host.Memory > 8000 is false: Host.Memory is 4000"),
+    ("Host.Cores > 1 && Host.ErrorRate < 0.1", "Host.ErrorRate < 0.1 is undefined: Host.ErrorRate is not known there"),
+    ("Host.Cores / 0 == 1", "Host.Cores / 0 == 1 is an error: Host.Cores is 4"),
+    ('Host.Name == "x"', 'Host.Name == "x" is false: Host.Name is "is3.myhost"'),
+    ("false", "false is false"),
+    ("Host.Cores > 1", ""),
+])  # fmt: skip
+def test_why_not(text: str, says: str) -> None:
+    assert classads.why_not(text, {f"Host.{name}": value for name, value in HOST.items()}) == says

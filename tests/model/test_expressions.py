@@ -1,0 +1,197 @@
+"""Expressions as people write them, and as attackers do: read, checked, or refused with place and hint."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from windfall.errors import BadInput, TooLarge
+from windfall.model import attributes, expressions as x
+
+
+def complaint(text: str, key: str = "requirements") -> BadInput:
+    with pytest.raises(BadInput) as caught:
+        x.check(text, key)
+    return caught.value
+
+
+# --- what is taken ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "key", "kind"), [
+    ("Host.Memory >= 4000", "requirements", "truth"),
+    ('Site.Name =!= "slow"', "sites", "truth"),
+    ("host.memory>=4000&&HOST.CORES>1", "requirements", "truth"),
+    ("!Tail ? 1 : Host.JobsToday", "rank", "number"),
+    ('regexp("^node[0-9]+\\\\.rack", Host.Name, "i")', "requirements", "truth"),
+    ('member(Host.Site, {"a", "b"}) || Host.Volunteer', "requirements", "truth"),
+    ("max({Host.Cores, 4}) * 2", "per-host", "number"),
+    ("ifThenElse(isUndefined(Host.ErrorRate), 0.5, Host.ErrorRate)", "rank", "number"),
+    ("Host.ErrorRate is undefined", "requirements", "truth"),
+    ("-1.5e3 + .5", "rank", "number"),
+    ('Host.Site == "mine"', "rank", "truth"),
+    ("Now - Host.LastSuccess < 3600", "requirements", "truth"),
+    ("true", "requirements", "truth"),
+])  # fmt: skip
+def test_taken(text: str, key: str, kind: str) -> None:
+    assert x.check(text, key).type == kind
+
+
+def test_the_names_of_the_paper_are_aliases() -> None:
+    found = x.check("NumberOfReplicas < 3 && Job.Replica1.Host.ErrorRate > 0.1 && BOT.Tail", "replicate")
+    assert found.uses == ("Task.NumberOfReplicas", "Task.Replica1.Host.ErrorRate", "Bag.Tail")
+    assert x.check("Concurrency * 2000", "attempt-deadline").uses == ("PerHost",)
+    assert x.check("2 * Host.NumCpus", "per-host").uses == ("Host.Cores",)
+    assert x.check("Queue.BOTsInQueue < 3", "requirements").uses == ("Queue.Bags",)
+    assert x.ALIASES["JobRequirements"] == "requirements" and x.ALIASES["GridPolicy"] == "sites"
+
+
+def test_parts_are_what_stands_between_ands() -> None:
+    found = x.check('Host.Cores > 1 && (Tail || Host.Memory > 5) && regexp("a", Host.Name)', "requirements")
+    texts = [text for text, _ in found.parts]
+    assert texts == ["Host.Cores > 1", "(Tail || Host.Memory > 5)", 'regexp("a", Host.Name)']
+    assert x.check("Host.Cores > 1 || Tail && Host.Memory > 5", "requirements").parts == ()
+    assert x.check("Tail ? Host.Cores > 1 && Host.Memory > 5 : true", "requirements").parts == ()
+
+
+def test_every_attribute_can_be_found_by_every_name() -> None:
+    for scope, table in attributes.ADS.items():
+        for each in table:
+            for name in (each.name, *each.aliases):
+                found = attributes.find(f"{scope.upper()}.{name.lower()}")
+                assert found is not None and found.path == f"{scope}.{each.name}" and found.type == each.type
+    assert attributes.find("Task.Replica16.Host.ErrorRate") is not None
+    assert attributes.find("Task.Replica17.Host.ErrorRate") is None
+    assert attributes.find("Host.Replica1.Host.ErrorRate") is None
+    for path in attributes.FRESH:
+        found = attributes.find(path)
+        assert found is not None and found.path == path
+
+
+# --- what is not, and what is said ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "column", "says", "hint"), [
+    ("Host.Memry >= 4", 1, "no attribute 'Host.Memry'", "Host.Memory"),
+    ("Host.Cores > 1 && memory > 4", 19, "no attribute 'memory'", "Host.Memory"),
+    ("Host.Foo > 4", 1, "no attribute", "Host.Name, Host.Site"),
+    ("Quux.Foo > 4", 1, "no attribute", "Host."),
+    ('Host.Memory >= "4"', 13, "compares a number with a text", "quotes"),
+    ("Host.Name && true", 1, "must be true or false", "compare"),
+    ("Host.Memory", 1, "must come to true or false", "compare"),
+    ("Host.Memory = 4", 13, "'=' is not expected", "=="),
+    ("Host.Memory > 4 & Tail", 17, "'&' is not expected", "&&"),
+    ("Host.Memory > 4 Tail", 17, "'Tail' is not expected", "operator"),
+    ("Host.Memory > 2K", 15, "not a number", "MB"),
+    ("Host.Memory > 0x10", 15, "not a number", "MB"),
+    ("Host.Memory > 99999999999999999999", 15, "beyond all bounds", "9,007"),
+    ("Host.Memory > 1e999", 15, "beyond all bounds", ""),
+    ("Host.Memory >", 14, "ends too early", ""),
+    ("(Host.Memory > 4", 17, "')' is missing", ""),
+    ("", 0, "empty", "leave the key out"),
+    ('Host.Name == "a', 14, "closing quote", ""),
+    ("Host.Name == 'a'", 14, "single quote", '"'),
+    ("Host.Name == \"a\\n\"", 16, "means nothing", ""),
+    ("Höst.Name == 1", 2, "means nothing outside a text", ""),
+    ("Tail ?: true", 6, "not expected", "isUndefined"),
+    ('Host["Name"] == "a"', 1, "no attribute 'Host'", "Host.Name"),
+    ('Host.Name["a"] == "a"', 10, "not expected", "subscripts"),
+    ("[a = 1].a == 1", 1, "not expected", "records"),
+    ("{{1}} == 1", 2, "a list in a list", ""),
+    ("{1, 2} == 1", 8, "lists", "member"),
+    ("true; false", 5, "not expected", "one expression"),
+    ("true // so", 6, "comment", "#"),
+    ("regexp(Host.Name, /*myhost*/)", 19, "comment", "myhost"),
+    ('regexp(Host.Name, "myhost")', 8, "must be a text that stands here", "comes first"),
+    ('regexp(strcat("a", "b"), Host.Name)', 8, "must be a text that stands here", "comes first"),
+    ('regexp("a", Host.Name, "x")', 1, "third argument", "leave it out"),
+    ("isUndefined(1, 2)", 1, "takes 1 arguments", "missing"),
+    ("Tail ? 1 : \"a\"", 12, "a number in one case, a text in the other", "one kind"),
+    ("Task.Replica1.Host.ErrorRate > 1", 1, "cannot speak of", "Host, Site"),
+    ("PerHost > 1", 1, "cannot speak of", ""),
+])  # fmt: skip
+def test_refused_with_place_and_hint(text: str, column: int, says: str, hint: str) -> None:
+    error = complaint(text)
+    assert says in error.message and hint in error.hint
+    if column:
+        assert error.message.startswith(f"column {column}: ")
+        line, caret = error.text.split("\n")
+        assert caret.index("^") - 4 == column - 1 and line == text
+
+
+@pytest.mark.parametrize("name", [
+    "time", "random", "userHome", "absTime", "dayTime", "relTime", "formatTime", "splitTime", "gettimeofday",
+    "CurrentTime", "eval", "debug", "unparse", "userMap", "getenv", "envV1ToV2", "join", "replaceAll", "pow", "split",
+    "evalInEachContext", "nonsense", "interval", "string", "substr", "mergeEnvironment",
+])  # fmt: skip
+def test_functions_that_are_not_on_the_list(name: str) -> None:
+    error = complaint(f'{name}("x") == 1')
+    assert "no function" in error.message and error.hint
+
+
+def test_a_complaint_about_a_long_or_a_many_lined_expression_shows_the_part() -> None:
+    text = "true && " * 100 + "Host.Memry > 1"
+    error = complaint(text)
+    assert error.message.startswith("column 801: ")
+    line, caret = error.text.split("\n")
+    assert len(line) <= 90 and line[caret.index("^") - 4 :].startswith("Host.Memry")
+    error = complaint("Host.Cores > 1 &&\n  Host.Memry > 1")
+    assert error.message.startswith("line 2, column 3: ") and error.text.startswith("  Host.Memry")
+
+
+# --- attacks ----------------------------------------------------------------------------------------------------
+
+ATTACKS = {
+    "a sum of 400 kB": "+".join(["1"] * 200_000),
+    "a sum that is short enough": "+".join(["1"] * 2_000),
+    "parentheses": "(" * 2_000 + "1" + ")" * 2_000,
+    "open parentheses": "(" * 4_000,
+    "nots": "!" * 4_000 + "true",
+    "minuses": "-" * 4_000 + "1",
+    "conditions": "true?" * 700 + "1",
+    "lists": "{" * 2_000 + "}" * 2_000,
+    "records": "[a=" * 1_000 + "1" + "]" * 1_000,
+    "calls": "int(" * 900 + "1" + ")" * 900,
+    "ors": "||".join(["Tail"] * 600),
+    "unterminated text": '"' + "\\" * 4_001,
+    "quotes": '"' * 4_001,
+    "a NUL": 'Host.Name == "a\0b"',
+    "a surrogate": 'Host.Name == "\ud800"',
+    "an override of direction": 'Host.Name == "\u202e"',
+    "full-width letters": "Ｈｏｓｔ.Memory > 1",
+    "digits of another script": "Host.Memory > ٣",
+    "dots": "Host" + "." * 4_000,
+    "a long chain of attributes": "Host" + ".Host" * 800,
+    "a long name": "H" * 4_000,
+    "a long number": "1" * 4_000,
+    "a catastrophic pattern": 'regexp("(a+)+$", Host.Name)',
+    "alternatives repeated": 'regexp("(a|a)*$", Host.Name)',
+    "a counted group": 'regexp("((a{64}){64}){64}", Host.Name)',
+    "a large count": 'regexp("a{999}", Host.Name)',
+    "a reference back": 'regexp("(a)\\\\1", Host.Name)',
+    "a verb": 'regexp("(*LIMIT_MATCH=999999999)a", Host.Name)',
+    "a look ahead": 'regexp("(?=a)a", Host.Name)',
+    "a recursion": 'regexp("(?R)", Host.Name)',
+    "a long pattern": f'regexp("{"a?" * 1_500}", Host.Name)',
+    "a pattern that is not closed": 'regexp("(a", Host.Name)',
+    "comments": "/*" * 2_000,
+    "a doubled text": "strcat(" * 40 + "Host.Name, Host.Name" + ")" * 40,
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attacks_are_refused_in_bounded_memory(name: str) -> None:
+    tracemalloc.start()
+    error = complaint(ATTACKS[name])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert error.message and len(str(error)) < 1_000
+    assert peak < 4 << 20
+
+
+def test_too_long_is_too_large() -> None:
+    with pytest.raises(TooLarge):
+        x.parse("1" * 4_097)
+    with pytest.raises(TooLarge):
+        x.parse('"' + "é" * 2_100 + '"')
