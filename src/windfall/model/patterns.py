@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from re import _constants as const, _parser as parser  # type: ignore[attr-defined]
+from re import _constants as const, _parser as parser  # type: ignore[attr-defined, unused-ignore]
 from typing import Any
 
 from ..errors import TooLarge
