@@ -171,7 +171,7 @@ def test_by_chance() -> None:
 
 def test_what_was_cancelled_while_the_controller_was_down_is_not_submitted_when_it_is_back(
         person: User, cluster: Cluster) -> None:
-    _site(person, 2)
+    _site(person, 4)  # room for two more: who has left counts until a listing lacks him, and there will be none
     person.serve()
     assert person.client.wait(person.bag("echo {n}", 2))["counts"]["succeeded"] == 2
     until(lambda: not cluster.jobs(), 60)
