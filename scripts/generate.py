@@ -17,7 +17,10 @@ from windfall.cli.main import COMMANDS
 from windfall.cli.parser import make
 from windfall.cli.pilot import usage
 from windfall.core import lifecycle
+from windfall.model import attributes, expressions
+from windfall.model.bagfile import LATER
 from windfall.model.editor import bag_schema
+from windfall.model.patterns import SHORT
 from windfall.sim import scenariowords
 from windfall.sim.laws import KINDS
 
@@ -246,12 +249,86 @@ def scenario() -> str:
     return "\n".join(parts)
 
 
+# --- attributes -----------------------------------------------------------------------------------------------------
+
+POLICIES = """# Policies as expressions
+
+A policy of a bag may be an expression in the ClassAd language of HTCondor: it speaks of attributes of the host that asks,
+the task, the bag and so on, and comes to true or false, or to a number. `windfall policy --check 'EXPRESSION'` says whether
+one can be read, and what it comes to; `windfall policy --attributes` lists the attributes.
+
+| policy | comes to | says | speaks of | called in GridBot |
+|---|---|---|---|---|
+{kinds}
+
+{later}
+**The language.** `||  &&  !`, `==  !=  <  <=  >  >=`, `+  -  *  /  %`, `condition ? one : other`, texts in double quotes, lists
+in braces, `true`, `false`, `undefined`, `error`. `==` compares texts without regard to case, `=?=` and `=!=` (or `is` and `isnt`) compare exactly and
+are never undefined. Names and words may be written in any case.
+
+**Three values, and errors.** An attribute that nobody knows yet is *undefined*, and so is what depends on it: `Host.ErrorRate < 0.1` at
+a host that has run nothing. `undefined || true` is true, `undefined && false` is false. What makes no sense (`1/0`) is an *error*.
+Neither ever matches; `Host.ErrorRate is undefined || Host.ErrorRate < 0.1` gives new hosts a chance. `windfall explain` says which part failed, and at which value.
+
+**Bounds.** {length:,} bytes, {nesting} levels of nesting, {chain} operators. Patterns of `regexp` stand there as texts of at most {pattern} characters, repeat
+single characters or classes only, and give up, as an error, after {steps:,} steps. There are no clocks and no lots: `Now` is the time.
+
+**When values change.** What a host has learnt is looked at once a minute; its load, the bag's numbers and `Now` whenever a host asks.
+
+## Functions
+| function | |
+|---|---|
+{functions}
+
+{ads}
+## Figure 3 of GridBot, corrected
+As printed it lacks a sign, has a pattern that reads as a comment, and the arguments of `regexp` the other way round. What was meant:
+
+```text
+JobRequirements         = !Tail ? true : regexp("myhost", Host.Name) && Host.ErrorRate < 0.1
+Rank                    = !Tail ? 1 : Host.JobsToday
+ReplicationRequirements = NumberOfReplicas < 3 && Job.Replica1.Host.ErrorRate > 0.1
+Concurrency             = 2 * Host.NumCpus
+Deadline                = Concurrency * 2000
+```
+Anywhere before the tail; then on hosts called *myhost* that rarely fail, most of all on those that did much today. One more replica if the first is on a host that
+fails often, two tasks per core, and as many times 2,000 s as tasks are sent.
+"""
+
+
+def policies() -> str:
+    kinds = [f"| `{key}` | {expressions.NAMES[kind.type]} | {kind.says} | {', '.join(kind.scopes)} | `{kind.alias}` |"
+             for key, kind in expressions.KINDS.items()]
+    functions = [f"| `{name}` | {function.says} |" for name, function in expressions.FUNCTIONS.items()]
+    tables = [_ad(f"{scope}: {attributes.SAYS[scope]}", f"{scope}.", table) for scope, table in attributes.ADS.items()]
+    tables += [_ad("Replicas: of `Task.Replica1` to `Task.Replica16`, beside their hosts", "", attributes.REPLICA),
+               _ad("On their own", "", attributes.LONE)]
+    return NOTE.format("src/windfall/model/attributes.py and expressions.py") + POLICIES.format(
+        kinds="\n".join(kinds), later=_later(), functions="\n".join(functions).replace("||", "\\|\\|"), ads="\n".join(tables),
+        length=expressions.MAX_LENGTH, nesting=expressions.MAX_NESTING, chain=expressions.MAX_CHAIN, pattern=SHORT,
+        steps=expressions.STEPS)
+
+
+def _later() -> str:
+    names = [f"`{key}`" for key in expressions.KINDS if key in LATER["policy"]]
+    if not names:
+        return ""
+    return f"{', '.join(names)}: can be checked, and are refused in a bag until something acts on them.\n"
+
+
+def _ad(title: str, prefix: str, table: tuple[attributes.Attribute, ...]) -> str:
+    rows = [f"| `{prefix}{each.name}` | {each.type} | {each.says} | {each.by} | {', '.join(each.aliases)} |"
+            for each in table]
+    return "\n".join([f"## {title}", "| attribute | type | | known by | also |", "|---|---|---|---|---|", *rows, ""])
+
+
 def pages() -> dict[str, str]:
     schema = json.dumps(bag_schema(), indent=1, ensure_ascii=False) + "\n"
     return {
         "docs/reference/lifecycle.md": lives(),
         "docs/reference/command-line.md": command_line(),
         "docs/reference/scenario.md": scenario(),
+        "docs/reference/policies.md": policies(),
         "docs/reference/bag.schema.json": schema,
         **{f"share/man/man1/{name}": text for name, text in manual().items()},
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +68,25 @@ def test_every_attribute_can_be_found_by_every_name() -> None:
     for path in attributes.FRESH:
         found = attributes.find(path)
         assert found is not None and found.path == path
+
+
+def test_figure_3_stands_in_the_reference_and_can_be_read() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "policies.md").read_text()
+    figure = page.split("## Figure 3")[1].split("```")[1].split("\n")[1:-1]
+    read = {x.named(line.partition("=")[0].strip()): line.partition("=")[2] for line in figure}
+    assert sorted(read) == ["attempt-deadline", "per-host", "rank", "replicate", "requirements"]
+    for key, text in read.items():
+        assert key in x.serves(x.check(text, key))
+
+
+def test_what_an_expression_can_serve_as() -> None:
+    assert x.serves(x.parse("Host.Memory > 1")) == ["requirements", "rank"]
+    assert x.serves(x.parse("Bag.Age")) == ["rank", "per-host", "attempt-deadline"]
+    assert x.serves(x.parse('Site.Kind == "slurm"')) == ["requirements", "rank", "sites"]
+    assert x.serves(x.parse("Task.Replica2.SentTime < Now - 60")) == ["replicate"]
+    with pytest.raises(BadInput, match="no policy 'requirement'") as caught:
+        x.named("requirement")
+    assert "requirements" in caught.value.hint
 
 
 # --- what is not, and what is said ------------------------------------------------------------------------------

@@ -473,19 +473,41 @@ KINDS = {
 ALIASES = {kind.alias: key for key, kind in KINDS.items()}
 
 
+def named(name: str) -> str:
+    """The policy that is called so, by us or by GridBot."""
+    from .check import nearest
+
+    key = next((key for key in (*KINDS, *ALIASES) if key.lower() == name.lower()), "")
+    if not key:
+        raise BadInput(f"there is no policy '{name[:40]}' that is an expression", nearest(name, KINDS))
+    return ALIASES.get(key, key)
+
+
+def serves(found: Expression) -> list[str]:
+    """The policies that it could be."""
+    return [key for key in KINDS if not _misfit(found, key)]
+
+
 def check(text: str, key: str) -> Expression:
     """Read an expression that is to serve as a policy of that name."""
-    kind = KINDS[key]
     found = parse(text)
+    misfit = _misfit(found, key)
+    if misfit:
+        at, message, hint = misfit
+        raise wrong(text, at, message, hint)
+    return found
+
+
+def _misfit(found: Expression, key: str) -> tuple[int, str, str] | None:
+    """Why it cannot be that policy: where, what, a hint."""
+    kind, text = KINDS[key], found.text
     for path in found.uses:
         known = attributes.find(path)
         if known is not None and known.scope not in kind.scopes:
-            name = path.split(".")[-1]
-            at = next((token.at for token in _tokens(text) if token.text.lower().endswith(name.lower())), 0)
-            raise wrong(text, at, f"{key} cannot speak of {path}",
-                        f"it knows {', '.join(scope for scope in kind.scopes)}")
-    fits = {TRUTH: (TRUTH, ANY), NUMBER: (NUMBER, TRUTH, ANY)}[kind.type]
-    if found.type not in fits:
-        raise wrong(text, 0, f"{key} must come to {NAMES[kind.type]}, and this is {NAMES[found.type]}",
-                    "compare it with something" if kind.type == TRUTH else "give a number")
-    return found
+            name = path.split(".")[-1].lower()
+            at = next((token.at for token in _tokens(text) if token.text.lower().endswith(name)), 0)
+            return at, f"{key} cannot speak of {path}", f"it knows {', '.join(kind.scopes)}"
+    if found.type in (kind.type, ANY) or (key == "rank" and found.type == TRUTH):  # true is 1, so it comes first
+        return None
+    hint = "compare it with something" if kind.type == TRUTH else "give a number"
+    return 0, f"{key} must come to {NAMES[kind.type]}, and this is {NAMES[found.type]}", hint
