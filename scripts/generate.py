@@ -253,27 +253,32 @@ def scenario() -> str:
 
 POLICIES = """# Policies as expressions
 
-A policy of a bag may be an expression in the ClassAd language of HTCondor: it speaks of attributes of the host that asks,
-the task, the bag and so on, and comes to true or false, or to a number. `windfall policy --check 'EXPRESSION'` says whether
-one can be read, and what it comes to; `windfall policy --attributes` lists the attributes.
+A policy of a bag may be an expression in the ClassAd language of HTCondor: it speaks of attributes of the host
+that asks, the task, the bag and so on, and comes to true or false, or to a number. `windfall policy --check
+'EXPRESSION'` says whether one can be read, and what it comes to; `windfall policy --attributes` lists the
+attributes.
 
 | policy | comes to | says | speaks of | called in GridBot |
 |---|---|---|---|---|
 {kinds}
 
 {later}
-**The language.** `||  &&  !`, `==  !=  <  <=  >  >=`, `+  -  *  /  %`, `condition ? one : other`, texts in double quotes, lists
-in braces, `true`, `false`, `undefined`, `error`. `==` compares texts without regard to case, `=?=` and `=!=` (or `is` and `isnt`) compare exactly and
-are never undefined. Names and words may be written in any case.
+**The language.** `||  &&  !`, `==  !=  <  <=  >  >=`, `+  -  *  /  %`, `condition ? one : other`, texts in
+double quotes, lists in braces, `true`, `false`, `undefined`, `error`. `==` compares texts without regard to
+case, `=?=` and `=!=` (or `is` and `isnt`) compare exactly and are never undefined. Names and words may be
+written in any case.
 
-**Three values, and errors.** An attribute that nobody knows yet is *undefined*, and so is what depends on it: `Host.ErrorRate < 0.1` at
-a host that has run nothing. `undefined || true` is true, `undefined && false` is false. What makes no sense (`1/0`) is an *error*.
-Neither ever matches; `Host.ErrorRate is undefined || Host.ErrorRate < 0.1` gives new hosts a chance. `windfall explain` says which part failed, and at which value.
+**Three values, and errors.** An attribute that nobody knows yet is *undefined*, and so is what depends on it:
+`Host.ErrorRate < 0.1` at a host that has run nothing. `undefined || true` is true, `undefined && false` is
+false. What makes no sense (`1/0`) is an *error*. Neither ever matches; `Host.ErrorRate is undefined ||
+Host.ErrorRate < 0.1` gives new hosts a chance. `windfall explain` says which part failed, and at which value.
 
-**Bounds.** {length:,} bytes, {nesting} levels of nesting, {chain} operators. Patterns of `regexp` stand there as texts of at most {pattern} characters, repeat
-single characters or classes only, and give up, as an error, after {steps:,} steps. There are no clocks and no lots: `Now` is the time.
+**Bounds.** {length:,} bytes, {nesting} levels of nesting, {chain} operators. Patterns of `regexp` stand there
+as texts of at most {pattern} characters, repeat single characters or classes only, and give up, as an error,
+after {steps:,} steps. There are no clocks and no lots: `Now` is the time.
 
-**When values change.** What a host has learnt is looked at once a minute; its load, the bag's numbers and `Now` whenever a host asks.
+**When values change.** What a host has learnt is looked at once a minute; its load, the bag's numbers and `Now`
+whenever a host asks.
 
 ## Functions
 | function | |
@@ -282,7 +287,8 @@ single characters or classes only, and give up, as an error, after {steps:,} ste
 
 {ads}
 ## Figure 3 of GridBot, corrected
-As printed it lacks a sign, has a pattern that reads as a comment, and the arguments of `regexp` the other way round. What was meant:
+As printed it lacks a sign, has a pattern that reads as a comment, and the arguments of `regexp` the other way
+round. What was meant:
 
 ```text
 JobRequirements         = !Tail ? true : regexp("myhost", Host.Name) && Host.ErrorRate < 0.1
@@ -291,8 +297,9 @@ ReplicationRequirements = NumberOfReplicas < 3 && Job.Replica1.Host.ErrorRate > 
 Concurrency             = 2 * Host.NumCpus
 Deadline                = Concurrency * 2000
 ```
-Anywhere before the tail; then on hosts called *myhost* that rarely fail, most of all on those that did much today. One more replica if the first is on a host that
-fails often, two tasks per core, and as many times 2,000 s as tasks are sent.
+Anywhere before the tail; then on hosts called *myhost* that rarely fail, most of all on those that did much
+today. One more replica if the first is on a host that fails often, two tasks per core, and as many times 2,000
+s as tasks are sent.
 """
 
 
@@ -304,7 +311,7 @@ def policies() -> str:
     tables += [_ad("Replicas: of `Task.Replica1` to `Task.Replica16`, beside their hosts", "", attributes.REPLICA),
                _ad("On their own", "", attributes.LONE)]
     return NOTE.format("src/windfall/model/attributes.py and expressions.py") + POLICIES.format(
-        kinds="\n".join(kinds), later=_later(), functions="\n".join(functions).replace("||", "\\|\\|"), ads="\n".join(tables),
+        kinds="\n".join(kinds), later=_later(), functions="\n".join(functions), ads="\n".join(tables),
         length=expressions.MAX_LENGTH, nesting=expressions.MAX_NESTING, chain=expressions.MAX_CHAIN, pattern=SHORT,
         steps=expressions.STEPS)
 
