@@ -33,7 +33,7 @@ class Taken(NamedTuple):
 
 
 def simulate(tasks: int, hosts: int, sites: int = 1) -> tuple[Taken, World]:
-    world = World(1, Config(lease=HOUR, park=HOUR // 2, deaths=200, idle=1 << 40))
+    world = World(1, Config(lease=HOUR, park=HOUR * 5 // 6, deaths=200, idle=1 << 40))
     for number in range(sites):
         world.site(f"site{number}")
         world.pilots(f"site{number}", hosts // sites, loses=0.1)

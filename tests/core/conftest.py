@@ -16,7 +16,8 @@ from windfall.core.lifecycle import ATTEMPT_STATES, TASK_STATES
 from windfall.store import codec
 
 LEASE, MARGIN = 60_000, 5_000
-GONE_SILENT = LEASE + MARGIN + 1
+TOGETHER = (LEASE + MARGIN) // 256  # leases run out so much late, at most
+GONE_SILENT = LEASE + MARGIN + TOGETHER
 
 
 def shape(count: int = 1, **changes: Any) -> f.TargetShape:

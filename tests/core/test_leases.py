@@ -6,7 +6,7 @@ import pytest
 
 from windfall.core import events as e
 
-from .conftest import GONE_SILENT, LEASE, MARGIN, Bench, answers, granted, shape
+from .conftest import GONE_SILENT, LEASE, MARGIN, TOGETHER, Bench, answers, granted, shape
 
 HOUR = 3_600_000
 
@@ -17,7 +17,7 @@ def test_a_lease_gives_back_what_was_not_started_and_nothing_else(bench: Bench) 
     bench.exchange(pilot, started=[running])
     bench.wait(LEASE + MARGIN - 1)
     assert bench.tasks(bag) == "aa"
-    bench.wait(2)
+    bench.wait(1 + TOGETHER)
     assert bench.tasks(bag) == "ar"
     assert (bench.attempt(running), bench.attempt(queued)) == ("started", "lost")
 
@@ -130,7 +130,7 @@ def test_after_a_restart_silence_means_nothing_for_a_lease(bench: Bench) -> None
     bench.restart()
     bench.wait(LEASE + MARGIN - 1)
     assert bench.task(bag) == "active"
-    bench.wait(2)
+    bench.wait(1 + TOGETHER)
     assert bench.task(bag) == "ready"
 
 

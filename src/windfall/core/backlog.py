@@ -74,7 +74,7 @@ class Backlog:
 
     def take(self, n: int) -> list[int]:
         if not self.heap:
-            return self._walk(n)
+            return self._step() if n == 1 else self._walk(n)
         return self._merge(n)
 
     def peek(self, n: int) -> list[int]:
@@ -128,6 +128,16 @@ class Backlog:
 
     def _task_at_cursor(self) -> int:
         return self.task_at(self.cursor) if self.runs else 0
+
+    def _step(self) -> list[int]:
+        """One task: mostly the next one in the last run, for which no search is needed."""
+        start, first, _ = self.runs[-1]
+        if self.order is None and start <= self.cursor < self.total:
+            task = first + self.cursor - start
+            if self.tasks.state[task] == READY and self.tasks.variant[task] == 0:
+                self.cursor += 1
+                return [task]
+        return self._walk(1)
 
     def _walk(self, n: int) -> list[int]:
         """Move the cursor over up to n ready tasks."""

@@ -185,6 +185,9 @@ class Attempts(Table):
             self.grow(max(n, min(self.rows, 1 << 16), 256))
             free.extend(range(first, self.rows))
         number, take = self.number, free.popleft
+        if n == 1:
+            row = take()
+            return [((number[row] >> ROW_BITS) + 1 << ROW_BITS) | row]
         taken = [take() for _ in range(n)]
         return [((number[row] >> ROW_BITS) + 1 << ROW_BITS) | row for row in taken]
 
@@ -201,7 +204,7 @@ class Attempts(Table):
 
     def of_pilot(self, pilot: int) -> NDArray[np.int64]:
         """Rows of a pilot, oldest grant first (within a grant by number of task)."""
-        rows: NDArray[np.int64] = np.flatnonzero(self.np_pilot[: self.rows] == pilot)  # the others for few
+        rows: NDArray[np.int64] = (self.np_pilot[: self.rows] == pilot).nonzero()[0]  # the others for few
         rows = rows[self.np_state[rows] != 0]
         if len(rows) > 1:
             rows = rows[np.lexsort((self.np_task[rows], self.np_grant[rows]))]

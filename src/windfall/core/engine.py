@@ -104,7 +104,8 @@ class Core:
     def step(self, now: int, events: Iterable[e.Event]) -> Step:
         self.now = self.state.now = max(now, self.now, self.state.now)
         self.facts, self.effects = [], []
-        self._fire()
+        if self._timers and self._timers[0][0] <= self.now:
+            self._fire()
         for event in events:
             _HANDLERS[type(event)](self, event)
         self._settle()
@@ -118,19 +119,22 @@ class Core:
     def _settle(self) -> None:
         """What the events made possible: work for those who wait, orders for those who hold."""
         self._feed()
-        for number in self.poor:
-            recall_for(self, self.state.pilots[number])
-        self.poor.clear()
-        for row in self.barring:
-            take_back(self, row)
-        self.barring.clear()
+        if self.poor:
+            for number in self.poor:
+                recall_for(self, self.state.pilots[number])
+            self.poor.clear()
+        if self.barring:
+            for row in self.barring:
+                take_back(self, row)
+            self.barring.clear()
         self._look_again()
         if self.state.orders:
             for number in list(self.state.orders):
                 sessions.nudge(self, self.state.pilots[number])
             self.state.orders.clear()
             self._look_again()
-        self.fresh.clear()
+        if self.fresh:
+            self.fresh.clear()
 
     def _feed(self) -> None:
         while self.stirred or self._fed != self.state.version:  # what one is granted may make room for another
@@ -165,9 +169,15 @@ class Core:
         self._ticket += 1
         heappush(self._timers, (at, self._ticket, kind, key))
 
+    def watch_lease(self, pilot: PilotState) -> None:
+        """A little late, so that leases that run out at about the same time are looked at in one step."""
+        patience = self.config.lease + self.config.margin
+        at = pilot.heard + patience
+        self.timer(at + -at % (patience // sessions.TOGETHER or 1), "lease", pilot.number)
+
     def spread(self) -> int:
         """Having lost the server, pilots come back over this many ms: a handshake costs a fraction of one."""
-        return max(self.alive, 200)
+        return self.alive if self.alive > 200 else 200
 
     # --- recovery ----------------------------------------------------------------------------------------------
 
@@ -191,7 +201,7 @@ class Core:
                 continue
             pilot.heard = self.now
             self.alive += 1
-            self.timer(self.now + self.config.lease + self.config.margin, "lease", pilot.number)
+            self.watch_lease(pilot)
         hosts.restand(self.state)
         for row, until in self.state.barred.items():
             self.timer(max(until, self.now), "host", row)

@@ -31,7 +31,7 @@ def lease_due(core: Core, number: int) -> None:
         core.timer(until + 1, "lease", number)  # its results may be found yet
         return
     if core.now < pilot.heard + patience:
-        core.timer(pilot.heard + patience, "lease", number)
+        core.watch_lease(pilot)
         return
     pilot.silent = True
     conscious.not_expected(core, pilot)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from windfall.core import conscious, effects as x, events as e, facts as f, hosts
 from windfall.core.batching import behind_on, chain_key, is_blocked, row_chain
+from windfall.core.columns import ROW_MASK
 from windfall.core.endings import lose, not_fetched, settle, take_reports
 from windfall.core.granting import grant
 from windfall.core.lifecycle import (
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from windfall.core.engine import Core
 
 BLAMELESS = ("silent", "requeued", "stopped")  # ends of pilots that say nothing about what they ran
-TOGETHER = 256  # part of a poll's time by which it may be answered early
+TOGETHER = 256  # part of its time by which a poll may be answered early, and a lease run out late
 MOST_LIVE = 200  # attempts of one task; the column holds a byte
 
 
@@ -68,7 +69,7 @@ def enrol(core: Core, event: e.Enrol) -> None:
         conscious.stir(core)
     pilot_came(core, state.pilots[number])
     core.alive += 1
-    core.timer(core.now + core.config.lease + core.config.margin, "lease", number)
+    core.watch_lease(state.pilots[number])
     core.effects.append(
         x.Enrolled(event.key, number, epoch, core.config.lease, core.config.idle, core.spread(), core.config.park)
     )
@@ -85,7 +86,8 @@ def exchange(core: Core, event: e.Exchange) -> None:
     if event.reports:
         doubtful = not_fetched(core, pilot, event.reports) if core.state.moving else []
         take_reports(core, pilot, event.reports)
-        doubt(core, doubtful)
+        if doubtful:
+            doubt(core, doubtful)
         if core.blamed:
             hosts.blame(core, pilot)
         elif core.state.barred and core.state.hosts.success[pilot.row] == core.now:
@@ -116,8 +118,11 @@ def _gives_back(event: e.Exchange) -> bool:
 
 def _steps_back(core: Core, pilot: PilotState, event: e.Exchange) -> bool:
     """Who has just failed a task is the last to try it again: those who wait come first."""
-    return any(report.o == "failed" for report in event.reports) and any(
-        number != pilot.number for pc in core.state.pilot_classes.values() for number in islice(pc.parked, 2))
+    for report in event.reports:
+        if report.o == "failed":
+            classes = core.state.pilot_classes.values()
+            return any(number != pilot.number for pc in classes for number in islice(pc.parked, 2))
+    return False
 
 
 def _refresh(park: Park, now: int, event: e.Exchange) -> None:
@@ -141,12 +146,14 @@ def _adopt(core: Core, pilot: PilotState, event: e.Exchange) -> None:
     """An older epoch was granted what this one now speaks of: the same process, under a new name."""
     attempts = core.state.attempts
     numbers = [report.a for report in event.reports]
-    if pilot.state != GONE:
+    if pilot.state != GONE and (event.started or event.held):
         numbers += [*event.started, *(event.held or ())]
     found: dict[int, None] = {}
     for number in numbers:
-        row = attempts.row(number)
-        if row >= 0 and attempts.pilot[row] != pilot.number and _follows(core, pilot, attempts.pilot[row]):
+        row = number & ROW_MASK
+        if row >= attempts.rows or attempts.pilot[row] == pilot.number:
+            continue  # mostly it is its own
+        if attempts.row(number) >= 0 and _follows(core, pilot, attempts.pilot[row]):
             found[number] = None
     if found:
         core.emit(f.Adopted(core.now, pilot.number, list(found)))
@@ -261,10 +268,14 @@ def _left_behind(core: Core, pilot: PilotState, why: str, clean: bool) -> Iterat
 
 
 def _reply(core: Core, pilot: PilotState, event: e.Exchange, want: int, granted: bool) -> None:
+    at_once = event.wait <= 0 or bool(event.bye)
+    if at_once and want <= 0:  # whatever there is to say
+        core.effects.append(compose(core, pilot, event.key, event.seq, event.ack))
+        return
     news = granted or event.ack < pilot.granted or has_news(pilot)
     if not news and want > 0:
         core.poor.append(pilot.number)
-    if news or event.wait <= 0 or event.bye:
+    if news or at_once:
         core.effects.append(compose(core, pilot, event.key, event.seq, event.ack))
     else:
         _park(core, pilot, event)

@@ -27,6 +27,7 @@ from .notes import short
 from .seats import Seats
 
 PARK = 30000             # ms a poll is willing to be parked, unless the server says otherwise
+SPARE = 600000           # ms of a lease that no poll waits through; of a short one half
 QUIET = 200              # ms without an exchange after which a poll is parked even if nothing is wanted
 LINGER = 25              # ms a report waits for company while there is more work here
 COMPANY = 64             # reports that leave at once
@@ -207,9 +208,12 @@ class Agenda:
         self.lease_end = max(self.lease_end, flight.sent + self.lease)
         self.last_heard = now
         self.failures = 0
-        self.asked = self.asked or flight.want > 0
-        self.over = self.over or bool(flight.bye)
-        self._accepted(flight)
+        if flight.want > 0:
+            self.asked = True
+        if flight.bye:
+            self.over = True
+        if self.shortened or self.batch is not None:
+            self._accepted(flight)
         grants = answer.get("grants")
         fresh = self._take_grants(now, grants) if grants else 0
         self._pace(now, flight, fresh, answer)
@@ -320,9 +324,10 @@ class Agenda:
         return tasks
 
     def _spec(self, fields):
-        if self.newest is None or self.newest.fields != fields:  # much the cheaper question
-            self.newest = self._find_spec(fields)
-        return self.newest
+        newest = self.newest
+        if newest is None or (newest.fields is not fields and newest.fields != fields):  # much the cheaper question
+            newest = self.newest = self._find_spec(fields)
+        return newest
 
     def _find_spec(self, fields):
         content = json.dumps(fields, sort_keys=True)
@@ -530,7 +535,7 @@ class Agenda:
             self._fetch_ahead()
         if self.queue and not self.leaving:
             self._start(now)
-        if self.placed and not self.queue and not self.leaving:
+        if self.placed and self.seats.free_cores and not self.queue and not self.leaving:
             self._rebalance(now)
         orders, self.pending = self.pending, []
         return orders
@@ -549,7 +554,8 @@ class Agenda:
 
     def _fetch_ahead(self):
         ahead = FETCH_AHEAD + 2 * self.seats.cores
-        for task in [*self.queue.values(), *self.chains.following()]:
+        tasks = self.queue.values()
+        for task in [*tasks, *self.chains.following()] if self.chains.later else tasks:
             if task.state == QUEUED:
                 task.state = FETCHING
                 self.pending.append(("fetch", task))
@@ -605,8 +611,6 @@ class Agenda:
 
     def _rebalance(self, now):
         """Seats are free here while tasks wait behind a long one there: ask for those."""
-        if not self.seats.free_cores:
-            return
         for station in self.seats.stations:
             staged = station.staged()
             if staged > 0 and now - station.moved >= STUCK and station.index not in self.asked_back:
@@ -632,10 +636,11 @@ class Agenda:
         return self._request(now, not self.reports and not self.started)
 
     def _consider_leaving(self, now):
+        if self.idle_limit is None or now - self.idle_since < self.idle_limit:
+            return
         if self.holding() or self.leaving or not self.asked or self.reports or self.flights_with_reports():
             return
-        if self.idle_limit is not None and now - self.idle_since >= self.idle_limit:
-            self.leaving = "idle"
+        self.leaving = "idle"
 
     def _urgent(self, now):
         if self.census or (self.leaving and self._bye()):
@@ -728,7 +733,8 @@ class Agenda:
         return started
 
     def _park_for(self, now):
-        wait = min(self.park, max(1000, self.lease // 2))  # should it be lost, half a lease is left to say so
+        left = min(self.lease // 2, SPARE)  # should it be lost, so much of the lease is left to say so
+        wait = min(self.park, max(1000, self.lease - left))
         if self.idle_limit is not None and not self.holding():
             wait = min(wait, max(0, self.idle_since + self.idle_limit - now))
         return wait
@@ -773,7 +779,8 @@ class Agenda:
 
     def due(self, now):
         """When to look at `next_request` and `orders` again if nothing happens before; None: never."""
-        at = max(self._speak_at(now), self.not_before)
+        at = self._speak_at(now)
+        at = max(at, self.not_before)
         if self.placed and not self.queue and self.seats.free_cores:
             for station in self.seats.stations:
                 if station.staged() > 0 and station.index not in self.asked_back:
@@ -796,6 +803,6 @@ class Agenda:
         if not self.flights:
             quiet = self.poll_not_before if self._want() else max(self.poll_not_before, self.last_heard + QUIET)
             at = min(at, quiet)
-        if self.idle_limit is not None and self.asked and not self.leaving and not self.holding():
+        if not self.placed and self.idle_limit is not None and self.asked and not self.leaving and not self.holding():
             at = min(at, self.idle_since + self.idle_limit)
         return at

@@ -20,6 +20,8 @@ class Line:
 
 
 class Chains:
+    __slots__ = ("lines", "later")
+
     def __init__(self):
         self.lines = {}          # (bag, number) → Line
         self.later = {}          # attempt → Task: all that stand in line

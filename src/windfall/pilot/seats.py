@@ -24,6 +24,8 @@ class Station:
 
 
 class Seats:
+    __slots__ = ("cores", "memory", "gpus", "free_cores", "free_memory", "free_gpus", "stations")
+
     def __init__(self, cores, memory=0, gpus=(), stations=1):
         self.cores = cores
         self.memory = memory
@@ -93,6 +95,8 @@ class Seats:
         cores, memory, gpus = need
         self.free_cores -= cores
         self.free_memory -= memory
+        if not gpus:
+            return ()
         taken, self.free_gpus = self.free_gpus[:gpus], self.free_gpus[gpus:]
         return taken
 
@@ -100,7 +104,8 @@ class Seats:
         cores, memory, _ = need
         self.free_cores += cores
         self.free_memory += memory
-        self.free_gpus = sorted(self.free_gpus + list(gpus), key=self.gpus.index)
+        if gpus:
+            self.free_gpus = sorted(self.free_gpus + list(gpus), key=self.gpus.index)
 
     def problem(self):
         """A sentence when a rule of this module is broken, else "" (for tests)."""

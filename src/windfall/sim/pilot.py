@@ -25,6 +25,9 @@ Render = Callable[[x.Answer], dict[str, Any]]
 class Pilot:
     """`latency`: milliseconds each way between it and the server.  `cut(now)`: is it cut off from it?"""
 
+    __slots__ = ("_due", "_placed", "_width", "agenda", "alive", "began", "cores", "cut", "end", "engine", "latency",
+                 "memory", "name", "number", "on_end", "render", "run", "running", "runs", "server", "site", "stage")
+
     def __init__(
         self, engine: Engine, server: Server, run: Run, render: Render, *, name: str, site: str, cores: int = 1,
         memory: int = 0, wall: int | None = None, latency: int = 0, on_end: Callable[[Pilot], None] | None = None,
