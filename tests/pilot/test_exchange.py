@@ -246,13 +246,18 @@ def test_a_signal_to_every_process_of_the_job(server, launch, tmp_path):
     assert pilot.wait() == 0 and server.bye == "stopped"
 
 
+def test_a_warning_while_it_starts_ends_it(server, launch):
+    """It must not live on, take tasks, and be killed in their midst."""
+    for pause in range(0, 240, 30):
+        pilot = launch("--cores", "1", env={**os.environ, "WINDFALL_WARNING": "USR2"})
+        time.sleep(pause / 1000)
+        pilot.process.send_signal(signal.SIGUSR2)
+        pilot.wait()
+
+
 def test_a_warning_that_only_the_pilot_hears(server, launch, tmp_path):
-    """Grid Engine's: the job's script has it ignored, so that tasks do not die of it."""
-    before = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    try:
-        pilot = launch("--cores", "1")
-    finally:
-        signal.signal(signal.SIGUSR2, before)
+    """Grid Engine's goes to all processes of a job: tasks do not die of it."""
+    pilot = launch("--cores", "1", env={**os.environ, "WINDFALL_WARNING": "USR2"})
     trap = f"trap 'echo saving; exit 0' TERM; touch {tmp_path}/begun; while :; do sleep 0.1; done"
     server.submit([1, trap], grace=30000)
     wait_until((tmp_path / "begun").exists)

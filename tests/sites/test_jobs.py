@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.live.real import until
 from windfall.errors import BadInput
 from windfall.sites import gridengine, lsf, pbs, slurm
 from windfall.sites.dialects import DIALECTS, Dialect, dialect
@@ -173,6 +177,23 @@ def test_a_shell_reads_what_was_meant() -> None:
     text = slurm.render(job(command=("printf", "%s\\n", *words)))
     done = subprocess.run(["/bin/sh"], input=text, capture_output=True, text=True, check=True, timeout=20)
     assert done.stdout.split("\n")[:-1] == words
+
+
+def test_a_warning_before_the_pilot_listens_ends_a_job_of_grid_engine(tmp_path: Path) -> None:
+    """If nobody heard it, the pilot would take tasks, and be killed in their midst."""
+    begun = tmp_path / "begun"
+    job = Job("abc-1", Shape(60), ("/bin/sh", "-c", f"touch {begun}; while :; do sleep 0.1; done"))
+    with subprocess.Popen(["/bin/sh"], stdin=subprocess.PIPE, start_new_session=True) as done:
+        assert done.stdin is not None
+        done.stdin.write(gridengine.render(job).encode())
+        done.stdin.close()
+        try:
+            until(begun.exists)
+            os.killpg(done.pid, signal.SIGUSR2)
+            assert done.wait(20) == -signal.SIGUSR2
+        finally:
+            if done.poll() is None:
+                os.killpg(done.pid, signal.SIGKILL)
 
 
 @NAMED

@@ -2,6 +2,8 @@
 
 It is the root of the tree and a subreaper, so that whatever the agent and its spawners leave when they are killed
 comes to it, and dies.  Killed itself, its end of a pipe closes and the agent does the same.
+
+Signals that come before anybody listens end the pilot, which has nothing yet; none is ever lost.
 """
 
 import os
@@ -10,6 +12,7 @@ import signal
 from . import proctree
 
 PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR2", "SIGXCPU")  # SIGUSR2: Grid Engine's "about to be killed"
+WARNING = "WINDFALL_WARNING"  # says that SIGUSR2 goes to every process of the job: all but us ignore it
 
 
 def watch_over(work, mark, clear):
@@ -19,14 +22,20 @@ def watch_over(work, mark, clear):
     agent could not.
     """
     reader, writer = os.pipe()
+    numbers = [getattr(signal, name) for name in PASSED_ON]
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     agent = os.fork()
     if not agent:
         os.close(writer)
+        if os.environ.get(WARNING):
+            signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
         _become_agent(work, reader)
     os.close(reader)
-    for name in PASSED_ON:
-        signal.signal(getattr(signal, name), lambda number, frame: _pass_on(agent, writer))
+    for number in numbers:
+        signal.signal(number, lambda number, frame: _pass_on(agent, writer))
     signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
     proctree.become_subreaper()
     code = _wait(agent)
     _clear_up(code, mark, clear)

@@ -45,8 +45,10 @@ def submit(job: Job) -> Command:
 
 
 def render(job: Job) -> str:
-    """The warning goes to every process of the job; a task would die of it.  Only the pilot listens."""
-    return script(job, "$SGE_TASK_ID", '"$JOB_ID"', before="trap '' USR2")
+    """The warning goes to every process of the job; a task would die of it, so the pilot is told to see to that.  The
+    script must not: a job that is warned before its pilot listens is to end there and then, or it takes tasks and is
+    killed in their midst."""
+    return script(job, "$SGE_TASK_ID", '"$JOB_ID"', before="WINDFALL_WARNING=USR2; export WINDFALL_WARNING")
 
 
 def _options(job: Job) -> Iterator[str]:
