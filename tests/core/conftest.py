@@ -77,6 +77,7 @@ class Bench:
         event = e.Submit(
             0, owner, "bag", key, b"spec", list(targets) or [shape()], more.get("external", False),
             more.get("select", "fcfs"), more.get("open", False), more.get("edges", b""), more.get("provision", "swarm"),
+            replicate=more.get("replicate", "none"),
         )
         return int(self.do(event).value)
 
@@ -86,9 +87,9 @@ class Bench:
     # --- pilots --------------------------------------------------------------------------------------------------
 
     def pilot(self, cores: int = 1, nonce: str = "", site: str = "here", left: int | None = None, **more: Any) -> int:
-        nonce = nonce or f"n{self.core.state.next_pilot}"
+        nonce, host = nonce or f"n{self.core.state.next_pilot}", more.get("host", "host")
         event = e.Enrol(
-            0, site, nonce, "host", "host", cores, more.get("memory", 4 << 30), more.get("gpus", 0),
+            0, site, nonce, host, host, cores, more.get("memory", 4 << 30), more.get("gpus", 0),
             more.get("disk", 1 << 40), left, b"token %d" % self.core.state.next_pilot, nodes=more.get("nodes", 1),
         )
         return int(self.do(event).pilot)

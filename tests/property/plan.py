@@ -34,6 +34,7 @@ class BagPlan(msgspec.Struct, frozen=True):
     budget: int = 0  # ms of cores
     disk: int = 0  # bytes a task takes
     nodes: int = 1
+    replicate: str = "none"
 
 
 class SitePlan(msgspec.Struct, frozen=True):
@@ -156,6 +157,13 @@ def hole_plan(seed: int) -> Plan:
     holes = tuple(Act(r.randrange(HORIZON // 2), "black hole", r.randrange(6)) for _ in range(r.choice((1, 2))))
     bags = tuple(msgspec.structs.replace(bag, tasks=r.choice((20, 60))) for bag in plan.bags)
     return msgspec.structs.replace(plan, bags=bags, acts=plan.acts + holes, pilots=(*plan.pilots, 1, 1), fail=5)
+
+
+def replica_plan(seed: int) -> Plan:
+    """The same with replicas of what is late, and pilots to spare."""
+    plan, r = random_plan(seed), random.Random(f"{seed} replicas")
+    bags = tuple(msgspec.structs.replace(bag, replicate=r.choice(("tail-safe", "tail-fast"))) for bag in plan.bags)
+    return msgspec.structs.replace(plan, bags=bags, pilots=(*plan.pilots, 1, 2, 4))
 
 
 def crowded_plan(kind: str) -> Callable[[int], Plan]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from .plan import Act, BagPlan, Plan, SitePlan, data_plan, hole_plan, left_plan, plans, random_plan
+from .plan import Act, BagPlan, Plan, SitePlan, data_plan, hole_plan, left_plan, plans, random_plan, replica_plan
 from .world import World
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -45,6 +45,13 @@ def test_seeds_with_black_holes(first: int) -> None:
     """Hosts that must wait are not forgotten, and what they held is given to others (P4)."""
     for seed in range(first, first + 40):
         World(hole_plan(seed)).run()
+
+
+def test_seeds_with_replicas() -> None:
+    """Tasks in play twice: one result each (P1), and nothing beyond anybody's means (P6)."""
+    worlds = [World(replica_plan(seed)).run() for seed in range(60)]
+    bags = [bag for world in worlds for bag in world.server.core.state.bags.values()]
+    assert sum(bag.replicas for bag in bags) > 100
 
 
 def test_seeds_with_results_left_behind() -> None:

@@ -388,7 +388,8 @@ class World:
         def make() -> e.Event:
             return e.Submit(
                 0, owner, key, key, b"spec", shapes, plan.shape == "external", select,
-                plan.shape in ("open", "filling"), edges, plan.provision, budget=plan.budget, **data,
+                plan.shape in ("open", "filling"), edges, plan.provision, budget=plan.budget,
+                replicate=plan.replicate, **data,
             )
 
         self.client(make, done)

@@ -37,6 +37,7 @@ from windfall.core.lifecycle import (
     SUPERSEDED,
     WAITING,
 )
+from windfall.core.replication import replicates
 from windfall.core.selection import class_key
 from windfall.core.state import (
     BagState,
@@ -73,7 +74,7 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
         number=fact.bag, owner=fact.owner, name=fact.name, key=fact.key, spec=fact.spec, external=fact.external,
         select=fact.select, open=fact.open, submitted=fact.at, tasks=Tasks(count), targets=[], runs=[],
         counts=fresh_counts(count), touched=fact.at, began=fact.at if count else 0, provision=fact.provision,
-        options=fact.options, budget=fact.budget,
+        options=fact.options, budget=fact.budget, replicate=fact.replicate,
     )
     state.bags[fact.bag] = bag
     _note_data(state, bag, fact)
@@ -81,6 +82,8 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     state.own(fact.owner, count)
     if bag.provision in i.NAMED:
         state.named_bags[bag.number] = None
+    if replicates(bag):
+        state.replicating[bag.number] = None
     if fact.key:
         state.keys[submission_key(fact.owner, fact.key)] = (fact.bag, 0, count, digest(fact.spec))
     _add_targets(state, bag, fact.targets)
@@ -296,6 +299,7 @@ def _bag_removed(state: State, fact: f.BagRemoved) -> None:
     state.version += bool(state.barred)  # what a host was tried with may be gone
     bag = state.bags.pop(fact.bag)
     state.named_bags.pop(fact.bag, None)
+    state.replicating.pop(fact.bag, None)
     state.own(bag.owner, -bag.size)
     state.conscious -= bag.conscious is not None
     state.dropped += bag.chunk_names()
@@ -701,6 +705,7 @@ def _activate(bag: BagState, cls: TaskClass, tasks: list[int]) -> None:
             t.live[task] += 1
             t.tries[task] = (t.tries[task] + 1) & 0xFFFF
             t.dirty[task >> 16] = 1
+    bag.replicas += n - fresh - behind
     bag.counts[READY] -= fresh
     bag.counts[WAITING] -= behind
     bag.counts[ACTIVE] += fresh + behind
@@ -750,6 +755,8 @@ def _started(state: State, fact: f.Started) -> None:
         attempts.state[row] = STARTED
         attempts.started[row] = fact.at
         attempts.dirty[row >> 16] = 1
+        if state.replicating:  # it may have been the last
+            state.version += attempts.task[row] >> 32 in state.replicating
 
 
 def _revive(state: State, row: int) -> None:

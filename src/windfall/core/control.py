@@ -16,6 +16,7 @@ from windfall.core.endings import cancel_stranded, runs_of, runs_where
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
 from windfall.core.losses import make_again
 from windfall.core.policies import PROVISIONS, wrong_limit
+from windfall.core.replication import PRESETS
 from windfall.core.state import BagState
 from windfall.model.spec import MAX_TASKS
 
@@ -33,6 +34,10 @@ def submit(core: Core, event: e.Submit) -> None:
     if event.provision not in PROVISIONS:
         core.refuse(event, "bad-input", f"there is no way of provisioning called {event.provision!r}",
                     f"there are {', '.join(PROVISIONS)}")
+        return
+    if event.replicate not in PRESETS:
+        core.refuse(event, "bad-input", f"there is no way of replicating called {event.replicate!r}",
+                    f"there are {', '.join(PRESETS)}")
         return
     if _too_many(core, event, event.owner, sum(shape.count for shape in event.targets)):
         return
@@ -54,6 +59,7 @@ def submit(core: Core, event: e.Submit) -> None:
         f.BagSubmitted(
             core.now, number, event.owner, event.name, event.idempotency, event.spec, event.targets, event.external,
             event.select, event.open, edges, event.provision, event.options, event.data, event.conscious, event.budget,
+            event.replicate,
         )
     )
     batching.arm(core, core.state.bags[number])

@@ -22,6 +22,7 @@ from windfall.core import (
     leases,
     losses,
     provisioning,
+    replication,
     sessions,
     siting,
     tending,
@@ -91,6 +92,8 @@ class Core:
         self.poor: list[int] = []  # pilots that asked in this step and got nothing
         self.frugal = False  # volatile: the driver's disk is low, nothing new is granted
         self.withheld: dict[int, None] = {}  # pilots that ready tasks were withheld from
+        self.tails: dict[int, replication.Tail] = {}  # of this step: bag → what may have a replica
+        self.looks_late: dict[int, int] = {}  # bag → when another of its tasks is late
         self.looks: dict[int, int] = {}  # bag → when to look at what it withholds again
         self.stirred = False  # what was withheld may go now
         self.alive = 0  # pilots that are not gone
@@ -135,6 +138,8 @@ class Core:
             self._look_again()
         if self.fresh:
             self.fresh.clear()
+        if self.tails:
+            self.tails.clear()
 
     def _feed(self) -> None:
         while self.stirred or self._fed != self.state.version:  # what one is granted may make room for another
@@ -228,7 +233,7 @@ _TIMERS: dict[str, Callable[[Core, Any], None]] = {
     "batch": batching.patience_over,
     "look": conscious.look_due, "watch": watchdog.watch_due,
     "host": hosts.host_due, "salvage": tending.salvage_due,
-    "month": control.month_begins,
+    "month": control.month_begins, "late": replication.late_due,
 }
 
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {

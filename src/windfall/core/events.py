@@ -26,6 +26,7 @@ class Submit(Event):
     data: DataShape | None = None
     conscious: Conscious | None = None
     budget: int = 0  # ms of cores; 0: none
+    replicate: str = "none"
 
 
 class Append(Event):

@@ -126,6 +126,7 @@ class BagSubmitted(Fact, tag="bag-submitted/1"):
     data: DataShape | None = None
     conscious: Conscious | None = None
     budget: int = 0  # ms of cores; 0: none
+    replicate: str = "none"
 
 
 class TasksAppended(Fact, tag="tasks-appended/1"):

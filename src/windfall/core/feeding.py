@@ -27,7 +27,7 @@ def _feed_class(core: Core, pc: PilotClass) -> None:
     # While several wait nobody gets more than it can run: a prefetch would starve the next in line.
     ahead = len(pc.parked) == 1
     for number in list(pc.parked):
-        if not core.state.ready:
+        if not core.state.ready and not core.state.replicating:
             return
         pilot = core.state.pilots[number]
         park = pilot.park

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.core import batching, conscious, copies, facts as f, hosts
+from windfall.core import batching, conscious, copies, facts as f, hosts, replication
 from windfall.core.lifecycle import LIVE, READY
 from windfall.core.means import Purse, unaffordable
 from windfall.core.state import BagState, PilotState, TaskClass
@@ -77,13 +77,20 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
             budget -= n * cls.weight
         if want <= 0 or budget <= 0 or len(groups) >= 64:
             break
-    if not groups:
-        if not fitting:
-            pc.barren = state.version
-        return False
-    core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, groups, copies.moves(state, pilot, groups)))
-    core.fresh[pilot.number] = (pilot.granted, groups)
-    return True
+    if not groups and state.replicating:
+        groups = replication.take(core, pilot, want, _room_of(core, pilot, left, []))
+        fitting = fitting or replication.any_late(core)
+    if not groups and not fitting:
+        pc.barren = state.version
+    return _hand_out(core, pilot, groups)
+
+
+def _hand_out(core: Core, pilot: PilotState, groups: list[f.Group]) -> bool:
+    if groups:
+        moves = copies.moves(core.state, pilot, groups)
+        core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, groups, moves))
+        core.fresh[pilot.number] = (pilot.granted, groups)
+    return bool(groups)
 
 
 def _affordable(core: Core, pilot: PilotState, load: int, cls: TaskClass, groups: list[f.Group], units: int) -> int:
@@ -107,10 +114,7 @@ def _grant_named(core: Core, pilot: PilotState, left: int | None) -> bool:
             number = state.attempts.numbers(1)
             chain = batching.chain_of(bag, intent.task)
             group = f.Group(bag.number, cls.target, cls.overruns, cls.boosts, [intent.task], number, chain)
-            moves = copies.moves(state, pilot, [group])
-            core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, [group], moves))
-            core.fresh[pilot.number] = (pilot.granted, [group])
-            return True
+            return _hand_out(core, pilot, [group])
     if not pilot.held:
         core.emit(f.PilotDraining(core.now, pilot.number))
     return False

@@ -24,6 +24,7 @@ from windfall.core.copies import BagData, Columns, link_up, note_moves
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
 from windfall.core.hosts import restand, row_of
 from windfall.core.lifecycle import DROPPED, FIRST_FINAL, FREE, LOST, READY
+from windfall.core.replication import replicates
 from windfall.core.state import (
     BLOCK,
     BagState,
@@ -125,6 +126,7 @@ def _bag_meta(bag: BagState) -> dict[str, Any]:
         "checkpoints": list(bag.checkpoint_blocks),
         "data": None if bag.data is None else _data_meta(bag.data),
         "conscious": bag.conscious,
+        "replicate": (bag.replicate, bag.replicas),
     }
 
 
@@ -319,6 +321,9 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None
         bag.checkpoint_blocks[block] = False
         for task, files in msgspec.msgpack.decode(chunks[f"{prefix}c{block}"]):
             bag.checkpoints[task] = [tuple(file) for file in files]
+    bag.replicate, bag.replicas = m.get("replicate", ("none", 0))
+    if replicates(bag):
+        state.replicating[bag.number] = None
     if m.get("conscious") is not None:
         bag.conscious = msgspec.convert(m["conscious"], Conscious)
         state.conscious += 1

@@ -132,6 +132,8 @@ class BagState:
     conscious: Conscious | None = None  # selection by where data lies
     budget: int = 0  # ms of cores; 0: none
     spent: int = 0  # ms of cores, of attempts that are over
+    replicate: str = "none"
+    replicas: int = 0  # attempts that were granted while another one of the same task was in play
     saved: bool = False  # its specification is in a snapshot
     saved_appends: int = 0
     armed: bool = False  # volatile: a timer runs for an incomplete batch
@@ -415,6 +417,7 @@ class State:
     provided: dict[str, None] = field(default_factory=dict)  # sites with shapes
     named: dict[int, dict[int, None]] = field(default_factory=dict)  # bag << 32 | task → its open intents
     named_bags: dict[int, None] = field(default_factory=dict)  # whose tasks have pilots of their own
+    replicating: dict[int, None] = field(default_factory=dict)  # bags whose late tasks have replicas
     places: dict[str, int] = field(default_factory=lambda: {HOME: 1})  # where copies lie; 0: nowhere
     place_names: list[str] = field(default_factory=lambda: ["", HOME])
     links: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # sites → (ms a file, bytes a second)

@@ -1,0 +1,198 @@
+"""Replicas: one more attempt of a task that runs, for a pilot that has nothing else to do (G6; GridBot's algorithm 2).
+
+Rules
+  * Only when nothing of the bag is ready: what nobody runs comes first.  Most presets wait until the last of its tasks
+    has started (SWARM's rule).
+  * A task is *late* when it has run several times as long as others of its class took, or a while on a host that loses
+    or fails much.  Fewest attempts first, then the one that runs longest.
+  * Never on a host that runs it already; at another site rather than at the same.
+  * A preset bounds the attempts of one task at a time, and the replicas of the bag as a share of its tasks.
+  * External effects are not done twice, and what goes together in batches or pipelines has no replicas.
+  * The first good result wins, and the others are cancelled, as always (`endings.py`).
+
+Looking for the late costs one pass over the attempts in play, once a step, and only for bags in their tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windfall.core import facts as f
+from windfall.core.intents import NAMED
+from windfall.core.lifecycle import ACTIVE, GRANTED, READY, STARTED, WAITING
+from windfall.core.means import Purse
+from windfall.core.state import BagState, PilotState, State, TaskClass
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Core
+
+MOST_LATE = 256  # tasks that are looked at in one step
+DOUBTED = 64  # of those that are not late, whose hosts are looked at
+ENOUGH = 5  # attempts after which a host is known
+UNRELIABLE = 10  # percent of them that were lost or failed
+SOON = 4  # part of the time after which a task is late, after which it is on a host that is not trusted
+
+
+class Preset(NamedTuple):
+    late: float  # times what such a task takes on average
+    live: int  # attempts of one task at a time
+    share: int  # percent of the bag's tasks that may have a replica
+    started: bool  # not before every task has started
+
+
+PRESETS = {
+    "none": Preset(0, 1, 0, True),
+    "tail-safe": Preset(1.5, 2, 15, True),
+    "tail-fast": Preset(0, 3, 100, False),
+}
+
+
+Room = Callable[[TaskClass, int], int]  # how many more of a class a pilot may hold, holding so much
+
+
+class Late(NamedTuple):
+    task: int
+    cls: TaskClass
+    hosts: tuple[int, ...]  # rows of those that run it
+    sites: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Tail:
+    """What of one bag may have a replica now."""
+
+    late: list[Late] = field(default_factory=list)
+    next: int = 0  # when another task will be late; 0: not by time alone
+
+
+def replicates(bag: BagState) -> bool:
+    return bag.replicate != "none" and not bag.external and bag.provision not in NAMED
+
+
+def take(core: Core, pilot: PilotState, want: int, room: Room) -> list[f.Group]:
+    """Replicas for a pilot, as many as it can run at once."""
+    groups: list[f.Group] = []
+    load = pilot.load
+    for bag in _bags(core.state):
+        tail = look(core, bag)
+        for each in _for_host(tail.late, pilot):
+            if len(groups) >= want or not _more(bag, len(groups)):
+                break
+            if room(each.cls, load) <= 0 or Purse(core.state, pilot, core.now, groups).most(each.cls) <= 0:
+                continue
+            numbers = core.state.attempts.numbers(1)
+            cls = each.cls
+            groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, [each.task], numbers))
+            load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
+            tail.late.remove(each)
+    return groups
+
+
+def any_late(core: Core) -> bool:
+    """Is there a replica that somebody may have?"""
+    return any(look(core, bag).late and _more(bag, 0) for bag in _bags(core.state))
+
+
+def _bags(state: State) -> Iterator[BagState]:
+    for number in state.replicating:
+        bag = state.bags[number]
+        if bag.counts[ACTIVE] and not bag.counts[READY] and not bag.paused:
+            yield bag
+
+
+def _more(bag: BagState, made: int) -> bool:
+    return (bag.replicas + made) * 100 < bag.size * PRESETS[bag.replicate].share
+
+
+def _for_host(late: list[Late], pilot: PilotState) -> list[Late]:
+    """Those that its host does not run; what runs at other sites only comes first."""
+    others = [each for each in late if pilot.row not in each.hosts]
+    return sorted(others, key=lambda each: pilot.site in each.sites)
+
+
+# --- who is late ------------------------------------------------------------------------------------------------------
+
+
+def look(core: Core, bag: BagState) -> Tail:
+    """Once a step."""
+    tail = core.tails.get(bag.number)
+    if tail is None:
+        tail = core.tails[bag.number] = _look(core, bag, PRESETS[bag.replicate])
+        if tail.next and tail.next < core.looks_late.get(bag.number, 1 << 62):
+            core.looks_late[bag.number] = tail.next
+            core.timer(tail.next, "late", bag.number)
+    return tail
+
+
+def late_due(core: Core, number: int) -> None:
+    """A task has become late: who waits may have something to do."""
+    core.looks_late.pop(number, None)
+    core.state.version += number in core.state.replicating
+
+
+def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
+    state, attempts, live = core.state, core.state.attempts, bag.tasks.np_live
+    if preset.started and bag.counts[WAITING]:
+        return Tail()
+    states, refs = attempts.np_state[: attempts.rows], attempts.np_task[: attempts.rows]
+    rows = np.flatnonzero((refs >> 32 == bag.number) & ((states == STARTED) | (states == GRANTED)))
+    tasks = refs[rows] & 0xFFFFFFFF
+    if preset.started and ((states[rows] == GRANTED) & (live[tasks] == 1)).any():
+        return Tail()
+    runs = (states[rows] == STARTED) & (live[tasks] < preset.live)
+    rows, tasks = rows[runs], tasks[runs]
+    due = _due(state, rows, preset.late)
+    order = np.lexsort((due, live[tasks]))
+    rows, due = rows[order], due[order]
+    late = rows[due <= core.now][:MOST_LATE].tolist()
+    waiting = rows[due > core.now]
+    late += [row for row in waiting[:DOUBTED].tolist() if _doubtful(core, row, preset)]
+    later = due[due > core.now]
+    return Tail(list(_each(state, bag, late)), int(later.min()) if later.size and later.min() < 1 << 61 else 0)
+
+
+def _due(state: State, rows: NDArray[np.int64], late: float) -> NDArray[np.int64]:
+    """When each is late; never, where nobody knows how long it takes."""
+    attempts = state.attempts
+    due = attempts.np_started[rows].copy()
+    for number in np.unique(attempts.np_cls[rows]).tolist():
+        mine = attempts.np_cls[rows] == number
+        usual = usual_time(state, state.classes[number])
+        due[mine] += round(late * usual) if usual or not late else 1 << 61
+    return due
+
+
+def usual_time(state: State, cls: TaskClass) -> float:
+    """Ms that such a task takes; 0: nobody knows."""
+    return cls.mean or float(state.bags[cls.bag].targets[cls.target].shape.expect)
+
+
+def _doubtful(core: Core, row: int, preset: Preset) -> bool:
+    """Has it been for a while on a host that loses or fails much?"""
+    state = core.state
+    cls = state.classes[state.attempts.cls[row]]
+    soon = state.attempts.started[row] + preset.late * usual_time(state, cls) / SOON
+    host, h = state.pilots[state.attempts.pilot[row]].row, state.hosts
+    bad = h.losses[host] + h.failures[host]
+    known = h.attempts[host] >= ENOUGH
+    return bool(known and 100 * bad > UNRELIABLE * h.attempts[host] and usual_time(state, cls) and core.now >= soon)
+
+
+def _each(state: State, bag: BagState, rows: list[int]) -> Iterator[Late]:
+    """Each task once, whichever of its attempts is late."""
+    attempts = state.attempts
+    seen: dict[int, None] = {}
+    for row in rows:
+        task, cls = attempts.task[row] & 0xFFFFFFFF, state.classes[attempts.cls[row]]
+        if task in seen or cls.chained or bag.tasks.live[task] >= PRESETS[bag.replicate].live:
+            continue
+        seen[task] = None
+        pilots = [state.pilots[attempts.pilot[each]] for each in attempts.of_task(attempts.task[row])]
+        now = bag.classes.get((cls.target, bag.tasks.variant[task]))
+        if now is not None:
+            yield Late(task, now, tuple(p.row for p in pilots), tuple(p.site for p in pilots))

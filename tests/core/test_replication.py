@@ -1,0 +1,110 @@
+"""Replicas of late tasks: when, where, how many, and what becomes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from windfall.core import events as e
+
+from .conftest import Bench, answers, granted, shape
+
+MEAN = 10_000
+
+
+def tail(bench: Bench, replicate: str = "tail-safe", tasks: int = 20, **more: object) -> tuple[int, int, int]:
+    """A bag of which one task still runs: bag, the pilot that runs it, its attempt."""
+    bag = bench.submit(shape(tasks, expect=MEAN), replicate=replicate, **more)
+    slow = bench.pilot(1, host="slow")
+    ((attempt, _),) = bench.take(slow, 1)
+    bench.exchange(slow, started=[attempt])
+    quick = bench.pilot(1, host="quick")
+    for _ in range(tasks - 1):
+        for each, _ in bench.take(quick, 1):
+            bench.report(quick, each, wall=MEAN)
+    return bag, slow, attempt
+
+
+def test_a_late_task_has_a_replica_elsewhere(bench: Bench) -> None:
+    bag, slow, first = tail(bench)
+    idle = bench.pilot(1, host="idle")
+    assert not granted(bench.exchange(idle, want=1)), "it is not late yet"
+    bench.wait(2 * MEAN)
+    ((second, task),) = granted(bench.exchange(idle, want=1))
+    assert (second != first, task) == (True, 0)
+    bench.report(idle, second)
+    assert bench.task(bag) == "succeeded"
+    assert bench.exchange(slow).cancel == [first], "the other one is stopped"
+
+
+def test_who_waits_is_given_it_when_it_is_late(bench: Bench) -> None:
+    tail(bench)
+    idle = bench.pilot(1, host="idle")
+    assert bench.exchange(idle, want=1, wait=60_000) is None, "it waits"
+    (answer,) = answers(bench.wait(2 * MEAN), idle)
+    assert granted(answer)
+
+
+def test_never_on_the_host_that_runs_it(bench: Bench) -> None:
+    tail(bench)
+    bench.wait(2 * MEAN)
+    again = bench.pilot(1, host="slow")
+    assert not granted(bench.exchange(again, want=1))
+
+
+def test_not_before_the_last_task_has_started(bench: Bench) -> None:
+    bench.submit(shape(20, expect=MEAN), replicate="tail-safe")
+    slow, holds = bench.pilot(1, host="slow"), bench.pilot(1, host="holds")
+    ((first, _),) = bench.take(slow, 1)
+    bench.exchange(slow, started=[first])
+    for _ in range(18):
+        ((attempt, _),) = bench.take(holds, 1)
+        bench.report(holds, attempt, wall=MEAN)
+    ((last, _),) = bench.take(holds, 1)
+    idle = bench.pilot(1, host="idle")
+    bench.wait(2 * MEAN)
+    assert not granted(bench.exchange(idle, want=1))
+    bench.exchange(holds, started=[last])
+    assert granted(bench.exchange(idle, want=1))
+
+
+@pytest.mark.parametrize("replicate", ["none", "tail-safe"])
+def test_no_more_than_the_preset_says(bench: Bench, replicate: str) -> None:
+    tail(bench, replicate)
+    bench.wait(2 * MEAN)
+    got = [granted(bench.exchange(bench.pilot(1, host=f"h{n}"), want=1)) for n in range(4)]
+    assert [bool(each) for each in got] == [replicate == "tail-safe", False, False, False]
+
+
+def test_a_small_share_of_the_bag(bench: Bench) -> None:
+    """15 % of 20 are 3."""
+    bag = bench.submit(shape(20, expect=MEAN), replicate="tail-safe")
+    for n in range(20):
+        pilot = bench.pilot(1, host=f"h{n}")
+        ((attempt, _),) = bench.take(pilot, 1)
+        bench.exchange(pilot, started=[attempt])
+    bench.wait(2 * MEAN)
+    got = [granted(bench.exchange(bench.pilot(1, host=f"i{n}"), want=1)) for n in range(6)]
+    assert [bool(each) for each in got] == [True] * 3 + [False] * 3
+    assert bench.core.state.bags[bag].replicas == 3
+
+
+def test_effects_are_not_done_twice(bench: Bench) -> None:
+    tail(bench, "tail-fast", external=True)
+    bench.wait(2 * MEAN)
+    assert not granted(bench.exchange(bench.pilot(1, host="idle"), want=1))
+
+
+def test_it_survives_a_restart(bench: Bench) -> None:
+    bag, _, _ = tail(bench)
+    bench.wait(2 * MEAN)
+    idle = bench.pilot(1, host="idle")
+    ((second, _),) = granted(bench.exchange(idle, want=1))
+    bench.restart()
+    assert bench.core.state.bags[bag].replicas == 1
+    bench.report(idle, second)
+    assert bench.task(bag) == "succeeded"
+
+
+def test_a_preset_that_does_not_exist(bench: Bench) -> None:
+    refused = bench.do(e.Submit(0, "user", "bag", "", b"", [shape(1)], False, "fcfs", False, replicate="twice"))
+    assert "no way of replicating called 'twice'" in refused.message
