@@ -36,6 +36,8 @@ COMMANDS = {
     "login": "use a server that runs elsewhere",
     "user": "let people in at this server, list them, put them out",
     "token": "make, list and revoke tokens",
+    "compile": "is an application of YvetteML right, and what does it need?",
+    "component": "the catalogue of components: add, list, show, remove",
     "simulate": "run a scenario, or a log of jobs, in virtual time",
     "experiment": "run one of the papers' studies, their numbers beside ours",
     "completion": "a script that completes commands, options and bags in your shell",

@@ -176,7 +176,7 @@ class _Reader:
                 note = element.mistake(f"attribute '{name}' of <{element.tag}> means nothing", attribute=name)
                 self.file.notes.append(f"{note.where}: {note.message}")
 
-    # --- applications and components ------------------------------------------------------------------------------
+    # --- applications and components --------------------------------------------------------------------------------
 
     def _application(self, element: Element) -> Application | None:
         graph = self._graph(element)

@@ -6,6 +6,7 @@ from ..errors import BadInput, Mistakes
 from .text import Source
 
 MOST = 50  # told of one file
+KEPT = 500  # a mistake in a loop may be found in every iteration
 
 
 class Found:
@@ -21,7 +22,8 @@ class Found:
         self.keep(source.mistake(at, message, hint))
 
     def keep(self, error: BadInput) -> None:
-        self.each.setdefault((error.where, error.message), error)
+        if len(self.each) < KEPT:
+            self.each.setdefault((error.where, error.message), error)
 
     def tell(self) -> None:
         """Raises what there is, in the order of the file."""

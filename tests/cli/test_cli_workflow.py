@@ -1,0 +1,93 @@
+"""`windfall compile` and `windfall component`, as processes of their own; no server is started for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.live.real import CommandLine
+from tests.workflow import papers
+from tests.workflow.library import MATRICES
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "matrix"
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> CommandLine:
+    (tmp_path / "work").mkdir()
+    return CommandLine(tmp_path / "home", tmp_path / "work")
+
+
+def test_compile_says_what_it_needs(line: CommandLine) -> None:
+    done = line("compile", str(EXAMPLE / "product.query"), "--components", str(EXAMPLE), "--set", "div=3", "--json")
+    found = json.loads(done.stdout)
+    assert (found["tasks"], found["depth"], found["width"]) == (18 + 27 + 27, 30, 27)
+    text = line("compile", str(EXAMPLE / "product.query"), "--components", str(EXAMPLE)).stdout
+    assert text.startswith("product: 24 tasks, 33 edges, depth 11, width 8\nlongest chain: MatrixLoad ×2 → ")
+    assert not (line.home / "server.json").exists()
+
+
+def test_figure_2(line: CommandLine) -> None:
+    """As printed there is one mistake, whether its components are known or not; without its credentials it compiles."""
+    (line.folder / "figure2.query").write_text(papers.FIGURE_2)
+    (line.folder / "parts.xml").write_text(f"<yml-query>{MATRICES}</yml-query>")
+    for more in ([], ["--components", "parts.xml"]):
+        done = line("compile", "figure2.query", *more, "--json")
+        assert done.returncode == 2
+        error = json.loads(done.stdout)["error"]
+        assert error["where"] == "figure2.query:2:12" and "mistakes" not in error and "token" in error["hint"]
+    (line.folder / "figure2.query").write_text(papers.without_credentials(papers.FIGURE_2))
+    found = json.loads(line("compile", "figure2.query", "--components", "parts.xml", "--json").stdout)
+    assert (found["tasks"], found["edges"], found["depth"], found["width"]) == (24, 33, 11, 8)
+
+
+def test_mistakes_are_told_with_their_place(line: CommandLine) -> None:
+    (line.folder / "bad.query").write_text("<application><graph>\ncompute nope(x);\nwait(e);\n</graph></application>")
+    done = line("compile", "bad.query")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "windfall: bad.query:2:9: there is no component 'nope'",
+        "    compute nope(x);",
+        "            ^",
+        "  hint: 'windfall component ls' lists those there are; 'component add FILE' adds one",
+        "bad.query:3:6: 'e' is waited for and never notified",
+        "    wait(e);",
+        "         ^",
+        "  hint: somewhere else: notify(e);",
+        "2 mistakes",
+    ]
+    found = json.loads(line("compile", "bad.query", "--json").stdout)["error"]["mistakes"]
+    assert [each["where"] for each in found] == ["bad.query:2:9", "bad.query:3:6"]
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["compile", "none.query"], "cannot read none.query"),
+    (["compile", str(EXAMPLE / "components.xml")], "holds components, and no application"),
+    (["compile", str(EXAMPLE / "product.query"), "--set", "div"], "a name and a value are asked for"),
+    (["compile", str(EXAMPLE / "product.query"), "--set", "x=1"], "has no parameter 'x'"),
+    (["component", "add"], "takes files"),
+    (["component", "ls", "x"], "takes nothing more"),
+    (["component", "show", "Nope"], "there is no component 'Nope'"),
+    (["component", "show", "Nope@x"], "names no version"),
+])
+def test_what_is_refused(line: CommandLine, arguments: list[str], said: str) -> None:
+    done = line(*arguments)
+    assert done.returncode == 2 and said in done.stderr
+
+
+def test_the_catalogue(line: CommandLine) -> None:
+    assert "no components yet" in line("component", "ls").stdout
+    added = line("component", "add", str(EXAMPLE / "components.xml")).stdout.splitlines()
+    assert added[0] == "MatrixLoad, version 1" and len(added) == 4
+    assert "is there already" in line("component", "add", str(EXAMPLE / "components.xml")).stdout
+    rows = json.loads(line("component", "ls", "--json").stdout)
+    assert [(row["component"], row["version"], row["type"]) for row in rows] == [
+        ("MatrixComp", 1, "abstract"), ("MatrixLoad", 1, "abstract"), ("MatrixProduct", 1, "abstract"),
+        ("MatrixProduct_Impl", 1, "impl")]
+    assert json.loads(line("compile", str(EXAMPLE / "product.query"), "--json").stdout)["tasks"] == 24
+    assert 'name="MatrixLoad"' in line("component", "show", "MatrixLoad@1").stdout
+    assert line("component", "rm", "MatrixLoad").stdout == "MatrixLoad: removed version 1\n"
+    done = line("compile", str(EXAMPLE / "product.query"))
+    assert done.returncode == 2 and "there is no component 'MatrixLoad'" in done.stderr
