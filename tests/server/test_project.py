@@ -210,20 +210,24 @@ def test_a_removed_bag_goes_in_slices_between_folds(tmp_path, monkeypatch):
             for task in range(100):
                 b.commit(finished(task))
             await b.tasks()
-            slices, forget = [], b.projector._forget_slice
+            slices, turns, forget = [], threading.Semaphore(0), b.projector._forget_slice
 
             def count():
+                turns.acquire(timeout=30)
                 slices.append(b.projector._views.position)
                 return forget()
             b.projector._forget_slice = count
             b.commit(f.BagRemoved(1, 1))
             assert await b.tasks() == []
-            other = 0
-            while await b.projector.ask(lambda views: views.removed()):
+            other, more = 0, True
+            while more:
                 b.commit(finished(other, bag=2))
                 other += 1
-                assert len(await b.tasks(bag=2)) == other
-            assert len(slices) > 10 and len(set(slices)) > 1  # folds went on between slices
+                turns.release()  # for one slice, behind which the fold of that waits at most
+                more, seen = await b.projector.ask(lambda views: (views.removed(), views.results(2, limit=1000)))
+                assert len(seen) == other
+            turns.release(100)
+            assert len(slices) > 10 and len(set(slices)) > 5  # folds went on between slices
             left = b.projector._views._connection.execute("SELECT count(*) FROM attempt WHERE bag = 1").fetchone()
             assert left == (0,)
     asyncio.run(go())
