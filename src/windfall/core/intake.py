@@ -22,6 +22,7 @@ def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
     return Submit(
         key, owner, bag.name, idempotency, _packed(bag), shapes, bag.effects == "external",
         bag.policy.select, bag.open, edges, bag.policy.provision, budget=bag.policy.budget,
+        replicate=bag.policy.replicate,
     )
 
 

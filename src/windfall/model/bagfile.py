@@ -60,9 +60,9 @@ class Parsed(NamedTuple):
 # --- what may stand where --------------------------------------------------------------------------------------
 
 _POLICIES = (
-    "rank", "requirements", "replicate", "sites", "deadline", "attempt-deadline", "per-host",
+    "rank", "requirements", "sites", "deadline", "attempt-deadline", "per-host",
 )  # fmt: skip
-_SO_FAR = "there is select, batch, batch-timeout, provision and budget"
+_SO_FAR = "there is select, batch, batch-timeout, provision, replicate and budget"
 LATER = {
     "task": {},
     "policy": {
@@ -445,7 +445,7 @@ class Reader:
         policy = Policy(
             select=get("select", usual.select), batch=get("batch", usual.batch),
             batch_timeout=get("batch-timeout", usual.batch_timeout), provision=get("provision", usual.provision),
-            budget=get("budget", usual.budget),
+            budget=get("budget", usual.budget), replicate=get("replicate", usual.replicate),
         )
         with self.place.at("policy", "batch-timeout"):
             if "batch-timeout" in table and policy.batch < 2:

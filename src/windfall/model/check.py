@@ -52,6 +52,7 @@ from .units import MAX_DURATION, MAX_SIZE
 
 SELECT = ("fcfs", "sjf")
 PROVISION = ("swarm", "demand", "msr", "broker")
+REPLICATE = ("none", "tail-safe", "tail-fast")
 EFFECTS = ("none", "external")
 KINDS = ("command", "call")
 SCRATCH = ("", "failed")
@@ -600,6 +601,9 @@ def check_policy(policy: Policy) -> None:
     if policy.provision not in PROVISION:
         raise BadInput(f"policy: provision = '{tpl.excerpt(policy.provision)}' does not exist",
                        f"there is {', '.join(PROVISION)}")
+    if policy.replicate not in REPLICATE:
+        raise BadInput(f"policy: replicate = '{tpl.excerpt(policy.replicate)}' does not exist yet",
+                       f"there is {', '.join(REPLICATE)}")
     if policy.deadline:
         raise BadInput("policy: deadline does not exist yet", "there is select")
     if policy.batch < 0 or policy.batch_timeout < 0:

@@ -213,6 +213,7 @@ class Policy(Record, frozen=True):
     deadline: int = 0  # refused until there is a mechanism
     provision: str = "swarm"  # how many pilots to ask for, and where
     budget: int = 0  # ms of cores; 0: none
+    replicate: str = "none"  # may late tasks run twice?
 
 
 class Bag(Record, frozen=True):

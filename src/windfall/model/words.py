@@ -197,6 +197,7 @@ POLICY = {
     "batch": Word(count, {**COUNT, "maximum": MAX_BATCH}, "how many tasks go together, one after another in one slot"),
     "batch-timeout": Word(units.parse_duration, DURATION, "how long an incomplete batch of an open bag waits for more"),
     "provision": Word(one_of(*check.PROVISION), _choice(*check.PROVISION), "how many pilots to ask sites for"),
+    "replicate": Word(one_of(*check.REPLICATE), _choice(*check.REPLICATE), "whether late tasks may run twice"),
     "budget": Word(units.parse_core_time, CORE_TIME, "what all tasks may use together, such as 100 core-hours"),
 }
 TARGET = {"after": Word(strings, TEXTS, "targets that must have succeeded before"), "command": BAG["command"]}
