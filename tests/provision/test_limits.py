@@ -194,3 +194,18 @@ def test_a_site_is_given_a_share_of_a_bag_after_a_while(person: User, clusters: 
     finally:
         subprocess.run(["scancel", other], env={**dict(later.slurm.env), "PATH": "/usr/bin:/bin"}, check=True)
     _end(person, bag, clusters)
+
+
+def test_a_limit_that_was_lowered_a_moment_ago_holds(person: User, clusters: list[Cluster]) -> None:
+    """Whoever edits a site's file and submits has not waited until somebody looked at it."""
+    cluster, shapes = clusters[0], '[[shapes]]\nwalltime = "25min"\n'
+    _site(person, cluster, shapes, **{"max-pilots": 40, "core-hours": 100})
+    person.serve()
+    person.client.wait(person.bag("true", 1))  # all is in place there
+    until(lambda: not cluster.jobs(), 60)
+    before = len(cluster.submitted())
+    _site(person, cluster, shapes, **{"max-pilots": 40, "core-hours": 1})
+    bag = person.bag("sleep 600", 40)
+    until(lambda: len(person.client.running(bag)) == 2, 60)
+    assert len(cluster.submitted()) == before + 2, "25 minutes each, of one core"
+    _end(person, bag, clusters[:1])

@@ -1,8 +1,9 @@
 """All sites of one user: reads their files, tells the server of them, keeps a tender for each.
 
 One site's trouble never touches another: each has a task of its own, which begins again after longer and longer
-pauses.  A file that has changed begins a new tender; one that cannot be read leaves things as they are, and says so; a
-site whose file is gone gets no more pilots, and is tended while we live.
+pauses.  A file that has changed begins a new tender, and nothing is submitted by what it said before; one that cannot
+be read leaves things as they are, and says so; a site whose file is gone gets no more pilots, and is tended while we
+live.
 """
 
 from __future__ import annotations
@@ -38,6 +39,15 @@ AGAIN_S = 120.0  # before a site is taken back from somebody else who tends it
 Open = Callable[[Site], Channel]
 
 
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What tells a file from what it was; nothing where there is none."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_mtime_ns, about.st_size, about.st_ino
+
+
 async def _cores(place: Place) -> int:
     """Of a machine that has no queue, where its file sets no limit."""
     site, speaks = place.site, dialect(place.site.dialect)
@@ -66,6 +76,8 @@ class Provisioner:
         self.home, self.line, self.opened, self.landing = home, line, opened, landing
         self.places: dict[str, Place] = {}  # by the file's name
         self.bad: dict[str, str] = {}  # files that cannot be read, and why
+        self._seen: dict[str, Any] = {}  # stamps of files as they were looked at last
+        self._looking = asyncio.Lock()
         self.handlers: dict[str, control.Handler] = {"ls": self._ls, "login": self._login, "test": self._test}
         self.profile: Callable[[], Profile] = self._profile  # of the server, for commands that talk to it
 
@@ -110,13 +122,11 @@ class Provisioner:
 
     async def look(self) -> None:
         """At the files: what is new, changed or gone?"""
-        found = {}
-        for path in self.files(self.home):
-            try:
-                about = path.stat()
-                found[path.name] = (about.st_mtime_ns, about.st_size, about.st_ino)
-            except OSError:
-                continue
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
+        found = {path.name: stamp for path in self.files(self.home) if (stamp := _stamp(path))}
         self.bad = {name: why for name, why in self.bad.items() if name in found}
         for name, stamp in found.items():
             place = self.places.get(name)
@@ -124,6 +134,13 @@ class Provisioner:
                 await self._load(name, stamp)
         for name in [name for name, place in self.places.items() if name not in found and not place.closing]:
             await self._close(self.places[name])
+        self._seen = found
+
+    async def _unchanged(self, name: str) -> None:
+        """Before anything is submitted: who has written less into a site's file sees no more of what it said before."""
+        while _stamp(self.home / "sites" / name) != self._seen.get(name):
+            looking = asyncio.ensure_future(self.look())  # on its own: it may end whoever waits here
+            await asyncio.shield(looking)
 
     async def _load(self, name: str, stamp: Any) -> None:
         old = self.places.get(name)
@@ -136,7 +153,7 @@ class Provisioner:
             return
         self.bad.pop(name, None)
         self.places[name] = place = Place(site, stamp, await self._channel(site, old))
-        place.task = asyncio.ensure_future(self._keep(place))
+        place.task = asyncio.ensure_future(self._keep(place, name))
 
     async def _channel(self, site: Site, old: Place | None) -> Channel:
         """The one there is, if it leads to the same account."""
@@ -166,12 +183,12 @@ class Provisioner:
 
     # --- a site -------------------------------------------------------------------------------------------------
 
-    async def _keep(self, place: Place) -> None:
+    async def _keep(self, place: Place, name: str) -> None:
         pause = FIRST_S
         while True:
             began = asyncio.get_running_loop().time()
             try:
-                await self._tend(place)
+                await self._tend(place, name)
             except Over:
                 place.trouble = "somebody else starts pilots there"
                 log.warning("%s: %s", place.site.name, place.trouble)
@@ -196,7 +213,7 @@ class Provisioner:
         self.places = {name: each for name, each in self.places.items() if each is not place}
         await place.channel.close()
 
-    async def _tend(self, place: Place) -> None:
+    async def _tend(self, place: Place, name: str) -> None:
         site = place.site
         limits = Limits() if place.closing else terms.limits(site, await _cores(place))
         await self.line.add_site(site.name, site.dialect, limits)
@@ -204,7 +221,8 @@ class Provisioner:
         kept = self.home / "provision" / f"{site.name}.json"
         reach = Reach(site, opened, self.line)
         place.tender = Tender(
-            site, opened, self.line, lambda: equip(site, opened, self.line, kept, reach), self.landing)
+            site, opened, self.line, lambda: equip(site, opened, self.line, kept, reach), self.landing,
+            lambda: self._unchanged(name))
         place.trouble = ""
         try:
             await place.tender.run(early=site.reach != "direct")

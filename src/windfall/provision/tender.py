@@ -47,8 +47,9 @@ class Over(Exception):
 
 class Tender:
     def __init__(self, site: Site, channel: Channel, line: Line, equip: Callable[[], Awaitable[Equipped]],
-                 landing: float = LANDING_S) -> None:
-        self.site, self.channel, self.line = site, channel, line
+                 landing: float = LANDING_S, current: Callable[[], Awaitable[None]] | None = None) -> None:
+        """`current` returns once nothing has changed since `site` was read; if something has, that ends this tender."""
+        self.site, self.channel, self.line, self._current = site, channel, line, current
         self.name = f"{socket.gethostname()[:60]}-{os.getpid()}-{os.urandom(6).hex()}"
         self.trouble = ""  # the site's last, and what to do; "" when it answered since
         self.listed = 0.0  # when it was last seen, time.time()
@@ -175,6 +176,8 @@ class Tender:
             case Submit():
                 async with self._submits:
                     await self._settled.wait()
+                    if self._current is not None:
+                        await self._current()
                     for each in self._carrier.wanted(command):
                         await self._submit(each)
                     self._fresh.set()
@@ -239,7 +242,7 @@ class Tender:
             self._accepted(job, id)
 
     def _accepted(self, job: Job, id: str) -> None:
-        log.info("%s: %d pilots submitted as %s", self.site.name, job.count, id)
+        log.info("%s: %s submitted as %s", self.site.name, _many(job.count, "pilot"), id)
         self._worked()
         self._begin(self._carrier.accepted(dict(zip(job.nonces, self._dialect.names(job, id), strict=True))))
         self._fresh.set()
@@ -399,7 +402,7 @@ class Tender:
 
     def _salvaged(self, found: dict[str, int]) -> None:
         for nonce, many in found.items():
-            log.info("%s: %s that %s left sent home", self.site.name, _results(many), nonce)
+            log.info("%s: %s that %s left sent home", self.site.name, _many(max(many, 0), "result"), nonce)
         self._carrier.salvaged(found)
         self._fresh.set()
 
@@ -433,5 +436,5 @@ def _found(said: str) -> dict[str, int]:
     return {nonce: many for nonce, many in found.items() if type(many) is int and -1 <= many < 1 << 30}
 
 
-def _results(many: int) -> str:
-    return "1 result" if many == 1 else f"{max(many, 0)} results"
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
