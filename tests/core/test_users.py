@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -263,6 +265,46 @@ def test_tokens(bench: Bench) -> None:
     bench.step(e.RevokeToken(0, "t1"))
     assert bench.core.state.tokens == {}
     assert bench.do(e.RevokeToken(0, "t1")).error == "not-found"
+
+
+def test_tokens_of_a_user_are_bounded_and_expired_ones_make_room(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "MAX_TOKENS", 2)
+
+    def issue(name: str, owner: str = "ann", expires: int = 0, by: str = "ann") -> str:
+        return _refusal(bench.do(e.IssueToken(0, name, name.encode(), "user", owner, "", expires, by)))
+
+    bench.pilot()  # its token is none of those
+    assert issue("t1", expires=bench.now + 1_000) == issue("t2") == ""
+    assert "windfall token rm" in issue("t3")
+    assert issue("b1", "bob") == issue("own", by="") == "", "others, and the server, are none of it"
+    bench.step(e.RevokeToken(0, "own"))
+    bench.wait(2_000)
+    assert issue("t3") == "" and "t1" not in bench.core.state.token_ids
+    bench.restart(bench.snapshot())
+    assert issue("t4")
+
+
+def test_sites_of_a_user_are_bounded_and_a_name_can_be_used_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "MAX_SITES", 2)
+
+    def add(name: str, owner: str = "ann") -> str:
+        return _refusal(bench.do(e.AddSite(0, name, owner, "slurm")))
+
+    assert add("two") == add("three", "bob") == ""  # beside the bench's own
+    assert "removed" in add("four")
+    bench.step(e.RemoveSite(0, "two", "ann"))
+    assert add("four"), "its record stays"
+    assert add("two") == ""
+
+
+def _refusal(effect: Any) -> str:
+    """Its hint."""
+    assert type(effect) is x.Done or effect.error == "conflict"
+    return "" if type(effect) is x.Done else str(effect.hint)
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from windfall.core.engine import Core
 
 States = NDArray[np.uint8]
+MAX_SITES = 1_000  # of one user, those that were removed included: their records stay
+MAX_TOKENS = 1_000  # of one user, beside those of pilots
 
 
 def submit(core: Core, event: e.Submit) -> None:
@@ -279,6 +281,10 @@ def add_site(core: Core, event: e.AddSite) -> None:
     if site is not None and site.owner != event.owner:
         core.refuse(event, "conflict", f"the name {event.name!r} is taken", "choose another name")
         return
+    if site is None and sum(each.owner == event.owner for each in core.state.sites.values()) >= MAX_SITES:
+        core.refuse(event, "conflict", f"you have had {MAX_SITES:,} sites; no more are taken",
+                    "give a new one the name of one that was removed: what that has used counts on")
+        return
     if event.limits is not None and (wrong := wrong_limit(event.limits)):
         core.refuse(event, "bad-input", f"the limits of {event.name!r}: {wrong}", "0 or more, within reason")
         return
@@ -309,6 +315,15 @@ def frugal(core: Core, event: e.Frugal) -> None:
 
 
 def issue_token(core: Core, event: e.IssueToken) -> None:
+    """Those that have expired go; the server's own, which nobody asked for, are always given."""
+    mine = [token for token in core.state.tokens.values() if token.owner == event.owner and token.scope != "pilot"]
+    old = [token for token in mine if token.expires and token.expires <= core.now]
+    if event.by and len(mine) - len(old) >= MAX_TOKENS:
+        core.refuse(event, "conflict", f"{event.owner} has {MAX_TOKENS:,} tokens; no more are given",
+                    "windfall token ls lists them, windfall token rm revokes what is not used any more")
+        return
+    for token in old:
+        core.emit(f.TokenRevoked(core.now, token.id, event.by))
     core.emit(
         f.TokenIssued(core.now, event.id, event.hash, event.scope, event.owner, event.site, event.expires, event.by)
     )

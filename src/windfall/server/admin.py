@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import msgspec
 
 import windfall
 from windfall.core import events, means, queries
-from windfall.errors import BadInput, Forbidden, NotFound
+from windfall.errors import BadInput, Conflict, Forbidden, NotFound
 from windfall.server import auth, schema, tokens
 from windfall.server.http import BYTES, JSON, TEXT, Answer, Request, reply_json
 from windfall.server.tending import site_event
@@ -28,6 +27,7 @@ _decode_allowance = msgspec.json.Decoder(schema.NewAllowance).decode
 _decode_site = msgspec.json.Decoder(schema.NewSite).decode
 _decode_draining = msgspec.json.Decoder(schema.Draining).decode
 _decode_trial = msgspec.json.Decoder(schema.NewTrial).decode
+MAX_TRIALS = 20  # of one user at once
 TRIAL = "+trial"  # in the names of a trial's user and site, and in nobody else's
 
 
@@ -173,8 +173,12 @@ class AdminCalls:
         """One that no other trial has now.  As few as there are trials at once: their sites are never forgotten."""
         now = self._writer.clock.now()
         taken = {token.owner: None for token in self._state.tokens.values() if token.expires > now}
-        names = (f"{owner}{TRIAL}{number}" for number in count(1))
-        return next(name for name in names if name not in taken and name not in self._trying)
+        names = (f"{owner}{TRIAL}{number}" for number in range(1, MAX_TRIALS + 1))
+        for name in names:
+            if name not in taken and name not in self._trying:
+                return name
+        raise Conflict(f"{MAX_TRIALS} of your trials are under way",
+                       "wait for one to end; one whose command was killed ends within a day")
 
     async def _let_in(self, request: Request, owner: str, name: str) -> Answer:
         await self._writer.do(events.AddSite(0, name, owner, "trial"))
