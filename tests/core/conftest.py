@@ -78,6 +78,7 @@ class Bench:
             0, owner, "bag", key, b"spec", list(targets) or [shape()], more.get("external", False),
             more.get("select", "fcfs"), more.get("open", False), more.get("edges", b""), more.get("provision", "swarm"),
             replicate=more.get("replicate", "none"),
+            policy=more.get("policy", {}),
         )
         return int(self.do(event).value)
 

@@ -74,7 +74,7 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
         number=fact.bag, owner=fact.owner, name=fact.name, key=fact.key, spec=fact.spec, external=fact.external,
         select=fact.select, open=fact.open, submitted=fact.at, tasks=Tasks(count), targets=[], runs=[],
         counts=fresh_counts(count), touched=fact.at, began=fact.at if count else 0, provision=fact.provision,
-        options=fact.options, budget=fact.budget, replicate=fact.replicate,
+        options=fact.options, budget=fact.budget, replicate=fact.replicate, policy=fact.policy,
     )
     state.bags[fact.bag] = bag
     _note_data(state, bag, fact)
@@ -150,7 +150,7 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
         key=class_key(bag.select, bag.number, target, variant, shape),
         weight=shape.weight, backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
         batch=shape.batch, chained=is_chained(bag.targets[target]),
-        conscious=bag.conscious is not None, budgeted=bag.budget > 0, nodes=shape.nodes,
+        conscious=bag.conscious is not None, budgeted=bag.budget > 0, nodes=shape.nodes, ruled=bool(bag.policy),
         lasts=limit + shape.grace if limit else 0,
     )
     return cls
@@ -273,6 +273,8 @@ def _bag_closed(state: State, fact: f.BagClosed) -> None:
     bag = state.bags[fact.bag]
     bag.open = False
     bag.touched = fact.at
+    if bag.policy:
+        bag.note_tail()
     _release_dependents(state, bag, [t for t in bag.targets if t.count == 0 and target_done(bag, t)])
     relist_all(state, bag)  # no batch waits for more tasks now
     _maybe_end(bag, fact.at)
@@ -635,6 +637,8 @@ def _granted(state: State, fact: f.Granted) -> None:
         _activate(bag, cls, group.tasks)
         bear(state, pilot, bag, cls, group.tasks, 1)
         bag.touched = fact.at
+        if cls.ruled:
+            bag.note_tail()
         if cls.budgeted or cls.disk or state.allowances:
             means.count(state, means.rows_of(group.attempts), 1)
             relist_all(state, bag)
@@ -1030,6 +1034,16 @@ def _drop_others(state: State, bag: BagState, end: f.End) -> None:
         t.flags[end.task] &= ~OUTSTANDING & 0xFF
 
 
+def _policy_set(state: State, fact: f.PolicySet) -> None:
+    bag = state.bags[fact.bag]
+    bag.policy, bag.touched = fact.policy, fact.at
+    for cls in bag.classes.values():
+        state.ruled += (bool(fact.policy) - cls.ruled) * cls.listed
+        cls.ruled = bool(fact.policy)
+    bag.note_tail()
+    state.version += 1
+
+
 def _budget_set(state: State, fact: f.BudgetSet) -> None:
     bag = state.bags[fact.bag]
     bag.budget, bag.touched = fact.budget, fact.at
@@ -1102,5 +1116,6 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.LinkKnown: _link_known,
     f.CopiesLost: _copies_lost,
     f.BudgetSet: _budget_set,
+    f.PolicySet: _policy_set,
     f.AllowanceSet: _allowance_set,
 }

@@ -64,11 +64,12 @@ class Table:
         a, b = chunk << CHUNK_BITS, min((chunk + 1) << CHUNK_BITS, self.rows)
         return b"".join(getattr(self, "np_" + name)[a:b].tobytes() for name, _ in self.LAYOUT)
 
-    def load(self, chunk: int, body: bytes) -> None:
-        a = chunk << CHUNK_BITS
-        width = sum(np.dtype(kind).itemsize for _, kind in self.LAYOUT)
+    def load(self, chunk: int, body: bytes, columns: int | None = None) -> None:
+        """`columns`: it was written when there were only so many."""
+        a, layout = chunk << CHUNK_BITS, self.LAYOUT[:columns]
+        width = sum(np.dtype(kind).itemsize for _, kind in layout)
         n, offset = len(body) // width, 0
-        for name, kind in self.LAYOUT:
+        for name, kind in layout:
             column = np.frombuffer(body, dtype=kind, count=n, offset=offset)
             getattr(self, "np_" + name)[a : a + n] = column
             offset += column.nbytes
@@ -122,6 +123,8 @@ class Hosts(Table):
         ("streak", np.uint16),  # failures since the last success
         ("standing", np.uint8),
         ("times", np.uint8),  # that it has been quarantined
+        ("day", np.uint32),  # of its last success, counted from 1970
+        ("today", np.uint32),  # successes on that day
     )
     success: memoryview
     seen: memoryview
@@ -133,6 +136,8 @@ class Hosts(Table):
     streak: memoryview
     standing: memoryview
     times: memoryview
+    day: memoryview
+    today: memoryview
     np_seen: NDArray[np.int64]
     np_standing: NDArray[np.uint8]
 

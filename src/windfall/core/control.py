@@ -15,6 +15,7 @@ from windfall.core.copies import wrong_with
 from windfall.core.endings import cancel_stranded, runs_of, runs_where
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
 from windfall.core.losses import make_again
+from windfall.core.matchmaking import prospects, wrong_policy
 from windfall.core.policies import PROVISIONS, wrong_limit
 from windfall.core.replication import PRESETS
 from windfall.core.state import BagState
@@ -46,6 +47,9 @@ def submit(core: Core, event: e.Submit) -> None:
     if misfit := batching.misfit(event.targets, event.open):
         core.refuse(event, "bad-input", misfit)
         return
+    if error := wrong_policy(event.policy):
+        core.refuse(event, error.code, error.message, error.hint)
+        return
     if event.data is not None and (wrong := wrong_with(event.data, sum(shape.count for shape in event.targets))):
         core.refuse(event, "bad-input", wrong, "give one value per task")
         return
@@ -61,7 +65,7 @@ def submit(core: Core, event: e.Submit) -> None:
         f.BagSubmitted(
             core.now, number, event.owner, event.name, event.idempotency, event.spec, event.targets, event.external,
             event.select, event.open, edges, event.provision, event.options, event.data, event.conscious, event.budget,
-            event.replicate,
+            event.replicate, event.policy,
         )
     )
     batching.arm(core, core.state.bags[number])
@@ -87,6 +91,20 @@ def set_budget(core: Core, event: e.SetBudget) -> None:
     if bag.budget != event.budget:
         core.emit(f.BudgetSet(core.now, bag.number, event.budget, event.by))
     core.done(event, bag.number)
+
+
+def set_policy(core: Core, event: e.SetPolicy) -> None:
+    """`value` of the answer: hosts that serve the bag's owner now and match; `extra`: all that serve him."""
+    if (bag := _bag(core, event, event.bag)) is None:
+        return
+    if error := wrong_policy({key: text for key, text in event.policy.items() if text}):
+        core.refuse(event, error.code, error.message, error.hint)
+        return
+    policy = {key: text for key, text in {**bag.policy, **event.policy}.items() if text}
+    if policy != bag.policy:
+        core.emit(f.PolicySet(core.now, bag.number, policy, event.by))
+    match, known, _ = prospects(core.state, core.now, bag)
+    core.done(event, match, known)
 
 
 def set_allowance(core: Core, event: e.SetAllowance) -> None:

@@ -31,6 +31,7 @@ from windfall.core import (
 from windfall.core.apply import apply
 from windfall.core.feeding import feed_parked, recall_for, take_back
 from windfall.core.lifecycle import GONE, LEAVING, RUNNING
+from windfall.core.matchmaking import Matchmaker
 from windfall.core.snapshot import dump_state, load_state, mark_saved, rebuild
 from windfall.core.state import PilotState, State, TaskClass
 
@@ -97,6 +98,7 @@ class Core:
         self.looks: dict[int, int] = {}  # bag → when to look at what it withholds again
         self.stirred = False  # what was withheld may go now
         self.alive = 0  # pilots that are not gone
+        self.match = Matchmaker()
         self.month_timer = 0  # when the next month begins, where that matters
         self._timers: list[tuple[int, int, str, Any]] = []
         self._ticket = 0
@@ -251,6 +253,7 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     e.RemoveSite: siting.remove_site,
     e.Frugal: control.frugal,
     e.SetBudget: control.set_budget,
+    e.SetPolicy: control.set_policy,
     e.SetAllowance: control.set_allowance,
     e.IssueToken: control.issue_token,
     e.RevokeToken: control.revoke_token,

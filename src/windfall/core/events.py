@@ -27,6 +27,7 @@ class Submit(Event):
     conscious: Conscious | None = None
     budget: int = 0  # ms of cores; 0: none
     replicate: str = "none"
+    policy: dict[str, str] = {}  # expressions
 
 
 class Append(Event):
@@ -80,6 +81,14 @@ class Remove(Event):
 class SetBudget(Event):
     bag: int
     budget: int
+    by: str = ""
+
+
+class SetPolicy(Event):
+    """Other expressions for a bag; "" for none.  Those that are not named stay."""
+
+    bag: int
+    policy: dict[str, str]
     by: str = ""
 
 

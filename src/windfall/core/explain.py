@@ -23,6 +23,7 @@ from windfall.core.lifecycle import (
     TASK_STATES,
     WAITING,
 )
+from windfall.core.matchmaking import reasons
 from windfall.core.policies import best_shape
 from windfall.core.provisioning import unreserved
 from windfall.core.state import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
@@ -139,7 +140,8 @@ def _site(state: State, now: int, cls: TaskClass, task: int, site: str) -> dict[
     pilots = [p for p in state.pilots.values() if p.site == site and p.state == LIVE]
     if not pilots:
         there = state.sites[site]
-        return {"site": site, "clauses": [_no_means(state, there, cls, now) or _nobody(there, cls, now)]}
+        refused = [each for each in _ruled(state, now, cls, there, None) if not each["holds"]]
+        return {"site": site, "clauses": refused or [_no_means(state, there, cls, now) or _nobody(there, cls, now)]}
     best = max((_clauses(state, now, cls, task, p) for p in pilots), key=_nearness)
     return {"site": site, "pilots": len(pilots), "clauses": best}
 
@@ -244,11 +246,19 @@ def _clauses(state: State, now: int, cls: TaskClass, task: int, pilot: PilotStat
         clause("disk", cls.disk <= pilot.disk, _sizes(cls.disk, pilot.disk)),
         *_stinted(state, now, cls, pilot),
         clause("time", fits_time, f"needs {cls.need // 1000} s, left {time_left}"),
+        *_ruled(state, now, cls, state.sites[pilot.site], pilot),
         *([_host(state, now, pilot)] if pilot.row in state.barred else []),
         clause("heard", not pilot.silent, f"last heard {max(now - pilot.heard, 0) // 1000} s ago"),
         clause("free", free, f"it holds {pilot.held} tasks" + ("" if free else ", all its slots are taken")),
         *([_data(state, now, cls, task, pilot)] if cls.conscious else []),
     ]
+
+
+def _ruled(state: State, now: int, cls: TaskClass, site: SiteState, pilot: PilotState | None) -> list[Clause]:
+    """What the bag's expressions say of it."""
+    if not cls.ruled:
+        return []
+    return [clause(key, not why, why or "they match") for key, why in reasons(state, now, cls, site, pilot)]
 
 
 def _host(state: State, now: int, pilot: PilotState) -> Clause:

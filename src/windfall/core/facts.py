@@ -127,6 +127,7 @@ class BagSubmitted(Fact, tag="bag-submitted/1"):
     conscious: Conscious | None = None
     budget: int = 0  # ms of cores; 0: none
     replicate: str = "none"
+    policy: dict[str, str] = {}  # expressions: see `matchmaking.py`
 
 
 class TasksAppended(Fact, tag="tasks-appended/1"):
@@ -490,6 +491,13 @@ class BudgetSet(Fact, tag="budget-set/1"):
     by: str = ""  # who asked for it
 
 
+class PolicySet(Fact, tag="policy-set/1"):
+    at: int
+    bag: int
+    policy: dict[str, str]  # all of the bag's expressions from now on
+    by: str = ""  # who asked for it
+
+
 class AllowanceSet(Fact, tag="allowance-set/1"):
     at: int
     owner: str  # "*": everybody who has none of his own
@@ -521,5 +529,5 @@ FACTS = (
     BatchReleased,
     LinkKnown, CopiesLost, IntentsLeaving, SiteDrained, SiteRemoved, SiteJudged, SiteNoted,
     HostJudged,
-    BudgetSet, AllowanceSet,
+    BudgetSet, AllowanceSet, PolicySet,
 )

@@ -42,10 +42,9 @@ def recall_for(core: Core, pilot: PilotState) -> None:
     state = core.state
     if not state.surplus or pilot.state != LIVE or pilot.load >= pilot.cores * 1000 or pilot.row in state.barred:
         return
-    pc = state.pilot_classes[pilot.cls]
     for number in list(state.surplus):
         rich = state.pilots[number]
-        if rich is not pilot and rich.state == LIVE and not rich.recalling and _recall(core, rich, pc):
+        if rich is not pilot and rich.state == LIVE and not rich.recalling and _recall(core, rich, pilot):
             return
 
 
@@ -71,18 +70,20 @@ def _chains(core: Core, pilot: PilotState) -> Iterable[list[int]]:
     return chains.values()
 
 
-def _recall(core: Core, rich: PilotState, pc: PilotClass) -> bool:
+def _recall(core: Core, rich: PilotState, poor: PilotState) -> bool:
     """Ask for half of the surplus, newest first, of classes that the poor one can run.
 
     A batch comes back whole or not at all: whoever asked for batches wants its tasks together, and one that has begun
     takes a slot that it would take with fewer tasks, too.
     """
     state = core.state
-    attempts = state.attempts
+    attempts, pc = state.attempts, state.pilot_classes[poor.cls]
     spare = rich.load - rich.cores * 1000
     for rows in _chains(core, rich):
         cls = state.classes[attempts.cls[rows[0]]]
         if any(attempts.state[row] != GRANTED for row in rows) or not state.cost(pc, cls):
+            continue
+        if not core.match.admits(core, poor, cls):
             continue
         if spare <= 0:
             break

@@ -42,8 +42,10 @@ def fingerprint(state: State) -> dict[str, Any]:
         "provisioned": {name: _provisioned(site) for name, site in state.sites.items()},
         "leaving": {name: sorted(site.intents[LEAVING]) for name, site in state.sites.items()},
         "watched": {name: _watched(site) for name, site in state.sites.items()},
-        "hosts": {" ".join(name[:2]): [getattr(state.hosts, column)[row] for column, _ in state.hosts.LAYOUT]
+        "hosts": {" ".join(name[:2]): [getattr(state.hosts, column)[row] for column, _ in state.hosts.LAYOUT[:10]]
                   for row, name in enumerate(state.host_names)},
+        "hosts today": {" ".join(name[:2]): (state.hosts.day[row], state.hosts.today[row])
+                        for row, name in enumerate(state.host_names) if state.hosts.day[row]},
         "named": {ref: sorted(of) for ref, of in sorted(state.named.items())},
         "next intent": state.next_intent,
         "next": (state.next_bag, state.next_pilot, state.next_class),
@@ -58,6 +60,8 @@ def fingerprint(state: State) -> dict[str, Any]:
         "reading": dict(state.reading),
         "allowances": (dict(state.allowances), state.allowed, dict(state.usage)),
         "pledged": {owner: used for owner, used in state.pledged.items() if used},
+        "policies": {number: (bag.policy, bag.tail) for number, bag in state.bags.items() if bag.policy or bag.tail},
+        "ruled": state.ruled,
         "filled": {name: site.filled for name, site in state.sites.items()},
     }
 

@@ -44,7 +44,7 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     fitting = False
     load = pilot.load
     looked: dict[int, None] = {}  # bags that have chosen for themselves
-    for _, number in state.ready:
+    for _, number in (ready := core.match.order(core, pilot) if state.ruled else state.ready):
         cls = state.classes[number]
         cost = state.cost(pc, cls)
         if not cost or cls.bag in state.named_bags:
@@ -80,7 +80,7 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     if not groups and state.replicating:
         groups = replication.take(core, pilot, want, _room_of(core, pilot, left, []))
         fitting = fitting or replication.any_late(core)
-    if not groups and not fitting:
+    if not groups and not fitting and ready is state.ready:
         pc.barren = state.version
     return _hand_out(core, pilot, groups)
 
@@ -110,6 +110,7 @@ def _grant_named(core: Core, pilot: PilotState, left: int | None) -> bool:
     if bag is not None and bag.tasks.state[intent.task] == READY:
         cls = bag.classes[bag.target_of(intent.task), bag.tasks.variant[intent.task]]
         able = state.cost(state.pilot_classes[pilot.cls], cls) and fits(pilot, cls, left)
+        able = able and core.match.admits(core, pilot, cls)
         if cls.listed and able and Purse(state, pilot, core.now).most(cls) > 0:
             number = state.attempts.numbers(1)
             chain = batching.chain_of(bag, intent.task)
@@ -134,7 +135,7 @@ def _room_of(core: Core, pilot: PilotState, left: int | None, groups: list[f.Gro
 
     def room_of(cls: TaskClass, load: int) -> int:
         cost = core.state.cost(pc, cls)
-        if not cost or not fits(pilot, cls, left) or not purse.most(cls):
+        if not cost or not fits(pilot, cls, left) or not purse.most(cls) or not core.match.admits(core, pilot, cls):
             return 0
         return room(core, pilot, load, cls, cost, ahead=False)
 
@@ -155,7 +156,8 @@ def _take(
     core: Core, pilot: PilotState, cls: TaskClass, units: int, want: int, budget: int, left: int | None
 ) -> list[f.Group]:
     if cls.chained:
-        return batching.take(core, pilot, cls, units, want, budget, lambda other: fits(pilot, other, left))
+        return batching.take(core, pilot, cls, units, want, budget,
+                             lambda other: fits(pilot, other, left) and core.match.admits(core, pilot, other))
     n = min(want, units, cls.ready, max(budget // cls.weight, 1))
     tasks = cls.backlog.take(n)
     assert len(tasks) == n, "a class counted more ready tasks than its backlog holds"

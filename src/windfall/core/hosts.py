@@ -96,6 +96,9 @@ def succeeded(state: State, bag: BagState, row: int, n: int, wall: float, at: in
     mean = h.mean[row]
     h.mean[row] = mean + MEAN_WEIGHT * (wall - mean) if mean else wall
     h.streak[row] = 0
+    day = at // DAY
+    h.today[row] = h.today[row] + n if h.day[row] == day else n
+    h.day[row] = day
     h.dirty[row >> 16] = 1
     if not bag.latest.get(row):
         _remember(bag, row, True)

@@ -45,6 +45,7 @@ from windfall.core.lifecycle import (
     TASK_STATES,
     allowed,
 )
+from windfall.core.matchmaking import is_lasting
 from windfall.core.policies import View, Wanted, pilots_for, unstarted
 from windfall.core.state import BagState, State
 
@@ -249,6 +250,9 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
             cls = core.state.classes[number]
             cost = core.state.cost(core.state.pilot_classes[pilot.cls], cls)
             if not cost or cls.bag in core.state.named_bags or not fits(pilot, cls, left):
+                continue
+            # What changes of itself may have made it match since the pilot asked; it asks again.
+            if cls.ruled and not (is_lasting(core.state.bags[cls.bag]) and core.match.admits(core, pilot, cls)):
                 continue
             if withheld(core, pilot, cls, left):
                 said += [] if core.looks.get(cls.bag, 0) > core.now else [f"P4: nobody looks at bag {cls.bag} again"]

@@ -21,6 +21,7 @@ from windfall.core.batching import incomplete
 from windfall.core.facts import COUNTS_NOT, Limits, Shape
 from windfall.core.lifecycle import INTENDED, QUEUED, READY, RUNNING
 from windfall.core.matching import PARTS, parts, spread
+from windfall.core.matchmaking import serves_site
 from windfall.core.state import BagState, SiteState, State, TaskClass
 
 PROVISIONS = ("swarm", "demand", "msr", "broker")
@@ -142,6 +143,8 @@ class View:
     def fit(self, site: SiteState, cls: TaskClass) -> Fit | None:
         bag = self.state.bags[cls.bag]
         if not serves(site, bag, cls) or site.drained:
+            return None
+        if cls.ruled and not serves_site(self.state, self.now, bag, site):
             return None
         due = bag.submitted + site.limits.delay
         if due > self.now:

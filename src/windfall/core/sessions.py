@@ -242,6 +242,7 @@ def end_pilot(core: Core, pilot: PilotState, why: str, *, clean: bool) -> None:
     pilot_left(core, pilot, why)
     if not clean:
         conscious.not_expected(core, pilot)
+    core.match.forget(pilot.number)
     core.alive -= 1
     core.timer(core.now + core.config.forget, "forget", pilot.number)
     nudge(core, pilot)

@@ -79,6 +79,7 @@ def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
         "history": {name: s.history for name, s in state.sites.items() if s.history},
         "waits": [(name, shape, _pick(waits, _WAITS)) for name, s in state.sites.items()
                   for shape, waits in s.waits.items()],
+        "policies": {bag.number: (bag.policy, bag.tail) for bag in state.bags.values() if bag.policy or bag.tail},
         "links": [(a, b, *link) for (a, b), link in state.links.items()],
         "allowances": state.allowances, "allowed": state.allowed,
         "usage": [(owner, month, used) for (owner, month), used in state.usage.items()],
@@ -212,11 +213,12 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
         state.tokens[h] = TokenState(*row)
         state.token_ids[row[0]] = h
     _load_hosts(state, m, chunks)
+    policies = m.get("policies", {})
     for row in m["pilots"]:
         _load_pilot(state, dict(zip(_PILOT, row, strict=True)))
     state.nonces = {(site, nonce): pilot for site, nonce, pilot in m["nonces"]}
     for bag in m["bags"]:
-        _load_bag(state, bag, chunks)
+        _load_bag(state, bag, chunks, *policies.get(bag["record"][0], ({}, 0)))
     for owner, key, *value in m["keys"]:
         _load_key(state, (owner, key), value)
     state.attempts = Attempts(m["attempts"])
@@ -224,6 +226,8 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
         if name.startswith("at"):
             state.attempts.load(int(name[2:]), body)
     mark_saved(state)
+    if len(m.get("host_layout", ())) != len(Hosts.LAYOUT):
+        state.hosts.mark(0, max(state.hosts.rows - 1, 0))  # what is saved has other columns
     for bag in m["bags"]:
         for task, files in bag.get("unsaved", ()):
             state.bags[bag["record"][0]].keep_checkpoint(task, [tuple(file) for file in files])
@@ -250,8 +254,9 @@ def _upgrade_provisioning(m: dict[str, Any]) -> None:
 
 
 def _load_hosts(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None:
-    """Statistics in other columns are of no use any more: hosts begin anew."""
-    if [tuple(column) for column in m.get("host_layout", ())] != _columns(Hosts):
+    """Columns may have been added since; statistics in others are of no use any more: hosts begin anew."""
+    layout = [tuple(column) for column in m.get("host_layout", ())]
+    if not layout or layout != _columns(Hosts)[: len(layout)]:
         return
     state.host_names = [(site, host, name) for site, host, name in m["hosts"]]
     state.host_rows = {(site, host): row for row, (site, host, _) in enumerate(state.host_names) if site}
@@ -259,7 +264,7 @@ def _load_hosts(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> No
     state.hosts = Hosts(len(state.host_names))
     for name, body in chunks.items():
         if name.startswith("ho"):
-            state.hosts.load(int(name[2:]), body)
+            state.hosts.load(int(name[2:]), body, len(layout))
     state.host_says = dict(m["host_says"])
     restand(state)
 
@@ -297,11 +302,11 @@ def _load_pilot(state: State, row: dict[str, Any]) -> None:
     state.pilots[pilot.number] = pilot
 
 
-def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None:
+def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes], policy: dict[str, str], tail: int) -> None:
     record = dict(zip(_BAG, m["record"], strict=True))
     prefix = f"b{record['number']}/"
     record["runs"] = [tuple(run) for run in record["runs"]]
-    bag = BagState(tasks=Tasks(m["rows"]), targets=[], spec=chunks[prefix + "spec"], **record)
+    bag = BagState(tasks=Tasks(m["rows"]), targets=[], spec=chunks[prefix + "spec"], policy=policy, tail=tail, **record)
     state.bags[bag.number] = bag
     state.own(bag.owner, bag.size)
     for name, body in chunks.items():
@@ -357,6 +362,7 @@ def _load_classes(state: State, bag: BagState, rows: list[Any]) -> None:
 def rebuild(state: State) -> None:
     """Work out afresh everything that is not journaled: ready list, backlogs, who holds what, free rows."""
     state.ready.clear()
+    state.ruled = 0
     means.recount(state)
     for bag in state.bags.values():
         for cls in bag.classes.values():

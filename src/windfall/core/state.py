@@ -18,7 +18,7 @@ from windfall.core.batching import held_back
 from windfall.core.columns import Attempts, Hosts, Tasks
 from windfall.core.copies import HOME, BagData
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
-from windfall.core.lifecycle import FIRST_FINAL, INTENDED, LEAVING, LIVE, READY, RUNNING, TASK_STATES
+from windfall.core.lifecycle import ACTIVE, FIRST_FINAL, INTENDED, LEAVING, LIVE, READY, RUNNING, TASK_STATES, WAITING
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
 RECENT = 0.2  # of the newest in a moving average of waits
@@ -50,6 +50,7 @@ class TaskClass:
     listed: bool = False  # stands in State.ready
     conscious: bool = False  # its bag selects by where data lies
     budgeted: bool = False  # its bag has a budget
+    ruled: bool = False  # its bag has expressions
     nodes: int = 1
     lasts: int = 0  # ms an attempt may take, the grace at its end included; 0: no limit
     mean: float = 0.0  # ms a success took, moving average; 0: unknown
@@ -130,6 +131,7 @@ class BagState:
     options: dict[str, int] = field(default_factory=dict)
     data: BagData | None = None
     conscious: Conscious | None = None  # selection by where data lies
+    policy: dict[str, str] = field(default_factory=dict)  # expressions
     budget: int = 0  # ms of cores; 0: none
     spent: int = 0  # ms of cores, of attempts that are over
     replicate: str = "none"
@@ -138,6 +140,7 @@ class BagState:
     saved_appends: int = 0
     armed: bool = False  # volatile: a timer runs for an incomplete batch
     latest: dict[int, bool] = field(default_factory=dict)  # volatile: hosts seen last → did their last task succeed?
+    tail: int = 0  # where it has expressions: tasks that had not ended when its last round began
     pledged: int = 0  # derived, under a budget: ms of cores that attempts in play may take
 
     @property
@@ -152,6 +155,19 @@ class BagState:
     def target_of(self, task: int) -> int:
         runs = self.runs
         return runs[0][1] if len(runs) == 1 else runs[bisect_right(runs, (task, 1 << 62, 0)) - 1][1]
+
+    @property
+    def in_tail(self) -> bool:
+        """Fewer of its tasks wait than are handed out: what is left is its last round.
+
+        Once that is so it stays so, whatever comes back, until there is more to do than when it began."""
+        waits = self.counts[READY] + self.counts[WAITING]
+        return not self.open and (self.unfinished() <= self.tail or waits < self.counts[ACTIVE])
+
+    def note_tail(self) -> None:
+        """Tasks were handed out, or none can follow any more."""
+        if self.in_tail:
+            self.tail = max(self.tail, self.unfinished())
 
     def unfinished(self) -> int:
         return sum(self.counts[:FIRST_FINAL])
@@ -425,6 +441,7 @@ class State:
     # derived
     reading: dict[str, int] = field(default_factory=dict)  # place → transfers from there
     conscious: int = 0  # bags that select by where data lies
+    ruled: int = 0  # classes on the ready list whose bags have expressions
     ready: list[tuple[tuple[int, ...], int]] = field(default_factory=list)  # (key, class) with something to grant
     version: int = 0  # of the ready list: counts what may give a waiting pilot something to do
     owned: dict[str, int] = field(default_factory=dict)  # tasks in all bags of an owner
@@ -461,6 +478,8 @@ class State:
             del self.ready[bisect_left(self.ready, entry)]
             self.version += bool(self.ready)  # what stood behind it may come first now
         cls.listed = want
+        if cls.ruled:
+            self.ruled += 1 if want else -1
 
     # --- class against class -----------------------------------------------------------------------------------
 

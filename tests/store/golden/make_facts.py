@@ -93,10 +93,12 @@ def tell(story: Story) -> None:
     later = _say_more(story)
     _leave_data(story)
     _spend(story)
+    ruled = _rule(story)
     batch = _provision(story)
     story.snapshot()
     _provision_on(story, *batch)
     _after_that(story, later)
+    story.do(e.SetPolicy(0, ruled, {"rank": "", "sites": 'Site.Name =!= "slow"'}, "ann"))
     _fill_batches(story)
     _go_on(story, bags, old)
 
@@ -224,6 +226,18 @@ def _spend(story: Story) -> None:
     pilot = story.pilot("portal", 1, "portal")
     story.exchange(pilot, want=1, reports=[e.Report(a, wall=900) for a in story.exchange(pilot, want=1)])
     story.do(e.SetBudget(0, number, 250_000, "fay"))
+
+
+def _rule(story: Story) -> int:
+    """By expressions: one bag comes with some, and is in its tail, another is given one."""
+    event = submission(0, "ann", Bag(name="ruled", targets=[sweep(3)]), "ruled")
+    event.policy = {"requirements": 'Host.Name == "node-chosen"', "rank": "!Tail ? 1 : Host.JobsToday"}
+    number = int(story.do(event).value)
+    pilot = story.pilot("chosen", 2)
+    story.exchange(pilot, reports=[e.Report(a, wall=9) for a in story.exchange(pilot, want=2)[:1]])
+    other = int(story.do(submission(0, "ann", Bag(name="later", targets=[sweep(3)]), "later")).value)
+    story.do(e.SetPolicy(0, other, {"requirements": "Host.Cores > 64"}, "ann"))
+    return number
 
 
 def _after_that(story: Story, bags: dict[str, int]) -> None:

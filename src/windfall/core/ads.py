@@ -1,0 +1,127 @@
+"""Ads: the values of the attributes that policies speak of (`windfall.model.attributes`), read from the state.
+
+What a pilot reported does not change while it lives.  What was learnt of its host changes with every result; it is
+published once a minute, so that decisions that depend on it need not be made afresh each time.  The rest, a bag's
+numbers above all, is read whenever it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from windfall.core.classads import Value
+from windfall.core.lifecycle import READY, SUCCEEDED, WAITING
+from windfall.core.means import left_of_budget
+from windfall.core.state import BagState, PilotState, SiteState, State, TaskClass
+
+MB = 1_000_000
+CORE_HOUR = 3_600_000  # ms of cores
+DAY = 86_400_000  # ms
+VOLUNTEERS = "boinc"  # kind of a site
+
+
+class Subject(NamedTuple):
+    """What an expression is evaluated for; without a pilot, or a class, what they would say is undefined."""
+
+    state: State
+    now: int
+    bag: BagState
+    site: SiteState
+    cls: TaskClass | None = None
+    pilot: PilotState | None = None
+
+
+def _expected(bag: BagState, cls: TaskClass) -> float | None:
+    return (cls.mean or bag.targets[cls.target].shape.expect) / 1000 or None
+
+
+_BAG: dict[str, Callable[[Subject], Value]] = {
+    "Bag.Number": lambda s: s.bag.number,
+    "Bag.Name": lambda s: s.bag.name,
+    "Bag.Owner": lambda s: s.bag.owner,
+    "Bag.Tasks": lambda s: s.bag.size,
+    "Bag.JobsLeft": lambda s: s.bag.unfinished(),
+    "Bag.JobsDone": lambda s: s.bag.counts[SUCCEEDED],
+    "Bag.JobsWaiting": lambda s: s.bag.counts[READY] + s.bag.counts[WAITING],
+    "Bag.Tail": lambda s: s.bag.in_tail,
+    "Bag.Age": lambda s: (s.now - s.bag.submitted) // 1000,
+    "Bag.BudgetLeft": lambda s: left_of_budget(s.bag) / CORE_HOUR if s.bag.budget else None,
+    "Queue.Bags": lambda s: sum(not bag.ended for bag in s.state.bags.values()),
+    "Now": lambda s: s.now // 1000,
+}
+_SITE: dict[str, Callable[[SiteState], Value]] = {
+    "Site.Name": lambda site: site.name,
+    "Site.Kind": lambda site: site.kind,
+    "Site.Owner": lambda site: site.owner,
+    "Site.Shared": lambda site: bool(site.shared),
+    "Site.Volunteer": lambda site: site.kind == VOLUNTEERS,
+}
+_TASK: dict[str, Callable[[BagState, TaskClass], Value]] = {
+    "Task.Target": lambda bag, cls: bag.targets[cls.target].shape.name,
+    "Task.Cores": lambda bag, cls: cls.cores,
+    "Task.Memory": lambda bag, cls: cls.memory // MB,
+    "Task.Disk": lambda bag, cls: cls.disk // MB,
+    "Task.Gpus": lambda bag, cls: cls.gpus,
+    "Task.Time": lambda bag, cls: cls.limit // 1000,
+    "Task.Expect": _expected,
+    "Task.Priority": lambda bag, cls: bag.targets[cls.target].shape.priority,
+    "Task.NumberOfReplicas": lambda bag, cls: 0,  # what waits to be handed out has none
+}
+_BUSY: dict[str, Callable[[PilotState, int], Value]] = {
+    "Host.Running": lambda pilot, now: pilot.held,
+    "Host.Load": lambda pilot, now: pilot.load / (pilot.cores * 1000),
+    "Host.TimeLeft": lambda pilot, now: max(pilot.ends - now, 0) // 1000 if pilot.ends else None,
+}
+_REPORTED: dict[str, Callable[[PilotState], Value]] = {
+    "Host.Name": lambda pilot: pilot.host_name,
+    "Host.Site": lambda pilot: pilot.site,
+    "Host.Owner": lambda pilot: pilot.owner,
+    "Host.Cores": lambda pilot: pilot.cores,
+    "Host.Memory": lambda pilot: pilot.memory // MB,
+    "Host.Disk": lambda pilot: pilot.disk // MB,
+    "Host.Gpus": lambda pilot: pilot.gpus,
+}
+
+
+def _learnt(state: State, row: int, now: int) -> dict[str, Value]:
+    h = state.hosts
+    tried = h.attempts[row]
+    return {
+        "Host.Attempts": tried,
+        "Host.ErrorRate": (h.failures[row] + h.losses[row]) / tried if tried else None,
+        "Host.Turnaround": h.mean[row] / 1000 or None,
+        "Host.JobsToday": h.today[row] if h.day[row] == now // DAY else 0,
+        "Host.LastSuccess": h.success[row] // 1000 or None,
+    }
+
+
+LEARNT = ("Host.Attempts", "Host.ErrorRate", "Host.Turnaround", "Host.JobsToday", "Host.LastSuccess")
+LASTING = (*_REPORTED, *_SITE, "Host.Volunteer", "Bag.Number", "Bag.Name", "Bag.Owner",
+           *(path for path in _TASK if path not in ("Task.Expect", "Task.NumberOfReplicas")))
+"""Those that stay as they are while pilot, site and bag do."""
+
+
+def host_ad(state: State, pilot: PilotState, now: int) -> dict[str, Value]:
+    """What is published of a host, and of its site, once a minute."""
+    site = state.sites[pilot.site]
+    made: dict[str, Value] = {path: read(pilot) for path, read in _REPORTED.items()}
+    made.update((path, of(site)) for path, of in _SITE.items())
+    made["Host.Volunteer"] = made["Site.Volunteer"]
+    made.update(_learnt(state, pilot.row, now))
+    return made
+
+
+def value(subject: Subject, path: str) -> Value:
+    """Of any attribute, now."""
+    if path in _BAG:
+        return _BAG[path](subject)
+    if path in _TASK:
+        return _TASK[path](subject.bag, subject.cls) if subject.cls is not None else None
+    if path in _SITE:
+        return _SITE[path](subject.site)
+    if subject.pilot is None:
+        return None
+    if path in _BUSY:
+        return _BUSY[path](subject.pilot, subject.now)
+    return host_ad(subject.state, subject.pilot, subject.now).get(path)

@@ -1,0 +1,380 @@
+"""Expressions decide: which hosts get a bag's tasks, which bag goes first, from which request on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.core.conftest import Bench, shape
+from windfall.core import ads, events as e, facts as f, matchmaking
+from windfall.core.engine import Core
+from windfall.core.explain import explain
+from windfall.core.matchmaking import MINUTE, Matchmaker
+
+GB = 1_000_000_000
+
+
+@pytest.fixture
+def b() -> Bench:
+    return Bench()
+
+
+def bag_of(b: Bench, pilot: int, want: int = 1) -> list[int]:
+    """The bags that a pilot's grant is from; nothing if it must wait."""
+    answer = b.exchange(pilot, want=want, wait=1)
+    return [] if answer is None else [group.bag for _, groups in answer.grants for group in groups for _ in group.tasks]
+
+
+def clauses(b: Bench, bag: int) -> dict[str, tuple[bool, str]]:
+    found = explain(b.core.state, b.now, bag)["sites"][0]["clauses"]
+    return {each["clause"]: (each["holds"], each["says"]) for each in found}
+
+
+def set_policy(b: Bench, bag: int, **policy: str) -> Any:
+    return b.do(e.SetPolicy(0, bag, policy, "ann"))
+
+
+# --- requirements -------------------------------------------------------------------------------------------------
+
+
+def test_only_hosts_that_match_get_tasks(b: Bench) -> None:
+    bag = b.submit(shape(5), policy={"requirements": 'Host.Memory >= 8000 && regexp("^big", Host.Name)'})
+    small, large = b.pilot(memory=4 * GB, host="small"), b.pilot(memory=16 * GB, host="big1")
+    assert bag_of(b, small) == []
+    assert bag_of(b, large) == [bag]
+    b.exchange(small, bye="idle")
+    assert clauses(b, bag)["requirements"] == (True, "they match")
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("Host.Cores > 1 && Host.Memory > 8000", "Host.Cores > 1 is false: Host.Cores is 1"),
+    ("Host.ErrorRate < 0.1", "Host.ErrorRate < 0.1 is undefined: Host.ErrorRate is not known there"),
+    ("Host.Memory / 0 > 1", "Host.Memory / 0 > 1 is an error: Host.Memory is 4294"),
+    ("Host.Owner != Bag.Owner", 'Host.Owner != Bag.Owner is false: Host.Owner is "ann", Bag.Owner is "ann"'),
+    ("undefined", "undefined is undefined"),
+    ("Tail", "Tail is false: Bag.Tail is false"),
+])  # fmt: skip
+def test_what_is_not_true_never_matches_and_is_explained(b: Bench, text: str, says: str) -> None:
+    bag = b.submit(shape(2), policy={"requirements": text})
+    assert bag_of(b, b.pilot()) == []
+    assert clauses(b, bag)["requirements"] == (False, says)
+    assert says in b.explain(bag)
+
+
+def test_a_bag_that_nobody_matches_keeps_nobody_from_the_next(b: Bench) -> None:
+    b.submit(shape(2), policy={"requirements": "Host.Memory > 1000000"})
+    other = b.submit(shape(2))
+    assert bag_of(b, b.pilot(cores=4), 4) == [other, other]
+
+
+def test_what_was_learnt_is_published_once_a_minute(b: Bench) -> None:
+    good = "Host.ErrorRate is undefined || Host.ErrorRate < 0.4"
+    bag = b.submit(shape(50, retries=10), policy={"requirements": good})
+    pilot = b.pilot()
+    (attempt, _), = b.take(pilot, 1)
+    b.report(pilot, attempt, "failed")
+    (attempt, _), = b.take(pilot, 1)
+    b.report(pilot, attempt)
+    b.now += MINUTE
+    assert bag_of(b, pilot) == []  # half of two
+    assert "Host.ErrorRate is 0.5" in b.explain(bag)
+
+
+def test_jobs_today_begin_anew_at_midnight(b: Bench) -> None:
+    b.now = 10 * ads.DAY + 5
+    b.submit(shape(9))
+    pilot = b.pilot()
+    for _ in range(3):
+        (attempt, _), = b.take(pilot, 1)
+        b.report(pilot, attempt)
+    state = b.core.state
+    assert ads.host_ad(state, state.pilots[pilot], b.now)["Host.JobsToday"] == 3
+    assert ads.host_ad(state, state.pilots[pilot], 11 * ads.DAY)["Host.JobsToday"] == 0
+    assert ads.host_ad(state, state.pilots[pilot], b.now)["Host.LastSuccess"] == b.now // 1000
+
+
+def test_every_attribute_of_the_vocabulary_can_be_read(b: Bench) -> None:
+    bag = b.submit(shape(2))
+    state, pilot = b.core.state, b.core.state.pilots[b.pilot()]
+    subject = ads.Subject(state, b.now, state.bags[bag], state.sites["here"], state.classes[1], pilot)
+    unknown = {"Host.TimeLeft", "Host.ErrorRate", "Host.Turnaround", "Host.LastSuccess", "Task.Expect",
+               "Bag.BudgetLeft"}
+    from windfall.model import attributes
+
+    for scope, table in attributes.ADS.items():
+        for each in table:
+            path = f"{scope}.{each.name}"
+            value = ads.value(subject, path)
+            assert (value is None) == (path in unknown), path
+            kinds = {attributes.NUMBER: (int, float), attributes.TEXT: (str,), attributes.TRUTH: (bool,)}[each.type]
+            assert value is None or type(value) in kinds, path
+            assert (path in ads.LASTING) + (path in ads.LEARNT) + (path in attributes.FRESH) == 1, path
+
+
+# --- rank ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_highest_rank_wins_and_it_may_depend_on_the_host(b: Bench) -> None:
+    plain = b.submit(shape(3))
+    mine = b.submit(shape(3), policy={"rank": 'Host.Name == "mine" ? 5 : -1'})
+    low = b.submit(shape(3), policy={"rank": "-Task.Cores / 2.0"})
+    assert bag_of(b, b.pilot(cores=9, host="mine"), 7) == [mine] * 3 + [plain] * 3 + [low]
+    assert bag_of(b, b.pilot(cores=9, host="other"), 7) == [low, low]
+
+
+def test_rank_takes_the_place_of_priority(b: Bench) -> None:
+    first = b.submit(shape(1, priority=3))
+    second = b.submit(shape(1, priority=9), policy={"rank": "2"})
+    third = b.submit(shape(1, priority=9), policy={"rank": "Task.Priority / 2.0"})
+    assert bag_of(b, b.pilot(cores=3), 3) == [third, first, second]
+
+
+def test_a_rank_that_is_undefined_or_an_error_counts_as_0(b: Bench) -> None:
+    ranks = ["1", "Host.ErrorRate", "1 / 0", "-1"]
+    bags = [b.submit(shape(1), policy={"rank": rank}) for rank in ranks]
+    assert bag_of(b, b.pilot(cores=4), 4) == bags
+
+
+def test_fifty_bags_start_in_the_order_of_their_rank(b: Bench) -> None:
+    bags = [b.submit(shape(4), policy={"rank": f"{n * 7 % 50}"}) for n in range(50)]
+    pilots = [b.pilot(host=f"h{n}") for n in range(20)]
+    taken = [bag_of(b, pilot)[0] for pilot in pilots]
+    by_rank = sorted(range(50), key=lambda n: -(n * 7 % 50))
+    assert taken == [bags[n] for n in by_rank for _ in range(4)][:20]
+
+
+def test_rank_moves_ones_own_bags_among_their_own_places(b: Bench) -> None:
+    b.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
+    first, his, second = b.submit(shape(1)), b.submit(shape(1), owner="bob"), b.submit(shape(1), policy={"rank": "9"})
+    greedy = b.submit(shape(1), owner="bob", policy={"rank": "1000000"})
+    assert bag_of(b, b.pilot(cores=4), 4) == [second, greedy, first, his]
+
+
+# --- sites --------------------------------------------------------------------------------------------------------
+
+
+def test_sites_that_do_not_match_get_neither_tasks_nor_pilots(b: Bench) -> None:
+    shapes = f.Limits(pilots=5, shapes=[f.Shape(1, GB, wall=3_600_000)])
+    b.step(e.AddSite(0, "slow", "ann", "slurm", limits=shapes), e.AddSite(0, "fast", "ann", "slurm", limits=shapes))
+    bag = b.submit(shape(3), policy={"sites": 'Site.Name =!= "slow" && Site.Kind == "slurm"'})
+    b.wait(5_000)
+    sites = b.core.state.sites
+    assert (sites["slow"].open, sites["fast"].open) == (0, 3)
+    assert bag_of(b, b.pilot(site="slow")) == []
+    assert bag_of(b, b.pilot(site="fast")) == [bag]
+    said = {each["site"]: each["clauses"] for each in explain(b.core.state, b.now, bag)["sites"]}
+    assert [(c["clause"], c["says"]) for c in said["here"]] == [
+        ("sites", 'Site.Kind == "slurm" is false: Site.Kind is "local"')]
+    set_policy(b, bag, sites="")
+    b.wait(5_000)
+    assert sites["slow"].open > 0
+
+
+# --- live changes -------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_policy_is_obeyed_at_once(b: Bench) -> None:
+    bag = b.submit(shape(9), policy={"requirements": "Host.Cores > 2"})
+    waiting, busy = b.pilot(), b.pilot()
+    assert b.exchange(waiting, want=1, wait=20_000) is None
+    done = set_policy(b, bag, requirements="Host.Cores < 2")
+    assert (done.value, done.extra) == (2, 2)
+    assert b.core.state.pilots[waiting].held == 1  # it was waiting, and did not have to ask again
+    set_policy(b, bag, requirements="false")
+    assert bag_of(b, busy) == []
+    set_policy(b, bag, requirements="")
+    assert b.core.state.bags[bag].policy == {} and not b.core.state.ruled
+    assert bag_of(b, busy) == [bag]
+
+
+def test_rank_changed_while_it_runs(b: Bench) -> None:
+    first, second = b.submit(shape(9)), b.submit(shape(9))
+    pilots = [b.pilot(host=f"h{n}") for n in range(3)]
+    assert bag_of(b, pilots[0]) == [first]
+    set_policy(b, second, rank="1")
+    assert bag_of(b, pilots[1]) == [second]
+    set_policy(b, first, rank="Host.Cores * 2")
+    assert bag_of(b, pilots[2]) == [first]
+
+
+def test_a_policy_that_no_host_matches_says_so(b: Bench) -> None:
+    bag = b.submit(shape(9))
+    assert set_policy(b, bag, requirements="Host.Gpus > 0").value == 0
+    b.pilot(), b.pilot(gpus=1)
+    done = set_policy(b, bag, requirements="Host.Gpus > 0")
+    assert (done.value, done.extra) == (1, 2)
+    done = set_policy(b, bag, requirements="Host.Gpus > 1")
+    assert (done.value, done.extra) == (0, 2)
+    match, known, why = matchmaking.prospects(b.core.state, b.now, b.core.state.bags[bag])
+    assert (match, known, why) == (0, 2, "host: Host.Gpus > 1 is false: Host.Gpus is 0")
+
+
+@pytest.mark.parametrize(("policy", "says"), [
+    ({"requirements": "Host.Memry > 1"}, "requirements, column 1: there is no attribute 'Host.Memry'"),
+    ({"requirements": "time() > 1"}, "requirements, column 1: there is no function 'time'"),
+    ({"rank": "Host.Name"}, "rank, column 1: rank must come to a number"),
+    ({"sites": "Host.Cores > 1"}, "sites, column 1: sites cannot speak of Host.Cores"),
+    ({"replicate": "true"}, "there is no policy called 'replicate' yet"),
+    ({"rank": "1+" * 3_000 + "1"}, "rank, an expression of 6,001 bytes"),
+])  # fmt: skip
+def test_bad_ones_are_refused_and_change_nothing(b: Bench, policy: dict[str, str], says: str) -> None:
+    bag = b.submit(shape(1))
+    refused = b.do(e.SetPolicy(0, bag, policy))
+    assert refused.error in ("bad-input", "too-large") and refused.message.startswith(says) and refused.hint
+    assert b.core.state.bags[bag].policy == {}
+    event = e.Submit(0, "ann", "bag", "", b"spec", [shape(1)], False, "fcfs", False, policy=policy)
+    assert b.do(event).message == refused.message
+    assert len(b.core.state.bags) == 1
+
+
+def test_without_the_library_bags_with_expressions_are_refused(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matchmaking, "available", lambda: False)
+    event = e.Submit(0, "ann", "bag", "", b"spec", [shape(1)], False, "fcfs", False, policy={"rank": "1"})
+    assert "no classad2" in b.do(event).message
+
+
+# --- tails --------------------------------------------------------------------------------------------------------
+
+
+def test_the_tail_begins_when_fewer_wait_than_run_and_stays(b: Bench) -> None:
+    bag = b.submit(shape(5, retries=9), policy={"rank": "0"})
+    state = b.core.state.bags[bag]
+    pilots = [b.pilot() for _ in range(5)]
+    seen = []
+    held = []
+    for pilot in pilots:
+        seen.append(state.in_tail)
+        held += [(pilot, attempt) for attempt, _ in b.take(pilot, 1)]
+    assert seen == [False, False, False, True, True]
+    for pilot, attempt in held[:4]:
+        b.report(pilot, attempt, "failed")
+    assert state.in_tail  # four wait, one runs: it is still the last round
+    b.report(held[4][0], held[4][1])
+    assert state.in_tail
+
+
+def test_more_work_ends_the_tail(b: Bench) -> None:
+    bag = b.submit(shape(2), open=True, policy={"rank": "0"})
+    state = b.core.state.bags[bag]
+    b.take(b.pilot(cores=2), 2)
+    assert not state.in_tail  # more may come
+    b.do(e.Close(0, bag))
+    assert state.in_tail
+    b.do(e.Append(0, "ann", bag, 0, 10, "", b"source", extends=True, seen=0))
+    assert not state.in_tail
+
+
+def test_a_policy_for_the_tail(b: Bench) -> None:
+    """The paper's B5: anywhere, but in the tail only where it is safe."""
+    bag = b.submit(shape(3, retries=9), policy={"requirements": 'Tail ? Host.Name == "safe" : true'})
+    rough, safe = b.pilot(cores=2, host="rough"), b.pilot(cores=2, host="safe")
+    held = b.take(rough, 2)
+    assert [task for _, task in held] == [0, 1]
+    b.report(rough, held[0][0], "failed")
+    b.restart()
+    assert bag_of(b, rough) == []
+    b.restart(b.snapshot())
+    assert bag_of(b, safe, 2) == [bag, bag]
+
+
+# --- what it costs ------------------------------------------------------------------------------------------------
+
+
+def test_bags_without_expressions_pay_nothing(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("nobody has an expression")
+
+    monkeypatch.setattr(Matchmaker, "order", never)
+    monkeypatch.setattr(Matchmaker, "_ad", never)
+    b.submit(shape(9))
+    pilot = b.pilot()
+    held = b.take(pilot)
+    b.report(pilot, held[0][0])
+    assert bag_of(b, b.pilot(), 5)
+
+
+def test_nothing_is_evaluated_again_before_something_changes(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    plain = Matchmaker._sorted
+    monkeypatch.setattr(Matchmaker, "_sorted", lambda *args: made.append(1) or plain(*args))
+    b.submit(shape(100), policy={"requirements": "Host.Memory > 1", "rank": "Host.Cores"})
+    pilot = b.pilot(cores=50)
+    for _ in range(10):
+        b.take(pilot, 1)
+    assert len(made) == 1
+    b.submit(shape(1))
+    b.take(pilot, 1)
+    assert len(made) == 2
+    b.submit(shape(100), policy={"rank": "Bag.JobsLeft"})
+    for _ in range(3):
+        b.take(pilot, 1)
+    assert len(made) == 5
+
+
+def test_what_depends_on_the_moment_follows_it(b: Bench) -> None:
+    bag = b.submit(shape(9), policy={"requirements": "Bag.Age >= 60 && Host.Running < 2"})
+    pilot = b.pilot(cores=8)
+    assert bag_of(b, pilot) == []
+    b.now += 60_000
+    assert bag_of(b, pilot, 1) == [bag]
+    assert bag_of(b, pilot, 1) == [bag]
+    assert bag_of(b, pilot, 1) == []
+
+
+def test_nothing_is_recalled_for_those_who_do_not_match(b: Bench) -> None:
+    b.submit(shape(2), policy={"requirements": 'Host.Name == "rich"'})
+    rich, poor, able = b.pilot(host="rich"), b.pilot(host="poor"), b.pilot(host="rich")
+    assert len(b.take(rich)) == 2 and b.core.state.surplus
+    b.exchange(poor, want=1, wait=20_000)
+    assert not b.core.state.pilots[rich].recalling
+    b.exchange(able, want=1, wait=20_000)
+    assert b.core.state.pilots[rich].recalling
+
+
+def test_ads_of_pilots_that_are_gone_are_forgotten(b: Bench) -> None:
+    b.submit(shape(4), policy={"rank": "Host.Cores"})
+    pilot = b.pilot()
+    held = b.take(pilot)
+    assert list(b.core.match._ads) == [pilot]
+    b.exchange(pilot, reports=[e.Report(attempt) for attempt, _ in held], bye="idle")
+    assert not b.core.match._ads
+
+
+# --- recovery -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_snapshot", [False, True])
+def test_policies_survive_a_restart(b: Bench, with_snapshot: bool) -> None:
+    first = b.submit(shape(3), policy={"requirements": "Host.Cores > 1", "rank": "1"})
+    second, third = b.submit(shape(3)), b.submit(shape(3), policy={"rank": "3"})
+    set_policy(b, second, rank="2")
+    set_policy(b, third, rank="")
+    snapshot = b.snapshot() if with_snapshot else None
+    set_policy(b, first, requirements="Host.Cores > 7")
+    b.restart(snapshot)
+    policies = {number: bag.policy for number, bag in b.core.state.bags.items()}
+    assert policies == {first: {"requirements": "Host.Cores > 7", "rank": "1"}, second: {"rank": "2"}, third: {}}
+    assert b.core.state.ruled == 2
+    assert bag_of(b, b.pilot(cores=6), 4) == [second] * 3 + [third]
+    b.do(e.Cancel(0, second, None))
+    b.do(e.Cancel(0, first, None))
+    b.do(e.Remove(0, first))
+    assert b.core.state.ruled == 0
+
+
+def test_statistics_in_fewer_columns_are_read_and_saved_anew(b: Bench) -> None:
+    b.submit(shape(2))
+    pilot = b.pilot()
+    b.report(pilot, b.take(pilot, 1)[0][0])
+    meta, chunks, _ = b.core.snapshot()
+    old = msgspec.msgpack.decode(meta)
+    assert [name for name, _ in old["host_layout"]][-2:] == ["day", "today"]
+    old["host_layout"] = old["host_layout"][:-2]
+    rows = b.core.state.hosts.rows
+    core = Core()
+    core.restore(msgspec.msgpack.encode(old), {**chunks, "ho0": chunks["ho0"][: -8 * rows]})
+    assert (core.state.hosts.attempts[0], core.state.hosts.today[0]) == (1, 0)
+    _, again, _ = core.snapshot()
+    assert len(again["ho0"]) == len(chunks["ho0"])
