@@ -18,7 +18,7 @@ from windfall.cli.parser import make
 from windfall.cli.pilot import usage
 from windfall.core import lifecycle
 from windfall.model import attributes, expressions
-from windfall.model.bagfile import LATER
+from windfall.model.check import EXPRESSIONS
 from windfall.model.editor import bag_schema
 from windfall.model.patterns import SHORT
 from windfall.sim import scenariowords
@@ -317,10 +317,10 @@ def policies() -> str:
 
 
 def _later() -> str:
-    names = [f"`{key}`" for key in expressions.KINDS if key in LATER["policy"]]
+    names = [f"`{key}`" for key in expressions.KINDS if key not in EXPRESSIONS]
     if not names:
         return ""
-    return f"{', '.join(names)}: can be checked, and are refused in a bag until something acts on them.\n"
+    return f"{', '.join(names)}: can be checked, and are refused as expressions until something acts on them.\n"
 
 
 def _ad(title: str, prefix: str, table: tuple[attributes.Attribute, ...]) -> str:

@@ -47,3 +47,52 @@ def test_attributes(capsys: pytest.CaptureFixture[str]) -> None:
     found = {each["name"]: each for each in json.loads(out)}
     assert code == 0 and found["Host.Cores"]["aliases"] == ["NumCpus", "Cpus"] and found["Bag.Tail"]["type"] == "truth"
     assert "Host.Memory" in said(capsys, "--attributes")[1]
+
+
+# --- of a bag -----------------------------------------------------------------------------------------------------
+
+BAG = """
+[bag]
+name = "choosy"
+command = "echo {x}"
+[sweep]
+x = "1..4"
+[policy]
+requirements = 'Host.Gpus > 1000 && Host.Cores > 0'
+"""
+
+
+def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
+    (windfall.folder / "bag.toml").write_text(BAG)
+    assert windfall("policy", "--check", "bag.toml").stdout == (
+        "bag.toml: all is well\n  requirements = Host.Gpus > 1000 && Host.Cores > 0\n")
+    done = windfall("submit", "bag.toml")
+    assert done.returncode == 0, done.stderr
+    bag = done.stdout.strip()
+    assert "of the hosts that serve you now (1) none matches: " in done.stderr
+    assert "Host.Gpus > 1000 is false: Host.Gpus is 0" in done.stderr
+    assert "Host.Gpus > 1000 is false: Host.Gpus is 0" in windfall("explain", bag).stdout
+    refused = windfall("policy", bag, "requirements=Host.Gpuz > 1")
+    assert (refused.returncode, "Host.Gpus" in refused.stderr) == (2, True)
+    assert windfall("policy", bag, "per-host=1").returncode == 2
+    changed = windfall.json("policy", bag, "requirements=Host.Gpus < 1000", "rank=Host.Cores")
+    assert changed["policy"] == {"requirements": "Host.Gpus < 1000", "rank": "Host.Cores"}
+    assert (changed["match"], changed["hosts"], changed["why"]) == (1, 1, "")
+    assert windfall("wait", bag).returncode == 0
+    assert windfall("policy", bag, "JobRequirements=").stdout == "rank = Host.Cores\n"
+    assert windfall("policy", bag).stdout == "rank = Host.Cores\n"
+
+
+def test_a_bag_file_with_a_bad_expression_is_refused_with_line_and_column(windfall):
+    (windfall.folder / "bag.toml").write_text(BAG.replace("Host.Cores", "Host.Coors"))
+    done = windfall("submit", "bag.toml")
+    assert done.returncode == 2
+    assert done.stderr.startswith("windfall: bag.toml:8:37: requirements: there is no attribute 'Host.Coors'\n")
+
+
+def test_a_budget_is_changed_too(windfall):
+    bag = windfall.json("submit", "sleep 60", "--time", "1min", "--cores", "1000")["bag"]
+    assert windfall("policy", bag, "budget=5 core-hours").stdout == "budget = 5 core-hours\n"
+    assert windfall.json("policy", bag, "budget=")["budget"] is None
+    assert windfall("policy", bag, "budget=many").returncode == 2
+    windfall("cancel", bag)

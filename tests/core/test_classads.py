@@ -194,7 +194,7 @@ def test_results_are_remembered_and_that_is_bounded() -> None:
     known = classads.program("Host.Cores > 17")
     for n in range(3 * classads.MOST_RESULTS):
         assert known.result((n,)) is (n > 17)
-    assert len(known._known) <= classads.MOST_RESULTS
+    assert len(known.known) <= classads.MOST_RESULTS
 
 
 def test_the_module_is_not_loaded_before_it_is_needed() -> None:

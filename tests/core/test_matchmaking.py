@@ -313,6 +313,19 @@ def test_nothing_is_evaluated_again_before_something_changes(b: Bench, monkeypat
     assert len(made) == 5
 
 
+def test_what_is_kept_of_orders_is_bounded(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matchmaking, "MOST_KEPT", 6)
+    for _ in range(3):
+        b.submit(shape(9), policy={"rank": "Host.Cores"})
+    pilots = [b.pilot(host=f"h{n}") for n in range(5)]
+    for pilot in pilots:
+        assert bag_of(b, pilot) == [1]
+        match = b.core.match
+        assert match._kept == sum(len(ad.order) for ad in match._ads.values()) <= 6
+    b.exchange(pilots[-1], bye="idle")
+    assert match._kept == sum(len(ad.order) for ad in match._ads.values())
+
+
 def test_what_depends_on_the_moment_follows_it(b: Bench) -> None:
     bag = b.submit(shape(9), policy={"requirements": "Bag.Age >= 60 && Host.Running < 2"})
     pilot = b.pilot(cores=8)

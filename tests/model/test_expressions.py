@@ -6,9 +6,10 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from windfall.errors import BadInput, TooLarge
-from windfall.model import attributes, expressions as x
+from windfall.model import attributes, bagfile, check, expressions as x
 
 
 def complaint(text: str, key: str = "requirements") -> BadInput:
@@ -215,3 +216,44 @@ def test_too_long_is_too_large() -> None:
         x.parse("1" * 4_097)
     with pytest.raises(TooLarge):
         x.parse('"' + "é" * 2_100 + '"')
+
+
+# --- in bag files -------------------------------------------------------------------------------------------------
+
+HEAD = '[bag]\ncommand = "echo {x}"\n[sweep]\nx = "1..3"\n[policy]\n'
+
+
+def test_expressions_of_a_bag_file_by_either_name() -> None:
+    ours = bagfile.parse(HEAD + "requirements = 'Host.Cores > 1'\nrank = 'Host.Cores'\nsites = 'Site.Shared'\n").bag
+    named = "JobRequirements = 'Host.Cores > 1'\nRank = 'Host.Cores'\nGridPolicy = 'Site.Shared'\n"
+    assert ours.policy == bagfile.parse(HEAD + named).bag.policy
+    assert (ours.policy.requirements, ours.policy.rank, ours.policy.sites) == ("Host.Cores > 1", "Host.Cores",
+                                                                              "Site.Shared")
+
+
+@pytest.mark.parametrize(("line", "where", "says"), [
+    ("requirements = 'Host.Cores > 1 && Host.Memry > 4'", "bag:6:35", "requirements: there is no attribute"),
+    ("JobRequirements = 'Host.Memry > 4'", "bag:6:20", "requirements: there is no attribute"),
+    ("rank = '''\nHost.Cores +\n  Host.Name'''", "bag:8:3", "rank: what stands behind + must be a number"),
+    ('requirements = "Host.Name == \\"a\\" && Host.Name"', "bag:6", "requirements, column 21: what stands behind &&"),
+    ("sites = 'Host.Cores > 1'", "bag:6:10", "sites: sites cannot speak of Host.Cores"),
+    ("rank = 3", "bag:6", "rank must be a text"),
+    ("rank = ''", "bag:6", "rank, an empty expression"),
+    ("rank = '1'\nRank = '1'", "bag:7", "Rank is rank, and that is given, too"),
+    ("per-host = '1'", "bag:6", "'per-host' does not exist yet"),
+    ("Concurrency = '1'", "bag:6", "'Concurrency' does not exist yet"),
+])  # fmt: skip
+def test_bad_ones_are_refused_with_file_line_and_column(line: str, where: str, says: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        bagfile.parse(HEAD + line + "\n")
+    assert caught.value.where == where and says in caught.value.message and str(caught.value)
+    if where.count(":") == 2:
+        shown, caret = caught.value.text.split("\n")
+        assert caret.index("^") - 3 == int(where.split(":")[2]) and shown in (HEAD + line).split("\n")
+
+
+def test_a_client_that_checks_nothing_is_refused_by_the_server() -> None:
+    bag = bagfile.parse(HEAD).bag
+    for key, text in (("requirements", "Host.Memry > 1"), ("rank", "time()"), ("sites", "1" * 5_000)):
+        with pytest.raises(BadInput, match=key):
+            check.validate(replace(bag, policy=replace(bag.policy, **{key: text})))

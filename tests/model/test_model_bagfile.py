@@ -123,7 +123,7 @@ WRONG = [
     ("retries = 5", 'inputs = ["a -> ../b"]', "working directory", ""),
     ('"converged"', '"conv(erged"', "regular expression", ""),
     ('select = "sjf"', 'select = "adaptive"', "does not exist yet", "fcfs, sjf"),
-    ("select =", "rank =", "does not exist yet", "select"),
+    ("select =", "per-host =", "does not exist yet", "select"),
     ('select = "sjf"', 'replicate = "tail"', "replicate = 'tail' does not exist", "tail-"),
     ('select = "sjf"', 'budget = "100 hours"', "not a time of cores", "100 core-hours"),
     ('select = "sjf"', "budget = 100", "not a time of cores", "100 core-hours"),

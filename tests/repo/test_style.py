@@ -78,9 +78,10 @@ def test_what_a_client_can_do() -> None:
     assert sorted(name for name in vars(windfall.Client) if not name.startswith("_")) == [
         "add_site", "add_token", "allowances", "append", "appended", "bag", "bags", "call", "cancel", "close",
         "close_bag",
-        "drain_site", "explain", "extend", "failures", "fetch", "gone", "health", "log", "pause", "pilots", "remove",
+        "drain_site", "explain", "extend", "failures", "fetch", "gone", "health", "log", "pause", "pilots", "policy",
+        "remove",
         "remove_site", "remove_token", "results", "retry", "running",
-        "set_allowance", "set_budget", "share_site", "site", "sites", "spec",
+        "set_allowance", "set_budget", "set_policy", "share_site", "site", "sites", "spec",
         "statistics", "submit",
         "submitted", "table", "task", "task_spec", "tokens", "try_site", "undrain_site", "unpause", "upload",
         "usage", "wait", "watch",

@@ -23,7 +23,7 @@ COMMANDS = {
     "results": "one row per ended task, as a table, CSV or JSON",
     "logs": "what a task wrote",
     "explain": "why a bag, or a task, is not running",
-    "policy": "check an expression that is to be a policy, list what it may speak of",
+    "policy": "a bag's policies, changed while it runs; is this expression one?",
     "cancel": "cancel a bag, or some of its tasks",
     "retry": "run failed tasks again",
     "pause": "start no more tasks of a bag",

@@ -1,18 +1,23 @@
-"""`windfall policy`: what may be said in expressions, and is this one?"""
+"""`windfall policy`: a bag's policies, shown and changed while it runs; what may be said in an expression."""
 
 from __future__ import annotations
 
 import argparse
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import BadInput
-from ..model import attributes, expressions
-from .output import print_json, print_table
+from ..model import attributes, check, expressions, units
+from .output import print_json, print_table, say, shown
+
+if TYPE_CHECKING:
+    from ..client.client import Client
+    from ..client.types import PolicyInfo
 
 EXAMPLES = """examples:
+  windfall policy 7 rank='!Tail ? 1 : Host.JobsToday' requirements=
   windfall policy --check 'Host.Memory >= 4000 && Host.ErrorRate < 0.1'
-  windfall policy --check 'rank = !Tail ? 1 : Host.JobsToday'
   windfall policy --check bag.toml
   windfall policy --attributes"""
 
@@ -20,6 +25,9 @@ _SETTING = re.compile(r"\s*([A-Za-z-]+)\s*=(?![=?!])(.*)", re.DOTALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bag", metavar="BAG", nargs="?", help="number of the bag, or its name")
+    parser.add_argument("settings", metavar="KEY=VALUE", nargs="*",
+                        help=f"{', '.join(check.EXPRESSIONS)}, budget; with nothing behind = it is taken away")
     parser.add_argument("--check", metavar="EXPRESSION", help="is it one, and what does it come to?  KEY=EXPRESSION "
                                                              "asks for a policy, a bag file for all of its own")
     parser.add_argument("--attributes", action="store_true", help="what expressions may speak of")
@@ -28,9 +36,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     if args.attributes:
         return _attributes(args.json)
-    if args.check is None:
-        raise BadInput("nothing to do", "windfall policy --check 'Host.Memory >= 4000'")
-    return _file(args) if _is_file(args.check) else _expression(args)
+    if args.check is not None:
+        return _file(args) if _is_file(args.check) else _expression(args)
+    if args.bag is None:
+        raise BadInput("no bag is named", "windfall policy BAG, or windfall policy --check 'Host.Memory >= 4000'")
+    return _bag(args)
+
+
+# --- of a bag ---------------------------------------------------------------------------------------------------
+
+
+def _bag(args: argparse.Namespace) -> int:
+    policy, budget = _settings(args.settings)
+    from .connect import Session, find_bag
+
+    with Session() as session:
+        bag = find_bag(session.client, args.bag)
+        if budget is not None:
+            session.client.set_budget(bag, budget)
+        view = session.client.set_policy(bag, policy) if policy else session.client.policy(bag)
+        shown_budget = session.client.bag(bag)["budget"]
+    if args.json:
+        print_json({**view, "budget": shown_budget})
+        return 0
+    for key, text in view["policy"].items():
+        print(f"{key} = {shown(text, 5_000)}")
+    if shown_budget:
+        print(f"budget = {units.format_core_time(shown_budget)}")
+    warn(view)
+    return 0
+
+
+def _settings(texts: list[str]) -> tuple[dict[str, str], int | None]:
+    """Expressions, and a budget in ms of cores; what is wrong is said before a server is asked."""
+    policy: dict[str, str] = {}
+    budget = None
+    for text in texts:
+        setting = _SETTING.fullmatch(text)
+        if not setting:
+            raise BadInput(f"'{text[:60]}' is not KEY=VALUE", "as in rank='Host.Cores'")
+        if setting[1] == "budget":
+            budget = units.parse_core_time(setting[2].strip(), "budget") if setting[2].strip() else 0
+            continue
+        key = expressions.named(setting[1])
+        if key not in check.EXPRESSIONS:
+            raise BadInput(f"{key} does not exist yet", f"there is {', '.join(check.EXPRESSIONS)} and budget")
+        policy[key] = check.expression(setting[2].strip(), key) if setting[2].strip() else ""
+    return policy, budget
+
+
+def warn(view: PolicyInfo) -> None:
+    """Of a policy that matches nobody."""
+    if view["policy"] and view["hosts"] and not view["match"]:
+        say(f"of the hosts that serve you now ({view['hosts']}) none matches: {shown(view['why'], 500)}")
+
+
+def warn_of(client: Client, bag: int, policy: object) -> None:
+    """The same for a bag that has just been submitted."""
+    if any(getattr(policy, key) for key in check.EXPRESSIONS):
+        warn(client.policy(bag))
+
+
+# --- of no bag --------------------------------------------------------------------------------------------------
 
 
 def _is_file(text: str) -> bool:
@@ -41,7 +108,7 @@ def _file(args: argparse.Namespace) -> int:
     from ..model import bagfile
 
     policy = bagfile.load(args.check).bag.policy
-    found = {key: getattr(policy, key) for key in ("requirements", "rank", "sites") if getattr(policy, key, "")}
+    found = {key: getattr(policy, key) for key in check.EXPRESSIONS if getattr(policy, key)}
     if args.json:
         print_json({key: _view(expressions.check(text, key)) for key, text in found.items()})
         return 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NoServer, NotFound, Unwritable
-from . import asking, bagargs, notify
+from . import asking, bagargs, notify, policy
 from .fetching import Problems, add_files, bring, lines as home_lines
 from .output import Bytes, counts_of, plural, print_json, say
 
@@ -57,6 +57,8 @@ def execute(args: argparse.Namespace) -> int:
     with Session(work=True) as session:
         bag = _extend(session, parsed, args.extend, quiet) if args.extend else _submit(session, parsed)
         directory = _directory(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
+        if not quiet:
+            policy.warn_of(session.client, bag, parsed.bag.policy)
         progress = Progress(parsed.bag.name, total, quiet)
         if not args.extend:
             progress({"ready": total})  # at once: the first news may take a while

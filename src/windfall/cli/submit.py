@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from . import bagargs
+from . import bagargs, policy
 from .output import plural, print_json, say
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def execute(args: argparse.Namespace) -> int:
             number, tasks = answer["bag"], plural(answer["tasks"], "task")
             print(number)
             say(f"bag {number} '{parsed.bag.name}': {tasks}; watch it: windfall wait {number}")
+            policy.warn_of(session.client, number, parsed.bag.policy)
             if session.embedded:
                 say("  no server is running here, so nothing runs before 'windfall wait' or 'windfall serve --pilot'")
     return 0

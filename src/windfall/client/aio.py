@@ -102,6 +102,8 @@ class AsyncClient:
     allowances = _awaited(Client.allowances)
     set_allowance = _awaited(Client.set_allowance)
     set_budget = _awaited(Client.set_budget)
+    policy = _awaited(Client.policy)
+    set_policy = _awaited(Client.set_policy)
 
     # --- streams -----------------------------------------------------------------------------------------------
 

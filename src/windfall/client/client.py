@@ -356,6 +356,15 @@ class Client:
         """Ms of cores that its tasks may use together; 0: as many as there are."""
         self._http.call("POST", f"/v1/bags/{bag:d}/budget", {"budget": budget})
 
+    def policy(self, bag: int) -> types.PolicyInfo:
+        """Its expressions; of the hosts that serve its owner now, how many match, and why the first does not."""
+        return cast("types.PolicyInfo", self._get(f"/v1/bags/{bag:d}/policy"))
+
+    def set_policy(self, bag: int, policy: dict[str, str]) -> types.PolicyInfo:
+        """Change some of its expressions, obeyed from the next request of a pilot on; "" takes one away."""
+        answer = self._http.call("POST", f"/v1/bags/{bag:d}/policy", {"policy": policy}, repeatable=True)
+        return cast("types.PolicyInfo", self._object(answer))
+
     def remove_token(self, token_id: str) -> None:
         self._http.call("DELETE", f"/v1/tokens/{quote(str(token_id), safe='')}")
 

@@ -55,6 +55,14 @@ class BagInfo(BagSummary):
     position: int
 
 
+class PolicyInfo(TypedDict):
+    bag: int
+    policy: dict[str, str]
+    match: int
+    hosts: int
+    why: str
+
+
 class Row(TypedDict):
     """The end of a task, or of one of its attempts."""
 

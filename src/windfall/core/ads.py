@@ -8,7 +8,7 @@ numbers above all, is read whenever it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from windfall.core.classads import Value
 from windfall.core.lifecycle import READY, SUCCEEDED, WAITING
@@ -21,7 +21,8 @@ DAY = 86_400_000  # ms
 VOLUNTEERS = "boinc"  # kind of a site
 
 
-class Subject(NamedTuple):
+@dataclass(slots=True)
+class Subject:
     """What an expression is evaluated for; without a pilot, or a class, what they would say is undefined."""
 
     state: State
@@ -32,11 +33,18 @@ class Subject(NamedTuple):
     pilot: PilotState | None = None
 
 
-def _expected(bag: BagState, cls: TaskClass) -> float | None:
-    return (cls.mean or bag.targets[cls.target].shape.expect) / 1000 or None
+Read = Callable[[Subject], Value]
 
 
-_BAG: dict[str, Callable[[Subject], Value]] = {
+def _task(read: Callable[[BagState, TaskClass], Value]) -> Read:
+    return lambda s: read(s.bag, s.cls) if s.cls is not None else None
+
+
+def _pilot(read: Callable[[PilotState, int], Value]) -> Read:
+    return lambda s: read(s.pilot, s.now) if s.pilot is not None else None
+
+
+_READ: dict[str, Read] = {
     "Bag.Number": lambda s: s.bag.number,
     "Bag.Name": lambda s: s.bag.name,
     "Bag.Owner": lambda s: s.bag.owner,
@@ -49,29 +57,27 @@ _BAG: dict[str, Callable[[Subject], Value]] = {
     "Bag.BudgetLeft": lambda s: left_of_budget(s.bag) / CORE_HOUR if s.bag.budget else None,
     "Queue.Bags": lambda s: sum(not bag.ended for bag in s.state.bags.values()),
     "Now": lambda s: s.now // 1000,
+    "Task.Target": _task(lambda bag, cls: bag.targets[cls.target].shape.name),
+    "Task.Cores": _task(lambda bag, cls: cls.cores),
+    "Task.Memory": _task(lambda bag, cls: cls.memory // MB),
+    "Task.Disk": _task(lambda bag, cls: cls.disk // MB),
+    "Task.Gpus": _task(lambda bag, cls: cls.gpus),
+    "Task.Time": _task(lambda bag, cls: cls.limit // 1000),
+    "Task.Expect": _task(lambda bag, cls: (cls.mean or bag.targets[cls.target].shape.expect) / 1000 or None),
+    "Task.Priority": _task(lambda bag, cls: bag.targets[cls.target].shape.priority),
+    "Task.NumberOfReplicas": lambda s: 0,  # what waits to be handed out has none
+    "Host.Running": _pilot(lambda pilot, now: pilot.held),
+    "Host.Load": _pilot(lambda pilot, now: pilot.load / (pilot.cores * 1000)),
+    "Host.TimeLeft": _pilot(lambda pilot, now: max(pilot.ends - now, 0) // 1000 if pilot.ends else None),
 }
+"""What is read whenever it is asked for."""
+
 _SITE: dict[str, Callable[[SiteState], Value]] = {
     "Site.Name": lambda site: site.name,
     "Site.Kind": lambda site: site.kind,
     "Site.Owner": lambda site: site.owner,
     "Site.Shared": lambda site: bool(site.shared),
     "Site.Volunteer": lambda site: site.kind == VOLUNTEERS,
-}
-_TASK: dict[str, Callable[[BagState, TaskClass], Value]] = {
-    "Task.Target": lambda bag, cls: bag.targets[cls.target].shape.name,
-    "Task.Cores": lambda bag, cls: cls.cores,
-    "Task.Memory": lambda bag, cls: cls.memory // MB,
-    "Task.Disk": lambda bag, cls: cls.disk // MB,
-    "Task.Gpus": lambda bag, cls: cls.gpus,
-    "Task.Time": lambda bag, cls: cls.limit // 1000,
-    "Task.Expect": _expected,
-    "Task.Priority": lambda bag, cls: bag.targets[cls.target].shape.priority,
-    "Task.NumberOfReplicas": lambda bag, cls: 0,  # what waits to be handed out has none
-}
-_BUSY: dict[str, Callable[[PilotState, int], Value]] = {
-    "Host.Running": lambda pilot, now: pilot.held,
-    "Host.Load": lambda pilot, now: pilot.load / (pilot.cores * 1000),
-    "Host.TimeLeft": lambda pilot, now: max(pilot.ends - now, 0) // 1000 if pilot.ends else None,
 }
 _REPORTED: dict[str, Callable[[PilotState], Value]] = {
     "Host.Name": lambda pilot: pilot.host_name,
@@ -98,7 +104,7 @@ def _learnt(state: State, row: int, now: int) -> dict[str, Value]:
 
 LEARNT = ("Host.Attempts", "Host.ErrorRate", "Host.Turnaround", "Host.JobsToday", "Host.LastSuccess")
 LASTING = (*_REPORTED, *_SITE, "Host.Volunteer", "Bag.Number", "Bag.Name", "Bag.Owner",
-           *(path for path in _TASK if path not in ("Task.Expect", "Task.NumberOfReplicas")))
+           "Task.Target", "Task.Cores", "Task.Memory", "Task.Disk", "Task.Gpus", "Task.Time", "Task.Priority")
 """Those that stay as they are while pilot, site and bag do."""
 
 
@@ -112,16 +118,17 @@ def host_ad(state: State, pilot: PilotState, now: int) -> dict[str, Value]:
     return made
 
 
+def reader(path: str) -> Read | None:
+    """None: it is published."""
+    return _READ.get(path)
+
+
 def value(subject: Subject, path: str) -> Value:
     """Of any attribute, now."""
-    if path in _BAG:
-        return _BAG[path](subject)
-    if path in _TASK:
-        return _TASK[path](subject.bag, subject.cls) if subject.cls is not None else None
+    if path in _READ:
+        return _READ[path](subject)
     if path in _SITE:
         return _SITE[path](subject.site)
     if subject.pilot is None:
         return None
-    if path in _BUSY:
-        return _BUSY[path](subject.pilot, subject.now)
     return host_ad(subject.state, subject.pilot, subject.now).get(path)

@@ -29,21 +29,21 @@ LARGE = 1 << 53
 class Program:
     """An expression, ready to be evaluated; `uses` says which values `result` takes, in that order."""
 
-    __slots__ = ("_evaluate", "_known", "expression", "uses")
+    __slots__ = ("_evaluate", "expression", "known", "uses")
 
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
         self.uses = expression.uses
-        self._known: dict[tuple[Value, ...], Result] = {}
+        self.known: dict[tuple[Value, ...], Result] = {}  # by the values of what it uses
         self._evaluate = _compiled(expression.program, [tuple(path.split(".")) for path in expression.uses])
 
     def result(self, values: tuple[Value, ...]) -> Result:
-        found = self._known.get(values)
+        found = self.known.get(values)
         if found is None:
-            if len(self._known) >= MOST_RESULTS:
-                self._known.clear()
+            if len(self.known) >= MOST_RESULTS:
+                self.known.clear()
             # True and 1 are one key; an attribute's type never changes, so that does no harm.
-            found = self._known[values] = self._evaluate(values)
+            found = self.known[values] = self._evaluate(values)
         return found
 
 

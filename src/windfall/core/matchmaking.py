@@ -15,13 +15,13 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from windfall.core import ads
 from windfall.core.ads import Subject
-from windfall.core.classads import Value, available, matches, program, why_not
+from windfall.core.classads import MOST_PROGRAMS, Result, Value, available, matches, program, why_not
 from windfall.core.lifecycle import LIVE
 from windfall.core.state import BagState, PilotState, SiteState, State, TaskClass
 from windfall.errors import BadInput
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 POLICIES = ("requirements", "rank", "sites")
 DECIDE = ("sites", "requirements")  # those that must match
 MINUTE = 60_000  # ms for which an ad stands
+MOST_KEPT = 500_000  # entries of the orders of all hosts together
 MOST_HOSTS = 1_000  # that are looked at to warn of a policy that matches none
 
 Entry = tuple[tuple[Any, ...], int]  # as in State.ready
@@ -53,6 +54,39 @@ def wrong_policy(policy: Mapping[str, str]) -> BadInput | None:
     return None
 
 
+class Rule:
+    """One expression, and how the values that it takes are found: in the host's ad, or by reading the state."""
+
+    __slots__ = ("known", "program", "reads")
+
+    def __init__(self, text: str) -> None:
+        self.program = program(text)
+        self.known = self.program.known
+        self.reads = [(path, ads.reader(path)) for path in self.program.uses]
+
+    def result(self, subject: Subject, published: Mapping[str, Value]) -> Result:
+        values = tuple([read(subject) if read is not None else published[path] for path, read in self.reads])
+        found = self.known.get(values)
+        return self.program.result(values) if found is None else found
+
+
+@dataclass(slots=True)
+class Rules:
+    """Of a bag."""
+
+    policy: dict[str, str]  # that they were made of
+    decide: list[Rule]
+    rank: Rule | None
+    steady: bool  # nothing that they speak of changes by itself
+
+
+def _rules(policy: dict[str, str]) -> Rules:
+    uses = [path for text in policy.values() for path in program(text).uses]
+    decide = [Rule(policy[key]) for key in DECIDE if key in policy]
+    steady = all(path in ads.LASTING or path in ads.LEARNT for path in uses)
+    return Rules(policy, decide, Rule(policy["rank"]) if "rank" in policy else None, steady)
+
+
 @dataclass(slots=True)
 class Ad:
     """Of a host, as it was published last, and what followed from it."""
@@ -68,98 +102,106 @@ class Matchmaker:
 
     def __init__(self) -> None:
         self._ads: dict[int, Ad] = {}  # by pilot
+        self._rules: dict[int, Rules] = {}  # by bag
+        self._kept = 0  # entries of all orders
 
     def order(self, core: Core, pilot: PilotState) -> list[Entry]:
         """The ready list as this pilot is to see it: what may go there, the highest rank first."""
         state, ad = core.state, self._ad(core, pilot)
         stamp = (state.version, state.allowed, ad.at)
-        if ad.stamp != stamp:
-            found, steady = self._sorted(core, pilot, ad)
-            ad.order, ad.stamp = found, stamp if steady else ()
-        return ad.order
+        if ad.stamp == stamp:
+            return ad.order
+        found, steady = self._sorted(core, pilot, ad)
+        self._kept -= len(ad.order)
+        ad.order, ad.stamp = (found, stamp) if steady else ([], ())
+        self._kept += len(ad.order)
+        if self._kept > MOST_KEPT:
+            self._drop_orders()
+        return found
 
     def admits(self, core: Core, pilot: PilotState, cls: TaskClass) -> bool:
         """May it have tasks of that class, as far as expressions go?"""
         if not cls.ruled:
             return True
-        subject = Subject(core.state, core.now, core.state.bags[cls.bag], core.state.sites[pilot.site], cls, pilot)
-        return _admitted(subject, self._ad(core, pilot).values)
+        bag, ad = core.state.bags[cls.bag], self._ad(core, pilot)
+        subject = Subject(core.state, core.now, bag, core.state.sites[pilot.site], cls, pilot)
+        return _all_match(self._rules_of(bag).decide, subject, ad.values)
 
     def forget(self, pilot: int) -> None:
-        self._ads.pop(pilot, None)
+        gone = self._ads.pop(pilot, None)
+        self._kept -= len(gone.order) if gone is not None else 0
+
+    def _drop_orders(self) -> None:
+        self._kept = 0
+        for ad in self._ads.values():
+            ad.order, ad.stamp = [], ()
+
+    def _rules_of(self, bag: BagState) -> Rules:
+        rules = self._rules.get(bag.number)
+        if rules is None or rules.policy is not bag.policy:
+            if len(self._rules) >= MOST_PROGRAMS:
+                self._rules.clear()
+            rules = self._rules[bag.number] = _rules(bag.policy)
+        return rules
 
     def _ad(self, core: Core, pilot: PilotState) -> Ad:
         ad = self._ads.get(pilot.number)
         if ad is None or core.now - ad.at >= MINUTE:
             values = ads.host_ad(core.state, pilot, core.now)
-            if ad is not None and ad.values == values:
-                ad.at = core.now
-            else:
-                ad = self._ads[pilot.number] = Ad(core.now, values)
+            self.forget(pilot.number)
+            ad = self._ads[pilot.number] = Ad(core.now, values)
         return ad
 
     def _sorted(self, core: Core, pilot: PilotState, ad: Ad) -> tuple[list[Entry], bool]:
         """The order, and whether it holds until something is heard of."""
-        state, steady = core.state, True
-        site, values = state.sites[pilot.site], ad.values
-        found: list[tuple[str, Entry]] = []
+        state, values, steady = core.state, ad.values, True
+        subject: Subject | None = None  # one for all: there may be a thousand
+        found: list[Entry] = []
+        owners: list[str] = []
         for key, number in state.ready:
-            cls = state.classes[number]
+            cls, place = state.classes[number], key
             bag = state.bags[cls.bag]
-            if not cls.ruled:
-                found.append((bag.owner, (key, number)))
-                continue
-            steady = steady and _is_steady(bag)
-            subject = Subject(state, core.now, bag, site, cls, pilot)
-            if _admitted(subject, values):
-                found.append((bag.owner, ((-_rank(subject, values, key), *key[1:]), number)))
-        return _ranked(found), steady
+            if cls.ruled:
+                rules = self._rules_of(bag)
+                if subject is None:
+                    subject = Subject(state, core.now, bag, state.sites[pilot.site], cls, pilot)
+                subject.bag, subject.cls = bag, cls
+                steady = steady and rules.steady
+                if not _all_match(rules.decide, subject, values):
+                    continue
+                if rules.rank is not None:
+                    place = _with_rank(key, rules.rank.result(subject, values))
+            found.append((place, number))
+            owners.append(bag.owner)
+        return _ranked(found, owners), steady
 
 
-def _ranked(found: list[tuple[str, Entry]]) -> list[Entry]:
-    """By rank, each owner's in the places that were that owner's."""
-    owners: dict[str, list[Entry]] = {}
-    for owner, entry in found:
-        owners.setdefault(owner, []).append(entry)
-    for entries in owners.values():
-        entries.sort()
-    if len(owners) == 1:
-        return next(iter(owners.values()))
-    heads = {owner: iter(entries) for owner, entries in owners.items()}
-    return [next(heads[owner]) for owner, _ in found]
-
-
-def _is_steady(bag: BagState) -> bool:
-    """Does nothing that its expressions speak of change by itself?"""
-    return all(path in ads.LASTING or path in ads.LEARNT for text in bag.policy.values() for path in program(text).uses)
-
-
-def is_lasting(bag: BagState) -> bool:
-    """Nor with what hosts do?"""
-    return all(path in ads.LASTING for text in bag.policy.values() for path in program(text).uses)
-
-
-def _values(subject: Subject, published: Mapping[str, Value], uses: Iterable[str]) -> tuple[Value, ...]:
-    return tuple([published[path] if path in published else ads.value(subject, path) for path in uses])
-
-
-def _admitted(subject: Subject, published: Mapping[str, Value]) -> bool:
-    for key in DECIDE:
-        text = subject.bag.policy.get(key)
-        if text:
-            known = program(text)
-            if not matches(known.result(_values(subject, published, known.uses))):
-                return False
+def _all_match(rules: list[Rule], subject: Subject, published: Mapping[str, Value]) -> bool:
+    for rule in rules:  # noqa: SIM110  (a generator costs more than what it would loop over)
+        if not matches(rule.result(subject, published)):
+            return False
     return True
 
 
-def _rank(subject: Subject, published: Mapping[str, Value], key: tuple[Any, ...]) -> float:
-    text = subject.bag.policy.get("rank")
-    if not text:
-        return -float(key[0])  # its priority
-    known = program(text)
-    result = known.result(_values(subject, published, known.uses))
-    return 0.0 if isinstance(result, str) else float(result)
+def _with_rank(key: tuple[Any, ...], rank: Result) -> tuple[Any, ...]:
+    """In place of the priority that the key begins with."""
+    return (0.0 if isinstance(rank, str) else -rank, *key[1:])
+
+
+def _ranked(found: list[Entry], owners: list[str]) -> list[Entry]:
+    """By rank, each owner's in the places that were that owner's."""
+    if owners and owners.count(owners[0]) == len(owners):
+        return sorted(found)
+    of: dict[str, list[Entry]] = {}
+    for owner, entry in zip(owners, found, strict=True):
+        of.setdefault(owner, []).append(entry)
+    heads = {owner: iter(sorted(entries)) for owner, entries in of.items()}
+    return [next(heads[owner]) for owner in owners]
+
+
+def is_lasting(bag: BagState) -> bool:
+    """Does nothing that its expressions speak of change by itself, or with what hosts do?"""
+    return all(path in ads.LASTING for text in bag.policy.values() for path in program(text).uses)
 
 
 def serves_site(state: State, now: int, bag: BagState, site: SiteState) -> bool:
@@ -167,8 +209,8 @@ def serves_site(state: State, now: int, bag: BagState, site: SiteState) -> bool:
     text = bag.policy.get("sites")
     if not text:
         return True
-    known = program(text)
-    return matches(known.result(_values(Subject(state, now, bag, site), {}, known.uses)))
+    known, subject = program(text), Subject(state, now, bag, site)
+    return matches(known.result(tuple(ads.value(subject, path) for path in known.uses)))
 
 
 # --- saying why -----------------------------------------------------------------------------------------------------

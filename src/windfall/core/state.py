@@ -161,8 +161,11 @@ class BagState:
         """Fewer of its tasks wait than are handed out: what is left is its last round.
 
         Once that is so it stays so, whatever comes back, until there is more to do than when it began."""
-        waits = self.counts[READY] + self.counts[WAITING]
-        return not self.open and (self.unfinished() <= self.tail or waits < self.counts[ACTIVE])
+        if self.open:
+            return False
+        counts = self.counts
+        begins = counts[READY] + counts[WAITING] < counts[ACTIVE]
+        return begins or (self.tail > 0 and self.unfinished() <= self.tail)
 
     def note_tail(self) -> None:
         """Tasks were handed out, or none can follow any more."""

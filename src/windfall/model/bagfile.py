@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from ..errors import BadInput, TooLarge
 from . import check, table as csv_table, template as tpl, words
+from .expressions import KINDS, pointed
 from .inputs import Finder
 from .render import Space, axis_size, lean_sweep
 from .sample import parse_law
@@ -60,9 +61,9 @@ class Parsed(NamedTuple):
 # --- what may stand where --------------------------------------------------------------------------------------
 
 _POLICIES = (
-    "rank", "requirements", "sites", "deadline", "attempt-deadline", "per-host",
+    "deadline", "attempt-deadline", "per-host", "ReplicationRequirements", "Concurrency", "Deadline",
 )  # fmt: skip
-_SO_FAR = "there is select, batch, batch-timeout, provision, replicate and budget"
+_SO_FAR = "there is select, rank, requirements, sites, batch, batch-timeout, provision, replicate and budget"
 LATER = {
     "task": {},
     "policy": {
@@ -93,6 +94,9 @@ _FIELDS = {key.replace("-", "_"): key for key in words.TASK if key not in (*_RES
 Path_ = tuple[str | int, ...]
 
 
+_COLUMN = re.compile(r"^([\w-]+), (?:line \d+, )?column \d+: ")
+
+
 class Place:
     """Finds the line of a key, when something is to be said about it."""
 
@@ -106,10 +110,24 @@ class Place:
             yield
         except BadInput as error:
             if not error.where:
-                line, shown = self.find(path, error.text)
+                line, shown = self.find(path, error.text.partition("\n")[0])
                 error.where = f"{self.file}:{line}" if line else self.file
-                error.text = shown or error.text
+                if "\n" not in error.text:
+                    error.text = shown or error.text
+                elif line:
+                    self._point(error, line)
             raise
+
+    def _point(self, error: BadInput, line: int) -> None:
+        """A caret in an expression, put below the line of the file that has it."""
+        part, caret = error.text.split("\n")
+        whole = self.text.split("\n")[line - 1]
+        column = whole.find(part) + caret.index("^") - 3
+        if part not in whole:
+            return  # it is written otherwise there, with escapes
+        error.where = f"{error.where}:{column}"
+        error.text = pointed(whole, column)
+        error.message = _COLUMN.sub(r"\1: ", error.message)
 
     def find(self, path: Path_, text: str = "") -> tuple[int, str]:
         at = _line_of(_without_long_strings(self.text).split("\n"), path)
@@ -447,12 +465,25 @@ class Reader:
             batch_timeout=get("batch-timeout", usual.batch_timeout), provision=get("provision", usual.provision),
             budget=get("budget", usual.budget), replicate=get("replicate", usual.replicate),
         )
+        policy = replace(policy, **self._expressions(table))
         with self.place.at("policy", "batch-timeout"):
             if "batch-timeout" in table and policy.batch < 2:
                 raise BadInput("batch-timeout: there are no batches that could wait", "give batch, too")
         with self.place.at("policy", "batch"):
             check.check_policy(policy)
         return policy
+
+    def _expressions(self, table: dict[str, Any]) -> dict[str, str]:
+        """By our names, or GridBot's."""
+        found = {}
+        for key in check.EXPRESSIONS:
+            names = [name for name in (key, KINDS[key].alias) if name in table]
+            with self.place.at("policy", *names[1:]):
+                if len(names) > 1:
+                    raise BadInput(f"{names[1]} is {key}, and that is given, too", "leave one of them out")
+            for name in names:
+                found[key] = self._get(table, ("policy",), words.POLICY, name, "")
+        return found
 
     # --- sweeps --------------------------------------------------------------------------------------------
 

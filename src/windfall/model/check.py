@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from ..errors import BadInput, TooLarge
-from . import template as tpl
+from . import expressions, template as tpl
 from .families import named
 from .patterns import ERRORS, MAX_PATTERN, check_effort
 from .render import Renderer, axis_names, axis_size, same_parameters, source_count, text_of
@@ -51,6 +51,7 @@ from .table import check_table, lines, longest, parse_row
 from .units import MAX_DURATION, MAX_SIZE
 
 SELECT = ("fcfs", "sjf")
+EXPRESSIONS = ("requirements", "rank", "sites")
 PROVISION = ("swarm", "demand", "msr", "broker")
 REPLICATE = ("none", "tail-safe", "tail-fast")
 EFFECTS = ("none", "external")
@@ -609,6 +610,19 @@ def check_policy(policy: Policy) -> None:
     if policy.batch < 0 or policy.batch_timeout < 0:
         raise BadInput("policy: batch and batch-timeout must be 0 or more")
     at_most(policy.batch, MAX_BATCH, "batch: tasks that go together")
+    for key in EXPRESSIONS:
+        if text := getattr(policy, key):
+            expression(text, key)
+
+
+def expression(text: str, key: str) -> str:
+    """A policy that can be read."""
+    try:
+        expressions.check(text, key)
+    except BadInput as error:
+        error.message = f"{key}, {error.message}"
+        raise
+    return text
 
 
 def _prerequisites(bag: Bag) -> None:

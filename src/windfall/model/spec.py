@@ -214,6 +214,9 @@ class Policy(Record, frozen=True):
     provision: str = "swarm"  # how many pilots to ask for, and where
     budget: int = 0  # ms of cores; 0: none
     replicate: str = "none"  # may late tasks run twice?
+    requirements: str = ""  # expressions (`model/expressions.py`); "": none
+    rank: str = ""
+    sites: str = ""
 
 
 class Bag(Record, frozen=True):

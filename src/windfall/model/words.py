@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ..errors import BadInput
 from . import check, template as tpl, units
+from .expressions import KINDS, MAX_LENGTH
 from .spec import MAX_BATCH, Policy
 
 
@@ -132,6 +133,13 @@ def select(value: object, key: str) -> str:
     return string(value, key)
 
 
+def expression(name: str) -> Callable[[object, str], str]:
+    def read(value: object, key: str) -> str:
+        return check.expression(string(value, key), name)
+
+    return read
+
+
 # --- what an editor is told of them ------------------------------------------------------------------------------
 
 TEXT = {"type": "string"}
@@ -144,6 +152,7 @@ COUNT = {"type": "integer", "minimum": 1}
 SIZE = {"type": "string", "pattern": r"^\s*(0|[0-9]+(\.[0-9]+)?\s*([bB]|[kmgtpKMGTP]([iI]?[bB])?))\s*$"}
 DURATION = {"type": "string", "pattern": r"^\s*[0-9][0-9A-Za-z.\s]*$"}
 CORE_TIME = {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*core-[A-Za-z]+\s*$"}
+EXPRESSION = {"type": "string", "minLength": 1, "maxLength": MAX_LENGTH}
 COST = {"type": ["string", "number"]}
 ENVIRONMENT = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
 CODE = {"type": "integer", "minimum": 0, "maximum": 255}
@@ -199,6 +208,8 @@ POLICY = {
     "provision": Word(one_of(*check.PROVISION), _choice(*check.PROVISION), "how many pilots to ask sites for"),
     "replicate": Word(one_of(*check.REPLICATE), _choice(*check.REPLICATE), "whether late tasks may run twice"),
     "budget": Word(units.parse_core_time, CORE_TIME, "what all tasks may use together, such as 100 core-hours"),
+    **{key: Word(expression(key), EXPRESSION, KINDS[key].says) for key in check.EXPRESSIONS},
+    **{KINDS[key].alias: Word(expression(key), EXPRESSION, f"{key}, as GridBot calls it") for key in check.EXPRESSIONS},
 }
 TARGET = {"after": Word(strings, TEXTS, "targets that must have succeeded before"), "command": BAG["command"]}
 

@@ -13,6 +13,7 @@ from msgspec import structs
 from windfall.core import events, explain, queries
 from windfall.core.intake import submission
 from windfall.core.lifecycle import FIRST_FINAL, TASK_STATES
+from windfall.core.matchmaking import prospects
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound
 from windfall.model import check
@@ -41,6 +42,7 @@ SHORT = 64 << 10  # bytes
 _decode_bag = msgspec.json.Decoder(Bag).decode
 _unpack_bag = msgspec.msgpack.Decoder(Bag).decode
 _decode_budget = msgspec.json.Decoder(schema.NewBudget).decode
+_decode_policy = msgspec.json.Decoder(schema.NewPolicy).decode
 _decode_append = msgspec.json.Decoder(schema.Append).decode
 _decode_extend = msgspec.json.Decoder(schema.Extend).decode
 _decode_selection = msgspec.json.Decoder(schema.Selection).decode
@@ -208,6 +210,16 @@ class BagCalls:
         bag, wanted = self._own(request), _decode_budget(request.body)
         await self._writer.do(events.SetBudget(0, bag.number, wanted.budget, by=request.who.owner))
         return reply_json(self._view(bag))
+
+    async def policy(self, request: Request) -> Answer:
+        bag = self._own(request)
+        found = prospects(self._state, self._state.now, bag)
+        return reply_json(schema.PolicyView(bag.number, bag.policy, *found))
+
+    async def set_policy(self, request: Request) -> Answer:
+        bag, wanted = self._own(request), _decode_policy(request.body)
+        await self._writer.do(events.SetPolicy(0, bag.number, wanted.policy, by=request.who.owner))
+        return await self.policy(request)
 
     async def pause(self, request: Request) -> Answer:
         bag = self._own(request)

@@ -48,6 +48,8 @@ def _users(b: BagCalls) -> list[Route]:
         Route("POST", bag + "/pause", b.pause, takes=s.Nothing, gives=s.BagView, says="start no more of its tasks"),
         Route("POST", bag + "/unpause", b.unpause, takes=s.Nothing, gives=s.BagView, says="go on"),
         Route("POST", bag + "/budget", b.set_budget, takes=s.NewBudget, gives=s.BagView, says="change its budget"),
+        Route("GET", bag + "/policy", b.policy, gives=s.PolicyView, says="its expressions, and which hosts match"),
+        Route("POST", bag + "/policy", b.set_policy, takes=s.NewPolicy, gives=s.PolicyView, says="change some of them"),
         Route("POST", bag + "/remove", b.remove, takes=s.Nothing, gives=s.BagView, says="forget a bag and its results"),
         Route("POST", bag + "/cancel", b.cancel, limit=64 << 20, takes=s.Selection, gives=s.Counted,
               says="cancel tasks"),

@@ -235,6 +235,20 @@ class NewBudget(Struct, forbid_unknown_fields=True):
     budget: Annotated[int, Meta(ge=0, lt=1 << 59)]  # ms of cores; 0: none
 
 
+class NewPolicy(Struct, forbid_unknown_fields=True):
+    policy: Annotated[dict[Annotated[str, Meta(max_length=40)], str], Meta(max_length=16)]  # "": none any more
+
+
+class PolicyView(Struct):
+    """A bag's expressions; of the hosts that serve its owner now, how many match, and why one does not."""
+
+    bag: int
+    policy: dict[str, str]
+    match: int
+    hosts: int
+    why: str
+
+
 class NewSite(Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     kind: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,31}$")] = "local"
