@@ -91,3 +91,16 @@ def test_the_catalogue(line: CommandLine) -> None:
     assert line("component", "rm", "MatrixLoad").stdout == "MatrixLoad: removed version 1\n"
     done = line("compile", str(EXAMPLE / "product.query"))
     assert done.returncode == 2 and "there is no component 'MatrixLoad'" in done.stderr
+
+
+def test_graph(line: CommandLine) -> None:
+    app = [str(EXAMPLE / "product.query"), "--components", str(EXAMPLE)]
+    assert line("graph", *app).stdout.startswith('digraph "product" {')
+    for name, begins in (("a.svg", b"<svg"), ("a.png", b"\x89PNG"), ("a.dot", b"digraph")):
+        done = line("graph", *app, "-o", name)
+        assert done.returncode == 0 and f"{name}: 24 boxes" in done.stderr
+        assert (line.folder / name).read_bytes().startswith(begins)
+    found = line.json("graph", *app, "--json", "--set", "div=20")
+    assert found["summary"] and [node["tasks"] for node in found["nodes"]] == [400, 400, 8000, 8000]
+    done = line("graph", *app, "-o", "a.gif")
+    assert done.returncode == 2 and "no name for a picture" in done.stderr

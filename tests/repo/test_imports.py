@@ -25,11 +25,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "windfall": ("client",),  # the package itself, lazily
     "__main__": ("cli.main",),
     "errors": (),
+    "drawing": (),  # of the simulator's charts and of graphs
     "model": (),
     "wire": (),
     "core": ("model",),
     "pilot": ("wire",),
-    "workflow": ("model",),
+    "workflow": ("model", "drawing"),
     "sites": ("model",),
     "market": ("model",),
     "data": ("model",),
@@ -37,7 +38,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "provision": ("model", "sites", "client", "wire", "pilot.bundle", "core.events", "core.effects", "core.facts"),
     "client": ("model", "data", "wire.archive", "session"),
     "session": ("client", "server.embedded"),  # finds a server, or becomes one
-    "sim": ("core", "model", "wire", "workflow", "market", "pilot.agenda", "pilot.seats", "provision.carrying"),
+    "sim": ("core", "model", "drawing", "wire", "workflow", "market", "pilot.agenda", "pilot.seats",
+            "provision.carrying"),
     "server": SERVER,
     "cli": ("client", "model", "data", "workflow", "sim", "pilot.main", "pilot.bundle", "server.main",
             "sites", "provision", *HERE, "session"),
@@ -54,6 +56,7 @@ LAZILY = {
 
 OUTSIDE: dict[str, tuple[str, ...]] = {  # beside the standard library
     "windfall": (), "__main__": (), "errors": (), "wire": (), "pilot": (), "data": (), "console": (),
+    "drawing": ("PIL",),
     "model": ("msgspec",),
     "core": ("msgspec", "numpy", "highspy", "classad2"),
     "store": ("msgspec",),

@@ -138,6 +138,11 @@ def test_what_is_never_reached_may_lack_values() -> None:
     compiled("if 1 eq 2 then x := 1; endif if 1 eq 2 then y := x / 0; wait(e[y]); endif par (i:=2;1)(j:=x;y) do enddo")
 
 
+def test_what_is_never_reached_notifies_nothing() -> None:
+    for graph in ("seq (i:=2;1) do notify(e[i / 0]); enddo", "if 1 eq 2 then notify(e[y]); endif"):
+        assert "'e[1]' is waited for and never notified" in mistakes(graph + " wait(e[1]);")[0].message
+
+
 @pytest.mark.parametrize("graph", [
     'par (i:=1;2) do compute load(p[i], "u", i); enddo compute gather(all, p); compute scale(all, 2);',
     'compute load(a, "u", 1); compute split(s, a); compute norm(n, s[1]); compute norm(k, s[2]);',

@@ -37,6 +37,7 @@ COMMANDS = {
     "user": "let people in at this server, list them, put them out",
     "token": "make, list and revoke tokens",
     "compile": "is an application of YvetteML right, and what does it need?",
+    "graph": "an application of YvetteML as a picture: DOT, SVG, PNG",
     "component": "the catalogue of components: add, list, show, remove",
     "simulate": "run a scenario, or a log of jobs, in virtual time",
     "experiment": "run one of the papers' studies, their numbers beside ours",

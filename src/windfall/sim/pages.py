@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from windfall.core.lifecycle import O_FAILED, OUTCOMES
+from windfall.drawing import Sheet
 from windfall.errors import Unwritable
 from windfall.sim import plots
-from windfall.sim.drawing import Sheet
 from windfall.sim.experiments.base import Figure, Series
 from windfall.sim.record import COLUMNS, Attempt, Record, Transfer
 

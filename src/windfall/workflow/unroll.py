@@ -144,7 +144,8 @@ class Unroller:
             frame.values[name] = Column("broken", 0)
 
     def _excuse(self, names: Iterable[str], frame: Frame) -> None:
-        for name in names:
+        """What is never reached would have written nothing, anyway."""
+        for name in names if frame.n else ():
             self.registry.excused.add(frame.refs[name].key if name in frame.refs else (frame.scope, name))
 
     # --- variables --------------------------------------------------------------------------------------------------
