@@ -71,7 +71,7 @@ def slurm(stack: ExitStack, name: str) -> Place:
 
 
 def gridengine(stack: ExitStack, name: str) -> Place:
-    cell = GridEngine(f"{name}{NAME}", group=20_400)
+    cell = GridEngine(f"{name}{NAME}")
     stack.callback(cell.stop)
     env = {key: value for key, value in cell.env.items() if key != "SGE_ND"}
     return Place(name, "gridengine", as_user(env, cell.bed.home), _login(stack, cell.bed.home, env))

@@ -129,6 +129,11 @@ class Cluster:
         assert done.returncode == 0, done.stderr
         return done.stdout.split()
 
+    def clear(self) -> None:
+        """What a test left, when it is over: nobody is served any more."""
+        subprocess.run(["scancel", "-u", USER], capture_output=True, env={**os.environ, **self.slurm.env})
+        until(lambda: not self.jobs(), 60)
+
     def submitted(self) -> list[str]:
         """Nonces, in the order in which they were submitted."""
         return nonces(self.login.commands("sbatch"))

@@ -15,7 +15,7 @@ from tests.provision import rig
 from tests.provision.rig import Cluster, User
 from tests.testbed.base import require
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.provision import rig
 from tests.provision.rig import Cluster, User
 from tests.testbed.base import require
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def person(tmp_path: Path, cluster: Cluster) -> Iterator[User]:
     with rig.user(tmp_path) as made:
         made.knows(cluster.login, "frontend")
         yield made
-    until(lambda: not cluster.jobs(), 60)
+    cluster.clear()
 
 
 def windfall(person: User, *words: str) -> Any:

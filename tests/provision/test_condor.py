@@ -15,7 +15,7 @@ from tests.testbed.base import USER, require
 from tests.testbed.condor import Condor
 from tests.testbed.login import Login
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 
 
 def test_files_go_with_the_job_where_nothing_is_shared(tmp_path: Path) -> None:

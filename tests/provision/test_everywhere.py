@@ -9,7 +9,7 @@ import pytest
 from tests.provision import everywhere
 from tests.testbed.base import require
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 
 
 def test_one_bag_over_all_of_them_while_they_and_the_server_go_down(tmp_path: Path) -> None:

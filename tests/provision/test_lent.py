@@ -21,7 +21,7 @@ from tests.testbed.base import USER
 from tests.testbed.codes import Codes
 
 __all__ = ["person", "site"]
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 
 
 def windfall(person: User, *words: str) -> tuple[int, Any]:

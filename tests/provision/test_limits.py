@@ -16,7 +16,7 @@ from tests.provision import rig
 from tests.provision.rig import Cluster, User
 from tests.testbed.base import USER, require
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 
 RING = """\
 #include <mpi.h>
@@ -57,7 +57,7 @@ def person(tmp_path: Path, clusters: list[Cluster]) -> Iterator[User]:
             made.knows(cluster.login, cluster.slurm.name)
         yield made
     for cluster in clusters:
-        until(lambda cluster=cluster: not cluster.jobs(), 60)
+        cluster.clear()
 
 
 def _site(person: User, cluster: Cluster, shapes: str, **more: Any) -> str:
@@ -115,17 +115,31 @@ def test_an_mpi_program_queued_on_both_clusters_runs_once_where_it_can(person: U
     assert len(free.submitted()) == 1 and len(full.submitted()) == 1
 
 
-def test_a_task_longer_than_any_wall_time_ends_by_way_of_its_checkpoint(person: User, clusters: list[Cluster]) -> None:
+def test_a_task_longer_than_any_wall_time_ends_by_way_of_its_checkpoint(tmp_path: Path) -> None:
+    """On this machine: batch systems count wall times in minutes."""
+    with rig.user(tmp_path) as person:
+        person.site("here", "local", 'grace = "3s"\n', '[[shapes]]\nwalltime = "10s"\n')
+        person.serve()
+        _counted(person, tmp_path, 9, "1s")
+
+
+@pytest.mark.lengthy
+def test_it_does_on_a_cluster_too(person: User, clusters: list[Cluster]) -> None:
     _site(person, clusters[0], '[[shapes]]\nwalltime = "1min"\n', grace='"25s"')
     person.serve()
-    script = clusters[0].slurm.bed.write("count.sh", COUNTING.format(steps=55), 0o755)
-    bag = person.bag(f"sh {script}", 1, "checkpoint = ['state', 'trace']\ntime = '10min'\ngrace = '5s'\n")
+    _counted(person, clusters[0].slurm.bed.root, 55, "5s")
+    assert len(clusters[0].submitted()) >= 2
+
+
+def _counted(person: User, folder: Path, steps: int, grace: str) -> None:
+    script = folder / "count.sh"
+    script.write_text(COUNTING.format(steps=steps))
+    bag = person.bag(f"sh {script}", 1, f"checkpoint = ['state', 'trace']\ntime = '10min'\ngrace = '{grace}'\n")
     assert person.client.wait(bag)["counts"]["succeeded"] == 1
     said = b"".join(person.client.log(bag, 0)).decode().split("\n")
-    assert said[0] == "counted to 55"
+    assert said[0] == f"counted to {steps}"
     begun = [int(line.split()[1]) for line in said[1:] if line.startswith("from ")]
     assert len(begun) >= 2 and begun == sorted(begun) and begun[1] > 0, "it went on where it had been"
-    assert len(clusters[0].submitted()) >= 2
 
 
 def test_each_limit_stops_what_would_go_beyond_it_and_says_so(person: User, clusters: list[Cluster]) -> None:

@@ -29,7 +29,7 @@ from tests.testbed.codes import Codes
 from windfall.errors import NoServer
 from windfall.provision import control
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 CODE = "314159"
 
 

@@ -30,7 +30,7 @@ from windfall.model.bagfile import parse
 from windfall.sites import slurm as dialect
 from windfall.sites.job import ENDED, Job, Shape
 
-pytestmark = [pytest.mark.slow, pytest.mark.root]
+pytestmark = [pytest.mark.slow, pytest.mark.testbed, pytest.mark.root]
 
 
 @pytest.fixture

@@ -153,8 +153,8 @@ def torque() -> System:
     return made
 
 
-def gridengine(name: str = "a", group: int = 20_000, **options: Any) -> System:
-    cell = GridEngine(f"{name}{RUN}", group=group, **options)
+def gridengine(name: str = "a", **options: Any) -> System:
+    cell = GridEngine(f"{name}{RUN}", **options)
     env = {key: value for key, value in cell.env.items() if key != "SGE_ND"}
     limits = Limits(15, 5, 60, {"queue": "nonsense.q"})
     return System("gridengine", dialect("gridengine"), user(env, cell.bed.home), cell.bed.home, limits, cell.stop)

@@ -22,6 +22,7 @@ from windfall.sites.channel import Channel, checked
 from windfall.sites.here import Here
 from windfall.sites.secure import Question, Secure
 
+pytestmark = [pytest.mark.testbed]
 ODD = ["it's", '"x"', "$HOME", "`id`", "a\\b", "*", "a;b", "#c", "", "ü", "-n", "{x}", "~", "!1", "a  b", "%s", "\t"]
 
 

@@ -14,13 +14,13 @@ from windfall.errors import SiteRefused, SiteUnreachable
 from windfall.sites import text
 from windfall.sites.job import Shape
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 MOST = 3
 
 LIMITED: dict[str, Callable[[], System]] = {
     "slurm": lambda: systems.slurm("b", extra="JobSubmitPlugins=throttle",
                                    scheduler=f"jobs_per_user_per_hour={MOST}"),
-    "gridengine": lambda: systems.gridengine("b", group=20_200, limit=MOST),
+    "gridengine": lambda: systems.gridengine("b", limit=MOST),
     "htcondor": lambda: systems.htcondor(extra=f"MAX_JOBS_PER_OWNER = {MOST}"),
 }
 

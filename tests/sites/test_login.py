@@ -19,7 +19,7 @@ from tests.testbed.sshd import Sshd
 from windfall.errors import SiteRefused, SiteUnreachable
 from windfall.sites.secure import Question, Secure
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from windfall.model.bagfile import parse
 from windfall.pilot import bundle
 from windfall.sites.job import ENDED, Job, Shape
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 PER_SITE = 2
 
 

@@ -33,7 +33,7 @@ from windfall.sites import config
 from windfall.sites.config import Site
 from windfall.sites.job import ENDED, Shape
 
-pytestmark = [pytest.mark.slow, pytest.mark.root]
+pytestmark = [pytest.mark.slow, pytest.mark.testbed, pytest.mark.root]
 PASSED = ["file", "reach", "commands", "server", "folder", "submit", "start", "pilot", "task", "clean"]
 
 
@@ -193,7 +193,7 @@ def _interrupted(place: Place, slurm: Slurm) -> None:
 
 
 def test_grid_engine(place: Place) -> None:
-    cell = GridEngine(f"w{os.getpid():x}", group=28_000)
+    cell = GridEngine(f"w{os.getpid():x}")
     place.stack.callback(cell.stop)
     env = " ".join(f"{key}={value}" for key, value in cell.env.items() if key != "SGE_ND")
     place.door(f"SetEnv {env}")

@@ -21,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 INSTALLED = Path(os.environ.get("WINDFALL_TESTBED_DIR", "/var/lib/windfall-testbed"))
 CHROOT = INSTALLED / "trixie"
 USER = "wfpilot"
+PORTS = 60  # that each process of tests has to itself
 T = TypeVar("T")
 
 
@@ -38,21 +39,46 @@ def require() -> None:
         pytest.skip(why)
 
 
-def _ports() -> Iterator[int]:
-    """Outside the range that the kernel gives away, which may be all but the reserved ones; none twice in a row."""
+_held: list[tuple[int, socket.socket]] = []
+
+
+def slot() -> int:
+    """A small number that is this process's alone while it lives: others that test at the same time have others."""
+    while not _held:
+        for number in range(len(_all_ports()) // PORTS):
+            mark = socket.socket(socket.AF_UNIX)
+            try:
+                mark.bind(f"\0windfall-testbed-{number}")
+            except OSError:
+                mark.close()
+                continue
+            _held.append((number, mark))
+            break
+        else:
+            time.sleep(1)
+    return _held[0][0]
+
+
+def _all_ports() -> range:
+    """Outside the range that the kernel gives away, which may be all but the reserved ones."""
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    return cycle(range(20_000 + os.getpid() % 8_000, 32_000) if first >= 32_000 else range(600, 1_024))
+    return range(20_000, 32_000) if first >= 32_000 else range(600, 1_024)
+
+
+def _ports() -> Iterator[int]:
+    """Ours in turn: a daemon that is on its way out may still have the last ones."""
+    return cycle(_all_ports()[slot() * PORTS:(slot() + 1) * PORTS])
 
 
 _candidates: list[Iterator[int]] = []  # made when first asked for
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on.  A daemon that is on its way out may still have the last ones, so others are taken."""
+    """Ports nobody listens on, and nobody else who tests will take."""
     if not _candidates:
         _candidates.append(_ports())
     found: list[int] = []
-    for port in islice(_candidates[0], 400):
+    for port in islice(_candidates[0], PORTS):
         with socket.socket() as each:
             try:
                 each.bind(("", port))

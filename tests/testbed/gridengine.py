@@ -6,11 +6,14 @@ import os
 import shutil
 import socket
 import subprocess
+from itertools import count
 from pathlib import Path
 
-from tests.testbed.base import USER, Bed, eventually, free_ports
+from tests.testbed.base import USER, Bed, eventually, free_ports, slot
 
 ROOT = Path("/var/lib/gridengine")
+CELLS = 4  # of one process at once
+_cells = count()
 _BOOTSTRAP = """\
 admin_user              sgeadmin
 default_domain          none
@@ -46,8 +49,8 @@ _QUEUE = {
 
 
 class GridEngine:
-    def __init__(self, name: str, slots: int = 8, group: int = 20_000, limit: int = 0) -> None:
-        """`group`: the first of a hundred group ids by which its jobs are told apart; `limit`: jobs a user may have."""
+    def __init__(self, name: str, slots: int = 8, limit: int = 0) -> None:
+        """`limit`: jobs a user may have."""
         self.bed = Bed(f"gridengine-{name}")
         self.cell = f"wf{os.getpid()}{name}"
         self.common = ROOT / self.cell / "common"
@@ -58,7 +61,7 @@ class GridEngine:
             self._files()
             self.bed.start(["sge_qmaster"], self.env)
             eventually(lambda: self._ask("-sh"), "the master comes up", 60)
-            self._configure(slots, group, limit)
+            self._configure(slots, limit)
             self.bed.start(["sge_execd"], self.env)
             eventually(self.ready, "the host comes up", 60)
         except BaseException:
@@ -91,7 +94,8 @@ class GridEngine:
                       if line.strip() and not line.startswith("#"))
         self._tell(change, name, {key: value.strip() for key, value in {**fields, **values}.items()})
 
-    def _configure(self, slots: int, group: int, limit: int) -> None:
+    def _configure(self, slots: int, limit: int) -> None:
+        group = 20_000 + 100 * (slot() * CELLS + next(_cells) % CELLS)  # ids by which its jobs are told apart
         self._changed("-sconf", "-Mconf", "global", execd_spool_dir=f"{self.bed.root}/execd", max_u_jobs=str(limit),
                       gid_range=f"{group}-{group + 99}", max_aj_tasks="2000", reschedule_unknown="00:00:00")
         self.bed.run(["qconf", "-as", "localhost"], self.env)

@@ -32,13 +32,9 @@ class Login:
         `wrapped`: name of a command → where it really is."""
         self.home = home
         there = inside or str(home)
-        self.sshd = Sshd(user="root" if enter else USER)
-        script = self.sshd.bed.write("enter", _ENTER.format(
+        self.sshd = Sshd("ForceCommand {root}/enter", user="root" if enter else USER)
+        self.sshd.bed.write("enter", _ENTER.format(
             home="/" if enter else there, enter=" ".join(enter) + " " if enter else ""), 0o755)
-        conf = self.sshd.conf
-        self.sshd.stop_daemon()
-        conf.write_text(conf.read_text() + f"ForceCommand {script}\n")
-        self.sshd.start()
         lines = [f"{key}='{value}'; export {key}" for key, value in env.items()]
         self._write(".profile", "\n".join([*lines, f'PATH="{there}/bin:$PATH"']) + "\n", 0o644)
         (home / "bin").mkdir(exist_ok=True)

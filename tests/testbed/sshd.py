@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.testbed.base import USER, Bed, end, eventually, free_ports
+from tests.testbed.base import USER, Bed, eventually, free_ports
 
 _CONF = """\
 {first}
@@ -33,7 +33,7 @@ class Sshd:
     def __init__(self, extra: str = "", user: str = USER, address: str = "127.0.0.1",
                  prefix: Sequence[str] = (), first: str = "", program: str = "/usr/sbin/sshd") -> None:
         """`prefix`: words before the daemon's command; those of a network's, say.  `first`: lines that count before
-        all others."""
+        all others; `extra`: those after them, where {root} is its folder."""
         self.bed = Bed("sshd")
         self.address, self.prefix, self.program = address, tuple(prefix), program
         self.port = free_ports(1)[0]
@@ -46,9 +46,10 @@ class Sshd:
         self.known = self.bed.write("known_hosts", f"[{address}]:{self.port} {(root / 'host.pub').read_text()}")
         root_login = "yes" if user == "root" else "no"
         self.conf = self.bed.write("sshd_config", _CONF.format(
-            port=self.port, root=root, user=user, root_login=root_login, extra=extra, address=address, first=first))
+            port=self.port, root=root, user=user, root_login=root_login, address=address, first=first,
+            extra=extra.replace("{root}", str(root))))
         self.daemon: subprocess.Popen[bytes]
-        self.start()
+        self._start()
 
     @property
     def options(self) -> dict[str, object]:
@@ -56,12 +57,9 @@ class Sshd:
         return {"config": None, "known_hosts": str(self.known), "client_keys": [str(self.bed.root / "key")],
                 "agent_path": None}
 
-    def start(self) -> None:
+    def _start(self) -> None:
         self.daemon = self.bed.start([*self.prefix, self.program, "-D", "-e", "-f", str(self.conf)])
         eventually(self._listens, "sshd comes up", 20)
-
-    def stop_daemon(self) -> None:
-        end(self.daemon)
 
     def _listens(self) -> bool:
         with socket.socket() as probe:
