@@ -2,7 +2,8 @@
 
 JSON lines.  The first says what is wanted (`{"do": "ls"}`); the last is `{"done": true}` or `{"error": …}`.
 In between either side may say more: a login asks its questions there.  Only the owner can open it; whoever did is asked
-of the kernel, too.  What is said here is never logged: it may be a password.
+of the kernel, too.  Where the folder's path is too long for a socket, it lies in a private one elsewhere: one that is
+somebody else's is refused.  What is said here is never logged: it may be a password.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import logging
 import os
 import socket
+import stat
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -23,6 +25,7 @@ from windfall.errors import BadInput, NoServer, TrustError, WindfallError, from_
 
 log = logging.getLogger("windfall.provision")
 
+NAME = "provision.sock"
 MAX_LINE = 1 << 16
 MAX_PATH = 100  # bytes of a Unix socket's path; the kernel takes 107
 
@@ -51,16 +54,37 @@ Handler = Callable[[Talk, dict[str, Any]], Awaitable[None]]
 
 def path(home: Path) -> Path:
     """In the folder; elsewhere, where its path is too long for the kernel."""
-    inside = home.absolute() / "provision.sock"
-    if len(os.fsencode(inside)) <= MAX_PATH:
-        return inside
-    name = hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:16]
-    return Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp") / f"windfall-{os.geteuid()}-{name}.sock"
+    return _paths(home)[0]
+
+
+def _paths(home: Path) -> list[Path]:
+    """Where it is, or may be: who began the provisioner need not have had our environment."""
+    inside = home.absolute() / NAME
+    if _short(inside):
+        return [inside]
+    folder = f"windfall-{os.geteuid()}-{hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:16]}"
+    bases = (os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp")
+    return [where for base in bases if base.startswith("/") and _short(where := Path(base, folder, NAME))]
+
+
+def _short(where: Path) -> bool:
+    return len(os.fsencode(where)) <= MAX_PATH
+
+
+def _check_private(folder: Path) -> None:
+    """Whoever else could put a socket there would be asked instead of us: for passwords, among other things."""
+    about = folder.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
+        raise TrustError(f"{folder} is not a private directory of yours", "remove it, or have it removed; or say where "
+                         "else sockets can be (XDG_RUNTIME_DIR), or choose a shorter WINDFALL_HOME")
 
 
 async def serve(home: Path, handlers: Mapping[str, Handler]) -> asyncio.AbstractServer:
     """Until it is closed.  A socket that was left behind is replaced."""
     where = path(home)
+    if where.parent != home.absolute():
+        where.parent.mkdir(mode=0o700, exist_ok=True)
+        _check_private(where.parent)
     where.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
@@ -69,6 +93,14 @@ async def serve(home: Path, handlers: Mapping[str, Handler]) -> asyncio.Abstract
     finally:
         os.umask(before)
     return await asyncio.start_unix_server(lambda r, w: _talk(r, w, handlers), sock=listener, limit=MAX_LINE)
+
+
+def remove(home: Path) -> None:
+    where = path(home)
+    where.unlink(missing_ok=True)
+    if where.parent != home.absolute():
+        with suppress(OSError):
+            where.parent.rmdir()
 
 
 def _owner(connection: socket.socket) -> int:
@@ -82,11 +114,7 @@ Answer = Callable[[dict[str, Any]], dict[str, Any] | None]
 
 def call(home: Path, wanted: dict[str, Any], answer: Answer) -> None:
     """For commands: says what is wanted; `answer` gets every line that comes back, and returns what to say to it."""
-    try:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(str(path(home)))
-    except OSError:
-        raise NoServer(f"nobody starts pilots for {home}", "windfall serve does, or windfall provision") from None
+    connection = _connected(home)
     with connection, connection.makefile("rwb") as lines:
         if _owner(connection) not in (0, os.geteuid()):
             raise TrustError("what answers is somebody else's")
@@ -101,6 +129,19 @@ def call(home: Path, wanted: dict[str, Any], answer: Answer) -> None:
             if reply is not None:
                 _say(lines, reply)
     raise NoServer("the provisioner ended meanwhile", "try again")
+
+
+def _connected(home: Path) -> socket.socket:
+    for where in _paths(home):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            if where.parent != home.absolute():
+                _check_private(where.parent)
+            connection.connect(str(where))
+            return connection
+        except OSError:
+            connection.close()
+    raise NoServer(f"nobody starts pilots for {home}", "windfall serve does, or windfall provision")
 
 
 def _say(lines: Any, said: dict[str, Any]) -> None:

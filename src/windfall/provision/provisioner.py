@@ -101,7 +101,7 @@ class Provisioner:
                 await asyncio.sleep(LOOK_S)
         finally:
             talking.close()
-            control.path(self.home).unlink(missing_ok=True)
+            control.remove(self.home)
             for place in self.places.values():
                 if place.task is not None:
                     place.task.cancel()
