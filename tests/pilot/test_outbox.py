@@ -12,7 +12,7 @@ import pytest
 from harness import wait_until, zipapp
 
 from windfall.errors import WindfallError
-from windfall.pilot import outbox, salvage as salvaging
+from windfall.pilot import claims, outbox, salvage as salvaging
 from windfall.pilot.ways import Ways
 
 
@@ -214,9 +214,9 @@ def test_what_a_pilot_left_where_others_find_it_is_sent_home_by_its_nonce(
     server.intercept = None
     assert salvage(server, box, "another") == (0, {"another": 0})
     (folder,) = outbox.left_behind(box)
-    held = outbox._lock(folder)
+    held = claims.take(folder)
     assert salvage(server, box, "n1") == (0, {"n1": -1})
-    os.close(held)
+    held.release()
     torn = os.path.join(box, "torn")
     os.mkdir(torn, 0o700)
     with open(os.path.join(torn, outbox.CREDENTIALS), "w") as file:
@@ -244,3 +244,36 @@ def test_files_are_kept_on_another_file_system(tmp_path, monkeypatch):
     box.open({})
     box.keep({"a": 7}, str(source), {"files": []})
     assert (tmp_path / "box" / "n1" / "7.d" / "result").read_text() == "made" and not source.exists()
+
+
+def no_locks(fd, how):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def hangs(fd, how):
+    threading.Event().wait()
+
+
+@pytest.mark.parametrize("flock", [no_locks, hangs])
+def test_a_file_system_without_locks(server, tmp_path, monkeypatch, flock):
+    """Results are kept and delivered there, too, by one at a time; a claim that was left behind is nobody's."""
+    monkeypatch.setattr("fcntl.flock", flock)
+    monkeypatch.setattr(claims, "SECONDS", 0.2)
+    monkeypatch.setattr(claims, "RENEWED", 0.0)
+    box, ways = str(tmp_path / "box"), Ways(server.url, server.certificate)
+    made = outbox.Outbox(box, "one")
+    made.open({"server": server.url, "certificate": server.certificate, "nonce": "n1"})
+    made.keep({"a": 7, "o": "succeeded"})
+    assert outbox.deliver(made.folder, ways, None) is None, "its pilot lives"
+    with pytest.raises(OSError):
+        outbox.Outbox(box, "one").open({})
+    os.utime(os.path.join(made.folder, "claim"), (1, 1))
+    made.renew()
+    assert outbox.deliver(made.folder, ways, None) is None, "renewed in time"
+    os.utime(os.path.join(made.folder, "claim"), (1, 1))
+    taken = [claims.take(made.folder) for _ in range(3)]
+    assert [bool(each) for each in taken] == [True, False, False], "taken over once"
+    made.renew()
+    assert not made.close() and os.path.exists(os.path.join(made.folder, "claim")), "it is not his any more"
+    taken[0].release()
+    assert sorted(os.listdir(made.folder)) == ["7.json", "credentials", "lock"]

@@ -600,6 +600,8 @@ class Agent:
     def _keep(self, reports, carried=()):
         """Keep what is not kept yet, each for itself: one that cannot be kept stays in memory, and harms no other."""
         kept = self.outbox_.kept if self.outbox_ is not None else ()
+        if self.outbox_ is not None:
+            self.outbox_.renew()
         entries = [self._with_files(report) for attempt, report in reports.items() if attempt not in kept]
         entries.extend(entry for entry in carried if entry[1]["a"] not in kept)
         if not entries:

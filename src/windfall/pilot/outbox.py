@@ -1,17 +1,16 @@
 """The outbox: results the server has not confirmed, kept on disk when it is out of reach or we have to go.
 
-One folder per life of a pilot, with the credentials that let a later one deliver it (0600 in a 0700 folder).  A lock
-tells a folder in use from one left behind.  What the server has not accepted is never deleted.
+One folder per life of a pilot, with the credentials that let a later one deliver it (0600 in a 0700 folder).  Who holds
+it tells a folder in use from one left behind.  What the server has not accepted is never deleted.
 """
 
 import errno
-import fcntl
 import json
 import os
 
 from windfall.errors import WindfallError
 
-from . import enrol, homeward, slot
+from . import claims, enrol, homeward, slot
 from .link import Link
 from .notes import short
 from .ways import Ways
@@ -25,15 +24,17 @@ class Outbox:
     def __init__(self, base, name):
         self.base = base
         self.folder = os.path.join(base, name)
-        self.lock = None
+        self.held = None
         self.kept = set()
 
     def open(self, credentials):
-        """Make the folder and lock it; may be called again when credentials change."""
+        """Make the folder and hold it; may be called again when credentials change."""
         for folder in (self.base, self.folder):  # one by one: makedirs leaves parents open to all
             os.makedirs(folder, 0o700, exist_ok=True)
-        if self.lock is None:
-            self.lock = _lock(self.folder)
+        if self.held is None:
+            self.held = claims.take(self.folder)
+            if self.held is None:
+                raise OSError(errno.EBUSY, "somebody else has {}".format(self.folder))
         _write(os.path.join(self.folder, CREDENTIALS), credentials)
 
     def keep(self, report, folder=None, cargo=None):
@@ -49,6 +50,10 @@ class Outbox:
                 entry["report"] = dict(report, o="failed", why="output", note="the outputs are gone")
         _write(os.path.join(self.folder, "{}.json".format(attempt)), entry)
         self.kept.add(attempt)
+
+    def renew(self):
+        if self.held is not None:
+            self.held.renew()
 
     def _take_in(self, folder, name):
         """Move a directory here; False if there is none."""
@@ -74,11 +79,11 @@ class Outbox:
 
     def close(self):
         """Remove the folder if nothing is left in it; True if so."""
-        if self.lock is None:
+        if self.held is None:
             return True
         gone = not self.kept and slot.remove(self.folder)
-        os.close(self.lock)
-        self.lock = None
+        self.held.release()
+        self.held = None
         _rmdir(self.base)
         return gone
 
@@ -106,8 +111,11 @@ def deliver(folder, ways, blobs_for, say=lambda text: None):
     `ways` leads to our own server; `blobs_for(link, token)` carries uploads.
     Raises WindfallError when the server does not take them.
     """
-    lock = _lock(folder)
-    if lock is None:
+    try:
+        held = claims.take(folder)
+    except OSError as error:
+        raise WindfallError("the outbox {} cannot be had: {}".format(folder, error))
+    if held is None:
         return None
     try:
         with open(os.path.join(folder, CREDENTIALS)) as file:
@@ -116,7 +124,7 @@ def deliver(folder, ways, blobs_for, say=lambda text: None):
     except (OSError, ValueError, KeyError) as error:
         raise WindfallError("the outbox {} cannot be read: {}".format(folder, error))
     finally:
-        os.close(lock)
+        held.release()
 
 
 def _deliver(folder, credentials, ways, blobs_for, say):
@@ -220,20 +228,6 @@ def _write(path, value):
         file.flush()
         os.fsync(file.fileno())
     os.rename(path + ".new", path)
-
-
-def _lock(folder):
-    """A locked descriptor, or None if another pilot has it."""
-    try:
-        fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return fd
-    except OSError:
-        os.close(fd)
-        return None
 
 
 def _rmdir(path):
