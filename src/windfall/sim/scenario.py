@@ -56,6 +56,7 @@ class Bag:
     staged: list[str] = field(default_factory=list)
     stays: bool = True
     keeps: bool = False
+    policy: dict[str, str] = field(default_factory=dict)
     conscious: Values = field(default_factory=dict)
     client: Values = field(default_factory=dict)
 
@@ -279,7 +280,8 @@ class Reader:
                 raise TooLarge(f"a script submits {MAX_NAMES:,} tasks at most")
         own = ("submit", "fails", "batch", "select", "provision", "staged", "stays", "keeps")
         said = {key: values[key] for key in own if key in values}
-        return Bag(name, targets, conscious=conscious, client=client, **said)
+        policy = {key: values[key] for key in check.EXPRESSIONS if key in values}
+        return Bag(name, targets, policy=policy, conscious=conscious, client=client, **said)
 
     def _target(self, name: str, values: Values, path: tuple[str, ...]) -> Target:
         with self.place.at(*path):

@@ -65,6 +65,7 @@ class Work:
     conscious: Conscious | None = None
     failing: frozenset[int] = frozenset()  # tasks that never succeed
     replicate: str = "none"
+    policy: dict[str, str] = field(default_factory=dict)  # expressions
 
 
 @dataclass
@@ -164,7 +165,8 @@ class World:
         shape = TargetShape("main", work.tasks, [], work.cores, 0, 0, 0, work.limit, work.expect, 5_000, False,
                             work.retries, 0, 0, batch=work.batch)
         event = e.Submit(0, OWNER, work.name, "", b"", work.targets or [shape], False, work.select, False, work.edges,
-                         work.provision, work.options, work.data, work.conscious, replicate=work.replicate)
+                         work.provision, work.options, work.data, work.conscious, replicate=work.replicate,
+                         policy=work.policy)
 
         def taken(effect: Any) -> None:
             self._works[effect.value] = work
