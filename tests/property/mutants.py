@@ -36,7 +36,7 @@ from windfall.pilot.chains import Chains, Line
 from windfall.pilot.seats import Seats
 
 from . import driver
-from .plan import Plan, crowded_plan, hole_plan, left_plan, random_plan, skewed_plan, slow_plan
+from .plan import Plan, crowded_plan, hole_plan, left_plan, random_plan, regretted_plan, skewed_plan, slow_plan
 
 Patch = pytest.MonkeyPatch
 Worlds = Callable[[int], Plan]
@@ -106,7 +106,7 @@ def a_flush_that_fails_is_forgotten(patch: Patch) -> None:
 # --- fences ------------------------------------------------------------------------------------------------------
 
 
-@mutant("P1")
+@mutant("P1", regretted_plan)
 def no_generation_fence(patch: Patch) -> None:
     """A success of an older generation counts for the present one."""
     original = endings._reported

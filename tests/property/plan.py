@@ -191,6 +191,18 @@ def left_plan(seed: int) -> Plan:
                 acts=tuple(acts), fail=0, sites=(site,))
 
 
+def regretted_plan(seed: int) -> Plan:
+    """Tasks that are cancelled while their pilots are cut off, and asked for again before those are back."""
+    r = random.Random(seed)
+    acts = []
+    for _ in range(8):
+        at, bag = r.randrange(HORIZON), r.randrange(6)
+        acts += [Act(at, "cut off", r.randrange(6), r.randrange(10, 60)),
+                 Act(at + r.randrange(100, 2_000), "cancel", bag), Act(at + r.randrange(2_000, 5_000), "retry", bag)]
+    bags = tuple(BagPlan(0, 20, r.choice(("plain", "long"))) for _ in range(2))
+    return Plan(seed=seed, pilots=(1, 2, 4), bags=bags, acts=tuple(acts), fail=0, delay=r.choice((5, 60)))
+
+
 def slow_plan(seed: int) -> Plan:
     """Answers that take long, and pilots that are cut off with work in hand."""
     return msgspec.structs.replace(skewed_plan(seed), skew=0, delay=2_000)
