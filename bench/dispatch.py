@@ -2,6 +2,7 @@
 
     python bench/dispatch.py            the three bars
     python bench/dispatch.py --growth   how it grows with pilots, queued tasks, bags
+    python bench/dispatch.py --policies 50 bags, expressions on every one of them
 """
 
 from __future__ import annotations
@@ -40,17 +41,19 @@ def _farm(profile: dict, token: str, pilots: int, want: int, goal: int, out: mp.
     run(main())
 
 
-def measure(s: Server, pilots: int, want: int, goal: int, queued: int = 0, bags: int = 1) -> float:
+def measure(s: Server, pilots: int, want: int, goal: int, queued: int = 0, bags: int = 1,
+            policy: dict[str, str] | None = None) -> float:
     client = s.client()
     client.add_site("null", "null")
     token = client.add_token("enrol", site="null")["token"]
-    from windfall.model.spec import Bag, Range, Sweep, Target
+    from windfall.model.spec import Bag, Policy, Range, Sweep, Target
 
     each = max(queued, int(goal * 1.3) + pilots * want * 4) // bags + 1
     for i in range(bags):
         sweep = Sweep(axes=[Range(name="x", first=1, last=each)])
         target = Target(command=["/bin/echo", "{x}"], source=sweep)
-        client.submit(Bag(name=f"null-{i}", targets=[target]))
+        own = {key: text.format(n=i % 7) for key, text in (policy or {}).items()}
+        client.submit(Bag(name=f"null-{i}", targets=[target], policy=Policy(**own)))
     out: mp.Queue[float] = mp.get_context("spawn").Queue()
     process = mp.get_context("spawn").Process(target=_farm, args=(s.profile, token, pilots, want, goal, out))
     cpu = s.cpu()
@@ -73,6 +76,23 @@ def bars(times: int) -> None:
         print(f"{pilots} connections, grants of {want}: {spread(rates)} tasks/s (bar {bar:,})", flush=True)
 
 
+POLICIES = {
+    "none": {},
+    "of hosts only": {"requirements": "Host.Memory >= 1 && (Host.ErrorRate is undefined || Host.ErrorRate < 0.5)",
+                      "rank": "{n} - Host.Attempts / 1000000.0"},
+    "of what changes": {"requirements": "!Tail ? Host.Cores > 0 : Host.ErrorRate < 0.5", "rank": "{n} + Host.Load"},
+}
+
+
+def policies(times: int) -> None:
+    for name, policy in POLICIES.items():
+        rates = []
+        for _ in range(times):
+            with server() as s:
+                rates.append(measure(s, 100, 1, 20_000, bags=50, policy=policy))
+        print(f"50 bags, expressions {name}, grants of 1: {spread(rates)} tasks/s (bar 2,000)", flush=True)
+
+
 def growth() -> None:
     for pilots in (1, 10, 100, 1_000, 10_000):
         with server() as s:
@@ -87,8 +107,12 @@ def growth() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--policies", action="store_true")
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--times", type=int, default=3)
     options = parser.parse_args()
     raise_file_limit()
-    growth() if options.growth else bars(options.times)
+    if options.growth:
+        growth()
+    else:
+        policies(options.times) if options.policies else bars(options.times)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.core.conftest import Bench, shape
-from windfall.core import ads, events as e, facts as f, matchmaking
+from windfall.core import ads, events as e, facts as f, feeding, matchmaking
 from windfall.core.engine import Core
 from windfall.core.explain import explain
 from windfall.core.matchmaking import MINUTE, Matchmaker
@@ -313,17 +313,33 @@ def test_nothing_is_evaluated_again_before_something_changes(b: Bench, monkeypat
     assert len(made) == 5
 
 
-def test_what_is_kept_of_orders_is_bounded(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matchmaking, "MOST_KEPT", 6)
+def test_hosts_that_are_alike_share_an_order_and_what_is_kept_is_bounded(
+    b: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(3):
-        b.submit(shape(9), policy={"rank": "Host.Cores"})
-    pilots = [b.pilot(host=f"h{n}") for n in range(5)]
+        b.submit(shape(90), policy={"rank": "Host.Cores"})
+    for number in range(5):
+        assert bag_of(b, b.pilot(host=f"h{number}")) == [1]
+    match = b.core.match
+    assert len(match._orders) == 1
+    set_policy(b, 2, requirements='Host.Name != "h3"')
+    monkeypatch.setattr(matchmaking, "MOST_KEPT", 6)
+    for number in range(5):
+        assert bag_of(b, b.pilot(host=f"h{number}")) == [1]
+        assert 1 <= len(match._orders) <= 3
+
+
+def test_many_who_wait_in_vain_are_looked_at_in_part_and_ask_again(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeding, "MOST_IN_VAIN", 3)
+    bag = b.submit(shape(9), policy={"requirements": 'Bag.Age >= 0 && Host.Name == "last"'})
+    pilots = [b.pilot(host=f"h{number}") for number in range(5)] + [b.pilot(host="last")]
+    set_policy(b, bag, requirements='Bag.Age >= 0 && Host.Name == "nobody"')
     for pilot in pilots:
-        assert bag_of(b, pilot) == [1]
-        match = b.core.match
-        assert match._kept == sum(len(ad.order) for ad in match._ads.values()) <= 6
-    b.exchange(pilots[-1], bye="idle")
-    assert match._kept == sum(len(ad.order) for ad in match._ads.values())
+        assert b.exchange(pilot, want=1, wait=20_000) is None
+    set_policy(b, bag, requirements='Bag.Age >= 0 && Host.Name == "last"')
+    assert b.core.state.pilots[pilots[-1]].held == 0
+    set_policy(b, bag, requirements='Host.Name == "last"')  # nothing that changes by itself: all are looked at
+    assert b.core.state.pilots[pilots[-1]].held == 1
 
 
 def test_what_depends_on_the_moment_follows_it(b: Bench) -> None:

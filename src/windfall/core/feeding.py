@@ -14,6 +14,8 @@ from windfall.core.state import PilotClass, PilotState
 if TYPE_CHECKING:
     from windfall.core.engine import Core
 
+MOST_IN_VAIN = 64  # pilots of a class that are looked at, where expressions depend on the moment
+
 
 def feed_parked(core: Core) -> None:
     """Work has come: hand it to those who wait, first come first served within their class."""
@@ -26,6 +28,7 @@ def feed_parked(core: Core) -> None:
 def _feed_class(core: Core, pc: PilotClass) -> None:
     # While several wait nobody gets more than it can run: a prefetch would starve the next in line.
     ahead = len(pc.parked) == 1
+    in_vain = 0
     for number in list(pc.parked):
         if not core.state.ready and not core.state.replicating:
             return
@@ -35,6 +38,10 @@ def _feed_class(core: Core, pc: PilotClass) -> None:
             answer_parked(core, pilot)
         elif pc.barren == core.state.version:
             return
+        elif core.state.ruled and not core.match.steady:
+            in_vain += 1
+            if in_vain >= MOST_IN_VAIN:  # each is a matter of its own; the others ask again before long
+                return
 
 
 def recall_for(core: Core, pilot: PilotState) -> None:

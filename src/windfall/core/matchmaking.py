@@ -7,8 +7,9 @@
 Rules
   * An expression that is undefined, or an error, matches nothing.  A rank that is counts as 0.
   * Expressions are evaluated for a class of tasks and a host, and only again when the value of an attribute that they
-    speak of has changed (`classads.py` remembers by these).  A host's order of classes is kept while the ready list,
-    the policies and the host's ad are what they were, unless it depends on what may change with every request.
+    speak of has changed (`classads.py` remembers by these).  The order of classes is kept while the ready list and the
+    policies are what they were, for all hosts whose ads are alike in what policies speak of; unless it depends on what
+    may change with every request.
   * Rank is among one's own: it moves an owner's bags among their own places in the order, never before others'.
   * What has changed since a host was turned away it learns when it asks again, or, if policies have, at once.
 """
@@ -16,7 +17,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from windfall.core import ads
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 POLICIES = ("requirements", "rank", "sites")
 DECIDE = ("sites", "requirements")  # those that must match
 MINUTE = 60_000  # ms for which an ad stands
-MOST_KEPT = 500_000  # entries of the orders of all hosts together
+MOST_KEPT = 500_000  # entries of all orders together
 MOST_HOSTS = 1_000  # that are looked at to warn of a policy that matches none
 
 Entry = tuple[tuple[Any, ...], int]  # as in State.ready
@@ -77,6 +78,7 @@ class Rules:
     policy: dict[str, str]  # that they were made of
     decide: list[Rule]
     rank: Rule | None
+    published: list[str]  # attributes of hosts and sites that they speak of
     steady: bool  # nothing that they speak of changes by itself
 
 
@@ -84,17 +86,18 @@ def _rules(policy: dict[str, str]) -> Rules:
     uses = [path for text in policy.values() for path in program(text).uses]
     decide = [Rule(policy[key]) for key in DECIDE if key in policy]
     steady = all(path in ads.LASTING or path in ads.LEARNT for path in uses)
-    return Rules(policy, decide, Rule(policy["rank"]) if "rank" in policy else None, steady)
+    published = [path for path in uses if ads.reader(path) is None]
+    return Rules(policy, decide, Rule(policy["rank"]) if "rank" in policy else None, published, steady)
 
 
 @dataclass(slots=True)
 class Ad:
-    """Of a host, as it was published last, and what followed from it."""
+    """Of a host, as it was published last."""
 
     at: int
     values: dict[str, Value]
-    stamp: tuple[int, ...] = ()  # of what the order follows from; none: it must be made each time
-    order: list[Entry] = field(default_factory=list)
+    paths: tuple[str, ...] = ()  # those of the values that policies now speak of
+    key: tuple[Value, ...] = ()  # and these values: hosts with the same are alike
 
 
 class Matchmaker:
@@ -103,21 +106,40 @@ class Matchmaker:
     def __init__(self) -> None:
         self._ads: dict[int, Ad] = {}  # by pilot
         self._rules: dict[int, Rules] = {}  # by bag
-        self._kept = 0  # entries of all orders
+        self._stamp: tuple[int, int] = (-1, -1)  # of what the following three are made of
+        self._paths: tuple[str, ...] = ()
+        self._orders: dict[tuple[Value, ...], list[Entry]] = {}  # by what hosts publish
+        self.steady = True  # orders hold until something is heard of
 
     def order(self, core: Core, pilot: PilotState) -> list[Entry]:
         """The ready list as this pilot is to see it: what may go there, the highest rank first."""
         state, ad = core.state, self._ad(core, pilot)
-        stamp = (state.version, state.allowed, ad.at)
-        if ad.stamp == stamp:
-            return ad.order
-        found, steady = self._sorted(core, pilot, ad)
-        self._kept -= len(ad.order)
-        ad.order, ad.stamp = (found, stamp) if steady else ([], ())
-        self._kept += len(ad.order)
-        if self._kept > MOST_KEPT:
-            self._drop_orders()
+        if self._stamp != (state.version, state.allowed):
+            self._renew(state)
+        if not self.steady:
+            return self._sorted(core, pilot, ad)
+        if ad.paths is not self._paths:
+            ad.paths, ad.key = self._paths, tuple([ad.values[path] for path in self._paths])
+        found = self._orders.get(ad.key)
+        if found is None:
+            if len(self._orders) * len(state.ready) > MOST_KEPT:
+                self._orders.clear()
+            found = self._orders[ad.key] = self._sorted(core, pilot, ad)
         return found
+
+    def _renew(self, state: State) -> None:
+        """The ready list, or a policy, has changed."""
+        paths: dict[str, None] = {}
+        self.steady = True
+        for _, number in state.ready:
+            cls = state.classes[number]
+            if cls.ruled:
+                rules = self._rules_of(state.bags[cls.bag])
+                self.steady = self.steady and rules.steady
+                paths.update(dict.fromkeys(rules.published))
+        self._paths = self._paths if self._paths == tuple(paths) else tuple(paths)
+        self._orders.clear()
+        self._stamp = (state.version, state.allowed)
 
     def admits(self, core: Core, pilot: PilotState, cls: TaskClass) -> bool:
         """May it have tasks of that class, as far as expressions go?"""
@@ -128,13 +150,7 @@ class Matchmaker:
         return _all_match(self._rules_of(bag).decide, subject, ad.values)
 
     def forget(self, pilot: int) -> None:
-        gone = self._ads.pop(pilot, None)
-        self._kept -= len(gone.order) if gone is not None else 0
-
-    def _drop_orders(self) -> None:
-        self._kept = 0
-        for ad in self._ads.values():
-            ad.order, ad.stamp = [], ()
+        self._ads.pop(pilot, None)
 
     def _rules_of(self, bag: BagState) -> Rules:
         rules = self._rules.get(bag.number)
@@ -147,14 +163,11 @@ class Matchmaker:
     def _ad(self, core: Core, pilot: PilotState) -> Ad:
         ad = self._ads.get(pilot.number)
         if ad is None or core.now - ad.at >= MINUTE:
-            values = ads.host_ad(core.state, pilot, core.now)
-            self.forget(pilot.number)
-            ad = self._ads[pilot.number] = Ad(core.now, values)
+            ad = self._ads[pilot.number] = Ad(core.now, ads.host_ad(core.state, pilot, core.now))
         return ad
 
-    def _sorted(self, core: Core, pilot: PilotState, ad: Ad) -> tuple[list[Entry], bool]:
-        """The order, and whether it holds until something is heard of."""
-        state, values, steady = core.state, ad.values, True
+    def _sorted(self, core: Core, pilot: PilotState, ad: Ad) -> list[Entry]:
+        state, values = core.state, ad.values
         subject: Subject | None = None  # one for all: there may be a thousand
         found: list[Entry] = []
         owners: list[str] = []
@@ -166,14 +179,13 @@ class Matchmaker:
                 if subject is None:
                     subject = Subject(state, core.now, bag, state.sites[pilot.site], cls, pilot)
                 subject.bag, subject.cls = bag, cls
-                steady = steady and rules.steady
                 if not _all_match(rules.decide, subject, values):
                     continue
                 if rules.rank is not None:
                     place = _with_rank(key, rules.rank.result(subject, values))
             found.append((place, number))
             owners.append(bag.owner)
-        return _ranked(found, owners), steady
+        return _ranked(found, owners)
 
 
 def _all_match(rules: list[Rule], subject: Subject, published: Mapping[str, Value]) -> bool:
