@@ -113,6 +113,12 @@ FOUND = {
         seed=1, pilots=(4,), bags=(BagPlan(0, 20, "whole", 1),),
         acts=tuple(Act(at, "share") for at in range(2_000, 9_000, 1_000)), fail=0,
     ),
+    "what a pilot may have is not what it was just shown": Plan(
+        seed=560, pilots=(4, 1),
+        bags=(BagPlan(0, 8, "conscious"), BagPlan(0, 1, "conscious"), BagPlan(0, 3, "data", 1)),
+        acts=(Act(59_977, "disk lost", 2), Act(29_619, "disk lost", 4), Act(21_984, "disk lost", 4)),
+        loss=3, delay=1, crash=5, fail=50, skew=40,
+    ),
 }
 
 

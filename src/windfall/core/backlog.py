@@ -78,10 +78,12 @@ class Backlog:
         return self._merge(n)
 
     def peek(self, n: int) -> list[int]:
-        """What `take` would give, without taking it."""
+        """What `take` would give, without taking it: the same again until something changes."""
+        if self.order is None and (first := self._walk(1)):
+            self.cursor = self.position(first[0])  # so that what has ended is walked over once
+        cursor, heap = self.cursor, list(self.heap)
         found = self.take(n)
-        for task in found:
-            self.put(task)
+        self.cursor, self.heap = cursor, heap
         return found
 
     def _merge(self, n: int) -> list[int]:
