@@ -95,6 +95,19 @@ def test_jobs_today_begin_anew_at_midnight(b: Bench) -> None:
     assert ads.host_ad(state, state.pilots[pilot], b.now)["Host.LastSuccess"] == b.now // 1000
 
 
+def test_how_fast_a_host_is_shows_in_tasks_that_others_did_too(b: Bench) -> None:
+    b.submit(shape(60), policy={"rank": "Host.Speed"})
+    quick, slow = b.pilot(host="quick"), b.pilot(host="slow")
+    state = b.core.state
+    assert ads.host_ad(state, state.pilots[quick], b.now)["Host.Speed"] == 1.0
+    for _ in range(25):
+        for pilot, wall in ((quick, 1_000), (slow, 3_000)):
+            b.report(pilot, b.take(pilot, 1)[0][0], wall=wall)
+    speeds = [ads.host_ad(state, state.pilots[pilot], b.now)["Host.Speed"] for pilot in (quick, slow)]
+    assert speeds[0] > 1.5 > 1 > speeds[1] > 0.4
+    b.restart()
+
+
 def test_every_attribute_of_the_vocabulary_can_be_read(b: Bench) -> None:
     bag = b.submit(shape(2))
     state, pilot = b.core.state, b.core.state.pilots[b.pilot()]
@@ -399,11 +412,11 @@ def test_statistics_in_fewer_columns_are_read_and_saved_anew(b: Bench) -> None:
     b.report(pilot, b.take(pilot, 1)[0][0])
     meta, chunks, _ = b.core.snapshot()
     old = msgspec.msgpack.decode(meta)
-    assert [name for name, _ in old["host_layout"]][-2:] == ["day", "today"]
-    old["host_layout"] = old["host_layout"][:-2]
+    assert [name for name, _ in old["host_layout"]][-3:] == ["day", "today", "speed"]
+    old["host_layout"] = old["host_layout"][:-3]
     rows = b.core.state.hosts.rows
     core = Core()
-    core.restore(msgspec.msgpack.encode(old), {**chunks, "ho0": chunks["ho0"][: -8 * rows]})
+    core.restore(msgspec.msgpack.encode(old), {**chunks, "ho0": chunks["ho0"][: -12 * rows]})
     assert (core.state.hosts.attempts[0], core.state.hosts.today[0]) == (1, 0)
     _, again, _ = core.snapshot()
     assert len(again["ho0"]) == len(chunks["ho0"])

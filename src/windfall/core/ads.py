@@ -97,12 +97,13 @@ def _learnt(state: State, row: int, now: int) -> dict[str, Value]:
         "Host.Attempts": tried,
         "Host.ErrorRate": (h.failures[row] + h.losses[row]) / tried if tried else None,
         "Host.Turnaround": h.mean[row] / 1000 or None,
+        "Host.Speed": h.speed[row] or 1.0,
         "Host.JobsToday": h.today[row] if h.day[row] == now // DAY else 0,
         "Host.LastSuccess": h.success[row] // 1000 or None,
     }
 
 
-LEARNT = ("Host.Attempts", "Host.ErrorRate", "Host.Turnaround", "Host.JobsToday", "Host.LastSuccess")
+LEARNT = ("Host.Attempts", "Host.ErrorRate", "Host.Turnaround", "Host.Speed", "Host.JobsToday", "Host.LastSuccess")
 LASTING = (*_REPORTED, *_SITE, "Host.Volunteer", "Bag.Number", "Bag.Name", "Bag.Owner",
            "Task.Target", "Task.Cores", "Task.Memory", "Task.Disk", "Task.Gpus", "Task.Time", "Task.Priority")
 """Those that stay as they are while pilot, site and bag do."""

@@ -883,7 +883,7 @@ def _finished(state: State, fact: f.Finished) -> None:
     _note_load(state, pilot)
     wall = sum(fact.walls) / n
     learn(cls, wall, n)
-    hosts.succeeded(state, bag, pilot.row, n, wall, fact.at)
+    hosts.succeeded(state, bag, pilot.row, n, wall, fact.at, cls.mean)
     if bag.checkpoints:
         for task in fact.tasks:
             bag.drop_checkpoint(task)

@@ -125,6 +125,7 @@ class Hosts(Table):
         ("times", np.uint8),  # that it has been quarantined
         ("day", np.uint32),  # of its last success, counted from 1970
         ("today", np.uint32),  # successes on that day
+        ("speed", np.float32),  # what its tasks take on average, over what they took here; moving average; 0: unknown
     )
     success: memoryview
     seen: memoryview
@@ -138,6 +139,7 @@ class Hosts(Table):
     times: memoryview
     day: memoryview
     today: memoryview
+    speed: memoryview[float]
     np_seen: NDArray[np.int64]
     np_standing: NDArray[np.uint8]
 

@@ -46,6 +46,8 @@ def fingerprint(state: State) -> dict[str, Any]:
                   for row, name in enumerate(state.host_names)},
         "hosts today": {" ".join(name[:2]): (state.hosts.day[row], state.hosts.today[row])
                         for row, name in enumerate(state.host_names) if state.hosts.day[row]},
+        "host speeds": {" ".join(name[:2]): state.hosts.speed[row]
+                        for row, name in enumerate(state.host_names) if state.hosts.speed[row]},
         "named": {ref: sorted(of) for ref, of in sorted(state.named.items())},
         "next intent": state.next_intent,
         "next": (state.next_bag, state.next_pilot, state.next_class),

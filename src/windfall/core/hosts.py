@@ -42,6 +42,7 @@ DAY = 86_400_000
 FAST = 10  # a failure is fast that takes less than this part of what a success takes
 QUICK = 10_000  # ms; where nobody knows that yet
 MEAN_WEIGHT = 0.2
+FASTEST = 100.0  # times the average: more is a task that had nothing to do
 
 
 @dataclass(slots=True)
@@ -89,13 +90,17 @@ def _forget_some(state: State) -> None:
         heappush(state.host_free, row)
 
 
-def succeeded(state: State, bag: BagState, row: int, n: int, wall: float, at: int) -> None:
+def succeeded(state: State, bag: BagState, row: int, n: int, wall: float, at: int, usual: float = 0.0) -> None:
+    """`usual`: ms that such a task takes on average, wherever it runs; 0: nobody knows."""
     h = state.hosts
     h.attempts[row] += n
     h.success[row] = h.seen[row] = at
     mean = h.mean[row]
     h.mean[row] = mean + MEAN_WEIGHT * (wall - mean) if mean else wall
     h.streak[row] = 0
+    if usual:
+        ratio, speed = min(usual / max(wall, 0.5), FASTEST), h.speed[row]
+        h.speed[row] = speed + MEAN_WEIGHT * (ratio - speed) if speed else ratio
     day = at // DAY
     h.today[row] = h.today[row] + n if h.day[row] == day else n
     h.day[row] = day

@@ -232,11 +232,13 @@ def reasons(state: State, now: int, cls: TaskClass, site: SiteState, pilot: Pilo
     """Of the bag's expressions that must match: which it is, and why it does not; "" where it does."""
     bag = state.bags[cls.bag]
     subject = Subject(state, now, bag, site, cls, pilot)
+    published = ads.host_ad(state, pilot, now) if pilot is not None else {}
     found = []
     for key in DECIDE:
         text = bag.policy.get(key)
         if text and (pilot is not None or key == "sites"):
-            known = {path: ads.value(subject, path) for path in program(text).uses}
+            known = {path: published[path] if path in published else ads.value(subject, path)
+                     for path in program(text).uses}
             found.append((key, why_not(text, known)))
     return found
 

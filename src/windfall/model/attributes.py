@@ -37,6 +37,8 @@ HOST = (
     Attribute("ErrorRate", NUMBER, "of these, the part that failed or was lost; undefined before the first", "learnt"),
     Attribute("Turnaround", NUMBER, "s that a success takes there, recent ones counting more; undefined before "
                                     "the first", "learnt"),
+    Attribute("Speed", NUMBER, "how fast tasks go there, against what such tasks take on average: 2 is twice as fast, "
+                               "1 before the first", "learnt"),
     Attribute("JobsToday", NUMBER, "successes there since midnight UTC", "learnt"),
     Attribute("LastSuccess", NUMBER, "when a task succeeded there last; undefined before the first", "learnt"),
 )
