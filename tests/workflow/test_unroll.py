@@ -7,8 +7,9 @@ from hypothesis import given, settings, strategies as st
 
 from tests.workflow import naive, papers
 from tests.workflow.library import MATRICES, SORT, abstract, library, program_of
+from tests.workflow.test_parse import blocks
 from windfall.errors import BadInput
-from windfall.workflow import ast, unroll
+from windfall.workflow import ast, effort, unroll
 from windfall.workflow.dag import reduction
 from windfall.workflow.files import Application, Component, Parameter, loads
 from windfall.workflow.printer import show
@@ -279,6 +280,32 @@ def test_what_is_too_large_is_refused_and_not_begun(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(unroll, "MAX_STEPS", 10)
     with pytest.raises(BadInput, match="more than 10 iterations of loops that carry"):
         tasks("x := 0; seq (i:=1;11) do x := x + i; enddo")
+
+
+@pytest.mark.parametrize("graph", [
+    "par (i:=1;1000) do " + "x := i * 3; " * 100 + "enddo", "par (i:=1;1000) do x := i" + " + i" * 200 + "; enddo",
+    "x := 0; seq (i:=1;40) do " + "x := x + 1; " * 40 + "enddo",
+    "seq (i:=1;1000) do wait(e[i*i+i]); notify(e[i*i+i+1]); enddo " * 20,
+    "compute twice(); " * 10,
+], ids=["statements", "terms", "steps", "events", "graphs"])  # fmt: skip
+def test_effort_is_bounded(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effort, "MOST", 200_000)
+    twice = "".join(f"""<component type="graph" name="twice{n or ''}"><graph>compute twice{n + 1}();
+        compute twice{n + 1}();</graph></component>""" for n in range(12)) + '<component type="graph" name="twice12"><graph/></component>'
+    with pytest.raises(BadInput, match="too large to be unrolled"):
+        tasks(graph, twice)
+
+
+@settings(max_examples=200, deadline=None)
+@given(blocks)
+def test_any_graph_compiles_or_is_a_mistake(block: ast.Block) -> None:
+    parts = Shelf({name: Component(name, "abstract", (Parameter("p", "integer"),)) for name in ("A", "a", "x", "_")})
+    try:
+        program = compile_application(Application("any", (), plain("any", show(block)), block), parts)
+    except BadInput as error:
+        assert str(error)
+    else:
+        assert requirements(program)["tasks"] == len(list(program.stream()))
 
 
 def test_tasks_come_in_slices() -> None:

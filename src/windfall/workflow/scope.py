@@ -39,18 +39,20 @@ def carried(loop: ast.Loop) -> list[str]:
 
 def mentioned(node: ast.Statement) -> Iterator[str]:
     """Every name in it, at any depth."""
-    for value in _values(node):
+    for value in values_of(node):
         yield from names_of(value)
-    blocks: tuple[ast.Block, ...] = ()
-    if isinstance(node, ast.Par):
-        blocks = node.branches
-    elif isinstance(node, ast.Loop):
-        blocks = (node.body,)
-    elif isinstance(node, ast.If):
-        blocks = (node.then, node.otherwise)
-    for block in blocks:
+    for block in inside(node):
         for each in block:
             yield from mentioned(each)
+
+
+def inside(node: ast.Statement) -> tuple[ast.Block, ...]:
+    """The blocks in it."""
+    if isinstance(node, ast.Par):
+        return node.branches
+    if isinstance(node, ast.Loop):
+        return (node.body,)
+    return (node.then, node.otherwise) if isinstance(node, ast.If) else ()
 
 
 def _own(loop: ast.Loop) -> tuple[str, ...]:
@@ -60,7 +62,7 @@ def _own(loop: ast.Loop) -> tuple[str, ...]:
 def _reads(block: ast.Block, known: set[str], reads: set[str]) -> set[str]:
     """Adds what is read before it is surely assigned; gives what is surely assigned after the block."""
     for node in block:
-        for value in _values(node):
+        for value in values_of(node) if not isinstance(node, ast.Loop) else ():
             reads |= set(names_of(value)) - known
         if isinstance(node, ast.Assign):
             known = known | {node.target.name}
@@ -84,13 +86,17 @@ def _loop_reads(node: ast.Loop, known: set[str], reads: set[str]) -> None:
     _reads(node.body, known, reads)
 
 
-def _values(node: ast.Statement) -> tuple[ast.Value, ...]:
+def values_of(node: ast.Statement) -> tuple[ast.Value, ...]:
+    """Those of the statement itself, not of the statements in it."""
     if isinstance(node, ast.Assign):
         return (node.value, *node.target.indices)
     if isinstance(node, ast.Compute):
         return node.arguments
     if isinstance(node, (ast.Wait, ast.If)):
         return (node.condition,)
+    if isinstance(node, ast.Loop):
+        bounds = tuple(bound for each in node.iterators for bound in (each.low, each.high))
+        return bounds + tuple(value for values in node.excludes for value in values)
     return node.events if isinstance(node, ast.Notify) else ()
 
 

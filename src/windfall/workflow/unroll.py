@@ -20,6 +20,7 @@ import numpy as np
 from ..errors import TooLarge
 from . import ast
 from .calls import Bound, bind, refer
+from .effort import Effort, Enough
 from .files import Application, Component
 from .frame import Column, Data, Frame, Ref, Stop, spread, take
 from .mistakes import Found
@@ -94,12 +95,17 @@ class Unroller:
         self.wiring, self.registry, self.made = Wiring(), Registry(), Unrolled()
         self.left_out = False  # a statement, because of a mistake
         self._work = self._steps = 0
+        self._effort = Effort()
         self._inside: list[str] = []  # graph components, from the outermost
         self._sections: dict[tuple[int, int, int], int] = {}
 
     def run(self, application: Application, values: dict[str, Column]) -> None:
         declared = {parameter.name: parameter for parameter in application.params}
-        self.block(application.body, Frame(application.source, values=dict(values), declared=declared))
+        try:
+            self.block(application.body, Frame(application.source, values=dict(values), declared=declared))
+        except Enough as end:
+            self.found.add(end.source, end.at, "the program is too large to be unrolled", "split it, or simplify it")
+            self.found.tell()
 
     # --- blocks -----------------------------------------------------------------------------------------------------
 
@@ -107,7 +113,9 @@ class Unroller:
         """What comes after it: a node for each instance.  `frame` has the variables as they are then."""
         for waiting, statements in groupby(block, lambda each: isinstance(each, ast.Wait)):
             if waiting:
-                self._waits([each for each in statements if isinstance(each, ast.Wait)], frame)
+                waits = [each for each in statements if isinstance(each, ast.Wait)]
+                self._effort.spend(waits[0], frame)
+                self._waits(waits, frame)
             else:
                 for statement in statements:
                     self._statement(statement, frame)
@@ -115,6 +123,7 @@ class Unroller:
 
     def _statement(self, node: ast.Statement, frame: Frame) -> None:
         try:
+            self._effort.spend(node, frame)
             if isinstance(node, ast.Compute):
                 self._compute(node, frame)
             elif isinstance(node, ast.Assign):
