@@ -286,12 +286,13 @@ def test_what_is_too_large_is_refused_and_not_begun(monkeypatch: pytest.MonkeyPa
     "par (i:=1;1000) do " + "x := i * 3; " * 100 + "enddo", "par (i:=1;1000) do x := i" + " + i" * 200 + "; enddo",
     "x := 0; seq (i:=1;40) do " + "x := x + 1; " * 40 + "enddo",
     "seq (i:=1;1000) do wait(e[i*i+i]); notify(e[i*i+i+1]); enddo " * 20,
-    "compute twice(); " * 10,
+    "compute twice0(); " * 10,
 ], ids=["statements", "terms", "steps", "events", "graphs"])  # fmt: skip
 def test_effort_is_bounded(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(effort, "MOST", 200_000)
-    twice = "".join(f"""<component type="graph" name="twice{n or ''}"><graph>compute twice{n + 1}();
-        compute twice{n + 1}();</graph></component>""" for n in range(12)) + '<component type="graph" name="twice12"><graph/></component>'
+    twice = "".join(f'<component type="graph" name="twice{n}"><graph>{f"compute twice{n + 1}(); " * 2}</graph>'
+                    "</component>" for n in range(12))
+    twice += '<component type="graph" name="twice12"><graph/></component>'
     with pytest.raises(BadInput, match="too large to be unrolled"):
         tasks(graph, twice)
 
