@@ -38,6 +38,7 @@ def test_what_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     error = json.loads(out)["error"]
     assert error["code"] == "bad-input" and "rank must come to a number" in error["message"]
     assert said(capsys, "--check", "Host.Memory == 4")[0] == 0  # no policy called Host.Memory is asked for
+    assert said(capsys, "--check", "Tail =!= true")[0] == 0 and said(capsys, "--check", "rank=!Tail")[0] == 0
     assert said(capsys, "--check", "rang = 4")[0] == 2
     assert said(capsys)[0] == 2
 
@@ -75,6 +76,7 @@ def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
     refused = windfall("policy", bag, "requirements=Host.Gpuz > 1")
     assert (refused.returncode, "Host.Gpus" in refused.stderr) == (2, True)
     assert windfall("policy", bag, "per-host=1").returncode == 2
+    assert windfall("policy", bag, "rank=!Tail ? 1 : 2").returncode == 0
     changed = windfall.json("policy", bag, "requirements=Host.Gpus < 1000", "rank=Host.Cores")
     assert changed["policy"] == {"requirements": "Host.Gpus < 1000", "rank": "Host.Cores"}
     assert (changed["match"], changed["hosts"], changed["why"]) == (1, 1, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from pathlib import Path
 
@@ -78,6 +79,14 @@ def test_figure_3_stands_in_the_reference_and_can_be_read() -> None:
     assert sorted(read) == ["attempt-deadline", "per-host", "rank", "replicate", "requirements"]
     for key, text in read.items():
         assert key in x.serves(x.check(text, key))
+
+
+def test_the_examples_of_the_page_can_be_read() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "howto" / "choosing-hosts.md").read_text()
+    examples = re.findall(r"^\| [^|]+ \| `([a-z]+) = '(.*)'` \|$", page, re.MULTILINE)
+    assert len(examples) == 7
+    for key, text in examples:
+        assert x.check(text.replace("\\|", "|"), key)
 
 
 def test_what_an_expression_can_serve_as() -> None:

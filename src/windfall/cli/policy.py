@@ -21,7 +21,7 @@ EXAMPLES = """examples:
   windfall policy --check bag.toml
   windfall policy --attributes"""
 
-_SETTING = re.compile(r"\s*([A-Za-z-]+)\s*=(?![=?!])(.*)", re.DOTALL)
+_SETTING = re.compile(r"\s*([A-Za-z-]+)\s*=(?!=|\?=|!=)(.*)", re.DOTALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +121,7 @@ def _file(args: argparse.Namespace) -> int:
 def _expression(args: argparse.Namespace) -> int:
     setting = _SETTING.match(args.check)
     key = expressions.named(setting[1]) if setting else ""
-    found = expressions.check(setting[2], key) if setting else expressions.parse(args.check)
+    found = expressions.check(setting[2].strip(), key) if setting else expressions.parse(args.check)
     view = _view(found)
     if args.json:
         print_json(view)
