@@ -15,6 +15,7 @@ from tests.live.real import until
 from tests.provision import rig
 from tests.provision.rig import Cluster, User
 from tests.testbed.base import USER, require
+from windfall.provision import control
 
 pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 
@@ -223,3 +224,15 @@ def test_a_limit_that_was_lowered_a_moment_ago_holds(person: User, clusters: lis
     until(lambda: len(person.client.running(bag)) == 2, 60)
     assert len(cluster.submitted()) == before + 2, "25 minutes each, of one core"
     _end(person, bag, clusters[:1])
+
+
+def test_a_balance_that_nobody_keeps_is_not_endless(person: User, clusters: list[Cluster]) -> None:
+    """These clusters keep no accounts: whoever asks for a balance there is told so, and gets no pilots."""
+    site = _site(person, clusters[0], '[[shapes]]\nwalltime = "10min"\n', balance="true")
+    person.serve()
+    bag = person.bag("echo {n}", 2)
+    until(lambda: control.path(person.home).exists(), 60)
+    until(lambda: "does not say what any account has left" in person.tended().get(site, {}).get("trouble", ""), 60)
+    assert "core-hours" in person.trouble(site) and not clusters[0].submitted()
+    _site(person, clusters[0], '[[shapes]]\nwalltime = "10min"\n', balance="false")
+    assert person.client.wait(bag)["counts"]["succeeded"] == 2

@@ -90,6 +90,7 @@ def test_every_dialect_is_shown(named: str) -> None:
 
 @pytest.mark.parametrize(("old", "new", "line", "says"), [
     ('dialect = "slurm"', 'dialect = "slrum"', 3, "slrum"),
+    ('dialect = "slurm"', 'dialect = "gridengine"\nbalance = true', 4, "nobody can tell what an account has left"),
     ('name = "big"', 'name = "a b"', 2, "no name for a site"),
     ('name = "big"', "", 1, "lacks 'name'"),
     ("max-pilots = 50", "max-pilot = 50", 10, "max-pilot"),

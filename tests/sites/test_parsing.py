@@ -125,9 +125,15 @@ def test_the_id_of_a_job() -> None:
 
 def test_shares() -> None:
     assert slurm.balanced(printed(
-        "proj|||cpu=6000|cpu=0\nproj||360000|cpu=6000,gres/gpu=10|cpu=0\n proj|me|1200||\nother|me|60||\n")) == [
-        Balance("proj", 360000, 360000), Balance("other", 60, None)]
-    assert slurm.balanced(printed("", 1, "You are not running a supported accounting_storage plugin")) == []
+        "proj|||cpu=6000||cpu=0\nproj||999|cpu=6000,gres/gpu=10|cpu=5000,mem=9|cpu=700,mem=1\n"
+        " proj|me|1200||cpu=20|cpu=300\nother|me|60||||\n")) == [
+        Balance("proj", 300_000, 360_000, 24_000), Balance("other", 60, None)]
+    assert slurm.balanced(printed("proj||100||cpu=9|cpu=50\n proj|me|100|cpu=40|cpu=9|cpu=50\n")) == [
+        Balance("proj", 540, 2_400)], "his own running jobs are counted as pilots"
+    assert slurm.balanced(printed("old||360000|cpu=6000||\n")) == [Balance("old", 360_000, 360_000)]
+    with pytest.raises(SiteRefused, match="keeps no accounts") as refused:
+        slurm.balanced(printed("", 1, "You are not running a supported accounting_storage plugin"))
+    assert "core-hours" in refused.value.hint
     with pytest.raises(SiteError, match="what the account has left: sshare: error: Connection refused"):
         slurm.balanced(printed("", 1, "sshare: error: Connection refused"))
 

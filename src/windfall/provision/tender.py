@@ -51,7 +51,8 @@ class Tender:
         """`current` returns once nothing has changed since `site` was read; if something has, that ends this tender."""
         self.site, self.channel, self.line, self._current = site, channel, line, current
         self.name = f"{socket.gethostname()[:60]}-{os.getpid()}-{os.urandom(6).hex()}"
-        self.trouble = ""  # the site's last, and what to do; "" when it answered since
+        self._trouble = ""  # the site's last, and what to do; "" when it answered since
+        self._books = ""  # what keeps its balance from being known
         self.listed = 0.0  # when it was last seen, time.time()
         self._dialect = dialect(site.dialect)
         self._carrier = Carrier(terms.ARRAY if site.arrays else 1, terms.CANCELS, terms.SALVAGES)
@@ -370,15 +371,27 @@ class Tender:
         """What is asked for in the site's file, and nothing beside: every question costs its login node something."""
         if not self.site.balance:
             return e.Info(-1, -1, others=self._others) if self.site.max_jobs else None
-        command = self._dialect.balance((await self.equipped()).user, self.site.account)
         try:
-            known = self._dialect.balanced(await self.channel.say(command)) if command else []
+            balance = await self._balance()
+            self._books = ""
         except SiteError as error:  # its accounts may be kept elsewhere: the listing is good nevertheless
-            self._failed(error)
-            return e.Info(-1, -1, others=self._others, balance=e.NOT_SAID)
-        left = [each.limit - each.used for each in known
-                if each.limit is not None and self.site.account in ("", each.account)]
-        return e.Info(-1, -1, others=self._others, balance=max(min(left), 0) * 1000 if left else e.NO_END)
+            if isinstance(error, SiteRefused) and error.kind == "login":
+                raise
+            if self._books != str(error):
+                log.warning("%s: %s", self.site.name, error)
+            self._books, balance = str(error), e.NOT_SAID
+        return e.Info(-1, -1, others=self._others, balance=balance)
+
+    async def _balance(self) -> int:
+        """Ms of cores that the account has left."""
+        command = self._dialect.balance((await self.equipped()).user, self.site.account)
+        known = self._dialect.balanced(await self.channel.say(command)) if command else []
+        ours = [each for each in known if self.site.account in ("", each.account)]
+        if not ours:
+            raise SiteError(f"the site does not say what {self.site.account or 'any account'} has left there",
+                            "check the site's account; or take balance = true out of its file, and say core-hours")
+        left = [each.limit - each.used - each.running for each in ours if each.limit is not None]
+        return max(min(left), 0) * 1000 if left else e.NO_END
 
     # --- what pilots left ---------------------------------------------------------------------------------------
 
@@ -408,16 +421,21 @@ class Tender:
 
     # --- how the site is ----------------------------------------------------------------------------------------
 
+    @property
+    def trouble(self) -> str:
+        """What is wrong there, and what to do; "": nothing."""
+        return self._trouble or self._books
+
     def _worked(self) -> None:
-        if self.trouble:
+        if self._trouble:
             log.info("%s: answers again", self.site.name)
-        self.trouble, self._pause = "", FIRST_S
+        self._trouble, self._pause = "", FIRST_S
 
     def _failed(self, error: WindfallError) -> None:
         said = str(error).replace("NAME", self.site.name)  # in a hint
-        if self.trouble != said:
+        if self._trouble != said:
             log.warning("%s: %s", self.site.name, said)
-        self.trouble = said
+        self._trouble = said
         if isinstance(error, SiteRefused) and error.kind == "login":
             raise error  # nothing was sent, and nothing will be: the next tender begins when somebody has logged in
 

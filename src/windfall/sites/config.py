@@ -263,6 +263,10 @@ class _Reader:
                 raise BadInput("a site of dialect ssh needs a host", 'as in host = "me@workstation"')
             if site.dialect == "local" and site.host:
                 raise BadInput("a local site has no host", 'leave it out, or say dialect = "ssh"')
+        with self.place.at("site", "balance"):
+            if site.balance and dialect(site.dialect).balance("me", site.account) is None:
+                raise BadInput(f"balance: nobody can tell what an account has left with {site.dialect}",
+                               "say core-hours = … instead")
         with self.place.at("site", "max-pilots"):
             if site.max_pilots > MAX_PILOTS:
                 raise BadInput(f"max-pilots: at most {MAX_PILOTS}")

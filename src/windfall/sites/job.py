@@ -103,7 +103,8 @@ class Balance(NamedTuple):
 
     account: str
     used: int  # core-seconds
-    limit: int | None  # core-seconds; nothing: no limit is told
+    limit: int | None  # core-seconds; nothing: there is none
+    running: int = 0  # core-seconds that running jobs of others may still use
 
 
 class Room(NamedTuple):

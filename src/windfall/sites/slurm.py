@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from shlex import quote
+from typing import NamedTuple
 
+from ..errors import SiteRefused
 from . import text
 from .job import ENDED, HELD, QUEUED, RUNNING, Answer, Balance, Command, Job, Listed, Room, check, nonce_of
 from .script import script
@@ -127,24 +129,53 @@ def cancelled(answer: Answer) -> None:
 def balance(user: str, account: str) -> Command | None:
     which = (f"--accounts={account}",) if account else ()
     return Command(("sshare", "--noheader", "--parsable2", f"--users={text.login(user)}", *which,
-                    "--format=Account,User,RawUsage,GrpTRESMins,TRESRunMins"))
+                    "--format=Account,User,RawUsage,GrpTRESMins,GrpTRESRaw,TRESRunMins"))
 
 
 def balanced(answer: Answer) -> list[Balance]:
-    """Per account; nothing where the cluster keeps no accounts."""
-    if answer.exit and "not running a supported" not in answer.out + answer.err:
+    """What Slurm holds against GrpTRESMins, of accounts and of the user in them: CPU minutes used (GrpTRESRaw, which
+    fade where PriorityDecayHalfLife says so; RawUsage, in billing units, where there are none) and those that running
+    jobs may still take (TRESRunMins).  The user's own are left out of the latter: our pilots are counted as it is.
+    Limits of a parent account, or of a quality of service, are not told here."""
+    if answer.exit and "not running a supported" in answer.out + answer.err:
+        raise SiteRefused("Slurm keeps no accounts there, so it cannot say what is left",
+                          "take balance = true out of the site's file, and say core-hours instead", kind=text.ACCOUNT)
+    if answer.exit:
         raise text.refusal(answer, REFUSALS, "Slurm does not say what the account has left")
-    found: dict[str, Balance] = {}
-    for line in text.lines(answer.out if not answer.exit else ""):
-        account, _user, used, limits, *_ = (*line.split("|"), "", "", "", "", "")
-        minutes = re.search(r"(?:^|,)cpu=(\d{1,18})", limits)
-        name = text.plain(account, 100)
-        limit = int(minutes[1]) * 60 if minutes else None
-        if name and text.whole(used) is not None:
-            before = found.get(name)
-            if before is None or before.limit is None:
-                found[name] = Balance(name, before.used if before else int(used), limit)
-    return list(found.values())
+    found: dict[str, list[_Share]] = {}
+    for line in text.lines(answer.out):
+        if share := _share(line):
+            found.setdefault(share.account, []).append(share)
+    return [each for shares in found.values() for each in _balances(shares)]
+
+
+class _Share(NamedTuple):
+    account: str
+    user: str  # "": the account's own line
+    used: int  # core-seconds
+    limit: int | None
+    running: int
+
+
+def _share(line: str) -> _Share | None:
+    account, user, raw, limits, used, running = (*line.split("|"), *[""] * 6)[:6]
+    name, billed, spent, limit = text.plain(account, 100), text.whole(raw), _cpu(used), _cpu(limits)
+    if not name or (billed is None and spent is None):
+        return None
+    return _Share(name, user.strip(), (billed or 0) if spent is None else spent, limit, _cpu(running) or 0)
+
+
+def _cpu(minutes: str) -> int | None:
+    """Core-seconds, of `cpu=60,mem=0,…`."""
+    found = re.search(r"(?:^|,)cpu=(\d{1,15})", minutes)
+    return int(found[1]) * 60 if found else None
+
+
+def _balances(shares: list[_Share]) -> list[Balance]:
+    own = sum(share.running for share in shares if share.user)
+    limited = [share for share in shares if share.limit is not None]
+    return [Balance(share.account, share.used, share.limit, 0 if share.user else max(share.running - own, 0))
+            for share in limited or shares[:1]]
 
 
 def room(queue: str) -> Command | None:
