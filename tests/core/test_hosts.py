@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from windfall.core import events as e, hosts
+from windfall.core.explain import explain
 from windfall.core.lifecycle import FINE, HELD_BACK, PROBATION
 
 from .conftest import Bench, granted, shape
@@ -161,3 +162,65 @@ def test_so_many_are_remembered_those_seen_last(bench: Bench, monkeypatch: pytes
     assert len(bench.core.state.host_rows) <= 40 and ("here", "h99") in bench.core.state.host_rows
     assert ("here", "h0") not in bench.core.state.host_rows
     bench.restart(bench.snapshot())
+
+
+# --- guests -----------------------------------------------------------------------------------------------------------
+
+
+def lent(bench: Bench) -> tuple[int, int]:
+    """A host of a site that is lent to bob, whose tasks fail there and succeed elsewhere; his bag."""
+    bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
+    his = bench.submit(shape(1_000, expect=60_000, retries=100), owner="bob")
+    for number in range(8):
+        run(bench, on(bench, f"good{number}"))
+    host = on(bench, "lent")
+    for _ in range(20):
+        if not run(bench, host, "failed", wall=10):
+            break
+    return host, his
+
+
+def test_what_a_guests_tasks_do_bars_no_host_for_its_owner(bench: Bench) -> None:
+    host, his = lent(bench)
+    assert bench.exchange(host, want=1, wait=20_000) is None, "none of his, for a while"
+    assert not bench.core.state.barred and column(bench, "standing", "lent") == FINE
+    bench.submit(shape(1))
+    assert bench.core.state.pilots[host].held == 1, "the owner's own go there as before"
+    for number in [number for number in bench.core.state.pilots if number != host]:
+        bench.exchange(number, bye="stopped")
+    assert "your last tasks on host lent.example failed" in str(explain(bench.core.state, bench.now, his))
+
+
+def test_the_guest_is_given_something_there_again(bench: Bench) -> None:
+    lent(bench)
+    bench.wait(QUARANTINE - 1)
+    assert not run(bench, on(bench, "lent")) and bench.core.state.shunned
+    bench.wait(1)
+    assert run(bench, on(bench, "lent")) and not bench.core.state.shunned
+
+
+def test_failures_of_both_are_told_apart(bench: Bench) -> None:
+    """The owner's own tasks fail there, too: that is a black hole."""
+    host, _ = lent(bench)
+    bench.submit(shape(1_000, expect=60_000, retries=100, priority=9))
+    for number in range(8):
+        run(bench, on(bench, f"more{number}"))
+    for _ in range(40):
+        if column(bench, "standing", "lent") != FINE:
+            break
+        run(bench, host, "failed", wall=10)
+        bench.wait(10_000)
+    assert column(bench, "standing", "lent") == HELD_BACK
+
+
+def test_pilots_of_a_host_are_found_without_looking_through_all(bench: Bench) -> None:
+    one, two, other = on(bench, "h1"), on(bench, "h1"), on(bench, "h2")
+    state = bench.core.state
+    rows = [state.pilots[number].row for number in (one, other)]
+    assert [list(state.on_host[row]) for row in rows] == [[one, two], [other]]
+    bench.exchange(two, bye="stopped")
+    bench.wait(86_400_001)
+    bench.restart(bench.snapshot())
+    state = bench.core.state
+    assert two not in state.pilots and {row: list(of) for row, of in state.on_host.items()} == {
+        row: [p.number for p in state.pilots.values() if p.row == row] for row in state.on_host}

@@ -146,6 +146,20 @@ def test_what_may_stay_for_ever_has_no_worst_case(bench: Bench) -> None:
         assert bench.do(e.AddSite(0, "c1", "ann", "slurm", limits=limits)).error == "bad-input"
 
 
+def test_a_balance_that_nobody_knows_is_not_said_to_be_nought(bench: Bench) -> None:
+    site(bench, account=True)
+    bag = bench.submit(shape(2, limit=HOUR))
+    assert "is not known" in why(bench, bag)["summary"]
+    tender = Tender(bench)
+    tender.tell(info=e.Info(-1, -1, others=0, balance=e.NOT_SAID))
+    assert "is not known" in why(bench, bag)["summary"] and "0 core-hours" not in why(bench, bag)["summary"]
+    tender.tell()
+    tender.tell(info=e.Info(-1, -1, others=0, balance=0))
+    assert "the account there has 0 core-hours left" in why(bench, bag)["summary"]
+    tender.tell(info=e.Info(-1, -1, others=0, balance=e.NO_END))
+    assert "account" not in why(bench, bag)["summary"]
+
+
 def test_nothing_is_reserved_beyond_the_account(bench: Bench) -> None:
     site(bench, account=True)
     bag = int(submit(bench, shape(9, limit=MINUTE)).value)
@@ -296,3 +310,19 @@ def test_those_who_wait_for_means_are_not_asked_one_by_one(bench: Bench) -> None
     assert line.barren == state.version, "one was asked for all"
     bench.do(e.SetAllowance(0, "ann", 4 * (MINUTE + GRACE)))
     assert list(line.parked) == pilots[4:], "there is something to be had again"
+
+
+def test_an_allowance_is_no_business_of_those_who_have_none(bench: Bench) -> None:
+    bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
+    bags = [bench.submit(shape(3, limit=MINUTE), owner=owner) for owner in ("ann", "bob")]
+    bench.do(e.SetAllowance(0, "bob", HOUR))
+    stinted = [[cls.stinted for cls in bench.core.state.bags[number].classes.values()] for number in bags]
+    assert stinted == [[False], [True]]
+    bench.take(bench.pilot(6))
+    assert list(bench.core.state.pledged) == ["bob"]
+    bench.restart(bench.snapshot())
+    bench.do(e.SetAllowance(0, "*", HOUR))
+    assert all(cls.stinted for cls in bench.core.state.classes.values())
+    bench.do(e.SetAllowance(0, "*", -1))
+    bench.do(e.SetAllowance(0, "bob", -1))
+    assert not any(cls.stinted for cls in bench.core.state.classes.values())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from windfall.core import effects as x, events as e
-from windfall.core.facts import Limits, Shape
+from windfall.core.facts import IntentsEnded, Limits, Shape
 from windfall.core.lifecycle import INTENT_STATES
 
 from .conftest import GONE_SILENT, Bench, shape
@@ -15,6 +15,7 @@ from .conftest import GONE_SILENT, Bench, shape
 HOUR = 3_600_000
 ONE = Shape(1, 4 << 30, 0, 1 << 40, HOUR)
 LANDING = 30_000
+APART = 10_000  # between two listings that lack a job, until that is believed
 
 
 class Tender:
@@ -51,6 +52,13 @@ class Tender:
 
     def list(self, **more: Any) -> Any:
         return self.tell(listed=[e.Listed(n, i, r) for n, (i, r) in self.jobs.items()], began=self.now, **more)
+
+    def list_twice(self) -> Any:
+        """A while apart: what both lack is gone."""
+        self.list()
+        self.bench.wait(APART)
+        self.tell()
+        return self.list()
 
     def begin(self, nonce: str, left: int = HOUR) -> int:
         """The job starts: its pilot enrols."""
@@ -379,7 +387,11 @@ def test_nothing_that_may_have_been_submitted_is_ordered_again_before_a_listing(
     bench.wait(LANDING)
     assert new.tell().look
     new.list()
-    assert states(bench) == "qi" and [nonce for nonce, _ in new.orders.start] == ["intent-2"]
+    assert states(bench) == "qi" and new.orders.start == [] and not new.orders.look  # a listing may be short
+    bench.wait(APART)
+    assert new.tell().look
+    new.list()
+    assert [nonce for nonce, _ in new.orders.start] == ["intent-2"]
 
 
 def test_what_was_made_since_is_ordered_at_once(bench: Bench) -> None:
@@ -399,7 +411,7 @@ def test_after_a_restart_of_the_server_a_listing_comes_first(bench: Bench) -> No
     assert tender.tell().start == []
     bench.wait(LANDING)
     tender.tell()
-    tender.list()
+    tender.list_twice()
     assert states(bench) == "qi" and [nonce for nonce, _ in tender.orders.start] == ["intent-2"]
 
 
@@ -448,7 +460,7 @@ def test_missing_from_a_listing_begun_after_it_was_accepted_is_gone(bench: Bench
     assert states(bench) == "q"  # that listing began too early to tell
     bench.wait(500)
     tender.tell()
-    tender.list()
+    tender.list_twice()
     assert states(bench) == ""
     bench.wait(20_000)
     assert states(bench) == "i"  # and it is wanted still
@@ -470,10 +482,74 @@ def test_a_pilot_missing_from_a_listing_is_gone_unless_it_spoke_since(bench: Ben
     assert bench.tasks(number) == "a" and states(bench) == "r"
     bench.wait(1_000)
     tender.tell()
-    tender.list()
+    tender.list_twice()
     assert bench.tasks(number) == "r" and bench.attempt(attempt) == "lost"
     bench.wait(1_000)
     assert states(bench) == "i"
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_one_short_listing_is_not_believed(bench: Bench, runs: bool) -> None:
+    """Of a job that waits, one that runs, one that is being stopped: none is forgotten, none is started again."""
+    site(bench, pilots=3)
+    number = bag(bench, shape(3, expect=HOUR))
+    tender = Tender(bench)
+    tender.work()
+    bench.wait(LANDING)
+    tender.tell()
+    tender.list()
+    if runs:
+        bench.take(tender.begin("intent-1"), want=1, left=HOUR)
+    before = states(bench)
+    bench.wait(1_000)
+    tender.tell()
+    tender.tell(listed=[], began=tender.now)  # its batch system answered with nothing
+    assert states(bench) == before and bench.core.state.sites["c1"].tending.hold <= bench.now
+    assert tender.tell(wait=20_000) is None
+    seen = bench.wait(APART)  # another listing is asked for soon, though the last one has just come
+    assert [each.look for each in seen if isinstance(each, x.Orders)] == [True]
+    tender.tell()
+    tender.list()
+    bench.wait(APART)
+    tender.tell()
+    tender.tell(listed=[], began=tender.now)  # a short one again, long after: that is the first
+    assert states(bench) == before and bench.tasks(number).count("a") == runs
+
+
+def test_one_that_is_being_stopped_counts_until_two_listings_lack_it(bench: Bench) -> None:
+    site(bench, pilots=1)
+    number = bag(bench, shape(1))
+    tender = Tender(bench)
+    tender.work()
+    bench.step(e.Cancel(0, number, None))
+    bench.wait(2_000)
+    assert states(bench) == "s"
+    tender.tell()
+    tender.tell(listed=[], began=tender.now)
+    assert states(bench) == "s"
+    bench.wait(APART)
+    tender.tell()
+    tender.tell(listed=[], began=tender.now)
+    assert states(bench) == ""
+
+
+def test_many_that_are_missing_are_one_fact(bench: Bench) -> None:
+    site(bench, pilots=50)
+    bag(bench, shape(50, expect=HOUR))
+    tender = Tender(bench)
+    for _ in range(9):
+        tender.work()
+    for nonce in list(tender.jobs)[:10]:
+        tender.begin(nonce)
+    bench.wait(1_000)
+    tender.jobs.clear()
+    tender.tell()
+    tender.list()
+    bench.wait(APART)
+    tender.tell()
+    tender.list()
+    ended = [fact for fact in bench.facts if isinstance(fact, IntentsEnded)]
+    assert [len(fact.intents) for fact in ended] == [40, 10]
 
 
 def test_a_job_that_was_requeued_is_stopped_and_its_tasks_are_not_suspects(bench: Bench) -> None:

@@ -318,3 +318,20 @@ def test_a_parked_pilot_grows_older(bench: Bench) -> None:
     bench.wait(15_000)
     assert bench.tasks(bench.submit(shape(1, limit=20_000))) == "r"
     assert bench.tasks(bench.submit(shape(1, limit=10_000))) == "a"
+
+
+def test_classes_of_pilots_that_were_forgotten_are_forgotten(bench: Bench) -> None:
+    for number in range(1, 20):
+        pilot = bench.pilot(cores=number)
+        bench.exchange(pilot, bye="stopped")
+    assert len(bench.core.state.pilot_classes) == 19
+    stays = bench.pilot(cores=7)
+    bench.wait(86_400_001)
+    state = bench.core.state
+    assert list(state.pilots) == [stays] and len(state.pilot_classes) == len(state.shapes) == 1
+    bench.submit(shape(8))
+    assert len(bench.take(bench.pilot(cores=8))) == 8  # one that comes later has a class of its own
+    bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))  # each moves to another
+    assert len(state.pilot_classes) == 2 and all(pc.owners == ("ann", "bob") for pc in state.pilot_classes.values())
+    bench.restart(bench.snapshot())
+    assert len(bench.core.state.pilot_classes) == 2

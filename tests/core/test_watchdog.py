@@ -106,7 +106,8 @@ def test_a_broker_asks_no_suspect_site(bench: Bench) -> None:
     bag(bench, shape(1))
     for _ in range(8):
         bench.wait(30_000)
-        tender.work(listed=[], began=tender.now)
+        tender.work()
+        tender.list()
     assert history(bench) == ["suspect"]
     bag(bench, shape(1), provision="broker")
     assert [i.site for i in bench.core.state.intents.values() if i.task >= 0] == ["c2"]
@@ -196,7 +197,7 @@ def vanished(bench: Bench, tasks: int = 3, **hello: Any) -> tuple[Tender, int, l
     tender.tell(hello=True, **{"salvages": True, **hello})
     bench.wait(LANDING)
     tender.tell()
-    tender.list()
+    tender.list_twice()
     tender.work()
     pilot = tender.begin("intent-1")
     held = bench.take(pilot, left=HOUR)
@@ -204,7 +205,7 @@ def vanished(bench: Bench, tasks: int = 3, **hello: Any) -> tuple[Tender, int, l
     bench.wait(60_000)
     tender.tell()
     del tender.jobs["intent-1"]
-    tender.list()
+    tender.list_twice()
     return tender, pilot, held
 
 
@@ -262,7 +263,7 @@ def test_after_a_restart_it_is_looked_for_again(bench: Bench) -> None:
     tender.tell(hello=True, salvages=True)
     bench.wait(LANDING)
     tender.tell()
-    tender.list()
+    tender.list_twice()
     assert tender.tell().salvage == ["intent-1"] and bench.attempt(held[0][0]) == "started"
 
 
@@ -271,7 +272,7 @@ def test_a_tender_that_outlives_its_server_need_not_say_hello_to_look(bench: Ben
     bench.restart()
     bench.wait(LANDING)
     tender.tell(salvages=True)  # the same as before, which knows of no restart
-    tender.list()
+    tender.list_twice()
     assert tender.tell().salvage == ["intent-1"] and bench.attempt(held[0][0]) == "started"
 
 
@@ -283,7 +284,7 @@ def test_a_wall_time_that_ends_while_a_pilot_is_looked_for_is_not_forgotten(benc
     bench.exchange(pilot)
     bench.wait(1_000)
     tender.tell()
-    tender.list()  # still missing
+    tender.list_twice()  # still missing
     assert intents[1].salvage
     bench.wait(10_000)  # its time is over, but for what it may have left
     tender.tell(salvaged=[("intent-1", -1)])

@@ -127,6 +127,9 @@ WRONG = [
     ('select = "sjf"', 'replicate = "tail"', "replicate = 'tail' does not exist", "tail-"),
     ('select = "sjf"', 'budget = "100 hours"', "not a time of cores", "100 core-hours"),
     ('select = "sjf"', "budget = 100", "not a time of cores", "100 core-hours"),
+    ('select = "sjf"', "fail-over = true", "must be a text", ""),
+    ('select = "sjf"', 'fail-over = " "', "printable characters", ""),
+    ('select = "sjf"', 'failover = "safe"', "failover", "fail-over"),
     ("select =", "deadline =", "does not exist yet", "select"),
     ("retries = 5", 'checkpoint = ["/s"]', "working directory", ""),
     ("retries = 5", 'modules = ["a b"]', "name of a module", "gcc"),
@@ -321,6 +324,12 @@ def test_files_of_a_target_that_makes_none_are_refused() -> None:
     with pytest.raises(BadInput, match="'main' has no outputs") as caught:
         bagfile.parse(text, "b.toml")
     assert caught.value.where == "b.toml:6"
+
+
+def test_a_site_for_tasks_that_keep_failing():
+    text = '[bag]\nname = "b"\ncommand = "true"\n[policy]\nfail-over = "safe"\n'
+    assert bagfile.parse(text).bag.policy.fail_over == "safe"
+    assert bagfile.parse(text.replace("safe", "")).bag.policy.fail_over == ""
 
 
 def test_a_budget_needs_time_limits():

@@ -81,8 +81,6 @@ def _set_clock(world: World, act: Act) -> None:
     world.server.wall_off += (act.how - 30) * 36_000
     for site in world.sites.values():
         site.lied = True  # its wall times are over for the server sooner than for the site
-        for job in site.jobs.values():
-            job.belied = True
     if act.who % 3 == 0:
         world.server.die()
 
@@ -224,6 +222,7 @@ _ACTS = {
     "two tenders": _on_site(lambda world, act, site: site.new_tender()),
     "site dark": _on_site(_dark),
     "listing misses": _on_site(_miss),
+    "listing short": _on_site(lambda world, act, site: setattr(site, "short", True)),
     "listing old": _on_site(_stale),
     "submission fails and does not": _on_site(_fails),
     "requeued": _on_site(lambda world, act, site: site.requeue(act.how, lives=False)),

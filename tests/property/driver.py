@@ -27,7 +27,7 @@ CONFIG = Config(
     lease=10_000, margin=1_000, park=4_000, idle=1 << 40, silence=60_000, prefetch=6_000, prefetch_most=4,
     forget=200_000, provision=500, landing=5_000, listing=4_000,
     parting=300, suspect=12_000, blackout=10_000, quarantine=5_000,
-    salvage=20_000,
+    salvage=20_000, fail_over=30_000,
 )
 IDLE = 15_000  # where batch systems start pilots, they leave when there is nothing to do
 Callback = Callable[[Any], None]
@@ -84,7 +84,7 @@ class Server:
         self.world = world
         self.disk = Disk()
         self.steady = Steady(lambda: world.now, rate(world.random, world.plan.skew))
-        self.wall_off = 0  # ms that the wall clock is off
+        self.wall_off = self.noticed = 0  # ms that the wall clock is off, and was when it was read last
         self.clock = self._new_clock(0)
         self.low = False  # on disk: it is asked not to grant anything
         self.config = dataclasses.replace(CONFIG, idle=IDLE) if world.plan.sites else CONFIG
@@ -106,6 +106,10 @@ class Server:
         return self.clock.now()
 
     def _new_clock(self, last: int) -> Clock:
+        if self.wall_off != self.noticed:  # wall times are over for us sooner, or later, than for a site
+            self.noticed = self.wall_off
+            for job in [job for site in self.world.sites.values() for job in site.jobs.values()]:
+                job.belied = True
         return Clock(
             last, lambda: (self.world.now + self.wall_off) * 1_000_000, lambda: self.steady.now() * 1_000_000
         )

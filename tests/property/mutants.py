@@ -18,10 +18,10 @@ from windfall.core import (
     engine,
     events as e,
     feeding,
+    fitting,
     granting,
     leases,
     means,
-    policies,
     provisioning,
     sessions,
     snapshot,
@@ -36,7 +36,18 @@ from windfall.pilot.chains import Chains, Line
 from windfall.pilot.seats import Seats
 
 from . import driver
-from .plan import Plan, crowded_plan, hole_plan, left_plan, random_plan, regretted_plan, skewed_plan, slow_plan
+from .plan import (
+    Plan,
+    crowded_plan,
+    failing_plan,
+    hole_plan,
+    left_plan,
+    random_plan,
+    regretted_plan,
+    short_plan,
+    skewed_plan,
+    slow_plan,
+)
 
 Patch = pytest.MonkeyPatch
 Worlds = Callable[[int], Plan]
@@ -493,7 +504,7 @@ def what_was_reserved_and_not_used_is_not_noticed(patch: Patch) -> None:
 @mutant("P5")
 def any_pilot_is_a_node_of_ones_own(patch: Patch) -> None:
     patch.setattr(state_module, "_roomy", lambda pc, cls: True)
-    patch.setattr(policies, "_slots", lambda shape, cls: max(shape.cores // cls.cores, 0))
+    patch.setattr(fitting, "_slots", lambda shape, cls: max(shape.cores // cls.cores, 0))
 
 
 @mutant("S5", left_plan)
@@ -519,6 +530,16 @@ def what_may_have_been_submitted_is_submitted_again(patch: Patch) -> None:
     patch.setattr(tending, "renew", renew)
 
 
+@mutant("P6", crowded_plan("listing short"))
+def one_short_listing_is_believed(patch: Patch) -> None:
+    patch.setattr(tending, "_lacks", lambda *_: True)
+
+
+@mutant("rule 7", short_plan)
+def one_short_listing_tells_what_was_not_submitted(patch: Patch) -> None:
+    patch.setattr(tending, "_is_sure", lambda *_: True)
+
+
 @mutant("rule 6")
 def a_pilot_for_one_task_takes_any(patch: Patch) -> None:
     def grant_named(core: Any, pilot: Any, left: Any) -> bool:
@@ -529,6 +550,24 @@ def a_pilot_for_one_task_takes_any(patch: Patch) -> None:
             pilot.intent = intent
 
     patch.setattr(granting, "_grant_named", grant_named)
+
+
+@mutant("G11", failing_plan)
+def tasks_that_keep_failing_go_anywhere(patch: Patch) -> None:
+    patch.setattr(granting, "elsewhere", lambda *_: False)
+
+
+@mutant("P2", failing_plan)
+def a_snapshot_forgets_who_keeps_failing(patch: Patch) -> None:
+    original = snapshot.load_state
+
+    def load_state(meta: bytes, chunks: dict[str, bytes]) -> Any:
+        state = original(meta, chunks)
+        for bag in state.bags.values():
+            bag.tasks.np_variant[:] &= 127
+        return state
+
+    patch.setattr(engine, "load_state", load_state)
 
 
 @mutant("P4")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from windfall.core import facts as f
 from windfall.core.invariants import Witness
@@ -36,6 +37,9 @@ class Oracle:
         self.named: dict[tuple[str, str], tuple[int, int]] = {}  # (site, nonce) of a pilot for one task → that task
         self.of_pilot: dict[int, tuple[str, str]] = {}
         self.told: dict[int, None] = {}  # bags whose tasks go to pilots that name them, and to no others
+        self.over: dict[tuple[int, int], bool] = {}  # tasks → do they go to their bag's fail-over site now?
+        self.fail_over: dict[int, tuple[str, str]] = {}  # bag → that site, and whose the bag is
+        self.sites: dict[str, dict[str, Any]] = {}  # what is said of sites
 
     # --- facts that reached the disk -----------------------------------------------------------------------------
 
@@ -45,11 +49,13 @@ class Oracle:
             if isinstance(fact, f.Granted):
                 for group in fact.groups:
                     self._bound(fact.pilot, group)
+                    self._strays(fact.pilot, group)
                     for attempt, task in zip(group.attempts, group.tasks, strict=True):
                         self.meant[attempt] = (group.bag, task, self.generation[group.bag, task])
             elif isinstance(fact, f.TasksRetried):
                 for first, count in fact.runs:
                     self.generation.update((fact.bag, task) for task in range(first, first + count))
+                    self.over.update(((fact.bag, task), False) for task in range(first, first + count))
             elif isinstance(fact, f.TasksCancelled):
                 for first, count in fact.runs:
                     for task in range(first, first + count):
@@ -58,6 +64,7 @@ class Oracle:
                 self.removed[fact.bag] = None
             elif isinstance(fact, f.BagSubmitted):
                 self.external[fact.bag] = fact.external
+                self.fail_over[fact.bag] = fact.fail_over, fact.owner
                 if fact.provision in ("msr", "broker"):
                     self.told[fact.bag] = None
                 self.shapes[fact.bag] = fact.targets
@@ -65,6 +72,8 @@ class Oracle:
                 self.of_pilot[fact.pilot] = (fact.site, fact.nonce)
             elif isinstance(fact, f.IntentsMade):
                 self.named.update(((fact.site, i.nonce), (i.bag, i.task)) for i in fact.intents if i.task >= 0)
+            elif isinstance(fact, f.SiteAdded | f.SiteDrained | f.SiteJudged | f.SiteNoted):
+                self._note_site(fact)
             elif isinstance(fact, f.Finished):
                 for attempt in fact.attempts:
                     self._believed(attempt)
@@ -79,6 +88,31 @@ class Oracle:
         if (mine is not None or group.bag in self.told) and mine not in [(group.bag, task) for task in group.tasks]:
             self.lies.append(f"rule 6: pilot {pilot}, which is for {mine}, was granted {group.bag}/{group.tasks}")
 
+    def _note_site(self, fact: f.SiteAdded | f.SiteDrained | f.SiteJudged | f.SiteNoted) -> None:
+        site = self.sites.setdefault(fact.name if isinstance(fact, f.SiteAdded) else fact.site, {})
+        if isinstance(fact, f.SiteAdded):
+            site["owners"] = [fact.owner, *fact.shared]
+            site["limits"] = fact.limits or site.get("limits")
+        elif isinstance(fact, f.SiteNoted):
+            site["forsaken"] = site.get("forsaken") or "they go anywhere" in fact.says
+        else:
+            site["away"] = fact.on if isinstance(fact, f.SiteDrained) else fact.suspect
+
+    def _strays(self, pilot: int, group: f.Group) -> None:
+        """Tasks that keep failing go to the site that their bag names, and others anywhere (G11)."""
+        if any(self.over.get((group.bag, task), False) != group.over for task in group.tasks):
+            self.lies.append(f"G11: {group.bag}/{group.tasks} were granted as over={group.over}, and are not")
+        (name, owner), (at, _) = self.fail_over[group.bag], self.of_pilot[pilot]
+        if not group.over or name == at:
+            return
+        site, shape = self.sites[name], self.shapes[group.bag][group.target]
+        limits = site.get("limits")
+        plain = shape.cores == 1 == shape.nodes and not (shape.whole or shape.memory or shape.disk or shape.limit)
+        if group.bag in self.told if limits is None else not plain or limits.budget:
+            return  # there may be nobody who could hold it
+        if owner in site["owners"] and not site.get("away") and not site.get("forsaken"):
+            self.lies.append(f"G11: {group.bag}/{group.tasks} keep failing, and were granted at {at}, not at {name}")
+
     def _ended(self, end: f.End) -> None:
         if end.outcome == O_LOST:
             self.given_up[end.attempt] = end.why
@@ -86,6 +120,8 @@ class Oracle:
         if end.decides and end.verdict == SUCCEEDED:
             self._believed(end.attempt)
         ref = (end.bag, end.task, end.generation)
+        if self.generation[end.bag, end.task] == end.generation:
+            self.over[end.bag, end.task] = end.over
         charged = end.failures + end.overruns + end.boosts
         if self.generation[end.bag, end.task] == end.generation and charged > self.failed[ref]:
             self.lies.append(f"cost: task {ref} is charged {charged} failures, {self.failed[ref]} happened")

@@ -35,6 +35,7 @@ class BagPlan(msgspec.Struct, frozen=True):
     disk: int = 0  # bytes a task takes
     nodes: int = 1
     replicate: str = "none"
+    fail_over: str = ""  # the site where its tasks go that keep failing
 
 
 class SitePlan(msgspec.Struct, frozen=True):
@@ -97,6 +98,7 @@ def random_plan(seed: int) -> Plan:
     sites = tuple(_site(r) for _ in range(r.randint(1, 3))) if seed % 2 else ()
     acts = [_act(r, KINDS) for _ in range(r.choice((0, 3, 7, 14)))]
     acts += [_act(r, AT_SITES) for _ in range(r.choice((0, 2, 5)))] if sites else []
+    acts += _short_listings(random.Random(f"{seed} short")) if sites else []
     plan = Plan(
         seed=seed,
         pilots=tuple(r.choice((1, 1, 2, 4)) for _ in range(r.randint(0, 1) if sites else r.randint(1, 3))),
@@ -111,7 +113,31 @@ def random_plan(seed: int) -> Plan:
         skew=r.choice((0, 0, 40)),
         late=r.choice((0, 0, 3)),
     )
-    return _scarce(plan, random.Random(f"{seed} limits")) if seed % 3 == 0 else plan
+    plan = _scarce(plan, random.Random(f"{seed} limits")) if seed % 3 == 0 else plan
+    return failing(plan, random.Random(f"{seed} fail-over")) if seed % 5 < 2 else plan
+
+
+def _short_listings(r: random.Random) -> list[Act]:
+    return [_act(r, ("listing short",)) for _ in range(r.choice((0, 1, 4)))]
+
+
+def failing(plan: Plan, r: random.Random) -> Plan:
+    """The same with sites where tasks go that keep failing."""
+    names = ["here", *(f"c{place}" for place in range(len(plan.sites)))]
+    bags = tuple(msgspec.structs.replace(bag, fail_over=r.choice((*names, ""))) for bag in plan.bags)
+    return msgspec.structs.replace(plan, bags=bags, fail=r.choice((15, 50)))
+
+
+def failing_plan(seed: int) -> Plan:
+    """Two sites that are there to stay, and tasks that fail and die where they run."""
+    r = random.Random(seed)
+    sites = (SitePlan(), SitePlan(8))
+    kinds = ("pilot dies", "server crash", "server crash", "snapshot", "snapshot", "drain")
+    acts = tuple(Act(r.randrange(HORIZON), r.choice(kinds), r.randrange(6)) for _ in range(12))
+    bags = tuple(BagPlan(0, 8, r.choice(("plain", "open", "graph", "batched", "sjf")), 0, r.choice(PROVISIONS))
+                 for _ in range(2))
+    plan = failing(Plan(seed=seed, pilots=(1, 2), bags=bags, acts=acts, sites=sites), r)
+    return msgspec.structs.replace(plan, fail=50)
 
 
 def _scarce(plan: Plan, r: random.Random) -> Plan:
@@ -179,6 +205,17 @@ def crowded_plan(kind: str) -> Callable[[int], Plan]:
     return make
 
 
+def short_plan(seed: int) -> Plan:
+    """Tenders and servers that die with submissions under way, and batch systems that then list nothing, once."""
+    r = random.Random(seed)
+    acts = []
+    for _ in range(8):
+        at = r.randrange(HORIZON)
+        acts += [Act(at, r.choice(("tender dies", "server crash"))), Act(at, "listing short")]
+    return Plan(seed=seed, pilots=(), bags=(BagPlan(0, 20, "long"),), acts=tuple(acts), fail=0,
+                sites=(SitePlan(8, ((1, 60_000),), 6),))
+
+
 def left_plan(seed: int) -> Plan:
     """Pilots that are cut off, finish what they run, and are killed; their sites answer."""
     r = random.Random(seed)
@@ -224,7 +261,7 @@ def plans() -> Any:
     bag = st.builds(
         BagPlan, st.integers(0, HORIZON // 2), sizes, shapes, st.integers(0, 1), st.sampled_from(("swarm", "demand"))
     )
-    kinds = st.sampled_from((*KINDS, *AT_SITES, "disk lost"))
+    kinds = st.sampled_from((*KINDS, *AT_SITES, "disk lost", "listing short"))
     act = st.builds(Act, st.integers(0, HORIZON), kinds, st.integers(0, 5), st.integers(0, 99))
     site = st.integers(0, 1 << 16).map(lambda seed: _site(random.Random(seed)))
     return st.builds(

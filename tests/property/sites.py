@@ -1,8 +1,9 @@
 """Sites with batch systems that are not to be trusted, and those who start pilots there.
 
-A batch system keeps its word until a plan makes it lie: a listing that misses a job or is old, a submission that
-failed and went through, a job that is started again while its old process lives, a queue that is lost.  What it was
-asked to do is judged here (rule 7, P6), but for the jobs that it has lied about; what a tender knows dies with it.
+A batch system keeps its word until a plan makes it lie: a listing that misses a job, or all of them, or is old, a
+submission that failed and went through, a job that is started again while its old process lives, a queue that is lost.
+What it was asked to do is judged here (rule 7, P6), but for the jobs that it has lied about; what a tender knows dies
+with it.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Job:
     process: Process | None = None
     runs: int = 0
     belied: bool = False  # what was said of it was not true
+    lacked: int = 0  # so many listings did not have it
     since: int = 0  # when it began to run
 
 
@@ -65,6 +67,7 @@ class Site:
         self.lied = False  # whatever became of its pilots, its word was no evidence
         self.fails = False  # the next submission seems to fail, and does not
         self.hides = 0  # until when listings miss the oldest job
+        self.short = False  # the next listing is empty: nobody must believe it alone
         self.old: tuple[int, list[e.Listed]] = (0, [])  # until when listings are this one
         self.most = plan.pilots
         self.jobs_of_user, self.balance = plan.jobs, plan.balance
@@ -150,14 +153,26 @@ class Site:
             del self.jobs[job.id]
 
     def listing(self) -> list[e.Listed]:
+        """One that lacks a job must not be believed; two may."""
+        listed = self._listing()
+        said = {job.id for job in listed}
+        for job in self.jobs.values():
+            job.lacked += job.id not in said
+            job.belied = job.belied or job.lacked > 1
+        return listed
+
+    def _listing(self) -> list[e.Listed]:
         if self.old[0] > self.world.now:
             said = {(job.id, job.running) for job in self.old[1]}
             for job in self.jobs.values():
-                job.belied = job.belied or (job.id, job.process is not None) not in said
+                job.belied = job.belied or (job.id, job.process is None) in said  # it has begun since, or not
             return self.old[1]
+        if self.short:
+            self.short = False
+            return []
         jobs = list(self.jobs.values())
         if jobs and self.hides > self.world.now:
-            jobs.pop(0).belied = True
+            jobs.pop(0)
         return [e.Listed(job.nonce, job.id, job.process is not None) for job in jobs]
 
     def info(self) -> e.Info:
@@ -191,7 +206,7 @@ class Site:
         self.dark = self.hides = self.jobs_of_user = 0
         self.balance = -1
         self.old = (0, [])
-        self.fails = False
+        self.fails = self.short = False
 
     def leftovers(self, intents: dict[tuple[str, str], Any]) -> list[str]:
         said = [f"rule 7: {self.name} has {job.id} ({job.nonce}), which nobody knows" for job in self.jobs.values()

@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from .plan import Act, BagPlan, Plan, SitePlan, data_plan, hole_plan, left_plan, plans, random_plan, replica_plan
+from .plan import (
+    Act,
+    BagPlan,
+    Plan,
+    SitePlan,
+    data_plan,
+    failing_plan,
+    hole_plan,
+    left_plan,
+    plans,
+    random_plan,
+    replica_plan,
+)
 from .world import World
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -52,6 +64,13 @@ def test_seeds_with_replicas() -> None:
     worlds = [World(replica_plan(seed)).run() for seed in range(60)]
     bags = [bag for world in worlds for bag in world.server.core.state.bags.values()]
     assert sum(bag.replicas for bag in bags) > 100
+
+
+def test_seeds_with_tasks_that_keep_failing() -> None:
+    """They go to the site that their bag names, and wait for nobody for ever (G11, P4)."""
+    worlds = [World(failing_plan(seed)).run() for seed in range(60)]
+    ends = [task for world in worlds for task, over in world.oracle.over.items() if over]
+    assert len(ends) > 100
 
 
 def test_seeds_with_results_left_behind() -> None:

@@ -154,8 +154,9 @@ class World:
         for process in list(self.processes):
             process.deaf = process.mute = process.frozen = 0
             process.hole = False
-            if not process.alive and any(bag.shape == "external" for bag in self.plan.bags):
-                self.gone(process)  # elsewhere silence must do
+            external = any(bag.shape == "external" for bag in self.plan.bags)
+            if not process.alive and external and process.site is None:
+                self.gone(process)  # elsewhere silence must do, or a batch system says so
         self.new_pilot(4)
         self.after(200, self._tidy)
 
@@ -380,7 +381,10 @@ class World:
         data = acts.make_data(plan, sum(shape.count for shape in shapes), self.random)
         select = "sjf" if plan.shape == "sjf" else data.pop("select", "fcfs")
 
-        def done(effect: x.Done) -> None:
+        def done(effect: x.Done | x.Refuse) -> None:
+            if isinstance(effect, x.Refuse):  # the site that it names is not there yet
+                self.after(1_000, lambda: self.client(make, done))
+                return
             self.oracle.submitted[key] = (effect.value, effect.extra)
             if effect.value not in self.bags:
                 self.bags.append(effect.value)
@@ -389,7 +393,7 @@ class World:
             return e.Submit(
                 0, owner, key, key, b"spec", shapes, plan.shape == "external", select,
                 plan.shape in ("open", "filling"), edges, plan.provision, budget=plan.budget,
-                replicate=plan.replicate, **data,
+                replicate=plan.replicate, fail_over=plan.fail_over, **data,
             )
 
         self.client(make, done)

@@ -34,6 +34,26 @@ def test_the_examples_run_to_their_end(path: Path, tmp_path: Path) -> None:
     assert (tmp_path / "gantt.svg").stat().st_size > 1_000
 
 
+def test_tasks_that_keep_failing_go_to_the_site_that_is_named() -> None:
+    """Where every host swallows what it is given, all tasks fail, but for those that have somewhere to go."""
+    text = """
+        [hosts.bad]
+        count = 4
+        black-holes = 1
+        [hosts.safe]
+        count = 1
+        [bags.main]
+        tasks = 40
+        duration = "1min"
+        retries = 2
+    """
+    ends = []
+    for more in ("", 'fail-over = "safe"\n'):
+        _, record = played(text + more)
+        ends.append(record.summaries()[0]["accepted"])
+    assert ends[0] < ends[1] == 40
+
+
 def test_the_same_seed_is_the_same_bytes(tmp_path: Path) -> None:
     """With everything in it that is drawn."""
     text = """
@@ -217,6 +237,7 @@ def test_the_defaults_are_those_of_the_page() -> None:
 
 
 @pytest.mark.parametrize(("text", "line", "says"), [
+    (HOSTS + BAG + 'fail-over = "lb"\n', 6, "there is no site 'lb'"),
     ("[hosts.lab]\ncont = 4\n" + BAG, 2, "did you mean 'count'"),
     ("[host.lab]\ncount = 4\n" + BAG, 1, "did you mean 'hosts'"),
     ("[hosts.lab]\ncount = 0\n" + BAG, 2, "1 or more"),

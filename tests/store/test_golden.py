@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from windfall.core.facts import FACTS, BagSubmitted, Ended, TasksAppended, TasksCancelled
+from windfall.core.facts import FACTS, BagSubmitted, Ended, Granted, TasksAppended, TasksCancelled
 from windfall.core.fingerprint import fingerprint
 from windfall.store import codec
 from windfall.store.journal import Journal
@@ -90,3 +90,13 @@ def test_the_newest_has_every_field_that_layout_2_brought(tmp_path: Path) -> Non
     assert any(fact.extends for fact in facts if isinstance(fact, TasksAppended))
     assert any(fact.note for fact in facts if isinstance(fact, TasksCancelled))
     assert found is not None and [name for name in found.chunks if "/c" in name and "costs" not in name]
+
+
+def test_the_newest_has_tasks_that_go_to_a_fail_over_site(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / "facts-8.db", tmp_path / "journal.db")
+    journal = Journal.open(tmp_path / "journal.db")
+    facts = [fact for _, _, body in journal.read(0) for fact in codec.decode(body)]
+    journal.close()
+    assert any(fact.fail_over for fact in facts if isinstance(fact, BagSubmitted))
+    assert any(end.over for fact in facts if isinstance(fact, Ended) for end in fact.ends)
+    assert any(group.over for fact in facts if isinstance(fact, Granted) for group in fact.groups)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from windfall.core import copies, facts as f, hosts, intents as i, means, watchdog
 from windfall.core.backlog import Backlog
 from windfall.core.batching import chain_key, chain_of, is_chained, link_stages, shift, waiting
-from windfall.core.columns import CHUNK, FEW, ROW_MASK, Attempts, Tasks
+from windfall.core.columns import CHUNK, FEW, OVER, ROW_MASK, Attempts, Tasks
 from windfall.core.lifecycle import (
     ACTIVE,
     CANCELLED,
@@ -75,6 +75,7 @@ def _bag_submitted(state: State, fact: f.BagSubmitted) -> None:
         select=fact.select, open=fact.open, submitted=fact.at, tasks=Tasks(count), targets=[], runs=[],
         counts=fresh_counts(count), touched=fact.at, began=fact.at if count else 0, provision=fact.provision,
         options=fact.options, budget=fact.budget, replicate=fact.replicate, policy=fact.policy,
+        fail_over=fact.fail_over,
     )
     state.bags[fact.bag] = bag
     _note_data(state, bag, fact)
@@ -138,7 +139,7 @@ def class_of(state: State, bag: BagState, target: int, variant: int) -> TaskClas
 
 def new_class(state: State, bag: BagState, target: int, variant: int, number: int) -> TaskClass:
     shape = bag.targets[target].shape
-    overruns, boosts = variant >> 4, variant & 15
+    overruns, boosts = variant >> 4 & 7, variant & 15
     limit = shape.limit * 3**overruns
     costs = np.frombuffer(shape.costs, dtype="<f4") if shape.costs and bag.select == "sjf" else None
     base = bag.classes.get((target, 0))
@@ -151,7 +152,8 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
         weight=shape.weight, backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
         batch=shape.batch, chained=is_chained(bag.targets[target]),
         conscious=bag.conscious is not None, budgeted=bag.budget > 0, nodes=shape.nodes, ruled=bool(bag.policy),
-        lasts=limit + shape.grace if limit else 0,
+        lasts=limit + shape.grace if limit else 0, over=variant >= OVER,
+        stinted=means.allowance(state, bag.owner) >= 0,
     )
     return cls
 
@@ -532,7 +534,8 @@ def _reclass(state: State, pilot: PilotState) -> None:
         return
     if old.parked.pop(pilot.number, True) is None:
         new.parked[pilot.number] = None
-    pilot.cls = new.number
+    _leave_class(state, pilot)
+    join_class(state, pilot)
     rows = [row for row in state.attempts.of_pilot(pilot.number).tolist() if state.attempts.state[row] != LOST]
     pilot.held = pilot.load = 0
     pilot.chains.clear()
@@ -560,9 +563,8 @@ def _pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
         enrolled=fact.at, ends=fact.ends, token=fact.token, detail=fact.detail, cls=0, heard=fact.at,
         nodes=fact.nodes, whole=fact.whole,
     )
-    pilot.cls = pilot_class_of(state, pilot).number
-    pilot.row = hosts.row_of(state, fact.site, fact.host, fact.host_name)
-    state.pilots[fact.pilot] = pilot
+    join_class(state, pilot)
+    hosts.settle(state, pilot)
     state.nonces[fact.site, fact.nonce] = fact.pilot
     i.take_pilot(state, fact.pilot)
     state.next_pilot = max(state.next_pilot, fact.pilot + 1)
@@ -581,9 +583,25 @@ def pilot_class_of(state: State, pilot: PilotState) -> PilotClass:
     what = (owners, pilot.site, pilot.cores, memory, pilot.gpus, disk, pilot.nodes, pilot.whole)
     number = state.shapes.get(what)
     if number is None:
-        number = state.shapes[what] = len(state.shapes) + 1
+        number = state.shapes[what] = max(state.pilot_classes, default=0) + 1
         state.pilot_classes[number] = PilotClass(number, *what)
     return state.pilot_classes[number]
+
+
+def join_class(state: State, pilot: PilotState) -> None:
+    pc = pilot_class_of(state, pilot)
+    pilot.cls = pc.number
+    pc.pilots += 1
+
+
+def _leave_class(state: State, pilot: PilotState) -> None:
+    """One that no pilot is in any more is nothing that anybody need look at."""
+    pc = state.pilot_classes[pilot.cls]
+    pc.pilots -= 1
+    if not pc.pilots:
+        del state.pilot_classes[pc.number]
+        what = (pc.owners, pc.site, pc.cores, pc.memory, pc.gpus, pc.disk, pc.nodes, pc.whole)
+        del state.shapes[what]
 
 
 def _rounded_up(size: int) -> int:
@@ -613,6 +631,8 @@ def _pilot_ended(state: State, fact: f.PilotEnded) -> None:
 def _pilots_forgotten(state: State, fact: f.PilotsForgotten) -> None:
     for number in fact.pilots:
         pilot = state.pilots.pop(number)
+        hosts.leave(state, pilot)
+        _leave_class(state, pilot)
         state.tokens.pop(pilot.token, None)
         state.token_ids.pop(f"pilot-{number}", None)
         state.surplus.pop(number, None)
@@ -632,14 +652,14 @@ def _granted(state: State, fact: f.Granted) -> None:
     pilot.granted = fact.number
     for group in fact.groups:
         bag = state.bags[group.bag]
-        cls = class_of(state, bag, group.target, group.overruns << 4 | group.boosts)
+        cls = class_of(state, bag, group.target, group.over << 7 | group.overruns << 4 | group.boosts)
         _open_rows(state, fact, group, bag, cls)
         _activate(bag, cls, group.tasks)
         bear(state, pilot, bag, cls, group.tasks, 1)
         bag.touched = fact.at
         if cls.ruled:
             bag.note_tail()
-        if cls.budgeted or cls.disk or state.allowances:
+        if means.matters(cls):
             means.count(state, means.rows_of(group.attempts), 1)
             relist_all(state, bag)
         else:
@@ -999,7 +1019,7 @@ def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
         new = WAITING if bag.graph.waits(task) else READY
     t.failures[task] = end.failures
     t.deaths[task] = end.deaths
-    variant = end.overruns << 4 | end.boosts
+    variant = end.over << 7 | end.overruns << 4 | end.boosts
     if old == READY and variant != t.variant[task]:
         set_task(state, bag, task, ACTIVE)  # leave the old class before joining the new one
         old = ACTIVE
@@ -1058,6 +1078,8 @@ def _allowance_set(state: State, fact: f.AllowanceSet) -> None:
     state.allowances.pop(fact.owner, None)
     if fact.allowance >= 0:
         state.allowances[fact.owner] = fact.allowance
+    for cls in state.classes.values():
+        cls.stinted = means.allowance(state, state.bags[cls.bag].owner) >= 0
     state.allowed = fact.at
     means.recount(state)
     state.version += 1

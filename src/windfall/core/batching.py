@@ -77,7 +77,7 @@ def waiting(bag: BagState, target: TargetState) -> range:
 
 def held_back(bag: BagState, cls: TaskClass) -> int:
     """How many of a class's ready tasks wait for their batch to fill."""
-    if cls.batch < 2 or not bag.open or cls.overruns or cls.boosts:
+    if cls.batch < 2 or not bag.open or cls.overruns or cls.boosts or cls.over:
         return 0
     backlog = cls.backlog
     return sum(backlog.is_ready(backlog.task_at(place)) for place in waiting(bag, bag.targets[cls.target]))
@@ -134,12 +134,13 @@ def take(
         if head not in taken:
             apart.append(head)
         numbers = core.state.attempts.numbers(len(tasks))
-        first = f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, chain_of(bag, head))
-        chain = [first, *_followers(core, pilot, bag, first, fits)]
-        groups += chain
+        chain = chain_of(bag, head)
+        first = f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, chain, over=cls.over)
+        made = [first, *_followers(core, pilot, bag, first, fits)]
+        groups += made
         units -= 1
-        want -= sum(len(group.tasks) for group in chain)
-        budget -= sum(len(group.tasks) * cls.weight for group in chain)
+        want -= sum(len(group.tasks) for group in made)
+        budget -= sum(len(group.tasks) * cls.weight for group in made)
     for task in apart:
         cls.backlog.put(task)
     return groups

@@ -22,6 +22,8 @@ ROW_MASK = (1 << ROW_BITS) - 1
 # Below this many rows a loop over memoryviews is faster than NumPy calls.
 FEW = 12
 
+OVER = 128  # of a task's variant: it goes to its bag's fail-over site
+
 
 class Table:
     """Columns named in LAYOUT: `name` is the memoryview, `np_name` the array."""
@@ -84,7 +86,7 @@ class Tasks(Table):
     LAYOUT = (
         ("state", np.uint8),
         ("live", np.uint8),  # attempts granted or started
-        ("variant", np.uint8),  # duration failures × 16 + memory raises: the class within its target
+        ("variant", np.uint8),  # the class within its target: memory raises, duration failures × 16, OVER
         ("failures", np.uint16),
         ("deaths", np.uint8),
         ("flags", np.uint8),

@@ -193,7 +193,8 @@ def take(
         cls, tasks = best.cls, best.tasks
         numbers = core.state.attempts.numbers(len(tasks))
         chain = chain_of(bag, tasks[0])
-        taken.append((cls, f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, chain)))
+        group = f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, chain, over=cls.over)
+        taken.append((cls, group))
         gone.update(dict.fromkeys(tasks))
         load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
         want -= len(tasks)

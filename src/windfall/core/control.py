@@ -18,7 +18,8 @@ from windfall.core.losses import make_again
 from windfall.core.matchmaking import prospects, wrong_policy
 from windfall.core.policies import PROVISIONS, wrong_limit
 from windfall.core.replication import PRESETS
-from windfall.core.state import BagState
+from windfall.core.state import BagState, State
+from windfall.model.check import nearest
 from windfall.model.spec import MAX_TASKS
 
 if TYPE_CHECKING:
@@ -59,17 +60,26 @@ def submit(core: Core, event: e.Submit) -> None:
     if wrong := _wrong_budget(event.budget, event.targets):
         core.refuse(event, "bad-input", wrong, "say how long a task may take: its worst case is what is reserved")
         return
+    if event.fail_over and event.fail_over not in (known_sites := _sites_of(core.state, event.owner)):
+        core.refuse(event, "bad-input", f"fail-over: you have no site called {event.fail_over[:100]!r}",
+                    nearest(event.fail_over, known_sites) if known_sites else "add it first: windfall site add")
+        return
     number = core.state.next_bag
     edges = event.edges + batching.stage_edges(event.targets)
     core.emit(
         f.BagSubmitted(
             core.now, number, event.owner, event.name, event.idempotency, event.spec, event.targets, event.external,
             event.select, event.open, edges, event.provision, event.options, event.data, event.conscious, event.budget,
-            event.replicate, event.policy,
+            event.replicate, event.policy, event.fail_over,
         )
     )
     batching.arm(core, core.state.bags[number])
     core.done(event, number, core.state.bags[number].size)
+
+
+def _sites_of(state: State, owner: str) -> list[str]:
+    """That he may use."""
+    return [site.name for site in state.sites.values() if owner in (site.owner, *site.shared) and not site.removed]
 
 
 def _wrong_budget(budget: int, shapes: list[f.TargetShape]) -> str:

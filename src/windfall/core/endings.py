@@ -5,6 +5,8 @@ Rules
   * Only *failed* costs the task: bad exits and bad output count against `retries`, duration failures against a
     counter of their own (three, the limit tripled each time, S4), out-of-memory against `memory_retries`, each with
     twice the memory.
+  * A task that keeps failing goes to its bag's fail-over site, if one is named (G11): from its second failure, or
+    pilot's death, on, or with its last retry; and stays bound to it in this generation.
   * *Returned*, *cancelled* and *lost* cost nothing; but a task present at three deaths of pilots is quarantined.
   * What an attempt saved before it was ended early is there for the next one (Y15); a success, a bad exit or a task
     that names no checkpoint files leaves nothing behind.
@@ -22,9 +24,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core import facts as f, means
+from windfall.core import facts as f, failover, means
 from windfall.core.apply import BLAMELESS, OUTSTANDING, spans
-from windfall.core.columns import FEW, ROW_MASK
+from windfall.core.columns import FEW, OVER, ROW_MASK
 from windfall.core.events import Report
 from windfall.core.lifecycle import (
     ACTIVE,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from windfall.core.engine import Core
 
 MAX_OVERRUNS = 3
+REPEATED = 2  # failures and deaths of pilots after which a task goes to its bag's fail-over site
 
 
 def take_reports(core: Core, pilot: PilotState, reports: list[Report]) -> None:
@@ -90,9 +93,12 @@ def settle(core: Core, pilot: int, ends: Iterable[f.End]) -> None:
         core.state.version += 1  # its host may have one task again
     gathered: list[f.End] = []
     touched: dict[tuple[int, int], list[int]] = {}  # (bag, target) where tasks ended → those without success
+    moved: dict[int, None] = {}  # bags with tasks that go to their fail-over sites
     for end in ends:
         bag = core.state.bags[end.bag]
         tasks = bag.tasks
+        if end.over and end.verdict < FIRST_FINAL:
+            moved[end.bag] = None
         if (bag.graph is not None or len(bag.targets) > 1) and end.verdict >= FIRST_FINAL > tasks.state[end.task]:
             failed = touched.setdefault((end.bag, bag.target_of(end.task)), [])
             if end.verdict != SUCCEEDED:
@@ -105,6 +111,8 @@ def settle(core: Core, pilot: int, ends: Iterable[f.End]) -> None:
         core.emit(f.Ended(core.now, pilot, gathered))
     for (number, target), failed in touched.items():
         _maybe_strand(core, core.state.bags[number], target, failed)
+    for number in moved:
+        failover.moved(core, core.state.bags[number])
 
 
 def _maybe_strand(core: Core, bag: BagState, target: int, failed: list[int]) -> None:
@@ -284,7 +292,8 @@ def _end(
     variant = t.variant[task]
     end = f.End(
         attempts.number[row], bag.number, task, attempts.generation[row], outcome, why, t.state[task], stays,
-        t.failures[task], variant >> 4, variant & 15, t.deaths[task], attempts.granted[row], wall, cpu, rss, detail,
+        t.failures[task], variant >> 4 & 7, variant & 15, t.deaths[task], attempts.granted[row], wall, cpu, rss, detail,
+        over=variant >= OVER,
     )
     old = end.verdict
     if end.generation == t.generation[task]:
@@ -308,6 +317,8 @@ def _verdict(core: Core, bag: BagState, row: int, end: f.End, died: bool) -> Non
     elif died:
         end.deaths = min(end.deaths + 1, 255)
     retries = bag.targets[bag.target_of(end.task)].shape.retries
+    if bag.fail_over and not end.over:
+        end.over = end.failures + end.deaths >= REPEATED or 0 < retries <= end.failures
     if bag.tasks.live[end.task] > counts:
         end.verdict = ACTIVE  # another attempt goes on
     elif end.failures > retries or end.overruns > MAX_OVERRUNS:

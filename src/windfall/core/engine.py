@@ -18,6 +18,7 @@ from windfall.core import (
     effects as x,
     events as e,
     facts as f,
+    failover,
     hosts,
     leases,
     losses,
@@ -60,6 +61,7 @@ class Config:
     salvage: int = 120_000  # what a pilot that is gone left behind is looked for so long, then its tasks run again
     quarantine: int = 600_000  # of a host; twice as long each time, a day at most
     parting: int = 2_000  # ms that a batch system takes, mostly, to let go of a job whose pilot has said goodbye
+    fail_over: int = 3_600_000  # tasks wait so long for a pilot at their fail-over site, then any site will do
     mark: str = "intent"  # begins the nonces of intents; no other server that uses the same sites may have it
 
 
@@ -85,7 +87,7 @@ class Core:
         self.makes = 0  # intents that may still be made by this run
         self.provision_timer = 0  # when they will be, at the latest; 0: nothing is planned
         self.blamed: list[tuple[TaskClass, int, int]] = []  # class, grant and ms of failures in this report
-        self.strikes: dict[int, hosts.Strikes] = {}  # against hosts
+        self.strikes: dict[int, dict[str, hosts.Strikes]] = {}  # against hosts, by guest
         self.barring: list[int] = []  # hosts that this step has barred
         self.watching = False  # a timer of the watchdog runs
         self.lit = 0  # when some pilot was active, or nothing was wanted, last
@@ -202,6 +204,7 @@ class Core:
         self.alive = 0
         for bag in self.state.bags.values():
             batching.arm(self, bag)
+            failover.look_after(self, bag)
         for pilot in self.state.pilots.values():
             if pilot.state == GONE:
                 self.timer(pilot.ended + self.config.forget, "forget", pilot.number)
@@ -235,7 +238,7 @@ _TIMERS: dict[str, Callable[[Core, Any], None]] = {
     "batch": batching.patience_over,
     "look": conscious.look_due, "watch": watchdog.watch_due,
     "host": hosts.host_due, "salvage": tending.salvage_due,
-    "month": control.month_begins, "late": replication.late_due,
+    "month": control.month_begins, "late": replication.late_due, "over": failover.look_due,
 }
 
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {

@@ -28,6 +28,7 @@ class Submit(Event):
     budget: int = 0  # ms of cores; 0: none
     replicate: str = "none"
     policy: dict[str, str] = {}  # expressions
+    fail_over: str = ""  # the site where tasks go that keep failing
 
 
 class Append(Event):

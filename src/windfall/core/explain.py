@@ -10,7 +10,9 @@ from typing import Any
 from windfall.core import conscious, means
 from windfall.core.apply import target_done
 from windfall.core.batching import is_blocked, waiting
-from windfall.core.hosts import allowance
+from windfall.core.columns import OVER
+from windfall.core.fitting import best_shape, fail_over, unfit
+from windfall.core.hosts import allowance, shuns
 from windfall.core.lifecycle import (
     FIRST_FINAL,
     GRANTED,
@@ -24,7 +26,6 @@ from windfall.core.lifecycle import (
     WAITING,
 )
 from windfall.core.matchmaking import reasons
-from windfall.core.policies import best_shape
 from windfall.core.provisioning import unreserved
 from windfall.core.state import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
 from windfall.model.units import format_core_time, format_size
@@ -53,7 +54,7 @@ def explain(state: State, now: int, bag_number: int, task: int | None = None) ->
     usable = [site.name for site in state.sites.values()
               if bag.owner in (site.owner, *site.shared) and not site.removed]  # P3
     answer["sites"] = [_site(state, now, cls, task, name) for name in usable]
-    answer["summary"] = _summary(state, bag, task, cls, answer["sites"])
+    answer["summary"] = _summary(state, bag, task, cls, answer["sites"]) + _anywhere(state, bag, cls, task)
     return answer
 
 
@@ -116,6 +117,8 @@ def _whereabouts(state: State, bag: BagState, task: int) -> str:
                         f"for, for {left} more; then the task runs again")
         elif pilot.silent:
             said.append(_silent(state, bag, pilot))
+    if bag.tasks.variant[task] >= OVER:
+        said.append(f"{_keeps_failing(bag, task)}: {bag.fail_over} is where it goes now")
     return "; ".join(said) or "active"
 
 
@@ -141,7 +144,8 @@ def _site(state: State, now: int, cls: TaskClass, task: int, site: str) -> dict[
     if not pilots:
         there = state.sites[site]
         refused = [each for each in _ruled(state, now, cls, there, None) if not each["holds"]]
-        return {"site": site, "clauses": refused or [_no_means(state, there, cls, now) or _nobody(there, cls, now)]}
+        nobody = refused or [_no_means(state, there, cls, now) or _nobody(there, cls, now)]
+        return {"site": site, "clauses": [*_over(state, cls, task, site), *nobody]}
     best = max((_clauses(state, now, cls, task, p) for p in pilots), key=_nearness)
     return {"site": site, "pilots": len(pilots), "clauses": best}
 
@@ -177,7 +181,10 @@ def _no_money(site: SiteState) -> Clause | None:
         by = f"{pilots} queued pilots" if site.waiting == pilots else f"{pilots} pilots"
         said = _used_up(f"the budget of {site.name}", limits.budget, site.used, site.reserved, by)
         return clause("budget", False, said)
-    if limits.account and t.balance >= 0 and unreserved(site) < least:
+    endless = t.counted >= 0 and t.balance < 0  # its batch system keeps no account
+    if limits.account and not endless and t.balanced < 0:
+        return clause("account", False, "what the account there has left is not known: nothing is sent before it is")
+    if limits.account and not endless and unreserved(site) < least:
         return clause("account", False, f"the account there has {format_core_time(t.balance)} left, and "
                                         f"{_hours(site.reserved)} are reserved by {pilots} pilots")
     return None
@@ -240,6 +247,7 @@ def _clauses(state: State, now: int, cls: TaskClass, task: int, pilot: PilotStat
     free = pilot.load + state.cost(pc, cls) <= pilot.cores * 1000
     return [
         _owner(state, cls, pc),
+        *_over(state, cls, task, pilot.site),
         clause("cores", cls.cores <= pc.cores, f"needs {cls.cores}, the pilot has {pc.cores}"),
         clause("memory", cls.memory <= pilot.memory, _sizes(cls.memory, pilot.memory)),
         clause("gpus", cls.gpus <= pc.gpus, f"needs {cls.gpus}, the pilot has {pc.gpus}"),
@@ -247,7 +255,7 @@ def _clauses(state: State, now: int, cls: TaskClass, task: int, pilot: PilotStat
         *_stinted(state, now, cls, pilot),
         clause("time", fits_time, f"needs {cls.need // 1000} s, left {time_left}"),
         *_ruled(state, now, cls, state.sites[pilot.site], pilot),
-        *([_host(state, now, pilot)] if pilot.row in state.barred else []),
+        *([_host(state, now, pilot)] if pilot.row in state.barred else _shunned(state, now, cls, pilot)),
         clause("heard", not pilot.silent, f"last heard {max(now - pilot.heard, 0) // 1000} s ago"),
         clause("free", free, f"it holds {pilot.held} tasks" + ("" if free else ", all its slots are taken")),
         *([_data(state, now, cls, task, pilot)] if cls.conscious else []),
@@ -268,8 +276,41 @@ def _host(state: State, now: int, pilot: PilotState) -> Clause:
     return clause("host", allowance(state, now, pilot) > 0, says + left)
 
 
+def _shunned(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[Clause]:
+    if not shuns(state, now, pilot, cls):
+        return []
+    left = spell(state.shunned[pilot.row, state.bags[cls.bag].owner] - now)
+    says = f"your last tasks on host {pilot.host_name} failed; it is given none of yours for {left}"
+    return [clause("host", False, says)]
+
+
+def _over(state: State, cls: TaskClass, task: int, site: str) -> list[Clause]:
+    """Does it go to one site only, because it keeps failing?"""
+    only = fail_over(state, cls)
+    if only is None:
+        return []
+    here = only.name == site
+    where = "comes here" if here else f"goes to {only.name}"
+    return [clause("fail-over", here, f"{_keeps_failing(state.bags[cls.bag], task)} and {where} now")]
+
+
+def _keeps_failing(bag: BagState, task: int) -> str:
+    failures, deaths = bag.tasks.failures[task], bag.tasks.deaths[task]
+    said = [f"has failed {failures} times"] * (failures > 0) + [f"was at {deaths} deaths of pilots"] * (deaths > 0)
+    return "it " + " and ".join(said or ["keeps failing"])
+
+
+def _anywhere(state: State, bag: BagState, cls: TaskClass, task: int) -> str:
+    """It should go to one site, and need not."""
+    site = state.sites.get(bag.fail_over)
+    if not cls.over or site is None or fail_over(state, cls) is not None:
+        return ""
+    why = unfit(site, bag, cls) or "without a pilot that could take it, for long"
+    return f"; {_keeps_failing(bag, task)}, and any site will do, for {site.name} is {why}"
+
+
 def _stinted(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[Clause]:
-    if not means.matters(state, cls) or means.Purse(state, pilot, now).most(cls) > 0:
+    if not means.matters(cls) or means.Purse(state, pilot, now).most(cls) > 0:
         return []
     wanting = _no_means(state, state.sites[pilot.site], cls, now)
     return [wanting or clause("means", False, "what it may use at worst is more than is left")]

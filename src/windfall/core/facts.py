@@ -128,6 +128,7 @@ class BagSubmitted(Fact, tag="bag-submitted/1"):
     budget: int = 0  # ms of cores; 0: none
     replicate: str = "none"
     policy: dict[str, str] = {}  # expressions: see `matchmaking.py`
+    fail_over: str = ""  # the site where tasks go that keep failing
 
 
 class TasksAppended(Fact, tag="tasks-appended/1"):
@@ -363,6 +364,7 @@ class Group(msgspec.Struct, array_like=True, gc=False):
     attempts: list[int]
     chain: int = -1  # they run one after the other, with others of the same number; -1: each by itself
     behind: list[int] = []  # task by task, the attempt there that must succeed first; 0, or none at all: none must
+    over: bool = False  # they have failed so often that they go to their bag's fail-over site
 
 
 class Move(msgspec.Struct, array_like=True, gc=False):
@@ -455,6 +457,7 @@ class End(msgspec.Struct, array_like=True, gc=False):
     start: int = 0  # by the pilot's wall clock
     left: tuple[int, int] | None = None  # bytes and files left in place, where the report says so
     charged: int = 0  # ms of cores, where the attempt is over
+    over: bool = False  # the task goes to its bag's fail-over site from now on
 
 
 class Ended(Fact, tag="ended/1"):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from windfall.core.batching import chain_key
+from windfall.core.fitting import elsewhere
 from windfall.core.granting import grant
 from windfall.core.lifecycle import GRANTED, LIVE, LOST
 from windfall.core.sessions import answer_parked, nudge
@@ -58,7 +59,8 @@ def recall_for(core: Core, pilot: PilotState) -> None:
 def take_back(core: Core, row: int) -> None:
     """Whatever the pilots of a host hold and have not started."""
     attempts = core.state.attempts
-    for pilot in [pilot for pilot in core.state.pilots.values() if pilot.row == row and pilot.state == LIVE]:
+    pilots = [core.state.pilots[number] for number in core.state.on_host.get(row, ())]
+    for pilot in [pilot for pilot in pilots if pilot.state == LIVE]:
         for rows in _chains(core, pilot):
             if all(attempts.state[each] == GRANTED for each in rows):
                 pilot.recalling.update((attempts.number[each], False) for each in rows)
@@ -90,7 +92,7 @@ def _recall(core: Core, rich: PilotState, poor: PilotState) -> bool:
         cls = state.classes[attempts.cls[rows[0]]]
         if any(attempts.state[row] != GRANTED for row in rows) or not state.cost(pc, cls):
             continue
-        if not core.match.admits(core, poor, cls):
+        if not core.match.admits(core, poor, cls) or (cls.over and elsewhere(state, pc.site, cls)):
             continue
         if spare <= 0:
             break

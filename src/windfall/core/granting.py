@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windfall.core import batching, conscious, copies, facts as f, hosts, replication
+from windfall.core.fitting import elsewhere
 from windfall.core.lifecycle import LIVE, READY
 from windfall.core.means import Purse, unaffordable
 from windfall.core.state import BagState, PilotState, TaskClass
@@ -47,13 +48,13 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     for _, number in (ready := core.match.order(core, pilot) if state.ruled else state.ready):
         cls = state.classes[number]
         cost = state.cost(pc, cls)
-        if not cost or cls.bag in state.named_bags:
+        if not cost or cls.bag in state.named_bags or (cls.over and elsewhere(state, pilot.site, cls)):
             continue
-        paid = cls.budgeted or cls.disk > 0 or bool(state.allowances)
+        paid = cls.budgeted or cls.disk > 0 or cls.stinted
         if paid and unaffordable(state, pilot, cls, core.now):
             continue
         fitting = True
-        if not fits(pilot, cls, left):
+        if not fits(pilot, cls, left) or (state.shunned and hosts.shuns(state, core.now, pilot, cls)):
             continue
         units = room(core, pilot, load, cls, cost, ahead)
         if units <= 0 or want <= 0:
@@ -110,11 +111,12 @@ def _grant_named(core: Core, pilot: PilotState, left: int | None) -> bool:
     if bag is not None and bag.tasks.state[intent.task] == READY:
         cls = bag.classes[bag.target_of(intent.task), bag.tasks.variant[intent.task]]
         able = state.cost(state.pilot_classes[pilot.cls], cls) and fits(pilot, cls, left)
-        able = able and core.match.admits(core, pilot, cls)
+        able = able and core.match.admits(core, pilot, cls) and not elsewhere(state, pilot.site, cls)
         if cls.listed and able and Purse(state, pilot, core.now).most(cls) > 0:
             number = state.attempts.numbers(1)
             chain = batching.chain_of(bag, intent.task)
-            group = f.Group(bag.number, cls.target, cls.overruns, cls.boosts, [intent.task], number, chain)
+            one = [intent.task]
+            group = f.Group(bag.number, cls.target, cls.overruns, cls.boosts, one, number, chain, over=cls.over)
             return _hand_out(core, pilot, [group])
     if not pilot.held:
         core.emit(f.PilotDraining(core.now, pilot.number))
@@ -136,6 +138,8 @@ def _room_of(core: Core, pilot: PilotState, left: int | None, groups: list[f.Gro
     def room_of(cls: TaskClass, load: int) -> int:
         cost = core.state.cost(pc, cls)
         if not cost or not fits(pilot, cls, left) or not purse.most(cls) or not core.match.admits(core, pilot, cls):
+            return 0
+        if elsewhere(core.state, pilot.site, cls) or hosts.shuns(core.state, core.now, pilot, cls):
             return 0
         return room(core, pilot, load, cls, cost, ahead=False)
 
@@ -161,7 +165,8 @@ def _take(
     n = min(want, units, cls.ready, max(budget // cls.weight, 1))
     tasks = cls.backlog.take(n)
     assert len(tasks) == n, "a class counted more ready tasks than its backlog holds"
-    return [f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, core.state.attempts.numbers(n))]
+    numbers = core.state.attempts.numbers(n)
+    return [f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, over=cls.over)]
 
 
 def room(core: Core, pilot: PilotState, load: int, cls: TaskClass, cost: int, ahead: bool) -> int:

@@ -13,6 +13,9 @@ the same bag's tasks did elsewhere:
   * Before there is proof there is *doubt*: after five strikes that came fast, with others there to do the work and none
     of them known to fare as badly, a host waits before it is given one more task; longer after each.
 
+Who lends a site to others is not told by their tasks which of the hosts are good: what tasks of a guest say counts for
+that guest alone, who is given nothing there for a while (*shunned*).
+
 What doubted or quarantined hosts hold and have not started is taken back.  Statistics are kept under the host's lasting
 id, those of the hosts that were seen last, and survive a restart; strikes do not.
 """
@@ -45,6 +48,9 @@ MEAN_WEIGHT = 0.2
 FASTEST = 100.0  # times the average: more is a task that had nothing to do
 
 
+Blamed = tuple[TaskClass, int, int]  # class, grant and ms of a failure
+
+
 @dataclass(slots=True)
 class Strikes:
     count: int = 0
@@ -74,11 +80,25 @@ def row_of(state: State, site: str, host: str, name: str) -> int:
     return row
 
 
+def settle(state: State, pilot: PilotState) -> None:
+    """A pilot is there."""
+    pilot.row = row_of(state, pilot.site, pilot.host, pilot.host_name)
+    state.pilots[pilot.number] = pilot
+    state.on_host.setdefault(pilot.row, {})[pilot.number] = None
+
+
+def leave(state: State, pilot: PilotState) -> None:
+    """It is forgotten."""
+    of_host = state.on_host[pilot.row]
+    del of_host[pilot.number]
+    if not of_host:
+        del state.on_host[pilot.row]
+
+
 def _forget_some(state: State) -> None:
     """Those that were seen longest ago, but for those that are there or must wait."""
-    busy = {pilot.row: None for pilot in state.pilots.values()}
     order = np.argsort(state.hosts.np_seen[: state.hosts.rows], kind="stable").tolist()
-    for row in [row for row in order if row not in busy and row not in state.barred][: MOST // 16]:
+    for row in [row for row in order if row not in state.on_host and row not in state.barred][: MOST // 16]:
         site, host, _ = state.host_names[row]
         if (site, host) == ("", ""):
             continue
@@ -160,13 +180,21 @@ def restand(state: State) -> None:
 
 def allowance(state: State, now: int, pilot: PilotState) -> int:
     """Tasks that a pilot on a host that is barred may be given: none yet, or one if the host has none."""
-    if now < state.barred[pilot.row] or pilot.held:  # most hosts have one pilot: the others need not be looked through
+    if now < state.barred[pilot.row]:
         return 0
-    return int(not any(p.held for p in state.pilots.values() if p.row == pilot.row))
+    return int(not any(state.pilots[number].held for number in state.on_host[pilot.row]))
+
+
+def shuns(state: State, now: int, pilot: PilotState, cls: TaskClass) -> bool:
+    """Is nothing of this class's owner given to the pilot's host now?"""
+    return state.shunned.get((pilot.row, state.bags[cls.bag].owner), 0) > now
 
 
 def host_due(core: Core, row: int) -> None:
     """It has waited."""
+    for key in [key for key, until in core.state.shunned.items() if key[0] == row and until <= core.now]:
+        del core.state.shunned[key]
+        core.state.version += 1
     until = core.state.barred.get(row)
     if until is None or until > core.now:
         return
@@ -185,9 +213,20 @@ def blame(core: Core, pilot: PilotState) -> None:
     if state.hosts.success[row] >= core.now:
         redeem(core, pilot)
         return
-    said = core.strikes.get(row)
+    by: dict[str, list[Blamed]] = {}  # guest, or nobody → failures
+    for each in blamed:
+        owner = state.bags[each[0].bag].owner
+        by.setdefault("" if owner == pilot.owner else owner, []).append(each)
+    for guest, failures in by.items():
+        _strike(core, pilot, guest, failures)
+
+
+def _strike(core: Core, pilot: PilotState, guest: str, blamed: list[Blamed]) -> None:
+    state, row = core.state, pilot.row
+    of_host = core.strikes.setdefault(row, {})
+    said = of_host.get(guest)
     if said is None or said.at <= state.hosts.success[row]:
-        said = core.strikes[row] = Strikes()
+        said = of_host[guest] = Strikes()
     fast, good, bad = True, 0, 0
     for cls, grant, wall in blamed:
         if (pilot.number, grant) != said.last:
@@ -196,29 +235,38 @@ def blame(core: Core, pilot: PilotState) -> None:
             said.weight -= log((bad + 0.5) / (good + bad + 1)) if good else 0.0
         fast = fast and wall < _quick(state, cls)
     if said.at == core.now:
-        _weigh(core, pilot, said, fast, good >= bad)
+        _weigh(core, pilot, guest, said, fast, good >= bad)
 
 
-def _weigh(core: Core, pilot: PilotState, said: Strikes, fast: bool, alone: bool) -> None:
+def _weigh(core: Core, pilot: PilotState, guest: str, said: Strikes, fast: bool, alone: bool) -> None:
     """`alone`: others do not fare as badly, as far as is known."""
     state, row = core.state, pilot.row
-    # Its tasks could go to no host of somebody else's.
-    others = (p for p in state.pilots.values() if p.owner == pilot.owner and p.row != row)
-    if not alone or not any(p.state == LIVE and not p.silent for p in others):
+    proven = said.weight >= PROOF or (not guest and state.hosts.standing[row] == PROBATION)
+    doubted = said.count >= DOUBT and fast
+    if not alone or not (proven or doubted) or not _others(state, pilot, guest):
         return
-    if said.weight >= PROOF or state.hosts.standing[row] == PROBATION:
-        times = min(state.hosts.times[row] + 1, 16)
-        until = core.now + min(core.config.quarantine << times - 1, DAY)
+    times = min(state.hosts.times[row] + 1, 16)
+    pause = core.config.quarantine << times - 1 if proven else min(PAUSE << min(said.count - DOUBT, 10), LONGEST)
+    until = core.now + min(pause, DAY)
+    said.weight = 0.0 if proven else said.weight
+    if guest:
+        state.shunned[row, guest] = until
+    elif proven:
         says = f"quarantined: its last {state.hosts.streak[row]} tasks failed, and those of others did not"
         _judge(core, row, HELD_BACK, until, times, says)
-        said.weight = 0.0
-    elif said.count >= DOUBT and fast:
-        state.barred[row] = until = core.now + min(PAUSE << min(said.count - DOUBT, 10), LONGEST)
-        state.host_says[row] = f"in doubt: its last {state.hosts.streak[row]} tasks failed at once"
+        core.barring.append(row)
     else:
-        return
-    core.barring.append(row)
+        state.barred[row] = until
+        state.host_says[row] = f"in doubt: its last {state.hosts.streak[row]} tasks failed at once"
+        core.barring.append(row)
     core.timer(until, "host", row)
+
+
+def _others(state: State, pilot: PilotState, guest: str) -> bool:
+    """Is there another host for its tasks?  They could go to no host of somebody else's."""
+    whose = (pilot.owner, guest) if guest else (pilot.owner,)
+    return any(p.state == LIVE and not p.silent and p.row != pilot.row and p.owner in whose
+               for p in state.pilots.values())
 
 
 def redeem(core: Core, pilot: PilotState) -> None:

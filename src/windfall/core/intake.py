@@ -24,6 +24,7 @@ def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
         bag.policy.select, bag.open, edges, bag.policy.provision, budget=bag.policy.budget,
         replicate=bag.policy.replicate,
         policy={key: text for key in EXPRESSIONS if (text := getattr(bag.policy, key))},
+        fail_over=bag.policy.fail_over,
     )
 
 

@@ -21,6 +21,7 @@ def site_tended(state: State, fact: f.SiteTended) -> None:
 
 def site_drained(state: State, fact: f.SiteDrained) -> None:
     state.sites[fact.site].drained = fact.on
+    state.version += 1  # what was to go there may go elsewhere
 
 
 def site_removed(state: State, fact: f.SiteRemoved) -> None:
@@ -28,6 +29,7 @@ def site_removed(state: State, fact: f.SiteRemoved) -> None:
     site.removed, site.drained, site.limits = True, False, f.Limits()
     site.fits.clear()
     state.provided.pop(fact.site, None)
+    state.version += 1
 
 
 def intents_made(state: State, fact: f.IntentsMade) -> None:

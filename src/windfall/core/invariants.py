@@ -17,8 +17,9 @@ from windfall.core import facts as f, means
 from windfall.core.apply import graph_of, target_done
 from windfall.core.batching import NO_CHAIN, chain_of
 from windfall.core.copies import missing
+from windfall.core.fitting import elsewhere
 from windfall.core.granting import fits, room, withheld
-from windfall.core.hosts import allowance
+from windfall.core.hosts import allowance, shuns
 from windfall.core.lifecycle import (
     ACTIVE,
     ATTEMPT_MOVES,
@@ -251,6 +252,8 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
             cost = core.state.cost(core.state.pilot_classes[pilot.cls], cls)
             if not cost or cls.bag in core.state.named_bags or not fits(pilot, cls, left):
                 continue
+            if elsewhere(core.state, pilot.site, cls) or shuns(core.state, core.now, pilot, cls):
+                continue
             # What changes of itself may have made it match since the pilot asked; it asks again.
             if cls.ruled and not (is_lasting(core.state.bags[cls.bag]) and core.match.admits(core, pilot, cls)):
                 continue
@@ -406,7 +409,8 @@ def _means_balance(state: State) -> list[str]:
         worst = means.width(cls, pilot) * means.lasts(cls, pilot, a.granted[row])
         bags[bag.number] += worst if bag.budget else 0
         disks[pilot.site] += cls.disk if pilot.state != GONE else 0
-        if state.allowances and means.counts(state.sites[pilot.site], bag.owner):
+        stinted = means.allowance(state, bag.owner) >= 0
+        if stinted and means.counts(state.sites[pilot.site], bag.owner):
             owners[bag.owner] += worst
     said = [f"books: bag {bag.number} says {bag.pledged} are pledged, {bags[bag.number]} are"
             for bag in state.bags.values() if bag.pledged != bags[bag.number]]

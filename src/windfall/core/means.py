@@ -74,9 +74,9 @@ def charge(state: State, row: int, wall: int) -> int:
 # --- the books --------------------------------------------------------------------------------------------------------
 
 
-def matters(state: State, cls: TaskClass) -> bool:
+def matters(cls: TaskClass) -> bool:
     """Is anything of it pledged?"""
-    return cls.budgeted or cls.disk > 0 or bool(state.allowances)
+    return cls.budgeted or cls.disk > 0 or cls.stinted
 
 
 def count(state: State, rows: list[int], sign: int) -> None:
@@ -84,7 +84,7 @@ def count(state: State, rows: list[int], sign: int) -> None:
     attempts = state.attempts
     for row in rows:
         cls = state.classes.get(attempts.cls[row])
-        if cls is None or not matters(state, cls):
+        if cls is None or not matters(cls):
             continue
         pilot, bag = state.pilots[attempts.pilot[row]], state.bags[cls.bag]
         site = state.sites[pilot.site]
@@ -92,14 +92,14 @@ def count(state: State, rows: list[int], sign: int) -> None:
             site.filled += sign * cls.disk
         if cls.budgeted:
             bag.pledged += sign * pledge(state, row)
-        if state.allowances and counts(site, bag.owner):
+        if cls.stinted and counts(site, bag.owner):
             state.pledged[bag.owner] = state.pledged.get(bag.owner, 0) + sign * pledge(state, row)
 
 
 def stir(state: State, row: int) -> None:
     """What it pledged has become less: who waits may be granted something."""
     cls = state.classes.get(state.attempts.cls[row])
-    if cls is None or not matters(state, cls):
+    if cls is None or not matters(cls):
         return
     if cls.budgeted:
         for each in state.bags[cls.bag].classes.values():
@@ -115,7 +115,7 @@ def leave(state: State, row: int, charged: int) -> None:
         return
     used = charged if charged >= 0 else pledge(state, row)
     spend(state, state.bags[cls.bag], state.sites[pilot.site], used)
-    if matters(state, cls):
+    if matters(cls):
         count(state, [row], -1)
         stir(state, row)
 
@@ -124,7 +124,7 @@ def leave_many(state: State, bag: BagState, cls: TaskClass, pilot: PilotState, f
     """The same for successes of one class."""
     ran = sum(fact.walls) if not cls.lasts else sum([min(wall, cls.lasts) for wall in fact.walls])
     spend(state, bag, state.sites[pilot.site], ran * width(cls, pilot))
-    if matters(state, cls):
+    if matters(cls):
         rows = rows_of(fact.attempts)
         count(state, rows, -1)
         stir(state, rows[0])
@@ -148,7 +148,7 @@ def recount(state: State) -> None:
         bag.pledged = 0
     for site in state.sites.values():
         site.filled = 0
-    if state.allowances or any(matters(state, cls) for cls in state.classes.values()):
+    if any(matters(cls) for cls in state.classes.values()):
         count(state, np.flatnonzero(state.attempts.np_state[: state.attempts.rows] != FREE).tolist(), 1)
 
 
@@ -205,11 +205,12 @@ class Purse:
         self.allowed: dict[str, int] = {}  # by owner
         for group in groups:
             classes = state.bags[group.bag].classes
-            self._take(classes[group.target, group.overruns << 4 | group.boosts], len(group.tasks))
+            variant = group.over << 7 | group.overruns << 4 | group.boosts
+            self._take(classes[group.target, variant], len(group.tasks))
 
     def most(self, cls: TaskClass) -> int:
         """Tasks, or batches with all that goes behind them."""
-        if not matters(self.state, cls):
+        if not matters(cls):
             return PLENTY
         bag = self.state.bags[cls.bag]
         price, disk, known = self._unit(bag, cls)
@@ -272,7 +273,7 @@ def unit(bag: BagState, cls: TaskClass) -> list[TaskClass]:
 
 def slots(state: State, site: SiteState, cls: TaskClass, shape: Shape, now: int) -> int:
     """How many tasks, or batches, of a class could be paid for at a site, on pilots of this shape."""
-    if not matters(state, cls):
+    if not matters(cls):
         return PLENTY
     bag = state.bags[cls.bag]
     price = disk = 0

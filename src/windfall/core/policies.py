@@ -19,16 +19,13 @@ import numpy as np
 from windfall.core import means
 from windfall.core.batching import incomplete
 from windfall.core.facts import COUNTS_NOT, Limits, Shape
+from windfall.core.fitting import MILLI, Fit, best_shape, elsewhere, serves
 from windfall.core.lifecycle import INTENDED, QUEUED, READY, RUNNING
 from windfall.core.matching import PARTS, parts, spread
 from windfall.core.matchmaking import serves_site
 from windfall.core.state import BagState, SiteState, State, TaskClass
 
 PROVISIONS = ("swarm", "demand", "msr", "broker")
-MILLI = 1_000
-LONGER = 3  # from one wall time to the next that may be chosen: what a duration failure asks for
-
-
 MOST_PILOTS = 100_000  # open at a site, whatever its limits say: each of them takes memory here
 MOST_SHAPES = 64
 MOST_CORES = 1 << 20  # of a pilot, on all its nodes
@@ -55,63 +52,6 @@ def wrong_limit(limits: Limits) -> str:
     if limits.share > MILLI:
         return f"share is {limits.share} thousandths"
     return "" if limits.flight else "flight is 0: nothing would ever be started"
-
-
-class Fit(NamedTuple):
-    shape: Shape
-    slots: int  # tasks of the class that such a pilot runs at once
-
-
-def best_shape(site: SiteState, cls: TaskClass, margin: int) -> Fit | None:
-    """The shape that takes least of the site for one task; then the shortest that holds it, so that it slips in between
-    others.  What has no limit, or is longer than any of them and saves its state, gets the longest time there is."""
-    found: tuple[tuple[int, ...], Fit] | None = None
-    for place, each in enumerate(site.limits.shapes):
-        shape = _cut(each, cls, margin)
-        slots = _slots(shape, cls)
-        wall = shape.wall - shape.spare if shape.wall else 1 << 60
-        if not slots or wall < cls.need + margin or _too_dear(site, shape):
-            continue
-        holds = cls.limit > 0 and wall >= cls.limit + margin
-        key = (shape.cores * shape.nodes * MILLI // slots, not holds, wall if holds else -wall, place)
-        if found is None or key < found[0]:
-            found = key, Fit(shape, slots)
-    return found[1] if found else None
-
-
-def _cut(shape: Shape, cls: TaskClass, margin: int) -> Shape:
-    """Where a wall time may be chosen: one of a few, so that many pilots are alike and go into one array."""
-    if not shape.least:
-        return shape
-    wall = shape.least
-    while wall < shape.wall and (not cls.limit or wall - shape.spare < cls.limit + margin):
-        wall *= LONGER
-    return Shape(shape.cores, shape.memory, shape.gpus, shape.disk, min(wall, shape.wall), shape.nodes, shape.whole,
-                 spare=shape.spare)
-
-
-def _too_dear(site: SiteState, shape: Shape) -> bool:
-    """What is left of the budget will never pay for it, whatever comes back of what is reserved."""
-    budget = site.limits.budget
-    return budget > 0 and shape.worst > budget - site.used
-
-
-def _slots(shape: Shape, cls: TaskClass) -> int:
-    if cls.nodes > 1 or shape.nodes > 1:
-        if not 1 < cls.nodes <= shape.nodes:
-            return 0
-    elif cls.whole and not shape.whole:
-        return 0
-    slots = shape.cores // cls.cores
-    for need, has in ((cls.memory, shape.memory), (cls.gpus, shape.gpus), (cls.disk, shape.disk)):
-        if need:
-            slots = min(slots, has // need)
-    return min(slots, 1) if cls.whole or cls.nodes > 1 else slots
-
-
-def serves(site: SiteState, bag: BagState, cls: TaskClass) -> bool:
-    """Who may use the site (P3)?  Calls go to one's own only."""
-    return bag.owner == site.owner or (bag.owner in site.shared and not bag.targets[cls.target].shape.call)
 
 
 def unstarted(cls: TaskClass) -> int:
@@ -142,7 +82,7 @@ class View:
 
     def fit(self, site: SiteState, cls: TaskClass) -> Fit | None:
         bag = self.state.bags[cls.bag]
-        if not serves(site, bag, cls) or site.drained:
+        if not serves(site, bag, cls) or site.drained or (cls.over and elsewhere(self.state, site.name, cls)):
             return None
         if cls.ruled and not serves_site(self.state, self.now, bag, site):
             return None
@@ -224,7 +164,7 @@ def demand(view: View, taken: dict[str, list[Wanted]]) -> dict[str, list[Wanted]
     fits = {(s, c): fit for s, site in enumerate(view.answering) for c, cls in enumerate(classes)
             if (fit := view.fit(site, cls)) is not None}
     paid = {c: max(view.paid(view.answering[s], classes[c], fit) for (s, of), fit in fits.items() if of == c)
-            for _, c in fits if means.matters(view.state, classes[c])}
+            for _, c in fits if means.matters(classes[c])}
     left = [min(unstarted(cls), paid.get(c, means.PLENTY)) for c, cls in enumerate(classes)]
     wanted: dict[str, list[Wanted]] = {site.name: _kept(view, site, classes) for site in view.sites}
     pools, rooms = _supply(view, taken) if fits else ({}, [])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from windfall.core import facts as f, watchdog
 from windfall.core.facts import Shape
+from windfall.core.fitting import elsewhere
 from windfall.core.lifecycle import INTENDED, LEAVING, QUEUED, READY, STOPPING
 from windfall.core.means import PLENTY
 from windfall.core.policies import MOST_PILOTS, View, Wanted, capacity, coming, demand, named, pilots_for, swarm
@@ -128,17 +129,23 @@ def _shrink(core: Core, site: SiteState, shape: Shape, n: int) -> None:
 
 
 def _stop_started(core: Core) -> None:
-    """Pilots for a task that has started elsewhere, or ended."""
+    """Pilots for a task that has started elsewhere, or ended, or goes elsewhere now."""
     stale: dict[str, list[IntentState]] = {}
     for ref, of in core.state.named.items():
-        bag = core.state.bags.get(ref >> 32)
-        if bag is not None and not bag.paused and bag.tasks.state[ref & 0xFFFFFFFF] == READY:
-            continue
         for intent in map(core.state.intents.__getitem__, of):
-            if intent.state in (INTENDED, QUEUED):
+            if intent.state in (INTENDED, QUEUED) and not _may_start(core.state, ref, intent.site):
                 stale.setdefault(intent.site, []).append(intent)
     for name, intents in stale.items():
         stop(core, core.state.sites[name], intents, "started")
+
+
+def _may_start(state: State, ref: int, site: str) -> bool:
+    """A task, there."""
+    bag, task = state.bags.get(ref >> 32), ref & 0xFFFFFFFF
+    if bag is None or bag.paused or bag.tasks.state[task] != READY:
+        return False
+    cls = bag.classes[bag.target_of(task), bag.tasks.variant[task]]
+    return not (cls.over and elsewhere(state, site, cls))
 
 
 def stop(core: Core, site: SiteState, intents: list[IntentState], why: str) -> None:

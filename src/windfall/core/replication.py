@@ -87,7 +87,8 @@ def take(core: Core, pilot: PilotState, want: int, room: Room) -> list[f.Group]:
                 continue
             numbers = core.state.attempts.numbers(1)
             cls = each.cls
-            groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, [each.task], numbers))
+            one = [each.task]
+            groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, one, numbers, over=cls.over))
             load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
             tail.late.remove(each)
     return groups

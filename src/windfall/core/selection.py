@@ -13,6 +13,6 @@ from windfall.core.facts import TargetShape
 def class_key(select: str, bag: int, target: int, variant: int, shape: TargetShape) -> tuple[int, ...]:
     """Sort key among classes: lower is offered first."""
     if select == "sjf":
-        expected = (shape.expect or shape.limit) * 3 ** (variant >> 4)
+        expected = (shape.expect or shape.limit) * 3 ** (variant >> 4 & 7)
         return (-shape.priority, bag, expected, target, variant)
     return (-shape.priority, bag, target, variant, 0)

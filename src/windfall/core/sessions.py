@@ -378,7 +378,8 @@ def _unacknowledged(core: Core, pilot: PilotState, ack: int) -> list[tuple[int, 
             task = attempts.task[row] & 0xFFFFFFFF
             chain = row_chain(core.state, row)
             group = grants[number].setdefault(
-                (cls.bag, cls.number, chain), f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, [], [], chain)
+                (cls.bag, cls.number, chain),
+                f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, [], [], chain, over=cls.over),
             )
             group.tasks.append(task)
             group.attempts.append(attempts.number[row])

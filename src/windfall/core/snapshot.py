@@ -8,7 +8,8 @@ leave, `at0` the first chunk of the attempts.  Names that are gone are listed fo
     2   no intents, no limits of sites, no provisioning of bags; no incomplete batches; nothing of copies, links and
         transfers
     3   no budgets and allowances, no nodes of pilots
-    4   as above
+    4   no fail-over sites
+    5   as above
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from windfall.core import apply as a, batching, intents, means
 from windfall.core.columns import Attempts, Hosts, Table, Tasks
 from windfall.core.copies import BagData, Columns, link_up, note_moves
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
-from windfall.core.hosts import restand, row_of
+from windfall.core.hosts import restand, settle
 from windfall.core.lifecycle import DROPPED, FIRST_FINAL, FREE, LOST, READY
 from windfall.core.replication import replicates
 from windfall.core.state import (
@@ -38,12 +39,13 @@ from windfall.core.state import (
 )
 from windfall.errors import StoreCorrupt, StoreTooNew
 
-VERSION = 4
+VERSION = 5
 
 _PILOT = ("number", "nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk",
           "enrolled", "ends", "token", "detail", "state", "granted", "ended", "why", "nodes", "whole")
 _BAG = ("number", "owner", "name", "key", "external", "select", "open", "submitted", "runs", "counts", "paused",
-        "ended", "touched", "worked", "began", "provision", "options", "budget", "spent")
+        "ended", "touched", "worked", "began", "provision", "options", "budget", "spent",
+        "fail_over")
 _TOKEN = ("id", "scope", "owner", "site", "pilot", "expires", "issued")
 _SITE = ("name", "owner", "kind", "shared", "added", "limits", "used", "tender", "disk")
 _INTENT = ("number", "nonce", "site", "shape", "reserved", "bag", "task", "made", "state", "changed", "began",
@@ -188,6 +190,9 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
         _upgrade_provisioning(m)
     if m["version"] < 4:
         _upgrade_means(m)
+    if m["version"] < 5:
+        for bag in m["bags"]:
+            bag["record"] += [""]
     state = State(now=m["now"], next_bag=m["next_bag"], next_pilot=m["next_pilot"], next_class=m["next_class"],
                   next_intent=m["next_intent"])
     state.place_names = m.get("places", state.place_names)
@@ -297,9 +302,8 @@ def _load_key(state: State, key: tuple[str, str], value: list[int]) -> None:
 
 def _load_pilot(state: State, row: dict[str, Any]) -> None:
     pilot = PilotState(cls=0, **row)
-    pilot.cls = a.pilot_class_of(state, pilot).number
-    pilot.row = row_of(state, pilot.site, pilot.host, pilot.host_name)
-    state.pilots[pilot.number] = pilot
+    a.join_class(state, pilot)
+    settle(state, pilot)
 
 
 def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes], policy: dict[str, str], tail: int) -> None:

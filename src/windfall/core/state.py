@@ -51,8 +51,13 @@ class TaskClass:
     conscious: bool = False  # its bag selects by where data lies
     budgeted: bool = False  # its bag has a budget
     ruled: bool = False  # its bag has expressions
+    stinted: bool = False  # its owner has an allowance
     nodes: int = 1
     lasts: int = 0  # ms an attempt may take, the grace at its end included; 0: no limit
+    over: bool = False  # they have failed so often that they go to their bag's fail-over site
+    loose: bool = False  # volatile: nobody there could take them for long, any site will do
+    watched: bool = False  # volatile: a timer runs that looks for somebody there
+    vain: int = 0  # volatile: how often in a row nobody was there
     mean: float = 0.0  # ms a success took, moving average; 0: unknown
     done: int = 0
 
@@ -133,6 +138,7 @@ class BagState:
     conscious: Conscious | None = None  # selection by where data lies
     policy: dict[str, str] = field(default_factory=dict)  # expressions
     budget: int = 0  # ms of cores; 0: none
+    fail_over: str = ""  # the site where tasks go that keep failing
     spent: int = 0  # ms of cores, of attempts that are over
     replicate: str = "none"
     replicas: int = 0  # attempts that were granted while another one of the same task was in play
@@ -267,6 +273,7 @@ class PilotClass:
     whole: bool = True
     costs: dict[int, int] = field(default_factory=dict)  # task class → thousandths of a core; 0: does not fit
     parked: dict[int, None] = field(default_factory=dict)  # volatile: pilots waiting, first come first
+    pilots: int = 0  # how many there are, those included that are gone and not forgotten
     barren: int = -1  # volatile: version of the ready list in which nothing fitted
 
 
@@ -277,6 +284,7 @@ class Tending:
     since: int = 0  # what was submitted before that is not known
     listed: bool = True  # a listing has told
     asked: bool = False  # for a listing
+    unsure: int = 0  # when the first one came that could have told
     heard_list: int = 0  # when the last listing came
     number: int = 0  # of the last answer
     strays: dict[tuple[str, str], bool] = field(default_factory=dict)  # jobs we do not want → told
@@ -292,6 +300,7 @@ class Tending:
     salvages: bool = False  # its tender can look for what pilots left behind
     salvage: dict[str, bool] = field(default_factory=dict)  # nonces for which it is to → told
     eager: bool = False  # more would be started if those that leave were gone
+    doubt: bool = False  # the last listing lacked something: another one will tell
     counted: int = -1  # when the next three were told; -1: never
     others: int = 0  # jobs of the user that are none of ours
     balance: int = -1  # ms of cores that the user's account may still use; -1: not told
@@ -377,6 +386,7 @@ class IntentState:
     # volatile
     given: int = 0  # 0: nobody was told, 1: its tender was, 2: an earlier one may have been
     told: bool = False  # to stop
+    missed: int = 0  # when a listing came that lacked it, and none since that has it
     salvage: int = 0  # until when what its pilot left behind is looked for
 
 
@@ -426,6 +436,7 @@ class State:
     # derived
     host_rows: dict[tuple[str, str], int] = field(default_factory=dict)
     host_free: list[int] = field(default_factory=list)  # rows of hosts that were forgotten, a heap
+    on_host: dict[int, dict[int, None]] = field(default_factory=dict)  # row → pilots there, gone ones included
     barred: dict[int, int] = field(default_factory=dict)  # hosts that are given nothing before then, then one at a time
     allowances: dict[str, int] = field(default_factory=dict)  # owner, or "*" → ms of cores a month
     allowed: int = 0  # when one of them, or a site, was changed last
@@ -454,6 +465,7 @@ class State:
     orders: dict[int, None] = field(default_factory=dict)  # volatile: pilots with something new to cancel
     stirred: dict[str, None] = field(default_factory=dict)  # volatile: sites with something new to start or stop
     arrivals: dict[tuple[str, str], Arrivals] = field(default_factory=dict)  # volatile: by site and host
+    shunned: dict[tuple[int, str], int] = field(default_factory=dict)  # volatile: host, guest → he gets nothing before
 
     def own(self, owner: str, more: int) -> None:
         """Count tasks that came or went."""

@@ -5,9 +5,11 @@ Rules
   * Orders are level-triggered: what is not heard to be done is ordered again, so much at a time as the site's limits
     allow.  A tender carries out an order once per nonce, however often it hears it.
   * A tender that (re)starts may follow one that died between submitting and saying so.  What may have been submitted is
-    not ordered again before a full listing, begun long enough after its hello for any submission to have landed.
+    not ordered again before a full listing, begun long enough after its hello for any submission to have landed, and
+    another one a while later that lacks it, too.
   * What is listed is adopted; a job that we do not know, or want no more, is ordered stopped.  What is missing from a
-    listing begun after we knew of it has ended, unless its pilot has spoken since.
+    listing begun after we knew of it may have ended.  A listing may be short: that is believed when another, begun a
+    while later, lacks it, too, and its pilot has not spoken since; at once where its pilot has said goodbye.
   * A pilot's goodbye is not the end of its job: that counts until a listing begun afterwards does not have it, and
     is ordered stopped if it stays.  A listing is asked for early where room is what is lacking.
   * A pilot that ran and is missing may have left results: if its tender can, it looks for them first, for a bounded
@@ -154,8 +156,8 @@ def _take_stopped(core: Core, site: SiteState, stopped: list[tuple[str, str]]) -
         intent = _known(core, site, nonce)
         if intent is not None and intent.state == STOPPING and name in (intent.outside, ""):
             ended[intent.number] = intent
-    for intent in [intent for intent in ended.values() if intent.pilot]:
-        _gone(core, site, intent, "stopped")
+    if born := [intent for intent in ended.values() if intent.pilot]:
+        _gone(core, site, born, "stopped")
     if (unborn := [intent for intent in ended.values() if not intent.pilot]):
         end_intents(core, site, unborn, "stopped")
 
@@ -181,15 +183,34 @@ def _take_list(core: Core, site: SiteState, listed: list[e.Listed], began: int) 
     t.strays = {key: told for key, told in t.strays.items() if key in there}
     began = min(began, core.now)
     _adopt(core, site, listed, began)
-    settled = began >= t.since + core.config.landing
-    _miss(core, site, {job.nonce for job in listed}, began, settled)
-    if settled and not t.listed:
+    sure = began >= t.since + core.config.landing and _is_sure(core, site, began)
+    _miss(core, site, {job.nonce for job in listed}, began, sure)
+    if sure and not t.listed:
         t.listed = True
         for number in site.intents[INTENDED]:
             core.state.intents[number].given %= 2
     listed_again(core, site, began)
     if t.eager and site.intents[LEAVING]:
         look_for_room(core, site)
+    elif t.doubt:
+        core.timer(_next_list(core, site), "tend", site.name)
+
+
+def _is_sure(core: Core, site: SiteState, began: int) -> bool:
+    """Is what an earlier tender was told to submit, and what is not listed, not there?  Not by one listing alone."""
+    t, intents = site.tending, core.state.intents
+    told = (intents[number] for state in (INTENDED, STOPPING) for number in site.intents[state])
+    if t.listed or not any(intent.given == 2 and not intent.outside for intent in told):
+        return True
+    if not t.unsure:
+        t.unsure = core.now
+        core.timer(core.now + _apart(core), "tend", site.name)
+    return began >= t.unsure + _apart(core)
+
+
+def _apart(core: Core) -> int:
+    """Ms between two listings that say the same, so that it is believed."""
+    return core.config.listing // OFTENER
 
 
 def _adopt(core: Core, site: SiteState, listed: list[e.Listed], began: int) -> None:
@@ -200,6 +221,8 @@ def _adopt(core: Core, site: SiteState, listed: list[e.Listed], began: int) -> N
     staying: dict[int, None] = {}
     for job in listed:
         intent = _known(core, site, job.nonce)
+        if intent is not None:
+            intent.missed = 0
         if intent is not None and not intent.outside and intent.number not in accepted:
             accepted[intent.number] = job.id
         if intent is None or (accepted.get(intent.number) or intent.outside) != job.id:
@@ -226,42 +249,65 @@ def _adopt(core: Core, site: SiteState, listed: list[e.Listed], began: int) -> N
 
 
 def _over(core: Core, intent: IntentState, began: int) -> bool:
-    """It ran before the listing began, and nobody has heard its pilot since."""
+    """It was so before the listing began, and nobody has heard its pilot since."""
     pilot = core.state.pilots.get(intent.pilot)
     return intent.changed <= began and (pilot is None or pilot.heard <= began)
 
 
-def _miss(core: Core, site: SiteState, there: set[str], began: int, settled: bool) -> None:
+def _miss(core: Core, site: SiteState, there: set[str], began: int, sure: bool) -> None:
+    """One fact for those of a kind, however many they are."""
     missing = [core.state.intents[number] for of in site.intents for number in of]
-    missing = [intent for intent in missing if intent.nonce not in there]
+    missing = [i for i in missing if i.nonce not in there and _over(core, i, began)]
+    site.tending.doubt = False
+    over: dict[str, list[IntentState]] = {}
     for intent in missing:
-        if intent.state == RUNNING and _over(core, intent, began):
-            if not _salvage(core, site, intent):
-                _gone(core, site, intent)
-        elif intent.state == LEAVING and intent.changed <= began:
-            end_intents(core, site, [intent], "left")
-        elif intent.state == QUEUED and intent.changed <= began:
-            end_intents(core, site, [intent], "gone")
-            hold_off(core, site)  # it never ran, or its pilot never found its way here
-        elif intent.state == STOPPING and intent.changed <= began and (intent.outside or _not_sent(intent, settled)):
-            end_intents(core, site, [intent], "stopped")
+        if why := _why_over(core, site, intent, began, sure):
+            over.setdefault(why, []).append(intent)
+    ran = over.pop("ran", [])
+    for why, intents in over.items():
+        end_intents(core, site, intents, why)
+    if "gone" in over:
+        hold_off(core, site)  # they never ran, or their pilots never found their way here
+    if dead := [intent for intent in ran if not _salvage(core, site, intent)]:
+        _gone(core, site, dead)
 
 
-def _not_sent(intent: IntentState, settled: bool) -> bool:
-    """An earlier tender may have been told to submit it; had it done so, it would be listed."""
-    return settled and intent.given == 2
+def _why_over(core: Core, site: SiteState, intent: IntentState, began: int, sure: bool) -> str:
+    """One that is missing; "" if it may be there all the same."""
+    if intent.state == LEAVING:
+        return "left"
+    if intent.state == INTENDED or (intent.state == STOPPING and not intent.outside):  # it may be on its way
+        return "stopped" if intent.state == STOPPING and intent.given == 2 and sure else ""
+    if not _lacks(core, site, intent, began):
+        return ""
+    return "gone" if intent.state == QUEUED else "ran" if intent.state == RUNNING else "stopped"
 
 
-def _gone(core: Core, site: SiteState, intent: IntentState, why: str = "gone") -> None:
+def _lacks(core: Core, site: SiteState, intent: IntentState, began: int) -> bool:
+    """Is it gone?  Not by one listing alone; the next is asked for soon."""
+    if not intent.missed:
+        intent.missed = core.now
+    if began >= intent.missed + _apart(core):
+        return True
+    site.tending.doubt = True
+    return False
+
+
+def _gone(core: Core, site: SiteState, intents: list[IntentState], why: str = "gone") -> None:
     """The site's evidence (S5)."""
-    pilot = core.state.pilots.get(intent.pilot)
-    alive = pilot is not None and pilot.state != GONE
-    vain = pilot is None or (alive and not pilot.granted and _in_vain(core, site, intent))
-    end_intents(core, site, [intent], why)
-    if pilot is not None and alive:
-        core.lose_pilot(pilot, why)
+    pilots = [core.state.pilots.get(intent.pilot) for intent in intents]
+    vain = any(_left_in_vain(core, site, *pair) for pair in zip(intents, pilots, strict=True))
+    end_intents(core, site, intents, why)
+    for pilot in pilots:
+        if pilot is not None and pilot.state != GONE:
+            core.lose_pilot(pilot, why)
     if vain:
         hold_off(core, site)
+
+
+def _left_in_vain(core: Core, site: SiteState, intent: IntentState, pilot: PilotState | None) -> bool:
+    """Its pilot never came, or was given nothing though more like it are wanted."""
+    return pilot is None or (pilot.state != GONE and not pilot.granted and _in_vain(core, site, intent))
 
 
 # --- what pilots left behind ---------------------------------------------------------------------------------------
@@ -310,7 +356,7 @@ def _end_salvage(core: Core, site: SiteState, intent: IntentState, says: str) ->
     held = pilot.held if pilot is not None else 0
     says = f"the job of {intent.nonce} is gone: {says}, {held} tasks run again"
     core.emit(f.SiteNoted(core.now, site.name, "salvage", says))
-    _gone(core, site, intent)
+    _gone(core, site, [intent])
 
 
 def salvaging(core: Core, pilot: PilotState) -> int:
@@ -476,7 +522,8 @@ def _to_stop(core: Core, site: SiteState) -> Iterator[int]:
 def _list_due(core: Core, site: SiteState) -> bool:
     t = site.tending
     if not t.listed:  # those that have left count no more as soon as anybody has looked
-        return core.now >= t.since + core.config.landing or (not t.heard_list and bool(site.intents[LEAVING]))
+        due = t.unsure + _apart(core) if t.unsure else t.since + core.config.landing
+        return core.now >= due or (not t.heard_list and bool(site.intents[LEAVING]))
     return site.suspect > 0 or (_is_watched(core, site) and core.now >= _next_list(core, site))
 
 
@@ -487,9 +534,11 @@ def _is_watched(core: Core, site: SiteState) -> bool:
 
 def _next_list(core: Core, site: SiteState) -> int:
     t = site.tending
+    if t.doubt:
+        return t.heard_list + _apart(core)
     if t.eager and (first := next(iter(site.intents[LEAVING]), 0)):
         soon = core.state.intents[first].changed + core.config.parting
-        return max(soon, t.heard_list + core.config.listing // OFTENER)
+        return max(soon, t.heard_list + _apart(core))
     return t.heard_list + core.config.listing
 
 

@@ -111,6 +111,7 @@ def _light(core: Core) -> None:
 def site_judged(state: State, fact: f.SiteJudged) -> None:
     site = state.sites[fact.site]
     site.suspect = fact.suspect
+    state.version += 1  # what was to go there may go elsewhere
     state.stirred[site.name] = None
     note(site, fact.at, "suspect" if fact.suspect else "answers", fact.says)
 

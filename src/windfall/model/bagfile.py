@@ -63,7 +63,7 @@ class Parsed(NamedTuple):
 _POLICIES = (
     "deadline", "attempt-deadline", "per-host", "ReplicationRequirements", "Concurrency", "Deadline",
 )  # fmt: skip
-_SO_FAR = "there is select, rank, requirements, sites, batch, batch-timeout, provision, replicate and budget"
+_SO_FAR = "there is select, rank, requirements, sites, batch, batch-timeout, provision, replicate, budget and fail-over"
 LATER = {
     "task": {},
     "policy": {
@@ -464,6 +464,7 @@ class Reader:
             select=get("select", usual.select), batch=get("batch", usual.batch),
             batch_timeout=get("batch-timeout", usual.batch_timeout), provision=get("provision", usual.provision),
             budget=get("budget", usual.budget), replicate=get("replicate", usual.replicate),
+            fail_over=get("fail-over", usual.fail_over),
         )
         policy = replace(policy, **self._expressions(table))
         with self.place.at("policy", "batch-timeout"):

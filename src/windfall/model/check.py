@@ -112,6 +112,8 @@ def check_head(bag: Bag) -> None:
         raise BadInput("batch: tasks with external effects are handed out one by one", "leave batch out, or effects")
     if not 0 <= bag.policy.budget < 1 << 60:
         raise BadInput("budget: out of all bounds")
+    if bag.policy.fail_over:
+        _name(bag.policy.fail_over, "fail-over")
     if not bag.targets:
         raise BadInput("the bag has no target", "give it a command")
     at_most(len(bag.targets), MAX_TARGETS, "targets in a bag")

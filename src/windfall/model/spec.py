@@ -217,6 +217,7 @@ class Policy(Record, frozen=True):
     requirements: str = ""  # expressions (`model/expressions.py`); "": none
     rank: str = ""
     sites: str = ""
+    fail_over: str = ""  # the site where tasks go that keep failing
 
 
 class Bag(Record, frozen=True):

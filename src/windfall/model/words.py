@@ -210,6 +210,7 @@ POLICY = {
     "budget": Word(units.parse_core_time, CORE_TIME, "what all tasks may use together, such as 100 core-hours"),
     **{key: Word(expression(key), EXPRESSION, KINDS[key].says) for key in check.EXPRESSIONS},
     **{KINDS[key].alias: Word(expression(key), EXPRESSION, f"{key}, as GridBot calls it") for key in check.EXPRESSIONS},
+    "fail-over": Word(string, TEXT, "the site where tasks go that keep failing"),
 }
 TARGET = {"after": Word(strings, TEXTS, "targets that must have succeeded before"), "command": BAG["command"]}
 

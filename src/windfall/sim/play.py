@@ -158,6 +158,7 @@ class Run:
                                  bag.batch, array("f", own).tobytes() if bag.select == "sjf" else b""))
         return Work(bag.tasks, lambda task, _draw: walls[task], fails=bag.fails, select=bag.select, name=bag.name,
                     targets=shapes, provision=bag.provision, edges=_edges(bag), data=_data(bag, columns),
+                    fail_over=bag.fail_over,
                     conscious=Conscious(**bag.conscious) if bag.select == "data-conscious" else None,
                     policy=bag.policy)
 

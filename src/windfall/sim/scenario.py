@@ -53,6 +53,7 @@ class Bag:
     batch: int = 0
     select: str = "fcfs"
     provision: str = "swarm"
+    fail_over: str = ""
     staged: list[str] = field(default_factory=list)
     stays: bool = True
     keeps: bool = False
@@ -267,6 +268,9 @@ class Reader:
         with self.place.at(*path, "staged"):
             for each in values.get("staged", []):
                 self._known_place(each, places)
+        with self.place.at(*path, "fail-over"):
+            if values.get("fail-over"):
+                self._known_place(values["fail-over"], places)
         conscious = self._values(values.pop("conscious", {}), (*path, "conscious"), w.CONSCIOUS)
         with self.place.at(*path, "conscious"):
             if conscious and values.get("select") != "data-conscious":
@@ -281,7 +285,8 @@ class Reader:
         own = ("submit", "fails", "batch", "select", "provision", "staged", "stays", "keeps")
         said = {key: values[key] for key in own if key in values}
         policy = {key: values[key] for key in check.EXPRESSIONS if key in values}
-        return Bag(name, targets, policy=policy, conscious=conscious, client=client, **said)
+        return Bag(name, targets, policy=policy, conscious=conscious, client=client,
+                   fail_over=values.get("fail-over", ""), **said)
 
     def _target(self, name: str, values: Values, path: tuple[str, ...]) -> Target:
         with self.place.at(*path):

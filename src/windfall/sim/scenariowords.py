@@ -221,6 +221,7 @@ BAGS = {
     "conscious": Word(table, "", "parameters of `data-conscious`"),
     "provision": Word(words.one_of(*PROVISION), "swarm", "decides how many pilots to have where"),
     **{key: Word(words.POLICY[key].read, "", f"an expression: {words.POLICY[key].says}") for key in EXPRESSIONS},
+    "fail-over": Word(words.string, "", words.POLICY["fail-over"].says),
 }
 CLIENT = {
     "kind": Word(words.one_of("poll", "collect"), "", "`poll` asks about all at once, `collect` about one by one"),

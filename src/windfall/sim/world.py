@@ -59,6 +59,7 @@ class Work:
     batch: int = 0  # so many tasks go together
     targets: list[TargetShape] | None = None  # where it has several; they say `tasks`, `cores` and so on by themselves
     provision: str = "swarm"
+    fail_over: str = ""  # the site where tasks go that keep failing
     options: dict[str, int] = field(default_factory=dict)
     edges: bytes = b""
     data: DataShape | None = None
@@ -166,7 +167,7 @@ class World:
                             work.retries, 0, 0, batch=work.batch)
         event = e.Submit(0, OWNER, work.name, "", b"", work.targets or [shape], False, work.select, False, work.edges,
                          work.provision, work.options, work.data, work.conscious, replicate=work.replicate,
-                         policy=work.policy)
+                         policy=work.policy, fail_over=work.fail_over)
 
         def taken(effect: Any) -> None:
             self._works[effect.value] = work

@@ -94,6 +94,7 @@ def tell(story: Story) -> None:
     _leave_data(story)
     _spend(story)
     ruled = _rule(story)
+    _fail_over(story)
     batch = _provision(story)
     story.snapshot()
     _provision_on(story, *batch)
@@ -238,6 +239,19 @@ def _rule(story: Story) -> int:
     other = int(story.do(submission(0, "ann", Bag(name="later", targets=[sweep(3)]), "later")).value)
     story.do(e.SetPolicy(0, other, {"requirements": "Host.Cores > 64"}, "ann"))
     return number
+
+
+def _fail_over(story: Story) -> None:
+    """Two tasks keep failing and go to another site; one is there, one waits."""
+    story.do(e.AddSite(0, "safe", "eve", "local"))
+    event = submission(0, "eve", Bag(name="brittle", targets=[sweep(2)]), "brittle")
+    event.fail_over = "safe"
+    story.do(event)
+    pilot = story.pilot("brittle", 2, "far")
+    for _ in range(2):
+        held = story.exchange(pilot, want=2)
+        story.exchange(pilot, reports=[e.Report(a, "failed", "exit", exit=1) for a in held])
+    story.exchange(story.pilot("safe", 1, "safe"), want=1)
 
 
 def _after_that(story: Story, bags: dict[str, int]) -> None:
