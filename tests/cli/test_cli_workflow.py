@@ -93,6 +93,18 @@ def test_the_catalogue(line: CommandLine) -> None:
     assert done.returncode == 2 and "there is no component 'MatrixLoad'" in done.stderr
 
 
+def test_wfformat(line: CommandLine) -> None:
+    tasks = [{"name": f"t_{n}", "id": f"t_{n}", "parents": [f"t_{n - 1}"] * (n > 0), "children": []} for n in range(3)]
+    body = {"name": "w", "schemaVersion": "1.5", "workflow": {"specification": {"tasks": tasks}}}
+    (line.folder / "w.json").write_text(json.dumps(body))
+    found = line.json("compile", "w.json", "--json")
+    assert (found["tasks"], found["edges"], found["depth"], found["width"]) == (3, 2, 3, 1)
+    assert line("compile", "w.json").stdout.startswith("w: 3 tasks, 2 edges, depth 3, width 1\nlongest chain: t ×3\n")
+    assert line("graph", "w.json").stdout.count(" -> ") == 2
+    done = line("compile", "w.json", "--set", "n=1")
+    assert done.returncode == 2 and "for applications of YvetteML" in done.stderr
+
+
 def test_graph(line: CommandLine) -> None:
     app = [str(EXAMPLE / "product.query"), "--components", str(EXAMPLE)]
     assert line("graph", *app).stdout.startswith('digraph "product" {')

@@ -64,7 +64,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {  # beside the standard library
     "session": (),
     "cli": ("msgspec",),
     "sites": ("asyncssh",),
-    "workflow": ("lark", "numpy"),
+    "workflow": ("lark", "numpy", "msgspec"),
 }  # fmt: skip
 
 

@@ -13,10 +13,12 @@ from .output import say
 if TYPE_CHECKING:
     from ..workflow.catalogue import Catalogue
     from ..workflow.program import Program
+    from ..workflow.wfformat import Workflow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("application", metavar="APP", type=Path, help="an application's file (XML), or a bare graph")
+    parser.add_argument("application", metavar="APP", type=Path,
+                        help="an application's file (XML), a bare graph, or WfFormat 1.5 (.json)")
     parser.add_argument("--components", metavar="PATH", type=Path, action="append", default=[],
                         help="a file or a folder with components; they go before those of the catalogue")
     parser.add_argument("--set", metavar="NAME=VALUE", dest="given", action="append", default=[],
@@ -29,7 +31,9 @@ def catalogue() -> Catalogue:
     return Catalogue(home() / "components")
 
 
-def compiled(args: argparse.Namespace) -> Program:
+def compiled(args: argparse.Namespace) -> Program | Workflow:
+    if args.application.suffix.lower() == ".json":
+        return _of_others(args)
     from ..workflow.catalogue import gather
     from ..workflow.files import load
     from ..workflow.program import Shelf, compile_application
@@ -43,6 +47,14 @@ def compiled(args: argparse.Namespace) -> Program:
     own = {component.name: component for component in file.components}
     shelf = Shelf(own, gather(args.components), catalogue())
     return compile_application(file.application, shelf, _given(args.given))
+
+
+def _of_others(args: argparse.Namespace) -> Workflow:
+    from ..workflow import wfformat
+
+    if args.components or args.given:
+        raise BadInput("--components and --set are for applications of YvetteML", "WfFormat has neither")
+    return wfformat.load(args.application)
 
 
 def _given(texts: list[str]) -> dict[str, str]:

@@ -20,9 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     program = application.compiled(args)
-    from ..workflow.report import requirements
+    from ..workflow import report, wfformat
 
-    found = requirements(program)
+    other = isinstance(program, wfformat.Workflow)
+    found = wfformat.requirements(program) if other else report.requirements(program)
     if args.json:
         print_json(found)
     else:

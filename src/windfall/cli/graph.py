@@ -28,9 +28,11 @@ def execute(args: argparse.Namespace) -> int:
         raise BadInput(f"'{args.file}' is no name for a picture", "it ends with .dot, .svg or .png")
     program = application.compiled(args)
     from ..workflow import sheet
-    from ..workflow.picture import dot, picture
+    from ..workflow.picture import dot, picture, workflow_picture
+    from ..workflow.program import Program
 
-    found = picture(program) if kind == ".dot" else picture(program, sheet.fits)
+    draw = picture if isinstance(program, Program) else workflow_picture
+    found = draw(program) if kind == ".dot" else draw(program, sheet.fits)
     if args.json and not args.file:
         print_json({"summary": found.summary, "nodes": [node._asdict() for node in found.nodes],
                     "edges": found.arrows})

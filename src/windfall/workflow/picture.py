@@ -5,6 +5,7 @@ A picture is nodes on rows and arrows between them; how it is written, as DOT, S
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from .dag import reduction
 from .program import Program
 from .unroll import Call
+from .wfformat import Workflow
 
 MOST_TASKS = 2000  # drawn one by one, in DOT
 MOST_GROUPS = 120
@@ -125,6 +127,37 @@ def _needed(arrows: set[tuple[int, int]], rows: list[int]) -> set[tuple[int, int
     for number in sorted(range(len(rows)), key=lambda each: -rows[each]):
         reach[number] = below[number].union(*(reach[other] for other in below[number]))
     return {(a, b) for a, b in arrows if (a, b) not in down or not any(b in reach[other] for other in below[a])}
+
+
+# --- workflows of others ---------------------------------------------------------------------------------------------
+
+
+def workflow_picture(workflow: Workflow, fits: Callable[[Picture], bool] = lambda _: True) -> Picture:
+    if workflow.tasks <= MOST_TASKS:
+        levels = workflow.levels.tolist()
+        nodes = [Node(spec.name, kind, -1, level, 1)
+                 for spec, kind, level in zip(workflow.specs, workflow.kinds, levels, strict=True)]
+        pairs = reduction(workflow.dag, workflow.shape, pairs=True)[1]
+        drawn = Picture(workflow.instance.name, nodes, sorted((a - 1, b - 1) for a, b in pairs), {}, False)
+        if fits(drawn):
+            return drawn
+    return _kinds(workflow)
+
+
+def _kinds(workflow: Workflow) -> Picture:
+    counts = Counter(workflow.kinds)
+    kinds = [kind for kind, _ in counts.most_common(MOST_GROUPS)]
+    first: dict[str, int] = {}
+    for kind, level in zip(workflow.kinds, workflow.levels.tolist(), strict=True):
+        first[kind] = min(level, first.get(kind, level))
+    rows = {level: row for row, level in enumerate(sorted({first[kind] for kind in kinds}))}
+    numbers = {kind: number for number, kind in enumerate(kinds)}
+    src, dst = ((each - 1).tolist() for each in (workflow.dag.src, workflow.dag.dst))
+    arrows = {(numbers.get(workflow.kinds[a], -1), numbers.get(workflow.kinds[b], -1))
+              for a, b in zip(src, dst, strict=True)}
+    kept = _needed({pair for pair in arrows if min(pair) >= 0}, [rows[first[kind]] for kind in kinds])
+    nodes = [Node(f"{kind} ({counts[kind]:,})", kind, -1, rows[first[kind]], counts[kind]) for kind in kinds]
+    return Picture(workflow.instance.name, nodes, sorted(kept), {}, True, len(counts) - len(kinds))
 
 
 # --- DOT -------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -42,13 +43,13 @@ def _critical(program: Program) -> dict[str, Any]:
     by_node = np.argsort(firsts)
     which = by_node[np.searchsorted(firsts[by_node], nodes, side="right") - 1]
     names = [program.calls[number].component.name for number in which.tolist()]
-    runs: list[dict[str, Any]] = []
-    for name in names:
-        if runs and runs[-1]["component"] == name:
-            runs[-1]["tasks"] += 1
-        else:
-            runs.append({"component": name, "tasks": 1})
-    return {"tasks": len(names), "components": runs[:100]}
+    return {"tasks": len(names), "components": runs_of(names)}
+
+
+def runs_of(names: list[str]) -> list[dict[str, Any]]:
+    """The same name in a row, counted; at most a hundred."""
+    runs = [{"component": name, "tasks": sum(1 for _ in same)} for name, same in groupby(names)]
+    return runs[:100]
 
 
 def _components(program: Program) -> list[dict[str, Any]]:

@@ -1,0 +1,173 @@
+"""WfFormat 1.5: real workflows are read, checked as their schema asks, and written again."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from windfall.errors import BadInput
+from windfall.workflow import sheet
+from windfall.workflow.dag import reduction
+from windfall.workflow.picture import dot, workflow_picture
+from windfall.workflow.wfformat import Workflow, dumps, load, loads, longest, requirements
+
+FOLDER = Path(os.environ.get("WINDFALL_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "wfformat"
+FILES = sorted(path for path in FOLDER.glob("*.json") if not path.name.startswith("schema"))
+
+needs_data = pytest.mark.skipif(not FILES and "WINDFALL_DATA" not in os.environ, reason="no WINDFALL_DATA is given")
+
+
+@pytest.fixture(scope="module")
+def schema() -> Any:
+    return jsonschema.Draft202012Validator(json.loads((FOLDER / "schema-1.5.json").read_text()))
+
+
+@needs_data
+def test_the_data_is_there() -> None:
+    assert len(FILES) == 9
+
+
+def order(workflow: Workflow) -> dict[str, set[str]]:
+    """All tasks before each, by parents and children alone."""
+    before: dict[str, set[str]] = {spec.id: set(spec.parents) for spec in workflow.specs}
+    for spec in workflow.specs:
+        for child in spec.children:
+            before[child].add(spec.id)
+    found: dict[str, set[str]] = {}
+
+    def visit(task: str) -> set[str]:
+        if task not in found:
+            found[task] = before[task].union(*map(visit, before[task]))
+        return found[task]
+
+    return {task: visit(task) for task in before}
+
+
+@needs_data
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_workflow(path: Path, schema: Any) -> None:
+    workflow = load(path)
+    raw = json.loads(path.read_text())
+    found, all_before = requirements(workflow), order(workflow)
+    assert found["tasks"] == len(raw["workflow"]["specification"]["tasks"]) == len(all_before)
+    ids = [spec.id for spec in workflow.specs]
+    direct = {(a, b) for b, before in all_before.items() for a in before if not any(a in all_before[c] for c in before)}
+    pairs = reduction(workflow.dag, workflow.shape, pairs=True)[1]
+    assert {(ids[a - 1], ids[b - 1]) for a, b in pairs} == direct and found["edges"] == len(direct)
+    levels = dict(zip(ids, workflow.levels.tolist(), strict=True))
+    assert all(levels[task] == max((levels[each] + 1 for each in before), default=0)
+               for task, before in all_before.items())
+    assert found["depth"] == max(levels.values()) + 1 == found["critical_path"]["tasks"]
+    assert found["critical_path"]["seconds"] <= raw["workflow"]["execution"]["makespanInSeconds"] * 1.01
+    written = dumps(workflow)
+    schema.validate(json.loads(written))
+    again = loads(written, "again")
+    assert again.instance == workflow.instance and dumps(again) == written
+
+
+@needs_data
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_nothing_of_a_task_is_lost(path: Path) -> None:
+    raw, written = json.loads(path.read_text())["workflow"], json.loads(dumps(load(path)))["workflow"]
+    assert written["specification"] == raw["specification"]
+    assert written["execution"] == raw["execution"]
+
+
+@needs_data
+def test_pictures() -> None:
+    few = workflow_picture(load(FOLDER / "helloworld-forkjoin-10-chameleon.json"), sheet.fits)
+    assert not few.summary and len(few.nodes) == 10 and len(few.arrows) == 16
+    many = workflow_picture(load(FOLDER / "seismology-chameleon-100p-001.json"), sheet.fits)
+    assert many.summary and [node.tasks for node in many.nodes] == [100, 1] and many.arrows == [(0, 1)]
+    assert sheet.draw(many).svg() and dot(many)
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+def task(name: str, parents: list[str] | None = None, children: list[str] | None = None) -> dict[str, Any]:
+    return {"name": name, "id": name, "parents": parents or [], "children": children or []}
+
+
+def instance(*tasks: dict[str, Any]) -> dict[str, Any]:
+    command = {"program": "p", "arguments": ["x"]}
+    runs = [{"id": each["id"], "runtimeInSeconds": 2.0, "command": command} for each in tasks]
+    return {
+        "name": "w", "schemaVersion": "1.5", "author": {"name": "n", "email": "e"},
+        "workflow": {
+            "specification": {"tasks": list(tasks), "files": [{"id": "f", "sizeInBytes": 3}]},
+            "execution": {"makespanInSeconds": 9, "executedAt": "now", "tasks": runs,
+                          "machines": [{"nodeName": "m", "system": "linux", "cpu": {"coreCount": 4}}]},
+        },
+    }  # fmt: skip
+
+
+def read(value: Any) -> Workflow:
+    return loads(json.dumps(value).encode(), "w.json")
+
+
+def test_parents_and_children_need_not_both_be_said() -> None:
+    workflow = read(instance(task("a", children=["b"]), task("b"), task("c", parents=["b"])))
+    assert workflow.levels.tolist() == [0, 1, 2] and longest(workflow) == 6.0
+
+
+@pytest.mark.parametrize(("value", "said"), [
+    (instance(task("a"), task("a")), "two tasks have the id 'a'"),
+    (instance(task("a", parents=["x"])), "task 'a' names 'x', and there is no such task"),
+    (instance(task("a", parents=["b"]), task("b", parents=["a"])), "in a circle"),
+    (instance(task("a", parents=["a"])), "in a circle: a"),
+    ([], "is not WfFormat 1.5: Expected `object`"),
+    ({**instance(task("a")), "schemaVersion": "1.4"}, "Invalid enum value '1.4'"),
+])
+def test_what_is_refused(value: Any, said: str) -> None:
+    with pytest.raises(BadInput, match="w.json") as caught:
+        read(value)
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b'{"name": NaN}'])
+def test_what_is_no_json(data: bytes) -> None:
+    with pytest.raises(BadInput, match="x is not"):
+        loads(data, "x")
+
+
+VALUES = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "a", "a b", "é", "1.5", 1.5]),
+                   st.just([]), st.just({}), st.just(["a"]), st.just([""]))
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, each in inner for place in _places(each, (*path, key)))]
+
+
+WHOLE = instance(task("a", children=["b"]), task("b", parents=["a"]))
+PLACES = [place for place in _places(WHOLE) if place]
+
+
+@needs_data
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(PLACES), st.one_of(st.just(KeyError), VALUES))
+def test_it_refuses_what_the_schema_refuses(schema: Any, place: tuple[Any, ...], value: Any) -> None:
+    """One value is left out or replaced by another."""
+    changed = copy.deepcopy(WHOLE)
+    holder = changed
+    for key in place[:-1]:
+        holder = holder[key]
+    if value is KeyError:
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = value
+    try:
+        read(changed)
+    except BadInput as error:
+        beyond = ("no such task" in error.message or "in a circle" in error.message or "two tasks" in error.message)
+        assert beyond or not schema.is_valid(changed)
+    else:
+        schema.validate(changed)
