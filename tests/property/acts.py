@@ -11,7 +11,7 @@ import numpy as np
 from windfall.core import effects as x, events as e
 from windfall.core.facts import Conscious, DataShape, TargetShape
 
-from .plan import Act, BagPlan
+from .plan import POLICIES, Act, BagPlan
 from .sites import limits_of
 
 if TYPE_CHECKING:
@@ -216,7 +216,13 @@ def _drained(world: World, act: Act, site: Site) -> None:
     world.client(lambda: e.DrainSite(0, site.name, "ann", act.how % 3 > 0, act.how % 5 == 0))
 
 
+def _policy(world: World, act: Act, bag: int) -> None:
+    wanted = {key: POLICIES[act.how % len(POLICIES)].get(key, "") for key in ("requirements", "rank", "sites")}
+    world.client(lambda: e.SetPolicy(0, bag, wanted))
+
+
 _ACTS = {
+    "policy": _on_bag(_policy),
     "drained": _on_site(_drained),
     "tender dies": _on_site(_tender_dies),
     "two tenders": _on_site(lambda world, act, site: site.new_tender()),

@@ -36,6 +36,7 @@ class BagPlan(msgspec.Struct, frozen=True):
     nodes: int = 1
     replicate: str = "none"
     fail_over: str = ""  # the site where its tasks go that keep failing
+    policy: int = 0  # one of POLICIES
 
 
 class SitePlan(msgspec.Struct, frozen=True):
@@ -190,6 +191,27 @@ def replica_plan(seed: int) -> Plan:
     plan, r = random_plan(seed), random.Random(f"{seed} replicas")
     bags = tuple(msgspec.structs.replace(bag, replicate=r.choice(("tail-safe", "tail-fast"))) for bag in plan.bags)
     return msgspec.structs.replace(plan, bags=bags, pilots=(*plan.pilots, 1, 2, 4))
+
+
+POLICIES: tuple[dict[str, str], ...] = (  # every one of them lets all tasks end, sooner or later
+    {},
+    {"requirements": "Host.Cores > 1 || Bag.Age > 40", "rank": "Host.Cores"},
+    {"requirements": "Tail ? Host.Running < 2 : true", "rank": "-Bag.JobsLeft"},
+    {"requirements": "Host.ErrorRate is undefined || Host.ErrorRate < 0.3 || Bag.Age > 90", "rank": "Host.ErrorRate"},
+    {"requirements": "Host.Running < 1 || Host.Load < 0.5", "rank": "1 / (Host.JobsToday - 1)"},
+    {"requirements": 'regexp("[0-9]", Host.Name) || Now % 7 < 3 || Bag.Age > 120', "sites": "Bag.Age > 15"},
+    {"sites": 'Site.Name =!= "c0" || Bag.Age > 60', "rank": "Task.Cores * 10 + Queue.Bags"},
+    {"rank": "Tail ? 5 : -5"},
+)
+
+
+def policy_plan(seed: int) -> Plan:
+    """The same with expressions on most bags, changed while they run, and some replicas."""
+    plan, r = random_plan(seed), random.Random(f"{seed} policies")
+    bags = tuple(msgspec.structs.replace(bag, policy=r.randrange(len(POLICIES)),
+                                         replicate=r.choice(("none", "none", "tail-safe"))) for bag in plan.bags)
+    acts = tuple(Act(r.randrange(HORIZON), "policy", r.randrange(6), r.randrange(100)) for _ in range(r.randrange(5)))
+    return msgspec.structs.replace(plan, bags=bags, acts=(*plan.acts, *acts), pilots=(*plan.pilots, 1, 2))
 
 
 def crowded_plan(kind: str) -> Callable[[int], Plan]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from windfall.core.facts import PolicySet
+from windfall.store import codec
+
 from .plan import (
     Act,
     BagPlan,
@@ -15,6 +18,7 @@ from .plan import (
     hole_plan,
     left_plan,
     plans,
+    policy_plan,
     random_plan,
     replica_plan,
 )
@@ -71,6 +75,13 @@ def test_seeds_with_tasks_that_keep_failing() -> None:
     worlds = [World(failing_plan(seed)).run() for seed in range(60)]
     ends = [task for world in worlds for task, over in world.oracle.over.items() if over]
     assert len(ends) > 100
+
+
+def test_seeds_with_policies() -> None:
+    """Expressions that come and go, hosts that do not match yet: all tasks end (P4), on every path of recovery."""
+    worlds = [World(policy_plan(seed)).run() for seed in range(40)]
+    facts = [fact for world in worlds for row in world.server.disk.rows for fact in codec.decode(row)]
+    assert sum(isinstance(fact, PolicySet) for fact in facts) > 30
 
 
 def test_seeds_with_results_left_behind() -> None:
