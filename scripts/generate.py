@@ -273,7 +273,8 @@ written in any case.
 false. What makes no sense (`1/0`) is an *error*. Neither ever matches; `Host.ErrorRate is undefined ||
 Host.ErrorRate < 0.1` gives new hosts a chance. `windfall explain` says which part failed, and at which value.
 
-**Bounds.** {length:,} bytes, {nesting} levels of nesting, {chain} operators. Patterns of `regexp` stand there
+**Bounds.** {length:,} bytes, {nesting} levels of nesting, {chain} operators, {calls}
+calls of functions, {patterns} of them with patterns. Patterns of `regexp` stand there
 as texts of at most {pattern} characters, repeat single characters or classes only, and give up, as an error,
 after {steps:,} steps. There are no clocks and no lots: `Now` is the time.
 
@@ -313,6 +314,7 @@ def policies() -> str:
     return NOTE.format("src/windfall/model/attributes.py and expressions.py") + POLICIES.format(
         kinds="\n".join(kinds), later=_later(), functions="\n".join(functions), ads="\n".join(tables),
         length=expressions.MAX_LENGTH, nesting=expressions.MAX_NESTING, chain=expressions.MAX_CHAIN, pattern=SHORT,
+        calls=expressions.MAX_CALLS, patterns=expressions.MAX_PATTERNS,
         steps=expressions.STEPS)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.core.conftest import Bench, shape
-from windfall.core import ads, events as e, facts as f, feeding, matchmaking
+from windfall.core import ads, classads, events as e, facts as f, feeding, matchmaking
 from windfall.core.engine import Core
 from windfall.core.explain import explain
 from windfall.core.matchmaking import MINUTE, Matchmaker
@@ -246,6 +247,23 @@ def test_without_the_library_bags_with_expressions_are_refused(b: Bench, monkeyp
     monkeypatch.setattr(matchmaking, "available", lambda: False)
     event = e.Submit(0, "ann", "bag", "", b"spec", [shape(1)], False, "fcfs", False, policy={"rank": "1"})
     assert "no classad2" in b.do(event).message
+
+
+@pytest.mark.parametrize("text", ["Host.Fingers > 3", "(" * 99 + "1"])
+def test_what_an_older_journal_has_and_nobody_can_read_any_more_matches_nothing(b: Bench, text: str) -> None:
+    bag, other = b.submit(shape(2), policy={"rank": "7"}), b.submit(shape(2))
+    b.core.emit(f.PolicySet(b.now, bag, {"requirements": text, "rank": text}))
+    assert bag_of(b, b.pilot(cores=4), 4) == [other, other]
+    assert "cannot be evaluated here" in clauses(b, bag)["requirements"][1]
+
+
+def test_a_server_that_has_lost_the_library_comes_back(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bag = b.submit(shape(2), policy={"requirements": "Host.Cores > 0 && 17 > 4"})
+    monkeypatch.setitem(sys.modules, "classad2", None)
+    monkeypatch.setattr(classads, "_programs", {})
+    b.restart()
+    assert bag_of(b, b.pilot()) == []
+    assert "need HTCondor's classad2, which is not installed here" in b.explain(bag)
 
 
 # --- tails --------------------------------------------------------------------------------------------------------

@@ -206,6 +206,8 @@ ATTACKS = {
     "a long pattern": f'regexp("{"a?" * 1_500}", Host.Name)',
     "a pattern that is not closed": 'regexp("(a", Host.Name)',
     "comments": "/*" * 2_000,
+    "many patterns": " || ".join(['regexp("a", Host.Name)'] * 5),
+    "many calls": " + ".join(["int(1)"] * 25),
     "a doubled text": "strcat(" * 40 + "Host.Name, Host.Name" + ")" * 40,
 }
 

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from windfall.errors import BadInput
 from windfall.model.expressions import Expression, parse
 
 UNDEFINED, ERROR = "undefined", "error"
@@ -29,13 +30,14 @@ LARGE = 1 << 53
 class Program:
     """An expression, ready to be evaluated; `uses` says which values `result` takes, in that order."""
 
-    __slots__ = ("_evaluate", "expression", "known", "uses")
+    __slots__ = ("_evaluate", "broken", "expression", "known", "uses")
 
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
         self.uses = expression.uses
         self.known: dict[tuple[Value, ...], Result] = {}  # by the values of what it uses
         self._evaluate = _compiled(expression.program, [tuple(path.split(".")) for path in expression.uses])
+        self.broken = ""  # why it cannot be evaluated
 
     def result(self, values: tuple[Value, ...]) -> Result:
         found = self.known.get(values)
@@ -51,10 +53,16 @@ _programs: dict[str, Program] = {}
 
 
 def program(text: str) -> Program:
-    """Read and compiled once.  BadInput if it is no expression, RuntimeError where there is no `classad2`."""
+    """Read and compiled once.  A bag may come from a journal that was written where more was taken, or where there was
+    a `classad2`: what cannot be evaluated here is an error always, and so matches nothing."""
     found = _programs.get(text)
     if found is None:
-        found = Program(parse(text))
+        try:
+            found = Program(parse(text))
+        except (BadInput, RuntimeError) as error:
+            found = Program.__new__(Program)
+            found.expression, found.uses = Expression(text, text, "any", (), ()), ()
+            found.known, found.broken = {(): ERROR}, str(error).split("\n", 1)[0]
         if len(_programs) >= MOST_PROGRAMS:
             _programs.clear()
         _programs[text] = found
@@ -72,6 +80,8 @@ def available() -> bool:
 def evaluate(text: str, ads: Mapping[str, Any]) -> Result:
     """Evaluate an expression against ads: {"Host": {"Memory": 4000, …}, "Bag": …, "Now": 0}; case matters there."""
     known = program(text)
+    if known.broken:
+        raise BadInput(known.broken)
     return known.result(tuple(_lookup(ads, path.split(".")) for path in known.uses))
 
 
@@ -133,6 +143,8 @@ def matches(result: Result) -> bool:
 def why_not(text: str, values: Mapping[str, Value]) -> str:
     """Why an expression does not hold: the first part that does not, and what is missing."""
     known = program(text)
+    if known.broken:
+        return f"{text} cannot be evaluated here: {known.broken}"
     parts = [part for part, _ in known.expression.parts] or [text]
     for part in parts:
         each = program(part)

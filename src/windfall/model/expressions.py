@@ -2,7 +2,8 @@
 
 Whoever evaluates one (`core/classads.py`) uses HTCondor's implementation; this decides what may reach it:
 
-  * at most 4 kB, 32 levels of nesting, 200 terms in a row: beyond that its parser and evaluator give up, or crash;
+  * at most 4 kB, 32 levels of nesting, 200 operators: beyond that its parser and evaluator give up, or crash;
+    24 calls, 4 of them with patterns: an evaluation takes less than a millisecond at worst;
   * the functions of a short list, none of which reads a clock, draws lots, looks at the machine, or makes much of
     little; what is not on it is refused by name;
   * attributes of the vocabulary (`attributes.py`) and nothing else: an expression defines none, so none can grow
@@ -30,7 +31,9 @@ MAX_LENGTH = 4_096  # bytes
 MAX_NESTING = 32
 MAX_CHAIN = 200  # terms joined by operators
 MAX_INTEGER = 1 << 53
-STEPS = 5_000  # of one match of a pattern
+MAX_CALLS = 24
+MAX_PATTERNS = 4
+STEPS = 2_000  # of one match of a pattern
 
 
 class Expression(NamedTuple):
@@ -162,6 +165,7 @@ class _Reader:
         self.place = 0
         self.nesting = 0
         self.chain = 0
+        self.calls = self.patterns = 0
         self.uses: dict[str, None] = {}
         self.program = [token.text for token in self.tokens]  # pieces are put in place of names and patterns
         self.ands: list[int] = []  # places of && that no parentheses enclose
@@ -328,6 +332,9 @@ class _Reader:
         name = _FUNCTIONS.get(token.text.lower())
         if name is None:
             raise self.wrong(token.at, f"there is no function '{token.text[:80]}'", _no_function(token.text))
+        self.calls += 1
+        if self.calls > MAX_CALLS:
+            raise self.wrong(token.at, f"more than {MAX_CALLS} calls of functions", "member(x, {…}) looks in a list")
         function, first = FUNCTIONS[name], self.place
         self.deeper()
         given: list[Term] = []
@@ -351,6 +358,9 @@ class _Reader:
         if self.tokens[first].kind != "text" or self.tokens[first + 1].text != ",":
             raise self.wrong(self.tokens[first].at, "a pattern must be a text that stands here",
                              'the pattern comes first, as in regexp("myhost", Host.Name)')
+        self.patterns += 1
+        if self.patterns > MAX_PATTERNS:
+            raise self.wrong(token.at, f"more than {MAX_PATTERNS} patterns", "a|b in one of them finds either")
         if given == 3 and [each.text for each in self.tokens[self.place - 3 : self.place - 1]] != [",", '"i"']:
             raise self.wrong(token.at, 'the third argument of regexp can only be "i"', "leave it out")
         pattern = self.literal(self.tokens[first])
