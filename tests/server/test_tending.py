@@ -134,7 +134,7 @@ def test_a_stop_answers_those_who_wait(server, lines):
     body = msgspec.json.encode(Tend(0, "c", "t", seen=first.number, wait=20_000))
     waiting = threading.Thread(target=lambda: heard.put(http.request("POST", "/v1/tend", body)))
     waiting.start()
-    while not server._runtime.tendings._open:
+    while not server._runtime.tendings._waiting.open:
         pass
     server.stop()
     assert heard.get(timeout=30).status == 503
@@ -149,7 +149,7 @@ def test_a_connection_whose_poll_was_given_up_is_not_used_before_its_answer_has_
 
     async def give_up():
         poll = asyncio.ensure_future(remote.tend(Tend(0, "c", "t", seen=number, wait=20_000)))
-        while not server._runtime.tendings._open:
+        while not server._runtime.tendings._waiting.open:
             await asyncio.sleep(0.01)
         poll.cancel()
         await asyncio.gather(poll, return_exceptions=True)

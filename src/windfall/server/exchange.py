@@ -7,7 +7,6 @@ after the flush one rendering, one encode, one write.  A parked poll is an entry
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -15,9 +14,10 @@ from windfall.core import effects, events
 from windfall.errors import VersionMismatch
 from windfall.server import schema, tidy, tokens
 from windfall.server.grants import Renderings
-from windfall.server.http import Answer, Request, explain, reply_json
+from windfall.server.http import Answer, Request, reply_json
 from windfall.server.logs import Live
-from windfall.server.writer import Writer, refusal
+from windfall.server.waiting import Waiting
+from windfall.server.writer import Writer
 from windfall.wire import messages
 
 VERSION = messages.VERSIONS[-1]
@@ -36,12 +36,12 @@ class Exchanges:
         self._renderings = renderings
         self._live = live
         self._vouch = vouch  # takes blobs out of a report that are not its attempt's
-        self._open: dict[int, tuple[Request, int, int, int]] = {}  # key → request, pilot, epoch, seq
+        self._waiting = Waiting(writer, self.render, self._gone)  # about: pilot, epoch, seq
         self.count = self.reports = 0
 
     @property
     def parked(self) -> int:
-        return len(self._open)
+        return len(self._waiting.open)
 
     # --- exchange ---------------------------------------------------------------------------------------------
 
@@ -59,19 +59,7 @@ class Exchanges:
         event = events.Exchange(
             0, pilot, m.epoch, m.seq, m.ack, m.want, m.wait, m.left, m.started,
             m.reports, m.held, m.bye)  # type: ignore[arg-type]
-        key = self._writer.put(event, self._release, request)
-        self._open[key] = (request, pilot, m.epoch, m.seq)
-        request.on_gone = lambda: self._gone(key, pilot)
-
-    def _release(self, request: Request, effect: Any) -> None:
-        self._open.pop(effect.key, None)
-        request.on_gone = None
-        try:
-            if type(effect) is effects.Refuse:
-                raise refusal(effect)
-            request.reply(self.render(effect))
-        except Exception as error:  # what was granted is sent again with the next answer
-            request.fail(explain(error))
+        self._waiting.put(event, request, (pilot, m.epoch, m.seq))
 
     def render(self, effect: effects.Answer) -> bytes:
         grants = self._renderings.grants(effect.grants) if effect.grants else []
@@ -81,33 +69,28 @@ class Exchanges:
             0 if len(grants) == len(effect.grants) else LEFT_OUT, effect.spread,
         ))
 
-    def _gone(self, key: int, pilot: int) -> None:
+    def _gone(self, key: int, about: tuple[int, int, int]) -> None:
         """The client closed the connection under a parked poll."""
-        self._open.pop(key, None)
-        self._writer.forget(key)
-        if not self._writer.closed:
-            self._writer.put(events.Unpark(0, pilot, key))
+        self._writer.put(events.Unpark(0, about[0], key))
 
     def nudge(self, pilot: int) -> None:
         """Somebody began to watch: answer the pilot's parked poll, so that it learns of it."""
         parked = self._pilots[pilot].park if pilot in self._pilots else None
-        if parked is not None and parked.key in self._open:
+        if parked is not None and parked.key in self._waiting.open:
             self._early(parked.key, 0)
             self._writer.put(events.Unpark(0, pilot, parked.key))
 
     def _early(self, key: int, again: int) -> None:
         """Answer without the core: nothing is said that it would have to know."""
-        request, pilot, epoch, seq = self._open.pop(key)
-        self._writer.forget(key)
-        request.on_gone = None
+        request, (pilot, epoch, seq) = self._waiting.take(key)
         answer = schema.Answer(VERSION, epoch, seq, stream=self._live.watched(pilot), again=again)
         answer.spread = RESTART_SPREAD if again else 0
         request.reply(_encode(answer))
 
     def stop(self) -> None:
         """Answer every parked poll, so that no connection holds up the stop: come back, each at its own time."""
-        step = RESTART_SPREAD / max(1, len(self._open))
-        for place, key in enumerate(list(self._open)):
+        step = RESTART_SPREAD / max(1, self.parked)
+        for place, key in enumerate(list(self._waiting.open)):
             self._early(key, 50 + int(place * step))
 
     # --- enrol ------------------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@ from windfall.errors import BadInput, NotFound, Unavailable
 from windfall.provision.line import Door
 from windfall.server import tokens
 from windfall.server.home import user
-from windfall.server.http import Request, explain
-from windfall.server.writer import Writer, refusal
+from windfall.server.http import Request
+from windfall.server.waiting import Waiting
+from windfall.server.writer import Writer
 
 MAX_TEND = 32 << 20  # a listing of 200,000 jobs
 MAX_FOUND = 1 << 31  # results of one pilot
@@ -29,9 +30,8 @@ _encode = msgspec.json.Encoder().encode
 
 class Tendings:
     def __init__(self, writer: Writer) -> None:
-        self._writer = writer
         self._sites = writer.state.sites
-        self._open: dict[int, Request] = {}
+        self._waiting = Waiting(writer, _encode)
 
     def tend(self, request: Request) -> None:
         event = checked(_decode(request.body))
@@ -39,28 +39,11 @@ class Tendings:
         site = self._sites.get(event.site)
         if site is None or site.owner != request.who.owner:
             raise NotFound(f"there is no site {event.site[:100]}")
-        key = self._writer.put(event, self._release, request)
-        self._open[key] = request
-        request.on_gone = lambda: self._gone(key)
-
-    def _release(self, request: Request, effect: Any) -> None:
-        self._open.pop(effect.key, None)
-        request.on_gone = None
-        try:
-            if type(effect) is effects.Refuse:
-                raise refusal(effect)
-            request.reply(_encode(effect))
-        except Exception as error:  # what was ordered is ordered again
-            request.fail(explain(error))
-
-    def _gone(self, key: int) -> None:
-        self._open.pop(key, None)
-        self._writer.forget(key)
+        self._waiting.put(event, request)
 
     def stop(self) -> None:
-        for key, request in list(self._open.items()):
-            self._gone(key)
-            request.on_gone = None
+        for key in list(self._waiting.open):
+            request, _ = self._waiting.take(key)
             request.fail(Unavailable("the server is stopping", "try again in a moment", retry_after=1))
 
 
