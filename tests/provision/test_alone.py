@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.real import CommandLine, environment, until
+from tests.live.real import CommandLine, environment, free_port, until
 from tests.provision import rig
 from tests.provision.rig import Cluster, User
 from tests.testbed.base import require
@@ -98,6 +98,24 @@ def _pilots(person: User) -> list[str]:
         if os.path.exists(f"/proc/{pid}"):
             found.append(place.parent.name)
     return found
+
+
+@pytest.mark.parametrize(("host", "address"), [
+    ("127.0.0.1", "0100007F"), ("127.0.0.2", "0200007F"), ("no-such-host.invalid", "00000000"),
+])  # fmt: skip
+def test_run_listens_where_a_sites_file_says_and_nowhere_else(tmp_path: Path, host: str, address: str) -> None:
+    """At one address, if it is this machine's; of a name that is not nobody knows how its connections come in."""
+    home, person, port, seen = tmp_path / "home", tmp_path / "person", free_port(), tmp_path / "seen"
+    (home / "sites").mkdir(parents=True, mode=0o700)
+    person.mkdir()
+    (home / "sites" / "desk.toml").write_text(
+        f'[site]\nname = "desk"\ndialect = "local"\nserver = "https://{host}:{port}"\n{rig.SHAPE}')
+    listens = f"grep -i ': [0-9A-F]*:{port:04X} 00000000:0000 0A' /proc/net/tcp"
+    done = subprocess.run(
+        [sys.executable, "-m", "windfall", "run", f"until {listens} >{seen}; do sleep 0.1; done"],
+        capture_output=True, text=True, env=environment(home, HOME=str(person)), timeout=90)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[1] for line in seen.read_text().splitlines()] == [f"{address}:{port:04X}"]
 
 
 def test_two_provisioners_of_one_site_submit_nothing_twice(tmp_path: Path, cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from windfall.errors import BadInput
@@ -111,6 +112,22 @@ class TlsListener:
         self._socket.close()
         for task in self._tasks:
             task.cancel()
+
+
+def own(host: str) -> str:
+    """The address of this machine that is called so; "" if there is none.  A name that only this machine takes for
+    itself, as many have it in /etc/hosts, says nothing about how others come."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return ""
+    for family, _, _, _, (address, *_) in found:
+        if str(address) != host and (str(address).startswith("127.") or address == "::1"):
+            continue
+        with socket.socket(family, socket.SOCK_STREAM) as trial, suppress(OSError):
+            trial.bind((address, 0))
+            return str(address)
+    return ""
 
 
 def _bind(host: str, port: int) -> socket.socket:

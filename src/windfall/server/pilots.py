@@ -33,18 +33,23 @@ class Pilots:
         from windfall.server.tending import Inside
 
         if self._brief:
-            self._open_door()
+            await self._open_door()
         landing = self._runtime.writer.core.config.landing / 1000
         self.provisioner = Provisioner(self._runtime.home.path, Inside(self._runtime), landing=landing)
         await self.provisioner.run()
 
-    def _open_door(self) -> None:
+    async def _open_door(self) -> None:
+        """Where a site's file says that pilots find us: at that address, if it is one of this machine's.  If it is not,
+        somebody passes them on (a router, say), and nobody knows at which of our addresses they arrive."""
+        from windfall.server import listen
         from windfall.sites.config import Site, every
 
-        ports = [int(site.server.rpartition(":")[2]) for _, site in every(self._folder)
+        named = [site.server.removeprefix("https://").rpartition(":") for _, site in every(self._folder)
                  if isinstance(site, Site) and site.server]
-        if ports:
-            self._runtime.open_door(f"0.0.0.0:{ports[0]}")
+        if named:
+            host, _, port = named[0]
+            own = await asyncio.to_thread(listen.own, host.strip("[]"))
+            self._runtime.open_door(f"[{own}]:{port}" if ":" in own else f"{own or '0.0.0.0'}:{port}")
 
     async def stop(self) -> None:
         """Jobs stay where they are: the next server finds them.  After a brief life there may be none: what waits is
