@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from . import application
-from .output import plural, print_json, print_table
+from .output import plural, print_json, print_table, say
 
 EXAMPLES = """examples:
   windfall compile product.query
@@ -26,8 +26,10 @@ def execute(args: argparse.Namespace) -> int:
     found = wfformat.requirements(program) if other else report.requirements(program)
     if args.json:
         print_json(found)
-    else:
-        _tell(found)
+        return 0
+    _tell(found)
+    for doubt in found["doubts"]:
+        say(f"in doubt: {doubt}")
     return 0
 
 

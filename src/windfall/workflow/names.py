@@ -26,7 +26,7 @@ class Use:
     ref: Ref
     at: int
     frame: Frame
-    node: Data = 0  # of an event: what it comes after, or the gate that waits
+    node: Data = 0  # of an event: what it comes after, or the gate that waits; of data: the first of its tasks
     mode: str = ""  # of data
     type: str = ""
     collection: bool = False

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .dag import reduction
+from .made import Call
 from .program import Program
-from .unroll import Call
 from .wfformat import Workflow
 
 MOST_TASKS = 2000  # drawn one by one, in DOT

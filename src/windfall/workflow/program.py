@@ -22,9 +22,11 @@ from .calls import bind
 from .dag import Dag, Shape, cycle, shape
 from .files import Application, Component, Parameter
 from .frame import Column, Ref, Stop, take
+from .made import Call, Library, Section, Unit
 from .mistakes import Found
 from .names import data_mistakes, meetings, unheard
-from .unroll import Call, Library, Section, Unit, Unroller
+from .races import unordered
+from .unroll import Unroller
 from .wiring import Wiring, place
 
 SLICE = 4096
@@ -61,6 +63,7 @@ class Program:
     tasks: int
     dag: Dag
     shape: Shape
+    doubts: list[str]  # what is no mistake by the rules of the language, and hardly meant
 
     @cached_property
     def nodes(self) -> np.ndarray:
@@ -154,7 +157,9 @@ def _finished(application: Application, unroller: Unroller) -> Program:
     levels = shape(dag)
     if len(levels.order) < dag.nodes:
         raise _circle(wiring, cycle(dag, levels))
-    return Program(application, made.calls, made.sections, made.units, made.tasks, dag, levels)
+    given = {each.name for each in application.params if each.mode != "out"}
+    doubts = unordered(unroller.registry, levels.level, given)
+    return Program(application, made.calls, made.sections, made.units, made.tasks, dag, levels, doubts)
 
 
 def _circle(wiring: Wiring, nodes: list[int]) -> BadInput:

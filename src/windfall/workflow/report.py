@@ -10,8 +10,8 @@ import numpy as np
 from .calls import bind
 from .dag import chain, reduction
 from .frame import Column, Stop, spread
+from .made import Call
 from .program import Program
-from .unroll import Call
 
 MAX_REDUCED = 100_000  # tasks; beyond, the edges are not counted
 
@@ -30,6 +30,7 @@ def requirements(program: Program) -> dict[str, Any]:
         "units": _units(program),
         "parameters": [{"name": each.name, "type": each.type, "mode": each.mode, "collection": each.collection}
                        for each in program.application.params],
+        "doubts": program.doubts,
     }
 
 

@@ -10,10 +10,8 @@ where an iteration of `seq` reads what the one before assigned, iterations are g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import groupby
-from typing import Protocol
 
 import numpy as np
 
@@ -23,70 +21,18 @@ from .calls import Bound, bind, refer
 from .effort import Effort, Enough
 from .files import Application, Component
 from .frame import Column, Data, Frame, Ref, Stop, spread, take
+from .made import Call, Library, Section, Unit, Unrolled
 from .mistakes import Found
 from .names import Registry, Use
 from .scope import assigned, carried, lost, mentioned, names_of
-from .values import SPELT, condition, evaluate, integer
+from .values import condition, evaluate, integer
+from .variables import merged
 from .wiring import Wiring, pick
 
 MAX_TASKS = 5_000_000
 MAX_WORK = 50_000_000  # iterations, all loops together
 MAX_STEPS = 50_000  # iterations that are gone through one by one
 MAX_NESTED = 16  # graph components in graph components
-
-
-class Library(Protocol):
-    def find(self, name: str) -> Component | None: ...
-
-    def names(self) -> list[str]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A `compute`, in all its instances: tasks `first` to `first + n`, nodes from `node` on."""
-
-    component: Component
-    arguments: tuple[ast.Value, ...]
-    at: int
-    frame: Frame
-    first: int
-    node: int
-
-    @property
-    def n(self) -> int:
-        return self.frame.n
-
-
-@dataclass(slots=True)
-class Section:
-    """A `par` of the program: what a server may be asked to take as a whole."""
-
-    at: int
-    frame: Frame
-    parent: int
-    loop: bool
-    branches: int = 0  # or iterations, all instances together
-    instances: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A call of a graph component: tasks that belong together."""
-
-    component: str
-    at: int
-    frame: Frame  # the caller's
-    first: int  # of the numbers of its instances
-    scope: int
-
-
-@dataclass
-class Unrolled:
-    calls: list[Call] = field(default_factory=list)
-    sections: list[Section] = field(default_factory=list)
-    units: list[Unit] = field(default_factory=list)
-    tasks: int = 0
-    instances: int = 0  # of graph components
 
 
 class Unroller:
@@ -180,7 +126,7 @@ class Unroller:
         """After a part that only `rows` of `frame` went through, as `inner`."""
         for name, at in names.items():
             if name in inner.values and len(rows):
-                frame.values[name] = _merged(name, at, frame, inner.values[name], rows)
+                frame.values[name] = merged(name, at, frame, inner.values[name], rows)
 
     def _adopt_last(self, frame: Frame, inner: Frame, parents: np.ndarray, names: dict[str, int]) -> None:
         """After a loop: of every variable, what the last iteration that assigned it has left."""
@@ -191,7 +137,7 @@ class Unroller:
                 owners = parents[touched]
                 last = touched[np.append(owners[1:] != owners[:-1], True)] if len(touched) else touched
                 if len(last):
-                    frame.values[name] = _merged(name, at, frame, inner.values[name].take(last), parents[last])
+                    frame.values[name] = merged(name, at, frame, inner.values[name].take(last), parents[last])
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -237,8 +183,8 @@ class Unroller:
         found = bind(component, node, frame, lambda stop: self._note(stop, frame))
         for parameter, argument, value in zip(component.params, node.arguments, found, strict=True):
             if isinstance(value, Ref) and component.kind != "graph":
-                self.registry.access(Use(value, argument.at, frame, 0, parameter.mode, parameter.type,
-                                         parameter.collection))
+                self.registry.access(Use(value, argument.at, frame, self.wiring.nodes, parameter.mode, parameter.type,
+                                         parameter.collection))  # its tasks are the next nodes
         bad = [argument for argument, value in zip(node.arguments, found, strict=True) if value is None]
         if bad:
             self._excuse((name for each in bad for name in names_of(each)), frame)
@@ -432,25 +378,3 @@ def _events(node: ast.Value) -> list[ast.Name]:
     if isinstance(node, ast.Chain) and node.rest[0][0] == "and":
         return [event for each in (node.first, *(operand for _, operand in node.rest)) for event in _events(each)]
     raise Stop(node.at, "wait takes events, joined by 'and'", "'or' and 'not' are for 'if'")
-
-
-ZERO = {"integer": 0, "real": 0.0, "string": ""}
-
-
-def _merged(name: str, at: int, frame: Frame, column: Column, rows: np.ndarray) -> Column:
-    """The variable in all instances, where `rows` have it from `column`."""
-    old = frame.values.get(name)
-    if len(rows) == frame.n or column.kind == "broken":
-        return column
-    if old is not None and old.kind == "broken":
-        return old
-    kinds = [each.kind for each in (column, old) if each is not None and each.kind in ZERO]
-    if len(set(kinds)) > 1:
-        raise Stop(at, f"'{name}' is {SPELT[kinds[0]]} here, and {SPELT[kinds[1]]} otherwise", "use two names")
-    known, gone = old.states(frame.n) if old is not None else (np.zeros(frame.n, bool), np.zeros(frame.n, bool))
-    known[rows], gone[rows] = column.states(len(rows))
-    if not kinds:
-        return Column("lost", 0, known, gone, column.at)
-    data = pick(column.data if column.kind in ZERO else ZERO[kinds[0]],
-                old.data if old is not None and old.kind in ZERO else ZERO[kinds[0]], rows, frame.n)
-    return Column(kinds[0], data, None if known.all() else known, gone if gone.any() else None, at)

@@ -237,7 +237,7 @@ def requirements(workflow: Workflow) -> dict[str, Any]:
         "width": int(np.bincount(levels).max()),
         "critical_path": _critical(workflow),
         "components": _components(workflow),
-        "sections": [], "units": [], "parameters": [],
+        "sections": [], "units": [], "parameters": [], "doubts": [],
     }  # fmt: skip
 
 

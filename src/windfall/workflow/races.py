@@ -1,0 +1,67 @@
+"""Data that is used out of order.
+
+Reading and writing order nothing, so a program may read what is not there yet.  Two tasks of one level, or a reader
+on a level before all writers, cannot be ordered by anything: such uses are told, as doubts and not as mistakes.  Every
+one that is told is real; some that are there may not be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .frame import first
+from .names import Registry, Use, numbered
+
+MOST = 20  # told
+
+
+def unordered(registry: Registry, level: np.ndarray, from_outside: set[str]) -> list[str]:
+    """`level` of each node; `from_outside` are parameters that have a value before anything runs."""
+    found: list[str] = []
+    for (scope, name), uses in registry.data.items():
+        items = [use for use in uses if not use.collection and use.frame.n]
+        if items and not any(use.collection and use.mode != "in" for use in uses):
+            found += _of_name(items, level, scope == 0 and name in from_outside)
+        if len(found) > MOST:
+            break
+    return found[:MOST]
+
+
+def _of_name(items: list[Use], level: np.ndarray, outside: bool) -> Iterator[str]:
+    keys = numbered(items, len(items[0].ref.indices))
+    levels = np.concatenate([level[int(use.node) : int(use.node) + use.frame.n] for use in items])
+    writes = np.concatenate([np.full(use.frame.n, use.mode != "in") for use in items])
+    written, which = np.unique(keys[writes], return_inverse=True)
+    if not len(written):
+        return
+    if not outside:
+        earliest = np.full(len(written), np.iinfo(np.int32).max, np.int32)
+        np.minimum.at(earliest, which, levels[writes])
+        at = np.minimum(np.searchsorted(written, keys), len(written) - 1)
+        early = ~writes & (written[at] == keys) & (levels <= earliest[at])
+        yield from _told(items, early, "is read, and nothing makes that wait until it is written")
+    yield from _told(items, _twice(keys, levels, writes), "is written by two tasks that nothing puts in order")
+
+
+def _twice(keys: np.ndarray, levels: np.ndarray, writes: np.ndarray) -> np.ndarray:
+    """The second of two writers of the same thing on the same level."""
+    rows = np.flatnonzero(writes)
+    order = rows[np.lexsort((rows, levels[rows], keys[rows]))]
+    same = (keys[order[1:]] == keys[order[:-1]]) & (levels[order[1:]] == levels[order[:-1]])
+    found = np.zeros(len(keys), bool)
+    found[order[1:][same]] = True
+    return found
+
+
+def _told(uses: list[Use], bad: np.ndarray, message: str) -> Iterator[str]:
+    start = 0
+    for use in uses:
+        mine = bad[start : start + use.frame.n]
+        start += use.frame.n
+        if mine.any():
+            row = first(mine)
+            line, column = use.frame.source.place(use.at)
+            yield (f"{use.frame.source.file}:{line}:{column}: '{use.shown(row)}' {message}{use.frame.where(row)}; "
+                   "notify and wait do")

@@ -1,0 +1,58 @@
+"""Data used out of order is told, and only that."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.workflow import papers
+from tests.workflow.library import MATRICES, abstract, program_of
+
+PARTS = (abstract("put", "out N x") + abstract("get", "in N x") + abstract("add", "inout N x")
+         + abstract("all", "in N* x") + abstract("split", "out N* x"))
+
+
+def doubts(graph: str, params: str = "") -> list[str]:
+    text = f"<application><params>{params}</params><graph>{graph}</graph></application>"
+    return program_of(text, PARTS).doubts
+
+
+@pytest.mark.parametrize("graph", [
+    "compute put(a); compute get(a);",
+    "par compute put(a); notify(e); // wait(e); compute get(a); endpar",
+    "par (i:=1;3) do compute put(a[i]); compute get(a[i]); enddo",
+    "seq (i:=1;3) do compute add(a); enddo compute get(a);",
+    "seq (i:=1;3) do compute put(a); compute get(a); enddo",
+    "compute split(s); par (i:=1;3) do compute get(s[i]); enddo",
+    "compute add(new);",
+])  # fmt: skip
+def test_nothing_to_doubt(graph: str) -> None:
+    assert doubts(graph) == []
+
+
+def test_figure_2_has_none() -> None:
+    assert program_of(papers.without_credentials(papers.FIGURE_2), MATRICES).doubts == []
+
+
+@pytest.mark.parametrize(("graph", "said"), [
+    ("par compute put(a); // compute get(a); endpar", ":1:73: 'a' is read, and nothing makes that wait"),
+    ("compute get(a); compute put(a);", "'a' is read, and nothing makes that wait"),
+    ("par (i:=1;3) do compute put(b[i]); compute get(b[4-i]); enddo", ""),  # on a later level: not found
+    ("par (i:=1;3) do if i gt 1 then compute get(a[i-1]); endif compute put(a[i]); enddo",
+     "'a[1]' is read, and nothing makes that wait until it is written where i = 2"),
+    ("par (i:=1;3) do compute put(a); enddo", "'a' is written by two tasks that nothing puts in order where i = 2"),
+    ("par compute add(a); // compute add(a); endpar", "'a' is written by two tasks"),
+])  # fmt: skip
+def test_in_doubt(graph: str, said: str) -> None:
+    found = doubts(graph)
+    assert len(found) == (1 if said else 0), found
+    assert said in "".join(found)
+
+
+def test_what_comes_from_outside_may_be_read_at_any_time() -> None:
+    graph = "compute get(a); compute put(a);"
+    assert doubts(graph, '<param name="a" type="N" mode="inout"/>') == []
+    assert doubts(graph, '<param name="a" type="N" mode="out"/>') != []
+
+
+def test_there_are_not_too_many() -> None:
+    assert len(doubts(" ".join(f"par compute put(a{n}); // compute get(a{n}); endpar" for n in range(40)))) == 20
