@@ -1,0 +1,62 @@
+"""Policies over HTTP: one's own bags only, checked again by the server, kept over its end."""
+
+import pytest
+from server_tools import Client, Pilot, sweep
+
+
+def ruled(n=3, **policy):
+    return {**sweep(n), "policy": policy}
+
+
+def test_shown_changed_and_obeyed(client):
+    bag = client.submit(ruled(requirements="Host.Cores > 64", rank="2"))
+    pilot = Pilot(client)
+    assert pilot.get(want=1, wait=0) == []
+    shown = client.call("GET", f"/v1/bags/{bag}/policy").body
+    assert shown["policy"] == {"requirements": "Host.Cores > 64", "rank": "2"}
+    assert (shown["match"], shown["hosts"]) == (0, 1) and "Host.Cores > 64 is false" in shown["why"]
+    changed = client.call("POST", f"/v1/bags/{bag}/policy", {"policy": {"requirements": ""}}).body
+    assert changed["policy"] == {"rank": "2"} and (changed["match"], changed["why"]) == (1, "")
+    assert len(pilot.get(want=1)) == 1
+
+
+@pytest.mark.parametrize(("body", "status"), [
+    ({"policy": {"requirements": "Host.Memry > 1"}}, 400),
+    ({"policy": {"rank": "random()"}}, 400),
+    ({"policy": {"rank": "1+" * 5_000 + "1"}}, 413),
+    ({"policy": {"rank": "(" * 4_000}}, 400),
+    ({"policy": {"per-host": "1"}}, 400),
+    ({"policy": {str(n): "1" for n in range(99)}}, 400),
+    ({"policy": {"x" * 1_000: "1"}}, 400),
+    ({"policy": {"rank": 7}}, 400),
+    ({"policy": None}, 400),
+    ({"polizy": {}}, 400),
+])  # fmt: skip
+def test_nonsense_is_refused_and_changes_nothing(client, body, status):
+    bag = client.submit(ruled(rank="2"))
+    reply = client.call("POST", f"/v1/bags/{bag}/policy", body)
+    assert reply.status == status and reply.body["error"]["message"]
+    assert client.call("GET", f"/v1/bags/{bag}/policy").body["policy"] == {"rank": "2"}
+
+
+@pytest.mark.parametrize("policy", [{"rank": "time()"}, {"requirements": "1"}, {"sites": "Host.Cores > 1"}])
+def test_a_bag_with_a_bad_one_is_refused(client, policy):
+    reply = client.call("POST", "/v1/bags", ruled(**policy))
+    assert reply.status == 400 and next(iter(policy)) in reply.body["error"]["message"]
+
+
+def test_nobody_elses(client):
+    bag = client.submit(ruled(rank="2"))
+    ann = client.token_for("user", user="ann")["token"]
+    for method, body in (("GET", None), ("POST", {"policy": {"rank": "9"}})):
+        assert client.call(method, f"/v1/bags/{bag}/policy", body, token=ann).status == 404
+
+
+def test_it_survives_a_kill(start):
+    server = start()
+    client = Client(server.profile)
+    bag = client.submit(ruled(requirements="Host.Cores > 64"))
+    client.call("POST", f"/v1/bags/{bag}/policy", {"policy": {"rank": "Host.Speed"}})
+    server.kill()
+    policy = Client(start().profile).call("GET", f"/v1/bags/{bag}/policy").body["policy"]
+    assert policy == {"requirements": "Host.Cores > 64", "rank": "Host.Speed"}
