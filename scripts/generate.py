@@ -17,7 +17,7 @@ from windfall.cli.main import COMMANDS
 from windfall.cli.parser import make
 from windfall.cli.pilot import usage
 from windfall.core import lifecycle
-from windfall.model import attributes, expressions
+from windfall.model import attributes, expressions, language
 from windfall.model.check import EXPRESSIONS
 from windfall.model.editor import bag_schema
 from windfall.model.patterns import SHORT
@@ -305,13 +305,13 @@ s as tasks are sent.
 
 
 def policies() -> str:
-    kinds = [f"| `{key}` | {expressions.NAMES[kind.type]} | {kind.says} | {', '.join(kind.scopes)} | `{kind.alias}` |"
+    kinds = [f"| `{key}` | {language.NAMES[kind.type]} | {kind.says} | {', '.join(kind.scopes)} | `{kind.alias}` |"
              for key, kind in expressions.KINDS.items()]
-    functions = [f"| `{name}` | {function.says} |" for name, function in expressions.FUNCTIONS.items()]
+    functions = [f"| `{name}` | {function.says} |" for name, function in language.FUNCTIONS.items()]
     tables = [_ad(f"{scope}: {attributes.SAYS[scope]}", f"{scope}.", table) for scope, table in attributes.ADS.items()]
     tables += [_ad("Replicas: of `Task.Replica1` to `Task.Replica16`, beside their hosts", "", attributes.REPLICA),
                _ad("On their own", "", attributes.LONE)]
-    return NOTE.format("src/windfall/model/attributes.py and expressions.py") + POLICIES.format(
+    return NOTE.format("src/windfall/model/attributes.py, expressions.py and language.py") + POLICIES.format(
         kinds="\n".join(kinds), later=_later(), functions="\n".join(functions), ads="\n".join(tables),
         length=expressions.MAX_LENGTH, nesting=expressions.MAX_NESTING, chain=expressions.MAX_CHAIN, pattern=SHORT,
         calls=expressions.MAX_CALLS, patterns=expressions.MAX_PATTERNS,

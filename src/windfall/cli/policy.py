@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
-from ..model import attributes, check, expressions, units
+from ..model import attributes, check, expressions, language, units
 from .output import print_json, print_table, say, shown
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _expression(args: argparse.Namespace) -> int:
     if args.json:
         print_json(view)
         return 0
-    kind = expressions.NAMES[found.type]
+    kind = language.NAMES[found.type]
     print(f"it comes to {kind}, and speaks of {', '.join(found.uses) or 'nothing'}")
     if not setting:
         print(f"it can be: {', '.join(view['policies']) or 'no policy'}")

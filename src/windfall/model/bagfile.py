@@ -24,8 +24,9 @@ from msgspec.structs import replace
 
 from ..errors import BadInput, TooLarge
 from . import check, table as csv_table, template as tpl, words
-from .expressions import KINDS, pointed
+from .expressions import KINDS
 from .inputs import Finder
+from .language import pointed
 from .render import Space, axis_size, lean_sweep
 from .sample import parse_law
 from .spec import (

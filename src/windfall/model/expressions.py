@@ -25,6 +25,7 @@ from typing import NamedTuple
 from ..errors import BadInput, TooLarge
 from . import attributes
 from .attributes import ANY, LIST, NUMBER, TEXT, TRUTH, Known
+from .language import BY_NAME, FUNCTIONS, INSTEAD, LEVELS, NAMES, WORDS, Token, no_function, tokens, wrong
 from .patterns import refusal
 
 MAX_LENGTH = 4_096  # bytes
@@ -44,53 +45,7 @@ class Expression(NamedTuple):
     parts: tuple[tuple[str, str], ...]  # what stands between && at the top: text, program
 
 
-# --- functions --------------------------------------------------------------------------------------------------
-
-
-class Function(NamedTuple):
-    takes: tuple[str, ...]  # types of its arguments
-    gives: str
-    least: int  # how many arguments it needs
-    says: str
-
-
-FUNCTIONS = {
-    "isUndefined": Function((ANY,), TRUTH, 1, "is an attribute in it missing?"),
-    "isError": Function((ANY,), TRUTH, 1, "does it make no sense, as 1/0?"),
-    "ifThenElse": Function((TRUTH, ANY, ANY), ANY, 3, "the second if the first is true, else the third"),
-    "int": Function((NUMBER,), NUMBER, 1, "the whole number, without its fraction"),
-    "real": Function((NUMBER,), NUMBER, 1, "the same with a fraction, so that / divides exactly"),
-    "floor": Function((NUMBER,), NUMBER, 1, "the next whole number below"),
-    "ceiling": Function((NUMBER,), NUMBER, 1, "the next whole number above"),
-    "round": Function((NUMBER,), NUMBER, 1, "the nearest whole number"),
-    "min": Function((LIST,), NUMBER, 1, "the least of a list, as in min({4, Host.Cores})"),
-    "max": Function((LIST,), NUMBER, 1, "the greatest"),
-    "sum": Function((LIST,), NUMBER, 1, "all together"),
-    "avg": Function((LIST,), NUMBER, 1, "their mean"),
-    "member": Function((ANY, LIST), TRUTH, 2, 'is it in the list?  member(Host.Site, {"a", "b"})'),
-    "identicalMember": Function((ANY, LIST), TRUTH, 2, "the same, with regard to case"),
-    "size": Function((TEXT,), NUMBER, 1, "characters of a text"),
-    "toLower": Function((TEXT,), TEXT, 1, "in small letters"),
-    "toUpper": Function((TEXT,), TEXT, 1, "in capital letters"),
-    "strcat": Function((TEXT,) * 8, TEXT, 1, "texts joined"),
-    "strcmp": Function((TEXT, TEXT), NUMBER, 2, "-1, 0 or 1: which text comes first"),
-    "stricmp": Function((TEXT, TEXT), NUMBER, 2, "the same without regard to case"),
-    "regexp": Function((TEXT, TEXT, TEXT), TRUTH, 2, 'is the pattern found in the text?  regexp("^node[0-9]+", '
-                                                     'Host.Name); "i" as third: without regard to case'),
-}
-_FUNCTIONS = {name.lower(): name for name in FUNCTIONS}
-_CLOCKS = ("time", "abstime", "reltime", "daytime", "currenttime", "gettimeofday", "formattime", "splittime",
-           "timezoneoffset", "epochtime", "unixtime", "interval")
-_MACHINE = ("userhome", "user_home", "usermap", "getenv", "debug", "eval", "unparse", "splitusername", "splitslotname")
-
-
 # --- reading ----------------------------------------------------------------------------------------------------
-
-
-class Token(NamedTuple):
-    kind: str  # number, text, name, operator, end
-    text: str
-    at: int
 
 
 class Term(NamedTuple):
@@ -100,51 +55,10 @@ class Term(NamedTuple):
     at: int
 
 
-_TOKEN = re.compile(r"""
-    (?P<space>[ \t\r\n]+)
-  | (?P<number>(?:\d+\.\d+|\.\d+|\d+)(?:[eE][+-]?\d+)?(?![\w.]))
-  | (?P<text>"(?:[^"\\]|\\.)*")
-  | (?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
-  | (?P<operator>\?:|=\?=|=!=|>>>|<<|>>|&&|\|\||==|!=|<=|>=|/\*|//|[-+*/%<>!?:(),{}&|^~=\[\];.])
-""", re.VERBOSE | re.ASCII | re.DOTALL)  # fmt: skip
-
-_LEVELS = {"||": 1, "&&": 2, "==": 6, "!=": 6, "=?=": 6, "=!=": 6, "is": 6, "isnt": 6,
-           "<": 7, "<=": 7, ">": 7, ">=": 7, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10}
-_WORDS = {"true": TRUTH, "false": TRUTH, "undefined": ANY, "error": ANY}
-_INSTEAD = {
-    "=": "== compares",
-    "&": "&& is and", "|": "|| is or", "^": "!= between truths is either-or", "~": "! is not",
-    "<<": "multiply by a power of two", ">>": "divide by a power of two", ">>>": "divide by a power of two",
-    "?:": "isUndefined(x) ? y : x does the same",
-    "/*": "there are no comments here; a pattern is a text, as in regexp(\"myhost\", Host.Name)",
-    "//": "there are no comments here; # begins one in the bag file",
-    "[": "there are no records and no subscripts; attributes are called as in Host.Memory",
-    ";": "a policy is one expression",
-    ".": "an attribute is called by its ad and its name, as in Host.Memory",
-}  # fmt: skip
-NAMES = {NUMBER: "a number", TEXT: "a text", TRUTH: "true or false", LIST: "a list", ANY: "anything"}
-
-
 def parse(text: str) -> Expression:
     """Read an expression; BadInput says what is wrong, where, and what to do."""
     _bounded(text)
     return _Reader(text).read()
-
-
-def wrong(text: str, at: int, message: str, hint: str = "") -> BadInput:
-    """A complaint about a place in an expression, with the line and a caret below it."""
-    at = min(at, len(text))
-    line, first = text.count("\n", 0, at) + 1, text.rfind("\n", 0, at) + 1
-    column = at - first + 1
-    where = f"line {line}, column {column}" if "\n" in text.strip() else f"column {column}"
-    return BadInput(f"{where}: {message}", hint, text=pointed(text[first:].split("\n", 1)[0], column))
-
-
-def pointed(line: str, column: int, width: int = 90) -> str:
-    """The line, or the part of it around the column, and a caret below that."""
-    start = max(0, column - 1 - width // 2) if len(line) > width else 0
-    shown = "".join(char if char.isprintable() else "?" for char in line[start : start + width])
-    return f"{shown}\n    {' ' * (column - 1 - start)}^"
 
 
 def _bounded(text: str) -> None:
@@ -161,7 +75,7 @@ def _bounded(text: str) -> None:
 class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = _tokens(text)
+        self.tokens = tokens(text)
         self.place = 0
         self.nesting = 0
         self.chain = 0
@@ -210,7 +124,7 @@ class _Reader:
         token = self.token
         if token.kind == "end":
             return self.wrong(token.at, message or "it ends too early", "something is to follow here")
-        hint = _INSTEAD.get(token.text, "")
+        hint = INSTEAD.get(token.text, "")
         if token.kind in ("name", "number", "text") and not message:
             hint = hint or "an operator is missing before it, such as && or =="
         return self.wrong(token.at, message or f"'{token.text[:40]}' is not expected here", hint)
@@ -254,7 +168,7 @@ class _Reader:
     def operator_level(self) -> int:
         token = self.token
         if token.kind == "operator" or (token.kind == "name" and token.text.lower() in ("is", "isnt")):
-            return _LEVELS.get(token.text.lower(), 0)
+            return LEVELS.get(token.text.lower(), 0)
         return 0
 
     def unary(self) -> Term:
@@ -290,7 +204,7 @@ class _Reader:
             return Term(TEXT, token.at)
         if self.take("("):
             return self.call(token)
-        word = _WORDS.get(token.text.lower())
+        word = WORDS.get(token.text.lower())
         return Term(word, token.at) if word else self.attribute(token)
 
     def listed(self, at: int) -> Term:
@@ -329,9 +243,9 @@ class _Reader:
     # --- calls
 
     def call(self, token: Token) -> Term:
-        name = _FUNCTIONS.get(token.text.lower())
+        name = BY_NAME.get(token.text.lower())
         if name is None:
-            raise self.wrong(token.at, f"there is no function '{token.text[:80]}'", _no_function(token.text))
+            raise self.wrong(token.at, f"there is no function '{token.text[:80]}'", no_function(token.text))
         self.calls += 1
         if self.calls > MAX_CALLS:
             raise self.wrong(token.at, f"more than {MAX_CALLS} calls of functions", "member(x, {…}) looks in a list")
@@ -417,43 +331,6 @@ def _convert(has: str, wanted: str) -> str:
     return "a list stands in braces, as in {1, 2}" if wanted == LIST else ""
 
 
-def _no_function(name: str) -> str:
-    from .check import nearest
-
-    if name.lower() in _CLOCKS:
-        return "decisions must not depend on the clock of whoever makes them: Now is the time"
-    if name.lower().startswith("random"):
-        return "nothing is left to chance here: the same state gives the same decision"
-    if name.lower() in _MACHINE:
-        return "an expression knows what ads say, and nothing of the machine that evaluates it"
-    return nearest(name, FUNCTIONS)
-
-
-def _tokens(text: str) -> list[Token]:
-    found, at = [], 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise _no_token(text, at)
-        kind = str(match.lastgroup)
-        if kind != "space":
-            found.append(Token(kind, match[0], at))
-            if match[0] in ("/*", "//"):
-                raise wrong(text, at, "a comment, or a pattern without quotes", _INSTEAD[match[0]])
-        at = match.end()
-    return [*found, Token("end", "", len(text.rstrip()))]
-
-
-def _no_token(text: str, at: int) -> BadInput:
-    if text[at] == '"':
-        return wrong(text, at, "a text without its closing quote", 'texts are "…"')
-    if text[at] == "'":
-        return wrong(text, at, "a single quote", 'texts are "…"')
-    if text[at].isdigit() or text[at] == ".":
-        return wrong(text, at, "not a number", "as in 16, 0.5 or 1e6; sizes are in MB, times in seconds")
-    return wrong(text, at, f"'{text[at]}' means nothing outside a text", "names are of the letters a to z")
-
-
 # --- policies ---------------------------------------------------------------------------------------------------
 
 
@@ -515,7 +392,7 @@ def _misfit(found: Expression, key: str) -> tuple[int, str, str] | None:
         known = attributes.find(path)
         if known is not None and known.scope not in kind.scopes:
             name = path.split(".")[-1].lower()
-            at = next((token.at for token in _tokens(text) if token.text.lower().endswith(name)), 0)
+            at = next((token.at for token in tokens(text) if token.text.lower().endswith(name)), 0)
             return at, f"{key} cannot speak of {path}", f"it knows {', '.join(kind.scopes)}"
     if found.type in (kind.type, ANY) or (key == "rank" and found.type == TRUTH):  # true is 1, so it comes first
         return None
