@@ -344,6 +344,16 @@ def test_nothing_is_evaluated_again_before_something_changes(b: Bench, monkeypat
     assert len(made) == 5
 
 
+def test_a_class_of_pilots_that_nothing_fits_is_still_turned_away_at_once(b: Bench) -> None:
+    b.submit(shape(9, cores=8), policy={"rank": "Host.Cores", "requirements": 'Host.Name != "odd"'})
+    plain, odd = b.pilot(host="plain"), b.pilot(host="odd")
+    state = b.core.state
+    assert bag_of(b, odd) == []
+    assert state.pilot_classes[state.pilots[odd].cls].barren != state.version  # another host might match
+    assert bag_of(b, plain) == []
+    assert state.pilot_classes[state.pilots[plain].cls].barren == state.version
+
+
 def test_hosts_that_are_alike_share_an_order_and_what_is_kept_is_bounded(
     b: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

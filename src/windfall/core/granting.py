@@ -81,7 +81,7 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     if not groups and state.replicating:
         groups = replication.take(core, pilot, want, _room_of(core, pilot, left, []))
         fitting = fitting or replication.any_late(core)
-    if not groups and not fitting and ready is state.ready:
+    if not groups and not fitting and len(ready) == len(state.ready):
         pc.barren = state.version
     return _hand_out(core, pilot, groups)
 

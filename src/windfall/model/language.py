@@ -82,8 +82,6 @@ _TOKEN = re.compile(r"""
 
 LEVELS = {"||": 1, "&&": 2, "==": 6, "!=": 6, "=?=": 6, "=!=": 6, "is": 6, "isnt": 6,
            "<": 7, "<=": 7, ">": 7, ">=": 7, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10}
-
-
 WORDS = {"true": TRUTH, "false": TRUTH, "undefined": ANY, "error": ANY}
 INSTEAD = {
     "=": "== compares",
