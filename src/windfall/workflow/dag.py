@@ -41,6 +41,12 @@ class Shape:
     order: np.ndarray  # nodes, each after all it waits for; shorter than the graph if there is a cycle
 
 
+def distinct(numbers: np.ndarray) -> np.ndarray:
+    """In order, each once.  NumPy's own may hash, and numbers made of two collide."""
+    ordered = np.sort(numbers)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
 def shape(dag: Dag) -> Shape:
     walk = _Walk(dag)
     walk.peel()
@@ -76,7 +82,7 @@ class _Walk:
         best = (levels == self.level[after]) & (levels > 0)
         self.via[after[best]] = before[best]
         np.subtract.at(self.pending, after, 1)
-        return np.unique(after[self.pending[after] == 0]).astype(np.int64)
+        return distinct(after[self.pending[after] == 0]).astype(np.int64)
 
     def _one_by_one(self, front: np.ndarray) -> None:
         start, after = self.start.tolist(), self.after.tolist()

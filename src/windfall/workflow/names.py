@@ -12,6 +12,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
+from .dag import distinct
 from .files import Parameter
 from .frame import Data, Frame, Ref, first, spread, take
 from .mistakes import Found
@@ -151,7 +152,7 @@ def meetings(registry: Registry) -> list[Meeting]:
 def _meeting(here: list[Use], there: list[Use], rank: int) -> Meeting:
     numbers = numbered([*there, *here], rank)
     count = sum(use.frame.n for use in there)
-    events = np.unique(numbers[:count])
+    events = distinct(numbers[:count])
     gates = np.searchsorted(events, numbers)
     nodes = [_stacked([use.node for use in uses], uses) for uses in (there, here)]
     return Meeting(len(events), nodes[0], gates[:count], gates[count:], nodes[1], there[0])
