@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.core.conftest import Bench, shape
+from tests.core.test_replication import MEAN, tail
 from windfall.core import ads, classads, events as e, facts as f, feeding, matchmaking
 from windfall.core.engine import Core
 from windfall.core.explain import explain
@@ -125,6 +126,14 @@ def test_every_attribute_of_the_vocabulary_can_be_read(b: Bench) -> None:
             kinds = {attributes.NUMBER: (int, float), attributes.TEXT: (str,), attributes.TRUTH: (bool,)}[each.type]
             assert value is None or type(value) in kinds, path
             assert (path in ads.LASTING) + (path in ads.LEARNT) + (path in attributes.FRESH) == 1, path
+
+
+def test_replicas_go_where_they_match_too(b: Bench) -> None:
+    bag, _, _ = tail(b, policy={"requirements": 'Host.Name != "bad"'})
+    bad, good = b.pilot(host="bad"), b.pilot(host="good")
+    b.wait(2 * MEAN)
+    assert bag_of(b, bad) == []
+    assert bag_of(b, good) == [bag]
 
 
 # --- rank ---------------------------------------------------------------------------------------------------------
