@@ -278,9 +278,10 @@ calls of functions, {patterns} of them with patterns. Patterns of `regexp` stand
 as texts of at most {pattern} characters, repeat single characters or classes only, and give up, as an error,
 after {steps:,} steps. There are no clocks and no lots: `Now` is the time.
 
-**Among several.** `rank` orders one owner's bags among one another; nobody gets before other people's bags by it. A rank
-that is undefined, or an error, counts as 0. What must match must match for replicas, too. Expressions are changed with
-`windfall policy BAG KEY='EXPRESSION'`, and obeyed from the next request on; what runs already goes on.
+**Among several.** `rank` orders one owner's bags among one another; nobody gets before other people's bags by
+it. A rank that is undefined, or an error, counts as 0. What must match must match for replicas, too.
+Expressions are changed with `windfall policy BAG KEY='EXPRESSION'`, and obeyed from the next request on; what
+runs already goes on.
 
 **When values change.** What a host has learnt is looked at once a minute; its load, the bag's numbers and `Now`
 whenever a host asks.
