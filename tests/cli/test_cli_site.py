@@ -161,7 +161,8 @@ def test_a_site_is_shared(windfall: CommandLine) -> None:
 
 def test_a_file_goes_with_its_site(windfall: CommandLine) -> None:
     windfall.json("site", "add", "x", "--local")
-    windfall.json("site", "rm", "x")
+    said = windfall("site", "rm", "x").stderr
+    assert "rm -r windfall/x; and ~/.windfall/jobs, if no other site uses that machine" in said
     assert list((windfall.home / "sites").iterdir()) == []
     windfall.json("site", "add", "x", "--slurm")
 

@@ -27,6 +27,14 @@ def test_busy(bench: Bench) -> None:
     assert "busy" in bench.explain(bag, 3)
 
 
+def test_sizes_and_times_are_said_as_people_say_them(bench: Bench) -> None:
+    bag, pilot = bench.submit(shape(1, limit=7_200_000, memory=1 << 30)), bench.pilot(left=3_600_000)
+    bench.wait(1_000)
+    told = {c["clause"]: c["says"] for c in explain(bench.core.state, bench.now, bag)["sites"][0]["clauses"]}
+    assert told["time"] == "needs 2 h, left 59 min" and told["disk"] == "needs none that is known", told
+    assert told["memory"] == "needs 1.07 GB, has 4.29 GB" and pilot
+
+
 def test_ready(bench: Bench) -> None:
     bench.pilot()
     assert "next pilot" in bench.explain(bench.submit())

@@ -98,6 +98,9 @@ def test_undrained_it_is_used_again(bench: Bench) -> None:
     drain(bench, on=False)
     bench.wait(2_000)
     assert states(bench) == "ii"
+    drain(bench, on=False)  # nothing changes, and nothing is said
+    said = [(kind, says) for _, kind, says in bench.core.state.sites["c1"].history]
+    assert said == [("drained", "drained by ann"), ("undrained", "in use again, by ann")]
 
 
 @pytest.mark.parametrize("snapshot", [True, False])

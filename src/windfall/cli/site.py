@@ -281,7 +281,7 @@ def _remove(args: argparse.Namespace) -> int:
     else:
         print(f"site {args.name} is forgotten")
         if left:
-            say(f"logs and the pilot's file may be left there: {left}")
+            say(f"logs, the pilot's file and what its pilots could not send home may be left there: {left}")
     return 0
 
 
@@ -295,7 +295,8 @@ def _left_at(path: Path) -> str:
         return ""
     port = f"-p {site.port} " if site.port else ""
     login = f"{site.user}@{site.host}" if site.user else site.host
-    return f"ssh {port}{login} rm -r {site.folder}" if site.host else f"cd && rm -r {site.folder}"
+    jobs = "; and ~/.windfall/jobs, if no other site uses that machine" if site.dialect in ("ssh", "local") else ""
+    return (f"ssh {port}{login} rm -r {site.folder}" if site.host else f"cd && rm -r {site.folder}") + jobs
 
 
 def _forget(client: Client, name: str) -> bool:

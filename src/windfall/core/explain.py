@@ -123,7 +123,7 @@ def _whereabouts(state: State, bag: BagState, task: int) -> str:
 
 
 def _silent(state: State, bag: BagState, pilot: PilotState) -> str:
-    text = f"that pilot has been silent for {(state.now - pilot.heard) // 1000} s"
+    text = f"that pilot has been silent for {spell(state.now - pilot.heard)}"
     if bag.external:
         text += "; the bag has external effects, so only you can say whether it still runs; if not, "
         text += f"windfall cancel {bag.number} and windfall retry {bag.number} start it again"
@@ -198,8 +198,8 @@ def _nobody(site: SiteState, cls: TaskClass, now: int) -> Clause:
     if site.suspect:
         return clause("answers", False, _suspect(site, now))
     if site.tending.hold > now:
-        left = -(-(site.tending.hold - now) // 1000)
-        return clause("hold", False, f"it refused, or what was sent there came to nothing; tried again in {left} s")
+        left = spell(site.tending.hold - now + 999)
+        return clause("hold", False, f"it refused, or what was sent there came to nothing; tried again in {left}")
     queued = len(site.intents[QUEUED])
     return clause("pilots", False, "no pilot is running there" + (f"; {queued} wait in its queue" if queued else ""))
 
@@ -243,7 +243,7 @@ def _clauses(state: State, now: int, cls: TaskClass, task: int, pilot: PilotStat
     pc: PilotClass = state.pilot_classes[pilot.cls]
     left = pilot.ends - now if pilot.ends else None
     fits_time = left is None or cls.need <= left
-    time_left = "no end" if left is None else f"{left // 1000} s"
+    time_left = "no end" if left is None else spell(left)
     free = pilot.load + state.cost(pc, cls) <= pilot.cores * 1000
     return [
         _owner(state, cls, pc),
@@ -253,10 +253,10 @@ def _clauses(state: State, now: int, cls: TaskClass, task: int, pilot: PilotStat
         clause("gpus", cls.gpus <= pc.gpus, f"needs {cls.gpus}, the pilot has {pc.gpus}"),
         clause("disk", cls.disk <= pilot.disk, _sizes(cls.disk, pilot.disk)),
         *_stinted(state, now, cls, pilot),
-        clause("time", fits_time, f"needs {cls.need // 1000} s, left {time_left}"),
+        clause("time", fits_time, f"needs {spell(cls.need) if cls.need else 'no known time'}, left {time_left}"),
         *_ruled(state, now, cls, state.sites[pilot.site], pilot),
         *([_host(state, now, pilot)] if pilot.row in state.barred else _shunned(state, now, cls, pilot)),
-        clause("heard", not pilot.silent, f"last heard {max(now - pilot.heard, 0) // 1000} s ago"),
+        clause("heard", not pilot.silent, f"last heard {spell(now - pilot.heard)} ago"),
         clause("free", free, f"it holds {pilot.held} tasks" + ("" if free else ", all its slots are taken")),
         *([_data(state, now, cls, task, pilot)] if cls.conscious else []),
     ]
@@ -317,6 +317,8 @@ def _stinted(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[
 
 
 def _sizes(needs: int, has: int) -> str:
+    if not needs:
+        return "needs none that is known"
     said, there = format_size(needs), format_size(has)
     return f"needs {said}, has {there}" if said != there else f"needs {needs:,} bytes, has {has:,}"
 

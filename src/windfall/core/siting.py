@@ -26,6 +26,9 @@ def drain_site(core: Core, event: e.DrainSite) -> None:
         return
     if site.drained != event.on:
         core.emit(f.SiteDrained(core.now, site.name, event.on, event.by))
+        who = event.by or site.owner
+        says = f"drained by {who}{', with what ran there' * event.now}" if event.on else f"in use again, by {who}"
+        core.emit(f.SiteNoted(core.now, site.name, "drained" if event.on else "undrained", says))
     if event.on:
         _empty(core, site, event.now)
     core.done(event, len(alive(core.state, site)))

@@ -151,9 +151,11 @@ CURES = {
     SHAPE: "ask for fewer cores, less memory or a shorter wall time, or for another partition",
     DENIED: "the site does not let this user submit there: check account, partition and host",
     DISK: "the home directory is full: make room there",
-    MISSING: "the batch system's commands are not found on that host: name the login node, or a set-up line",
+    MISSING: "its commands are not found on that host: is that the login node (host in the site's file), and is it "
+             "that batch system (dialect)?",
     ARRAY: "submit fewer pilots at a time",
-    OTHER: "the site's own message says more",
+    OTHER: "the site's own message says more; if those are another batch system's commands, the dialect in the site's "
+           "file is wrong",
 }
 
 Table = tuple[tuple[str, str], ...]  # pattern in lower case, kind; the first that is found counts
