@@ -422,6 +422,14 @@ def test_a_tender_that_was_replaced_is_told_so(bench: Bench) -> None:
     assert old.tell().over
 
 
+def test_of_two_that_come_at_once_only_the_last_is_told_what_to_start(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(2))
+    first, last = bench.step(e.Tend(0, "c1", "t1", hello=True), e.Tend(0, "c1", "t2", hello=True))
+    assert (first.over, first.start) == (True, [])
+    assert not last.over and len(last.start) == 2
+
+
 def test_jobs_we_do_not_know_or_want_are_stopped(bench: Bench) -> None:
     site(bench)
     number = bag(bench, shape(1))

@@ -86,6 +86,8 @@ def _take_info(core: Core, site: SiteState, info: e.Info, seen: int) -> None:
 
 def _hello(core: Core, site: SiteState, tender: str) -> None:
     if tender != site.tender:
+        if site.name in core.tended:  # another one asked in this very step, and has not been told anything yet
+            core.effects.append(x.Orders(core.tended.pop(site.name), site.name, 0, core.now, over=True))
         core.emit(f.SiteTended(core.now, site.name, tender))
     renew(core, site)
 
