@@ -2,7 +2,8 @@
 
 `run` plays it, with as many tasks as asked for, and returns what was measured; each fault comes when so many tasks have
 succeeded.  What must hold is asserted: one result for every task, every site contributed, no site ever had more of our
-jobs than its limit, and afterwards no job and no pilot is left anywhere.
+jobs than its limit, by the journal's facts and by what its batch system lists, what killed pilots left was looked for,
+and afterwards no job and no pilot is left anywhere.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import asyncio
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +34,16 @@ from tests.testbed.condor import Condor
 from tests.testbed.gridengine import GridEngine
 from tests.testbed.login import Login
 from tests.testbed.slurm import Slurm
+from windfall.core import facts
 from windfall.sites.channel import Channel
 from windfall.sites.dialects import dialect
 from windfall.sites.here import Here
 from windfall.sites.job import ENDED, QUEUED, RUNNING, Listed
+from windfall.store import codec
+from windfall.store.journal import Journal
 
 MOST = 5  # pilots at each site
+KILLED = ("alpha", "bench")  # sites where a pilot is killed
 SHAPE = '[[shapes]]\nwalltime = "30min"\ncores = 1\n'
 
 
@@ -238,6 +244,16 @@ def slurmd_back(world: World) -> None:
     _resume(cluster)
 
 
+def pilots_killed(world: World) -> None:
+    """Without a word: what they left there has to be looked for."""
+    for name in KILLED:
+        job = until(lambda name=name: [job for job in world.place(name).listed() if job.state == RUNNING
+                                       and job.nonce in world.alive()], 60)[0]
+        for pid in [pid for pid in psutil.pids() if _nonce(pid) == job.nonce]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
 def server_killed(world: World) -> None:
     world.user.kill()
     world.user.serve()
@@ -245,8 +261,8 @@ def server_killed(world: World) -> None:
 
 Fault = Callable[[World], None]
 FAULTS: dict[Fault, float] = {  # once this part of the tasks has succeeded
-    controller_stops: 0.10, node_drained: 0.25, cancelled_behind_our_back: 0.35, slurmd_killed: 0.45,
-    server_killed: 0.60,
+    controller_stops: 0.10, pilots_killed: 0.15, node_drained: 0.25, cancelled_behind_our_back: 0.35,
+    slurmd_killed: 0.45, server_killed: 0.60,
 }
 MENDED: dict[Fault, Fault] = {node_drained: node_back, slurmd_killed: slurmd_back}
 
@@ -292,11 +308,40 @@ def _judged(world: World, bag: int, tasks: int, ended: float, gone: float) -> di
     sites = Counter(row["site"] for row in rows)
     assert set(sites) == {place.name for place in world.places}, sites
     assert all(most <= MOST for most in world.most.values()), world.most
+    looked = {name: [each["says"] for each in world.user.client.site(name)["history"] if each["kind"] == "salvage"]
+              for name in KILLED}
+    assert all(looked.values()), looked
+    world.user.stop()
+    held = _most_held(world.user.home)
+    assert all(held[place.name] <= MOST for place in world.places), held
     submitted = [nonce for name in ("alpha", "beta") for nonce in _nonces(world.place(name))]
     assert len(submitted) == len(set(submitted)), "nothing is submitted twice"
     return {"tasks": tasks, "seconds": round(ended, 1), "all gone after": round(gone, 1), "results": dict(sites),
-            "most jobs": dict(world.most), "requeued": len(world.requeued),
-            "looks in vain": dict(world.troubles)}
+            "most jobs": dict(world.most), "most held": dict(held), "looked for": looked,
+            "requeued": len(world.requeued), "looks in vain": dict(world.troubles)}
+
+
+def _most_held(home: Path) -> Counter[str]:
+    """How many intents each site had at once, at worst: every one from before its submission until its end."""
+    held: dict[str, dict[int, None]] = {}
+    most: Counter[str] = Counter()
+    for fact in _facts(home):
+        if isinstance(fact, facts.IntentsMade):
+            held.setdefault(fact.site, {}).update(dict.fromkeys(intent.number for intent in fact.intents))
+            most[fact.site] = max(most[fact.site], len(held[fact.site]))
+        elif isinstance(fact, facts.IntentsEnded):
+            for number in fact.intents:
+                held[fact.site].pop(number, None)
+    return most
+
+
+def _facts(home: Path) -> Iterator[facts.Fact]:
+    journal = Journal.open(home / "journal.db")
+    try:
+        for _, _, blob in journal.read(0):
+            yield from codec.decode(blob)
+    finally:
+        journal.close()
 
 
 def _nonces(place: Place) -> list[str]:
