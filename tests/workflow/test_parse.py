@@ -76,7 +76,7 @@ def _compound(inner: st.SearchStrategy[ast.Statement]) -> st.SearchStrategy[ast.
 blocks = st.lists(st.recursive(simple, _compound, max_leaves=5), max_size=4).map(tuple)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(blocks)
 def test_what_is_printed_parses_to_the_same(block: ast.Block) -> None:
     text = show(block)

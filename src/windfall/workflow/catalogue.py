@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import BadInput, NotFound
-from .files import NAME, Component, load
+from .files import NAME, Component, load, looks_like_xml
 
 MAX_VERSIONS = 10_000
 SUFFIXES = (".query", ".xml", ".yml", ".component")
@@ -132,8 +132,6 @@ def gather(paths: list[Path]) -> dict[str, Component]:
 
 def _components(path: Path, among_others: bool) -> list[Component]:
     """In a folder, files that are no XML are passed over; one that is named must hold components."""
-    if among_others and not path.read_bytes().lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
-        return []
-    return load(path).components
+    return [] if among_others and not looks_like_xml(path) else load(path).components
 
 

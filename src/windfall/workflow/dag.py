@@ -6,6 +6,7 @@ arrays; where that does not get on, because the graph is a chain, node by node.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,20 +86,20 @@ class _Walk:
         return distinct(after[self.pending[after] == 0]).astype(np.int64)
 
     def _one_by_one(self, front: np.ndarray) -> None:
-        start, after = self.start.tolist(), self.after.tolist()
-        pending, level, via = self.pending.tolist(), self.level.tolist(), self.via.tolist()
-        weight, ready, order = self.weight.tolist(), front.tolist(), []
+        """Through views of the arrays: lists of as many numbers would take gigabytes."""
+        start, after, weight = memoryview(self.start), memoryview(self.after), memoryview(self.weight)
+        pending, level, via = memoryview(self.pending), memoryview(self.level), memoryview(self.via)
+        ready = array("q", front.tolist())
         for node in ready:  # grows while it is walked
             mine = level[node]
-            for other in after[start[node] : start[node + 1]]:
+            for place in range(start[node], start[node + 1]):
+                other = after[place]
                 if mine + weight[other] > level[other] or via[other] < 0:
                     level[other], via[other] = mine + weight[other], node
                 pending[other] -= 1
                 if not pending[other]:
                     ready.append(other)
-                    order.append(other)
-        self.level, self.via = np.array(level, np.int32), np.array(via, np.int32)
-        self.done.append(np.array(order, np.int64))
+        self.done.append(np.array(ready[len(front) :], np.int64))
 
 
 def chain(found: Shape, node: int) -> list[int]:

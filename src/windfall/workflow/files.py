@@ -102,7 +102,7 @@ def load(path: Path) -> File:
 
 def loads(data: bytes, file: str) -> File:
     """Everything in it, or all that is wrong with it."""
-    if not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+    if not _is_xml(data):
         return _bare(data, file)
     root = read(data, file)
     refuse_secrets(root)
@@ -111,6 +111,15 @@ def loads(data: bytes, file: str) -> File:
     reader.top(root)
     found.tell()
     return reader.file
+
+
+def _is_xml(data: bytes) -> bool:
+    return data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
+
+
+def looks_like_xml(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return _is_xml(stream.read(1 << 12))
 
 
 def _bare(data: bytes, file: str) -> File:

@@ -30,7 +30,8 @@ from .variables import merged
 from .wiring import Wiring, pick
 
 MAX_TASKS = 5_000_000
-MAX_WORK = 50_000_000  # iterations, all loops together
+MAX_ROWS = 10_000_000  # iterations of one loop, in all its instances
+MAX_WORK = 50_000_000  # of all loops together
 MAX_STEPS = 50_000  # iterations that are gone through one by one
 MAX_NESTED = 16  # graph components in graph components
 
@@ -315,8 +316,10 @@ class Unroller:
 
     def _iterations(self, each: ast.Iterator, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
         low, high = (spread(_unless_empty(frame, 0, integer, bound), frame.n) for bound in (each.low, each.high))
-        counts = np.clip(high - low + 1, 0, MAX_WORK + 1)
+        counts = np.clip(high - low + 1, 0, MAX_ROWS + 1)
         total = int(counts.sum())
+        if total > MAX_ROWS:
+            raise Stop(each.at, f"the loop goes through more than {MAX_ROWS:,} iterations", "split the program")
         self._work += total
         if self._work - total > MAX_WORK:  # told before
             raise Stop(each.at)
