@@ -87,8 +87,8 @@ class _Walk:
 
     def _one_by_one(self, front: np.ndarray) -> None:
         """Through views of the arrays: lists of as many numbers would take gigabytes."""
-        start, after, weight = memoryview(self.start), memoryview(self.after), memoryview(self.weight)
-        pending, level, via = memoryview(self.pending), memoryview(self.level), memoryview(self.via)
+        start, after, weight = self.start.data, self.after.data, self.weight.data
+        pending, level, via = self.pending.data, self.level.data, self.via.data
         ready = array("q", front.tolist())
         for node in ready:  # grows while it is walked
             mine = level[node]
