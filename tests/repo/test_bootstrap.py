@@ -189,6 +189,17 @@ def test_without_pip_on_debian(checkout: Path, tmp_path: Path, without: Callable
     _sets_up(checkout, env, "by_debian_wheel")
 
 
+def test_without_a_package_that_few_machines_have(checkout: Path, tmp_path: Path) -> None:
+    file = checkout / "pyproject.toml"
+    file.write_text(file.read_text().replace('["numpy", "msgspec"]', '["numpy", "msgspec", "htcondor>=999"]'))
+    answer = run([checkout / "windfall", "--version"], environment(tmp_path))
+    assert answer.returncode == 0, answer.stderr
+    assert "without HTCondor's library, which could not be installed" in answer.stderr
+    again = run([checkout / "windfall", "--version"], environment(tmp_path))
+    assert (again.returncode, again.stderr) == (0, "")
+    assert_clean(checkout)
+
+
 def test_without_anything(checkout: Path, tmp_path: Path, without: Callable[..., Path]) -> None:
     path = _only(tmp_path, exclude=("apt-get", "virtualenv", "uv"))
     answer = run([checkout / "windfall", "--version"], environment(tmp_path, without("ensurepip"), path))
