@@ -1,6 +1,6 @@
 """Random kill -9 of server, pilots, their helpers and tasks, while an independent client keeps the books.
 
-`scripts/soak chaos` plays it with more tasks and kills, again and again.
+`scripts/soak chaos` plays it again and again, with other seeds.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tests.chaos.rig import Rig
 from windfall import Client
 from windfall.core import facts as f
 
-TASKS = int(os.environ.get("WINDFALL_CHAOS_TASKS", "8000"))
-KILLS = int(os.environ.get("WINDFALL_CHAOS_KILLS", "120"))
+TASKS = int(os.environ.get("WINDFALL_CHAOS_TASKS", "20000"))
+KILLS = int(os.environ.get("WINDFALL_CHAOS_KILLS", "300"))
 SEED = int(os.environ.get("WINDFALL_CHAOS_SEED", "1"))
 KINDS = ("server", "pilot", "runner", "task")
 
