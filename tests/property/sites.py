@@ -153,12 +153,13 @@ class Site:
             del self.jobs[job.id]
 
     def listing(self) -> list[e.Listed]:
-        """One that lacks a job must not be believed; two may."""
+        """One that lacks a job must not be believed, unless its pilot has said goodbye; two may."""
         listed = self._listing()
         said = {job.id for job in listed}
         for job in self.jobs.values():
             job.lacked += job.id not in said
-            job.belied = job.belied or job.lacked > 1
+            leaves = job.process is not None and bool(job.process.agenda.leaving)
+            job.belied = job.belied or job.lacked > (not leaves)
         return listed
 
     def _listing(self) -> list[e.Listed]:

@@ -43,6 +43,11 @@ def test_seeds(first: int) -> None:
         World(random_plan(seed)).run()
 
 
+@pytest.mark.parametrize("seed", (665, 3040, 3513, 7953, 9045))
+def test_seeds_that_soak_found(seed: int) -> None:
+    World(random_plan(seed)).run()
+
+
 def test_seeds_with_data() -> None:
     """Nothing waits for ever for a host, or for what lay on a disk that is gone (P4)."""
     for seed in range(120):

@@ -83,14 +83,16 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
         fitting = fitting or replication.any_late(core)
     if not groups and not fitting and len(ready) == len(state.ready):
         pc.barren = state.version
-    return _hand_out(core, pilot, groups)
+    return _hand_out(core, pilot, groups, load)
 
 
-def _hand_out(core: Core, pilot: PilotState, groups: list[f.Group]) -> bool:
+def _hand_out(core: Core, pilot: PilotState, groups: list[f.Group], load: int = 0) -> bool:
+    """`load`: what it was thought to carry then.  What joins a batch that is there takes no more room than that."""
     if groups:
         moves = copies.moves(core.state, pilot, groups)
         core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, groups, moves))
         core.fresh[pilot.number] = (pilot.granted, groups)
+        core.stirred = core.stirred or pilot.load < load
     return bool(groups)
 
 

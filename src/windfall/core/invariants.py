@@ -250,7 +250,11 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
         for _, number in core.state.ready:
             cls = core.state.classes[number]
             cost = core.state.cost(core.state.pilot_classes[pilot.cls], cls)
-            if not cost or cls.bag in core.state.named_bags or not fits(pilot, cls, left):
+            if not cost or cls.bag in core.state.named_bags:
+                continue
+            if not fits(pilot, cls, left):
+                if fits(pilot, cls, pilot.park.left(pilot.park.asked)):
+                    break  # it came first when the pilot asked, and time alone has changed that; it asks again
                 continue
             if elsewhere(core.state, pilot.site, cls) or shuns(core.state, core.now, pilot, cls):
                 continue

@@ -283,7 +283,8 @@ def _msr(view: View, bag: BagState) -> Iterator[Named]:
 
 
 def _broker(view: View, bag: BagState) -> Iterator[Named]:
-    """Most free processors where nothing queues, else the shortest queue: by what the information system said.
+    """Most free processors where nothing queues, else the shortest queue: by what the information system said.  Where
+    something has just come to nothing it looks elsewhere first.
 
     With the option `own` what was sent since then is taken into account; a resource broker of the time did not know it.
     """
@@ -293,7 +294,7 @@ def _broker(view: View, bag: BagState) -> Iterator[Named]:
             continue
         fits = [(site, fit) for site in view.answering if (fit := view.fit(site, cls)) is not None]
         if fits:
-            site, fit = min(fits, key=lambda pair: _rank(view, pair[0], own))
+            site, fit = min(fits, key=lambda pair: (pair[0].tending.hold > view.now, _rank(view, pair[0], own)))
             yield Named(site, fit.shape, bag.number, task)
 
 
