@@ -95,7 +95,7 @@ def test_a_trial_that_is_interrupted_while_it_submits_leaves_no_job(person: User
     cluster.login.hold("sbatch")
     trial = subprocess.Popen([sys.executable, "-m", "windfall", "site", "test", "cluster"], env=person.env,
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until(lambda: cluster.login.held("sbatch"), 30)
+    until(lambda: cluster.login.held("sbatch"), 90)
     assert cluster.jobs(), "it is there, and nobody was told"
     trial.send_signal(signal.SIGINT)
     assert trial.wait(90) == 130
