@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from windfall.core import apply, control, effects as x, events as e, facts as f
+from windfall.core import bag_facts, control, effects as x, events as e, facts as f
 from windfall.core.columns import ROW_MASK
 from windfall.core.endings import runs_where
 from windfall.core.explain import explain
@@ -327,7 +327,7 @@ def test_a_key_belongs_to_one_bag_and_one_request(bench: Bench) -> None:
 
 
 def test_only_the_latest_keys_of_appends_are_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply, "RECENT_KEYS", 10)
+    monkeypatch.setattr(bag_facts, "RECENT_KEYS", 10)
     bag = bench.submit(shape(0), open=True)
     for i in range(30):
         bench.append(bag, 1, key=f"k{i}")

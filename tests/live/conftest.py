@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.real import CommandLine, processes_of, sweep_up, until
+from tests.live.real import CommandLine, Pilots, Server, free_port, processes_of, sweep_up, until
 
 
 @pytest.fixture
@@ -19,3 +19,17 @@ def windfall(tmp_path: Path) -> Iterator[CommandLine]:
         until(lambda: not processes_of(line.home), 20)
     finally:
         sweep_up(line.home)
+
+
+@pytest.fixture
+def server(windfall: CommandLine) -> Iterator[Server]:
+    running = Server(windfall.home, "--listen", f"127.0.0.1:{free_port()}")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def pilots(windfall: CommandLine, server: Server) -> Iterator[Pilots]:
+    started = Pilots(windfall)
+    yield started
+    started.stop()

@@ -98,6 +98,31 @@ class Server:
         return self.process.wait(30)
 
 
+class Pilots:
+    """Pilots of one command line, each in a folder of its site's name."""
+
+    def __init__(self, windfall: CommandLine) -> None:
+        self.windfall = windfall
+        self.started: list[subprocess.Popen[str]] = []
+
+    def enrol(self, site: str) -> str:
+        """Makes the site known; where the ticket is."""
+        done = self.windfall("token", "add", "--scope", "enrol", "--site", site, "-o", f"{site}.json")
+        assert done.returncode == 0, done.stderr
+        return f"{site}.json"
+
+    def start(self, site: str, cores: int) -> None:
+        ticket = self.enrol(site)
+        words = ("--ticket", ticket, "--cores", cores, "--dir", site, "--quiet")
+        self.started.append(self.windfall.start("pilot", *words))
+
+    def stop(self) -> None:
+        for each in self.started:
+            each.terminate()
+        for each in self.started:
+            each.wait(20)
+
+
 @contextmanager
 def serving(home: Path, *options: str) -> Iterator[Server]:
     server = Server(home, *options)

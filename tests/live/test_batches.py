@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 
-from tests.live.real import CommandLine, Server, free_port, until
+from tests.live.real import CommandLine, Pilots, Server, until
 from windfall import Client
 from windfall.model.spec import Bag, Items, Policy, Target
 
 pytestmark = pytest.mark.slow
 
-PILOTS: list[Popen[str]] = []
 BAG = """
 [bag]
 name = "fours"
@@ -27,29 +24,12 @@ batch-timeout = "10s"
 """
 
 
-@pytest.fixture
-def server(windfall: CommandLine) -> Iterator[Server]:
-    running = Server(windfall.home, "--listen", f"127.0.0.1:{free_port()}")
-    yield running
-    while PILOTS:
-        last = PILOTS.pop()
-        last.terminate()
-        last.wait(20)
-    running.stop()
-
-
-def pilot(windfall: CommandLine, name: str) -> None:
-    done = windfall("token", "add", "--scope", "enrol", "--site", "away", "-o", f"{name}.json")
-    assert done.returncode == 0, done.stderr
-    PILOTS.append(windfall.start("pilot", "--ticket", f"{name}.json", "--cores", "2", "--dir", name, "--quiet"))
-
-
-def test_a_batch_runs_on_one_pilot_in_order_one_at_a_time(windfall: CommandLine, server: Server) -> None:
+def test_a_batch_runs_on_one_pilot_in_order_one_at_a_time(windfall: CommandLine, pilots: Pilots) -> None:
     """Two pilots of two cores, six batches: within a batch one task ends before the next begins."""
     tally = windfall.folder / "tally"
     windfall.write("bag.toml", BAG.replace("TALLY", str(tally)))
     for name in ("a", "b"):
-        pilot(windfall, name)
+        pilots.start(name, 2)
     bag = int(windfall("submit", "bag.toml").stdout)
     assert windfall("wait", bag, "-q").returncode == 0
     said = [line.split() for line in tally.read_text().splitlines()]
@@ -61,9 +41,11 @@ def test_a_batch_runs_on_one_pilot_in_order_one_at_a_time(windfall: CommandLine,
     assert set(where.values()) == {"a", "b"}
 
 
-def test_an_incomplete_batch_waits_and_explain_says_so(windfall: CommandLine, server: Server) -> None:
+def test_an_incomplete_batch_waits_and_explain_says_so(
+    windfall: CommandLine, server: Server, pilots: Pilots
+) -> None:
     """Three of four are there: nothing runs.  The fourth comes: all do.  One more comes: it goes after a while."""
-    pilot(windfall, "a")
+    pilots.start("a", 2)
     with Client(server.profile) as client:
         target = Target(command="", source=Items(items=["true"] * 3))
         bag = client.submit(Bag(name="filling", targets=[target], open=True,

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from subprocess import Popen
-
 import pytest
 
-from tests.live.real import CommandLine, Server, free_port, until
+from tests.live.real import CommandLine, Pilots, Server, until
 from windfall import Client
 
 pytestmark = pytest.mark.slow
@@ -25,45 +22,29 @@ fail-over = "safe"
 """
 
 
-@pytest.fixture
-def server(windfall: CommandLine) -> Iterator[Server]:
-    running = Server(windfall.home, "--listen", f"127.0.0.1:{free_port()}")
-    for site in ("grid", "safe"):
-        done = windfall("token", "add", "--scope", "enrol", "--site", site, "-o", f"{site}.json")
-        assert done.returncode == 0, done.stderr
-    yield running
-    running.stop()
-
-
-def pilot(windfall: CommandLine, site: str) -> Popen[str]:
-    return windfall.start("pilot", "--ticket", f"{site}.json", "--cores", "2", "--dir", site, "--quiet")
-
-
-def test_they_wait_for_it_through_a_restart_and_succeed_there(windfall: CommandLine, server: Server) -> None:
+def test_they_wait_for_it_through_a_restart_and_succeed_there(
+    windfall: CommandLine, server: Server, pilots: Pilots
+) -> None:
     windfall.write("bag.toml", BAG)
-    pilots = [pilot(windfall, "grid")]
-    try:
-        bag = int(windfall("submit", "bag.toml").stdout)
-        with Client(server.profile) as client:
-            until(lambda: all("goes to safe now" in client.explain(bag, task)["summary"] for task in range(4)))
-            said = [line["says"] for line in client.site("safe")["history"] if line["kind"] == "fail-over"]
-        assert said == [f"tasks of bag {bag} that keep failing go here now"]
-        told = windfall("explain", bag, 0).stdout
-        assert "has failed 2 times and goes to safe now" in told, told
-        server.kill()
-        server.start()
-        pilots.append(pilot(windfall, "safe"))
-        assert windfall("wait", bag, "-q").returncode == 0
-        assert {row["site"] for row in windfall.json("results", bag)} == {"safe"}
-        assert "keep failing" in windfall("site", "show", "safe").stdout
-    finally:
-        for each in pilots:
-            each.terminate()
-        for each in pilots:
-            each.wait(20)
+    pilots.enrol("safe")
+    pilots.start("grid", 2)
+    bag = int(windfall("submit", "bag.toml").stdout)
+    with Client(server.profile) as client:
+        until(lambda: all("goes to safe now" in client.explain(bag, task)["summary"] for task in range(4)))
+        said = [line["says"] for line in client.site("safe")["history"] if line["kind"] == "fail-over"]
+    assert said == [f"tasks of bag {bag} that keep failing go here now"]
+    told = windfall("explain", bag, 0).stdout
+    assert "has failed 2 times and goes to safe now" in told, told
+    server.kill()
+    server.start()
+    pilots.start("safe", 2)
+    assert windfall("wait", bag, "-q").returncode == 0
+    assert {row["site"] for row in windfall.json("results", bag)} == {"safe"}
+    assert "keep failing" in windfall("site", "show", "safe").stdout
 
 
-def test_a_site_that_is_not_there_is_refused_before_anything_runs(windfall: CommandLine, server: Server) -> None:
+def test_a_site_that_is_not_there_is_refused_before_anything_runs(windfall: CommandLine, pilots: Pilots) -> None:
+    pilots.enrol("safe")
     windfall.write("bag.toml", BAG.replace('"safe"', '"sfae"'))
     done = windfall("submit", "bag.toml")
     assert done.returncode == 2 and "no site called 'sfae'" in done.stderr and "did you mean 'safe'?" in done.stderr

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from windfall.core import (
-    apply,
+    attempt_facts,
+    bag_facts,
     batching,
     endings,
     engine,
@@ -28,7 +29,7 @@ from windfall.core import (
     state as state_module,
     tending,
 )
-from windfall.core.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, STOPPING, SUCCEEDED
+from windfall.core.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, READY, STOPPING, SUCCEEDED
 from windfall.core.state import State, TargetState
 from windfall.pilot import agenda
 from windfall.pilot.agenda import Agenda
@@ -208,13 +209,13 @@ def a_success_counts_twice(patch: Patch) -> None:
 
 @mutant("books")
 def a_success_is_counted_twice_in_its_target(patch: Patch) -> None:
-    original = apply._succeeded
+    original = attempt_facts._succeeded
 
     def succeeded(state: Any, bag: Any, target: Any, tasks: list[int], finished: int) -> None:
         target.left -= len(tasks)
         original(state, bag, target, tasks, finished)
 
-    patch.setattr(apply, "_succeeded", succeeded)
+    patch.setattr(attempt_facts, "_succeeded", succeeded)
 
 
 @mutant("P2")
@@ -267,13 +268,13 @@ def nobody_cancels_what_is_stranded(patch: Patch) -> None:
 
 @mutant("books")
 def what_comes_back_is_not_ready(patch: Patch) -> None:
-    original = apply.set_task
+    original = attempt_facts.set_task
 
     def set_task(state: Any, bag: Any, task: int, new: int) -> None:
-        if new != apply.READY:
+        if new != READY:
             original(state, bag, task, new)
 
-    patch.setattr(apply, "set_task", set_task)
+    patch.setattr(attempt_facts, "set_task", set_task)
 
 
 # --- leases ------------------------------------------------------------------------------------------------------
@@ -375,7 +376,7 @@ def files_are_not_waited_for(patch: Patch) -> None:
 
 @mutant("P5")
 def what_was_saved_is_forgotten(patch: Patch) -> None:
-    patch.setattr(apply, "_keep_checkpoint", lambda *_: None)
+    patch.setattr(attempt_facts, "_keep_checkpoint", lambda *_: None)
 
 
 @mutant("P5")
@@ -606,7 +607,7 @@ def a_batch_runs_all_at_once(patch: Patch) -> None:
 
 @mutant("T7")
 def an_incomplete_batch_does_not_wait(patch: Patch) -> None:
-    for module in (batching, apply):
+    for module in (batching, bag_facts):
         patch.setattr(module, "waiting", lambda bag, target: range(0))
 
 

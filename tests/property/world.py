@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from windfall.core import effects as x, events as e
-from windfall.core.apply import SAVING
+from windfall.core.bags import SAVING
 from windfall.core.explain import explain
 from windfall.core.facts import Limits, TargetShape
 

@@ -215,7 +215,9 @@ def slurmd_killed(world: World) -> None:
     place = world.place("beta")
     cluster: Slurm = place.owner
     node = cluster.nodes[0]
-    there = {job.nonce for job in place.listed() if job.state == RUNNING and _runs_on(cluster, job.id, node)}
+    # A job that Slurm has begun a moment ago has no process yet, and would get none.
+    there = until(lambda: {job.nonce for job in place.listed() if job.state == RUNNING
+                           and job.nonce in world.alive() and _runs_on(cluster, job.id, node)}, 60)
     for job in place.listed():
         _control(cluster, "update", f"jobid={job.id}", "requeue=1")
     cluster.workers[node].kill()

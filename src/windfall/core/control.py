@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core import batching, events as e, facts as f, means
-from windfall.core.apply import append_key, digest, spans, submission_key, target_done
+from windfall.core.bags import append_key, digest, spans, submission_key, target_done
 from windfall.core.conscious import wrong_parameter
 from windfall.core.copies import wrong_with
 from windfall.core.endings import cancel_stranded, runs_of, runs_where

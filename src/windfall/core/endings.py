@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core import facts as f, failover, means
-from windfall.core.apply import BLAMELESS, OUTSTANDING, spans
+from windfall.core.attempt_facts import BLAMELESS
+from windfall.core.bags import spans
 from windfall.core.columns import FEW, OVER, ROW_MASK
 from windfall.core.events import Report
 from windfall.core.lifecycle import (
@@ -45,6 +46,7 @@ from windfall.core.lifecycle import (
     SUCCEEDED,
     WAITING,
 )
+from windfall.core.rows import OUTSTANDING
 from windfall.core.state import BagState, Graph, PilotState
 
 if TYPE_CHECKING:

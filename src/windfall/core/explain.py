@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from windfall.core import conscious, means
-from windfall.core.apply import target_done
+from windfall.core.bags import target_done
 from windfall.core.batching import is_blocked, waiting
 from windfall.core.columns import OVER
 from windfall.core.fitting import best_shape, fail_over, unfit

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core import facts as f, means
-from windfall.core.apply import graph_of, target_done
+from windfall.core.bags import graph_of, target_done
 from windfall.core.batching import NO_CHAIN, chain_of
 from windfall.core.copies import missing
 from windfall.core.fitting import elsewhere

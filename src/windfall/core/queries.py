@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from windfall.core.apply import spans
+from windfall.core.bags import spans
 from windfall.core.facts import Shape
 from windfall.core.lifecycle import (
     CANCELLED,

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from windfall.core import apply as a, batching, intents, means
+from windfall.core import bags, batching, intents, means, pilot_facts, rows
 from windfall.core.columns import Attempts, Hosts, Table, Tasks
 from windfall.core.copies import BagData, Columns, link_up, note_moves
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
@@ -302,7 +302,7 @@ def _load_key(state: State, key: tuple[str, str], value: list[int]) -> None:
 
 def _load_pilot(state: State, row: dict[str, Any]) -> None:
     pilot = PilotState(cls=0, **row)
-    a.join_class(state, pilot)
+    pilot_facts.join_class(state, pilot)
     settle(state, pilot)
 
 
@@ -325,7 +325,7 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes], policy:
         bag.appended += msgspec.msgpack.decode(chunks[f"{prefix}a{block}"])
     if m["graph"]:
         bag.edges = chunks[prefix + "edges"]
-        bag.graph = a.graph_of(bag)
+        bag.graph = bags.graph_of(bag)
     for block in m["checkpoints"]:
         bag.checkpoint_blocks[block] = False
         for task, files in msgspec.msgpack.decode(chunks[f"{prefix}c{block}"]):
@@ -354,9 +354,9 @@ def _load_data(bag: BagState, m: dict[str, Any], chunks: dict[str, bytes], prefi
 
 def _load_classes(state: State, bag: BagState, rows: list[Any]) -> None:
     for target, variant, number, mean, done, weight in rows:
-        cls = a.new_class(state, bag, target, variant, number)
+        cls = bags.new_class(state, bag, target, variant, number)
         cls.mean, cls.done, cls.weight = mean, done, weight
-    for first, target, stop in a.spans(bag):
+    for first, target, stop in bags.spans(bag):
         bag.classes[target, 0].backlog.add_run(first, stop - first)
 
 
@@ -372,8 +372,8 @@ def rebuild(state: State) -> None:
         for cls in bag.classes.values():
             cls.listed = False
             cls.backlog.rewind()
-        a.recount(bag)
-        a.relist_all(state, bag)
+        bags.recount(bag)
+        bags.relist_all(state, bag)
         _refill_variants(bag)
     state.attempts.rebuild_free()
     _recount_pilots(state)
@@ -400,6 +400,6 @@ def _recount_pilots(state: State) -> None:
     states = attempts.np_state[: attempts.rows]
     for row in np.flatnonzero(states != FREE).tolist():
         if states[row] != LOST:
-            a.carry(state, row, 1)
+            rows.carry(state, row, 1)
         if states[row] == DROPPED or (states[row] == LOST and not attempts.started[row]):
-            a.recall_lost(state, row)
+            rows.recall_lost(state, row)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from windfall.core.apply import SAVING
+from windfall.core.bags import SAVING
 from windfall.core.facts import Group
 from windfall.errors import Unavailable
 from windfall.model.calls import argument_file

@@ -17,7 +17,7 @@ from ..model.units import parse_size
 from . import ast
 from .mistakes import Found
 from .parse import parse
-from .text import Source, plain
+from .text import Source, plain, read_file
 from .xmlfile import MAX_FILE, Element, read
 
 MODES = ("in", "out", "inout")
@@ -92,12 +92,7 @@ class File:
 
 
 def load(path: Path) -> File:
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_FILE + 1)
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}", "is the name right?") from None
-    return loads(data, str(path))
+    return loads(read_file(path, MAX_FILE), str(path))
 
 
 def loads(data: bytes, file: str) -> File:

@@ -6,7 +6,7 @@ of them are compared at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -95,15 +95,18 @@ def _missing(wanted: list[Use], there: list[Use], rank: int) -> np.ndarray:
 
 
 def _tell(found: Found, uses: list[Use], bad: np.ndarray, message: str, hint: Callable[[Use], str]) -> None:
-    """The first bad instance of each use."""
+    for use, row in first_bad(uses, bad):
+        found.add(use.frame.source, use.at, f"'{use.shown(row)}' {message}{use.frame.where(row)}", hint(use))
+
+
+def first_bad(uses: list[Use], bad: np.ndarray) -> Iterator[tuple[Use, int]]:
+    """Each use that is bad somewhere, and its first bad instance."""
     start = 0
     for use in uses:
         mine = bad[start : start + use.frame.n]
         start += use.frame.n
         if mine.any():
-            row = first(mine)
-            told = f"'{use.shown(row)}' {message}{use.frame.where(row)}"
-            found.add(use.frame.source, use.at, told, hint(use))
+            yield use, first(mine)
 
 
 # --- events --------------------------------------------------------------------------------------------------------

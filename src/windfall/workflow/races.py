@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .frame import first
-from .names import Registry, Use, numbered
+from .names import Registry, Use, first_bad, numbered
 
 MOST = 20  # told
 
@@ -56,12 +55,7 @@ def _twice(keys: np.ndarray, levels: np.ndarray, writes: np.ndarray) -> np.ndarr
 
 
 def _told(uses: list[Use], bad: np.ndarray, message: str) -> Iterator[str]:
-    start = 0
-    for use in uses:
-        mine = bad[start : start + use.frame.n]
-        start += use.frame.n
-        if mine.any():
-            row = first(mine)
-            line, column = use.frame.source.place(use.at)
-            yield (f"{use.frame.source.file}:{line}:{column}: '{use.shown(row)}' {message}{use.frame.where(row)}; "
-                   "notify and wait do")
+    for use, row in first_bad(uses, bad):
+        line, column = use.frame.source.place(use.at)
+        yield (f"{use.frame.source.file}:{line}:{column}: '{use.shown(row)}' {message}{use.frame.where(row)}; "
+               "notify and wait do")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import BadInput
@@ -39,6 +40,15 @@ class Source:
 
     def mistake(self, at: int, message: str, hint: str = "") -> BadInput:
         return complaint(self.file, self.lines, *self.place(at), message, hint)
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """One byte more than `most` tells whoever parses it that it is too large."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(most + 1)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}", "is the name right?") from None
 
 
 def plain(file: str, text: str) -> Source:

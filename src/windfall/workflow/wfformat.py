@@ -20,6 +20,7 @@ from msgspec import Meta
 from ..errors import BadInput, TooLarge
 from .dag import Dag, Shape, chain, cycle, reduction, shape
 from .report import MAX_REDUCED, runs_of
+from .text import read_file
 
 MAX_FILE = 256 << 20
 MAX_TASKS = 1_000_000
@@ -171,12 +172,7 @@ def _kind(name: str, program: object) -> str:
 
 
 def load(path: Path) -> Workflow:
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_FILE + 1)
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}", "is the name right?") from None
-    return loads(data, str(path))
+    return loads(read_file(path, MAX_FILE), str(path))
 
 
 def loads(data: bytes, file: str) -> Workflow:
