@@ -106,9 +106,10 @@ class Pilots:
         self.started: list[subprocess.Popen[str]] = []
 
     def enrol(self, site: str) -> str:
-        """Makes the site known; where the ticket is."""
-        done = self.windfall("token", "add", "--scope", "enrol", "--site", site, "-o", f"{site}.json")
-        assert done.returncode == 0, done.stderr
+        """Makes the site known, if it is not; where the ticket is."""
+        if not (self.windfall.folder / f"{site}.json").exists():
+            done = self.windfall("token", "add", "--scope", "enrol", "--site", site, "-o", f"{site}.json")
+            assert done.returncode == 0, done.stderr
         return f"{site}.json"
 
     def start(self, site: str, cores: int) -> None:

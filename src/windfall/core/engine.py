@@ -102,8 +102,8 @@ class Core:
         self.alive = 0  # pilots that are not gone
         self.match = Matchmaker()
         self.month_timer = 0  # when the next month begins, where that matters
-        self._timers: list[tuple[int, int, str, Any]] = []
-        self._ticket = 0
+        self._times: list[int] = []  # when something falls due, a heap
+        self._timers: dict[int, list[tuple[str, Any]]] = {}  # what does; leases and parked polls do by the dozen
         self._fed = 0  # version of the ready list that waiting pilots have seen
 
     # --- driving ---------------------------------------------------------------------------------------------
@@ -111,17 +111,17 @@ class Core:
     def step(self, now: int, events: Iterable[e.Event]) -> Step:
         self.now = self.state.now = max(now, self.now, self.state.now)
         self.facts, self.effects = [], []
-        if self._timers and self._timers[0][0] <= self.now:
+        if self._times and self._times[0] <= self.now:
             self._fire()
         for event in events:
             _HANDLERS[type(event)](self, event)
         self._settle()
-        return Step(self.facts, self.effects, self._timers[0][0] if self._timers else None)
+        return Step(self.facts, self.effects, self._times[0] if self._times else None)
 
     def _fire(self) -> None:
-        while self._timers and self._timers[0][0] <= self.now:
-            _, _, kind, key = heappop(self._timers)
-            _TIMERS[kind](self, key)
+        while self._times and self._times[0] <= self.now:
+            for kind, key in self._timers.pop(heappop(self._times)):
+                _TIMERS[kind](self, key)
 
     def _settle(self) -> None:
         """What the events made possible: work for those who wait, orders for those who hold."""
@@ -175,8 +175,10 @@ class Core:
         sessions.end_pilot(self, pilot, why, clean=False)
 
     def timer(self, at: int, kind: str, key: int | str) -> None:
-        self._ticket += 1
-        heappush(self._timers, (at, self._ticket, kind, key))
+        if (due := self._timers.get(at)) is None:
+            self._timers[at] = due = []
+            heappush(self._times, at)
+        due.append((kind, key))
 
     def watch_lease(self, pilot: PilotState) -> None:
         """A little late, so that leases that run out at about the same time are looked at in one step."""
