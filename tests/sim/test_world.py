@@ -8,6 +8,7 @@ import pytest
 
 from windfall.core.engine import Config
 from windfall.core.lifecycle import FAILED, SUCCEEDED
+from windfall.pilot.agenda import Agenda
 from windfall.sim.world import Work, World
 
 
@@ -73,3 +74,23 @@ def test_a_server_that_is_one_queue_is_felt() -> None:
         world.run()
         ends.append(world.engine.now)
     assert ends[1] > 1.3 * ends[0]
+
+
+@pytest.mark.parametrize("latency", [0, 40])
+def test_a_pilot_at_rest_has_nothing_to_say_to_do_or_to_wait_for(latency: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator does not ask a pilot further that says so."""
+    original, rests = Agenda.at_rest, []
+
+    def at_rest(self: Agenda) -> bool:
+        if rest := original(self):
+            now = world.engine.now
+            rests.append((self.next_request(now), self.orders(now), self.due(now)))
+        return bool(rest)
+
+    monkeypatch.setattr(Agenda, "at_rest", at_rest)
+    world = World(3, Config(deaths=200))
+    world.site("here")
+    world.pilots("here", 6, cores=2, loses=0.1, latency=latency)
+    world.submit(Work(200, minutes, fails=0.1, retries=50))
+    world.run()
+    assert len(rests) > 100 and set(map(str, rests)) == {"(None, [], None)"}

@@ -22,12 +22,13 @@ from windfall.core.state import State
 
 
 def apply(state: State, fact: f.Fact) -> None:
+    """What is replayed.  A step's own facts are of its own time."""
     at: int = fact.at  # type: ignore[attr-defined]
     state.now = max(state.now, at)
-    _HANDLERS[type(fact)](state, fact)
+    HANDLERS[type(fact)](state, fact)
 
 
-_HANDLERS: dict[type, Callable[[State, Any], None]] = {
+HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.BagSubmitted: bags.bag_submitted,
     f.TasksAppended: bags.tasks_appended,
     f.BagClosed: bags.bag_closed,

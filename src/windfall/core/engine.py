@@ -29,7 +29,7 @@ from windfall.core import (
     tending,
     watchdog,
 )
-from windfall.core.apply import apply
+from windfall.core.apply import HANDLERS as FOLDED, apply
 from windfall.core.feeding import feed_parked, recall_for, take_back
 from windfall.core.lifecycle import GONE, LEAVING, RUNNING
 from windfall.core.matchmaking import Matchmaker
@@ -109,7 +109,7 @@ class Core:
     # --- driving ---------------------------------------------------------------------------------------------
 
     def step(self, now: int, events: Iterable[e.Event]) -> Step:
-        self.now = self.state.now = max(now, self.now, self.state.now)
+        self.now = self.state.now = now if now > self.state.now else self.state.now
         self.facts, self.effects = [], []
         if self._times and self._times[0] <= self.now:
             self._fire()
@@ -162,7 +162,7 @@ class Core:
 
     def emit(self, fact: f.Fact) -> None:
         self.facts.append(fact)
-        apply(self.state, fact)
+        FOLDED[type(fact)](self.state, fact)
 
     def done(self, event: e.Event, value: int = 0, extra: int = 0) -> None:
         self.effects.append(x.Done(event.key, value, extra))

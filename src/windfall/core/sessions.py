@@ -105,7 +105,7 @@ def exchange(core: Core, event: e.Exchange) -> None:
         want, core.stirred = 0, True  # those who wait are asked first, and then the pilot itself, if it waits, too
     if core.state.conscious and want > 0 and pilot.load < pilot.cores * 1000:
         conscious.note_arrival(core, pilot)
-    granted = want > 0 and grant(core, pilot, want, event.left, not _gives_back(event))
+    granted = want > 0 and grant(core, pilot, want, event.left, not (event.reports and _gives_back(event)))
     if event.want > 0 and pilot.intent:
         pilot_asked(core, pilot)
     _reply(core, pilot, event, want, granted)

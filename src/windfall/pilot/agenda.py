@@ -537,6 +537,8 @@ class Agenda:
             self._start(now)
         if self.placed and self.seats.free_cores and not self.queue and not self.leaving:
             self._rebalance(now)
+        if not self.pending:
+            return []
         orders, self.pending = self.pending, []
         return orders
 
@@ -776,6 +778,14 @@ class Agenda:
 
     def lease_out(self, now):
         return self.epoch is not None and now >= self.lease_end
+
+    def at_rest(self):
+        """Is all we have to do to wait: for what runs, and for an answer that comes when there is news?"""
+        if self.reports or self.started or self.queue or self.pending or self.census or self.leaving:
+            return False
+        if len(self.flights) != 1 or not self.placed or self.seats.free_cores or self.chains.later:
+            return False
+        return self.save_at is None and all(flight.parked for flight in self.flights.values())
 
     def due(self, now):
         """When to look at `next_request` and `orders` again if nothing happens before; None: never."""

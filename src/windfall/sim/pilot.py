@@ -100,7 +100,8 @@ class Pilot:
             return
         if isinstance(effect, x.Answer):
             self.agenda.answer_received(self.engine.now, self.render(effect))
-            self._pump()
+            if not self.agenda.at_rest():
+                self._pump()
         elif isinstance(effect, x.Refuse):  # it was forgotten
             self.agenda.over = True
             self.die()
