@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
+from . import graphs
 
 if TYPE_CHECKING:
     from ..client.client import Client
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     task.add_argument(
         "--output", dest="outputs", action="append", metavar="PATH", help="file to bring home; may be repeated"
     )
+    graphs.add_arguments(parser)
 
 
 TASK_OPTIONS = ("cores", "memory", "time", "retries", "inputs", "outputs")
@@ -83,9 +85,14 @@ def _with_pythons(parsed: Parsed) -> Parsed:
 def _parsed(args: argparse.Namespace) -> Parsed:
     from ..model import bagfile
 
+    graph, task = _graph(args), {key: getattr(args, key) for key in TASK_OPTIONS if getattr(args, key) is not None}
+    graphs.check(args, graph is not None)
+    if graph is not None:
+        if args.sweep or args.csv or task or args.extend:
+            raise BadInput("a graph's file says all about its tasks", "leave out the options that speak of tasks")
+        return graphs.parsed(args, graph)
     lines = _apst(args)
     command = _command(args) if lines is None else None
-    task = {key: getattr(args, key) for key in TASK_OPTIONS if getattr(args, key) is not None}
     if lines is not None:
         return _one_per_line(args, lines, task)
     if command is not None:
@@ -106,11 +113,19 @@ def _parsed(args: argparse.Namespace) -> Parsed:
     return found
 
 
+def _graph(args: argparse.Namespace) -> str | None:
+    return next((args.what[0] for kind in graphs.KINDS if _given(args, kind)), None) if args.apst is None else None
+
+
+def _given(args: argparse.Namespace, suffix: str) -> bool:
+    """Is what was given one file of that kind?"""
+    return len(args.what) == 1 and args.vector is None and _names_file(args.what[0], suffix)
+
+
 def _apst(args: argparse.Namespace) -> str | None:
     """The file of tasks that was given, if one was."""
     if args.apst is None:
-        single = len(args.what) == 1 and args.vector is None
-        return args.what[0] if single and _names_file(args.what[0], ".apst") else None
+        return args.what[0] if _given(args, ".apst") else None
     if args.what or args.vector is not None:
         raise BadInput("--apst takes no command beside it", "the commands stand in the file")
     return str(args.apst)

@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--csv", action="store_true", help="comma-separated, with a header")
     parser.add_argument("--jsonl", action="store_true", help="one JSON object per line")
     parser.add_argument("--parquet", metavar="FILE", help="write a Parquet file")
+    parser.add_argument("--wfformat", metavar="FILE", type=Path, help="write graph and times, as WfFormat 1.5")
     parser.add_argument("-o", dest="directory", metavar="DIR", help="bring the output files home to DIR instead")
     add_files(parser)
     parser.add_argument("--archive", metavar="FILE", type=Path, help="write them into one .tar, .tar.gz or .zip")
@@ -56,6 +57,8 @@ def execute(args: argparse.Namespace) -> int:
             return _archive(session, bag, args)
         if args.parquet:
             return _parquet(session, bag, args)
+        if args.wfformat:
+            return _wfformat(session, bag, args)
         rows = session.client.results(bag, args.state or "")
         if args.json:
             print_json_rows(rows)
@@ -89,6 +92,19 @@ def _print_lines(rows: Iterable[dict[str, Any]]) -> None:
 
     for row in rows:
         print(json.dumps(row, ensure_ascii=False))
+
+
+def _wfformat(session: Session, bag: int, args: argparse.Namespace) -> int:
+    from ..workflow import exporting, wfformat
+
+    exporting.refuse_grown(len(session.client.appended(bag)))
+    workflow = exporting.exported(session.client.spec(bag), session.client.results(bag))
+    args.wfformat.write_bytes(wfformat.dumps(workflow))
+    if args.json:
+        print_json({"bag": bag, "file": str(args.wfformat), "tasks": workflow.tasks, "edges": len(workflow.dag.src)})
+    else:
+        print(f"{plural(workflow.tasks, 'task')} and {plural(len(workflow.dag.src), 'edge')} in {args.wfformat}")
+    return 0
 
 
 def _parquet(session: Session, bag: int, args: argparse.Namespace) -> int:
