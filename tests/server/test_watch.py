@@ -207,7 +207,7 @@ def test_only_those_whose_attempt_ended_are_woken(server, client):
 
 def test_bags_asked_for_lately_stay_ready(monkeypatch):
     monkeypatch.setattr(grants, "MAX_RENDERINGS", 2)
-    monkeypatch.setattr(grants, "Rendering", lambda bag, find: object())
+    monkeypatch.setattr(grants, "Rendering", lambda bag, find, made_by: object())
     kept = grants.Renderings(SimpleNamespace(bags={}))
     one, two, three = (SimpleNamespace(number=n) for n in (1, 2, 3))
     first = kept.of(one)

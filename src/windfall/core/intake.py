@@ -18,7 +18,7 @@ SMALL = 4 << 20  # bytes: all commands together fit into one message
 def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
     index = {target.name: i for i, target in enumerate(bag.targets)}
     shapes = [_shape(target, index, bag.policy) for target in bag.targets]
-    edges = np.array(bag.edges, dtype="<i4").tobytes() if bag.edges else b""
+    edges = _edges(bag)
     return Submit(
         key, owner, bag.name, idempotency, _packed(bag), shapes, bag.effects == "external",
         bag.policy.select, bag.open, edges, bag.policy.provision, budget=bag.policy.budget,
@@ -26,6 +26,15 @@ def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
         policy={key: text for key in EXPRESSIONS if (text := getattr(bag.policy, key))},
         fail_over=bag.policy.fail_over,
     )
+
+
+def _edges(bag: Bag) -> bytes:
+    """Each prerequisite once, whether files go with it or not."""
+    pairs = np.array(bag.edges, dtype="<i4").reshape(-1, 2)
+    if bag.flows is not None:
+        flows = np.array([bag.flows.before, bag.flows.after], dtype="<i4").T
+        pairs = np.unique(np.concatenate([pairs, flows[flows[:, 0] >= 0]]), axis=0)
+    return pairs.tobytes()
 
 
 def _packed(bag: Bag) -> bytes:

@@ -27,6 +27,7 @@ from . import check, table as csv_table, template as tpl, words
 from .expressions import KINDS
 from .inputs import Finder
 from .language import pointed
+from .order import find_circle
 from .render import Space, axis_size, lean_sweep
 from .sample import parse_law
 from .spec import (
@@ -349,7 +350,7 @@ class Reader:
             with self.place.at("targets", target.name, "command"):
                 check.check_takes(target)
                 check.check_given(target, gives)
-        circle = check.find_circle(after)
+        circle = find_circle(after)
         with self.place.at("targets", *circle[:1], "after"):
             check.check_whole(bag)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
@@ -16,6 +15,8 @@ from msgspec.structs import replace
 from ..errors import BadInput, TooLarge
 from . import expressions, template as tpl
 from .families import named
+from .flows import check_flows
+from .order import find_circle, refuse_circle
 from .patterns import ERRORS, MAX_PATTERN, check_effort
 from .render import Renderer, axis_names, axis_size, same_parameters, source_count, text_of
 from .sample import check_law
@@ -677,67 +678,18 @@ def check_given(target: Target, gives: dict[str, bool]) -> None:
             )
 
 
-def find_circle(after: dict[str, list[str]]) -> list[str]:
-    """Names along a circle of prerequisites, the first one repeated at the end; empty where there is none."""
-    pending = {name: len(before) for name, before in after.items()}
-    followers: dict[str, list[str]] = {name: [] for name in after}
-    for name, before in after.items():
-        for each in before:
-            followers[each].append(name)
-    ready = [name for name, count in pending.items() if count == 0]
-    while ready:
-        for name in followers[ready.pop()]:
-            pending[name] -= 1
-            if pending[name] == 0:
-                ready.append(name)
-    stuck = {name for name, count in pending.items() if count}
-    if not stuck:
-        return []
-    path: dict[str, None] = {}
-    at = next(name for name in after if name in stuck)
-    while at not in path:
-        path[at] = None
-        at = next(each for each in after[at] if each in stuck)
-    walked = list(path)
-    return [*walked[walked.index(at) :], at]
-
-
 def _edges(bag: Bag, total: int) -> None:
-    edges = bag.edges
-    if not edges:
-        return
+    edges, flows = bag.edges, bag.flows
+    if flows is not None:
+        at_most(len(flows.blobs), MAX_FAMILY, "files of flows")
+        for number, blob in enumerate(flows.blobs):
+            _blob(f"file {number} of the flows", blob)
+        check_flows(flows, bag, total, relative_path)
     at_most(len(edges), MAX_EDGES, "prerequisites between tasks")
     for before, after in edges:
         if not (0 <= before < total and 0 <= after < total):
             raise BadInput(f"a prerequisite between tasks {before} and {after}: there are tasks 0 to {total - 1}")
-    place = {target.name: at for at, target in enumerate(bag.targets)}
-    in_order = all(place[each] < at for at, target in enumerate(bag.targets) for each in target.after)
-    if in_order and all(before < after for before, after in edges):
-        return  # numbers grow along every edge and every target: no circle
-    _refuse_circle(bag)
-
-
-def _refuse_circle(bag: Bag) -> None:
-    """Tasks that occur in edges, and the two ends of every target, as one graph."""
-    graph: dict[str, list[str]] = {}
-    first = 0
-    bounds = []
-    for target in bag.targets:
-        graph[f"start of {target.name}"] = [f"end of {each}" for each in target.after]
-        graph[f"end of {target.name}"] = [f"start of {target.name}"]
-        bounds.append((first, target.name))
-        first += source_count(target.source)
-    starts = [start for start, _ in bounds]
-    for edge in bag.edges:
-        for task in edge:
-            if str(task) not in graph:
-                name = bounds[bisect_right(starts, task) - 1][1]
-                graph[str(task)] = [f"start of {name}"]
-                graph[f"end of {name}"].append(str(task))
-        graph[str(edge[1])].append(str(edge[0]))
-    circle = find_circle(graph)
-    if circle:
-        raise BadInput(f"tasks wait for one another in a circle: {' → '.join(circle[:10])}")
+    refuse_circle(bag)
 
 
 # --- small ones ------------------------------------------------------------------------------------------------

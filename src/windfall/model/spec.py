@@ -220,6 +220,21 @@ class Policy(Record, frozen=True):
     fail_over: str = ""  # the site where tasks go that keep failing
 
 
+class Flows(Record, frozen=True):
+    """Files that go from task to task, as columns: `after[k]` waits for `before[k]` and is brought one of its outputs.
+
+    Tasks are numbers within the bag, `name` and `place` are places in `names`: what the file is called as an output of
+    `before`, and where it lies for `after`.  A negative `before` is no task: -1 is the first of `blobs`, -2 the next.
+    """
+
+    names: list[str] = []
+    before: list[int] = []
+    name: list[int] = []
+    after: list[int] = []
+    place: list[int] = []
+    blobs: list[tuple[str, int, int]] = []  # sha256, size, mode
+
+
 class Bag(Record, frozen=True):
     name: str
     targets: list[Target]
@@ -227,6 +242,7 @@ class Bag(Record, frozen=True):
     policy: Policy = Policy()
     open: bool = False  # tasks may be appended until it is closed
     edges: list[tuple[int, int]] = []  # prerequisites between tasks: (before, after), numbers within the bag
+    flows: Flows | None = None  # files between them; a flow is a prerequisite, too
 
 
 MAX_TASKS = 100_000_000  # of one bag

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from windfall.core import events, explain, queries
 from windfall.core.intake import submission
-from windfall.core.lifecycle import FIRST_FINAL, TASK_STATES
+from windfall.core.lifecycle import FIRST_FINAL, TASK_STATES, WAITING
 from windfall.core.matchmaking import prospects
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound
@@ -350,7 +350,7 @@ class BagCalls:
         """What a pilot is told of a task."""
         bag = self._own(request)
         task = self._task(request, bag)
-        if bag.targets[bag.locate(task)[0]].waits:  # the files that it takes are not there yet
+        if queries.task_state(bag, task) == TASK_STATES[WAITING]:  # the files that it takes are not there yet
             raise BadInput(f"task {task} waits for other tasks", f"windfall wait {bag.number}")
         return reply_json(self._renderings.of(bag).one(task))
 
@@ -422,7 +422,7 @@ def _read_bag(body: bytes | bytearray, owner: str, key: str) -> tuple[events.Sub
 
 def _inputs_of(bag: Bag) -> dict[str, str]:
     """Blobs that must be there, and what each is called."""
-    found: dict[str, str] = {}
+    found: dict[str, str] = {blob: "of a flow" for blob, _, _ in bag.flows.blobs} if bag.flows else {}
     for target in bag.targets:
         found.update((each.blob, each.path) for each in target.inputs)
         found.update((blob, name) for family in target.families for name, (blob, _, _) in family.files.items())

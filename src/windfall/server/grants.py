@@ -19,11 +19,13 @@ from windfall.model.calls import argument_file
 from windfall.model.render import Files, Renderer, all_files, lean
 from windfall.model.spec import Bag, Source, Target
 from windfall.server import schema
+from windfall.server.flowing import Flowing
 from windfall.server.http import log
 
 MAX_RENDERINGS = 4096  # bags kept ready
 File = tuple[str, str, int, int]  # path, blob, size, mode
 Find = Callable[[Any, int], Any]  # bag and target → what its tasks take of other targets
+MadeBy = Callable[[Any, list[int]], dict[int, list[File]]]  # bag and tasks → the output files of each
 _decode_bag = msgspec.msgpack.Decoder(Bag).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -44,9 +46,12 @@ MAX_PATH = 4_000
 class Rendering:
     """One bag's renderers and encoded specifications."""
 
-    def __init__(self, bag: Any, find: Find) -> None:
+    def __init__(self, bag: Any, find: Find, made_by: MadeBy) -> None:
         self._find = find
-        self.spec = _decode_bag(bag.spec)
+        spec = _decode_bag(bag.spec)
+        self._flows = Flowing(spec.flows, bag.size) if spec.flows is not None else None
+        self._made_by = made_by
+        self.spec = msgspec.structs.replace(spec, flows=None, edges=[])  # they are kept as columns
         self._bag = bag
         self._renderers: dict[int, Renderer] = {}
         self._raw: dict[tuple[int, int, int], msgspec.Raw] = {}
@@ -107,7 +112,8 @@ class Rendering:
         tasks: list[Any] = list(zip(group.attempts, commands, strict=True))
         if renderer.target.kind == "call":
             tasks = [_with_arguments(*task) for task in tasks]
-        elif renderer.varies or self._bag.checkpoints:
+        elif renderer.varies or self._bag.checkpoints or self._flows:
+            self._look_up(group.tasks)
             extras = [self._extra(renderer, group.target, *place) for place in zip(group.tasks, indices, strict=True)]
             tasks = [(*task, extra) if extra else task for task, extra in zip(tasks, extras, strict=True)]
         chain = group.chain if group.chain >= 0 else None
@@ -130,11 +136,21 @@ class Rendering:
         """What this task has otherwise than the others of its class."""
         extra = _own(renderer, index) if renderer.varies else {}
         saved = self._saved(renderer, task, index)
-        if saved or "inputs" in extra:
+        handed = self._handed(task)
+        if saved or handed or "inputs" in extra:
             paths = {file[0] for file in saved}
-            files = self._files(renderer, target, index)
+            files = self._files(renderer, target, index) + handed
             extra["inputs"] = [file for file in files if file[0] not in paths] + saved
         return extra
+
+    def _look_up(self, tasks: list[int]) -> None:
+        """All that they are handed at once, rather than one miss after the other."""
+        if self._flows:
+            self._made_by(self._bag, self._flows.before(tasks))
+
+    def _handed(self, task: int) -> list[File]:
+        """What earlier tasks have made for it (`handover`)."""
+        return self._flows.inputs(task, lambda before: self._made_by(self._bag, before)) if self._flows else []
 
     def _files(self, renderer: Renderer, target: int, index: int) -> list[File]:
         if renderer.target.kind == "call":
@@ -180,7 +196,8 @@ class Rendering:
         own = renderer.inputs(index) if renderer.target.families else []
         if renderer.target.kind == "call" and (file := argument_file(str(renderer.command(index)))):
             own = [file]
-        return any(sha == blob for _, blob, _, _ in own + self._saved(renderer, task, index))
+        own = own + self._handed(task) + self._saved(renderer, task, index)
+        return any(sha == blob for _, blob, _, _ in own)
 
     def _shared(self, target: Target, place: int) -> frozenset[str]:
         """Blobs that all tasks of a target need."""
@@ -197,12 +214,13 @@ class Renderings:
     def __init__(self, state: Any) -> None:
         self._bags = state.bags
         self.find: Find = lambda bag, target: None
+        self.made_by: MadeBy = lambda bag, tasks: {}
         self._kept: OrderedDict[int, Rendering] = OrderedDict()
 
     def of(self, bag: Any) -> Rendering:
         found = self._kept.get(bag.number)
         if found is None:
-            found = self._kept[bag.number] = Rendering(bag, self.find)
+            found = self._kept[bag.number] = Rendering(bag, self.find, self.made_by)
             if len(self._kept) > MAX_RENDERINGS:
                 self._kept.popitem(last=False)
         else:

@@ -171,18 +171,25 @@ class _Target(msgspec.Struct):
     packed: _Input | None = None
 
 
+class _Flows(msgspec.Struct):
+    blobs: list[tuple[str, int, int]] = []
+
+
 class _Inputs(msgspec.Struct):
     """Of a bag's specification: everything else is skipped, not decoded."""
 
     targets: list[_Target] = []
+    flows: _Flows | None = None
 
 
 _decode_inputs = msgspec.msgpack.Decoder(_Inputs).decode
 
 
 def inputs_of(spec: bytes) -> set[str]:
-    found = blobs_in(spec)
-    for target in _decode_inputs(spec).targets:
+    found, inputs = blobs_in(spec), _decode_inputs(spec)
+    if inputs.flows is not None:
+        found.update(blob for blob, _, _ in inputs.flows.blobs)
+    for target in inputs.targets:
         found.update(each.blob for each in target.inputs)
         found.update(blob for family in target.families for blob, _, _ in family.files.values())
         if target.packed is not None:

@@ -18,6 +18,7 @@ from windfall.server.disk import DiskGuard
 from windfall.server.exchange import Exchanges
 from windfall.server.gather import Gatherer
 from windfall.server.grants import Renderings
+from windfall.server.handover import Handover
 from windfall.server.home import Home, user
 from windfall.server.http import HttpServer
 from windfall.server.logs import Live
@@ -86,6 +87,9 @@ class Runtime:
         self.exchanges = Exchanges(w, self.renderings, self.live, self.blobs.vouch)
         self.gatherer = Gatherer(w, self.projector, self.renderings, self.blobs.store)
         self.renderings.find = self.gatherer.find
+        self.handover = Handover(w, self.projector)
+        self.renderings.made_by = self.handover.files
+        w.early.append(self.handover.commit)
         self.bags = BagCalls(w, self.renderings, self.projector, self.hub, live=self.live, disk=self.disk,
                              blobs=self.blobs.store, nudge=self.exchanges.nudge)
         self.admin = AdminCalls(w, home.path)
@@ -177,6 +181,7 @@ class Runtime:
         self.live.stop()
         self.keeper.stop()
         self.gatherer.stop()
+        self.handover.stop()
         await self.http.stop()
         self.disk.stop()
         if self.journal.tail_bytes > SMALL_TAIL:

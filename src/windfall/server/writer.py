@@ -60,6 +60,7 @@ class Writer:
         self.clock = clock
         self.position = journal.position
         self.listeners: list[Listener] = []
+        self.early: list[Listener] = []  # who must know before the answers leave
         self.closed = False
         self.flush_times = [0] * (len(BUCKETS) + 1)
         self.flush_total = 0.0
@@ -129,9 +130,11 @@ class Writer:
             return
         self.groups += 1
         self.events += len(group)
+        if step.facts:
+            self._publish(now, step.facts, self.early)
         self._release(step.effects)
         if step.facts:
-            self._publish(now, step.facts)
+            self._publish(now, step.facts, self.listeners)
         self._arm(now, step.wake_at)
         if self.journal.tail_bytes > self._snapshot_tail:
             self.snapshot()
@@ -174,8 +177,8 @@ class Writer:
                 except Exception:  # one answer that fails keeps no other from leaving
                     log.exception("an answer could not be given")
 
-    def _publish(self, now: int, facts: list[Fact]) -> None:
-        for listener in self.listeners:
+    def _publish(self, now: int, facts: list[Fact], listeners: list[Listener]) -> None:
+        for listener in listeners:
             try:
                 listener(self.position, now, facts)
             except Exception:

@@ -15,6 +15,7 @@ from typing import Any
 
 from windfall.errors import BadInput, TooLarge
 from windfall.model import bagfile, check
+from windfall.model.order import find_circle
 from windfall.model.template import excerpt
 from windfall.model.units import format_duration, format_size
 from windfall.sim import scenariowords as w
@@ -311,7 +312,7 @@ class Reader:
                         raise BadInput(f"{target.tasks:,} tasks cannot follow {sizes[target.follows]:,} one by one",
                                        "use after, or as many tasks")
                 after[target.name] = list(dict.fromkeys([*target.after, target.follows]))
-        circle = check.find_circle(after)
+        circle = find_circle(after)
         if circle:
             with self.place.at(*path, "targets", circle[0], "after"):
                 raise BadInput(f"targets wait for each other: {' → '.join(reversed(circle))}", "leave one of them out")

@@ -1,0 +1,54 @@
+"""Files between tasks, as columns: which outputs of which tasks lie where for a task that comes after them.
+
+Sorted by the task that takes them, so what one task takes is a slice.  20 bytes a flow, however long the names are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from windfall.errors import Unavailable
+from windfall.model.spec import Flows
+
+File = tuple[str, str, int, int]  # path, blob, size, mode
+
+
+class Flowing:
+    def __init__(self, flows: Flows, tasks: int) -> None:
+        after = np.array(flows.after, np.int32)
+        order = np.argsort(after, kind="stable")
+        self._names, self._blobs = flows.names, flows.blobs
+        self._before, self._name, self._place = (
+            np.array(column, np.int32)[order] for column in (flows.before, flows.name, flows.place))
+        self._starts = np.zeros(tasks + 1, np.int64)
+        np.cumsum(np.bincount(after, minlength=tasks)[:tasks], out=self._starts[1:])
+
+    def before(self, tasks: list[int]) -> list[int]:
+        """Whose files they take."""
+        parts = [self._before[self._part(task)] for task in tasks]
+        found = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int32)
+        return [int(number) for number in found[found >= 0]]
+
+    def _part(self, task: int) -> slice:
+        if task + 1 >= len(self._starts):
+            return slice(0, 0)  # appended later
+        return slice(int(self._starts[task]), int(self._starts[task + 1]))
+
+    def inputs(self, task: int, made_by: Callable[[list[int]], dict[int, list[File]]]) -> list[File]:
+        """`made_by` says what tasks have left, or raises where it does not know yet."""
+        part = self._part(task)
+        before = self._before[part].tolist()
+        made = made_by(self.before([task]))
+        rows = zip(before, self._name[part].tolist(), self._place[part].tolist(), strict=True)
+        return [(self._names[place], *self._file(number, name, made)) for number, name, place in rows]
+
+    def _file(self, before: int, name: int, made: dict[int, list[File]]) -> tuple[str, int, int]:
+        if before < 0:
+            return self._blobs[-1 - before]
+        wanted = self._names[name]
+        for path, blob, size, mode in made[before]:
+            if path == wanted:
+                return blob, size, mode
+        raise Unavailable(f"task {before} has not left '{wanted}'", "it is asked again", retry_after=1)
