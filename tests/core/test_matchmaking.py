@@ -239,7 +239,7 @@ def test_a_policy_that_no_host_matches_says_so(b: Bench) -> None:
     ({"requirements": "time() > 1"}, "requirements, column 1: there is no function 'time'"),
     ({"rank": "Host.Name"}, "rank, column 1: rank must come to a number"),
     ({"sites": "Host.Cores > 1"}, "sites, column 1: sites cannot speak of Host.Cores"),
-    ({"replicate": "true"}, "there is no policy called 'replicate' yet"),
+    ({"replicate": "twice"}, "replicate, column 1: there is no attribute 'twice'"),
     ({"rank": "1+" * 3_000 + "1"}, "rank, an expression of 6,001 bytes"),
 ])  # fmt: skip
 def test_bad_ones_are_refused_and_change_nothing(b: Bench, policy: dict[str, str], says: str) -> None:

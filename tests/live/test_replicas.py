@@ -31,3 +31,22 @@ def test_what_hangs_is_run_elsewhere_and_stopped(windfall: CommandLine, server: 
         rows = windfall.json("results", bag)
         assert {row["site"] for row in rows} == {"fine"}, "one result each, and none from where it hung"
         until(lambda: not [p for p in client.pilots() if p["held"]])
+
+
+OVERDUE = BAG.replace('"tail-safe"', '"none"\nattempt-deadline = "2s"').replace("1..8", "1..3")
+
+
+def test_what_hangs_beyond_its_deadline_is_given_to_another(
+    windfall: CommandLine, server: Server, pilots: Pilots
+) -> None:
+    """Nothing of it ever ends, so nobody knows how long a task takes: the deadline alone does it."""
+    windfall.write("bag.toml", OVERDUE)
+    pilots.start("stuck", 3)
+    bag = int(windfall("submit", "bag.toml").stdout)
+    with Client(server.profile) as client:
+        until(lambda: len(client.running(bag)) == 3)
+        pilots.start("fine", 1)
+        assert client.wait(bag)["counts"]["succeeded"] == 3
+        assert {row["site"] for row in windfall.json("results", bag)} == {"fine"}
+        assert windfall("policy", bag).stdout == "attempt-deadline = 2\n"
+        until(lambda: not [p for p in client.pilots() if p["held"]])

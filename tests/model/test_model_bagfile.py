@@ -124,7 +124,7 @@ WRONG = [
     ('"converged"', '"conv(erged"', "regular expression", ""),
     ('select = "sjf"', 'select = "adaptive"', "does not exist yet", "fcfs, sjf"),
     ("select =", "per-host =", "does not exist yet", "select"),
-    ('select = "sjf"', 'replicate = "tail"', "replicate = 'tail' does not exist", "tail-"),
+    ('select = "sjf"', 'attempt-deadline = "2 fortnights"', "not a duration", "1h30m"),
     ('select = "sjf"', 'budget = "100 hours"', "not a time of cores", "100 core-hours"),
     ('select = "sjf"', "budget = 100", "not a time of cores", "100 core-hours"),
     ('select = "sjf"', "fail-over = true", "must be a text", ""),
@@ -176,6 +176,34 @@ WRONG = [
     ("{k}", "--in={main.outputs}", "word of its own", "space"),
     ('"{out}"]', '"{main.outputs}"]', "only in a command", ""),
 ]
+
+
+SJF = 'select = "sjf"'
+
+
+@pytest.mark.parametrize(("line", "says", "hints", "column"), [
+    ('replicate = "twice"', "replicate: there is no attribute 'twice'", "or one of none, deadline, tail-safe", 14),
+    ('replicate = "Host.Cores > 1"', "replicate cannot speak of Host.Cores", "Replica", 14),
+    ('attempt-deadline = "Tail"', "must come to a number", "number", 21),
+])  # fmt: skip
+def test_expressions_that_say_when_tasks_run_twice(line, says, hints, column):
+    text = FULL.replace(SJF, line, 1)
+    with pytest.raises(BadInput) as caught:
+        bagfile.parse(text, "sweep.toml")
+    number = text[: text.index(line)].count("\n") + 1
+    assert says in caught.value.message and hints in caught.value.hint
+    assert caught.value.where == f"sweep.toml:{number}:{column}"
+
+
+@pytest.mark.parametrize(("line", "key", "text"), [
+    ('replicate = "deadline"', "replicate", "deadline"),
+    ('ReplicationRequirements = "NumberOfReplicas < 3"', "replicate", "NumberOfReplicas < 3"),
+    ('attempt-deadline = "1h30m"', "attempt_deadline", "5400"),
+    ('attempt-deadline = "500ms"', "attempt_deadline", "0.5"),
+    ('Deadline = "2 * Task.Time"', "attempt_deadline", "2 * Task.Time"),
+])  # fmt: skip
+def test_when_tasks_run_twice(line, key, text):
+    assert getattr(bagfile.parse(FULL.replace(SJF, line, 1), "f.toml").bag.policy, key) == text
 
 
 @pytest.mark.parametrize(("old", "new", "says", "hints"), WRONG, ids=[new for _, new, _, _ in WRONG])

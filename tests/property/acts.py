@@ -11,7 +11,7 @@ import numpy as np
 from windfall.core import effects as x, events as e
 from windfall.core.facts import Conscious, DataShape, TargetShape
 
-from .plan import POLICIES, Act, BagPlan
+from .plan import POLICIES, REPEATS, Act, BagPlan
 from .sites import limits_of
 
 if TYPE_CHECKING:
@@ -221,7 +221,13 @@ def _policy(world: World, act: Act, bag: int) -> None:
     world.client(lambda: e.SetPolicy(0, bag, wanted))
 
 
+def _repeats(world: World, act: Act, bag: int) -> None:
+    wanted = {key: REPEATS[act.how % len(REPEATS)].get(key, "") for key in ("attempt-deadline", "replicate")}
+    world.client(lambda: e.SetPolicy(0, bag, wanted))
+
+
 _ACTS = {
+    "repeats": _on_bag(_repeats),
     "policy": _on_bag(_policy),
     "drained": _on_site(_drained),
     "tender dies": _on_site(_tender_dies),

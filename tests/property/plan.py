@@ -205,6 +205,25 @@ POLICIES: tuple[dict[str, str], ...] = (  # every one of them lets all tasks end
 )
 
 
+REPEATS: tuple[dict[str, str], ...] = (
+    {"attempt-deadline": "8"},
+    {"attempt-deadline": "Host.Cores * 5 + Task.NumberOfReplicas", "requirements": "Host.Running < 3 || Bag.Age > 60"},
+    {"attempt-deadline": "Bag.Tail ? 3 : 20", "replicate": "tail-fast"},
+    {"replicate": "NumberOfReplicas < 3"},
+    {"replicate": "Now - Task.Replica1.SentTime > 4 && Task.Replica2.Host.Cores isnt 1", "rank": "-Bag.JobsLeft"},
+    {"replicate": "deadline"},
+)
+
+
+def repeat_plan(seed: int) -> Plan:
+    """The same with deadlines of attempts, replicas by expression, and pilots to spare."""
+    plan, r = random_plan(seed), random.Random(f"{seed} repeats")
+    first = len(POLICIES)
+    bags = tuple(msgspec.structs.replace(bag, policy=first + r.randrange(len(REPEATS))) for bag in plan.bags)
+    acts = tuple(Act(r.randrange(HORIZON), "repeats", r.randrange(6), r.randrange(100)) for _ in range(r.randrange(4)))
+    return msgspec.structs.replace(plan, bags=bags, acts=(*plan.acts, *acts), pilots=(*plan.pilots, 1, 2, 4))
+
+
 def policy_plan(seed: int) -> Plan:
     """The same with expressions on most bags, changed while they run, and some replicas."""
     plan, r = random_plan(seed), random.Random(f"{seed} policies")

@@ -20,6 +20,7 @@ from .plan import (
     plans,
     policy_plan,
     random_plan,
+    repeat_plan,
     replica_plan,
 )
 from .world import World
@@ -87,6 +88,14 @@ def test_seeds_with_policies() -> None:
     worlds = [World(policy_plan(seed)).run() for seed in range(40)]
     facts = [fact for world in worlds for row in world.server.disk.rows for fact in codec.decode(row)]
     assert sum(isinstance(fact, PolicySet) for fact in facts) > 30
+
+
+def test_seeds_with_deadlines_and_replicas_by_expression() -> None:
+    """However often a task runs it has one result (P1), and all end (P4)."""
+    worlds = [World(repeat_plan(seed)).run() for seed in range(60)]
+    bags = [bag for world in worlds for bag in world.server.core.state.bags.values()]
+    assert sum(bag.replicas for bag in bags if "attempt-deadline" in bag.policy) > 30
+    assert sum(bag.replicas for bag in bags if "NumberOfReplicas" in bag.policy.get("replicate", "")) > 10
 
 
 def test_seeds_with_results_left_behind() -> None:

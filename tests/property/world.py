@@ -23,7 +23,7 @@ from windfall.core.facts import Limits, TargetShape
 from . import acts
 from .driver import Server
 from .oracle import Oracle
-from .plan import HORIZON, POLICIES, BagPlan, Plan, random_plan
+from .plan import HORIZON, POLICIES, REPEATS, BagPlan, Plan, random_plan
 from .process import Process
 from .sites import Job, Site, healed, limits_of
 
@@ -393,7 +393,7 @@ class World:
             return e.Submit(
                 0, owner, key, key, b"spec", shapes, plan.shape == "external", select,
                 plan.shape in ("open", "filling"), edges, plan.provision, budget=plan.budget,
-                replicate=plan.replicate, fail_over=plan.fail_over, policy=POLICIES[plan.policy], **data,
+                replicate=plan.replicate, fail_over=plan.fail_over, policy=(*POLICIES, *REPEATS)[plan.policy], **data,
             )
 
         self.client(make, done)

@@ -14,6 +14,7 @@ from .output import print_json, print_table, say, shown
 if TYPE_CHECKING:
     from ..client.client import Client
     from ..client.types import PolicyInfo
+    from ..model.spec import Policy
 
 EXAMPLES = """examples:
   windfall policy 7 rank='!Tail ? 1 : Host.JobsToday' requirements=
@@ -91,9 +92,9 @@ def warn(view: PolicyInfo) -> None:
         say(f"of the hosts that serve you now ({view['hosts']}) none matches: {shown(view['why'], 500)}")
 
 
-def warn_of(client: Client, bag: int, policy: object) -> None:
+def warn_of(client: Client, bag: int, policy: Policy) -> None:
     """The same for a bag that has just been submitted."""
-    if any(getattr(policy, key) for key in check.EXPRESSIONS):
+    if check.given(policy):
         warn(client.policy(bag))
 
 
@@ -108,7 +109,7 @@ def _file(args: argparse.Namespace) -> int:
     from ..model import bagfile
 
     policy = bagfile.load(args.check).bag.policy
-    found = {key: getattr(policy, key) for key in check.EXPRESSIONS if getattr(policy, key)}
+    found = check.given(policy)
     if args.json:
         print_json({key: _view(expressions.check(text, key)) for key, text in found.items()})
         return 0
@@ -121,7 +122,11 @@ def _file(args: argparse.Namespace) -> int:
 def _expression(args: argparse.Namespace) -> int:
     setting = _SETTING.match(args.check)
     key = expressions.named(setting[1]) if setting else ""
-    found = expressions.check(setting[2].strip(), key) if setting else expressions.parse(args.check)
+    text = check.expression(setting[2].strip(), key) if setting else args.check
+    if key == "replicate" and text in check.REPLICATE:
+        print_json({"preset": text}) if args.json else print("it is a preset")
+        return 0
+    found = expressions.check(text, key) if setting else expressions.parse(text)
     view = _view(found)
     if args.json:
         print_json(view)

@@ -7,7 +7,7 @@ numbers above all, is read whenever it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from windfall.core.classads import Value
@@ -66,6 +66,7 @@ _READ: dict[str, Read] = {
     "Task.Expect": _task(lambda bag, cls: (cls.mean or bag.targets[cls.target].shape.expect) / 1000 or None),
     "Task.Priority": _task(lambda bag, cls: bag.targets[cls.target].shape.priority),
     "Task.NumberOfReplicas": lambda s: 0,  # what waits to be handed out has none
+    "PerHost": lambda s: None,
     "Host.Running": _pilot(lambda pilot, now: pilot.held),
     "Host.Load": _pilot(lambda pilot, now: pilot.load / (pilot.cores * 1000)),
     "Host.TimeLeft": _pilot(lambda pilot, now: max(pilot.ends - now, 0) // 1000 if pilot.ends else None),
@@ -122,6 +123,12 @@ def host_ad(state: State, pilot: PilotState, now: int) -> dict[str, Value]:
 def reader(path: str) -> Read | None:
     """None: it is published."""
     return _READ.get(path)
+
+
+def known(subject: Subject, path: str, published: Mapping[str, Value]) -> Value:
+    """Of an attribute, where the host's ad was published already."""
+    read = _READ.get(path)
+    return read(subject) if read is not None else published[path]
 
 
 def value(subject: Subject, path: str) -> Value:

@@ -39,7 +39,7 @@ def granted(state: State, fact: f.Granted) -> None:
         _activate(bag, cls, group.tasks)
         bear(state, pilot, bag, cls, group.tasks, 1)
         bag.touched = fact.at
-        if cls.ruled:
+        if bag.policy:
             bag.note_tail()
         if means.matters(cls):
             means.count(state, means.rows_of(group.attempts), 1)

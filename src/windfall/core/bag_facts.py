@@ -25,8 +25,8 @@ from windfall.core.bags import (
 )
 from windfall.core.batching import waiting
 from windfall.core.columns import Tasks
+from windfall.core.deadlines import note_repeats
 from windfall.core.lifecycle import CANCELLED, FIRST_FINAL, FREE, LOST, READY, WAITING
-from windfall.core.replication import replicates
 from windfall.core.rows import carry, drop_attempts, free_row
 from windfall.core.state import BagState, State, fresh_counts
 
@@ -48,8 +48,7 @@ def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     state.own(fact.owner, count)
     if bag.provision in i.NAMED:
         state.named_bags[bag.number] = None
-    if replicates(bag):
-        state.replicating[bag.number] = None
+    note_repeats(state, bag)
     if fact.key:
         state.keys[submission_key(fact.owner, fact.key)] = (fact.bag, 0, count, digest(fact.spec))
     add_targets(state, bag, fact.targets)
@@ -154,6 +153,7 @@ def bag_removed(state: State, fact: f.BagRemoved) -> None:
     bag = state.bags.pop(fact.bag)
     state.named_bags.pop(fact.bag, None)
     state.replicating.pop(fact.bag, None)
+    state.deadlines.pop(fact.bag, None)
     state.own(bag.owner, -bag.size)
     state.conscious -= bag.conscious is not None
     state.dropped += bag.chunk_names()
@@ -261,8 +261,9 @@ def policy_set(state: State, fact: f.PolicySet) -> None:
     bag = state.bags[fact.bag]
     bag.policy, bag.touched = fact.policy, fact.at
     for cls in bag.classes.values():
-        state.ruled += (bool(fact.policy) - cls.ruled) * cls.listed
-        cls.ruled = bool(fact.policy)
+        state.ruled += (bag.ruled - cls.ruled) * cls.listed
+        cls.ruled = bag.ruled
+    note_repeats(state, bag)
     bag.note_tail()
     state.version += 1
 

@@ -68,7 +68,7 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
         key=class_key(bag.select, bag.number, target, variant, shape),
         weight=shape.weight, backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
         batch=shape.batch, chained=is_chained(bag.targets[target]),
-        conscious=bag.conscious is not None, budgeted=bag.budget > 0, nodes=shape.nodes, ruled=bool(bag.policy),
+        conscious=bag.conscious is not None, budgeted=bag.budget > 0, nodes=shape.nodes, ruled=bag.ruled,
         lasts=limit + shape.grace if limit else 0, over=variant >= OVER,
         stinted=means.allowance(state, bag.owner) >= 0,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core import batching, events as e, facts as f, means
+from windfall.core import batching, deadlines, events as e, facts as f, means
 from windfall.core.bags import append_key, digest, spans, submission_key, target_done
 from windfall.core.conscious import wrong_parameter
 from windfall.core.copies import wrong_with
@@ -17,7 +17,7 @@ from windfall.core.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAIT
 from windfall.core.losses import make_again
 from windfall.core.matchmaking import prospects, wrong_policy
 from windfall.core.policies import PROVISIONS, wrong_limit
-from windfall.core.replication import PRESETS
+from windfall.core.replication import NONE, PRESETS
 from windfall.core.state import BagState, State
 from windfall.model.check import nearest
 from windfall.model.spec import MAX_TASKS
@@ -111,8 +111,11 @@ def set_policy(core: Core, event: e.SetPolicy) -> None:
         core.refuse(event, error.code, error.message, error.hint)
         return
     policy = {key: text for key, text in {**bag.policy, **event.policy}.items() if text}
+    if event.policy.get("replicate") == "" and bag.replicate != NONE:
+        policy["replicate"] = NONE  # it was taken away
     if policy != bag.policy:
         core.emit(f.PolicySet(core.now, bag.number, policy, event.by))
+        deadlines.look(core, bag.number)
     match, known, _ = prospects(core.state, core.now, bag)
     core.done(event, match, known)
 

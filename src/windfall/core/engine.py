@@ -15,6 +15,7 @@ from windfall.core import (
     batching,
     conscious,
     control,
+    deadlines,
     effects as x,
     events as e,
     facts as f,
@@ -26,6 +27,7 @@ from windfall.core import (
     replication,
     sessions,
     siting,
+    speculation,
     tending,
     watchdog,
 )
@@ -97,6 +99,8 @@ class Core:
         self.withheld: dict[int, None] = {}  # pilots that ready tasks were withheld from
         self.tails: dict[int, replication.Tail] = {}  # of this step: bag → what may have a replica
         self.looks_late: dict[int, int] = {}  # bag → when another of its tasks is late
+        self.scans: dict[int, speculation.Scan] = {}  # bag → its present cycle of looking for what to replicate
+        self.expiries: dict[int, int] = {}  # bag → when the next of its attempts may be overdue
         self.looks: dict[int, int] = {}  # bag → when to look at what it withholds again
         self.stirred = False  # what was withheld may go now
         self.alive = 0  # pilots that are not gone
@@ -223,6 +227,7 @@ class Core:
                 for number in (*site.intents[RUNNING], *site.intents[LEAVING]):
                     tending.watch_wall(self, self.state.intents[number])
         control.watch_month(self)
+        deadlines.resume(self)
         self.changed, self.resumed = True, self.now
 
     def snapshot(self) -> tuple[bytes, dict[str, bytes], list[str]]:
@@ -241,6 +246,7 @@ _TIMERS: dict[str, Callable[[Core, Any], None]] = {
     "look": conscious.look_due, "watch": watchdog.watch_due,
     "host": hosts.host_due, "salvage": tending.salvage_due,
     "month": control.month_begins, "late": replication.late_due, "over": failover.look_due,
+    "expiry": deadlines.expiry_due,
 }
 
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {

@@ -31,7 +31,7 @@ def _feed_class(core: Core, pc: PilotClass) -> None:
     ahead = len(pc.parked) == 1
     in_vain = 0
     for number in list(pc.parked):
-        if not core.state.ready and not core.state.replicating:
+        if not core.state.ready and not core.state.replicating and not core.state.overdue:
             return
         pilot = core.state.pilots[number]
         park = pilot.park

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.core import batching, conscious, copies, facts as f, hosts, replication
+from windfall.core import batching, conscious, copies, deadlines, facts as f, hosts, replication
 from windfall.core.fitting import elsewhere
 from windfall.core.lifecycle import LIVE, READY
+from windfall.core.matchmaking import Entry
 from windfall.core.means import Purse, unaffordable
 from windfall.core.state import BagState, PilotState, TaskClass
 
@@ -40,12 +41,28 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
         if not want:
             return False
     want = min(want, state.attempts.spare())
-    budget = core.config.message
+    ready = core.match.order(core, pilot) if state.ruled else state.ready
+    if state.overdue:
+        ready = core.match.with_others(core, pilot, ready, deadlines.offers(state))
     groups: list[f.Group] = []
-    fitting = False
-    load = pilot.load
+    load, fitting = _walk(core, pilot, ready, want, left, ahead, groups)
+    if not groups and state.replicating:
+        groups = replication.take(core, pilot, want, _room_of(core, pilot, left, []))
+        fitting = fitting or replication.any_late(core)
+    if not groups and not fitting and len(ready) == len(state.ready) and not state.overdue:
+        pc.barren = state.version
+    return _hand_out(core, pilot, groups, load)
+
+
+def _walk(
+    core: Core, pilot: PilotState, ready: list[Entry], want: int, left: int | None, ahead: bool, groups: list[f.Group]
+) -> tuple[int, bool]:
+    """Take from these classes, one after the other.  What the pilot will carry then; and does any of them fit it?"""
+    state = core.state
+    pc = state.pilot_classes[pilot.cls]
+    load, fitting, budget = pilot.load, False, core.config.message
     looked: dict[int, None] = {}  # bags that have chosen for themselves
-    for _, number in (ready := core.match.order(core, pilot) if state.ruled else state.ready):
+    for _, number in ready:
         cls = state.classes[number]
         cost = state.cost(pc, cls)
         if not cost or cls.bag in state.named_bags or (cls.over and elsewhere(state, pilot.site, cls)):
@@ -61,6 +78,12 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
             break  # full: what comes later in the order must not overtake
         if paid and (units := _affordable(core, pilot, load, cls, groups, units)) <= 0:
             continue
+        if cls.overdue:
+            at_once = min(units, want, room(core, pilot, load, cls, cost, ahead=False))
+            n = deadlines.take(core, pilot, cls, at_once, groups)
+            load, want, units = load + n * cost, want - n, units - n
+            if not cls.listed or units <= 0 or want <= 0:
+                continue
         if cls.conscious:
             if cls.bag not in looked:
                 looked[cls.bag] = None
@@ -78,12 +101,7 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
             budget -= n * cls.weight
         if want <= 0 or budget <= 0 or len(groups) >= 64:
             break
-    if not groups and state.replicating:
-        groups = replication.take(core, pilot, want, _room_of(core, pilot, left, []))
-        fitting = fitting or replication.any_late(core)
-    if not groups and not fitting and len(ready) == len(state.ready):
-        pc.barren = state.version
-    return _hand_out(core, pilot, groups, load)
+    return load, fitting
 
 
 def _hand_out(core: Core, pilot: PilotState, groups: list[f.Group], load: int = 0) -> bool:
@@ -92,6 +110,8 @@ def _hand_out(core: Core, pilot: PilotState, groups: list[f.Group], load: int = 
         moves = copies.moves(core.state, pilot, groups)
         core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, groups, moves))
         core.fresh[pilot.number] = (pilot.granted, groups)
+        if core.state.deadlines:
+            deadlines.watch(core, pilot, groups)
         core.stirred = core.stirred or pilot.load < load
     return bool(groups)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from windfall.core.events import Submit
 from windfall.core.facts import TargetShape
-from windfall.model.check import EXPRESSIONS, longest_task
+from windfall.model.check import REPLICATE, given, longest_task
 from windfall.model.render import Renderer, source_count
 from windfall.model.spec import Bag, Lines, Policy, Target
 
@@ -22,8 +22,8 @@ def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
     return Submit(
         key, owner, bag.name, idempotency, _packed(bag), shapes, bag.effects == "external",
         bag.policy.select, bag.open, edges, bag.policy.provision, budget=bag.policy.budget,
-        replicate=bag.policy.replicate,
-        policy={key: text for key in EXPRESSIONS if (text := getattr(bag.policy, key))},
+        replicate=bag.policy.replicate if bag.policy.replicate in REPLICATE else "none",
+        policy=given(bag.policy),
         fail_over=bag.policy.fail_over,
     )
 

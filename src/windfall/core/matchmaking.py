@@ -24,15 +24,16 @@ from windfall.core import ads
 from windfall.core.ads import Subject
 from windfall.core.classads import MOST_PROGRAMS, Result, Value, available, matches, program, why_not
 from windfall.core.lifecycle import LIVE
-from windfall.core.state import BagState, PilotState, SiteState, State, TaskClass
+from windfall.core.replication import PRESETS
+from windfall.core.state import MATCHED, BagState, PilotState, SiteState, State, TaskClass
 from windfall.errors import BadInput
 from windfall.model import expressions
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
 
-POLICIES = ("requirements", "rank", "sites")
 DECIDE = ("sites", "requirements")  # those that must match
+POLICIES = ("requirements", "rank", "sites", "replicate", "attempt-deadline")
 MINUTE = 60_000  # ms for which an ad stands
 MOST_KEPT = 500_000  # entries of all orders together
 MOST_HOSTS = 1_000  # that are looked at to warn of a policy that matches none
@@ -46,7 +47,8 @@ def wrong_policy(policy: Mapping[str, str]) -> BadInput | None:
         if key not in POLICIES:
             return BadInput(f"there is no policy called {key[:40]!r} yet", f"there is {', '.join(POLICIES)}")
         try:
-            expressions.check(text, key)
+            if key != "replicate" or text not in PRESETS:
+                expressions.check(text, key)
         except BadInput as error:
             error.message = f"{key}, {error.message}"
             return error
@@ -83,7 +85,7 @@ class Rules:
 
 
 def _rules(policy: dict[str, str]) -> Rules:
-    uses = [path for text in policy.values() for path in program(text).uses]
+    uses = [path for key in MATCHED if key in policy for path in program(policy[key]).uses]
     decide = [Rule(policy[key]) for key in DECIDE if key in policy]
     steady = all(path in ads.LASTING or path in ads.LEARNT for path in uses)
     published = [path for path in uses if ads.reader(path) is None]
@@ -149,6 +151,27 @@ class Matchmaker:
         subject = Subject(core.state, core.now, bag, core.state.sites[pilot.site], cls, pilot)
         return _all_match(self._rules_of(bag).decide, subject, ad.values)
 
+    def published(self, core: Core, pilot: PilotState) -> Mapping[str, Value]:
+        """Its host's ad."""
+        return self._ad(core, pilot).values
+
+    def with_others(self, core: Core, pilot: PilotState, ready: list[Entry], more: list[TaskClass]) -> list[Entry]:
+        """The same order with some more classes in it."""
+        listed = {number for _, number in ready}
+        found = [*ready]
+        for cls in more:
+            if cls.number not in listed and self.admits(core, pilot, cls):
+                found.append((self._place(core, pilot, cls), cls.number))
+        return sorted(found) if len(found) > len(ready) else ready
+
+    def _place(self, core: Core, pilot: PilotState, cls: TaskClass) -> tuple[Any, ...]:
+        bag, ad = core.state.bags[cls.bag], self._ad(core, pilot)
+        rank = self._rules_of(bag).rank if cls.ruled else None
+        if rank is None:
+            return cls.key
+        subject = Subject(core.state, core.now, bag, core.state.sites[pilot.site], cls, pilot)
+        return _with_rank(cls.key, rank.result(subject, ad.values))
+
     def forget(self, pilot: int) -> None:
         self._ads.pop(pilot, None)
 
@@ -213,7 +236,8 @@ def _ranked(found: list[Entry], owners: list[str]) -> list[Entry]:
 
 def is_lasting(bag: BagState) -> bool:
     """Does nothing that its expressions speak of change by itself, or with what hosts do?"""
-    return all(path in ads.LASTING for text in bag.policy.values() for path in program(text).uses)
+    texts = [bag.policy[key] for key in MATCHED if key in bag.policy]
+    return all(path in ads.LASTING for text in texts for path in program(text).uses)
 
 
 def serves_site(state: State, now: int, bag: BagState, site: SiteState) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windfall.core import means
+from windfall.core import deadlines, means
 from windfall.core.batching import incomplete
 from windfall.core.facts import COUNTS_NOT, Limits, Shape
 from windfall.core.fitting import MILLI, Fit, best_shape, elsewhere, serves
@@ -55,8 +55,8 @@ def wrong_limit(limits: Limits) -> str:
 
 
 def unstarted(cls: TaskClass) -> int:
-    """Slots that its ready tasks could fill; those of a batch share one."""
-    return -(-cls.ready // max(cls.batch, 1))
+    """Slots that its ready tasks, and those that are overdue, could fill; those of a batch share one."""
+    return -(-(cls.ready + len(cls.overdue)) // max(cls.batch, 1))
 
 
 class Wanted(NamedTuple):
@@ -76,6 +76,9 @@ class View:
         self.sites = [state.sites[name] for name in state.provided]
         self.answering = [site for site in self.sites if not site.suspect]
         self._classes = [state.classes[number] for _, number in state.ready]
+        if state.overdue:
+            self._classes += [cls for cls in deadlines.offers(state) if not cls.listed]
+            self._classes.sort(key=lambda cls: (cls.key, cls.number))
 
     def classes(self, policy: str) -> list[TaskClass]:
         return [cls for cls in self._classes if self.state.bags[cls.bag].provision == policy]

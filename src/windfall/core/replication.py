@@ -6,7 +6,8 @@ Rules
   * A task is *late* when it has run several times as long as others of its class took, or a while on a host that loses
     or fails much.  Fewest attempts first, then the one that runs longest.
   * Never on a host that runs it already; at another site rather than at the same.
-  * A preset bounds the attempts of one task at a time, and the replicas of the bag as a share of its tasks.
+  * A preset bounds the attempts of one task at a time, and the replicas of the bag as a share of its tasks.  So is an
+    expression bounded, which says in the place of a preset which tasks are to have one (`speculation.py`).
   * External effects are not done twice, and what goes together in batches or pipelines has no replicas.
   * The first good result wins, and the others are cancelled, as always (`endings.py`).
 
@@ -26,6 +27,7 @@ from windfall.core import facts as f
 from windfall.core.intents import NAMED
 from windfall.core.lifecycle import ACTIVE, GRANTED, READY, STARTED, WAITING
 from windfall.core.means import Purse
+from windfall.core.speculation import SOON as SOON_AGAIN, scan
 from windfall.core.state import BagState, PilotState, State, TaskClass
 
 if TYPE_CHECKING:
@@ -45,11 +47,14 @@ class Preset(NamedTuple):
     started: bool  # not before every task has started
 
 
+NONE, DEADLINE = "none", "deadline"
 PRESETS = {
-    "none": Preset(0, 1, 0, True),
+    NONE: Preset(0, 1, 0, True),
+    DEADLINE: Preset(0, 1, 0, True),  # nothing by way of speculation: see `deadlines.py`
     "tail-safe": Preset(1.5, 2, 15, True),
     "tail-fast": Preset(0, 3, 100, False),
 }
+BY_EXPRESSION = Preset(0, 6, 300, False)
 
 
 Room = Callable[[TaskClass, int], int]  # how many more of a class a pilot may hold, holding so much
@@ -70,8 +75,27 @@ class Tail:
     next: int = 0  # when another task will be late; 0: not by time alone
 
 
+def mode(bag: BagState) -> str:
+    """A preset, or an expression."""
+    return bag.policy.get("replicate", bag.replicate)
+
+
+def shown_policy(bag: BagState) -> dict[str, str]:
+    """With the preset that it was submitted with."""
+    return {**bag.policy, **({"replicate": mode(bag)} if mode(bag) != NONE else {})}
+
+
+def preset(bag: BagState) -> Preset:
+    return PRESETS.get(mode(bag), BY_EXPRESSION)
+
+
+def may_repeat(bag: BagState) -> bool:
+    """May a task of it run twice at a time at all?"""
+    return not bag.external and bag.provision not in NAMED
+
+
 def replicates(bag: BagState) -> bool:
-    return bag.replicate != "none" and not bag.external and bag.provision not in NAMED
+    return mode(bag) not in (NONE, DEADLINE) and may_repeat(bag)
 
 
 def take(core: Core, pilot: PilotState, want: int, room: Room) -> list[f.Group]:
@@ -107,7 +131,7 @@ def _bags(state: State) -> Iterator[BagState]:
 
 
 def _more(bag: BagState, made: int) -> bool:
-    return (bag.replicas + made) * 100 < bag.size * PRESETS[bag.replicate].share
+    return (bag.replicas + made) * 100 < bag.size * preset(bag).share
 
 
 def _for_host(late: list[Late], pilot: PilotState) -> list[Late]:
@@ -123,7 +147,9 @@ def look(core: Core, bag: BagState) -> Tail:
     """Once a step."""
     tail = core.tails.get(bag.number)
     if tail is None:
-        tail = core.tails[bag.number] = _look(core, bag, PRESETS[bag.replicate])
+        by_preset = PRESETS.get(mode(bag))
+        found = _look(core, bag, by_preset) if by_preset is not None else _asked_for(core, bag)
+        tail = core.tails[bag.number] = found
         if tail.next and tail.next < core.looks_late.get(bag.number, 1 << 62):
             core.looks_late[bag.number] = tail.next
             core.timer(tail.next, "late", bag.number)
@@ -134,6 +160,13 @@ def late_due(core: Core, number: int) -> None:
     """A task has become late: who waits may have something to do."""
     core.looks_late.pop(number, None)
     core.state.version += number in core.state.replicating
+
+
+def _asked_for(core: Core, bag: BagState) -> Tail:
+    """Those for which the bag's expression is true."""
+    seen = scan(core, bag, mode(bag), BY_EXPRESSION.live)
+    rows = [row for task in seen.found for row in core.state.attempts.of_task(bag.number << 32 | task)[:1]]
+    return Tail(list(_each(core.state, bag, rows)), core.now + SOON_AGAIN if seen.queue else seen.begins)
 
 
 def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
@@ -190,7 +223,7 @@ def _each(state: State, bag: BagState, rows: list[int]) -> Iterator[Late]:
     seen: dict[int, None] = {}
     for row in rows:
         task, cls = attempts.task[row] & 0xFFFFFFFF, state.classes[attempts.cls[row]]
-        if task in seen or cls.chained or bag.tasks.live[task] >= PRESETS[bag.replicate].live:
+        if task in seen or cls.chained or bag.tasks.live[task] >= preset(bag).live:
             continue
         seen[task] = None
         pilots = [state.pilots[attempts.pilot[each]] for each in attempts.of_task(attempts.task[row])]

@@ -22,10 +22,10 @@ import numpy as np
 from windfall.core import bags, batching, intents, means, pilot_facts, rows
 from windfall.core.columns import Attempts, Hosts, Table, Tasks
 from windfall.core.copies import BagData, Columns, link_up, note_moves
+from windfall.core.deadlines import note_repeats
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
 from windfall.core.hosts import restand, settle
 from windfall.core.lifecycle import DROPPED, FIRST_FINAL, FREE, LOST, READY
-from windfall.core.replication import replicates
 from windfall.core.state import (
     BLOCK,
     BagState,
@@ -331,8 +331,7 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes], policy:
         for task, files in msgspec.msgpack.decode(chunks[f"{prefix}c{block}"]):
             bag.checkpoints[task] = [tuple(file) for file in files]
     bag.replicate, bag.replicas = m.get("replicate", ("none", 0))
-    if replicates(bag):
-        state.replicating[bag.number] = None
+    note_repeats(state, bag)
     if m.get("conscious") is not None:
         bag.conscious = msgspec.convert(m["conscious"], Conscious)
         state.conscious += 1

@@ -22,6 +22,7 @@ from windfall.core.lifecycle import ACTIVE, FIRST_FINAL, INTENDED, LEAVING, LIVE
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
 RECENT = 0.2  # of the newest in a moving average of waits
+MATCHED = ("sites", "requirements", "rank")  # policies that are looked at for every request
 BLOCK = 256  # appended sources, or tasks whose checkpoints are kept, per chunk of a snapshot
 
 
@@ -58,6 +59,7 @@ class TaskClass:
     loose: bool = False  # volatile: nobody there could take them for long, any site will do
     watched: bool = False  # volatile: a timer runs that looks for somebody there
     vain: int = 0  # volatile: how often in a row nobody was there
+    overdue: dict[int, None] = field(default_factory=dict)  # volatile: tasks in play that another host is to have, too
     mean: float = 0.0  # ms a success took, moving average; 0: unknown
     done: int = 0
 
@@ -152,6 +154,11 @@ class BagState:
     @property
     def size(self) -> int:
         return self.tasks.rows
+
+    @property
+    def ruled(self) -> bool:
+        """Do expressions say where its tasks go, and which of its owner's bags comes first?"""
+        return any(key in self.policy for key in MATCHED)
 
     def locate(self, task: int) -> tuple[int, int]:
         """A task's target and its number within that."""
@@ -465,6 +472,8 @@ class State:
     orders: dict[int, None] = field(default_factory=dict)  # volatile: pilots with something new to cancel
     stirred: dict[str, None] = field(default_factory=dict)  # volatile: sites with something new to start or stop
     arrivals: dict[tuple[str, str], Arrivals] = field(default_factory=dict)  # volatile: by site and host
+    deadlines: dict[int, None] = field(default_factory=dict)  # bags whose attempts have deadlines
+    overdue: dict[int, None] = field(default_factory=dict)  # volatile: classes with overdue tasks
     shunned: dict[tuple[int, str], int] = field(default_factory=dict)  # volatile: host, guest → he gets nothing before
 
     def own(self, owner: str, more: int) -> None:

@@ -63,9 +63,10 @@ class Parsed(NamedTuple):
 # --- what may stand where --------------------------------------------------------------------------------------
 
 _POLICIES = (
-    "deadline", "attempt-deadline", "per-host", "ReplicationRequirements", "Concurrency", "Deadline",
+    "deadline", "per-host", "Concurrency",
 )  # fmt: skip
-_SO_FAR = "there is select, rank, requirements, sites, batch, batch-timeout, provision, replicate, budget and fail-over"
+_SO_FAR = ("there is select, rank, requirements, sites, batch, batch-timeout, provision, replicate, attempt-deadline, "
+           "budget and fail-over")
 LATER = {
     "task": {},
     "policy": {
@@ -465,8 +466,7 @@ class Reader:
         policy = Policy(
             select=get("select", usual.select), batch=get("batch", usual.batch),
             batch_timeout=get("batch-timeout", usual.batch_timeout), provision=get("provision", usual.provision),
-            budget=get("budget", usual.budget), replicate=get("replicate", usual.replicate),
-            fail_over=get("fail-over", usual.fail_over),
+            budget=get("budget", usual.budget), fail_over=get("fail-over", usual.fail_over),
         )
         policy = replace(policy, **self._expressions(table))
         with self.place.at("policy", "batch-timeout"):
@@ -485,7 +485,7 @@ class Reader:
                 if len(names) > 1:
                     raise BadInput(f"{names[1]} is {key}, and that is given, too", "leave one of them out")
             for name in names:
-                found[key] = self._get(table, ("policy",), words.POLICY, name, "")
+                found[key.replace("-", "_")] = self._get(table, ("policy",), words.POLICY, name, "")
         return found
 
     # --- sweeps --------------------------------------------------------------------------------------------

@@ -49,13 +49,14 @@ from .spec import (
     Zip,
 )  # fmt: skip
 from .table import check_table, lines, longest, parse_row
-from .units import MAX_DURATION, MAX_SIZE
+from .units import MAX_DURATION, MAX_SIZE, parse_duration
 
 SELECT = ("fcfs", "sjf")
-EXPRESSIONS = ("requirements", "rank", "sites")
+EXPRESSIONS = ("requirements", "rank", "sites", "replicate", "attempt-deadline")
 PROVISION = ("swarm", "demand", "msr", "broker")
-REPLICATE = ("none", "tail-safe", "tail-fast")
+REPLICATE = ("none", "deadline", "tail-safe", "tail-fast")
 EFFECTS = ("none", "external")
+_DURATION = re.compile(r"(\s*[0-9][0-9.]*\s*[A-Za-z]+)+\s*")
 KINDS = ("command", "call")
 SCRATCH = ("", "failed")
 RESULTS = (
@@ -605,25 +606,35 @@ def check_policy(policy: Policy) -> None:
     if policy.provision not in PROVISION:
         raise BadInput(f"policy: provision = '{tpl.excerpt(policy.provision)}' does not exist",
                        f"there is {', '.join(PROVISION)}")
-    if policy.replicate not in REPLICATE:
-        raise BadInput(f"policy: replicate = '{tpl.excerpt(policy.replicate)}' does not exist yet",
-                       f"there is {', '.join(REPLICATE)}")
     if policy.deadline:
         raise BadInput("policy: deadline does not exist yet", "there is select")
     if policy.batch < 0 or policy.batch_timeout < 0:
         raise BadInput("policy: batch and batch-timeout must be 0 or more")
     at_most(policy.batch, MAX_BATCH, "batch: tasks that go together")
     for key in EXPRESSIONS:
-        if text := getattr(policy, key):
+        if text := getattr(policy, key.replace("-", "_")):
             expression(text, key)
 
 
+def given(policy: Policy) -> dict[str, str]:
+    """The policies that are expressions."""
+    texts = {key: getattr(policy, key.replace("-", "_")) for key in EXPRESSIONS}
+    return {key: text for key, text in texts.items() if text and text not in REPLICATE}
+
+
 def expression(text: str, key: str) -> str:
-    """A policy that can be read."""
+    """A policy that can be read: an expression, or what stands for one."""
+    if key == "replicate" and text in REPLICATE:
+        return text
+    if key == "attempt-deadline" and _DURATION.fullmatch(text):
+        seconds = parse_duration(text, key) / 1000
+        return str(int(seconds) if seconds == int(seconds) else seconds)
     try:
         expressions.check(text, key)
     except BadInput as error:
         error.message = f"{key}, {error.message}"
+        if key == "replicate":
+            error.hint = f"{error.hint}; or one of {', '.join(REPLICATE)}" if error.hint else ""
         raise
     return text
 

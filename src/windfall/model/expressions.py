@@ -355,7 +355,7 @@ KINDS = {
     "per-host": Kind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
                      "how many tasks a host may hold at once", "Concurrency"),
     "attempt-deadline": Kind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now", "PerHost"),
-                             "s after which an attempt is given up for lost", "Deadline"),
+                             "s after which an attempt's task is given to another host, too", "Deadline"),
 }
 ALIASES = {kind.alias: key for key, kind in KINDS.items()}
 

@@ -213,11 +213,12 @@ class Policy(Record, frozen=True):
     deadline: int = 0  # refused until there is a mechanism
     provision: str = "swarm"  # how many pilots to ask for, and where
     budget: int = 0  # ms of cores; 0: none
-    replicate: str = "none"  # may late tasks run twice?
+    replicate: str = "none"  # may late tasks run twice?  A preset, or an expression
     requirements: str = ""  # expressions (`model/expressions.py`); "": none
     rank: str = ""
     sites: str = ""
     fail_over: str = ""  # the site where tasks go that keep failing
+    attempt_deadline: str = ""  # an expression: s in which an attempt is to have ended
 
 
 class Flows(Record, frozen=True):

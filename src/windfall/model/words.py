@@ -206,9 +206,12 @@ POLICY = {
     "batch": Word(count, {**COUNT, "maximum": MAX_BATCH}, "how many tasks go together, one after another in one slot"),
     "batch-timeout": Word(units.parse_duration, DURATION, "how long an incomplete batch of an open bag waits for more"),
     "provision": Word(one_of(*check.PROVISION), _choice(*check.PROVISION), "how many pilots to ask sites for"),
-    "replicate": Word(one_of(*check.REPLICATE), _choice(*check.REPLICATE), "whether late tasks may run twice"),
     "budget": Word(units.parse_core_time, CORE_TIME, "what all tasks may use together, such as 100 core-hours"),
     **{key: Word(expression(key), EXPRESSION, KINDS[key].says) for key in check.EXPRESSIONS},
+    "replicate": Word(expression("replicate"), {"anyOf": [_choice(*check.REPLICATE), EXPRESSION]},
+                      "whether late tasks may run twice: a preset, or an expression"),
+    "attempt-deadline": Word(expression("attempt-deadline"), {"anyOf": [DURATION, EXPRESSION]},
+                             "how long an attempt may take before its task is given to another host, too"),
     **{KINDS[key].alias: Word(expression(key), EXPRESSION, f"{key}, as GridBot calls it") for key in check.EXPRESSIONS},
     "fail-over": Word(string, TEXT, "the site where tasks go that keep failing"),
 }

@@ -14,6 +14,7 @@ from windfall.core import events, explain, queries
 from windfall.core.intake import submission
 from windfall.core.lifecycle import FIRST_FINAL, TASK_STATES, WAITING
 from windfall.core.matchmaking import prospects
+from windfall.core.replication import shown_policy
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound
 from windfall.model import check
@@ -214,7 +215,7 @@ class BagCalls:
     async def policy(self, request: Request) -> Answer:
         bag = self._own(request)
         found = prospects(self._state, self._state.now, bag)
-        return reply_json(schema.PolicyView(bag.number, bag.policy, *found))
+        return reply_json(schema.PolicyView(bag.number, shown_policy(bag), *found))
 
     async def set_policy(self, request: Request) -> Answer:
         bag, wanted = self._own(request), _decode_policy(request.body)

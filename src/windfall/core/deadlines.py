@@ -1,0 +1,188 @@
+"""Deadlines of attempts: one that has not reported in time has its task given to another host, too (algorithm 2 of
+GridBot, its first half).
+
+Rules
+  * A deadline counts from the grant.  It comes from the bag's `attempt-deadline`, in seconds; with the preset
+    `deadline` and nothing said it is a few times what such tasks take.  What is undefined or an error is none.
+  * A task is *overdue* when every attempt of it in play is past its own deadline.  It then stands in its class's place
+    in the order, before tasks that nobody runs: it came earlier.  Pilots are started for it as for any other.
+  * The old attempt goes on, and its result is as good as any: the first wins (`endings.py`).
+  * Never on a host that runs the task already, and never more than a few attempts of it at a time.
+  * What has external effects, goes in batches or pipelines, or has pilots of its own, has no deadlines.
+  * After a restart nothing is overdue before one lease has passed: silence until then means nothing.
+
+All of this is volatile: it follows from when attempts were granted.  Looking costs one pass over the attempts in play,
+when the first of them falls due and at most once a second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from windfall.core import ads, facts as f
+from windfall.core.classads import program
+from windfall.core.lifecycle import ACTIVE, GRANTED, STARTED
+from windfall.core.replication import DEADLINE, may_repeat, mode, replicates, usual_time
+from windfall.core.state import BagState, PilotState, State, TaskClass
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Core
+
+EVERY = 1_000  # ms between two looks at one bag
+USUAL = 3  # with the preset: times what such tasks take,
+LEAST = 60_000  # and no less than so many ms
+NEVER = 1 << 61
+MOST_LIVE = 4  # attempts of one task at a time
+MOST_SEEN = 64  # overdue tasks of a class that are looked at for one request
+
+
+def has_deadlines(bag: BagState) -> bool:
+    return may_repeat(bag) and ("attempt-deadline" in bag.policy or mode(bag) == DEADLINE)
+
+
+def note_repeats(state: State, bag: BagState) -> None:
+    """Whether its tasks may run twice at a time, and why."""
+    for of, may in ((state.replicating, replicates(bag)), (state.deadlines, has_deadlines(bag))):
+        if may:
+            of[bag.number] = None
+        else:
+            of.pop(bag.number, None)
+
+
+def after(core: Core, cls: TaskClass, pilot: PilotState) -> int:
+    """Ms from its grant that an attempt of such a task on such a pilot may take."""
+    bag = core.state.bags[cls.bag]
+    text = bag.policy.get("attempt-deadline")
+    if text is None:
+        usual = usual_time(core.state, cls)
+        return max(round(USUAL * usual), LEAST) if usual else NEVER
+    known = program(text)
+    subject = ads.Subject(core.state, core.now, bag, core.state.sites[pilot.site], cls, pilot)
+    published = core.match.published(core, pilot) if known.uses else {}
+    found = known.result(tuple(ads.known(subject, path, published) for path in known.uses))
+    return NEVER if isinstance(found, str) or not 0 < found < 1 << 40 else round(found * 1000)
+
+
+# --- watching ---------------------------------------------------------------------------------------------------------
+
+
+def watch(core: Core, pilot: PilotState, groups: list[f.Group]) -> None:
+    """These have just been granted."""
+    for number in {group.bag: None for group in groups if group.bag in core.state.deadlines}:
+        first = min(after(core, _class(core.state, group), pilot) for group in groups if group.bag == number)
+        _look_at(core, number, core.now + min(first, LEAST))
+
+
+def _class(state: State, group: f.Group) -> TaskClass:
+    return state.bags[group.bag].classes[group.target, group.over << 7 | group.overruns << 4 | group.boosts]
+
+
+def _look_at(core: Core, bag: int, at: int) -> None:
+    if at < core.expiries.get(bag, NEVER):
+        core.expiries[bag] = at
+        core.timer(at, "expiry", bag)
+
+
+def expiry_due(core: Core, number: int) -> None:
+    if core.expiries.get(number, NEVER) <= core.now:
+        del core.expiries[number]
+        look(core, number)
+
+
+def resume(core: Core) -> None:
+    for number in core.state.deadlines:
+        _look_at(core, number, core.now + core.config.lease + core.config.margin)
+
+
+def look(core: Core, number: int) -> None:
+    """Which of its tasks are overdue now, and when to look again."""
+    bag = core.state.bags.get(number)
+    if bag is None or number not in core.state.deadlines:
+        return
+    due, watchful = _due(core, bag)
+    before = [task for cls in bag.classes.values() for task in cls.overdue]
+    for cls in bag.classes.values():
+        cls.overdue.clear()
+    for ref in [ref for ref, at in due.items() if at <= core.now]:
+        _add(core.state, bag, ref & 0xFFFFFFFF)
+    if [task for cls in bag.classes.values() for task in cls.overdue] != before:
+        core.state.version += 1
+        core.changed = True
+    first = min([at for at in due.values() if core.now < at < NEVER], default=NEVER)
+    first = min(first, core.now + LEAST) if watchful else first
+    if first < NEVER:
+        _look_at(core, number, max(first, core.now + EVERY))
+
+
+def _due(core: Core, bag: BagState) -> tuple[dict[int, int], bool]:
+    """When each of its tasks in play is overdue: by the last of its attempts.  And is it to be looked at again before
+    long: one of them is past its deadline and another one not, or how long such tasks take is not known yet?"""
+    attempts = core.state.attempts
+    states, refs = attempts.np_state[: attempts.rows], attempts.np_task[: attempts.rows]
+    rows = np.flatnonzero((refs >> 32 == bag.number) & ((states == STARTED) | (states == GRANTED)))
+    spans: dict[tuple[int, int], int] = {}
+    due: dict[int, int] = {}
+    watchful = False
+    pairs = zip(rows.tolist(), attempts.np_cls[rows].tolist(), attempts.np_pilot[rows].tolist(), strict=True)
+    for row, cls, pilot in pairs:
+        span = spans.get((cls, pilot))
+        if span is None:
+            span = spans[cls, pilot] = after(core, core.state.classes[cls], core.state.pilots[pilot])
+        ref = attempts.task[row]
+        at = attempts.granted[row] + span
+        due[ref] = max(due.get(ref, 0), at)
+        watchful = watchful or at <= core.now or (span >= NEVER and "attempt-deadline" not in bag.policy)
+    return due, watchful
+
+
+def _add(state: State, bag: BagState, task: int) -> None:
+    """To those that may be given to another host."""
+    cls = bag.classes.get((bag.target_of(task), bag.tasks.variant[task]))
+    if cls is not None and not cls.chained and bag.tasks.live[task] < MOST_LIVE:
+        cls.overdue[task] = None
+        state.overdue[cls.number] = None
+
+
+def prune(state: State) -> None:
+    """Forget those that are not overdue any more: they have ended, or somebody has been given them."""
+    for number in list(state.overdue):
+        cls = state.classes.get(number)
+        if cls is not None and cls.bag in state.deadlines:
+            tasks = state.bags[cls.bag].tasks
+            for task in [task for task in cls.overdue if tasks.state[task] != ACTIVE]:
+                del cls.overdue[task]
+        elif cls is not None:
+            cls.overdue.clear()
+        if cls is None or not cls.overdue:
+            del state.overdue[number]
+
+
+# --- granting ---------------------------------------------------------------------------------------------------------
+
+
+def offers(state: State) -> list[TaskClass]:
+    """Classes with overdue tasks, those of paused bags aside."""
+    prune(state)
+    classes = [state.classes[number] for number in state.overdue]
+    return [cls for cls in classes if not state.bags[cls.bag].paused]
+
+
+def take(core: Core, pilot: PilotState, cls: TaskClass, most: int, groups: list[f.Group]) -> int:
+    """Attempts of overdue tasks that its host does not run; how many."""
+    state = core.state
+    tasks: list[int] = []
+    for task in list(cls.overdue)[:MOST_SEEN]:
+        if len(tasks) >= most:
+            break
+        rows = state.attempts.of_task(cls.bag << 32 | task)
+        if pilot.row not in [state.pilots[state.attempts.pilot[row]].row for row in rows]:
+            tasks.append(task)
+    for task in tasks:
+        del cls.overdue[task]
+    if tasks:
+        _look_at(core, cls.bag, core.now + EVERY)
+        numbers = state.attempts.numbers(len(tasks))
+        groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, over=cls.over))
+    return len(tasks)

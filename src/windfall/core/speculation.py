@@ -1,0 +1,115 @@
+"""Replicas by expression: the bag says which of its running tasks are to be given to one more host (GridBot's
+`ReplicationRequirements`).
+
+The expression speaks of the task's ad, in which `Replica1`, `Replica2` and so on are the hosts that have it, oldest
+first; and of the bag.  It is evaluated in cycles, as in algorithm 2: the tasks in play are gone through, those with the
+fewest attempts first and of these the oldest, a part of them in each step; when all were seen the next cycle begins
+after a while.  What was found stands until somebody takes it, its task changes, or the cycle is over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from windfall.core import ads
+from windfall.core.classads import Value, matches, program
+from windfall.core.lifecycle import ACTIVE, GRANTED, STARTED
+from windfall.core.state import BagState, TaskClass
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Core
+
+CYCLE = 10_000  # ms from the beginning of one to that of the next
+AT_ONCE = 256  # tasks that are looked at in one step
+SOON = 100  # ms, while there are more
+MOST_FOUND = 256  # that wait to be taken
+
+Read = Callable[["Core", "Case"], Value]
+
+
+@dataclass(slots=True)
+class Case:
+    """A task that runs, and the rows of its attempts, oldest first."""
+
+    subject: ads.Subject
+    rows: list[int]
+
+
+@dataclass(slots=True)
+class Scan:
+    """One bag's present cycle."""
+
+    text: str
+    begins: int = 0  # when the next one does
+    queue: deque[int] = field(default_factory=deque)  # tasks that were not looked at yet
+    found: dict[int, int] = field(default_factory=dict)  # those to replicate → their attempts then
+
+
+def scan(core: Core, bag: BagState, text: str, most: int) -> Scan:
+    """Go on with the cycle, or begin another one."""
+    found = core.scans.get(bag.number)
+    if found is None or found.text != text:
+        found = core.scans[bag.number] = Scan(text)
+    if not found.queue and core.now >= found.begins:
+        found.begins, found.queue = core.now + CYCLE, _in_play(core, bag, most)
+        found.found.clear()
+    tasks = bag.tasks
+    for task in [task for task, live in found.found.items() if tasks.state[task] != ACTIVE or tasks.live[task] != live]:
+        del found.found[task]
+    reads = [_reader(path) for path in program(text).uses]
+    for _ in range(AT_ONCE):
+        if not found.queue or len(found.found) >= MOST_FOUND:
+            break
+        task = found.queue.popleft()
+        if tasks.state[task] == ACTIVE and 0 < tasks.live[task] < most and _wanted(core, bag, task, text, reads):
+            found.found[task] = tasks.live[task]
+    return found
+
+
+def _in_play(core: Core, bag: BagState, most: int) -> deque[int]:
+    attempts, live = core.state.attempts, bag.tasks.np_live
+    states, refs = attempts.np_state[: attempts.rows], attempts.np_task[: attempts.rows]
+    rows = np.flatnonzero((refs >> 32 == bag.number) & ((states == STARTED) | (states == GRANTED)))
+    tasks = refs[rows] & 0xFFFFFFFF
+    rows, tasks = rows[live[tasks] < most], tasks[live[tasks] < most]
+    order = np.lexsort((attempts.np_granted[rows], live[tasks]))
+    return deque(dict.fromkeys(tasks[order].tolist()))
+
+
+def _wanted(core: Core, bag: BagState, task: int, text: str, reads: list[Read]) -> bool:
+    state, attempts = core.state, core.state.attempts
+    rows = [row for row in attempts.of_task(bag.number << 32 | task) if attempts.state[row] in (GRANTED, STARTED)]
+    rows.sort(key=lambda row: (attempts.granted[row], attempts.number[row]))
+    cls: TaskClass | None = bag.classes.get((bag.target_of(task), bag.tasks.variant[task]))
+    if not rows or cls is None:
+        return False
+    site = state.sites[state.pilots[attempts.pilot[rows[0]]].site]
+    case = Case(ads.Subject(state, core.now, bag, site, cls), rows)
+    return matches(program(text).result(tuple([read(core, case) for read in reads])))
+
+
+def _reader(path: str) -> Read:
+    if path == "Task.NumberOfReplicas":
+        return lambda core, case: len(case.rows)
+    if not path.startswith("Task.Replica"):
+        return lambda core, case: ads.value(case.subject, path)
+    which, _, rest = path.removeprefix("Task.Replica").partition(".")
+    place = int(which) - 1
+    return lambda core, case: _of_replica(core, case, place, rest)
+
+
+def _of_replica(core: Core, case: Case, place: int, rest: str) -> Value:
+    """Of the host that has it, as it is published; undefined where there are not so many."""
+    if place >= len(case.rows):
+        return None
+    attempts, state = core.state.attempts, core.state
+    if rest == "SentTime":
+        return attempts.granted[case.rows[place]] // 1000
+    pilot = state.pilots[attempts.pilot[case.rows[place]]]
+    subject = ads.Subject(state, core.now, case.subject.bag, state.sites[pilot.site], case.subject.cls, pilot)
+    return ads.known(subject, rest, core.match.published(core, pilot))
