@@ -87,6 +87,7 @@ def test_taking_over_from_another_commands_server(alone, home, gate):
         assert session.client.wait(1)["state"] == "succeeded"
         with pytest.raises(NoServer):
             session.again()  # our own cannot go away and come back
+    sweep_up(home)  # the killed one's pilot would stay until its lease is out
 
 
 def test_a_question_is_asked_of_the_next_server(alone, home, gate):
