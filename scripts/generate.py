@@ -18,7 +18,6 @@ from windfall.cli.parser import make
 from windfall.cli.pilot import usage
 from windfall.core import lifecycle
 from windfall.model import attributes, expressions, language
-from windfall.model.check import EXPRESSIONS
 from windfall.model.editor import bag_schema
 from windfall.model.patterns import SHORT
 from windfall.sim import scenariowords
@@ -262,7 +261,9 @@ attributes.
 |---|---|---|---|---|
 {kinds}
 
-{later}
+In the place of an expression may stand: for `replicate` one of its [presets](../explanation/replicas.md), for
+`attempt-deadline` a duration such as `30min`, for `per-host` a number.
+
 **The language.** `||  &&  !`, `==  !=  <  <=  >  >=`, `+  -  *  /  %`, `condition ? one : other`, texts in
 double quotes, lists in braces, `true`, `false`, `undefined`, `error`. `==` compares texts without regard to
 case, `=?=` and `=!=` (or `is` and `isnt`) compare exactly and are never undefined. Names and words may be
@@ -317,17 +318,10 @@ def policies() -> str:
     tables += [_ad("Replicas: of `Task.Replica1` to `Task.Replica16`, beside their hosts", "", attributes.REPLICA),
                _ad("On their own", "", attributes.LONE)]
     return NOTE.format("src/windfall/model/attributes.py, expressions.py and language.py") + POLICIES.format(
-        kinds="\n".join(kinds), later=_later(), functions="\n".join(functions), ads="\n".join(tables),
+        kinds="\n".join(kinds), functions="\n".join(functions), ads="\n".join(tables),
         length=expressions.MAX_LENGTH, nesting=expressions.MAX_NESTING, chain=expressions.MAX_CHAIN, pattern=SHORT,
         calls=expressions.MAX_CALLS, patterns=expressions.MAX_PATTERNS,
         steps=expressions.STEPS)
-
-
-def _later() -> str:
-    names = [f"`{key}`" for key in expressions.KINDS if key not in EXPRESSIONS]
-    if not names:
-        return ""
-    return f"{', '.join(names)}: can be checked, and are refused as expressions until something acts on them.\n"
 
 
 def _ad(title: str, prefix: str, table: tuple[attributes.Attribute, ...]) -> str:

@@ -75,7 +75,7 @@ def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
     assert "Host.Gpus > 1000 is false: Host.Gpus is 0" in windfall("explain", bag).stdout
     refused = windfall("policy", bag, "requirements=Host.Gpuz > 1")
     assert (refused.returncode, "Host.Gpus" in refused.stderr) == (2, True)
-    assert windfall("policy", bag, "per-host=1").returncode == 2
+    assert windfall("policy", bag, "per-host=true").returncode == 2
     assert windfall("policy", bag, "rank=!Tail ? 1 : 2").returncode == 0
     changed = windfall.json("policy", bag, "requirements=Host.Gpus < 1000", "rank=Host.Cores")
     assert changed["policy"] == {"requirements": "Host.Gpus < 1000", "rank": "Host.Cores"}

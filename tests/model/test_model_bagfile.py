@@ -123,7 +123,6 @@ WRONG = [
     ("retries = 5", 'inputs = ["a -> ../b"]', "working directory", ""),
     ('"converged"', '"conv(erged"', "regular expression", ""),
     ('select = "sjf"', 'select = "adaptive"', "does not exist yet", "fcfs, sjf"),
-    ("select =", "per-host =", "does not exist yet", "select"),
     ('select = "sjf"', 'attempt-deadline = "2 fortnights"', "not a duration", "1h30m"),
     ('select = "sjf"', 'budget = "100 hours"', "not a time of cores", "100 core-hours"),
     ('select = "sjf"', "budget = 100", "not a time of cores", "100 core-hours"),
@@ -200,6 +199,8 @@ def test_expressions_that_say_when_tasks_run_twice(line, says, hints, column):
     ('ReplicationRequirements = "NumberOfReplicas < 3"', "replicate", "NumberOfReplicas < 3"),
     ('attempt-deadline = "1h30m"', "attempt_deadline", "5400"),
     ('attempt-deadline = "500ms"', "attempt_deadline", "0.5"),
+    ("per-host = 4", "per_host", "4"),
+    ('Concurrency = "2 * Host.NumCpus"', "per_host", "2 * Host.NumCpus"),
     ('Deadline = "2 * Task.Time"', "attempt_deadline", "2 * Task.Time"),
 ])  # fmt: skip
 def test_when_tasks_run_twice(line, key, text):

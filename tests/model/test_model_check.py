@@ -62,6 +62,7 @@ BAD = [
     bag(effects="some"),
     bag(policy=Policy(select="adaptive")),
     bag(policy=Policy(deadline=-1)),
+    bag(policy=Policy(batch=2, per_host="4")),
     bag(Target(command="")),
     bag(Target(command=[])),
     bag(Target(command="p\0")),

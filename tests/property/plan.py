@@ -212,6 +212,8 @@ REPEATS: tuple[dict[str, str], ...] = (
     {"replicate": "NumberOfReplicas < 3"},
     {"replicate": "Now - Task.Replica1.SentTime > 4 && Task.Replica2.Host.Cores isnt 1", "rank": "-Bag.JobsLeft"},
     {"replicate": "deadline"},
+    {"per-host": "1"},
+    {"per-host": "Tail ? 1 : Host.Cores / 2 + 1", "replicate": "tail-fast", "attempt-deadline": "PerHost * 6"},
 )
 
 

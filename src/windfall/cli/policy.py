@@ -80,8 +80,6 @@ def _settings(texts: list[str]) -> tuple[dict[str, str], int | None]:
             budget = units.parse_core_time(setting[2].strip(), "budget") if setting[2].strip() else 0
             continue
         key = expressions.named(setting[1])
-        if key not in check.EXPRESSIONS:
-            raise BadInput(f"{key} does not exist yet", f"there is {', '.join(check.EXPRESSIONS)} and budget")
         policy[key] = check.expression(setting[2].strip(), key) if setting[2].strip() else ""
     return policy, budget
 

@@ -66,7 +66,6 @@ _READ: dict[str, Read] = {
     "Task.Expect": _task(lambda bag, cls: (cls.mean or bag.targets[cls.target].shape.expect) / 1000 or None),
     "Task.Priority": _task(lambda bag, cls: bag.targets[cls.target].shape.priority),
     "Task.NumberOfReplicas": lambda s: 0,  # what waits to be handed out has none
-    "PerHost": lambda s: None,
     "Host.Running": _pilot(lambda pilot, now: pilot.held),
     "Host.Load": _pilot(lambda pilot, now: pilot.load / (pilot.cores * 1000)),
     "Host.TimeLeft": _pilot(lambda pilot, now: max(pilot.ends - now, 0) // 1000 if pilot.ends else None),

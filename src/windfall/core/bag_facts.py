@@ -263,6 +263,7 @@ def policy_set(state: State, fact: f.PolicySet) -> None:
     for cls in bag.classes.values():
         state.ruled += (bag.ruled - cls.ruled) * cls.listed
         cls.ruled = bag.ruled
+        cls.capped = "per-host" in bag.policy and not cls.chained
     note_repeats(state, bag)
     bag.note_tail()
     state.version += 1

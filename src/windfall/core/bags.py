@@ -69,6 +69,7 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
         weight=shape.weight, backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
         batch=shape.batch, chained=is_chained(bag.targets[target]),
         conscious=bag.conscious is not None, budgeted=bag.budget > 0, nodes=shape.nodes, ruled=bag.ruled,
+        capped="per-host" in bag.policy and not is_chained(bag.targets[target]),
         lasts=limit + shape.grace if limit else 0, over=variant >= OVER,
         stinted=means.allowance(state, bag.owner) >= 0,
     )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from windfall.core import ads, facts as f
+from windfall.core import ads, facts as f, perhost
 from windfall.core.classads import program
 from windfall.core.lifecycle import ACTIVE, GRANTED, STARTED
 from windfall.core.replication import DEADLINE, may_repeat, mode, replicates, usual_time
@@ -60,7 +60,10 @@ def after(core: Core, cls: TaskClass, pilot: PilotState) -> int:
         return max(round(USUAL * usual), LEAST) if usual else NEVER
     known = program(text)
     subject = ads.Subject(core.state, core.now, bag, core.state.sites[pilot.site], cls, pilot)
-    published = core.match.published(core, pilot) if known.uses else {}
+    published = core.match.published(core, pilot)
+    if "PerHost" in known.uses:
+        most = perhost.limit(core.state, core.now, pilot, cls, published)
+        published = {**published, "PerHost": most if most < perhost.NO_LIMIT else None}
     found = known.result(tuple(ads.known(subject, path, published) for path in known.uses))
     return NEVER if isinstance(found, str) or not 0 < found < 1 << 40 else round(found * 1000)
 

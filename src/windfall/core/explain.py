@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core import conscious, means
+from windfall.core import ads, conscious, means, perhost
 from windfall.core.bags import target_done
 from windfall.core.batching import is_blocked, waiting
 from windfall.core.columns import OVER
@@ -255,6 +255,7 @@ def _clauses(state: State, now: int, cls: TaskClass, task: int, pilot: PilotStat
         *_stinted(state, now, cls, pilot),
         clause("time", fits_time, f"needs {spell(cls.need) if cls.need else 'no known time'}, left {time_left}"),
         *_ruled(state, now, cls, state.sites[pilot.site], pilot),
+        *([_per_host(state, now, cls, pilot)] if cls.capped else []),
         *([_host(state, now, pilot)] if pilot.row in state.barred else _shunned(state, now, cls, pilot)),
         clause("heard", not pilot.silent, f"last heard {spell(now - pilot.heard)} ago"),
         clause("free", free, f"it holds {pilot.held} tasks" + ("" if free else ", all its slots are taken")),
@@ -267,6 +268,13 @@ def _ruled(state: State, now: int, cls: TaskClass, site: SiteState, pilot: Pilot
     if not cls.ruled:
         return []
     return [clause(key, not why, why or "they match") for key, why in reasons(state, now, cls, site, pilot)]
+
+
+def _per_host(state: State, now: int, cls: TaskClass, pilot: PilotState) -> Clause:
+    most = perhost.limit(state, now, pilot, cls, ads.host_ad(state, pilot, now))
+    held = perhost.held(state, cls.bag, pilot.row)
+    says = "no limit there" if most >= perhost.NO_LIMIT else f"at most {most} of the bag on one host, there are {held}"
+    return clause("per-host", held < most, says)
 
 
 def _host(state: State, now: int, pilot: PilotState) -> Clause:
@@ -351,7 +359,7 @@ def _summary(state: State, bag: BagState, task: int, cls: TaskClass, sites: list
     held = [c["says"] for s in sites for c in s["clauses"] if c["clause"] == "data" and not c["holds"]]
     if held and any(all(c["holds"] or c["clause"] == "data" for c in s["clauses"]) for s in sites):
         return f"it is withheld until it can run near its data: {held[0]}"
-    if any(all(c["holds"] or c["clause"] == "free" for c in s["clauses"]) for s in sites):
+    if any(all(c["holds"] or c["clause"] in ("free", "per-host") for c in s["clauses"]) for s in sites):
         return f"all suitable pilots are busy; {_ahead(state, cls)} tasks stand before or beside it"
     failing = [f"{s['site']}: {c['clause']} ({c['says']})" for s in sites for c in s["clauses"] if not c["holds"]]
     return "no pilot can run it: " + "; ".join(failing)

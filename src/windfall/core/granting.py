@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.core import batching, conscious, copies, deadlines, facts as f, hosts, replication
+from windfall.core import batching, conscious, copies, deadlines, facts as f, hosts, perhost, replication
 from windfall.core.fitting import elsewhere
 from windfall.core.lifecycle import LIVE, READY
 from windfall.core.matchmaking import Entry
@@ -47,7 +47,7 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     groups: list[f.Group] = []
     load, fitting = _walk(core, pilot, ready, want, left, ahead, groups)
     if not groups and state.replicating:
-        groups = replication.take(core, pilot, want, _room_of(core, pilot, left, []))
+        replication.take(core, pilot, want, _room_of(core, pilot, left, groups), groups)
         fitting = fitting or replication.any_late(core)
     if not groups and not fitting and len(ready) == len(state.ready) and not state.overdue:
         pc.barren = state.version
@@ -78,6 +78,10 @@ def _walk(
             break  # full: what comes later in the order must not overtake
         if paid and (units := _affordable(core, pilot, load, cls, groups, units)) <= 0:
             continue
+        if cls.capped:
+            if (units := min(units, perhost.left(core, pilot, cls, groups))) <= 0:
+                continue
+            ahead = False  # for what comes behind it
         if cls.overdue:
             at_once = min(units, want, room(core, pilot, load, cls, cost, ahead=False))
             n = deadlines.take(core, pilot, cls, at_once, groups)
@@ -134,6 +138,7 @@ def _grant_named(core: Core, pilot: PilotState, left: int | None) -> bool:
         cls = bag.classes[bag.target_of(intent.task), bag.tasks.variant[intent.task]]
         able = state.cost(state.pilot_classes[pilot.cls], cls) and fits(pilot, cls, left)
         able = able and core.match.admits(core, pilot, cls) and not elsewhere(state, pilot.site, cls)
+        able = able and (not cls.capped or perhost.left(core, pilot, cls, []) > 0)
         if cls.listed and able and Purse(state, pilot, core.now).most(cls) > 0:
             number = state.attempts.numbers(1)
             chain = batching.chain_of(bag, intent.task)
@@ -163,7 +168,8 @@ def _room_of(core: Core, pilot: PilotState, left: int | None, groups: list[f.Gro
             return 0
         if elsewhere(core.state, pilot.site, cls) or hosts.shuns(core.state, core.now, pilot, cls):
             return 0
-        return room(core, pilot, load, cls, cost, ahead=False)
+        most = perhost.left(core, pilot, cls, groups) if cls.capped else perhost.NO_LIMIT
+        return min(room(core, pilot, load, cls, cost, ahead=False), most)
 
     return room_of
 

@@ -256,6 +256,8 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
                 if fits(pilot, cls, pilot.park.left(pilot.park.asked)):
                     break  # it came first when the pilot asked, and time alone has changed that; it asks again
                 continue
+            if cls.capped:
+                continue  # what its host holds changes without it; it asks again
             if elsewhere(core.state, pilot.site, cls) or shuns(core.state, core.now, pilot, cls):
                 continue
             # What changes of itself may have made it match since the pilot asked; it asks again.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from windfall.core.engine import Core
 
 DECIDE = ("sites", "requirements")  # those that must match
-POLICIES = ("requirements", "rank", "sites", "replicate", "attempt-deadline")
+POLICIES = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline")
 MINUTE = 60_000  # ms for which an ad stands
 MOST_KEPT = 500_000  # entries of all orders together
 MOST_HOSTS = 1_000  # that are looked at to warn of a policy that matches none

@@ -98,9 +98,8 @@ def replicates(bag: BagState) -> bool:
     return mode(bag) not in (NONE, DEADLINE) and may_repeat(bag)
 
 
-def take(core: Core, pilot: PilotState, want: int, room: Room) -> list[f.Group]:
-    """Replicas for a pilot, as many as it can run at once."""
-    groups: list[f.Group] = []
+def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Group]) -> None:
+    """Replicas for a pilot, as many as it can run at once; they are added to the groups."""
     load = pilot.load
     for bag in _bags(core.state):
         tail = look(core, bag)
@@ -115,7 +114,6 @@ def take(core: Core, pilot: PilotState, want: int, room: Room) -> list[f.Group]:
             groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, one, numbers, over=cls.over))
             load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
             tail.late.remove(each)
-    return groups
 
 
 def any_late(core: Core) -> bool:

@@ -52,6 +52,7 @@ class TaskClass:
     conscious: bool = False  # its bag selects by where data lies
     budgeted: bool = False  # its bag has a budget
     ruled: bool = False  # its bag has expressions
+    capped: bool = False  # its bag says how many of its tasks a host may hold
     stinted: bool = False  # its owner has an allowance
     nodes: int = 1
     lasts: int = 0  # ms an attempt may take, the grace at its end included; 0: no limit

@@ -62,11 +62,9 @@ class Parsed(NamedTuple):
 
 # --- what may stand where --------------------------------------------------------------------------------------
 
-_POLICIES = (
-    "deadline", "per-host", "Concurrency",
-)  # fmt: skip
-_SO_FAR = ("there is select, rank, requirements, sites, batch, batch-timeout, provision, replicate, attempt-deadline, "
-           "budget and fail-over")
+_POLICIES = ("deadline",)
+_SO_FAR = ("there is select, rank, requirements, sites, per-host, batch, batch-timeout, provision, replicate, "
+           "attempt-deadline, budget and fail-over")
 LATER = {
     "task": {},
     "policy": {

@@ -52,7 +52,7 @@ from .table import check_table, lines, longest, parse_row
 from .units import MAX_DURATION, MAX_SIZE, parse_duration
 
 SELECT = ("fcfs", "sjf")
-EXPRESSIONS = ("requirements", "rank", "sites", "replicate", "attempt-deadline")
+EXPRESSIONS = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline")
 PROVISION = ("swarm", "demand", "msr", "broker")
 REPLICATE = ("none", "deadline", "tail-safe", "tail-fast")
 EFFECTS = ("none", "external")
@@ -611,6 +611,8 @@ def check_policy(policy: Policy) -> None:
     if policy.batch < 0 or policy.batch_timeout < 0:
         raise BadInput("policy: batch and batch-timeout must be 0 or more")
     at_most(policy.batch, MAX_BATCH, "batch: tasks that go together")
+    if policy.batch > 1 and policy.per_host:
+        raise BadInput("policy: per-host and batch exclude each other", "a batch runs in one slot, one after another")
     for key in EXPRESSIONS:
         if text := getattr(policy, key.replace("-", "_")):
             expression(text, key)

@@ -353,7 +353,7 @@ KINDS = {
     "replicate": Kind(TRUTH, ("Task", "Replica", "Bag", "Queue", "Now"),
                       "is a task that runs to be given to one more host?", "ReplicationRequirements"),
     "per-host": Kind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
-                     "how many tasks a host may hold at once", "Concurrency"),
+                     "how many tasks of the bag a host may hold at once", "Concurrency"),
     "attempt-deadline": Kind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now", "PerHost"),
                              "s after which an attempt's task is given to another host, too", "Deadline"),
 }

@@ -218,6 +218,7 @@ class Policy(Record, frozen=True):
     rank: str = ""
     sites: str = ""
     fail_over: str = ""  # the site where tasks go that keep failing
+    per_host: str = ""  # an expression: how many tasks of the bag a host may hold
     attempt_deadline: str = ""  # an expression: s in which an attempt is to have ended
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ..errors import BadInput
 from . import check, template as tpl, units
+from .attributes import NUMBER
 from .expressions import KINDS, MAX_LENGTH
 from .spec import MAX_BATCH, Policy
 
@@ -135,7 +136,8 @@ def select(value: object, key: str) -> str:
 
 def expression(name: str) -> Callable[[object, str], str]:
     def read(value: object, key: str) -> str:
-        return check.expression(string(value, key), name)
+        number = isinstance(value, int) and not isinstance(value, bool) and KINDS[name].type == NUMBER
+        return check.expression(str(value) if number else string(value, key), name)
 
     return read
 
@@ -210,6 +212,7 @@ POLICY = {
     **{key: Word(expression(key), EXPRESSION, KINDS[key].says) for key in check.EXPRESSIONS},
     "replicate": Word(expression("replicate"), {"anyOf": [_choice(*check.REPLICATE), EXPRESSION]},
                       "whether late tasks may run twice: a preset, or an expression"),
+    "per-host": Word(expression("per-host"), {"anyOf": [COUNT, EXPRESSION]}, KINDS["per-host"].says),
     "attempt-deadline": Word(expression("attempt-deadline"), {"anyOf": [DURATION, EXPRESSION]},
                              "how long an attempt may take before its task is given to another host, too"),
     **{KINDS[key].alias: Word(expression(key), EXPRESSION, f"{key}, as GridBot calls it") for key in check.EXPRESSIONS},
