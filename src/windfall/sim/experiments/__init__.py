@@ -45,7 +45,7 @@ STUDIES = {
     "a-f7": Study("launches in flight at once"),
     "y-t1": Study("prices and start windows of six servers"),
     "y-t2": Study("prices and start windows, with subcontracting"),
-    "g-c": Study("three thousand short jobs, against a plain pool"),
+    "g-c": Study("three thousand short jobs, against a plain pool", "condor"),
     "g-n": Study("policies against naive scheduling"),
     "g-r": Study("replication by scheduling, thirty thousand jobs"),
     "g-8": Study("five bags of very different size"),

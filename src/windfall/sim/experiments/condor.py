@@ -1,0 +1,220 @@
+"""GridBot against plain Condor (Silberstein et al. 2009): 3,000 short jobs in one opportunistic pool.
+
+The pool is the same for both.  Given to it directly, every job queues for a slot of its own; through Windfall the pool
+starts pilots, each of which keeps its slot and runs job after job.  What the paper does not print is in `Study`, one
+set for all seeds; `docs/explanation/experiments.md` says how it was chosen and what depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from windfall.core.engine import Config
+from windfall.core.facts import Limits, Shape
+from windfall.sim.engine import Engine
+from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
+from windfall.sim.record import Record
+from windfall.sim.site import Job, Site
+from windfall.sim.world import Work, World
+
+SOURCE = "Silberstein, Sharov, Geiger, Schuster: GridBot, execution of bags of tasks in multiple grids (2009)"
+TASKS = 3_000
+SEEDS = 15
+MINUTE = 60_000
+MOST_PILOTS = 400  # that are sent to the pool
+DEADLINE = 600_000  # ms after which a job that is not heard of is sent again; printed
+
+
+@dataclass(frozen=True)
+class Study:
+    """Seconds, unless it says otherwise."""
+
+    task: tuple[float, float] = (30.0, 300.0)  # printed
+    slots: int = 220  # that the pool lets one user have at most
+    days: float = 0.2  # spread of that between runs (of its logarithm)
+    cycle: float = 300.0  # between negotiations
+    offered: float = 0.5  # part of the slots that are not ours which a negotiation has for us
+    kept: float = 0.15  # part of the slots that stay ours when a job of ours ends and another waits
+    gap: float = 2.0  # between two starts of jobs from one queue
+    startup: float = 10.0  # of a job
+    preempted: float = 22_800.0  # mean time until one is; a tenth of all jobs of 20 to 60 minutes, printed
+    latency: float = 0.07  # one way, between the pool and the server on another continent
+
+
+class Pool:
+    """A queue of ours at an opportunistic pool.  A negotiation claims slots for what waits; jobs start on them one by
+    one; where a job ends its claim serves the next, or others take the slot."""
+
+    def __init__(self, engine: Engine, study: Study, slots: int) -> None:
+        self.engine, self.study, self.slots = engine, study, slots
+        self.site: Site | None = None  # told later: it needs the queue first
+        self._waiting: dict[Hashable, None] = {}
+        self._running: dict[Hashable, None] = {}
+        self._claims = 0  # slots that are ours and idle
+        self._pacing = False
+        engine.after(round(engine.random.uniform(0, study.cycle) * 1000), self._negotiate)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def free(self, now: int) -> int:
+        return self._claims
+
+    def submit(self, now: int, key: Hashable, procs: int, estimate: float) -> list[Hashable]:
+        self._waiting[key] = None
+        self._pace()
+        return []
+
+    def cancel(self, now: int, key: Hashable) -> list[Hashable]:
+        del self._waiting[key]
+        return []
+
+    def end(self, now: int, key: Hashable) -> list[Hashable]:
+        del self._running[key]
+        self._claims += self.engine.random.random() < self.study.kept
+        self._pace()
+        return []
+
+    def _negotiate(self) -> None:
+        others = self.slots - len(self._running) - self._claims
+        offered = sum(self.engine.random.random() < self.study.offered for _ in range(others))
+        self._claims += max(0, min(offered, len(self._waiting) - self._claims))
+        self._pace()
+        self.engine.after(round(self.study.cycle * 1000), self._negotiate)
+
+    def _pace(self) -> None:
+        if not self._waiting:
+            self._claims = 0  # nobody keeps what is of no use
+        elif self._claims and not self._pacing:
+            self._pacing = True
+            self.engine.after(round(self.study.gap * 1000), self._start)
+
+    def _start(self) -> None:
+        self._pacing = False
+        if self._waiting and self._claims:
+            key = next(iter(self._waiting))
+            del self._waiting[key]
+            self._running[key] = None
+            self._claims -= 1
+            assert self.site is not None
+            self.site.start([key])
+        self._pace()
+
+
+def pool(engine: Engine, study: Study) -> Site:
+    """With as many slots as the day has."""
+    slots = round(study.slots * math.exp(engine.random.gauss(-study.days**2 / 2, study.days)))
+    queue = Pool(engine, study, slots)
+    queue.site = Site(engine, "pool", queue, startup=round(study.startup * 1000), preempts=study.preempted * 1000,
+                      requeues=True)
+    return queue.site
+
+
+def durations(seed: int, study: Study, tasks: int) -> list[int]:
+    """The same jobs, whoever runs them."""
+    draw = random.Random(f"jobs {seed}")
+    return [round(draw.uniform(*study.task) * 1000) for _ in range(tasks)]
+
+
+class Direct:
+    """A job of the pool that runs one task; taken off, it begins again from the start."""
+
+    def __init__(self, engine: Engine, site: Site, job: Job, wall: int, ended: dict[str, int]) -> None:
+        self._engine, self._site, self._job, self._ended = engine, site, job, ended
+        self._alive = True
+        engine.after(wall, self._end)
+
+    def die(self) -> None:
+        self._alive = False
+
+    def _end(self) -> None:
+        if self._alive:
+            self._ended[self._job.nonce] = self._engine.now
+            self._site.leave(self._job)
+
+
+def plain(seed: int, study: Study = Study(), tasks: int = TASKS) -> list[int]:  # noqa: B008  (frozen)
+    """When each job ended, given to the pool directly."""
+    engine = Engine(seed)
+    site = pool(engine, study)
+    walls = durations(seed, study, tasks)
+    ended: dict[str, int] = {}
+
+    def begin(job: Job) -> Direct:
+        return Direct(engine, site, job, walls[int(job.nonce)], ended)
+
+    for number in range(tasks):
+        site.submit("user", str(number), Shape(1, 1 << 30), begin)
+    engine.run(done=lambda: len(ended) == tasks)
+    return sorted(ended.values())
+
+
+def through(seed: int, study: Study = Study(), tasks: int = TASKS, replicate: str = "none") -> Record:  # noqa: B008
+    """The same through Windfall, its pilots in the same pool."""
+    engine = Engine(seed)
+    site = pool(engine, study)
+    world = World(config=Config(deaths=200), engine=engine)
+    record = Record()
+    record.attach(world.server)
+    latency = round(study.latency * 1000)
+    world.cluster(site, Limits([Shape(1, 1 << 30)], pilots=MOST_PILOTS), latency=latency)
+    walls = durations(seed, study, tasks)
+    world.submit(Work(tasks, lambda task, _draw: walls[task], retries=20, limit=DEADLINE, expect=165_000,
+                      replicate=replicate))
+    world.run()
+    return record
+
+
+def ends(record: Record) -> list[int]:
+    return sorted(attempt.end for attempt in record.attempts() if attempt.counts)
+
+
+def run_c(options: Options) -> Outcome:
+    seeds = range(options.first_seed, options.first_seed + (options.seeds or SEEDS))
+    plains, ours, more = [], [], []
+    for seed in seeds:
+        plains.append(plain(seed))
+        record = through(seed)
+        ours.append(ends(record))
+        more.append(len(record) / TASKS - 1)
+        took = [times[-1] / MINUTE for times in (plains[-1], ours[-1])]
+        options.tell(f"seed {seed}: {took[0]:.0f} min given to the pool, {took[1]:.0f} min through Windfall")
+    ratios = [a[-1] / b[-1] for a, b in zip(plains, ours, strict=True)]
+    cells = [
+        Cell("given to the pool", 170, _mean([each[-1] for each in plains]) / MINUTE, "min"),
+        Cell("its deviation", 41, _deviation([each[-1] / MINUTE for each in plains]), "min"),
+        Cell("through Windfall", 53, _mean([each[-1] for each in ours]) / MINUTE, "min"),
+        Cell("its deviation", 10, _deviation([each[-1] / MINUTE for each in ours]), "min"),
+        Cell("ratio of the means", 170 / 53, sum(map(_last, plains)) / sum(map(_last, ours)), "", 2, 5),
+        Cell("least ratio of a seed", None, min(ratios), ""),
+        Cell("greatest", None, max(ratios), ""),
+        Cell("attempts beyond one a job", None, 100 * _mean(more), "%"),
+    ]
+    return Outcome(cells, [_figure(plains[0], ours[0])])
+
+
+def _last(times: list[int]) -> int:
+    return times[-1]
+
+
+def _mean(values: list[int] | list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _deviation(values: list[float]) -> float:
+    middle = _mean(values)
+    return math.sqrt(sum((each - middle) ** 2 for each in values) / max(len(values) - 1, 1))
+
+
+def _figure(plain_ends: list[int], our_ends: list[int]) -> Figure:
+    series = [Series(name, [at / MINUTE for at in times], [float(len(times) - n - 1) for n in range(len(times))])
+              for name, times in (("given to the pool", plain_ends), ("through Windfall", our_ends))]
+    return Figure("Jobs that are left", "min", "jobs", series)
+
+
+EXPERIMENTS = [
+    Experiment("g-c", "three thousand short jobs, against a plain pool", SOURCE, run_c),
+]
