@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "wire": (),
     "core": ("model",),
     "pilot": ("wire",),
-    "workflow": ("model", "drawing"),
+    "workflow": ("model", "drawing", "data"),
     "sites": ("model",),
     "market": ("model",),
     "data": ("model",),

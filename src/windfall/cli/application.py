@@ -11,18 +11,33 @@ from ..errors import BadInput
 from .output import say
 
 if TYPE_CHECKING:
+    from ..model.bagfile import Parsed
     from ..workflow.catalogue import Catalogue
-    from ..workflow.program import Program
+    from ..workflow.program import Program, Shelf
     from ..workflow.wfformat import Workflow
+
+KINDS = (".query", ".xml")
+Adds = argparse._ActionsContainer  # a parser, or a group of one
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("application", metavar="APP", type=Path,
                         help="an application's file (XML), a bare graph, or WfFormat 1.5 (.json)")
+    _add_shared(parser)
+
+
+def _add_shared(parser: Adds) -> None:
     parser.add_argument("--components", metavar="PATH", type=Path, action="append", default=[],
                         help="a file or a folder with components; they go before those of the catalogue")
     parser.add_argument("--set", metavar="NAME=VALUE", dest="given", action="append", default=[],
                         help="the value of one of the application's parameters")
+
+
+def add_options(parser: Adds) -> None:
+    """Of commands that run one."""
+    _add_shared(parser)
+    parser.add_argument("--data", metavar="NAME=FILE", action="append", default=[],
+                        help="data for one of its parameters, 'mat=FILE' or 'mat[1][2]=FILE'; may be repeated")
 
 
 def catalogue() -> Catalogue:
@@ -34,19 +49,41 @@ def catalogue() -> Catalogue:
 def compiled(args: argparse.Namespace) -> Program | Workflow:
     if args.application.suffix.lower() == ".json":
         return _of_others(args)
+    return read(args, args.application)[0]
+
+
+def read(args: argparse.Namespace, path: Path) -> tuple[Program, Shelf]:
     from ..workflow.catalogue import gather
     from ..workflow.files import load
     from ..workflow.program import Shelf, compile_application
 
-    file = load(args.application)
+    file = load(path)
     if file.application is None:
-        raise BadInput(f"{args.application} holds components, and no application",
-                       f"'windfall component add {args.application}' adds them")
+        raise BadInput(f"{path} holds components, and no application", f"'windfall component add {path}' adds them")
     for note in file.notes:
         say(f"{note}")
     own = {component.name: component for component in file.components}
     shelf = Shelf(own, gather(args.components), catalogue())
-    return compile_application(file.application, shelf, _given(args.given))
+    return compile_application(file.application, shelf, _given(args.given)), shelf
+
+
+def parsed(args: argparse.Namespace, path: Path) -> Parsed:
+    """As a bag."""
+    import msgspec
+
+    from ..model.bagfile import Parsed
+    from ..model.check import validate
+    from ..workflow.building import build
+
+    program, shelf = read(args, path)
+    if not program.tasks:
+        raise BadInput(f"{path} computes nothing", "a 'compute' in its graph makes a task")
+    for doubt in program.doubts:
+        say(f"in doubt: {doubt}")
+    built = build(program, shelf, {name: Path(file) for name, file in _given(args.data, "data").items()})
+    bag = msgspec.structs.replace(built.bag, name=args.name) if args.name else built.bag
+    validate(bag)
+    return Parsed(bag, built.uploads, {}, {(each.task, each.path): each.name for each in built.results})
 
 
 def _of_others(args: argparse.Namespace) -> Workflow:
@@ -57,11 +94,12 @@ def _of_others(args: argparse.Namespace) -> Workflow:
     return wfformat.load(args.application)
 
 
-def _given(texts: list[str]) -> dict[str, str]:
+def _given(texts: list[str], option: str = "set") -> dict[str, str]:
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise BadInput(f"--set {text}: a name and a value are asked for", "as in --set n=8")
+            example = "--set n=8" if option == "set" else "--data mat=matrix.csv"
+            raise BadInput(f"--{option} {text}: a name and a value are asked for", f"as in {example}")
         found[name] = value
     return found

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .output import plural, print_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..client.client import Client
     from ..model.bagfile import Parsed
     from ..model.render import Renderer
@@ -46,7 +48,7 @@ def dry_run(parsed: Parsed, as_json: bool, extends: str | None = None) -> int:
         print(f"in batches of {parsed.bag.policy.batch}: one after the other, in one slot of one pilot")
     for name, path in parsed.pythons.items():
         print(f"to pack: {path}, for target {name}")
-    if sizes := [path.stat().st_size for sha, path in parsed.uploads.items() if sha in files]:
+    if sizes := [_size(data) for sha, data in parsed.uploads.items() if sha in files]:
         print(f"to send: {_amount(sizes)}")
     return 0
 
@@ -212,3 +214,7 @@ def _needs(target: Target) -> str:
     parts += [f"{exact_size(needs.disk)} of disk"] if needs.disk else []
     parts += [f"{exact_duration(target.time)} at most" if target.time else "no limit of time"]
     return ", ".join([*parts, f"retries: {target.retries}"])
+
+
+def _size(data: Path | bytes) -> int:
+    return len(data) if isinstance(data, bytes) else data.stat().st_size

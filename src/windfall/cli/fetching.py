@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,11 +49,21 @@ class Problems:
                 say(f"    {line}")
 
 
-def bring(client: Client, bag: int, directory: Path, files: str, problems: Problems) -> tuple[int, int]:
+def bring(
+    client: Client, bag: int, directory: Path, files: str, problems: Problems,
+    results: Mapping[tuple[int, str], str] | None = None,
+) -> tuple[int, int]:
     """How many files of the bag are in the directory now, and how many others."""
     problems.clear()  # it may be another try, at another server
     ours: set[str] = set()
-    count = client.fetch(bag, directory, lambda path: ours.add(os.path.abspath(path)), files, problems.add)
+
+    def arrived(path: Path) -> None:
+        ours.add(os.path.abspath(path))
+
+    if results is None:
+        count = client.fetch(bag, directory, arrived, files, problems.add)
+    else:
+        count = client.fetch_some(bag, results, directory, arrived, problems.add)
     return count, _others(directory, ours)
 
 

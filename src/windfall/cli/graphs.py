@@ -7,17 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
+from . import application
 
 if TYPE_CHECKING:
     from ..model.bagfile import Parsed
 
-KINDS = (".json",)
+KINDS = (".json", *application.KINDS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     graph = parser.add_argument_group("workflows of others (WfFormat: FILE.json)")
     graph.add_argument("--stand-ins", action="store_true", help="tasks only take as long as they once did")
     graph.add_argument("--scale", type=float, metavar="FACTOR", help="of their times: 0.01 is a hundred times as fast")
+
+
+    application.add_options(parser.add_argument_group("applications (YvetteML: FILE.query or FILE.xml)"))
+    parser.set_defaults(given=[], components=[], data=[])
 
 
 def check(args: argparse.Namespace, graph: bool) -> None:
@@ -34,6 +39,8 @@ def parsed(args: argparse.Namespace, file: str) -> Parsed:
     from ..model.check import validate
     from ..workflow import standins, wfformat
 
+    if file.endswith(application.KINDS):
+        return application.parsed(args, Path(file))
     workflow = wfformat.load(Path(file))
     if not args.stand_ins:
         raise BadInput("the commands of a recorded workflow are not run yet", "--stand-ins take their time instead")

@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -63,7 +64,7 @@ def execute(args: argparse.Namespace) -> int:
         if not args.extend:
             progress({"ready": total})  # at once: the first news may take a while
         final = attend(session, bag, progress, directory)
-        code = finish(session, final, started, Home(directory, args.files), args.json)
+        code = finish(session, final, started, Home(directory, args.files, parsed.results), args.json)
         notify.tell(whom, final)
         return code
 
@@ -138,6 +139,7 @@ class Home(NamedTuple):
 
     directory: Path | None
     files: str = ""
+    results: Mapping[tuple[int, str], str] | None = None  # of an application, what its results are
 
 
 def finish(session: Session, bag: dict[str, Any], started: float, home: Home, as_json: bool) -> int:
@@ -148,7 +150,8 @@ def finish(session: Session, bag: dict[str, Any], started: float, home: Home, as
     files, others, problems, trouble = 0, 0, Problems(), None
     if directory:
         try:
-            files, others = session.ask(lambda client: bring(client, bag["bag"], directory, home.files, problems))
+            found = session.ask(lambda client: bring(client, bag["bag"], directory, home.files, problems, home.results))
+            files, others = found
         except Unwritable as error:
             trouble = error  # what became of the tasks is to be told all the same
     elapsed = time.monotonic() - started

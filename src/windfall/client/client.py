@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .types import Row
 
 Json = dict[str, Any]
+Upload = str | os.PathLike[str] | bytes  # a file, or what is in it
 
 FINAL = ("succeeded", "failed", "cancelled")
 """States in which a bag changes no more by itself."""
@@ -66,12 +67,12 @@ class Client:
 
     # --- submitting ----------------------------------------------------------------------------------------
 
-    def submit(self, bag: Bag, uploads: Mapping[str, str | os.PathLike[str]] | None = None, key: str = "") -> int:
+    def submit(self, bag: Bag, uploads: Mapping[str, Upload] | None = None, key: str = "") -> int:
         """Send the files the server lacks, then the bag; returns its number.  The same `key` again is the same bag."""
         return int(self.submitted(bag, uploads, key)["bag"])
 
     def submitted(
-        self, bag: Bag, uploads: Mapping[str, str | os.PathLike[str]] | None = None, key: str = ""
+        self, bag: Bag, uploads: Mapping[str, Upload] | None = None, key: str = ""
     ) -> types.Submitted:
         """As `submit`; returns all the server says."""
         import msgspec
@@ -88,7 +89,7 @@ class Client:
         return cast("types.Appended", self._object(answer))
 
     def extend(
-        self, bag: int, wanted: Bag, uploads: Mapping[str, str | os.PathLike[str]] | None = None
+        self, bag: int, wanted: Bag, uploads: Mapping[str, Upload] | None = None
     ) -> dict[str, int]:
         """Run the points of a sweep that the bag has not had yet; returns how many there are of each target."""
         from .extend import extensions
@@ -285,6 +286,16 @@ class Client:
         from .fetch import fetch
 
         return fetch(self, self._http, bag, Path(directory), on_file, files, on_problem)
+
+    def fetch_some(
+        self, bag: int, wanted: Mapping[tuple[int, str], str], directory: str | os.PathLike[str],
+        on_file: Callable[[Path], None] | None = None,
+        on_problem: Callable[[int, str, WindfallError], None] | None = None,
+    ) -> int:  # fmt: skip
+        """As `fetch`, but only these: (task, output) → where in the directory it lands."""
+        from .fetch import fetch_some
+
+        return fetch_some(self, self._http, bag, wanted, Path(directory), on_file, on_problem)
 
     def upload(self, sha: str, data: bytes) -> int:
         """Send a blob, unless it is there; returns the bytes sent."""

@@ -37,10 +37,36 @@ def fetch(
     on_problem: OnProblem | None = None,
 ) -> int:
     """How many files are there.  What cannot be brought is told, or raised when all else is there."""
+    return _fetch(http, bag, directory, on_file, on_problem,
+                  lambda problem: wanted(client, bag, directory, files, problem))
+
+
+def fetch_some(
+    client: Client, http: Http, bag: int, chosen: Mapping[tuple[int, str], str], directory: Path,
+    on_file: Callable[[Path], None] | None, on_problem: OnProblem | None = None,
+) -> int:
+    return _fetch(http, bag, directory, on_file, on_problem, lambda problem: _chosen(client, bag, chosen, directory))
+
+
+def _chosen(
+    client: Client, bag: int, chosen: Mapping[tuple[int, str], str], directory: Path
+) -> Iterator[tuple[int, str, Path, str, int, int]]:
+    """Few are asked for one by one."""
+    for task in sorted({task for task, _ in chosen}):
+        row = next((row for row in client.results(bag, "succeeded", task - 1, 1)), None)
+        for path, sha, size, mode in row["files"] if row and row["task"] == task else ():
+            if (task, path) in chosen:
+                yield task, path, below(directory, chosen[task, path]), sha, size, mode
+
+
+def _fetch(
+    http: Http, bag: int, directory: Path, on_file: Callable[[Path], None] | None, on_problem: OnProblem | None,
+    find: Callable[[OnProblem], Iterator[tuple[int, str, Path, str, int, int]]],
+) -> int:
     first: list[WindfallError] = []
     problem = on_problem or (lambda task, path, error: first.append(error))
     count = 0
-    for task, path, target, sha, size, mode in wanted(client, bag, directory, files, problem):
+    for task, path, target, sha, size, mode in find(problem):
         try:
             _bring(http, target, sha, size, mode)
         except (NotFound, Damaged) as error:

@@ -14,7 +14,7 @@ says its own, with the keys of `[task]` directly in `[targets.NAME]`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -56,8 +56,9 @@ class Parsed(NamedTuple):
     """A bag and where the files it names lie on this machine."""
 
     bag: Bag
-    uploads: dict[str, Path]  # sha256 → file
+    uploads: Mapping[str, Path | bytes]  # sha256 → file, or its contents
     pythons: dict[str, Path]  # target → what its `python` names, still to be packed
+    results: Mapping[tuple[int, str], str] | None = None  # (task, output) → where it lands; None: all as ever
 
 
 # --- what may stand where --------------------------------------------------------------------------------------

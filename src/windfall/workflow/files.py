@@ -32,7 +32,7 @@ ATTRIBUTES = {
     "application": ("name", "description"),
     "component": ("name", "type", "abstract", "description"),
     "param": ("name", "type", "mode", "collection", "description", "size", "value"),
-    "impl": ("lang", "libs"), "source": ("lang", "libs"), "globals": ("lang",),
+    "impl": ("lang", "libs", "platform"), "source": ("lang", "libs", "platform"), "globals": ("lang",),
 }  # fmt: skip
 CHILDREN = {
     "yml-query": ("application", "component"),
@@ -60,6 +60,7 @@ class Implementation:
     header: str = ""
     footer: str = ""
     libs: str = ""
+    platform: str = ""  # a pattern, such as linux-x86_64 or darwin-*; empty: any
 
 
 @dataclass(frozen=True)
@@ -221,9 +222,10 @@ class _Reader:
         stated = holder.attributes.get("lang") or sources[0].attributes.get("lang") or ""
         if stated.upper() not in LANGUAGES:
             self.found.keep(sources[0].mistake(f"language '{stated}' is not known", "known: " + ", ".join(LANGUAGES)))
-        libs = holder.attributes.get("libs") or sources[0].attributes.get("libs", "")
+        libs, platform = (holder.attributes.get(name) or sources[0].attributes.get(name, "")
+                          for name in ("libs", "platform"))
         made = Implementation(stated.upper(), _joined(holder, "source"), _joined(holder, "header")
-                              or _joined(holder, "globals"), _joined(holder, "footer"), libs)
+                              or _joined(holder, "globals"), _joined(holder, "footer"), libs, platform)
         self._add(element, Component(name, "impl", (), said, abstract, made, where=where))
 
     def _graph(self, element: Element) -> tuple[Source, ast.Block] | None:

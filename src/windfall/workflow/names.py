@@ -31,6 +31,7 @@ class Use:
     mode: str = ""  # of data
     type: str = ""
     collection: bool = False
+    parameter: str = ""  # of the component
 
     def shown(self, row: int) -> str:
         scope, name = self.ref.key

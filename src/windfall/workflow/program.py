@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,7 @@ from .files import Application, Component, Parameter
 from .frame import Column, Ref, Stop, take
 from .made import Call, Library, Section, Unit
 from .mistakes import Found
-from .names import data_mistakes, meetings, unheard
+from .names import Use, data_mistakes, meetings, unheard
 from .races import unordered
 from .unroll import Unroller
 from .wiring import Wiring, place
@@ -64,6 +64,7 @@ class Program:
     dag: Dag
     shape: Shape
     doubts: list[str]  # what is no mistake by the rules of the language, and hardly meant
+    data: dict[tuple[int, str], list[Use]] = field(default_factory=dict)  # who reads and writes what
 
     @cached_property
     def nodes(self) -> np.ndarray:
@@ -126,6 +127,15 @@ class Shelf:
     def find(self, name: str) -> Component | None:
         return next((place[name] for place in self.places if name in place), None)
 
+    def implementations(self, abstract: str) -> list[Component]:
+        """Of a component, those of the first place before those of the next."""
+        found: dict[str, Component] = {}
+        for each in self.places:
+            for name in each:
+                if each[name].kind == "impl" and each[name].abstract == abstract:
+                    found.setdefault(name, each[name])
+        return list(found.values())
+
     def names(self) -> list[str]:
         return sorted({name for place in self.places for name in place if place[name].kind != "impl"})
 
@@ -159,7 +169,8 @@ def _finished(application: Application, unroller: Unroller) -> Program:
         raise _circle(wiring, cycle(dag, levels))
     given = {each.name for each in application.params if each.mode != "out"}
     doubts = unordered(unroller.registry, levels.level, given)
-    return Program(application, made.calls, made.sections, made.units, made.tasks, dag, levels, doubts)
+    return Program(application, made.calls, made.sections, made.units, made.tasks, dag, levels, doubts,
+                   unroller.registry.data)
 
 
 def _circle(wiring: Wiring, nodes: list[int]) -> BadInput:

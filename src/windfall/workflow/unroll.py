@@ -185,7 +185,7 @@ class Unroller:
         for parameter, argument, value in zip(component.params, node.arguments, found, strict=True):
             if isinstance(value, Ref) and component.kind != "graph":
                 self.registry.access(Use(value, argument.at, frame, self.wiring.nodes, parameter.mode, parameter.type,
-                                         parameter.collection))  # its tasks are the next nodes
+                                         parameter.collection, parameter.name))  # its tasks are the next nodes
         bad = [argument for argument, value in zip(node.arguments, found, strict=True) if value is None]
         if bad:
             self._excuse((name for each in bad for name in names_of(each)), frame)

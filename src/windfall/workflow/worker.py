@@ -1,0 +1,323 @@
+"""Runs a component's implementation on whatever host a task has come to.  Sent along with every application.
+
+    python3 .component/run.py VALUE…            the task: a value for each parameter, empty where it is data
+    python3 .component/run.py --compile NAME    makes `binary` of a C or C++ implementation
+
+Standard library and Python 3.6 only, and nothing else of ours: it travels alone.  Beside it lies `about.json`.
+
+  * Data that is read lies at `in/NAME`, a collection's members at `in/NAME/1.2`, or all in one archive at
+    `in/NAME.tar`; what is written goes to `out/NAME`, a whole collection as an archive.
+  * Of several implementations the first that can run here does: its platform fits, its compiler or program is there.
+  * A binary that was compiled elsewhere and does not run here is compiled again.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+HERE = ".component"
+BUILT_IN = {"integer": int, "real": float, "string": str}
+COMPILERS = {"CXX": ("CXX", ("c++", "g++", "clang++")), "C": ("CC", ("cc", "gcc", "clang"))}
+CHECK = "--windfall-check"
+MAX_MEMBER = 1 << 40
+
+
+class Unfit(Exception):
+    """This implementation cannot run here."""
+
+
+def main(arguments):
+    with open(os.path.join(HERE, "about.json"), encoding="utf-8") as stream:
+        about = json.load(stream)
+    try:
+        if arguments[:1] == ["--compile"]:
+            chosen = next(each for each in about["implementations"] if each["name"] == arguments[1])
+            compile_to("binary", chosen)
+            return 0
+        return Task(about, arguments).run()
+    except Unfit as error:
+        sys.stderr.write("{}: {}\n".format(about["component"], error))
+        return 1
+
+
+# --- a task ----------------------------------------------------------------------------------------------------------
+
+
+class Task:
+    def __init__(self, about, values):
+        self.component, self.params = about["component"], about["params"]
+        self.implementations = about["implementations"]
+        self.values = dict(zip((each["name"] for each in self.params), values))
+
+    def run(self):
+        for folder in ("in", "out", "out.d"):
+            os.makedirs(folder, exist_ok=True)
+        for each in self.params:
+            self.unpack(each)
+        reasons = []
+        for each in self.implementations:
+            try:
+                code = RUN[each["lang"]](self, each)
+            except Unfit as error:
+                reasons.append("{} {}".format(each["name"], error))
+                continue
+            return code or self.pack()
+        raise Unfit("no implementation runs here: " + "; ".join(reasons or ["there is none"]))
+
+    def unpack(self, param):
+        """One file for a thing, one folder for a collection, whatever it came as."""
+        name, chosen = param["name"], self.values.get(param["name"], "")
+        file, archive = os.path.join("in", name), os.path.join("in", name + ".tar")
+        if param["collection"]:
+            os.makedirs(file, exist_ok=True)
+            if os.path.exists(archive):
+                extract(archive, chosen, file)
+        elif os.path.exists(archive):
+            extract(archive, chosen, "in", name)
+        elif chosen != "" and not os.path.exists(file):
+            with open(file, "w", encoding="utf-8") as stream:
+                stream.write(chosen)
+
+    def pack(self):
+        """0 if all that was to be written is there."""
+        for each in self.params:
+            if each["mode"] == "in":
+                continue
+            path = os.path.join("out", each["name"])
+            if each["collection"]:
+                import tarfile
+                with tarfile.open(path, "w") as archive:
+                    for member in members(os.path.join("out.d", each["name"])):
+                        archive.add(os.path.join("out.d", each["name"], member), member)
+            elif not os.path.exists(path):
+                sys.stderr.write("{} has not written '{}'\n".format(self.component, each["name"]))
+                return 1
+        return 0
+
+
+def extract(archive, prefix, folder, name=""):
+    """Members below a prefix of indices; with a name, only the one that is meant."""
+    import tarfile
+    with tarfile.open(archive) as stream:
+        for each in stream:
+            if not each.isfile() or not re.match(r"-?\d+(\.-?\d+)*\Z", each.name) or each.size > MAX_MEMBER:
+                continue
+            rest = each.name
+            if prefix:
+                if rest != prefix and not rest.startswith(prefix + "."):
+                    continue
+                rest = rest[len(prefix) + 1:]
+            if bool(rest) == bool(name):
+                continue
+            with open(os.path.join(folder, name or rest), "wb") as out:
+                shutil.copyfileobj(stream.extractfile(each), out)  # type: ignore[arg-type]
+
+
+def members(folder):
+    """Names of a collection's files, in the order of their indices."""
+    return sorted(os.listdir(folder) if os.path.isdir(folder) else (), key=index_of)
+
+
+def index_of(name):
+    return tuple(int(part) for part in name.split("."))
+
+
+# --- where are we ----------------------------------------------------------------------------------------------------
+
+
+def require_platform(implementation):
+    import fnmatch
+    wanted, about = implementation["platform"], os.uname()
+    here = "{}-{}".format(about.sysname, about.machine).lower()
+    if wanted and not any(fnmatch.fnmatch(here, each) for each in wanted.lower().split()):
+        raise Unfit("is for {}, and this is {}".format(wanted, here))
+
+
+# --- shell and programs ----------------------------------------------------------------------------------------------
+
+
+def texts(task):
+    """What a script calls each parameter: a value as it is, everything else as a path."""
+    found = {}
+    for each in task.params:
+        name = each["name"]
+        path, out = os.path.join("in", name), os.path.join("out", name)
+        if each["collection"]:
+            found[name] = path if each["mode"] == "in" else os.path.join("out.d", name)
+            os.makedirs(os.path.join("out.d", name), exist_ok=True)
+        elif each["mode"] == "in" and each["type"] in BUILT_IN:
+            found[name] = read_text(path, each["type"])
+        elif each["mode"] == "in":
+            found[name] = path
+        else:
+            found[name] = out
+            if each["mode"] == "inout" and os.path.exists(path):
+                shutil.copyfile(path, out)
+    return found
+
+
+def read_text(path, kind):
+    with open(path, encoding="utf-8") as stream:
+        text = stream.read()
+    return text if kind == "string" else text.strip()
+
+
+def shell(task, implementation):
+    require_platform(implementation)
+    script = os.path.join(HERE, "script.sh")
+    with open(script, "w", encoding="utf-8") as stream:
+        stream.write("\n".join([implementation["header"], implementation["source"], implementation["footer"]]))
+    return subprocess.call(["/bin/sh", "-e", script], env=dict(os.environ, **texts(task)))
+
+
+def executable(task, implementation):
+    """`prog --size {size} {mat} > {result}`: its own words, with parameters for what stands in braces."""
+    import shlex
+    require_platform(implementation)
+    words = shlex.split(implementation["source"])
+    given, out = texts(task), None
+    if len(words) > 2 and words[-2] == ">":
+        out = given[words[-1].strip("{}")]
+        words = words[:-2]
+    if not words or shutil.which(words[0]) is None:
+        raise Unfit("needs the program {}, which is not here".format(words[0] if words else "that it does not name"))
+    words = [re.sub(r"\{(\w+)\}", lambda match: given[match.group(1)], word) for word in words]
+    with open(out or os.devnull, "wb") as stream:
+        return subprocess.call(words, stdout=stream if out else None)
+
+
+# --- Python ----------------------------------------------------------------------------------------------------------
+
+
+def python(task, implementation):
+    require_platform(implementation)
+    names = {"__name__": "__component__"}
+    run_code(implementation["header"], "header", names)
+    for each in task.params:
+        names[each["name"]] = python_value(each, names)
+    run_code(implementation["source"], "source", names)
+    run_code(implementation["footer"], "footer", names)
+    for each in task.params:
+        if each["mode"] != "in":
+            python_write(each, names)
+    return 0
+
+
+def run_code(text, what, names):
+    """Indented as it stands in a file of XML, or not."""
+    import textwrap
+    exec(compile(textwrap.dedent(text.expandtabs()).strip("\n"), "<{}>".format(what), "exec"), names)
+
+
+def python_value(param, names):
+    path = os.path.join("in", param["name"])
+    if param["collection"]:
+        found = {} if param["mode"] == "out" else {
+            plain_index(member): python_read(os.path.join(path, member), param["type"], names)
+            for member in members(path)}
+        return found
+    if param["mode"] == "out" or not os.path.exists(path):
+        return None
+    return python_read(path, param["type"], names)
+
+
+def plain_index(name):
+    index = index_of(name)
+    return index[0] if len(index) == 1 else index
+
+
+def python_read(path, kind, names):
+    own = names.get("param_import_" + kind)
+    if own is not None:
+        return own(path)
+    if kind in BUILT_IN:
+        return BUILT_IN[kind](read_text(path, kind))
+    with open(path, encoding="utf-8") as stream:
+        return json.load(stream)
+
+
+def python_write(param, names):
+    name, value = param["name"], names.get(param["name"])
+    if not param["collection"]:
+        if value is not None:
+            python_export(value, os.path.join("out", name), param["type"], names)
+        return
+    folder = os.path.join("out.d", name)
+    os.makedirs(folder, exist_ok=True)
+    for index, member in value.items():
+        shown = ".".join(str(int(each)) for each in (index if isinstance(index, tuple) else (index,)))
+        python_export(member, os.path.join(folder, shown), param["type"], names)
+
+
+def python_export(value, path, kind, names):
+    own = names.get("param_export_" + kind)
+    if own is not None:
+        own(value, path)
+        return
+    with open(path, "w", encoding="utf-8") as stream:
+        if kind in BUILT_IN:
+            value = BUILT_IN[kind](value)
+            stream.write(repr(value) if kind == "real" else str(value))
+        else:
+            json.dump(value, stream)
+
+
+# --- C and C++ -------------------------------------------------------------------------------------------------------
+
+
+def compiled(task, implementation):
+    require_platform(implementation)
+    binary = os.path.join(HERE, implementation["name"] + ".bin")
+    if not works(binary):
+        compile_to(binary, implementation)
+    for each in task.params:
+        if each["collection"]:
+            list_members(each)
+    return subprocess.call([os.path.abspath(binary)])
+
+
+def list_members(param):
+    """One line a member: its indices, a tab, its path."""
+    folder = os.path.join("in", param["name"])
+    os.makedirs(os.path.join("out.d", param["name"]), exist_ok=True)
+    with open(folder + ".list", "w", encoding="utf-8") as stream:
+        for member in members(folder):
+            stream.write("{}\t{}\n".format(member, os.path.join(folder, member)))
+
+
+def works(binary):
+    """Is it there, and made for a machine like this one?"""
+    try:
+        os.chmod(binary, 0o755)
+        with open(os.devnull, "r+b") as nothing:
+            return subprocess.call([os.path.abspath(binary), CHECK], stdout=nothing, stderr=nothing) == 0
+    except OSError:
+        return False
+
+
+def compile_to(binary, implementation):
+    """In the task's own directory; what the compiler says goes where the task's errors go."""
+    import shlex
+    language = implementation["lang"]
+    variable, usual = COMPILERS[language]
+    compiler = shlex.split(os.environ.get(variable, "")) or [each for each in usual if shutil.which(each)][:1]
+    if not compiler:
+        raise Unfit("needs a compiler for {}, and none is here".format("C++" if language == "CXX" else "C"))
+    source = os.path.join(HERE, implementation["name"] + (".cpp" if language == "CXX" else ".c"))
+    with open(source, "w", encoding="utf-8") as stream:
+        stream.write(implementation["program"])
+    libs = [each if each.startswith("-") or "/" in each or each.endswith(".a") else "-l" + each
+            for each in implementation["libs"].replace(",", " ").split()]
+    flags = shlex.split(os.environ.get("CXXFLAGS" if language == "CXX" else "CFLAGS", "-O2"))
+    code = subprocess.call(compiler + flags + ["-o", binary, source] + libs)
+    if code or not works(binary):
+        raise Unfit("{} could not be compiled".format(implementation["name"]))
+
+
+RUN = {"SHELL": shell, "EXECUTABLE": executable, "PYTHON": python, "C": compiled, "CXX": compiled}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,205 @@
+"""Applications of YvetteML, run for real: every language, types of one's own, collections, failures."""
+
+from __future__ import annotations
+
+import json
+import platform
+
+import pytest
+
+from tests.live.real import CommandLine
+
+HERE = f"{platform.system()}-{platform.machine()}".lower()
+
+
+def param(text: str) -> str:
+    """`in integer* n`; a star is a collection."""
+    mode, kind, name = text.split()
+    collection = ' collection="yes"' if kind.endswith("*") else ""
+    return f'<param name="{name}" type="{kind.rstrip("*")}" mode="{mode}"{collection}/>'
+
+
+def component(name: str, params: str, lang: str, source: str, header: str = "", more: str = "") -> str:
+    declared = "".join(param(each) for each in params.split(", "))
+    return (f'<component type="abstract" name="{name}"><params>{declared}</params></component>'
+            + implementation(name, "Impl", lang, source, header, more))
+
+
+def implementation(name: str, suffix: str, lang: str, source: str, header: str = "", more: str = "") -> str:
+    return (f'<component type="impl" name="{name}_{suffix}" abstract="{name}"><impl lang="{lang}" {more}>'
+            f"<header><![CDATA[{header}]]></header><source><![CDATA[{source}]]></source></impl></component>")
+
+
+def application(graph: str, *components: str, params: str = "") -> str:
+    declared = "".join(param(each) for each in params.split(", ")) if params else ""
+    return (f'<yml-query>{"".join(components)}<application name="app"><params>{declared}</params>'
+            f"<graph>{graph}</graph></application></yml-query>")
+
+
+def run(windfall: CommandLine, text: str, *words: object, code: int = 0) -> dict:
+    windfall.write("app.query", text)
+    return windfall.json("run", "app.query", "-o", "out", *words, code=code)
+
+
+def result(windfall: CommandLine, name: str) -> str:
+    return (windfall.folder / "out" / name).read_text()
+
+
+PAIR_C = """
+typedef struct { long long a; double b; } Pair;
+int param_import_Pair(Pair *p, const char *file) {
+    FILE *in = fopen(file, "r"); int n = in ? fscanf(in, "%lld %lf", &p->a, &p->b) : 0; if (in) fclose(in); return n == 2;
+}
+int param_export_Pair(const Pair *p, const char *file) {
+    FILE *out = fopen(file, "w"); if (!out) return 0; fprintf(out, "%lld %.17g", p->a, p->b); return fclose(out) == 0;
+}
+"""
+PAIR_CXX = """
+struct Pair { long long a; double b; };
+template <> bool param_import(Pair& p, char* file) { std::ifstream in(file); return bool(in >> p.a >> p.b); }
+template <> bool param_export(const Pair& p, char* file) { std::ofstream out(file); return bool(out << p.a << ' ' << p.b); }
+"""
+PAIR_PYTHON = """
+def param_import_Pair(path):
+    a, b = open(path).read().split()
+    return int(a), float(b)
+
+def param_export_Pair(value, path):
+    with open(path, "w") as stream:
+        stream.write("{} {}".format(*value))
+"""
+
+
+def test_one_thing_goes_through_every_language(windfall: CommandLine) -> None:
+    text = application(
+        'compute First(p, 3, 0.5, "a,b \\"c\\" {d}"); compute Second(q, p); compute Third(r, q); compute Fourth(n, r);'
+        "compute Fifth(text, n, r);",
+        component("First", "out Pair p, in integer a, in real b, in string s", "PYTHON",
+                  "  p = (a + len(s), b)", PAIR_PYTHON),
+        component("Second", "out Pair q, in Pair p", "C", "q.a = 2 * p.a; q.b = p.b / 2;", PAIR_C),
+        component("Third", "out Pair r, in Pair q", "CXX", "r = q; r.a += 1;", PAIR_CXX),
+        component("Fourth", "out integer n, in Pair r", "SHELL", "set -- $(cat $r); echo $(($1 * 10)) > $n"),
+        component("Fifth", "out string text, in integer n, in Pair r", "EXECUTABLE", "printf '%s:' {n} {r} > {text}"),
+    )
+    done = run(windfall, text)
+    assert done["succeeded"] == done["tasks"] == 7 and done["files"] == 1
+    a = 2 * (3 + len('a,b "c" {d}')) + 1
+    assert result(windfall, "text") == f"{10 * a}:in/r:"
+
+
+SUM = "total = sum(sum(index if isinstance(index, tuple) else (index,)) * value for index, value in all.items())"
+
+
+@pytest.mark.parametrize("lang, source", [
+    ("PYTHON", SUM),
+    ("CXX", "for (auto& each : all) { long long n = 0; for (long long i : each.first) n += i; total += n * each.second; }"),
+    ("C", "size_t i; for (i = 0; i < all_count; ++i) { char *dot = strchr(all_index[i], '.');"
+          " total += (atoll(all_index[i]) + (dot ? atoll(dot + 1) : 0)) * all[i]; }"),
+    ("SHELL", "t=0; for f in $all/*; do i=${f##*/}; set -- $(echo $i | tr . ' ');"
+              " t=$((t + ($1 + ${2:-0}) * $(cat $f))); done; echo $t > $total"),
+])  # fmt: skip
+def test_collections_are_read_in_every_language(windfall: CommandLine, lang: str, source: str) -> None:
+    text = application(
+        "par (i := 1; 3)(j := 1; 2) do compute Make(x[i][j], i, j); enddo"
+        " compute Sum(all, x); compute Sum(row, x[2]);",
+        component("Make", "out integer value, in integer i, in integer j", "SHELL", "echo $((10 * i + j)) > $value"),
+        component("Sum", "out integer total, in integer* all", lang, source))
+    run(windfall, text)
+    assert int(result(windfall, "all")) == sum((i + j) * (10 * i + j) for i in (1, 2, 3) for j in (1, 2))
+    assert int(result(windfall, "row")) == 1 * 21 + 2 * 22
+
+
+@pytest.mark.parametrize("lang, source", [
+    ("PYTHON", "for i in range(1, n + 1):\n    parts[i] = i * i"),
+    ("CXX", "for (long long i = 1; i <= n; ++i) parts[windfall_index(1, i)] = i * i;"),
+    ("SHELL", "i=1; while [ $i -le $n ]; do echo $((i * i)) > $parts/$i; i=$((i + 1)); done"),
+])  # fmt: skip
+def test_a_whole_collection_is_written_and_its_members_picked(windfall: CommandLine, lang: str, source: str) -> None:
+    text = application(
+        "compute Split(x, 3); par (i := 1; 3) do compute Twice(y[i], x[i]); enddo compute Sum(s, x);",
+        component("Split", "out integer* parts, in integer n", lang, source),
+        component("Twice", "out integer y, in integer x", "SHELL", "echo $((2 * x)) > $y"),
+        component("Sum", "out integer total, in integer* all", "PYTHON", SUM))
+    done = run(windfall, text)
+    assert [int(result(windfall, f"y[{i}]")) for i in (1, 2, 3)] == [2, 8, 18] and done["files"] == 4
+    assert int(result(windfall, "s")) == 1 + 2 * 4 + 3 * 9
+
+
+def test_what_is_written_again_and_again_is_read_as_it_was_then(windfall: CommandLine) -> None:
+    """And the first of them begins with nothing."""
+    text = application(
+        "seq (i := 1; 4) do compute Add(log, i); compute Copy(seen[i], log); enddo",
+        component("Add", "inout string log, in integer i", "SHELL", "printf '%s,' $i >> $log"),
+        component("Copy", "out string to, in string log", "SHELL", 'printf %s "$log" > $to'))
+    run(windfall, text)
+    assert [result(windfall, f"seen[{i}]") for i in (1, 2, 3, 4)] == ["1,", "1,2,", "1,2,3,", "1,2,3,4,"]
+
+
+def test_the_implementation_that_fits_the_host_runs(windfall: CommandLine) -> None:
+    text = application(
+        "compute Who(name);", component("Who", "out string name", "SHELL", "printf nobody > $name", "", 'platform="vms-vax"'),
+        implementation("Who", "There", "EXECUTABLE", "no-such-program-here > {name}"),
+        implementation("Who", "Here", "SHELL", "printf here > $name", "", f'platform="{HERE}"'))
+    run(windfall, text)
+    assert result(windfall, "name") == "here"
+
+
+def test_where_none_fits_it_says_why(windfall: CommandLine) -> None:
+    text = application("compute Who(name);", component("Who", "out string name", "SHELL", "x", "", 'platform="vms-vax"'))
+    done = run(windfall, text, code=1)
+    said = windfall("logs", done["bag"], 0, "--err").stdout
+    assert "no implementation runs here" in said and "is for vms-vax" in said
+
+
+def test_a_branch_that_fails_takes_only_what_depends_on_it(windfall: CommandLine) -> None:
+    text = application(
+        "par (i := 1; 3) do compute Half(a[i], i); compute Next(b[i], a[i]); enddo",
+        component("Half", "out integer a, in integer i", "SHELL", "[ $i -ne 2 ]; echo $i > $a"),
+        component("Next", "out integer b, in integer a", "SHELL", "echo $((a + 1)) > $b"))
+    done = run(windfall, text, code=1)
+    assert (done["succeeded"], done["failed"], done["cancelled"]) == (4, 1, 1)
+    assert [result(windfall, f"b[{i}]") for i in (1, 3)] == ["2\n", "4\n"]
+
+
+def test_a_source_that_does_not_compile_is_told(windfall: CommandLine) -> None:
+    text = application("compute Bad(a);", component("Bad", "out integer a", "CXX", "a = no_such_thing;"))
+    done = run(windfall, text, code=1)
+    assert done["cancelled"] == 1 and "no_such_thing" in windfall("logs", done["bag"], 1, "--err").stdout
+
+
+def test_data_from_outside(windfall: CommandLine) -> None:
+    windfall.write("one.txt", "1")
+    windfall.write("two.txt", "2")
+    sums = component("Sum", "out integer total, in integer* all, in real f", "PYTHON", f"{SUM}; total = int(total * f)")
+    text = application("compute Sum(s, x, f);", sums, params="in integer* x, in real f, out integer s")
+    run(windfall, text, "--data", "x[3]=one.txt", "--data", "x[4]=two.txt", "--set", "f=2")
+    assert result(windfall, "s") == str(2 * (3 * 1 + 4 * 2))
+    for words, said in (
+        (["--set", "f=1"], "'x' comes from outside"),
+        (["--set", "f=1", "--data", "y=one.txt"], "comes from outside"),
+        (["--set", "f=1", "--data", "x[1]=one.txt", "--data", "z=one.txt"], "'z' is not read from outside"),
+        (["--set", "f=1", "--data", "x[1]=none.txt"], "none.txt cannot be read"),
+        (["--data", "x[1]=one.txt"], "'f'"),
+    ):
+        done = windfall("run", "app.query", *words)
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+def test_mistakes_are_told_before_anything_runs(windfall: CommandLine) -> None:
+    make = component("Make", "out integer x", "SHELL", "echo 1 > $x")
+    use = component("Use", "out integer y, in integer x", "SHELL", "echo $x > $y")
+    abstract = '<component type="abstract" name="None"><param name="x" type="integer" mode="out"/></component>'
+    for text, said in (
+        (application("compute None(x);", abstract), "nothing implements None"),
+        (application("compute Use(y, x); compute Make(x);", make, use), "'x' is read before anything has written it"),
+        (application("", make), "computes nothing"),
+        (application("compute Make(x);", component("Make", "out integer* x", "C", "")), "C writes none"),
+    ):
+        windfall.write("app.query", text)
+        done = windfall("run", "app.query")
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+def test_on_a_machine_where_nothing_runs(alone: CommandLine) -> None:
+    text = application("compute Make(x, 5);", component("Make", "out integer x, in integer n", "SHELL", "echo $n > $x"))
+    assert json.dumps(run(alone, text)["succeeded"]) == "1" and result(alone, "x") == "5\n"
