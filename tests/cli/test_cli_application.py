@@ -48,7 +48,10 @@ def result(windfall: CommandLine, name: str) -> str:
 PAIR_C = """
 typedef struct { long long a; double b; } Pair;
 int param_import_Pair(Pair *p, const char *file) {
-    FILE *in = fopen(file, "r"); int n = in ? fscanf(in, "%lld %lf", &p->a, &p->b) : 0; if (in) fclose(in); return n == 2;
+    FILE *in = fopen(file, "r");
+    int n = in ? fscanf(in, "%lld %lf", &p->a, &p->b) : 0;
+    if (in) fclose(in);
+    return n == 2;
 }
 int param_export_Pair(const Pair *p, const char *file) {
     FILE *out = fopen(file, "w"); if (!out) return 0; fprintf(out, "%lld %.17g", p->a, p->b); return fclose(out) == 0;
@@ -57,7 +60,10 @@ int param_export_Pair(const Pair *p, const char *file) {
 PAIR_CXX = """
 struct Pair { long long a; double b; };
 template <> bool param_import(Pair& p, char* file) { std::ifstream in(file); return bool(in >> p.a >> p.b); }
-template <> bool param_export(const Pair& p, char* file) { std::ofstream out(file); return bool(out << p.a << ' ' << p.b); }
+template <> bool param_export(const Pair& p, char* file) {
+    std::ofstream out(file);
+    return bool(out << p.a << ' ' << p.b);
+}
 """
 PAIR_PYTHON = """
 def param_import_Pair(path):
@@ -92,7 +98,8 @@ SUM = "total = sum(sum(index if isinstance(index, tuple) else (index,)) * value 
 
 @pytest.mark.parametrize("lang, source", [
     ("PYTHON", SUM),
-    ("CXX", "for (auto& each : all) { long long n = 0; for (long long i : each.first) n += i; total += n * each.second; }"),
+    ("CXX", "for (auto& each : all) { long long n = 0; for (long long i : each.first) n += i;"
+            " total += n * each.second; }"),
     ("C", "size_t i; for (i = 0; i < all_count; ++i) { char *dot = strchr(all_index[i], '.');"
           " total += (atoll(all_index[i]) + (dot ? atoll(dot + 1) : 0)) * all[i]; }"),
     ("SHELL", "t=0; for f in $all/*; do i=${f##*/}; set -- $(echo $i | tr . ' ');"
@@ -137,7 +144,8 @@ def test_what_is_written_again_and_again_is_read_as_it_was_then(windfall: Comman
 
 def test_the_implementation_that_fits_the_host_runs(windfall: CommandLine) -> None:
     text = application(
-        "compute Who(name);", component("Who", "out string name", "SHELL", "printf nobody > $name", "", 'platform="vms-vax"'),
+        "compute Who(name);",
+        component("Who", "out string name", "SHELL", "printf nobody > $name", "", 'platform="vms-vax"'),
         implementation("Who", "There", "EXECUTABLE", "no-such-program-here > {name}"),
         implementation("Who", "Here", "SHELL", "printf here > $name", "", f'platform="{HERE}"'))
     run(windfall, text)
@@ -145,7 +153,8 @@ def test_the_implementation_that_fits_the_host_runs(windfall: CommandLine) -> No
 
 
 def test_where_none_fits_it_says_why(windfall: CommandLine) -> None:
-    text = application("compute Who(name);", component("Who", "out string name", "SHELL", "x", "", 'platform="vms-vax"'))
+    who = component("Who", "out string name", "SHELL", "x", "", 'platform="vms-vax"')
+    text = application("compute Who(name);", who)
     done = run(windfall, text, code=1)
     said = windfall("logs", done["bag"], 0, "--err").stdout
     assert "no implementation runs here" in said and "is for vms-vax" in said

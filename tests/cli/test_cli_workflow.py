@@ -80,12 +80,12 @@ def test_what_is_refused(line: CommandLine, arguments: list[str], said: str) -> 
 def test_the_catalogue(line: CommandLine) -> None:
     assert "no components yet" in line("component", "ls").stdout
     added = line("component", "add", str(EXAMPLE / "components.xml")).stdout.splitlines()
-    assert added[0] == "MatrixLoad, version 1" and len(added) == 4
+    assert added[0] == "MatrixLoad, version 1" and len(added) == 6
     assert "is there already" in line("component", "add", str(EXAMPLE / "components.xml")).stdout
     rows = json.loads(line("component", "ls", "--json").stdout)
     assert [(row["component"], row["version"], row["type"]) for row in rows] == [
-        ("MatrixComp", 1, "abstract"), ("MatrixLoad", 1, "abstract"), ("MatrixProduct", 1, "abstract"),
-        ("MatrixProduct_Impl", 1, "impl")]
+        ("MatrixComp", 1, "abstract"), ("MatrixComp_Impl", 1, "impl"), ("MatrixLoad", 1, "abstract"),
+        ("MatrixLoad_Impl", 1, "impl"), ("MatrixProduct", 1, "abstract"), ("MatrixProduct_Impl", 1, "impl")]
     assert json.loads(line("compile", str(EXAMPLE / "product.query"), "--json").stdout)["tasks"] == 24
     assert 'name="MatrixLoad"' in line("component", "show", "MatrixLoad@1").stdout
     assert line("component", "rm", "MatrixLoad").stdout == "MatrixLoad: removed version 1\n"
