@@ -78,7 +78,8 @@ def test_what_a_client_can_do() -> None:
     assert sorted(name for name in vars(windfall.Client) if not name.startswith("_")) == [
         "add_site", "add_token", "allowances", "append", "appended", "bag", "bags", "call", "cancel", "close",
         "close_bag",
-        "drain_site", "explain", "extend", "failures", "fetch", "fetch_some", "gone", "health", "log", "pause", "pilots", "policy",
+        "drain_site", "explain", "extend", "failures", "fetch", "fetch_some", "gone", "health", "log", "pause",
+        "pilots", "policy",
         "remove",
         "remove_site", "remove_token", "results", "retry", "running",
         "set_allowance", "set_budget", "set_policy", "share_site", "site", "sites", "spec",
