@@ -172,7 +172,7 @@ def test_rank_moves_ones_own_bags_among_their_own_places(b: Bench) -> None:
     b.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
     first, his, second = b.submit(shape(1)), b.submit(shape(1), owner="bob"), b.submit(shape(1), policy={"rank": "9"})
     greedy = b.submit(shape(1), owner="bob", policy={"rank": "1000000"})
-    assert bag_of(b, b.pilot(cores=4), 4) == [second, greedy, first, his]
+    assert bag_of(b, b.pilot(cores=4), 4) == [second, first, greedy, his], "to each his half, in his own order"
 
 
 # --- sites --------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ EXAMPLES = """examples:
   windfall user add ada -o ada.json        a file for: windfall login --profile ada.json
   windfall user ls
   windfall user set ada --allowance '500 core-hours'    a month; '*' is everybody else
+  windfall user set ada --weight 2         twice as many slots as others where a site is shared
   windfall user rm ada"""
 
 
@@ -29,6 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help="of the user")
     parser.add_argument("--days", type=int, help="how long the token is valid (default: 365)")
     parser.add_argument("--allowance", metavar="TIME", help="a month, as '500 core-hours'; 'none' takes it away")
+    parser.add_argument("--weight", metavar="N", type=int,
+                        help="part of the slots where several share a site; 2: twice as many as others, who have 1")
     parser.add_argument("-o", dest="file", metavar="FILE", help="write all that 'windfall login' needs, mode 0600")
 
 
@@ -61,14 +64,20 @@ def _add(session: Session, args: argparse.Namespace) -> int:
 
 
 def _set(session: Session, args: argparse.Namespace) -> int:
-    if not args.allowance:
-        raise BadInput("say what is to be set", "--allowance '500 core-hours'")
-    allowance = -1 if args.allowance == "none" else parse_core_time(args.allowance, "--allowance")
-    session.client.set_allowance(args.name, allowance)
-    if args.json:
-        print_json({"user": args.name, "allowance": None if allowance < 0 else allowance})
-    else:
-        print(f"{args.name}: " + ("no allowance" if allowance < 0 else f"{format_core_time(allowance)} a month"))
+    if not args.allowance and args.weight is None:
+        raise BadInput("say what is to be set", "--allowance '500 core-hours', or --weight 2")
+    view: dict[str, Any] = {"user": args.name}
+    said = []
+    if args.allowance:
+        allowance = -1 if args.allowance == "none" else parse_core_time(args.allowance, "--allowance")
+        session.client.set_allowance(args.name, allowance)
+        view["allowance"] = None if allowance < 0 else allowance
+        said.append("no allowance" if allowance < 0 else f"{format_core_time(allowance)} a month")
+    if args.weight is not None:
+        session.client.set_weight(args.name, args.weight)
+        view["weight"] = args.weight
+        said.append(f"weight {args.weight} at shared sites")
+    print_json(view) if args.json else print(f"{args.name}: {', '.join(said)}")
     return 0
 
 
@@ -81,22 +90,32 @@ def _list(session: Session, args: argparse.Namespace) -> int:
     rows = [
         {"user": user, "tokens": counted[user], "admin": user in admins,
          **({"bytes": usage["users"].get(user, 0), "quota": usage["quota"]} if usage["quota"] else {}),
-         **_allowed(allowed.get(user))}
+         **_allowed(allowed.get(user)), **_weighs(allowed.get(user))}
         for user in sorted(counted)
     ]  # fmt: skip
     if args.json:
         print_json_rows(rows)
     else:
-        cells = ([row["user"], row["tokens"], "yes" if row["admin"] else "", *_taken(row)] for row in rows)
-        more = ["files", "quota"] if usage["quota"] else []
-        more += ["this month", "allowance"] if any("allowance" in row for row in rows) else []
+        weighed, stinted = any("weight" in row for row in rows), any("allowance" in row for row in rows)
+        cells = ([row["user"], row["tokens"], "yes" if row["admin"] else "",
+                  *([row.get("weight", 1)] if weighed else []), *_taken(row, stinted)] for row in rows)
+        more = ["weight"] if weighed else []
+        more += ["files", "quota"] if usage["quota"] else []
+        more += ["this month", "allowance"] if stinted else []
         print_table(["user", "tokens", "admin", *more], cells, right=(1, 3, 4))
     return 0
 
 
-def _taken(row: dict[str, Any]) -> list[str]:
+def _taken(row: dict[str, Any], stinted: bool) -> list[str]:
     files = [format_size(row["bytes"]), format_size(row["quota"])] if "quota" in row else []
-    return files + ([format_core_time(row["used"]), format_core_time(row["allowance"])] if "allowance" in row else [])
+    if not stinted:
+        return files
+    return files + ([format_core_time(row["used"]), format_core_time(row["allowance"])] if "allowance" in row
+                    else ["", ""])
+
+
+def _weighs(row: Any) -> dict[str, int]:
+    return {} if row is None or row["weight"] == 1 else {"weight": row["weight"]}
 
 
 def _allowed(row: Any) -> dict[str, int]:

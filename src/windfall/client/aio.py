@@ -101,6 +101,7 @@ class AsyncClient:
     remove_token = _awaited(Client.remove_token)
     allowances = _awaited(Client.allowances)
     set_allowance = _awaited(Client.set_allowance)
+    set_weight = _awaited(Client.set_weight)
     set_budget = _awaited(Client.set_budget)
     policy = _awaited(Client.policy)
     set_policy = _awaited(Client.set_policy)

@@ -363,6 +363,10 @@ class Client:
         """Ms of cores a month; -1: none.  "*" is everybody who has none of his own."""
         self._http.call("POST", "/v1/allowances", {"user": user, "allowance": allowance})
 
+    def set_weight(self, user: str, weight: int) -> None:
+        """Of 1 to 1,000: his part where several share a site."""
+        self._http.call("POST", "/v1/weights", {"user": user, "weight": weight})
+
     def set_budget(self, bag: int, budget: int) -> None:
         """Ms of cores that its tasks may use together; 0: as many as there are."""
         self._http.call("POST", f"/v1/bags/{bag:d}/budget", {"budget": budget})

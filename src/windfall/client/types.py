@@ -190,6 +190,7 @@ class Allowance(TypedDict):
     allowance: int | None  # ms of cores a month
     used: int
     reserved: int
+    weight: int  # part where several share a site
 
 
 class SiteInfo(TypedDict):

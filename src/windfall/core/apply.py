@@ -67,4 +67,6 @@ HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.BudgetSet: bags.budget_set,
     f.PolicySet: bags.policy_set,
     f.AllowanceSet: pilots.allowance_set,
+    f.WeightSet: pilots.weight_set,
+    f.BagLifted: bags.bag_lifted,
 }

@@ -38,7 +38,7 @@ def granted(state: State, fact: f.Granted) -> None:
         _open_rows(state, fact, group, bag, cls)
         _activate(bag, cls, group.tasks)
         bear(state, pilot, bag, cls, group.tasks, 1)
-        bag.touched = fact.at
+        bag.touched = bag.served = fact.at
         if bag.policy:
             bag.note_tail()
         if means.matters(cls):

@@ -38,9 +38,9 @@ def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     bag = BagState(
         number=fact.bag, owner=fact.owner, name=fact.name, key=fact.key, spec=fact.spec, external=fact.external,
         select=fact.select, open=fact.open, submitted=fact.at, tasks=Tasks(count), targets=[], runs=[],
-        counts=fresh_counts(count), touched=fact.at, began=fact.at if count else 0, provision=fact.provision,
-        options=fact.options, budget=fact.budget, replicate=fact.replicate, policy=fact.policy,
-        fail_over=fact.fail_over,
+        counts=fresh_counts(count), touched=fact.at, served=fact.at, began=fact.at if count else 0,
+        provision=fact.provision, options=fact.options, budget=fact.budget, replicate=fact.replicate,
+        policy=fact.policy, fail_over=fact.fail_over,
     )
     state.bags[fact.bag] = bag
     _note_data(state, bag, fact)
@@ -133,7 +133,7 @@ def bag_closed(state: State, fact: f.BagClosed) -> None:
 
 def bag_paused(state: State, fact: f.BagPaused) -> None:
     bag = state.bags[fact.bag]
-    bag.paused = fact.paused
+    bag.paused, bag.served = fact.paused, fact.at
     bag.touched = fact.at
     relist_all(state, bag)
 
@@ -246,7 +246,7 @@ def _wait_again(state: State, bag: BagState, task: int) -> None:
 def target_gathered(state: State, fact: f.TargetGathered) -> None:
     bag = state.bags[fact.bag]
     bag.targets[fact.target].held = False
-    bag.touched = fact.at
+    bag.touched = bag.served = fact.at
     relist_all(state, bag)
 
 
@@ -267,6 +267,12 @@ def policy_set(state: State, fact: f.PolicySet) -> None:
     note_repeats(state, bag)
     bag.note_tail()
     state.version += 1
+
+
+def bag_lifted(state: State, fact: f.BagLifted) -> None:
+    bag = state.bags[fact.bag]
+    bag.served = fact.at
+    state.lift(bag, fact.lifted)
 
 
 def budget_set(state: State, fact: f.BudgetSet) -> None:

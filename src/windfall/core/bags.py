@@ -17,7 +17,7 @@ from windfall.core.batching import is_chained, link_stages
 from windfall.core.columns import CHUNK, OVER
 from windfall.core.lifecycle import READY, SUCCEEDED, WAITING
 from windfall.core.selection import class_key
-from windfall.core.state import BagState, Graph, State, TargetState, TaskClass
+from windfall.core.state import LIFTED, BagState, Graph, State, TargetState, TaskClass
 
 SAVING = 1_000  # ms that a task with checkpoint files needs beyond its grace, to be worth starting
 
@@ -60,12 +60,13 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
     limit = shape.limit * 3**overruns
     costs = np.frombuffer(shape.costs, dtype="<f4") if shape.costs and bag.select == "sjf" else None
     base = bag.classes.get((target, 0))
+    key = class_key(bag.select, bag.number, target, variant, shape)
     state.next_class = max(state.next_class, number + 1)
     cls = bag.classes[target, variant] = state.classes[number] = TaskClass(
         number=number, bag=bag.number, target=target, overruns=overruns, boosts=boosts, cores=shape.cores,
         memory=shape.memory << boosts, gpus=shape.gpus, disk=shape.disk, whole=shape.whole,
         limit=limit, need=shape.grace + SAVING if shape.checkpoint else limit,
-        key=class_key(bag.select, bag.number, target, variant, shape),
+        key=(LIFTED, *key[1:]) if bag.lifted else key,
         weight=shape.weight, backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
         batch=shape.batch, chained=is_chained(bag.targets[target]),
         conscious=bag.conscious is not None, budgeted=bag.budget > 0, nodes=shape.nodes, ruled=bag.ruled,
@@ -170,6 +171,8 @@ def renew(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
 def go_on(bag: BagState, at: int) -> None:
     """There is something to do again."""
     bag.ended = 0
+    if not bag.began:
+        bag.served = at
     bag.began = bag.began or at
 
 
@@ -191,6 +194,7 @@ def release_dependents(state: State, bag: BagState, done: list[TargetState]) -> 
             after.pending -= 1
             if after.pending:
                 continue
+            bag.served = state.now
             if bag.data is not None:
                 bag.data.released[index] = state.now
             if target_done(bag, after):
@@ -211,6 +215,8 @@ def set_task(state: State, bag: BagState, task: int, new: int) -> None:
     t.state[task] = new
     t.dirty[task >> 16] = 1
     if READY in (old, new):
+        if new == READY and bag.counts[READY] == 1:
+            bag.served = state.now
         cls = class_of(state, bag, bag.target_of(task), t.variant[task])
         cls.ready += 1 if new == READY else -1
         if new == READY:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core import batching, deadlines, events as e, facts as f, means
+from windfall.core import batching, deadlines, events as e, facts as f, fairness, means
 from windfall.core.bags import append_key, digest, spans, submission_key, target_done
 from windfall.core.conscious import wrong_parameter
 from windfall.core.copies import wrong_with
@@ -74,6 +74,7 @@ def submit(core: Core, event: e.Submit) -> None:
         )
     )
     batching.arm(core, core.state.bags[number])
+    fairness.arm(core)
     core.done(event, number, core.state.bags[number].size)
 
 
@@ -127,6 +128,15 @@ def set_allowance(core: Core, event: e.SetAllowance) -> None:
     if core.state.allowances.get(event.owner, -1) != event.allowance:
         core.emit(f.AllowanceSet(core.now, event.owner, event.allowance, event.by))
         watch_month(core)
+    core.done(event)
+
+
+def set_weight(core: Core, event: e.SetWeight) -> None:
+    if not 1 <= event.weight <= fairness.MOST_WEIGHT or not event.owner:
+        core.refuse(event, "bad-input", f"a weight of {event.weight}", f"from 1 to {fairness.MOST_WEIGHT:,}")
+        return
+    if fairness.weight(core.state, event.owner) != event.weight:
+        core.emit(f.WeightSet(core.now, event.owner, event.weight, event.by))
     core.done(event)
 
 

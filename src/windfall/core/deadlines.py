@@ -79,7 +79,7 @@ def watch(core: Core, pilot: PilotState, groups: list[f.Group]) -> None:
 
 
 def _class(state: State, group: f.Group) -> TaskClass:
-    return state.bags[group.bag].classes[group.target, group.over << 7 | group.overruns << 4 | group.boosts]
+    return state.bags[group.bag].classes[group.target, group.variant]
 
 
 def _look_at(core: Core, bag: int, at: int) -> None:
@@ -149,17 +149,21 @@ def _add(state: State, bag: BagState, task: int) -> None:
 
 
 def prune(state: State) -> None:
-    """Forget those that are not overdue any more: they have ended, or somebody has been given them."""
+    """Forget those that are not overdue any more: they have ended, or one of their attempts has, and they go another
+    way from now on."""
     for number in list(state.overdue):
         cls = state.classes.get(number)
         if cls is not None and cls.bag in state.deadlines:
-            tasks = state.bags[cls.bag].tasks
-            for task in [task for task in cls.overdue if tasks.state[task] != ACTIVE]:
+            for task in [task for task in cls.overdue if not _still(state.bags[cls.bag], cls, task)]:
                 del cls.overdue[task]
         elif cls is not None:
             cls.overdue.clear()
         if cls is None or not cls.overdue:
             del state.overdue[number]
+
+
+def _still(bag: BagState, cls: TaskClass, task: int) -> bool:
+    return bag.tasks.state[task] == ACTIVE and bag.classes.get((cls.target, bag.tasks.variant[task])) is cls
 
 
 # --- granting ---------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from windfall.core import (
     events as e,
     facts as f,
     failover,
+    fairness,
     hosts,
     leases,
     losses,
@@ -64,6 +65,7 @@ class Config:
     quarantine: int = 600_000  # of a host; twice as long each time, a day at most
     parting: int = 2_000  # ms that a batch system takes, mostly, to let go of a job whose pilot has said goodbye
     fail_over: int = 3_600_000  # tasks wait so long for a pilot at their fail-over site, then any site will do
+    ageing: int = 86_400_000  # a bag that was given to nobody for so long goes before its owner's others
     mark: str = "intent"  # begins the nonces of intents; no other server that uses the same sites may have it
 
 
@@ -105,6 +107,7 @@ class Core:
         self.stirred = False  # what was withheld may go now
         self.alive = 0  # pilots that are not gone
         self.match = Matchmaker()
+        self.ageing_timer = 0  # when to look at how long bags have waited; 0: nothing is planned
         self.month_timer = 0  # when the next month begins, where that matters
         self._times: list[int] = []  # when something falls due, a heap
         self._timers: dict[int, list[tuple[str, Any]]] = {}  # what does; leases and parked polls do by the dozen
@@ -228,6 +231,7 @@ class Core:
                     tending.watch_wall(self, self.state.intents[number])
         control.watch_month(self)
         deadlines.resume(self)
+        fairness.arm(self)
         self.changed, self.resumed = True, self.now
 
     def snapshot(self) -> tuple[bytes, dict[str, bytes], list[str]]:
@@ -246,7 +250,7 @@ _TIMERS: dict[str, Callable[[Core, Any], None]] = {
     "look": conscious.look_due, "watch": watchdog.watch_due,
     "host": hosts.host_due, "salvage": tending.salvage_due,
     "month": control.month_begins, "late": replication.late_due, "over": failover.look_due,
-    "expiry": deadlines.expiry_due,
+    "expiry": deadlines.expiry_due, "age": fairness.age_due,
 }
 
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
@@ -266,6 +270,7 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     e.SetBudget: control.set_budget,
     e.SetPolicy: control.set_policy,
     e.SetAllowance: control.set_allowance,
+    e.SetWeight: control.set_weight,
     e.IssueToken: control.issue_token,
     e.RevokeToken: control.revoke_token,
     e.Enrol: sessions.enrol,

@@ -101,6 +101,14 @@ class SetAllowance(Event):
     by: str = ""
 
 
+class SetWeight(Event):
+    """An owner's part where several share a site (`fairness.py`)."""
+
+    owner: str
+    weight: int
+    by: str = ""
+
+
 class AddSite(Event):
     name: str
     owner: str

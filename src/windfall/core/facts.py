@@ -366,6 +366,11 @@ class Group(msgspec.Struct, array_like=True, gc=False):
     behind: list[int] = []  # task by task, the attempt there that must succeed first; 0, or none at all: none must
     over: bool = False  # they have failed so often that they go to their bag's fail-over site
 
+    @property
+    def variant(self) -> int:
+        """With the target, it names their class."""
+        return self.over << 7 | self.overruns << 4 | self.boosts
+
 
 class Move(msgspec.Struct, array_like=True, gc=False):
     """A transfer: what an attempt is to fetch, and from which copy."""
@@ -508,6 +513,19 @@ class AllowanceSet(Fact, tag="allowance-set/1"):
     by: str = ""  # who asked for it
 
 
+class WeightSet(Fact, tag="weight-set/1"):
+    at: int
+    owner: str
+    weight: int  # his part where several share a site
+    by: str = ""  # who asked for it
+
+
+class BagLifted(Fact, tag="bag-lifted/1"):
+    at: int
+    bag: int
+    lifted: bool  # before its owner's other bags, for it has waited long; or back in its place
+
+
 class TokenIssued(Fact, tag="token-issued/1"):
     at: int
     id: str
@@ -532,5 +550,5 @@ FACTS = (
     BatchReleased,
     LinkKnown, CopiesLost, IntentsLeaving, SiteDrained, SiteRemoved, SiteJudged, SiteNoted,
     HostJudged,
-    BudgetSet, AllowanceSet, PolicySet,
+    BudgetSet, AllowanceSet, PolicySet, WeightSet, BagLifted,
 )

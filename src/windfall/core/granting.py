@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.core import batching, conscious, copies, deadlines, facts as f, hosts, perhost, replication
+from windfall.core import batching, conscious, copies, deadlines, facts as f, fairness, hosts, perhost, replication
 from windfall.core.fitting import elsewhere
 from windfall.core.lifecycle import LIVE, READY
 from windfall.core.matchmaking import Entry
@@ -45,7 +45,10 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     if state.overdue:
         ready = core.match.with_others(core, pilot, ready, deadlines.offers(state))
     groups: list[f.Group] = []
-    load, fitting = _walk(core, pilot, ready, want, left, ahead, groups)
+    if len(pc.owners) > 1 and len(of := fairness.by_owner(state, pilot, ready)) > 1:
+        load, fitting = _dealt(core, pilot, of, want, left, groups), True
+    else:
+        load, fitting = _walk(core, pilot, ready, want, left, ahead, groups, pilot.load)
     if not groups and state.replicating:
         replication.take(core, pilot, want, _room_of(core, pilot, left, groups), groups)
         fitting = fitting or replication.any_late(core)
@@ -55,12 +58,13 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
 
 
 def _walk(
-    core: Core, pilot: PilotState, ready: list[Entry], want: int, left: int | None, ahead: bool, groups: list[f.Group]
+    core: Core, pilot: PilotState, ready: list[Entry], want: int, left: int | None, ahead: bool, groups: list[f.Group],
+    load: int,
 ) -> tuple[int, bool]:
     """Take from these classes, one after the other.  What the pilot will carry then; and does any of them fit it?"""
     state = core.state
     pc = state.pilot_classes[pilot.cls]
-    load, fitting, budget = pilot.load, False, core.config.message
+    fitting, budget = False, core.config.message
     looked: dict[int, None] = {}  # bags that have chosen for themselves
     for _, number in ready:
         cls = state.classes[number]
@@ -106,6 +110,38 @@ def _walk(
         if want <= 0 or budget <= 0 or len(groups) >= 64:
             break
     return load, fitting
+
+
+def _dealt(
+    core: Core, pilot: PilotState, of: dict[str, list[Entry]], want: int, left: int | None, groups: list[f.Group]
+) -> int:
+    """The same where several owners have something for the pilot.  What it will carry then."""
+    state, pc = core.state, core.state.pilot_classes[pilot.cls]
+
+    def spare(number: int, load: int) -> int:
+        cls = state.classes[number]
+        return max(room(core, pilot, load, cls, state.cost(pc, cls), ahead=False) * state.cost(pc, cls), 0)
+
+    taken: dict[int, int] = {}  # class → tasks so far
+
+    def walk(entries: list[Entry], most: int, load: int) -> tuple[int, int]:
+        had = len(groups)
+        for number in [number for _, number in entries if number in taken]:
+            cls = state.classes[number]
+            n = 0 if cls.chained or cls.conscious else min(most - _tasks(groups[had:]), cls.ready - taken[number])
+            load, _ = _walk(core, pilot, [(cls.key, number)], n, left, False, groups, load)
+        others = [entry for entry in entries if entry[1] not in taken]
+        load, _ = _walk(core, pilot, others, most - _tasks(groups[had:]), left, False, groups, load)
+        for group in groups[had:]:
+            number = state.bags[group.bag].classes[group.target, group.variant].number
+            taken[number] = taken.get(number, 0) + len(group.tasks)
+        return _tasks(groups[had:]), load
+
+    return fairness.deal(core, pilot, of, want, spare, walk)
+
+
+def _tasks(groups: list[f.Group]) -> int:
+    return sum(len(group.tasks) for group in groups)
 
 
 def _hand_out(core: Core, pilot: PilotState, groups: list[f.Group], load: int = 0) -> bool:

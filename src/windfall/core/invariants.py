@@ -395,6 +395,7 @@ def books_balance(state: State) -> list[str]:
     said = []
     for bag in state.bags.values():
         said += _bag_balances(state, bag)
+    said += _use_balances(state)
     said += _pilots_balance(state) + _owners_balance(state) + _moves_balance(state) + _intents_balance(state)
     said += _means_balance(state)
     listed = sorted(entry for cls in state.classes.values() if cls.listed for entry in [(cls.key, cls.number)])
@@ -528,6 +529,17 @@ def _pilots_balance(state: State) -> list[str]:
         f"books: pilot {p.number} holds {p.held} ({p.load}), rows say {held[p.number]} ({load[p.number]})"
         for p in state.pilots.values() if (p.held, p.load) != (held[p.number], load[p.number])
     ]
+
+
+def _use_balances(state: State) -> list[str]:
+    """What owners use of a site that they share is what its pilots carry."""
+    carried: Counter[str] = Counter()
+    for pilot in state.pilots.values():
+        if len(state.pilot_classes[pilot.cls].owners) > 1:
+            carried[pilot.site] += pilot.load
+    return [f"books: at {name} {sum(site.use.values())} is in use, pilots carry {carried[name]}"
+            for name, site in state.sites.items() if sum(site.use.values()) != carried[name] or min(
+                site.use.values(), default=0) < 0]
 
 
 def check_all(core: Core, witness: Witness) -> list[str]:

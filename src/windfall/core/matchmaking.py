@@ -25,7 +25,7 @@ from windfall.core.ads import Subject
 from windfall.core.classads import MOST_PROGRAMS, Result, Value, available, matches, program, why_not
 from windfall.core.lifecycle import LIVE
 from windfall.core.replication import PRESETS
-from windfall.core.state import MATCHED, BagState, PilotState, SiteState, State, TaskClass
+from windfall.core.state import LIFTED, MATCHED, BagState, PilotState, SiteState, State, TaskClass
 from windfall.errors import BadInput
 from windfall.model import expressions
 
@@ -219,7 +219,9 @@ def _all_match(rules: list[Rule], subject: Subject, published: Mapping[str, Valu
 
 
 def _with_rank(key: tuple[Any, ...], rank: Result) -> tuple[Any, ...]:
-    """In place of the priority that the key begins with."""
+    """In place of the priority that the key begins with; what is lifted stays so."""
+    if key[0] == LIFTED:
+        return key
     return (0.0 if isinstance(rank, str) else -rank, *key[1:])
 
 

@@ -23,6 +23,7 @@ def site_added(state: State, fact: f.SiteAdded) -> None:
     for pilot in state.pilots.values():
         if pilot.site == fact.name:
             _reclass(state, pilot)
+    recount_use(state, site)
     state.allowed = fact.at
     means.recount(state)  # other things may count now
     state.version += 1
@@ -154,6 +155,24 @@ def allowance_set(state: State, fact: f.AllowanceSet) -> None:
     state.allowed = fact.at
     means.recount(state)
     state.version += 1
+
+
+def weight_set(state: State, fact: f.WeightSet) -> None:
+    state.weights[fact.owner] = fact.weight
+
+
+def recount_use(state: State, site: SiteState) -> None:
+    """How many cores each of several owners has in use there, afresh."""
+    site.use.clear()
+    attempts = state.attempts
+    for pilot in state.pilots.values():
+        if pilot.site != site.name or len(state.pilot_classes[pilot.cls].owners) < 2:
+            continue
+        rows = [row for row in attempts.of_pilot(pilot.number).tolist() if attempts.state[row] != LOST]
+        pilot.held = pilot.load = 0
+        pilot.chains.clear()
+        for row in rows:
+            carry(state, row, 1)
 
 
 def link_known(state: State, fact: f.LinkKnown) -> None:

@@ -70,11 +70,15 @@ def bear(state: State, pilot: PilotState, bag: BagState, cls: TaskClass, tasks: 
     pc = state.pilot_classes[pilot.cls]
     cost = state.cost(pc, cls)
     pilot.held += sign * len(tasks)
-    if not cls.chained:
-        pilot.load += sign * len(tasks) * cost
-        return
-    for task in tasks:
-        pilot.load += shift(pilot, (bag.number, chain_of(bag, task)), cls.number, pc.costs, sign)
+    more = sign * len(tasks) * cost
+    if cls.chained:
+        more = 0
+        for task in tasks:
+            more += shift(pilot, (bag.number, chain_of(bag, task)), cls.number, pc.costs, sign)
+    pilot.load += more
+    if len(pc.owners) > 1:
+        use = state.sites[pilot.site].use
+        use[bag.owner] = use.get(bag.owner, 0) + more
 
 
 def note_load(state: State, pilot: PilotState) -> None:

@@ -82,6 +82,8 @@ def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
         "waits": [(name, shape, _pick(waits, _WAITS)) for name, s in state.sites.items()
                   for shape, waits in s.waits.items()],
         "policies": {bag.number: (bag.policy, bag.tail) for bag in state.bags.values() if bag.policy or bag.tail},
+        "served": [(bag.number, bag.served, bag.lifted) for bag in state.bags.values() if not bag.ended],
+        "weights": state.weights,
         "links": [(a, b, *link) for (a, b), link in state.links.items()],
         "allowances": state.allowances, "allowed": state.allowed,
         "usage": [(owner, month, used) for (owner, month), used in state.usage.items()],
@@ -224,6 +226,9 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
     state.nonces = {(site, nonce): pilot for site, nonce, pilot in m["nonces"]}
     for bag in m["bags"]:
         _load_bag(state, bag, chunks, *policies.get(bag["record"][0], ({}, 0)))
+    state.weights = dict(m.get("weights", {}))
+    for number, *waits in m.get("served", ()):
+        state.bags[number].served, state.bags[number].lifted = waits
     for owner, key, *value in m["keys"]:
         _load_key(state, (owner, key), value)
     state.attempts = Attempts(m["attempts"])
@@ -371,6 +376,7 @@ def rebuild(state: State) -> None:
         for cls in bag.classes.values():
             cls.listed = False
             cls.backlog.rewind()
+        state.lift(bag, bag.lifted)
         bags.recount(bag)
         bags.relist_all(state, bag)
         _refill_variants(bag)
@@ -392,6 +398,8 @@ def _recount_pilots(state: State) -> None:
     attempts = state.attempts
     state.surplus.clear()
     state.orders.clear()
+    for site in state.sites.values():
+        site.use.clear()
     for pilot in state.pilots.values():
         pilot.held = pilot.load = 0
         pilot.chains.clear()

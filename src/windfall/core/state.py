@@ -22,6 +22,7 @@ from windfall.core.lifecycle import ACTIVE, FIRST_FINAL, INTENDED, LEAVING, LIVE
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
 RECENT = 0.2  # of the newest in a moving average of waits
+LIFTED = float("-inf")  # begins the key of classes whose bag goes first
 MATCHED = ("sites", "requirements", "rank")  # policies that are looked at for every request
 BLOCK = 256  # appended sources, or tasks whose checkpoints are kept, per chunk of a snapshot
 
@@ -43,7 +44,7 @@ class TaskClass:
     weight: int  # bytes one task takes in a message, about
     limit: int  # ms, 0: none
     need: int  # ms of a pilot's remaining time it takes to start one; 0: any
-    key: tuple[int, ...]  # order among classes: lower first
+    key: tuple[float, ...]  # order among classes: lower first
     backlog: Backlog
     batch: int = 0  # so many tasks go together
     chained: bool = False  # in batches or pipelines
@@ -144,6 +145,8 @@ class BagState:
     fail_over: str = ""  # the site where tasks go that keep failing
     spent: int = 0  # ms of cores, of attempts that are over
     replicate: str = "none"
+    served: int = 0  # when one of its tasks was handed out last, or the first of them became ready
+    lifted: bool = False  # it has waited so long that it goes before its owner's others
     replicas: int = 0  # attempts that were granted while another one of the same task was in play
     saved: bool = False  # its specification is in a snapshot
     saved_appends: int = 0
@@ -359,6 +362,7 @@ class SiteState:
     reserved: int = 0  # ms of cores
     fresh: dict[int, None] = field(default_factory=dict)  # intents that run, and whose pilot has not asked for work yet
     fits: dict[int, object] = field(default_factory=dict)  # task class → the shape that is best for it, or None
+    use: dict[str, int] = field(default_factory=dict)  # where several share it: owner → thousandths of cores in use
     released: int = 0  # volatile: ms of cores that ended intents had reserved
     filled: int = 0  # bytes of disk that attempts in play may take
     tending: Tending = field(default_factory=Tending)
@@ -447,6 +451,7 @@ class State:
     on_host: dict[int, dict[int, None]] = field(default_factory=dict)  # row → pilots there, gone ones included
     barred: dict[int, int] = field(default_factory=dict)  # hosts that are given nothing before then, then one at a time
     allowances: dict[str, int] = field(default_factory=dict)  # owner, or "*" → ms of cores a month
+    weights: dict[str, int] = field(default_factory=dict)  # owner → his part where sites are shared; 1 if not said
     allowed: int = 0  # when one of them, or a site, was changed last
     usage: dict[tuple[str, int], int] = field(default_factory=dict)  # owner, month → ms of cores used where it counts
     # derived
@@ -464,7 +469,7 @@ class State:
     reading: dict[str, int] = field(default_factory=dict)  # place → transfers from there
     conscious: int = 0  # bags that select by where data lies
     ruled: int = 0  # classes on the ready list whose bags have expressions
-    ready: list[tuple[tuple[int, ...], int]] = field(default_factory=list)  # (key, class) with something to grant
+    ready: list[tuple[tuple[float, ...], int]] = field(default_factory=list)  # (key, class) with something to grant
     version: int = 0  # of the ready list: counts what may give a waiting pilot something to do
     owned: dict[str, int] = field(default_factory=dict)  # tasks in all bags of an owner
     shapes: dict[tuple[object, ...], int] = field(default_factory=dict)  # pilot classes by what they are
@@ -505,6 +510,17 @@ class State:
         cls.listed = want
         if cls.ruled:
             self.ruled += 1 if want else -1
+
+    def lift(self, bag: BagState, lifted: bool) -> None:
+        """Put its classes before all others, or back in their places."""
+        bag.lifted = lifted
+        for cls in bag.classes.values():
+            if cls.listed:
+                del self.ready[bisect_left(self.ready, (cls.key, cls.number))]
+            cls.key = (LIFTED if lifted else -bag.targets[cls.target].shape.priority, *cls.key[1:])
+            if cls.listed:
+                insort(self.ready, (cls.key, cls.number))
+        self.version += 1
 
     # --- class against class -----------------------------------------------------------------------------------
 

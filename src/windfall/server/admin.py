@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 import windfall
-from windfall.core import events, means, queries
+from windfall.core import events, fairness, means, queries
 from windfall.errors import BadInput, Conflict, Forbidden, NotFound
 from windfall.server import auth, schema, tokens
 from windfall.server.http import BYTES, JSON, TEXT, Answer, Request, reply_json
@@ -23,6 +23,7 @@ VERSION = getattr(windfall, "__version__", "0")
 
 _decode_token = msgspec.json.Decoder(schema.NewToken).decode
 _decode_sharing = msgspec.json.Decoder(schema.Sharing).decode
+_decode_weight = msgspec.json.Decoder(schema.NewWeight).decode
 _decode_allowance = msgspec.json.Decoder(schema.NewAllowance).decode
 _decode_site = msgspec.json.Decoder(schema.NewSite).decode
 _decode_draining = msgspec.json.Decoder(schema.Draining).decode
@@ -96,10 +97,12 @@ class AdminCalls:
         """An admin sees everybody's, a user his own."""
         state, who = self._state, request.who
         this = means.month(state.now)
-        users = {who.owner, *state.allowances, *(owner for owner, month in state.usage if month == this)}
+        users = {who.owner, *state.allowances, *state.weights}
+        users.update(owner for owner, month in state.usage if month == this)
         seen = sorted(users) if who.scope == "admin" else [who.owner]
         rows = [schema.Allowance(user, most if (most := means.allowance(state, user)) >= 0 else None,
-                                 state.usage.get((user, this), 0), state.pledged.get(user, 0)) for user in seen]
+                                 state.usage.get((user, this), 0), state.pledged.get(user, 0),
+                                 fairness.weight(state, user)) for user in seen]
         return reply_json(schema.Allowances(rows))
 
     async def set_allowance(self, request: Request) -> Answer:
@@ -108,6 +111,13 @@ class AdminCalls:
         if wanted.user not in known:
             raise NotFound(f"there is no user {wanted.user[:100]}", "'windfall user ls' lists those there are")
         await self._writer.do(events.SetAllowance(0, wanted.user, wanted.allowance, request.who.owner))
+        return await self.allowances(request)
+
+    async def set_weight(self, request: Request) -> Answer:
+        wanted = _decode_weight(request.body)
+        if wanted.user not in {token.owner for token in self._state.tokens.values()}:
+            raise NotFound(f"there is no user {wanted.user[:100]}", "'windfall user ls' lists those there are")
+        await self._writer.do(events.SetWeight(0, wanted.user, wanted.weight, request.who.owner))
         return await self.allowances(request)
 
     # --- sites and pilots -------------------------------------------------------------------------------------

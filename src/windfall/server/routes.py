@@ -98,6 +98,8 @@ def _operation(a: AdminCalls) -> list[Route]:
         Route("GET", "/v1/allowances", a.allowances, gives=s.Allowances, says="what may be used in a month, and was"),
         Route("POST", "/v1/allowances", a.set_allowance, "admin", takes=s.NewAllowance, gives=s.Allowances,
               says="say what a user may use in a month"),
+        Route("POST", "/v1/weights", a.set_weight, "admin", takes=s.NewWeight, gives=s.Allowances,
+              says="say what part of shared sites a user has"),
         Route("GET", "/v1/sites", a.sites, says="list sites"),
         Route("POST", "/v1/sites", a.add_site, takes=s.NewSite, says="add a site"),
         Route("GET", "/v1/sites/{}", a.site, says="show a site"),

@@ -220,11 +220,17 @@ class NewAllowance(Struct, forbid_unknown_fields=True):
     allowance: Annotated[int, Meta(ge=-1, lt=1 << 59)]  # ms of cores a month; -1: none
 
 
+class NewWeight(Struct, forbid_unknown_fields=True):
+    user: Annotated[str, Meta(min_length=1, max_length=64)]
+    weight: Annotated[int, Meta(ge=1, le=1_000)]  # part where several share a site
+
+
 class Allowance(Struct):
     user: str
     allowance: int | None  # ms of cores a month
     used: int  # this month, where it counts
     reserved: int
+    weight: int = 1  # part where several share a site
 
 
 class Allowances(Struct):

@@ -19,7 +19,7 @@ import numpy as np
 
 from windfall.core import events as e
 from windfall.core.engine import Config, Core
-from windfall.core.facts import Conscious, DataShape, Fact, HostJudged, Limits, Shape, SiteJudged, SiteNoted
+from windfall.core.facts import BagLifted, Conscious, DataShape, Fact, HostJudged, Limits, Shape, SiteJudged, SiteNoted
 from windfall.core.fingerprint import fingerprint
 from windfall.core.intake import submission
 from windfall.model.spec import Bag, Items, Range, Resources, Sweep, Target
@@ -238,6 +238,8 @@ def _rule(story: Story) -> int:
     story.exchange(pilot, reports=[e.Report(a, wall=9) for a in story.exchange(pilot, want=2)[:1]])
     other = int(story.do(submission(0, "ann", Bag(name="later", targets=[sweep(3)]), "later")).value)
     story.do(e.SetPolicy(0, other, {"requirements": "Host.Cores > 64"}, "ann"))
+    story.do(e.SetWeight(0, "bob", 3, "ann"))
+    story.decide(BagLifted(story.now, other, True))
     return number
 
 
