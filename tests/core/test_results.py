@@ -51,6 +51,18 @@ def test_more_retries_than_a_byte_holds(bench: Bench) -> None:
     assert bench.task(bag) == "failed"
 
 
+def test_a_hopeless_exit_costs_all_retries(bench: Bench) -> None:
+    """By its code alone: another failure with that code somewhere in it costs one."""
+    bag, pilot = bench.submit(shape(retries=5, hopeless=[3, 7])), bench.pilot()
+    for why, code in (("exit", 1), ("output", 7), ("signal", 0)):
+        bench.report(pilot, bench.take(pilot)[0][0], "failed", why, exit=code)
+        assert bench.task(bag) == "ready"
+    bench.report(pilot, bench.take(pilot)[0][0], "failed", "exit", exit=7)
+    assert bench.task(bag) == "failed" and bench.take(pilot) == []
+    bench.do(e.Retry(0, bag, None, "ann"))
+    assert bench.task(bag) == "ready" and bench.core.state.bags[bag].tasks.failures[0] == 0
+
+
 @pytest.mark.parametrize("outcome", ["returned", "cancelled", "lost"])
 def test_what_is_not_failed_costs_nothing(bench: Bench, outcome: str) -> None:
     bag, pilot = bench.submit(shape(retries=0)), bench.pilot()

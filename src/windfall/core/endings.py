@@ -4,7 +4,7 @@ Rules
   * The first valid success of the task's present generation is its result, however late it comes (P1).
   * Only *failed* costs the task: bad exits and bad output count against `retries`, duration failures against a
     counter of their own (three, the limit tripled each time, S4), out-of-memory against `memory_retries`, each with
-    twice the memory.
+    twice the memory.  An exit code that the target calls hopeless costs all retries there are.
   * A task that keeps failing goes to its bag's fail-over site, if one is named (G11): from its second failure, or
     pilot's death, on, or with its last retry; and stays bound to it in this generation.
   * *Returned*, *cancelled* and *lost* cost nothing; but a task present at three deaths of pilots is quarantined.
@@ -340,6 +340,8 @@ def _charge(core: Core, bag: BagState, row: int, end: f.End) -> None:
         end.overruns += cls.overruns == end.overruns
     elif end.why == "memory" and shape.memory and end.boosts < min(shape.memory_retries, 15):
         end.boosts += cls.boosts == end.boosts
+    elif shape.hopeless and end.why == "exit" and end.detail is not None and end.detail.exit in shape.hopeless:
+        end.failures = 0xFFFF
     else:
         end.failures = min(end.failures + 1, 0xFFFF)
 

@@ -43,6 +43,7 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
     patience: int = 0  # ms that an incomplete batch of an open bag waits for more tasks
     behind: int = -1  # task i goes with task i of that target, after it, to one pilot; -1: by itself
     nodes: int = 1  # more than one: takes a pilot that has so many, all of it
+    hopeless: list[int] = []  # exit codes after which it is not tried again
 
 
 class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -50,6 +50,7 @@ def _shape(target: Target, index: dict[str, int], policy: Policy) -> TargetShape
         target.memory_retries, target.priority, _costs(target) if policy.select == "sjf" else b"", _weight(target),
         r.whole, bool(target.takes), target.kind == "call", bool(target.outputs),
         policy.batch, policy.batch_timeout if policy.batch > 1 else 0, nodes=r.nodes,
+        hopeless=target.check.hopeless,
     )
 
 

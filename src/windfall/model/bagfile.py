@@ -440,7 +440,8 @@ class Reader:
         with self.place.at(*path, "schema"):
             text = self.files.text(schema, "the schema") if "schema" in table else ""
         return Check(
-            exit=get("exit", [0]), file=get("file", []), match=get("match", ""), schema=text, command=get("command", "")
+            exit=get("exit", [0]), file=get("file", []), match=get("match", ""), schema=text,
+            command=get("command", ""), hopeless=get("hopeless", []),
         )
 
     def _captures(self, table: dict[str, Any], path: Path_) -> Iterator[Capture]:

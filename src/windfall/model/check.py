@@ -346,6 +346,11 @@ def _check(check: Check) -> None:
         raise BadInput("check: exit names no exit code, so no task could succeed", "exit = [0]")
     for code in check.exit:
         _within(code, 0, 255, "check: exit")
+    at_most(len(check.hopeless), 256, "exit codes")
+    for code in check.hopeless:
+        _within(code, 1, 255, "check: hopeless")
+    if both := sorted(set(check.exit) & set(check.hopeless)):
+        raise BadInput(f"check: exit code {both[0]} cannot be both good and hopeless", "leave it out of one of them")
     pattern(check.match, "check: match")
     if check.schema:
         check_schema(check.schema)

@@ -170,6 +170,7 @@ class Check(Record, frozen=True):
     match: str = ""
     schema: str = ""  # a JSON schema, as text, that the first of `file`, or else the standard output, must fit
     command: str | list[str] = ""  # template; run after the task in its directory, must end with 0
+    hopeless: list[int] = []  # exit codes after which it is not tried again
 
 
 class Target(Record, frozen=True):

@@ -198,6 +198,7 @@ TASK = {
 }
 CHECK = {
     "exit": Word(exit_codes, EXIT, "exit codes that mean success"),
+    "hopeless": Word(exit_codes, EXIT, "exit codes after which a task is not tried again"),
     "file": Word(paths, TEXTS, "files there must be"),
     "match": Word(pattern, TEXT, "regular expression to be found in the standard output"),
     "schema": Word(string, TEXT, "file with a JSON schema that the file, or the standard output, must fit"),
