@@ -16,7 +16,7 @@ from windfall.errors import BadInput
 from windfall.workflow import sheet
 from windfall.workflow.dag import reduction
 from windfall.workflow.picture import dot, workflow_picture
-from windfall.workflow.wfformat import Workflow, dumps, load, loads, longest, requirements
+from windfall.workflow.wfformat import Workflow, dumps, load, loads, longest
 
 FOLDER = Path(os.environ.get("WINDFALL_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "wfformat"
 FILES = sorted(path for path in FOLDER.glob("*.json") if not path.name.startswith("schema"))
@@ -55,7 +55,7 @@ def order(workflow: Workflow) -> dict[str, set[str]]:
 def test_every_workflow(path: Path, schema: Any) -> None:
     workflow = load(path)
     raw = json.loads(path.read_text())
-    found, all_before = requirements(workflow), order(workflow)
+    found, all_before = workflow.requirements(), order(workflow)
     assert found["tasks"] == len(raw["workflow"]["specification"]["tasks"]) == len(all_before)
     ids = [spec.id for spec in workflow.specs]
     direct = {(a, b) for b, before in all_before.items() for a in before if not any(a in all_before[c] for c in before)}

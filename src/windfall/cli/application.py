@@ -13,8 +13,8 @@ from .output import say
 if TYPE_CHECKING:
     from ..model.bagfile import Parsed
     from ..workflow.catalogue import Catalogue
+    from ..workflow.listed import Listed
     from ..workflow.program import Program, Shelf
-    from ..workflow.wfformat import Workflow
 
 KINDS = (".query", ".xml")
 Adds = argparse._ActionsContainer  # a parser, or a group of one
@@ -22,7 +22,7 @@ Adds = argparse._ActionsContainer  # a parser, or a group of one
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("application", metavar="APP", type=Path,
-                        help="an application's file (XML), a bare graph, or WfFormat 1.5 (.json)")
+                        help="an application's file (XML), a bare graph, WfFormat 1.5 (.json), or a DAG file (.dag)")
     _add_shared(parser)
 
 
@@ -46,8 +46,8 @@ def catalogue() -> Catalogue:
     return Catalogue(home() / "components")
 
 
-def compiled(args: argparse.Namespace) -> Program | Workflow:
-    if args.application.suffix.lower() == ".json":
+def compiled(args: argparse.Namespace) -> Program | Listed:
+    if args.application.suffix.lower() in (".json", ".dag"):
         return _of_others(args)
     return read(args, args.application)[0]
 
@@ -86,12 +86,18 @@ def parsed(args: argparse.Namespace, path: Path) -> Parsed:
     return Parsed(bag, built.uploads, {}, {(each.task, each.path): each.name for each in built.results})
 
 
-def _of_others(args: argparse.Namespace) -> Workflow:
-    from ..workflow import wfformat
-
+def _of_others(args: argparse.Namespace) -> Listed:
     if args.components or args.given:
-        raise BadInput("--components and --set are for applications of YvetteML", "WfFormat has neither")
-    return wfformat.load(args.application)
+        raise BadInput("--components and --set are for applications of YvetteML", "WfFormat and DAG files have neither")
+    if args.application.suffix.lower() == ".json":
+        from ..workflow import wfformat
+
+        return wfformat.load(args.application)
+    from ..workflow import dagjobs, dagman
+
+    graph = dagman.load(args.application)
+    graph.notes = dagjobs.checked(graph)
+    return graph
 
 
 def _given(texts: list[str], option: str = "set") -> dict[str, str]:

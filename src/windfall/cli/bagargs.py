@@ -86,7 +86,7 @@ def _parsed(args: argparse.Namespace) -> Parsed:
     from ..model import bagfile
 
     graph, task = _graph(args), {key: getattr(args, key) for key in TASK_OPTIONS if getattr(args, key) is not None}
-    graphs.check(args, graph is not None)
+    graphs.check(args, graph)
     if graph is not None:
         if args.sweep or args.csv or task or args.extend:
             raise BadInput("a graph's file says all about its tasks", "leave out the options that speak of tasks")

@@ -20,10 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     program = application.compiled(args)
-    from ..workflow import report, wfformat
+    from ..workflow import report
+    from ..workflow.program import Program
 
-    other = isinstance(program, wfformat.Workflow)
-    found = wfformat.requirements(program) if other else report.requirements(program)
+    found = report.requirements(program) if isinstance(program, Program) else program.requirements()
     if args.json:
         print_json(found)
         return 0

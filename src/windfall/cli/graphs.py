@@ -12,40 +12,63 @@ from . import application
 if TYPE_CHECKING:
     from ..model.bagfile import Parsed
 
-KINDS = (".json", *application.KINDS)
+KINDS = (".json", ".dag", *application.KINDS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    graph = parser.add_argument_group("workflows of others (WfFormat: FILE.json)")
-    graph.add_argument("--stand-ins", action="store_true", help="tasks only take as long as they once did")
+    graph = parser.add_argument_group("graphs of others (WfFormat: FILE.json, DAGMan: FILE.dag)")
+    graph.add_argument("--stand-ins", action="store_true", help="tasks only take as long as they once did (WfFormat)")
     graph.add_argument("--scale", type=float, metavar="FACTOR", help="of their times: 0.01 is a hundred times as fast")
-
-
+    graph.add_argument("--fresh", action="store_true", help="ignore rescue files: run done nodes, too (DAGMan)")
     application.add_options(parser.add_argument_group("applications (YvetteML: FILE.query or FILE.xml)"))
     parser.set_defaults(given=[], components=[], data=[])
 
 
-def check(args: argparse.Namespace, graph: bool) -> None:
+def check(args: argparse.Namespace, graph: str | None) -> None:
+    """Do the options fit what was given?"""
+    kind = Path(graph).suffix if graph else ""
     if args.scale is not None and not args.stand_ins:
         raise BadInput("--scale goes with --stand-ins", "only their times are known beforehand")
-    if args.stand_ins and not graph:
+    if args.stand_ins and kind != ".json":
         raise BadInput("--stand-ins are for a workflow that was recorded", "as in windfall run FILE.json --stand-ins")
+    if args.fresh and kind != ".dag":
+        raise BadInput("--fresh is for DAG files", "as in windfall run FILE.dag --fresh")
 
 
 def parsed(args: argparse.Namespace, file: str) -> Parsed:
-    import msgspec
-
-    from ..model.bagfile import Parsed
-    from ..model.check import validate
-    from ..workflow import standins, wfformat
-
     if file.endswith(application.KINDS):
         return application.parsed(args, Path(file))
-    workflow = wfformat.load(Path(file))
+    import msgspec
+
+    from ..model.check import validate
+
+    found = _dag(args, Path(file)) if Path(file).suffix == ".dag" else _recorded(args, Path(file))
+    if args.name:
+        found = found._replace(bag=msgspec.structs.replace(found.bag, name=args.name))
+    validate(found.bag)
+    return found
+
+
+def _recorded(args: argparse.Namespace, file: Path) -> Parsed:
+    from ..model.bagfile import Parsed
+    from ..workflow import standins, wfformat
+
+    workflow = wfformat.load(file)
     if not args.stand_ins:
         raise BadInput("the commands of a recorded workflow are not run yet", "--stand-ins take their time instead")
-    bag = standins.stand_ins(workflow, 1.0 if args.scale is None else args.scale)
-    if args.name:
-        bag = msgspec.structs.replace(bag, name=args.name)
-    validate(bag)
-    return Parsed(bag, {}, {})
+    return Parsed(standins.stand_ins(workflow, 1.0 if args.scale is None else args.scale), {}, {})
+
+
+def _dag(args: argparse.Namespace, file: Path) -> Parsed:
+    """`attendant` of the arguments is who sees to what is not in the graph; `submit` has nobody."""
+    from ..workflow import dagbag, dagman
+    from .attending import attendant, rescued
+
+    graph = dagman.load(file)
+    rescued(graph, args.fresh)
+    found = dagbag.parsed(graph)
+    if hasattr(args, "dry_run"):
+        args.attendant = attendant(graph)
+    elif graph.final is not None or any(node.abort for node in graph.nodes):
+        raise BadInput("FINAL and ABORT-DAG-ON are seen to by whoever runs a DAG", f"windfall run {file}")
+    return found

@@ -17,6 +17,7 @@ from .output import Bytes, counts_of, plural, print_json, say
 
 if TYPE_CHECKING:
     from ..model.bagfile import Parsed
+    from .attending import Attendant
     from .connect import Session
     from .progress import Progress
 
@@ -47,7 +48,7 @@ def execute(args: argparse.Namespace) -> int:
         from ..client.places import check_template
 
         check_template(args.files, parsed.bag)
-    started, whom = time.monotonic(), notify.wanted(args)
+    started, whom, attendant = time.monotonic(), notify.wanted(args), getattr(args, "attendant", None)
     total = count(parsed)
     quiet = args.quiet or args.json
     if not quiet:
@@ -63,8 +64,8 @@ def execute(args: argparse.Namespace) -> int:
         progress = Progress(parsed.bag.name, total, quiet)
         if not args.extend:
             progress({"ready": total})  # at once: the first news may take a while
-        final = attend(session, bag, progress, directory)
-        code = finish(session, final, started, Home(directory, args.files, parsed.results), args.json)
+        final = attend(session, bag, progress, directory, attendant)
+        code = finish(session, final, started, Home(directory, args.files, parsed.results, attendant), args.json)
         notify.tell(whom, final)
         return code
 
@@ -76,6 +77,8 @@ def count(parsed: Parsed) -> int:
 
 
 def _directory(args: argparse.Namespace, name: str) -> Path:
+    if getattr(args, "attendant", None) and not args.directory:
+        return Path(args.attendant.graph.base)  # where DAGMan leaves them, and where a rescue looks for them
     return Path(args.directory or re.sub(r"[/\0]+|^\.+", "_", name) + ".results")
 
 
@@ -94,11 +97,13 @@ def _extend(session: Session, parsed: Parsed, given: str, quiet: bool) -> int:
     return bag
 
 
-def attend(session: Session, bag: int, progress: Progress, directory: Path | None = None) -> dict[str, Any]:
+def attend(
+    session: Session, bag: int, progress: Progress, directory: Path | None = None, attendant: Attendant | None = None
+) -> dict[str, Any]:
     """Wait for the bag.  On Ctrl-C ask what to do, where somebody can be asked; else say so and leave."""
     while True:
         try:
-            return _watched(session, bag, progress)
+            return _watched(session, bag, progress, attendant)
         except KeyboardInterrupt:
             session.fresh()  # the old connection may be in the middle of an answer
             choice = asking.ask(bag) if asking.can_ask() and not progress.quiet else asking.DETACH
@@ -109,14 +114,20 @@ def attend(session: Session, bag: int, progress: Progress, directory: Path | Non
                 say(f"bag {bag}: {plural(session.client.cancel(bag), 'task')} cancelled")
 
 
-def _watched(session: Session, bag: int, progress: Progress) -> dict[str, Any]:
+def _watched(session: Session, bag: int, progress: Progress, attendant: Attendant | None) -> dict[str, Any]:
     from .explained import Watchman
 
     watchman = Watchman(session, bag, progress)
+
+    def look(counts: dict[str, int]) -> None:
+        watchman(counts)
+        if attendant:
+            attendant.look(session, bag, counts)
+
     try:
         while True:
             try:
-                return session.client.wait(bag, watchman)
+                return session.client.wait(bag, look)
             except NoServer:
                 progress.finish()
                 session.again()
@@ -135,11 +146,12 @@ def _interrupted(bag: int, directory: Path | None, separate: bool) -> str:
 
 
 class Home(NamedTuple):
-    """Where output files go, if anywhere: a directory, and a template of places in it."""
+    """Where output files go, if anywhere: a directory, and a template of places in it; who sees to the rest."""
 
     directory: Path | None
     files: str = ""
     results: Mapping[tuple[int, str], str] | None = None  # of an application, what its results are
+    attendant: Attendant | None = None
 
 
 def finish(session: Session, bag: dict[str, Any], started: float, home: Home, as_json: bool) -> int:
@@ -157,6 +169,7 @@ def finish(session: Session, bag: dict[str, Any], started: float, home: Home, as
     elapsed = time.monotonic() - started
     tasks, succeeded, failed, cancelled = counts_of(bag)
     causes = session.ask(lambda client: client.failures(bag["bag"])) if failed else []
+    after = home.attendant.after(session, bag, directory or Path()) if home.attendant else None
     if as_json:
         print_json(
             {
@@ -172,6 +185,7 @@ def finish(session: Session, bag: dict[str, Any], started: float, home: Home, as
                 "directory": str(directory) if files else None,
                 "other_files": others,
                 "causes": summary.as_json(causes, bag["bag"]),
+                **(after.fields if after else {}),
             }
         )
     else:
@@ -181,12 +195,16 @@ def finish(session: Session, bag: dict[str, Any], started: float, home: Home, as
             say(line)
         for line in home_lines(directory, files, others) if directory else ():
             say(line)
+        for line in after.lines if after else ():
+            say(line)
         if not files and tasks > 1 and succeeded:
             say(f"  table: windfall results {bag['bag']}")
     problems.tell()
     if trouble:
         say(f"windfall: {trouble}")
         return trouble.exit_code
+    if after and not problems.count:
+        return after.code
     return 0 if succeeded == tasks and not problems.count else 1
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .dag import reduction
+from .listed import Listed
 from .made import Call
 from .program import Program
-from .wfformat import Workflow
 
 MOST_TASKS = 2000  # drawn one by one, in DOT
 MOST_GROUPS = 120
@@ -132,19 +132,19 @@ def _needed(arrows: set[tuple[int, int]], rows: list[int]) -> set[tuple[int, int
 # --- workflows of others ---------------------------------------------------------------------------------------------
 
 
-def workflow_picture(workflow: Workflow, fits: Callable[[Picture], bool] = lambda _: True) -> Picture:
+def workflow_picture(workflow: Listed, fits: Callable[[Picture], bool] = lambda _: True) -> Picture:
     if workflow.tasks <= MOST_TASKS:
         levels = workflow.levels.tolist()
-        nodes = [Node(spec.name, kind, -1, level, 1)
-                 for spec, kind, level in zip(workflow.specs, workflow.kinds, levels, strict=True)]
+        nodes = [Node(name, kind, -1, level, 1)
+                 for name, kind, level in zip(workflow.names, workflow.kinds, levels, strict=True)]
         pairs = reduction(workflow.dag, workflow.shape, pairs=True)[1]
-        drawn = Picture(workflow.instance.name, nodes, sorted((a - 1, b - 1) for a, b in pairs), {}, False)
+        drawn = Picture(workflow.title, nodes, sorted((a - 1, b - 1) for a, b in pairs), {}, False)
         if fits(drawn):
             return drawn
     return _kinds(workflow)
 
 
-def _kinds(workflow: Workflow) -> Picture:
+def _kinds(workflow: Listed) -> Picture:
     counts = Counter(workflow.kinds)
     kinds = [kind for kind, _ in counts.most_common(MOST_GROUPS)]
     first: dict[str, int] = {}
@@ -157,7 +157,7 @@ def _kinds(workflow: Workflow) -> Picture:
               for a, b in zip(src, dst, strict=True)}
     kept = _needed({pair for pair in arrows if min(pair) >= 0}, [rows[first[kind]] for kind in kinds])
     nodes = [Node(f"{kind} ({counts[kind]:,})", kind, -1, rows[first[kind]], counts[kind]) for kind in kinds]
-    return Picture(workflow.instance.name, nodes, sorted(kept), {}, True, len(counts) - len(kinds))
+    return Picture(workflow.title, nodes, sorted(kept), {}, True, len(counts) - len(kinds))
 
 
 # --- DOT -------------------------------------------------------------------------------------------------------------

@@ -8,18 +8,16 @@ nodes, edges, levels.  Only parents and children order tasks; files say what is 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
 from ..errors import BadInput, TooLarge
-from .dag import Dag, Shape, chain, cycle, reduction, shape
-from .report import MAX_REDUCED, runs_of
+from .dag import Dag, Shape, cycle, shape
+from .listed import Listed, dag_of
 from .text import read_file
 
 MAX_FILE = 256 << 20
@@ -129,25 +127,23 @@ class Instance(Record):
 # --- reading and writing ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Workflow:
-    """Task k of the file is node k + 1; node 0 is the start."""
+class Workflow(Listed):
+    """Seconds are those that were recorded."""
 
-    instance: Instance
-    dag: Dag
-    shape: Shape
+    def __init__(self, instance: Instance, dag: Dag, shape: Shape) -> None:
+        self.instance, self.dag, self.shape = instance, dag, shape
+        self.title = instance.name
+        self.names = [spec.name for spec in self.specs]
+        self.kinds = _kinds(instance.workflow)
 
     @property
     def specs(self) -> list[Task]:
         return self.instance.workflow.specification.tasks
 
-    @property
-    def tasks(self) -> int:
-        return len(self.specs)
-
-    @cached_property
-    def levels(self) -> np.ndarray:
-        return np.asarray(self.shape.level[1:] - 1)
+    def requirements(self) -> dict[str, Any]:
+        found = super().requirements()
+        found["critical_path"]["seconds"] = longest(self)
+        return {**found, "components": _components(self)}
 
     @cached_property
     def seconds(self) -> list[float]:
@@ -156,13 +152,12 @@ class Workflow:
         runs = {} if execution is msgspec.UNSET else {run.id: run.runtime_in_seconds for run in execution.tasks}
         return [runs.get(spec.id, 0.0) for spec in self.specs]
 
-    @cached_property
-    def kinds(self) -> list[str]:
-        """Which program each runs; unknown, its name without the number that tells it from its like."""
-        execution = self.instance.workflow.execution
-        runs = [] if execution is msgspec.UNSET else execution.tasks
-        programs = {run.id: run.command.program for run in runs if run.command is not msgspec.UNSET}
-        return [_kind(spec.name, programs.get(spec.id)) for spec in self.specs]
+
+def _kinds(body: Body) -> list[str]:
+    """Which program each runs; unknown, its name without the number that tells it from its like."""
+    runs = [] if body.execution is msgspec.UNSET else body.execution.tasks
+    programs = {run.id: run.command.program for run in runs if run.command is not msgspec.UNSET}
+    return [_kind(spec.name, programs.get(spec.id)) for spec in body.specification.tasks]
 
 
 def _kind(name: str, program: object) -> str:
@@ -197,15 +192,12 @@ def _checked(instance: Instance, file: str) -> Workflow:
     if len(specs) > MAX_TASKS:
         raise TooLarge(f"{file} has more than {MAX_TASKS:,} tasks")
     numbers: dict[str, int] = {}
-    for number, spec in enumerate(specs, 1):
+    for number, spec in enumerate(specs):
         if numbers.setdefault(spec.id, number) != number:
             raise BadInput(f"{file}: two tasks have the id '{spec.id}'")
     pairs = [(_known(parent, spec, numbers, file), numbers[spec.id]) for spec in specs for parent in spec.parents]
     pairs += [(numbers[spec.id], _known(child, spec, numbers, file)) for spec in specs for child in spec.children]
-    edges = np.array(sorted(set(pairs)), np.int32).reshape(-1, 2)
-    nodes = np.ones(len(specs) + 1, bool)
-    nodes[0] = False
-    dag = Dag(len(nodes), edges[:, 0], edges[:, 1], nodes)
+    dag = dag_of(len(specs), pairs)
     found = shape(dag)
     if len(found.order) < dag.nodes:
         circle = [specs[node - 1].id for node in cycle(dag, found)]
@@ -220,27 +212,6 @@ def _known(name: str, spec: Task, numbers: dict[str, int], file: str) -> int:
 
 
 # --- what it needs ---------------------------------------------------------------------------------------------------
-
-
-def requirements(workflow: Workflow) -> dict[str, Any]:
-    """The same keys as for an application; seconds are those that were recorded."""
-    levels = workflow.levels
-    return {
-        "application": workflow.instance.name,
-        "tasks": workflow.tasks,
-        "edges": reduction(workflow.dag, workflow.shape)[0] if workflow.tasks <= MAX_REDUCED else None,
-        "depth": int(levels.max()) + 1,
-        "width": int(np.bincount(levels).max()),
-        "critical_path": _critical(workflow),
-        "components": _components(workflow),
-        "sections": [], "units": [], "parameters": [], "doubts": [],
-    }  # fmt: skip
-
-
-def _critical(workflow: Workflow) -> dict[str, Any]:
-    nodes = chain(workflow.shape, int(np.argmax(workflow.levels)) + 1)
-    names = [workflow.kinds[node - 1] for node in nodes]
-    return {"tasks": len(names), "components": runs_of(names), "seconds": longest(workflow)}
 
 
 def longest(workflow: Workflow) -> float:

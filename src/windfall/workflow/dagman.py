@@ -1,0 +1,262 @@
+"""DAG files of HTCondor's DAGMan → a graph.
+
+Rules
+  * All that is wrong is told at once, each with file, line and column.
+  * A file's names are known before its other commands are looked at: the order of lines does not matter, but that of
+    two commands about one property, of which the later counts.
+  * SPLICE and SUBDAG become nodes of the one graph, called `NAME+inner`.  What holds for a SUBDAG as a whole (RETRY,
+    SCRIPT, FINAL …) has nobody to keep it, and is refused.
+  * Relative names begin where the DAG file lies, or where DIR says; splices and includes begin where their parent does.
+  * Files, nodes, edges and nesting are bounded; a file that comes to include itself is a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from ..errors import BadInput, TooLarge
+from ..model.check import nearest
+from .dag import cycle, shape
+from .dagcommands import LATER, Commands
+from .daglines import Line, Word, Wrong, lines, words_of
+from .dagnodes import Found, Graph, Group, Node
+from .listed import dag_of
+from .mistakes import KEPT, Found as Mistakes
+from .text import Source, plain, read_file
+
+MAX_FILE = 64 << 20
+MAX_FILES = 10_000  # read, however often each
+MAX_DEPTH = 32
+MAX_NODES = 1_000_000
+MAX_NAME = 200
+WRONG = "+. "  # letters that no node has in its name
+
+UNHEEDED = ("CONFIG", "DOT", "JOBSTATE_LOG", "NODE_STATUS_FILE", "SET_JOB_ATTR", "ENV", "SAVE_POINT_FILE")
+REFUSED = {
+    "PROVISIONER": "pilots are started by Windfall itself",
+    "SERVICE": "run it beside the DAG, as a bag of its own",
+    "CONNECT": "say PARENT … CHILD …", "PIN_IN": "say PARENT … CHILD …", "PIN_OUT": "say PARENT … CHILD …",
+    "REJECT": "it was written after a parse failure; use the original file",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Of a file in the nest of files."""
+
+    folder: Path
+    prefix: str = ""
+    stack: tuple[Path, ...] = ()  # files around it
+
+
+def load(path: Path) -> Graph:
+    reader = _Reader()
+    reader.read(path, Place(path.parent))
+    reader.mistakes.tell()
+    found = reader.found
+    if not found.nodes and found.final is None:
+        raise BadInput(f"{path} has no nodes", "JOB NAME SUBMIT-FILE")
+    dag = dag_of(len(found.nodes), found.pairs)
+    order = shape(dag)
+    if len(order.order) < dag.nodes:
+        circle = [found.nodes[each - 1] for each in cycle(dag, order)]
+        names = " → ".join(node.name for node in [*circle[:8], circle[0]])
+        raise circle[0].source.mistake(circle[0].at, f"nodes wait for each other in a circle: {names}")
+    return Graph(path, found, dag, order)
+
+
+class _Reader:
+    """`found` grows with every file; mistakes are kept, not raised."""
+
+    def __init__(self) -> None:
+        self.found = Found()
+        self.mistakes = Mistakes()
+
+    def read(self, path: Path, place: Place) -> range:
+        """The numbers of its nodes."""
+        first = len(self.found.nodes)
+        _File(self, place).read(self.source(path, place))
+        return range(first, len(self.found.nodes))
+
+    def source(self, path: Path, place: Place) -> Source:
+        self.found.files += 1
+        if self.found.files > MAX_FILES:
+            raise TooLarge(f"more than {MAX_FILES:,} files are spliced and included")
+        data = read_file(path, MAX_FILE)
+        if len(data) > MAX_FILE:
+            raise TooLarge(f"{path} is larger than {MAX_FILE >> 20} MiB")
+        try:
+            return plain(str(path), data.decode())
+        except UnicodeDecodeError:
+            raise BadInput(f"{path} is not UTF-8 text") from None
+
+
+class _Kept:
+    """What is wrong with a line becomes one of the mistakes."""
+
+    def __init__(self, reader: _Reader, line: Line) -> None:
+        self.reader, self.line = reader, line
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if not isinstance(error, Wrong):
+            return False
+        self.reader.mistakes.add(self.line.source, error.at, error.message, error.hint)
+        if len(self.reader.mistakes.each) >= KEPT:
+            self.reader.mistakes.tell()
+        return True
+
+
+class _File:
+    """One file, and what it includes; `names` are those its commands may use."""
+
+    def __init__(self, reader: _Reader, place: Place) -> None:
+        self.reader, self.place, self.found = reader, place, reader.found
+        self.names: dict[str, Node | Group] = {}
+        self.own: list[Node] = []  # what ALL_NODES stands for
+        self.stack = place.stack
+
+    def read(self, source: Source) -> None:
+        self.stack = (*self.place.stack, Path(source.file).resolve())
+        said = self._lines(source, self.place.stack)
+        self._each(line for line in said if line.command in FIRST)
+        self._each(line for line in said if line.command not in FIRST)
+
+    def _lines(self, source: Source, stack: tuple[Path, ...]) -> list[Line]:
+        """With those of included files in their place."""
+        stack = (*stack, Path(source.file).resolve())
+        found: list[Line] = []
+        for line in lines(source):
+            if line.command != "INCLUDE":
+                found.append(line)
+                continue
+            with _Kept(self.reader, line):
+                (_, name) = words_of(line, 2, 2, "INCLUDE FILE")
+                path = self._file(name, self.place.folder, stack)
+                found += self._lines(self.reader.source(path, self.place), stack)
+        return found
+
+    def _each(self, said: Iterable[Line]) -> None:
+        for line in said:
+            with _Kept(self.reader, line):
+                if line.command in REFUSED:
+                    raise Wrong(line.words[0].at, f"{line.command} is not kept here", REFUSED[line.command])
+                if line.command in UNHEEDED:
+                    self.found.notes[f"{line.command} means nothing here"] = None
+                    continue
+                if line.command in FIRST:
+                    FIRST[line.command](self, line)
+                elif line.command in LATER:
+                    LATER[line.command](Commands(self.names, self.own, self.found, self.place.prefix), line)
+                else:
+                    raise Wrong(line.words[0].at, f"there is no command '{line.words[0].text[:50]}'",
+                                nearest(line.command, [*FIRST, *LATER, "INCLUDE"]))
+
+    def _file(self, word: Word, folder: Path, stack: tuple[Path, ...]) -> Path:
+        path = folder / word.text
+        if path.resolve() in stack:
+            raise Wrong(word.at, f"'{word.text}' comes to include itself", "a file is spliced or included by others")
+        if len(stack) >= MAX_DEPTH:
+            raise Wrong(word.at, f"files are nested more than {MAX_DEPTH} deep")
+        if not path.is_file():
+            raise Wrong(word.at, f"there is no file {path}", "names begin where the DAG file lies, or at DIR")
+        return path
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def job(self, line: Line) -> None:
+        node = self._node(line, 1, "JOB NAME SUBMIT-FILE [DIR FOLDER] [NOOP] [DONE]", done=True)
+        self._name(line.words[1], node)
+        self.own.append(node)
+        self._count([node])
+
+    def final(self, line: Line) -> None:
+        node = self._node(line, 1, "FINAL NAME SUBMIT-FILE [DIR FOLDER] [NOOP]", done=False)
+        if self.place.prefix:
+            raise Wrong(line.words[0].at, "a splice, or a SUBDAG, has no FINAL node of its own",
+                        "put it in the outer DAG")
+        if self.found.final is not None:
+            raise Wrong(line.words[0].at, f"there is a FINAL node already: '{self.found.final.name}'", "one is enough")
+        self._name(line.words[1], node)
+        self.found.final = node
+
+    def _node(self, line: Line, first: int, usage: str, done: bool) -> Node:
+        words = words_of(line, first + 2, 0, usage)
+        folder, noop, is_done = self._options(words[first + 2 :], done)
+        if words[first + 1].text == "{" and line.body is None:
+            raise Wrong(words[first + 1].at, "the submit description is not ended", "a line with } alone ends it")
+        return Node(self.place.prefix + words[first].text, line.source, words[first].at, self.place.folder / folder,
+                    words[first + 1], line.body, noop, is_done)
+
+    def _options(self, words: list[Word], done: bool) -> tuple[str, bool, bool]:
+        folder, found, at = "", dict[str, None](), 0
+        while at < len(words):
+            word = words[at]
+            if word.upper == "DIR" and at + 1 < len(words):
+                folder, at = words[at + 1].text, at + 1
+            elif word.upper == "NOOP" or (word.upper == "DONE" and done):
+                found[word.upper] = None
+            else:
+                raise Wrong(word.at, f"'{word.text}' is not understood here", "DIR FOLDER, NOOP" + ", DONE" * done)
+            at += 1
+        return folder, "NOOP" in found, "DONE" in found
+
+    def _name(self, word: Word, what: Node | Group) -> None:
+        bad = word.upper in ("PARENT", "CHILD", "ALL_NODES") or any(letter in word.text for letter in WRONG)
+        if bad or len(word.text) > MAX_NAME or not word.text.isprintable():
+            raise Wrong(word.at, f"'{word.text[:50]}' cannot be the name of a node",
+                        f"without + and ., at most {MAX_NAME} letters, and neither PARENT, CHILD nor ALL_NODES")
+        if word.text in self.names:
+            raise Wrong(word.at, f"there is a '{word.text}' already", "names are given once")
+        self.names[word.text] = what
+
+    def _count(self, nodes: list[Node]) -> None:
+        self.found.nodes += nodes
+        if len(self.found.nodes) > MAX_NODES:
+            raise TooLarge(f"more than {MAX_NODES:,} nodes")
+
+    def splice(self, line: Line) -> None:
+        words = words_of(line, 3, 0, "SPLICE NAME DAG-FILE [DIR FOLDER]")
+        folder, noop, _ = self._options(words[3:], False)
+        if noop:
+            raise Wrong(line.words[-1].at, "a splice cannot be NOOP", "its nodes can")
+        self._inside(words[1], words[2], folder, "splice")
+
+    def subdag(self, line: Line) -> None:
+        words = words_of(line, 4, 0, "SUBDAG EXTERNAL NAME DAG-FILE [DIR FOLDER] [NOOP] [DONE]")
+        if words[1].upper != "EXTERNAL":
+            raise Wrong(words[1].at, f"'{words[1].text}' is not understood here", "SUBDAG EXTERNAL NAME DAG-FILE")
+        folder, noop, done = self._options(words[4:], True)
+        group = self._inside(words[2], words[3], folder, "SUBDAG")
+        for node in self.found.nodes[group.nodes.start : group.nodes.stop]:
+            node.noop, node.done = node.noop or noop, node.done or done
+
+    def _inside(self, name: Word, file: Word, folder: str, kind: str) -> Group:
+        inner = Place(self.place.folder / folder, f"{self.place.prefix}{name.text}+", self.stack)
+        path = self._file(file, inner.folder, self.stack)
+        self._name(name, Group(range(0), kind, [], []))
+        edges = len(self.found.pairs)
+        nodes = self.reader.read(path, inner)
+        before, after = (set(each) for each in zip(*self.found.pairs[edges:], strict=True)) if (
+            len(self.found.pairs) > edges) else (set(), set())
+        group = Group(nodes, kind, [each for each in nodes if each not in after],
+                      [each for each in nodes if each not in before])
+        self.names[name.text] = group
+        return group
+
+    def description(self, line: Line) -> None:
+        words = words_of(line, 3, 3, "SUBMIT-DESCRIPTION NAME { … }")
+        if words[2].text != "{" or line.body is None:
+            raise Wrong(words[2].at, "a { begins the description, and a line with } alone ends it")
+        self.found.described[self.place.prefix + words[1].text] = (line.source, *line.body)
+
+
+FIRST: dict[str, Callable[[_File, Line], None]] = {
+    "JOB": _File.job, "FINAL": _File.final, "SPLICE": _File.splice, "SUBDAG": _File.subdag,
+    "SUBMIT-DESCRIPTION": _File.description,
+}  # fmt: skip

@@ -1,0 +1,200 @@
+"""DAG files run as tasks of a real server: order, scripts, retries, giving up, the last node, rescue files."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.real import CommandLine, until
+
+SH = 'executable = /bin/sh\narguments = "-c \'$(do)\'"\noutput = $(JOB).out\nerror = $(JOB).err\n'
+
+
+@pytest.fixture
+def dag(windfall: CommandLine) -> CommandLine:
+    windfall.write("sh.sub", SH)
+    return windfall
+
+
+def job(name: str, what: str = "echo $(JOB)", sub: str = "sh.sub") -> str:
+    return f'JOB {name} {sub}\nVARS {name} do="{what}"\n'
+
+
+def script(windfall: CommandLine, name: str, text: str) -> None:
+    (windfall.folder / windfall.write(name, f"#!/bin/sh\n{text}\n")).chmod(0o755)
+
+
+def rows_of(windfall: CommandLine, bag: int) -> dict[str, dict[str, Any]]:
+    return {row["params"]["name"]: row for row in windfall.json("results", bag)}
+
+
+def read(windfall: CommandLine, name: str) -> str:
+    return (windfall.folder / name).read_text()
+
+
+def test_files_go_from_node_to_node(dag: CommandLine) -> None:
+    dag.write("take.sub", SH + "transfer_input_files = A.out, made/a.bin, local.txt\n")
+    dag.write("make.sub", SH + "transfer_output_files = made/a.bin\n")
+    dag.write("join.sub", "executable = join.sh\narguments = B.out C.out\ntransfer_input_files = B.out, C.out\n"
+              "output = all.txt\nenvironment = \"WHO='two words'\"\ninput = local.txt\n")
+    dag.write("local.txt", "local\n")
+    script(dag, "join.sh", 'cat "$@" -; echo "$WHO"')
+    dag.write("d.dag", job("A", "echo a; mkdir made; echo bin > made/a.bin", "make.sub")
+              + job("B", "cat A.out a.bin local.txt; echo b", "take.sub") + job("C", "cat A.out; echo c", "take.sub")
+              + "JOB D join.sub\nPARENT A CHILD B C\nPARENT B C CHILD D\n")
+    done = dag.json("run", "d.dag")
+    assert done["succeeded"] == 4 and "rescue" not in done
+    assert read(dag, "all.txt") == "a\nbin\nlocal\nb\na\nc\nlocal\ntwo words\n" and read(dag, "made/a.bin") == "bin\n"
+    rows = rows_of(dag, done["bag"])
+    assert all(rows[b]["started"] >= rows[a]["ended"] for a, b in ("AB", "AC", "BD", "CD"))
+
+
+def test_a_node_is_what_ran_last_in_it(dag: CommandLine) -> None:
+    """DAGMan's table: PRE, job and POST, each absent, well or failing; whoever depends on the node waits for that."""
+    script(dag, "good.sh", "exit 0")
+    script(dag, "bad.sh", "exit 4")
+    lines, expected = [], {}
+    for pre, middle, post in itertools.product("-SF", "SF", "-SF"):
+        name = f"n{pre}{middle}{post}".replace("-", "_")
+        lines += [job(name, "exit 0" if middle == "S" else "exit 3"), job(f"{name}_after"),
+                  f"PARENT {name} CHILD {name}_after\n"]
+        lines += [f"SCRIPT {kind} {name} {'good' if how == 'S' else 'bad'}.sh\n"
+                  for kind, how in (("PRE", pre), ("POST", post)) if how != "-"]
+        code = 4 if pre == "F" else 0 if post == "S" else 4 if post == "F" else 0 if middle == "S" else 3
+        expected[name] = code
+    dag.write("table.dag", "".join(lines))
+    done = dag.json("run", "table.dag", code=1)
+    rows = rows_of(dag, done["bag"])
+    assert {name: rows[name]["exit"] for name in expected} == expected
+    assert {name: rows[f"{name}_after"]["state"] for name in expected} == {
+        name: "cancelled" if code else "succeeded" for name, code in expected.items()}
+
+
+def test_scripts_are_told(dag: CommandLine) -> None:
+    script(dag, "pre.sh", 'echo "$@" > told.txt; [ "$1" != skipped ] || exit 9')
+    script(dag, "post.sh", 'echo "$@" >> told.txt')
+    dag.write("told.sub", SH + "transfer_output_files = told.txt\n")
+    dag.write("told.dag", job("A", "kill -9 $$", "told.sub") + "SCRIPT PRE A pre.sh $JOB $MAX_RETRIES x=$JOB\n"
+              "SCRIPT POST A post.sh $RETURN $PRE_SCRIPT_RETURN $JOB\nRETRY A 2\n"
+              + 'JOB skipped sh.sub\nVARS skipped do="exit 1"\nSCRIPT PRE skipped pre.sh $JOB\nPRE_SKIP skipped 9\n'
+              "JOB nothing gone.sub NOOP\nSCRIPT PRE nothing pre.sh now\n"
+              "JOB before gone.sub DONE\nPARENT before CHILD A\n")
+    done = dag.json("run", "told.dag")
+    assert (done["tasks"], done["succeeded"]) == (3, 3)
+    assert read(dag, "told.txt") == "A 2 x=$JOB\n-9 0 A\n" and read(dag, "skipped.out") == ""
+
+
+def test_a_deferred_script(dag: CommandLine) -> None:
+    script(dag, "later.sh", "[ -e once ] || { touch once; exit 5; }; cat once")
+    dag.write("later.dag", job("A", "ls once") + "SCRIPT DEFER 5 0 PRE A later.sh\n")
+    assert dag.json("run", "later.dag")["succeeded"] == 1 and read(dag, "A.out") == "once\n"
+
+
+def test_retries(dag: CommandLine, tmp_path: Path) -> None:
+    tries = tmp_path / "tries"
+    tries.mkdir()
+    count = f"mktemp {tries}/$(JOB).XXXXXX > /dev/null"
+    third = f"{count}; test `ls {tries}/third.* | wc -l` = 3"
+    dag.write("r.dag", job("never", f"{count}; exit 1") + job("hopeless", f"{count}; exit 7")
+              + job("third", third) + "RETRY ALL_NODES 2 UNLESS-EXIT 7\n")
+    done = dag.json("run", "r.dag", code=1)
+    found = [len(list(tries.glob(f"{name}.*"))) for name in ("never", "hopeless", "third")]
+    assert found == [3, 1, 3] and done["succeeded"] == 1
+    assert sorted(cause["exit"] for cause in done["causes"]) == [1, 7]
+
+
+def test_giving_up_and_the_last_node(dag: CommandLine) -> None:
+    """The rest is cancelled, retries or not; the last node runs, and is told."""
+    dag.write("last.sub", "executable = /bin/echo\narguments = $(DAG_STATUS) $(FAILED_COUNT)\noutput = last.txt\n")
+    text = job("stop", "sleep 1; exit 10") + job("long", "sleep 600") + job("after") + (
+        "PARENT long CHILD after\nRETRY stop 5\nABORT-DAG-ON stop 10 RETURN 3\n")
+    dag.write("stop.dag", text)
+    done = dag.json("run", "stop.dag", code=3)
+    assert done["aborted"] == "stop" and done["cancelled"] == 2 and done["failed"] == 1
+    assert done["rescue"].endswith("stop.dag.rescue001")
+    dag.write("last.dag", text + "FINAL last last.sub\n")
+    done = dag.json("run", "last.dag")
+    assert done["final"] == "succeeded" and read(dag, "last.txt") == "3 1\n" and "rescue" not in done
+    assert not list(dag.folder.glob("last.dag.rescue*"))
+
+
+def test_a_last_node_that_fails(dag: CommandLine) -> None:
+    dag.write("f.dag", job("A") + job("L", "cat A.out; exit 6").replace("JOB L", "FINAL L"))
+    done = dag("run", "f.dag")
+    assert done.returncode == 1 and "final node L: failed" in done.stderr
+    assert read(dag, "f.dag.rescue001").endswith("DONE A\n")
+
+
+def test_rescue(dag: CommandLine) -> None:
+    """Only the rest is run, with files that the first run left; a new rescue file builds upon the old one."""
+    dag.write("take.sub", SH + "transfer_input_files = A.out\n")
+    text = job("A") + job("B", "cat A.out; {}", "take.sub") + job("C", "cat A.out", "take.sub") + job("D", "{}") + (
+        "PARENT A CHILD B C\nPARENT B C CHILD D\n")
+    dag.write("d.dag", text.format("exit 1", "exit 1"))
+    assert dag.json("run", "d.dag", code=1)["succeeded"] == 2
+    dag.write("d.dag", text.format("true", "exit 1"))
+    second = dag.json("run", "d.dag", code=1)
+    assert (second["tasks"], second["succeeded"], second["rescue"][-3:]) == (2, 1, "002")
+    assert read(dag, "B.out") == "A\n"
+    dag.write("d.dag", text.format("true", "true"))
+    third = dag.json("run", "d.dag")
+    assert (third["tasks"], third["succeeded"]) == (1, 1)
+    assert dag.json("run", "d.dag", "--fresh")["tasks"] == 4
+
+
+def test_folders(dag: CommandLine) -> None:
+    for name in ("one", "two"):
+        (dag.folder / name).mkdir()
+        dag.write(f"{name}/own.txt", f"{name}\n")
+        dag.write(f"{name}/read.sub", SH + "transfer_input_files = own.txt\n")
+    dag.write("one/inner.dag", job("X", "cat own.txt", "read.sub"))
+    dag.write("f.dag", 'SPLICE S inner.dag DIR one\nJOB Y read.sub DIR two\nVARS Y do="cat own.txt"\n'
+              "PARENT S CHILD Y\n")
+    assert dag.json("run", "f.dag")["succeeded"] == 2
+    assert read(dag, "one/S+X.out") == "one\n" and read(dag, "two/Y.out") == "two\n"
+
+
+def test_what_fits_not(dag: CommandLine) -> None:
+    dag.write("a.dag", job("A") + "ABORT-DAG-ON A 1\n")
+    dag.write("m.dag", job("A") + "FOO\n")
+    for words, said in (
+        (["submit", "a.dag"], "windfall run a.dag"),
+        (["run", "a.dag", "--stand-ins"], "recorded"),
+        (["run", "x", "--fresh"], "--fresh is for DAG files"),
+        (["run", "m.dag"], "m.dag:3:1: there is no command 'FOO'"),
+        (["compile", "m.dag"], "m.dag:3:1: there is no command 'FOO'"),
+        (["run", "gone.dag"], "cannot read gone.dag"),
+    ):
+        done = dag(*words)
+        assert done.returncode == 2 and said in done.stderr, (words, done.stderr)
+    assert "A" in dag("run", "a.dag", "--dry-run").stdout and not list(dag.folder.glob("*.out"))
+    assert dag.json("compile", "a.dag")["tasks"] == 1 and "digraph" in dag("graph", "a.dag").stdout
+
+
+def test_submitted_it_goes_on_alone(dag: CommandLine) -> None:
+    dag.write("alone.dag", job("A") + job("B") + "PARENT A CHILD B\n")
+    bag = dag.json("submit", "alone.dag")["bag"]
+    until(lambda: dag.json("show", bag)["state"] == "succeeded", 60)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_graphs(dag: CommandLine, seed: int) -> None:
+    """Nobody starts before all he waits for has ended well; who fails takes along only those behind him."""
+    draw = random.Random(seed)
+    names = [f"n{number}" for number in range(30)]
+    before = {name: draw.sample(names[:at], min(at, draw.choice((0, 1, 1, 2, 3)))) for at, name in enumerate(names)}
+    bad = set(draw.sample(names, 4))
+    dag.write("g.dag", "".join(job(name, "exit 1" if name in bad else "exit 0") for name in names)
+              + "".join(f"PARENT {' '.join(each)} CHILD {name}\n" for name, each in before.items() if each))
+    rows = rows_of(dag, dag.json("run", "g.dag", code=1)["bag"])
+    expected: dict[str, str] = {}
+    for name in names:
+        spoilt = any(expected[each] != "succeeded" for each in before[name])
+        expected[name] = "cancelled" if spoilt else "failed" if name in bad else "succeeded"
+    assert {name: row["state"] for name, row in rows.items()} == expected
+    ran = [name for name in names if expected[name] != "cancelled"]
+    assert all(rows[name]["started"] >= rows[each]["ended"] for name in ran for each in before[name])

@@ -1,0 +1,344 @@
+"""DAG files: what they say, where they are wrong, and that none of them gets the better of the reader."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from windfall.errors import BadInput, Mistakes, TooLarge
+from windfall.workflow import dagbag, dagman, rescue
+from windfall.workflow.dagjobs import Jobs
+from windfall.workflow.dagnodes import Graph
+from windfall.workflow.submitfile import Values, read
+from windfall.workflow.text import plain
+
+TRUE = "executable = /bin/true\nqueue\n"
+DIAMOND = "JOB A t.sub\nJOB B t.sub\nJOB C t.sub\nJOB D t.sub\nPARENT A CHILD B C\nPARENT B C CHILD D\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "t.sub").write_text(TRUE)
+    return tmp_path
+
+
+def load(folder: Path, text: str, name: str = "x.dag") -> Graph:
+    (folder / name).write_text(text)
+    return dagman.load(folder / name)
+
+
+def edges(graph: Graph) -> set[tuple[str, str]]:
+    return {(graph.names[a], graph.names[b]) for a, b in graph.pairs}
+
+
+def mistakes(folder: Path, text: str) -> list[tuple[str, str]]:
+    """Line and column of each, and what is said."""
+    with pytest.raises(BadInput) as caught:
+        load(folder, text)
+    each = caught.value.each if isinstance(caught.value, Mistakes) else [caught.value]
+    return [(":".join(error.where.split(":")[1:]), error.message) for error in each]
+
+
+# --- what it says ----------------------------------------------------------------------------------------------------
+
+
+def test_a_diamond(folder: Path) -> None:
+    graph = load(folder, DIAMOND)
+    assert edges(graph) == {("A", "B"), ("A", "C"), ("B", "D"), ("C", "D")}
+    found = graph.requirements()
+    assert (found["tasks"], found["edges"], found["depth"], found["width"]) == (4, 4, 3, 2)
+
+
+def test_everything_about_a_node(folder: Path) -> None:
+    graph = load(folder, "\n".join((
+        "# a comment", "job A t.sub dir sub noop", "JOB B t.sub DONE", "JOB C \\", "   t.sub",
+        'VARS A one="1 \\"x\\"" two="\\\\"', 'VARS ALL_NODES three="$(JOB)"',
+        "RETRY C 3 UNLESS-EXIT 2", "PRIORITY C -5", "CATEGORY C big", "MAXJOBS big 4", "ABORT-DAG-ON C 10 RETURN 1",
+        "SCRIPT DEFER 4 60 PRE C pre.sh $JOB x", "SCRIPT POST C post.sh", "PRE_SKIP C 9",
+        "CONFIG nothing", "FINAL F t.sub", "SCRIPT POST F post.sh",
+    )))  # fmt: skip
+    a, b, c = graph.nodes
+    assert a.noop and a.folder == folder / "sub" and not a.done and b.done
+    assert a.vars == [("one", '1 "x"', False), ("two", "\\", False), ("three", "$(JOB)", False)]
+    assert (c.retries, c.unless, c.priority, c.category, c.abort, c.skip) == (3, 2, -5, "big", (10, 1), 9)
+    assert c.pre and c.pre.program.text == "pre.sh" and c.pre.arguments == ["$JOB", "x"] and c.pre.defer == (4, 60)
+    assert graph.most == {"big": 4} and graph.final and graph.final.post and graph.final.vars == []
+    assert list(graph.notes) == ["CONFIG means nothing here"]
+
+
+def test_the_last_command_counts(folder: Path) -> None:
+    graph = load(folder, "JOB A t.sub\nRETRY A 1\nRETRY ALL_NODES 2\nPRIORITY ALL_NODES 7\nPRIORITY A 8")
+    assert (graph.nodes[0].retries, graph.nodes[0].priority) == (2, 8)
+
+
+def test_splices(folder: Path) -> None:
+    """A splice's ends are its first and last nodes; the same file twice is two graphs."""
+    load(folder, DIAMOND + "MAXJOBS here 1\nMAXJOBS +all 3\nCATEGORY A here\nCATEGORY B +all", "inner.dag")
+    graph = load(folder, "SPLICE X inner.dag\nSPLICE Y inner.dag\nPARENT X CHILD Y\nMAXJOBS X+here 9\nMAXJOBS +all 2")
+    assert ("X+D", "Y+A") in edges(graph) and len(edges(graph)) == 9 and len(graph.nodes) == 8
+    assert graph.most == {"X+here": 9, "Y+here": 1, "+all": 2}
+    assert [node.category for node in graph.nodes[:2]] == ["X+here", "+all"]
+    load(folder, "SPLICE I inner.dag\nJOB Z t.sub\nPARENT I CHILD Z", "middle.dag")
+    graph = load(folder, "SPLICE M middle.dag\nJOB E t.sub\nPARENT M CHILD E")
+    assert ("M+I+D", "M+Z") in edges(graph) and ("M+Z", "E") in edges(graph) and len(graph.nodes) == 6
+
+
+def test_a_subdag_is_part_of_the_graph(folder: Path) -> None:
+    (folder / "in").mkdir()
+    (folder / "in" / "t.sub").write_text(TRUE)
+    load(folder / "in", "JOB S t.sub\nPRIORITY S 10", "sub.dag")
+    graph = load(folder, "JOB A t.sub\nSUBDAG EXTERNAL B sub.dag DIR in\nPARENT A CHILD B\nPRIORITY B 100")
+    assert edges(graph) == {("A", "B+S")} and graph.nodes[1].priority == 110 and graph.nodes[1].folder == folder / "in"
+    done = load(folder, "SUBDAG EXTERNAL B sub.dag DIR in DONE\nJOB A t.sub")
+    assert done.nodes[0].done and not done.nodes[1].done
+
+
+def test_included_and_inline(folder: Path) -> None:
+    (folder / "more.inc").write_text("JOB B common\nPARENT A CHILD B\n")
+    graph = load(folder, "JOB A {\n  executable = /bin/echo\n  arguments = a\n}\n"
+                 "SUBMIT-DESCRIPTION common {\n executable = /bin/echo\n arguments = $(JOB)\n}\nINCLUDE more.inc\n")
+    assert edges(graph) == {("A", "B")}
+    jobs = Jobs(graph).all()
+    assert [jobs[0].run, jobs[1].run] == [["/bin/echo", "a"], ["/bin/echo", "B"]]
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "said"),
+    [
+        ("JOB A", "1:6", "JOB says too little"),
+        ("JOB A t.sub\nJOB A t.sub", "2:5", "there is a 'A' already"),
+        ("JOB A+B t.sub", "1:5", "'A+B' cannot be the name"),
+        ("JOB child t.sub", "1:5", "'child' cannot be the name"),
+        ("JOB A t.sub HUH", "1:13", "'HUH' is not understood"),
+        ("JOB A t.sub\nPARENT A CHILD B", "2:16", "there is no node 'B'"),
+        ("JOB A t.sub\nPARENT A", "2:9", "PARENT says too little"),
+        ("JOB A t.sub\nRETRY A x", "2:9", "'x' is not a whole number"),
+        ("JOB A t.sub\nRETRY A 1 UNTIL 2", "2:11", "'UNTIL' is not understood"),
+        ("JOB A t.sub\nVARS A b=c", "2:8", "this is no MACRO"),
+        ('JOB A t.sub\nVARS A b="c" d', "2:14", "this is no MACRO"),
+        ('JOB A t.sub\nVARS A queue="1"', "2:8", "cannot begin with 'queue'"),
+        ("JOB A t.sub\nJOBS B t.sub", "2:1", "there is no command 'JOBS'"),
+        ("JOB A t.sub\nSERVICE B t.sub", "2:1", "SERVICE is not kept"),
+        ("SPLICE S x.dag", "1:10", "comes to include itself"),
+        ("JOB A t.sub\nSPLICE S gone.dag", "2:10", "there is no file"),
+        ("FINAL F t.sub\nFINAL G t.sub", "2:1", "there is a FINAL node already"),
+        ("FINAL F t.sub\nJOB A t.sub\nPARENT A CHILD F", "3:16", "the FINAL node comes after all"),
+        ("FINAL F t.sub\nRETRY F 2", "2:7", "RETRY cannot be said of the FINAL node"),
+        ("JOB A {\nexecutable = x", "1:7", "not ended"),
+        ("JOB A t.sub\nSCRIPT AFTER A p", "2:8", "'AFTER' is not understood"),
+        ("JOB A t.sub\nJOB B t.sub\nPARENT A CHILD B\nPARENT B CHILD A", "2:5", "in a circle: B → A → B"),
+    ],
+)
+def test_mistakes_have_a_place(folder: Path, text: str, where: str, said: str) -> None:
+    found = mistakes(folder, text)
+    assert len(found) == 1 and found[0][0] == where and said in found[0][1], found
+
+
+def test_what_cannot_be_said_of_a_whole(folder: Path) -> None:
+    load(folder, DIAMOND, "inner.dag")
+    for kind in ("SPLICE S inner.dag", "SUBDAG EXTERNAL S inner.dag"):
+        found = mistakes(folder, f'{kind}\nRETRY S 1\nVARS S a="b"\nSCRIPT PRE S p\n')
+        assert [where for where, _ in found] == ["2:7", "3:6", "4:12"]
+
+
+def test_all_mistakes_at_once_and_not_too_many(folder: Path) -> None:
+    assert len(mistakes(folder, "\n".join(["RETRY"] * 20_000))) == 50
+
+
+def test_files_that_include_each_other(folder: Path) -> None:
+    load_ = [f"SPLICE S {(number + 1) % 3}.dag" for number in range(3)]
+    for number, text in enumerate(load_):
+        (folder / f"{number}.dag").write_text(text)
+    with pytest.raises(BadInput, match="comes to include itself"):
+        dagman.load(folder / "0.dag")
+    (folder / "i.dag").write_text("INCLUDE j.dag")
+    (folder / "j.dag").write_text("INCLUDE i.dag")
+    with pytest.raises(BadInput, match="comes to include itself"):
+        dagman.load(folder / "i.dag")
+
+
+def test_nests_are_bounded(folder: Path) -> None:
+    for number in range(40):
+        (folder / f"{number}.dag").write_text(f"SPLICE S {number + 1}.dag")
+    with pytest.raises(BadInput, match="more than 32 deep"):
+        dagman.load(folder / "0.dag")
+    for number in range(30):  # 2 to the 30th files, if it were followed
+        (folder / f"{number}.dag").write_text(f"SPLICE S {number + 1}.dag\nSPLICE T {number + 1}.dag")
+    (folder / "30.dag").write_text("JOB A t.sub")
+    with pytest.raises(TooLarge, match="more than 10,000 files"):
+        dagman.load(folder / "0.dag")
+
+
+def test_edges_are_bounded(folder: Path) -> None:
+    names = " ".join(f"n{number}" for number in range(3_000))
+    jobs = "\n".join(f"JOB n{number} t.sub" for number in range(3_000))
+    with pytest.raises(TooLarge, match="edges"):
+        load(folder, f"{jobs}\nPARENT {names} CHILD {names}")
+
+
+# --- submit descriptions ---------------------------------------------------------------------------------------------
+
+
+def values(text: str, **given: str) -> Values:
+    return Values(read(plain("x.sub", text)), given, {})
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("one two", ["one", "two"]),
+        ('one \\"two\\"', ["one", '"two"']),
+        ("""\"one 'two  words' three\"""", ["one", "two  words", "three"]),
+        ("""\"it''s ""quoted"" 'don''t'\"""", ["its", '"quoted"', "don't"]),
+        ("\"a'b c'd ''\"", ["ab cd", ""]),
+        ("", []),
+    ],
+)
+def test_arguments(written: str, meant: list[str]) -> None:
+    assert values(f"arguments = {written}").arguments() == meant
+
+
+def test_values() -> None:
+    found = values(
+        "Executable = $(program)\nprogram=prog-$(version)\n# no\nenvironment = A=1;B=x y\nrequest_memory=2\n"
+        "request_disk = 1GB\nrequest_cpus = $(cpus:3)\noutput = out.\\\n  txt\nqueue 1\n", version="2",
+    )  # fmt: skip
+    assert found.get("executable") == "prog-2" and found.environment() == {"A": "1", "B": "x y"}
+    assert (found.size("request_memory", "M"), found.size("request_disk", "K")) == (2 << 20, 1 << 30)
+    assert found.count("request_cpus", 1) == 3 and found.get("output") == "out.    txt".replace("    ", "   ")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        ("a = $(b)\nb = $(a)", "a", "come to no end"),
+        ("a = $(b)$(b)\nb = $(c)$(c)\nc = $(d)$(d)\nd = " + "x" * 500_000, "a", "come to no end"),
+        ("a = $(nope)", "a", "no macro 'nope'"),
+        ("a = $$(Memory)", "a", "filled in by a machine"),
+        ("a = $INT(x)", "a", "not known here"),
+    ],
+)
+def test_macros_that_cannot_be(text: str, name: str, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        values(text).get(name)
+    assert said in caught.value.message and caught.value.where.startswith("x.sub:1:")
+
+
+@pytest.mark.parametrize("text", ["queue 2", "queue x in (a b)", "if defined x\nendif", "include : f", "just words"])
+def test_descriptions_of_more_than_one_job(text: str) -> None:
+    with pytest.raises(BadInput):
+        read(plain("x.sub", f"executable = x\n{text}\n"))
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def test_who_needs_a_file_gets_it_from_who_makes_it(folder: Path) -> None:
+    made = "executable = /bin/sh\noutput = o/$(JOB).txt\ntransfer_output_files = deep/d.bin\n"
+    (folder / "make.sub").write_text(made)
+    (folder / "take.sub").write_text("executable = run.sh\ntransfer_input_files = o/A.txt, d.bin, here.txt\n")
+    (folder / "run.sh").write_text("")
+    (folder / "here.txt").write_text("")
+    jobs = Jobs(load(folder, "JOB A make.sub\nJOB B take.sub\nPARENT A CHILD B")).all()
+    assert jobs[0].outputs() == ["o/A.txt", "deep/d.bin"]
+    assert {place: what.name if hasattr(what, "node") else str(what) for place, what in jobs[1].reads.items()} == {
+        "run.sh": str(folder / "run.sh"), "A.txt": "o/A.txt", "d.bin": "deep/d.bin",
+        "here.txt": str(folder / "here.txt"),
+    }  # fmt: skip
+    bag = dagbag.parsed(load(folder, "JOB A make.sub\nJOB B take.sub\nPARENT A CHILD B")).bag
+    assert bag.flows is not None and sum(number >= 0 for number in bag.flows.before) == 2
+
+
+@pytest.mark.parametrize(
+    ("sub", "said"),
+    [
+        ("", "has no executable"),
+        ("executable = gone.sh", "there is no program"),
+        ("executable = /bin/sh\ntransfer_input_files = gone.txt", "not here and no earlier node leaves"),
+        ("executable = /bin/sh\ntransfer_input_files = http://x/y", "is not fetched"),
+        ("executable = /bin/sh\noutput = ../../out", "outside the folder"),
+        ("executable = /bin/sh\ninitialdir = /tmp", "outside the folder"),
+        ("executable = /bin/sh\nuniverse = docker", "universe 'docker'"),
+        ("executable = /bin/sh\nrequest_memory = ifThenElse(x, 1, 2)", "is not a size"),
+        ("executable = /bin/sh\nrequest_cpus = many", "is not a whole number"),
+        ("executable = /bin/sh\narguments = \"'x\"", "a single quote is not closed"),
+        ("executable = /bin/sh\nenvironment = nonsense", "is no NAME=VALUE"),
+    ],
+)
+def test_jobs_that_cannot_be(folder: Path, sub: str, said: str) -> None:
+    (folder / "bad.sub").write_text(sub + "\n")
+    with pytest.raises(BadInput) as caught:
+        Jobs(load(folder, "JOB A bad.sub\n")).all()
+    assert said in caught.value.message and caught.value.where.count(":") == 2
+
+
+def test_a_submit_file_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(BadInput, match="there is no submit file") as caught:
+        Jobs(load(folder, "JOB A t.sub\nJOB B gone.sub\n")).all()
+    assert caught.value.where.endswith("x.dag:2:7")
+
+
+# --- rescue files ----------------------------------------------------------------------------------------------------
+
+
+def test_rescue_files(folder: Path) -> None:
+    graph = load(folder, DIAMOND)
+    assert rescue.newest(graph.file) is None
+    first = rescue.write(graph, ["A"], ["B"])
+    assert first.name == "x.dag.rescue001" and "# Nodes that failed: 1\n#   B,<ENDLIST>" in first.read_text()
+    second = rescue.write(graph, ["A", "C"], [])
+    assert second.name == "x.dag.rescue002" and rescue.newest(graph.file) == second
+    again = load(folder, DIAMOND)
+    assert rescue.apply(again, second) == 2 and [node.done for node in again.nodes] == [True, False, True, False]
+    (folder / "x.dag.rescue003").write_text("DONE A\nDONE Q\nPARENT A CHILD B\nRETRY B 4\n")
+    with pytest.raises(Mistakes) as caught:
+        rescue.apply(again, folder / "x.dag.rescue003")
+    assert [error.where.rsplit(":", 2)[1] for error in caught.value.each] == ["2", "3"]
+    (folder / "x.dag.rescue999").write_text("")
+    assert rescue.write(graph, [], []).name == "x.dag.rescue999"
+
+
+# --- anything at all -------------------------------------------------------------------------------------------------
+
+WORDS = st.sampled_from(
+    "JOB A B C t.sub PARENT CHILD VARS x=\"1\" RETRY 2 SPLICE inner.dag SUBDAG EXTERNAL FINAL DONE NOOP DIR . SCRIPT "
+    "PRE POST HOLD DEFER MAXJOBS CATEGORY +c PRIORITY -1 ABORT-DAG-ON RETURN UNLESS-EXIT ALL_NODES { } \\ # INCLUDE "
+    "x.dag \" PRE_SKIP SUBMIT-DESCRIPTION = é \x00".split(" ")
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(WORDS, max_size=6), max_size=8))
+def test_no_file_gets_the_better_of_the_reader(folder: Path, text: list[list[str]]) -> None:
+    (folder / "inner.dag").write_text("JOB I t.sub\nJOB J t.sub\nPARENT I CHILD J\n")
+    try:
+        graph = load(folder, "\n".join(map(" ".join, text)))
+        Jobs(graph).all()
+    except BadInput as error:
+        assert error.message
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="ab=$():\"' \n\\#{}queuif0,;", max_size=120))
+def test_no_description_gets_the_better_of_the_reader(text: str) -> None:
+    try:
+        found = values("arguments = x\n" + text)
+        for name in found.description.entries:
+            found.get(name)
+        found.arguments(), found.environment(), found.size("a", "M")
+    except BadInput as error:
+        assert error.message
+
+
+def test_a_large_file_is_read_in_time(folder: Path) -> None:
+    draw = random.Random(1)
+    jobs = [f'JOB n{number} t.sub\nVARS n{number} k="{number}"' for number in range(20_000)]
+    pairs = [f"PARENT n{draw.randrange(number)} CHILD n{number}" for number in range(1, 20_000)]
+    graph = load(folder, "\n".join([*jobs, *pairs]))
+    assert len(graph.nodes) == 20_000 and len(dagbag.parsed(graph).bag.edges) == 19_999
