@@ -209,6 +209,39 @@ def test_mistakes_are_told_before_anything_runs(windfall: CommandLine) -> None:
         assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
+CHAIN = "par (i := 1; 3) do compute Half(a[i], i); compute Next(b[i], a[i]); enddo compute Sum(s, b);"
+
+
+def chain(half: str, following: str = "echo $((a + 1)) > $b") -> str:
+    return application(
+        CHAIN, component("Half", "out integer a, in integer i", "SHELL", half),
+        component("Next", "out integer b, in integer a", "SHELL", following),
+        component("Sum", "out integer total, in integer* all", "PYTHON", "total = sum(all.values())"))
+
+
+def rerun(windfall: CommandLine, text: str, code: int = 0) -> tuple[int, dict]:
+    """How many ran, and what was said."""
+    windfall.write("app.query", text)
+    done = windfall.json("rerun", "app.query", "--name", "again", "-o", "out", code=code)
+    return done["tasks"], done
+
+
+def test_only_what_failed_or_changed_runs_again(windfall: CommandLine) -> None:
+    broken = chain("[ $i -ne 2 ]; echo $i > $a")
+    assert run(windfall, broken, "--name", "again", code=1)["succeeded"] == 4
+    ran, _ = rerun(windfall, broken, code=1)
+    assert ran == 3  # the one that fails, and the two that wait for it
+    assert windfall.json("rerun", "again", "-o", "out", code=1)["tasks"] == 3  # a bag's name does, too
+    ran, _ = rerun(windfall, chain("echo $i > $a"))
+    assert ran == 7 and result(windfall, "s") == "9"  # another command: all of them
+    assert rerun(windfall, chain("echo $i > $a"))[0] == 0
+    ran, _ = rerun(windfall, chain("echo $i > $a", "echo $((a + 2)) > $b"))
+    assert ran == 4 and result(windfall, "s") == "12"  # what makes `a` has not changed
+    (windfall.folder / "out" / "s").unlink()
+    ran, done = rerun(windfall, chain("echo $i > $a"))
+    assert ran == 0 and done["files"] == 1 and result(windfall, "s") == "9"  # as it was two runs ago
+
+
 def test_on_a_machine_where_nothing_runs(alone: CommandLine) -> None:
     text = application("compute Make(x, 5);", component("Make", "out integer x, in integer n", "SHELL", "echo $n > $x"))
     assert json.dumps(run(alone, text)["succeeded"]) == "1" and result(alone, "x") == "5\n"

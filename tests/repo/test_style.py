@@ -68,7 +68,8 @@ def test_what_the_package_exports() -> None:
 
 def test_the_commands() -> None:
     assert list(COMMANDS) == [
-        "run", "submit", "ls", "show", "wait", "results", "logs", "explain", "policy", "cancel", "retry", "pause",
+        "run", "submit", "ls", "show", "wait", "results", "logs", "explain", "policy", "cancel", "retry", "rerun",
+        "pause",
         "unpause", "rm", "serve", "provision", "pilot", "site", "login", "user", "token", "compile", "graph",
         "component", "simulate", "experiment", "completion",
     ]  # fmt: skip

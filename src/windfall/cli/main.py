@@ -26,6 +26,7 @@ COMMANDS = {
     "policy": "a bag's policies, changed while it runs; is this expression one?",
     "cancel": "cancel a bag, or some of its tasks",
     "retry": "run failed tasks again",
+    "rerun": "a workflow again, but only what failed or changed since",
     "pause": "start no more tasks of a bag",
     "unpause": "start them again",
     "rm": "remove bags that have ended, with their results",

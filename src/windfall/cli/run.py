@@ -57,8 +57,8 @@ def execute(args: argparse.Namespace) -> int:
     from .progress import Progress
 
     with Session(work=True) as session:
-        bag = _extend(session, parsed, args.extend, quiet) if args.extend else _submit(session, parsed)
-        directory = _directory(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
+        bag = _extend(session, parsed, args.extend, quiet) if args.extend else submit(session, parsed)
+        directory = directory_of(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
         if not quiet:
             policy.warn_of(session.client, bag, parsed.bag.policy)
         progress = Progress(parsed.bag.name, total, quiet)
@@ -76,13 +76,13 @@ def count(parsed: Parsed) -> int:
     return sum(source_count(target.source) for target in parsed.bag.targets)
 
 
-def _directory(args: argparse.Namespace, name: str) -> Path:
+def directory_of(args: argparse.Namespace, name: str) -> Path:
     if getattr(args, "attendant", None) and not args.directory:
         return Path(args.attendant.graph.base)  # where DAGMan leaves them, and where a rescue looks for them
     return Path(args.directory or re.sub(r"[/\0]+|^\.+", "_", name) + ".results")
 
 
-def _submit(session: Session, parsed: Parsed) -> int:
+def submit(session: Session, parsed: Parsed) -> int:
     """With one key, so that the bag is submitted once even if the server changes under us."""
     from ..client.client import new_key
 
