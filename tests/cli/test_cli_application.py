@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import platform
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from tests.live.real import CommandLine
+from tests.live.real import CommandLine, environment
+from windfall import Client
+from windfall.workflow import compose
 
 HERE = f"{platform.system()}-{platform.machine()}".lower()
 
@@ -245,3 +250,43 @@ def test_only_what_failed_or_changed_runs_again(windfall: CommandLine) -> None:
 def test_on_a_machine_where_nothing_runs(alone: CommandLine) -> None:
     text = application("compute Make(x, 5);", component("Make", "out integer x, in integer n", "SHELL", "echo $n > $x"))
     assert json.dumps(run(alone, text)["succeeded"]) == "1" and result(alone, "x") == "5\n"
+
+
+@compose.component
+def half(x: int) -> float:
+    import math
+
+    return math.floor(x) / 2
+
+
+@compose.component
+def pairs(parts: dict[int, float], label: str) -> dict[int, list]:
+    return {index: [label, value] for index, value in parts.items()}
+
+
+@compose.component
+def joined(some: dict[int, list], one: list) -> list:
+    return sorted(some.values()) + [one]
+
+
+def test_functions_as_components(windfall: CommandLine) -> None:
+    part, two, end = map(compose.data, ("part", "two", "end"))
+    flow = compose.Workflow(
+        "halves", compose.par(half(i).to(part[i]) for i in range(3)), pairs(part, "x").to(two),
+        joined(two, two[1]).to(end))
+    profile = json.loads((windfall.home / "server.json").read_text())
+    with Client(profile) as client:
+        bag = flow.submit(client)
+        assert client.wait(bag)["state"] == "succeeded"
+        assert flow.fetch(client, bag, windfall.folder / "out") == 1
+    assert json.loads(result(windfall, "end")) == [["x", 0.0], ["x", 0.5], ["x", 1.0], ["x", 0.5]]
+
+
+def test_the_example_in_python(windfall: CommandLine) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "halves.py"
+    page = (example.parents[1] / "docs" / "howto" / "workflows.md").read_text()
+    assert example.read_text().split('"""\n\n', 1)[1] in page
+    done = subprocess.run([sys.executable, example], cwd=windfall.folder, env=environment(windfall.home), timeout=120,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (windfall.folder / "halves.results" / "result").read_text() == "14.0"
