@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import application, graphs, run
+from . import application, run
 from .connect import Session, find_bag
 from .output import plural, print_json, say
 from .progress import Progress
@@ -29,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help="name of the bags that count as earlier runs (default: the application's)")
     parser.add_argument("-o", dest="directory", metavar="DIR", help="where results land (default: NAME.results)")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    parser.set_defaults(stand_ins=False, scale=None)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -51,8 +50,8 @@ def execute(args: argparse.Namespace) -> int:
 def _wanted(args: argparse.Namespace, client: Client) -> Parsed:
     from ..model.bagfile import Parsed
 
-    if args.what.endswith(graphs.KINDS) or Path(args.what).is_file():
-        return graphs.parsed(args, args.what)
+    if args.what.endswith(application.KINDS):
+        return application.parsed(args, Path(args.what))
     return Parsed(client.spec(find_bag(client, args.what)), {}, {})
 
 
