@@ -204,7 +204,8 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    program = "\n".join(blocks(page, "python"))
+    program = tmp_path / "page.py"  # a file: some of it is read again, as source
+    program.write_text("\n".join(blocks(page, "python")))
     env = {key: value for key, value in os.environ.items() if not key.startswith("WINDFALL")}
     env |= {"WINDFALL_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT / "src")}
     server = subprocess.Popen([sys.executable, "-m", "windfall", "serve", "--pilot"], env=env, text=True,
@@ -212,7 +213,7 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     assert server.stderr
     try:
         assert "serving at" in server.stderr.readline()
-        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=env, text=True, timeout=60,
+        done = subprocess.run([sys.executable, program], cwd=tmp_path, env=env, text=True, timeout=60,
                               capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
     finally:
