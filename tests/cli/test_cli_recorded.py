@@ -64,6 +64,30 @@ def test_options_that_do_not_fit(windfall: CommandLine) -> None:
     assert done.returncode == 2 and "cannot read missing.json" in done.stderr
 
 
+def test_recorded_commands(windfall: CommandLine) -> None:
+    """Files go from task to task; what nobody makes, and a program of one's own, lie beside the workflow's file."""
+    windfall.write("here.txt", "here\n")
+    (windfall.folder / windfall.write("join.sh", '#!/bin/sh\ncat "$@" > all.txt\n')).chmod(0o755)
+    tasks = [{**task("a"), "outputFiles": ["/d/a.txt"]},
+             {**task("b"), "inputFiles": ["here.txt"], "outputFiles": ["b.txt"]},
+             {**task("c", ["a", "b"]), "inputFiles": ["/d/a.txt", "b.txt", "here.txt"], "outputFiles": ["all.txt"]}]
+    commands = {"a": ("mkdir -p d; echo", ["a > d/a.txt"]), "b": ("cat", ["here.txt", "> b.txt"]),
+                "c": ("join.sh", ["d/a.txt b.txt", "here.txt"])}
+    value = instance(*tasks)
+    for run in value["workflow"]["execution"]["tasks"]:
+        program, arguments = commands[run["id"]]
+        run["command"] = {"program": program, "arguments": arguments}
+    done = windfall.json("run", windfall.write("real.json", json.dumps(value)), "-o", "got")
+    assert done["succeeded"] == 3
+    assert (windfall.folder / "got" / "all.txt").read_text() == "a\nhere\nhere\n"
+    windfall.json("results", done["bag"], "--wfformat", "out.json")
+    again = load(windfall.folder / "out.json")
+    assert order(again) == {"a": set(), "b": set(), "c": {"a", "b"}}
+    (windfall.folder / "here.txt").unlink()
+    done = windfall("run", "real.json")
+    assert done.returncode == 2 and "reads 'here.txt', which no task before it leaves" in done.stderr
+
+
 def test_a_bag_of_ones_own_as_a_workflow(windfall: CommandLine) -> None:
     """Targets that wait whole become edges; who failed, and who never ran, is in the graph all the same."""
     windfall.write("own.toml", """

@@ -6,13 +6,13 @@ left, and nothing of them runs at home.  `dagnode.sh`, which goes along, keeps t
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from pathlib import Path
 
 from ..errors import BadInput
 from ..model.bagfile import Parsed
 from ..model.spec import Check, Input, Resources, Target
+from .blobs import Blob, Files
 from .dagjobs import SHELL, Job, Jobs, Made
 from .dagnodes import Graph, Node, Script
 from .standins import bag_name, target_name
@@ -20,8 +20,6 @@ from .submit import Job as Task, assemble
 
 NODE = Path(__file__).with_name("dagnode.sh")
 THERE = ".dagnode.sh"  # where it lies for the task
-
-Blob = tuple[str, int, int]  # sha256, size, mode
 
 
 def parsed(graph: Graph) -> Parsed:
@@ -44,27 +42,13 @@ def final(graph: Graph, node: Node, status: int, failed: int) -> Parsed:
 def _bag(name: str, jobs: list[Job], pairs: list[tuple[int, int]]) -> Parsed:
     places = {job.number: place for place, job in enumerate(jobs)}
     edges = sorted({(places[a], places[b]) for a, b in pairs if a in places and b in places})
-    files = _Files()
+    files = Files()
     runner = files.blob(NODE)
     tasks = [_task(job, places, files, runner) for job in jobs]
     return Parsed(assemble(name, tasks, edges).bag, files.uploads, {})
 
 
-class _Files:
-    """Each is read once."""
-
-    def __init__(self) -> None:
-        self.uploads: dict[str, Path] = {}
-        self._known: dict[Path, Blob] = {}
-
-    def blob(self, path: Path) -> Blob:
-        if path not in self._known:
-            found = self._known[path] = _hash(path)
-            self.uploads[found[0]] = path
-        return self._known[path]
-
-
-def _task(job: Job, places: dict[int, int], files: _Files, runner: Blob) -> Task:
+def _task(job: Job, places: dict[int, int], files: Files, runner: Blob) -> Task:
     takes, brings = [], []
     for place, what in job.reads.items():
         if isinstance(what, Made):
@@ -120,16 +104,3 @@ def _script(job: Job, words: list[str], script: Script | None) -> str:
 
 def _there(job: Job) -> str:
     return f"mkdir -p {shlex.quote(job.folder)} && cd {shlex.quote(job.folder)} && " if job.folder else ""
-
-
-def _hash(path: Path) -> Blob:
-    digest, size = hashlib.sha256(), 0
-    try:
-        with path.open("rb") as stream:
-            while data := stream.read(1 << 20):
-                digest.update(data)
-                size += len(data)
-            mode = 0o755 if path.stat().st_mode & 0o111 else 0o644
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from None
-    return digest.hexdigest(), size, mode

@@ -1,7 +1,8 @@
 """A bag that has run, as WfFormat 1.5: its tasks and their order, and what each took, where.
 
-A task goes by its parameter `id` where every task has one of its own, else by its target and number.  A target that
-waits for another whole is written edge by edge, as the format has nothing else.  Files are those that tasks left.
+A task goes by its parameter `id`, or `name`, where every task has one of its own, else by its target and number.  A
+target that waits for another whole is written edge by edge, as the format has nothing else.  Files are those that
+tasks left.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def exported(bag: Bag, rows: Iterable[Row]) -> wf.Workflow:
 
 def _tasks(bag: Bag) -> list[wf.Task]:
     params = [(target.name, each) for target in bag.targets for each in _parameters(target)]
-    own = [str(each.get("id", "")) for _, each in params]
+    own = [str(each.get("id") or each.get("name") or "") for _, each in params]
     if len(set(own)) < len(own) or not all(map(_ID.fullmatch, own)):
         own = [f"{target}-{number}" for number, (target, _) in enumerate(params)]
     names = (_name(target, each) for target, each in params)
@@ -74,7 +75,8 @@ def _order(bag: Bag, tasks: list[wf.Task]) -> None:
 
 
 def _pairs(bag: Bag) -> Iterator[tuple[int, int]]:
-    yield from bag.edges
+    flows = zip(bag.flows.before, bag.flows.after, strict=True) if bag.flows else ()
+    yield from dict.fromkeys([*bag.edges, *((before, after) for before, after in flows if before >= 0)])
     spans: dict[str, range] = {}
     first = 0
     for target in bag.targets:
