@@ -50,3 +50,24 @@ def test_what_hangs_beyond_its_deadline_is_given_to_another(
         assert {row["site"] for row in windfall.json("results", bag)} == {"fine"}
         assert windfall("policy", bag).stdout == "attempt-deadline = 2\n"
         until(lambda: not [p for p in client.pilots() if p["held"]])
+
+
+SLOW = """
+[bag]
+name = "slow"
+command = "sleep 3600"
+[task]
+expect = "1h"
+"""
+
+
+def test_what_is_to_be_expected_is_shown(windfall: CommandLine, server: Server, pilots: Pilots) -> None:
+    windfall.write("bag.toml", SLOW)
+    pilots.start("here", 1)
+    bag = int(windfall("submit", "bag.toml").stdout)
+    with Client(server.profile) as client:
+        until(lambda: client.running(bag))
+        assert client.bag(bag)["tail"] and client.bag(bag)["expected"]
+        assert "in its last round, expected to end" in windfall("show", bag).stdout
+        assert ", expected to end in " in windfall("explain", bag, 0).stdout
+        client.cancel(bag)

@@ -39,6 +39,8 @@ def _print_bag(bag: dict[str, Any]) -> None:
     owner = shown(bag.get("owner"))
     print(f"bag {bag['bag']} '{shown(bag['name'])}': {bag['state']}, {bag['tasks']:,} tasks, owner {owner}")
     print(f"submitted {clock(bag.get('submitted'))}" + (f", ended {clock(bag['ended'])}" if bag.get("ended") else ""))
+    if bag.get("expected"):
+        print(f"in its last round, expected to end {clock(bag['expected'])}")
     states = ("waiting", "ready", "active", "validating", "succeeded", "failed", "cancelled", "quarantined")
     used = [
         state for state in states if any(t["counts"].get(state) for t in bag["targets"]) or bag["counts"].get(state)

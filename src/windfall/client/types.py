@@ -52,6 +52,8 @@ class BagSummary(TypedDict):
 
 class BagInfo(BagSummary):
     targets: list[TargetInfo]
+    tail: bool  # in its last round: fewer tasks wait than are out
+    expected: int | None  # in its tail: when it should end, if that can be told
     position: int
 
 

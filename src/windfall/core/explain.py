@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core import ads, conscious, means, perhost
+from windfall.core import ads, conscious, means, perhost, tails
 from windfall.core.bags import target_done
 from windfall.core.batching import is_blocked, waiting
 from windfall.core.columns import OVER
@@ -105,7 +105,7 @@ def _whereabouts(state: State, bag: BagState, task: int) -> str:
         pilot = state.pilots[state.attempts.pilot[row]]
         where = f"on {pilot.host_name} ({pilot.site})"
         if state.attempts.state[row] == STARTED:
-            said.append(f"running {where}")
+            said.append(f"running {where}" + _expected(state, row))
         elif state.attempts.state[row] == GRANTED:
             behind = is_blocked(state, row)
             said.append(f"handed to a pilot {where}, " + (
@@ -120,6 +120,15 @@ def _whereabouts(state: State, bag: BagState, task: int) -> str:
     if bag.tasks.variant[task] >= OVER:
         said.append(f"{_keeps_failing(bag, task)}: {bag.fail_over} is where it goes now")
     return "; ".join(said) or "active"
+
+
+def _expected(state: State, row: int) -> str:
+    """When it should have ended, as far as anybody knows."""
+    at = tails.attempt_ends(state, state.now, row)
+    if not at:
+        return ""
+    left = at - state.now
+    return f", expected to end in {spell(left)}" if left > 0 else f", expected to have ended {spell(-left)} ago"
 
 
 def _silent(state: State, bag: BagState, pilot: PilotState) -> str:

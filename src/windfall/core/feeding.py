@@ -9,8 +9,10 @@ from windfall.core.batching import chain_key
 from windfall.core.fitting import elsewhere
 from windfall.core.granting import grant
 from windfall.core.lifecycle import GRANTED, LIVE, LOST
+from windfall.core.replication import any_late
 from windfall.core.sessions import answer_parked, nudge
 from windfall.core.state import PilotClass, PilotState
+from windfall.core.tails import worth
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -19,18 +21,27 @@ MOST_IN_VAIN = 64  # pilots of a class that are looked at, where expressions dep
 
 
 def feed_parked(core: Core) -> None:
-    """Work has come: hand it to those who wait, first come first served within their class."""
+    """Work has come: hand it to those who wait, first come first served within their class; in a bag's tail the better
+    hosts first (`tails.py`)."""
     state = core.state
-    for pc in state.pilot_classes.values():
-        if pc.parked and pc.barren != state.version:
-            _feed_class(core, pc)
+    waiting = [pc for pc in state.pilot_classes.values() if pc.parked and pc.barren != state.version]
+    if waiting and state.replicating and any(state.bags[number].in_tail for number in state.replicating):
+        if not state.ready and not state.overdue and not any_late(core):
+            return
+        lines = [(worth(state, state.pilots[number]), pc, number) for pc in waiting for number in pc.parked]
+        for _, pc, number in sorted(lines, key=lambda line: line[0]):
+            if number in pc.parked:
+                _feed_class(core, pc, [number])
+        return
+    for pc in waiting:
+        _feed_class(core, pc, list(pc.parked))
 
 
-def _feed_class(core: Core, pc: PilotClass) -> None:
+def _feed_class(core: Core, pc: PilotClass, numbers: list[int]) -> None:
     # While several wait nobody gets more than it can run: a prefetch would starve the next in line.
     ahead = len(pc.parked) == 1
     in_vain = 0
-    for number in list(pc.parked):
+    for number in numbers:
         if not core.state.ready and not core.state.replicating and not core.state.overdue:
             return
         pilot = core.state.pilots[number]

@@ -13,7 +13,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windfall.core import batching, conscious, copies, deadlines, facts as f, fairness, hosts, perhost, replication
+from windfall.core import (
+    batching,
+    conscious,
+    copies,
+    deadlines,
+    facts as f,
+    fairness,
+    hosts,
+    perhost,
+    replication,
+    tails,
+)
 from windfall.core.fitting import elsewhere
 from windfall.core.lifecycle import LIVE, READY
 from windfall.core.matchmaking import Entry
@@ -86,6 +97,8 @@ def _walk(
             if (units := min(units, perhost.left(core, pilot, cls, groups))) <= 0:
                 continue
             ahead = False  # for what comes behind it
+        if state.replicating and cls.bag in state.replicating:
+            units = tails.units(core, cls, units)
         if cls.overdue:
             at_once = min(units, want, room(core, pilot, load, cls, cost, ahead=False))
             n = deadlines.take(core, pilot, cls, at_once, groups)

@@ -24,6 +24,7 @@ from windfall.core.lifecycle import (
     WAITING,
 )
 from windfall.core.state import BagState, PilotState, SiteState, State, Waits
+from windfall.core.tails import last_end
 
 
 def bag_state(bag: BagState) -> str:
@@ -50,6 +51,8 @@ def bag_view(state: State, number: int) -> dict[str, Any]:
     bag = state.bags[number]
     view = summary(bag)
     view["targets"] = [_target_view(bag, index) for index in range(len(bag.targets))]
+    view["tail"] = not bag.ended and bag.in_tail
+    view["expected"] = last_end(state, state.now, bag) or None
     return view
 
 

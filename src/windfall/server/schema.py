@@ -334,6 +334,8 @@ class BagView(Struct):
     used: int = 0  # ms of cores, of attempts that are over
     reserved: int = 0  # and, under a budget, of those in play at worst
     budget: int | None = None
+    tail: bool = False  # in its last round: fewer tasks wait than are out
+    expected: int | None = None  # in its tail: when it should end, if that can be told
 
 
 class Row(Struct):

@@ -1,0 +1,95 @@
+"""The tail of a bag: who comes first there, how much is handed out, and what is to be expected."""
+
+from __future__ import annotations
+
+import pytest
+
+from windfall.core.queries import bag_view
+from windfall.core.tails import ends
+
+from .conftest import Bench, answers, granted, shape
+
+MINUTE = 60_000
+
+
+@pytest.fixture
+def b() -> Bench:
+    return Bench(lease=3_600_000, silence=36_000_000, park=3_600_000)
+
+
+def test_grants_shrink_to_one(b: Bench) -> None:
+    b.submit(shape(20, expect=MINUTE), replicate="tail-safe")
+    assert [len(b.take(b.pilot(cores=4, host=f"h{n}"))) for n in range(3)] == [4, 4, 4]
+    last = b.pilot(cores=4, host="last")
+    assert [len(b.take(last)) for _ in range(5)] == [1, 1, 1, 1, 0], "8 wait, 12 are out"
+
+
+@pytest.mark.parametrize(("replicate", "expect"), [("none", MINUTE), ("tail-safe", 100)])
+def test_but_not_of_short_tasks_nor_where_nothing_runs_twice(b: Bench, replicate: str, expect: int) -> None:
+    b.submit(shape(100, expect=expect), replicate=replicate)
+    b.take(b.pilot(cores=60, host="first"), 60)
+    assert len(b.take(b.pilot(cores=4, host="last"), 4)) == 4
+
+
+def known(b: Bench, host: str, wall: int, outcomes: str) -> None:
+    """A host with a record: s for success, f for failure."""
+    pilot = b.pilot(host=host)
+    for each in outcomes:
+        ((attempt, _),) = b.take(pilot, 1)
+        b.report(pilot, attempt, "succeeded" if each == "s" else "failed", wall=wall)
+    b.exchange(pilot, bye="idle")
+
+
+def test_reliable_and_fast_hosts_come_first(b: Bench) -> None:
+    b.submit(shape(60, retries=100))
+    for _ in range(3):
+        known(b, "usual", MINUTE, "ssss")
+        known(b, "fast", MINUTE // 4, "ssss")
+        known(b, "fickle", MINUTE // 9, "ssf")
+    rest = b.pilot(cores=60, host="rest")
+    for attempt, _ in b.take(rest):
+        b.report(rest, attempt)
+    b.exchange(rest, bye="idle")
+    bag = b.submit(shape(9, expect=MINUTE, retries=9), replicate="tail-safe")
+    busy = b.pilot(cores=9, host="busy")
+    held = b.take(busy)
+    waiting = {host: b.pilot(host=host) for host in ("fickle", "usual", "fast")}
+    for pilot in waiting.values():
+        assert b.exchange(pilot, want=1, wait=3_600_000) is None
+    order = []
+    for attempt, _ in held[:3]:
+        b.report(busy, attempt, "returned", "recall")
+        order += [host for host, pilot in waiting.items() if any(granted(a) for a in answers(b.effects, pilot))]
+    assert order == ["fast", "usual", "fickle"]
+    assert b.core.state.bags[bag].in_tail
+
+
+def test_what_is_to_be_expected_is_estimated_and_said(b: Bench) -> None:
+    bag = b.submit(shape(3, expect=10 * MINUTE))
+    view = bag_view(b.core.state, bag)
+    assert (view["tail"], view["expected"]) == (False, None)
+    pilot = b.pilot(cores=3)
+    held = b.take(pilot)
+    b.exchange(pilot, started=[held[0][0]])
+    began = b.now
+    b.wait(4 * MINUTE)
+    b.exchange(pilot, started=[held[1][0], held[2][0]])
+    assert ends(b.core.state, b.now, b.core.state.bags[bag])[0] == began + 10 * MINUTE
+    view = bag_view(b.core.state, bag)
+    assert (view["tail"], view["expected"]) == (True, b.now + 10 * MINUTE)
+    assert b.explain(bag, 0) == "running on host (here), expected to end in 6 min"
+    b.wait(8 * MINUTE)
+    assert b.explain(bag, 0) == "running on host (here), expected to have ended 2 min ago"
+    b.wait(8 * MINUTE)
+    assert bag_view(b.core.state, bag)["expected"] == b.now, "not in the past"
+    for attempt, _ in held:
+        b.report(pilot, attempt)
+    assert (bag_view(b.core.state, bag)["tail"], bag_view(b.core.state, bag)["expected"]) == (False, None)
+
+
+def test_nothing_is_said_where_nobody_knows(b: Bench) -> None:
+    bag = b.submit(shape(1))
+    pilot = b.pilot()
+    b.exchange(pilot, started=[b.take(pilot)[0][0]])
+    assert b.explain(bag, 0) == "running on host (here)"
+    assert bag_view(b.core.state, bag)["expected"] is None
