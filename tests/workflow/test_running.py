@@ -1,0 +1,177 @@
+"""What holds for every application that runs: order, what each task reads, and what a failure takes with it."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings, strategies as st
+
+from tests.core.conftest import Bench
+from tests.workflow.library import abstract
+from windfall.core.intake import submission
+from windfall.model.check import validate
+from windfall.model.render import Renderer, source_count
+from windfall.model.spec import Bag
+from windfall.workflow import gates
+from windfall.workflow.building import GATES, Built, build
+from windfall.workflow.dag import Dag
+from windfall.workflow.files import loads
+from windfall.workflow.gates import without_gates
+from windfall.workflow.program import Shelf, compile_application
+
+PARTS = "".join(
+    abstract(name, *params) + f'<component type="impl" name="{name}I" abstract="{name}"><impl lang="SHELL">'
+    "<source>true</source></impl></component>"
+    for name, params in {
+        "Make": ("out integer x", "in integer n"), "Copy": ("out integer x", "in integer y", "in integer n"),
+        "Add": ("inout integer x", "in integer n"), "Sum": ("out integer x", "in integer* all", "in integer n"),
+    }.items()
+)  # fmt: skip
+
+
+def shelf() -> Shelf:
+    return Shelf({each.name: each for each in loads(f"<yml-query>{PARTS}</yml-query>".encode(), "p.xml").components})
+
+
+def built(text: str) -> Built:
+    application = loads(text.encode(), "app").application
+    assert application
+    return build(compile_application(application, shelf()), shelf())
+
+
+def named(bag: Bag) -> list[tuple[str, str]]:
+    """Component and number of each task."""
+    found = []
+    for target in bag.targets:
+        renderer = Renderer(target)
+        found += [(target.name, str(renderer.params(at).get("n"))) for at in range(source_count(target.source))]
+    return found
+
+
+# --- order -----------------------------------------------------------------------------------------------------------
+
+
+edges_ = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=60)
+
+
+def reach(nodes: int, pairs: np.ndarray) -> np.ndarray:
+    found = np.eye(nodes, dtype=bool)
+    for before, after in sorted(map(tuple, pairs.tolist()), reverse=True):
+        found[before] |= found[after]
+    return found
+
+
+@given(edges_, st.integers(1, 15), st.booleans())
+def test_without_gates_the_same_tasks_wait_for_each_other(pairs: list[tuple[int, int]], tasks: int, few: bool) -> None:
+    """Nodes in an order of their own, so that gates stand anywhere; some gates stay where few edges are wanted."""
+    shuffled = np.random.default_rng(tasks).permutation(15)
+    along = np.array([(a, b) for a, b in pairs if a < b], np.int64).reshape(-1, 2)
+    before = reach(15, along)[np.ix_(np.argsort(shuffled), np.argsort(shuffled))]
+    edges = shuffled[along]
+    old = gates.FEW, gates.TIMES
+    gates.FEW, gates.TIMES = (old if few else (1, 0))
+    try:
+        made, kept = without_gates(Dag(15, edges[:, 0], edges[:, 1], np.arange(15) < tasks), tasks)
+    finally:
+        gates.FEW, gates.TIMES = old
+    after = np.eye(tasks + kept, dtype=bool)
+    for _ in range(tasks + kept):
+        for a, b in made.tolist():
+            after[a] |= after[b]
+    assert np.array_equal(before[:tasks, :tasks], after[:tasks, :tasks])
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+steps = st.lists(st.one_of(
+    st.tuples(st.just("Make"), st.integers(1, 4), st.just(0)), st.tuples(st.just("Add"), st.integers(1, 4), st.just(0)),
+    st.tuples(st.just("Copy"), st.integers(1, 4), st.integers(1, 4)), st.tuples(st.just("Sum"), st.just(9), st.just(0)),
+), max_size=25)  # fmt: skip
+
+
+@given(steps)
+@settings(max_examples=60, deadline=None)
+def test_each_task_reads_what_was_written_last(chosen: list[tuple[str, int, int]]) -> None:
+    """Held against whoever walks through the program with a table of who wrote what."""
+    lines, wrote, expected = [], {}, set()
+    for number, (kind, one, other) in enumerate(chosen):
+        me = (kind, str(number))
+        if (kind == "Copy" and other not in wrote) or (kind == "Sum" and not wrote):
+            continue
+        if kind == "Sum":
+            lines.append(f"compute Sum(s[{number}], x, {number});")
+            expected |= {(writer, me, f"in/all/{index}") for index, writer in wrote.items()}
+            continue
+        if kind == "Copy":
+            expected.add((wrote[other], me, "in/y"))
+        if kind == "Add" and one in wrote:
+            expected.add((wrote[one], me, "in/x"))
+        lines.append(f"compute {kind}(x[{one}]{f', x[{other}]' if kind == 'Copy' else ''}, {number});")
+        wrote[one] = me
+    if not lines:
+        return
+    bag = built("\n".join(lines)).bag
+    validate(bag)
+    flows, names = bag.flows, named(bag)
+    found = set() if flows is None else {(names[a], names[b], flows.names[place]) for a, b, place in
+                                         zip(flows.before, flows.after, flows.place, strict=True)}
+    assert found == expected
+
+
+# --- whole applications ----------------------------------------------------------------------------------------------
+
+
+Shape = int | tuple[str, list]  # a task, or ("par" | "seq", parts)
+shapes = st.recursive(st.just(0), lambda inner: st.tuples(
+    st.sampled_from(["par", "seq"]), st.lists(inner, min_size=1, max_size=4)), max_leaves=14)  # fmt: skip
+
+
+def written(shape: Shape, names: list[int], order: set[tuple[int, int]]) -> tuple[str, list[int]]:
+    """As a program; `order` gets who comes before whom, by the words of the language alone."""
+    if isinstance(shape, int):
+        names.append(len(names))
+        return f"compute Make(x[{names[-1]}], {names[-1]});", [names[-1]]
+    parts = [written(part, names, order) for part in shape[1]]
+    if shape[0] == "seq":
+        order |= {(a, b) for at, (_, late) in enumerate(parts) for _, early in parts[:at] for a in early for b in late}
+        return "".join(text for text, _ in parts), [task for _, tasks in parts for task in tasks]
+    return "par " + " // ".join(text for text, _ in parts) + " endpar; ", [task for _, tasks in parts for task in tasks]
+
+
+@given(shapes, st.data())
+@settings(max_examples=60, deadline=None)
+def test_nothing_starts_early_and_a_failure_takes_only_what_depends_on_it(shape: Shape, data: st.DataObject) -> None:
+    order: set[tuple[int, int]] = set()
+    names: list[int] = []
+    text, _ = written(shape, names, order)
+    bag = built(text).bag
+    assert all(target.name != GATES for target in bag.targets)
+    failing = data.draw(st.sets(st.sampled_from(names), max_size=3))
+    bench = Bench()
+    number = int(bench.do(submission(0, "ann", bag)).value)
+    began = play(bench, failing, data)
+    spoilt = {b for a, b in order if a in failing}
+    assert set(began) == set(names) - spoilt
+    assert all(a in began[b] for a, b in order if b in began)
+    assert bench.core.state.bags[number].ended
+
+
+def play(bench: Bench, failing: set[int], data: st.DataObject) -> dict[int, set[int]]:
+    """Of each task that was started, those that had succeeded before; four run at a time and end in any order."""
+    pilot = bench.pilot(cores=4)
+    began: dict[int, set[int]] = {}
+    held: list[tuple[int, int]] = []
+    good: set[int] = set()
+    while True:
+        work = bench.take(pilot, want=4 - len(held), held=[attempt for attempt, _ in held]) if len(held) < 4 else []
+        held += work
+        for _, task in work:
+            began.setdefault(task, set(good))
+        if not held:
+            return began
+        attempt, task = held.pop(data.draw(st.integers(0, len(held) - 1)))
+        if task in failing:
+            bench.report(pilot, attempt, "failed", "exit")
+        else:
+            good.add(task)
+            bench.report(pilot, attempt, files=[("out/x", "0" * 64, 1, 0o644)])
