@@ -290,3 +290,17 @@ def test_the_example_in_python(windfall: CommandLine) -> None:
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (windfall.folder / "halves.results" / "result").read_text() == "14.0"
+
+
+def test_a_source_is_compiled_once_for_all_applications(windfall: CommandLine) -> None:
+    thrice = component("Thrice", "out integer y, in integer x", "CXX", "y = 3 * x;", "// once for all")
+    one = application("compute Thrice(a, 1);", thrice)
+    two = application("compute Thrice(a, 2); compute Thrice(b, a);", thrice)
+    assert run(windfall, one)["tasks"] == 2 and run(windfall, two)["tasks"] == 2
+    assert result(windfall, "b") == "18"
+    kept = windfall.home / "compiled.json"
+    known = json.loads(kept.read_text())
+    kept.write_text(json.dumps({key: ["0" * 64, size] for key, (_, size) in known.items()}))
+    assert run(windfall, two)["tasks"] == 3, "the server does not have that"
+    kept.write_text("{")
+    assert run(windfall, two)["tasks"] == 3 and json.loads(kept.read_text())

@@ -97,6 +97,7 @@ def _run(
     results: Any = parsed.results if parsed.results is None else {
         (left.tasks[task], path): name for (task, path), name in parsed.results.items() if task in left.tasks}
     part = parsed._replace(bag=left.bag, results=results)
-    bag = run.submit(session, part)
+    bag, part = run.submit(session, part)
+    results = part.results
     final = run.attend(session, bag, Progress(part.bag.name, run.count(part), args.quiet or args.json), directory)
     return run.finish(session, final, started, run.Home(directory, "", results), args.json)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import NoServer, NotFound, Unwritable
+from ..errors import BadInput, NoServer, NotFound, Unwritable
 from . import asking, bagargs, notify, policy
 from .fetching import Problems, add_files, bring, lines as home_lines
 from .output import Bytes, counts_of, plural, print_json, say
@@ -57,7 +57,11 @@ def execute(args: argparse.Namespace) -> int:
     from .progress import Progress
 
     with Session(work=True) as session:
-        bag = _extend(session, parsed, args.extend, quiet) if args.extend else submit(session, parsed)
+        if args.extend:
+            bag = _extend(session, parsed, args.extend, quiet)
+        else:
+            bag, parsed = submit(session, parsed)
+            total = count(parsed)
         directory = directory_of(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
         if not quiet:
             policy.warn_of(session.client, bag, parsed.bag.policy)
@@ -65,9 +69,17 @@ def execute(args: argparse.Namespace) -> int:
         if not args.extend:
             progress({"ready": total})  # at once: the first news may take a while
         final = attend(session, bag, progress, directory, attendant)
+        _remember(session, bag, parsed)
         code = finish(session, final, started, Home(directory, args.files, parsed.results, attendant), args.json)
         notify.tell(whom, final)
         return code
+
+
+def _remember(session: Session, bag: int, parsed: Parsed) -> None:
+    if parsed.results is not None:
+        from .compiling import remember
+
+        session.ask(lambda client: remember(client, bag, parsed))
 
 
 def count(parsed: Parsed) -> int:
@@ -82,7 +94,21 @@ def directory_of(args: argparse.Namespace, name: str) -> Path:
     return Path(args.directory or re.sub(r"[/\0]+|^\.+", "_", name) + ".results")
 
 
-def submit(session: Session, parsed: Parsed) -> int:
+def submit(session: Session, parsed: Parsed) -> tuple[int, Parsed]:
+    """An application is submitted without what was compiled before, as long as the server has that still."""
+    from . import compiling
+
+    light = compiling.lighter(parsed) if parsed.results is not None else parsed
+    if light is not parsed:
+        try:
+            return _submit(session, light), light
+        except BadInput as error:
+            if not compiling.is_missing(error):
+                raise
+    return _submit(session, parsed), parsed
+
+
+def _submit(session: Session, parsed: Parsed) -> int:
     """With one key, so that the bag is submitted once even if the server changes under us."""
     from ..client.client import new_key
 
