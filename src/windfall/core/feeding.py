@@ -17,7 +17,7 @@ from windfall.core.tails import worth
 if TYPE_CHECKING:
     from windfall.core.engine import Core
 
-MOST_IN_VAIN = 64  # pilots of a class that are looked at, where expressions depend on the moment
+MOST_IN_VAIN = 64  # pilots of a class that are looked at, where expressions depend on the moment, or for replicas
 
 
 def feed_parked(core: Core) -> None:
@@ -50,9 +50,10 @@ def _feed_class(core: Core, pc: PilotClass, numbers: list[int]) -> None:
             answer_parked(core, pilot)
         elif pc.barren == core.state.version:
             return
-        elif core.state.ruled and not core.match.steady:
+        elif not core.state.ready or (core.state.ruled and not core.match.steady):
             in_vain += 1
-            if in_vain >= MOST_IN_VAIN:  # each is a matter of its own; the others ask again before long
+            pc.parked[number] = pc.parked.pop(number)  # to the end of the line: the next time others are asked
+            if in_vain >= MOST_IN_VAIN:  # each is a matter of its own
                 return
 
 

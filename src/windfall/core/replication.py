@@ -27,7 +27,7 @@ from windfall.core import facts as f
 from windfall.core.intents import NAMED
 from windfall.core.lifecycle import ACTIVE, GRANTED, READY, STARTED, WAITING
 from windfall.core.means import Purse
-from windfall.core.speculation import SOON as SOON_AGAIN, scan
+from windfall.core.speculation import CYCLE, MOST_FOUND, SOON as SOON_AGAIN, scan
 from windfall.core.state import BagState, PilotState, State, TaskClass
 
 if TYPE_CHECKING:
@@ -103,10 +103,14 @@ def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
     load = pilot.load
     for bag in _bags(core.state):
         tail = look(core, bag)
-        for each in _for_host(tail.late, pilot):
+        classes = {each.cls.number: each.cls for each in tail.late}
+        full = [number for number, cls in classes.items() if room(cls, load) <= 0]  # or not for this pilot at all
+        for each in _for_host(tail.late, pilot) if len(full) < len(classes) else []:
             if len(groups) >= want or not _more(bag, len(groups)):
                 break
-            if room(each.cls, load) <= 0 or Purse(core.state, pilot, core.now, groups).most(each.cls) <= 0:
+            if each.cls.number in full or Purse(core.state, pilot, core.now, groups).most(each.cls) <= 0:
+                continue
+            if groups and room(each.cls, load) <= 0:
                 continue
             numbers = core.state.attempts.numbers(1)
             cls = each.cls
@@ -157,14 +161,17 @@ def look(core: Core, bag: BagState) -> Tail:
 def late_due(core: Core, number: int) -> None:
     """A task has become late: who waits may have something to do."""
     core.looks_late.pop(number, None)
-    core.state.version += number in core.state.replicating
+    core.state.version += any(bag.number == number and bool(look(core, bag).late) for bag in _bags(core.state))
 
 
 def _asked_for(core: Core, bag: BagState) -> Tail:
     """Those for which the bag's expression is true."""
     seen = scan(core, bag, mode(bag), BY_EXPRESSION.live)
     rows = [row for task in seen.found for row in core.state.attempts.of_task(bag.number << 32 | task)[:1]]
-    return Tail(list(_each(core.state, bag, rows)), core.now + SOON_AGAIN if seen.queue else seen.begins)
+    again = seen.begins
+    if seen.queue:  # with as many found as may wait there is no hurry
+        again = core.now + (SOON_AGAIN if len(seen.found) < MOST_FOUND else CYCLE)
+    return Tail(list(_each(core.state, bag, rows)), again)
 
 
 def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
