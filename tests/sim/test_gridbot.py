@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windfall.sim.experiments import condor
+from windfall.sim.experiments import condor, naive, scale
 
 
 def test_pilots_that_keep_their_slots_beat_jobs_that_queue_one_by_one() -> None:
@@ -18,3 +18,20 @@ def test_a_pool_that_never_takes_a_slot_back_is_as_good_as_pilots() -> None:
     study = replace(condor.Study(), kept=1.0, gap=0.01, startup=0.01, preempted=1e9, days=0.0)
     plain, ours = condor.plain(3, study, 1_000)[-1], condor.ends(condor.through(3, study, 1_000))[-1]
     assert 0.7 < plain / ours < 1.3
+
+
+def test_with_policies_a_bag_does_not_wait_for_the_volunteers_deadline() -> None:
+    """g-n, a tenth of it: naive takes days, for what is lost runs again when three have passed."""
+    study = replace(naive.Study(), tasks=300, grid=17, volunteers=30)
+    assert naive.turnaround(naive.play(1, False, study)) > 72
+    assert naive.turnaround(naive.play(1, True, study)) < 16
+
+
+def test_bags_are_done_in_the_order_of_their_rank_however_many_there_are() -> None:
+    """g-s, a tenth of it."""
+    few, many = (scale.play(1, count, 120, 60) for count in (5, 20))
+    for courses in (few, many):
+        assert not scale.astray([course.began for course in courses])
+        assert not scale.astray([course.left[2] for course in courses])
+    times = [sum(course.ended - course.began for course in courses) / len(courses) for courses in (few, many)]
+    assert max(times) < 1.3 * min(times)

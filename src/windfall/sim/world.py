@@ -93,12 +93,15 @@ class World:
     def __init__(
         self, seed: int = 0, config: Config | None = None, *, service: int = 0, watch: bool = False,
         settle: int = 1_000, engine: Engine | None = None, charges: Callable[[e.Event], bool] | None = None,
+        tells: bool = True, obeys: bool = True,
     ) -> None:
         self.engine = engine or Engine(seed)  # several worlds may share one: the same time, the same sites
         self.server = Server(self.engine, config, service, self._check if watch else None, charges)
         self.network = Network(self.engine)
         self.storage = Storage()
         self.settle = settle  # ms after which a pilot that died is started again
+        self.tells = tells  # does a site say that a pilot is gone?
+        self.obeys = obeys  # do pilots hear what they are asked to stop, or to give back?
         self.tally = Tally()
         self._works: dict[int, Work] = {}
         self._places: dict[str, Place] = {}
@@ -112,9 +115,9 @@ class World:
 
     # --- setting up -------------------------------------------------------------------------------------------------
 
-    def site(self, name: str, disk: bool = False) -> None:
+    def site(self, name: str, disk: bool = False, kind: str = "simulated") -> None:
         """`disk`: its hosts share one."""
-        self.server.put(e.AddSite(0, name, OWNER, "simulated", [], disk=disk))
+        self.server.put(e.AddSite(0, name, OWNER, kind, [], disk=disk))
 
     def link(self, a: str, b: str, *, start: int = 0, rate: float = 1e9, shared: bool = False) -> None:
         """A link, and what the core knows of it: the truth, as long as nobody else uses it."""
@@ -242,10 +245,9 @@ class World:
         self.engine.after(max(1, round(coming.down.draw(self.engine.random))), self._come, name)
 
     def _take_away(self, pilot: Pilot) -> None:
-        """Its site notices."""
         if pilot.alive:
             pilot.die()
-            if pilot.number:
+            if pilot.number and self.tells:
                 self.server.put(e.Gone(0, pilot.number))
 
     # --- running ----------------------------------------------------------------------------------------------------
@@ -332,7 +334,7 @@ class World:
                 {"n": number, "groups": [self._group(group, moves) for group in groups]}
                 for number, groups in answer.grants
             ]
-        if answer.cancel or answer.recall or answer.census or answer.stop:
+        if self.obeys and (answer.cancel or answer.recall or answer.census or answer.stop):
             rendered |= {"cancel": answer.cancel, "recall": answer.recall, "census": answer.census, "stop": answer.stop}
         return rendered
 

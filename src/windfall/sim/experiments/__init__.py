@@ -46,11 +46,11 @@ STUDIES = {
     "y-t1": Study("prices and start windows of six servers"),
     "y-t2": Study("prices and start windows, with subcontracting"),
     "g-c": Study("three thousand short jobs, against a plain pool", "condor"),
-    "g-n": Study("policies against naive scheduling"),
+    "g-n": Study("policies against naive scheduling", "naive"),
     "g-r": Study("replication by scheduling, thirty thousand jobs"),
-    "g-8": Study("five bags of very different size"),
+    "g-8": Study("five bags at once, each with a policy of its own"),
     "g-9": Study("four rules of replication in the tail"),
-    "g-s": Study("scale: jobs a second, jobs in a bag, bags at a time"),
+    "g-s": Study("scale: jobs a second, jobs in a bag, bags at a time", "scale"),
 }
 
 

@@ -1,0 +1,114 @@
+"""GridBot's scalability (Silberstein et al. 2009): many bags in the order of their rank, many jobs in one bag.
+
+Figure 7: 50 bags of 1,200 jobs of three minutes at once, each with a rank of its own; and the same with fewer bags.
+Section 7: 2.2 million jobs of 20 to 40 minutes in one bag.  How many jobs a second a real server dispatches is
+measured in `bench/`; here it is the rate in simulated time, and what one decision costs.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from itertools import pairwise
+from typing import NamedTuple
+
+from windfall.core.engine import Config
+from windfall.core.lifecycle import SUCCEEDED
+from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
+from windfall.sim.experiments.grids import HOUR, MINUTE, SOURCE
+from windfall.sim.record import Record
+from windfall.sim.world import Work, World
+
+BAGS, TASKS = 50, 1_200  # printed
+HOSTS = 600
+LEFT = (1_000, 500, 100)  # jobs of a bag; printed
+MANY = 2_200_000  # printed
+MANY_HOSTS = 2_800  # so that 115 years of processors take 15 days
+
+
+class Course(NamedTuple):
+    """Of one bag; ms."""
+
+    rank: int
+    began: int
+    left: tuple[int, ...]  # when so many were left, as in LEFT
+    ended: int
+
+
+def play(seed: int, bags: int = BAGS, tasks: int = TASKS, hosts: int = HOSTS) -> list[Course]:
+    """The bags in the order of their rank, the highest first."""
+    world = World(seed, Config(idle=1 << 40, lease=HOUR, park=HOUR * 5 // 6, deaths=1_000, prefetch=0))
+    record = Record()
+    record.attach(world.server)
+    world.site("grid")
+    world.pilots("grid", hosts, loses=0.01)
+    ranks = random.Random(f"ranks {seed}").sample(range(1, bags + 1), bags)
+    for rank in ranks:
+        world.submit(Work(tasks, lambda _task, lot: lot.randint(2 * MINUTE, 4 * MINUTE), retries=99,
+                          policy={"rank": f"{rank} + 0 * Host.Cores"}))
+    world.run()
+    began: dict[int, int] = {}
+    ends: dict[int, list[int]] = {}
+    for attempt in record.attempts():
+        began[attempt.bag] = min(began.get(attempt.bag, attempt.granted), attempt.granted)
+        if attempt.counts:
+            ends.setdefault(attempt.bag, []).append(attempt.end)
+    courses = []
+    for bag, rank in enumerate(ranks, 1):
+        times = sorted(ends[bag])
+        left = tuple(times[tasks - 1 - min(n * tasks // TASKS, tasks - 1)] for n in LEFT)
+        courses.append(Course(rank, began[bag], left, times[-1]))
+    return sorted(courses, key=lambda course: -course.rank)
+
+
+def astray(times: list[int]) -> int:
+    """Of neighbours, how many are not in order."""
+    return sum(a > b for a, b in pairwise(times))
+
+
+def many(tasks: int, hosts: int) -> tuple[float, float, float]:
+    """Days it took, processor time in s, and in ms a task."""
+    world = World(1, Config(lease=HOUR, park=HOUR * 5 // 6, deaths=200, idle=1 << 40))
+    world.site("grid")
+    world.pilots("grid", hosts, loses=0.1)
+    world.submit(Work(tasks, lambda _task, lot: lot.randint(20 * MINUTE, 40 * MINUTE), retries=100))
+    began = time.process_time()
+    world.run()
+    taken = time.process_time() - began
+    assert world.server.core.state.bags[1].counts[SUCCEEDED] == tasks
+    return world.engine.now / 24 / HOUR, taken, 1000 * taken / tasks
+
+
+def run_s(options: Options) -> Outcome:
+    """One seed; with `--seeds 2` the large bag is left out."""
+    seed = options.first_seed
+    courses = play(seed)
+    options.tell(f"{BAGS} bags are done")
+    few = {bags: play(seed, bags) for bags in (10, 25)} | {BAGS: courses}
+    begins = [course.began for course in courses]
+    cells = [Cell("lower ranks started before higher ones", 0, astray(begins), "", 0, 0)]
+    cells += [Cell(f"pairs of ranks out of order with {n:,} left", 0, astray([c.left[at] for c in courses]), "", 0, 0)
+              for at, n in enumerate(LEFT)]
+    turnarounds = {bags: _mean([c.ended - c.began for c in found]) / MINUTE for bags, found in few.items()}
+    cells += [Cell(f"turnaround of a bag from its first job, {bags} bags", None, value, "min")
+              for bags, value in turnarounds.items()]
+    ratio = max(turnarounds.values()) / min(turnarounds.values())
+    cells.append(Cell("the longest of these over the shortest", 1, ratio, "", None, 1.15))
+    rate = BAGS * TASKS / (max(course.ended for course in courses) / 1000)
+    cells.append(Cell("jobs a second, in simulated time", None, rate, ""))
+    if (options.seeds or 1) == 1:
+        days, taken, each = many(MANY, MANY_HOSTS)
+        cells += [Cell(f"{MANY:,} jobs in one bag", 15, days, "days"), Cell("processor time of that", None, taken, "s"),
+                  Cell("decided a second, with the simulation around it", 93, 1000 / each, "jobs", 93)]
+    x = [float(course.rank) for course in courses]
+    series = [Series(f"{n:,} left", x, [course.left[at] / HOUR for course in courses]) for at, n in enumerate(LEFT)]
+    return Outcome(cells, [Figure("When so many jobs of a bag were left", "rank", "h", series)])
+
+
+def _mean(values: list[int]) -> float:
+    return sum(values) / len(values)
+
+
+EXPERIMENTS = [
+    Experiment("g-s", "scale: jobs a second, jobs in a bag, bags at a time", SOURCE, run_s),
+]
