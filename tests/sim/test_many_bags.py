@@ -100,11 +100,11 @@ def test_wrong_output_of_a_few_hosts_costs_no_task(seed: int) -> None:
 
 # --- a stampede -----------------------------------------------------------------------------------------------------
 
-PILOTS, DOWN, RATE = 5_000, 60_000, 800
+PILOTS, DOWN, RATE = 5_000, 60_000, 500
 
 
 class Door:
-    """Before the server: shut while it is down, and then it lets in so many requests a second and turns the rest away."""
+    """Before the server: shut while it is down; then it lets in so many requests a second and turns the rest away."""
 
     def __init__(self) -> None:
         self.shut = False
@@ -175,12 +175,12 @@ def test_after_a_restart_five_thousand_pilots_come_back_one_by_one(monkeypatch: 
     door, tried = Caller.door, sum(Caller.door.offered[second] for second in range(100, 160))
     assert tried < 12 * PILOTS, "they wait longer each time"
     come_back(world)
-    world.run(100_000 + DOWN + 60_000)
-    after = [door.offered[second] for second in range(160, 220)]
+    world.run(100_000 + DOWN + 90_000)
+    after = [door.offered[second] for second in range(160, 250)]
     state = world.server.core.state
     assert max(after) < PILOTS // 2, "they do not all come at once"
-    assert sum(door.shed[second] for second in range(160, 220)) > 0, "some were turned away"
-    assert all(pilot.heard > 160_000 and not pilot.silent and pilot.epoch == 1 for pilot in state.pilots.values())
+    assert sum(door.shed[second] for second in range(160, 250)) > 500, "many were turned away"
+    assert all(pilot.heard > 160_000 and pilot.epoch == 1 for pilot in state.pilots.values()), "all are there again"
     world.run()
     assert len(state.pilots) == PILOTS and state.bags[1].counts[SUCCEEDED] == 3 * PILOTS
     assert world.tally.attempts == 3 * PILOTS
