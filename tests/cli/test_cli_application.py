@@ -181,6 +181,19 @@ def test_a_source_that_does_not_compile_is_told(windfall: CommandLine) -> None:
     assert done["cancelled"] == 1 and "no_such_thing" in windfall("logs", done["bag"], 1, "--err").stdout
 
 
+def test_files_of_a_collection_are_named_by_their_indices(windfall: CommandLine) -> None:
+    text = application("compute Split(x);", component("Split", "out integer* parts", "SHELL", "echo 1 > $parts/one"))
+    done = run(windfall, text, code=1)
+    assert "'one' is not" in windfall("logs", done["bag"], 0, "--err").stdout
+
+
+def test_what_would_run_is_shown(windfall: CommandLine) -> None:
+    windfall.write("app.query", application("compute Make(x, 7);", component(
+        "Make", "out integer x, in integer n", "SHELL", "echo $n > $x")))
+    done = windfall("run", "app.query", "--dry-run")
+    assert done.returncode == 0 and "python3 .component/run.py '' 7" in done.stdout, done.stdout
+
+
 def test_data_from_outside(windfall: CommandLine) -> None:
     windfall.write("one.txt", "1")
     windfall.write("two.txt", "2")
@@ -207,6 +220,7 @@ def test_mistakes_are_told_before_anything_runs(windfall: CommandLine) -> None:
         (application("compute None(x);", abstract), "nothing implements None"),
         (application("compute Use(y, x); compute Make(x);", make, use), "'x' is read before anything has written it"),
         (application("", make), "computes nothing"),
+        (application("compute Make(x);", component("Make", "out integer x", "EXECUTABLE", "echo {y}")), "uses {y}"),
         (application("compute Make(x);", component("Make", "out integer* x", "C", "")), "C writes none"),
     ):
         windfall.write("app.query", text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -265,10 +266,20 @@ def _described(component: Component, made: Component) -> dict[str, str]:
     """What the worker reads: the parts of a script, or a whole program to compile."""
     implementation = made.implementation
     assert implementation is not None
+    if implementation.lang == "EXECUTABLE":
+        _refuse_unknown(component, made, implementation.source)
     shared = {name: str(getattr(implementation, name)) for name in ("lang", "libs", "platform")}
     if implementation.lang in COMPILED:
         return {**shared, "program": program_of(component, implementation)}
     return {**shared, **{name: str(getattr(implementation, name)) for name in ("source", "header", "footer")}}
+
+
+def _refuse_unknown(component: Component, made: Component, command: str) -> None:
+    known = [each.name for each in component.params]
+    for name in re.findall(r"\{(\w+)\}", command):
+        if name not in known:
+            raise BadInput(f"the command of '{made.name}' uses {{{name}}}, which is no parameter of '{component.name}'",
+                           f"it has: {', '.join(known) or 'none'}")
 
 
 def _lang(component: Component) -> str:

@@ -23,6 +23,7 @@ BUILT_IN = {"integer": int, "real": float, "string": str}
 COMPILERS = {"CXX": ("CXX", ("c++", "g++", "clang++")), "C": ("CC", ("cc", "gcc", "clang"))}
 CHECK = "--windfall-check"
 MAX_MEMBER = 1 << 40
+INDEX = re.compile(r"-?[0-9]{1,18}(\.-?[0-9]{1,18})*\Z")
 
 
 class Unfit(Exception):
@@ -103,7 +104,7 @@ def extract(archive, prefix, folder, name=""):
     import tarfile
     with tarfile.open(archive) as stream:
         for each in stream:
-            if not each.isfile() or not re.match(r"-?\d+(\.-?\d+)*\Z", each.name) or each.size > MAX_MEMBER:
+            if not each.isfile() or not INDEX.match(each.name) or each.size > MAX_MEMBER:
                 continue
             rest = each.name
             if prefix:
@@ -122,6 +123,8 @@ def members(folder):
 
 
 def index_of(name):
+    if not INDEX.match(name):
+        raise Unfit("a collection's files are named by their indices, as in 1.2, and {!r} is not".format(name))
     return tuple(int(part) for part in name.split("."))
 
 
