@@ -146,6 +146,17 @@ def test_rescue(dag: CommandLine) -> None:
     assert dag.json("run", "d.dag", "--fresh")["tasks"] == 4
 
 
+def test_categories(dag: CommandLine) -> None:
+    """No two of a category that may have one at once, though it is in two splices and two submit files."""
+    dag.write("more.sub", SH + "request_disk = 1M\n")
+    names = [f"n{number}" for number in range(4)]
+    jobs = (job(name, "sleep 0.2", sub) for name, sub in zip(names, ["sh.sub", "more.sub"] * 2, strict=True))
+    dag.write("in.dag", "".join(jobs) + "CATEGORY ALL_NODES +one\n")
+    dag.write("c.dag", "SPLICE S in.dag\nSPLICE T in.dag\nMAXJOBS +one 1\n")
+    rows = sorted(rows_of(dag, dag.json("run", "c.dag")["bag"]).values(), key=lambda row: row["started"])
+    assert len(rows) == 8 and all(a["ended"] <= b["started"] for a, b in itertools.pairwise(rows))
+
+
 def test_folders(dag: CommandLine) -> None:
     for name in ("one", "two"):
         (dag.folder / name).mkdir()

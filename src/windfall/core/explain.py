@@ -173,6 +173,8 @@ def _no_means(state: State, site: SiteState, cls: TaskClass, now: int) -> Clause
             used, pledged = state.usage.get((bag.owner, means.month(now)), 0), state.pledged.get(bag.owner, 0)
             most = means.allowance(state, bag.owner)
             return clause("allowance", False, _used_up("this month's allowance", most, used, pledged, "what runs"))
+    if means.left_of_crowd(bag, cls) <= 0:
+        return clause("at-once", False, f"{cls.at_once} of them are in play, and no more may be")
     if cls.disk and means.left_of_disk(site) < cls.disk:
         return clause("disk", False, f"its disk is taken: tasks there may use {format_size(site.filled)} of "
                                      f"{format_size(site.limits.disk)}")

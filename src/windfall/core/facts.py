@@ -44,6 +44,8 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
     behind: int = -1  # task i goes with task i of that target, after it, to one pilot; -1: by itself
     nodes: int = 1  # more than one: takes a pilot that has so many, all of it
     hopeless: list[int] = []  # exit codes after which it is not tried again
+    at_once: int = 0  # most of its crowd's tasks in play; 0: any number
+    crowd: int = -1  # the first target of those that count together
 
 
 class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -82,7 +82,7 @@ def _walk(
         cost = state.cost(pc, cls)
         if not cost or cls.bag in state.named_bags or (cls.over and elsewhere(state, pilot.site, cls)):
             continue
-        paid = cls.budgeted or cls.disk > 0 or cls.stinted
+        paid = cls.budgeted or cls.disk > 0 or cls.stinted or cls.at_once > 0
         if paid and unaffordable(state, pilot, cls, core.now):
             continue
         fitting = True

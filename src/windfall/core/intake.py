@@ -18,6 +18,9 @@ SMALL = 4 << 20  # bytes: all commands together fit into one message
 def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
     index = {target.name: i for i, target in enumerate(bag.targets)}
     shapes = [_shape(target, index, bag.policy) for target in bag.targets]
+    crowds: dict[str, int] = {}
+    for place, (target, shape) in enumerate(zip(bag.targets, shapes, strict=True)):
+        shape.crowd = crowds.setdefault(target.crowd, place) if target.crowd else place
     edges = _edges(bag)
     return Submit(
         key, owner, bag.name, idempotency, _packed(bag), shapes, bag.effects == "external",
@@ -50,7 +53,7 @@ def _shape(target: Target, index: dict[str, int], policy: Policy) -> TargetShape
         target.memory_retries, target.priority, _costs(target) if policy.select == "sjf" else b"", _weight(target),
         r.whole, bool(target.takes), target.kind == "call", bool(target.outputs),
         policy.batch, policy.batch_timeout if policy.batch > 1 else 0, nodes=r.nodes,
-        hopeless=target.check.hopeless,
+        hopeless=target.check.hopeless, at_once=target.at_once,
     )
 
 

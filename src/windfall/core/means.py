@@ -9,6 +9,7 @@ Rules
     who has used it up goes on at those that do not.  An attempt counts in the month in which it ends.  A task without
     a time limit, on a pilot without an end, has no worst case: under an allowance it runs where nothing is counted.
   * A site's disk is shared by all its pilots.
+  * Of a crowd of tasks (a target that says `at-once`, or several that count together) no more are in play than that.
 What is pledged is counted by `count` alone, which `apply` calls around whatever changes it; `recount` makes it afresh.
 """
 
@@ -76,7 +77,7 @@ def charge(state: State, row: int, wall: int) -> int:
 
 def matters(cls: TaskClass) -> bool:
     """Is anything of it pledged?"""
-    return cls.budgeted or cls.disk > 0 or cls.stinted
+    return cls.budgeted or cls.disk > 0 or cls.stinted or cls.at_once > 0
 
 
 def count(state: State, rows: list[int], sign: int) -> None:
@@ -90,6 +91,8 @@ def count(state: State, rows: list[int], sign: int) -> None:
         site = state.sites[pilot.site]
         if cls.disk and pilot.state != GONE:
             site.filled += sign * cls.disk
+        if cls.at_once:
+            bag.crowds[cls.crowd] = bag.crowds.get(cls.crowd, 0) + sign
         if cls.budgeted:
             bag.pledged += sign * pledge(state, row)
         if cls.stinted and counts(site, bag.owner):
@@ -146,6 +149,7 @@ def recount(state: State) -> None:
     state.pledged.clear()
     for bag in state.bags.values():
         bag.pledged = 0
+        bag.crowds.clear()
     for site in state.sites.values():
         site.filled = 0
     if any(matters(cls) for cls in state.classes.values()):
@@ -190,6 +194,10 @@ def left_of_budget(bag: BagState) -> int:
     return bag.budget - bag.spent - bag.pledged if bag.budget else PLENTY
 
 
+def left_of_crowd(bag: BagState, cls: TaskClass) -> int:
+    return cls.at_once - bag.crowds.get(cls.crowd, 0) if cls.at_once else PLENTY
+
+
 def left_of_disk(site: SiteState) -> int:
     return site.limits.disk - site.filled if site.limits.disk else PLENTY
 
@@ -203,6 +211,7 @@ class Purse:
         self.disk = left_of_disk(self.site)
         self.money: dict[int, int] = {}  # by bag
         self.allowed: dict[str, int] = {}  # by owner
+        self.crowds: dict[tuple[int, int], int] = {}  # by bag and crowd, what this grant has taken
         for group in groups:
             classes = state.bags[group.bag].classes
             variant = group.over << 7 | group.overruns << 4 | group.boosts
@@ -214,7 +223,7 @@ class Purse:
             return PLENTY
         bag = self.state.bags[cls.bag]
         price, disk, known = self._unit(bag, cls)
-        found = [PLENTY]
+        found = [(left_of_crowd(bag, cls) - self.crowds.get((cls.bag, cls.crowd), 0)) // max(cls.batch, 1)]
         if disk:
             found.append(self.disk // disk)
         if bag.budget:
@@ -227,6 +236,8 @@ class Purse:
         bag = self.state.bags[cls.bag]
         price = n * width(cls, self.pilot) * lasts(cls, self.pilot, self.now)
         self.disk -= n * cls.disk
+        if cls.at_once:
+            self.crowds[cls.bag, cls.crowd] = self.crowds.get((cls.bag, cls.crowd), 0) + n
         if bag.budget:
             self.money[bag.number] = self._money(bag) - price
         if self._counted(bag):
@@ -260,6 +271,8 @@ class Purse:
 def unaffordable(state: State, pilot: PilotState, cls: TaskClass, now: int) -> bool:
     """To every pilot like this one, so that a thousand of them that wait need not be asked one by one: where all that
     goes together has a limit, its price is the same for all."""
+    if left_of_crowd(state.bags[cls.bag], cls) <= 0:
+        return True
     return all(each.lasts for each in unit(state.bags[cls.bag], cls)) and not Purse(state, pilot, now).most(cls)
 
 
@@ -284,7 +297,7 @@ def slots(state: State, site: SiteState, cls: TaskClass, shape: Shape, now: int)
         disk += each.disk
         known = known and (each.lasts or shape.wall) > 0
     size = max(cls.batch, 1)
-    found = [left_of_budget(bag) // max(price * size, 1)]
+    found = [left_of_budget(bag) // max(price * size, 1), left_of_crowd(bag, cls) // size]
     if disk:
         found.append(left_of_disk(site) // (disk * size))
     if state.allowances and counts(site, bag.owner) and allowance(state, bag.owner) >= 0:

@@ -52,6 +52,8 @@ class TaskClass:
     listed: bool = False  # stands in State.ready
     conscious: bool = False  # its bag selects by where data lies
     budgeted: bool = False  # its bag has a budget
+    at_once: int = 0  # most tasks of its crowd in play; 0: any number
+    crowd: int = -1
     ruled: bool = False  # its bag has expressions
     capped: bool = False  # its bag says how many of its tasks a host may hold
     stinted: bool = False  # its owner has an allowance
@@ -154,6 +156,7 @@ class BagState:
     latest: dict[int, bool] = field(default_factory=dict)  # volatile: hosts seen last → did their last task succeed?
     tail: int = 0  # where it has expressions: tasks that had not ended when its last round began
     pledged: int = 0  # derived, under a budget: ms of cores that attempts in play may take
+    crowds: dict[int, int] = field(default_factory=dict)  # derived: attempts in play of those that have a limit
 
     @property
     def size(self) -> int:

@@ -170,6 +170,7 @@ def check_target(target: Target, is_open: bool) -> None:
     _files(target)
     _surroundings(target)
     _check(target.check)
+    _crowd(target)
     _captures(target)
     _lengths(target)
     _families(target)
@@ -338,6 +339,14 @@ def _variables(target: Target) -> None:
     at_most(len(target.setup), MAX_WORDS, "set-up lines")
     for line in target.setup:
         _text(line, "setup")
+
+
+def _crowd(target: Target) -> None:
+    _within(target.at_once, 0, (1 << 31) - 1, "at-once")
+    if target.crowd:
+        _name(target.crowd, "a crowd's name")
+        if not target.at_once:
+            raise BadInput(f"the target '{target.name}' is in a crowd without a limit", "say at-once")
 
 
 def _check(check: Check) -> None:

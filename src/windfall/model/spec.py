@@ -203,6 +203,8 @@ class Target(Record, frozen=True):
     scratch: str = ""  # "failed": a failed task's directory is kept, as an archive
     priority: int = 0
     check: Check = Check()
+    at_once: int = 0  # most of its tasks in play at a time; 0: any number
+    crowd: str = ""  # targets of one crowd count together
 
 
 class Policy(Record, frozen=True):

@@ -194,6 +194,7 @@ TASK = {
     "modules": Word(strings, TEXTS, "environment modules to load"),
     "container": Word(string, TEXT, "image to run in"),
     "python": Word(string, TEXT, "virtual environment, or list of requirements, to take along"),
+    "at-once": Word(count, COUNT, "how many of its tasks may be in play at a time"),
     "scratch": Word(one_of("failed"), _choice("failed"), "keep the directory of a failed task"),
 }
 CHECK = {

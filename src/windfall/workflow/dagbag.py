@@ -23,42 +23,38 @@ THERE = ".dagnode.sh"  # where it lies for the task
 
 
 def parsed(graph: Graph) -> Parsed:
-    for node in graph.nodes:
-        if node.category in graph.most and not node.done:
-            said = f"MAXJOBS {node.category} {graph.most[node.category]} cannot be promised yet"
-            raise node.source.mistake(node.at, said, "leave MAXJOBS out")
     jobs = Jobs(graph).all()
     if not jobs:
         raise BadInput(f"all nodes of {graph.file} are done", "--fresh runs them again")
-    return _bag(bag_name(graph.title), list(jobs.values()), graph.pairs)
+    return _bag(bag_name(graph.title), list(jobs.values()), graph.pairs, graph.most)
 
 
 def final(graph: Graph, node: Node, status: int, failed: int) -> Parsed:
     """The FINAL node as a bag of its own, told how the others ended."""
     job = Jobs(graph, {"dag_status": str(status), "failed_count": str(failed)}).final(node)
-    return _bag(bag_name(f"{graph.title}-{node.name}"), [job], [])
+    return _bag(bag_name(f"{graph.title}-{node.name}"), [job], [], {})
 
 
-def _bag(name: str, jobs: list[Job], pairs: list[tuple[int, int]]) -> Parsed:
+def _bag(name: str, jobs: list[Job], pairs: list[tuple[int, int]], most: dict[str, int]) -> Parsed:
     places = {job.number: place for place, job in enumerate(jobs)}
     edges = sorted({(places[a], places[b]) for a, b in pairs if a in places and b in places})
     files = Files()
     runner = files.blob(NODE)
-    tasks = [_task(job, places, files, runner) for job in jobs]
+    tasks = [_task(job, places, files, _like(job, runner, most)) for job in jobs]
     return Parsed(assemble(name, tasks, edges).bag, files.uploads, {})
 
 
-def _task(job: Job, places: dict[int, int], files: Files, runner: Blob) -> Task:
+def _task(job: Job, places: dict[int, int], files: Files, like: Target) -> Task:
     takes, brings = [], []
     for place, what in job.reads.items():
         if isinstance(what, Made):
             takes.append((places[what.node], what.name, place))
         else:
             brings.append((place, *files.blob(what)))
-    return Task(_command(job), tuple(job.outputs()), tuple(takes), tuple(brings), job.node.name, _like(job, runner))
+    return Task(_command(job), tuple(job.outputs()), tuple(takes), tuple(brings), job.node.name, like)
 
 
-def _like(job: Job, runner: Blob) -> Target:
+def _like(job: Job, runner: Blob, most: dict[str, int]) -> Target:
     node = job.node
     hopeless = {code for code in (node.unless, node.abort[0] if node.abort else None) if code and code > 0}
     return Target(
@@ -66,6 +62,7 @@ def _like(job: Job, runner: Blob) -> Target:
         resources=Resources(cores=job.cores, memory=job.memory, disk=job.disk, gpus=job.gpus),
         container=job.container, priority=node.priority, retries=node.retries,
         inputs=[Input(path=THERE, blob=runner[0], size=runner[1])], check=Check(hopeless=sorted(hopeless)),
+        at_once=most.get(node.category, 0), crowd=node.category if node.category in most else "",
     )  # fmt: skip
 
 

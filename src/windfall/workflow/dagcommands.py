@@ -86,7 +86,7 @@ class Commands(NamedTuple):
 
     def maxjobs(self, line: Line) -> None:
         words = words_of(line, 3, 3, "MAXJOBS CATEGORY NUMBER")
-        self.found.most[self._category(words[1].text)] = number(words[2], 0, 1 << 30)
+        self.found.most[self._category(words[1].text)] = number(words[2], 1, 1 << 30)
 
     def _category(self, name: str) -> str:
         """One with a + belongs to all splices; another to the one it stands in."""
