@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windfall.sim.experiments import condor, naive, scale
+from windfall.sim.experiments import bags, condor, naive, scale
 
 
 def test_pilots_that_keep_their_slots_beat_jobs_that_queue_one_by_one() -> None:
@@ -35,3 +35,10 @@ def test_bags_are_done_in_the_order_of_their_rank_however_many_there_are() -> No
         assert not scale.astray([course.left[2] for course in courses])
     times = [sum(course.ended - course.began for course in courses) / len(courses) for courses in (few, many)]
     assert max(times) < 1.3 * min(times)
+
+
+def test_bundles_make_tails_longer_and_good_hosts_make_them_shorter() -> None:
+    """g-8, a quarter of it."""
+    study = replace(bags.Study(), tasks=300, grid=75, cluster=25)
+    rows = bags.play(1, study)
+    assert [holds(rows) for _, holds in bags.CLAIMS] == [True] * 4
