@@ -62,11 +62,11 @@ def read(file: Path) -> np.ndarray:
     return np.array(numbers).reshape(int(rows), int(columns))
 
 
-def product(windfall: CommandLine, web: tuple[str, Path], size: int, div: int) -> None:
+def product(windfall: CommandLine, web: tuple[str, Path], size: int, div: int, patience: float = 600) -> None:
     """Somebody runs it; the host that did the first tasks is killed when some are done."""
     a, b = matrices(web[1], size)
     windfall.write("figure2.query", figure_2(size, div, web[0]))
-    pilots = Pilots(windfall)
+    pilots, running = Pilots(windfall), None
     try:
         pilots.start("one", 1)
         pilots.start("two", 1)
@@ -77,9 +77,12 @@ def product(windfall: CommandLine, web: tuple[str, Path], size: int, div: int) -
         victim.kill()
         victim.wait()
         pilots.start("three", 1)
-        out, err = running.communicate(timeout=600)
+        out, err = running.communicate(timeout=patience)
         assert running.returncode == 0, (out, err)
     finally:
+        if running is not None and running.poll() is None:
+            running.kill()
+            running.wait()
         pilots.stop()
     done = json.loads(out)
     assert done["tasks"] == 2 * div**2 + 2 * div**3 + 3 == done["succeeded"]
@@ -110,4 +113,4 @@ def test_figure_2_gives_the_product_though_a_host_dies(
 
 @pytest.mark.lengthy
 def test_figure_2_in_many_blocks(windfall: CommandLine, web: tuple[str, Path]) -> None:
-    product(windfall, web, 64, 8)
+    product(windfall, web, 64, 8, patience=3_600)
