@@ -248,11 +248,11 @@ def test_expressions_of_a_bag_file_by_either_name() -> None:
     ("rank = '''\nHost.Cores +\n  Host.Name'''", "bag:8:3", "rank: what stands behind + must be a number"),
     ('requirements = "Host.Name == \\"a\\" && Host.Name"', "bag:6", "requirements, column 21: what stands behind &&"),
     ("sites = 'Host.Cores > 1'", "bag:6:10", "sites: sites cannot speak of Host.Cores"),
-    ("rank = 3", "bag:6", "rank must be a text"),
+    ("rank = true", "bag:6", "rank must be a text"),
     ("rank = ''", "bag:6", "rank, an empty expression"),
     ("rank = '1'\nRank = '1'", "bag:7", "Rank is rank, and that is given, too"),
-    ("per-host = '1'", "bag:6", "'per-host' does not exist yet"),
-    ("Concurrency = '1'", "bag:6", "'Concurrency' does not exist yet"),
+    ("per-host = 'Host.Name'", "bag:6:13", "per-host must come to a number"),
+    ("Concurrency = 'Host.Name'", "bag:6:16", "per-host must come to a number"),
 ])  # fmt: skip
 def test_bad_ones_are_refused_with_file_line_and_column(line: str, where: str, says: str) -> None:
     with pytest.raises(BadInput) as caught:

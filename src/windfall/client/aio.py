@@ -87,6 +87,7 @@ class AsyncClient:
     unpause = _awaited(Client.unpause)
     remove = _awaited(Client.remove)
     fetch = _awaited(Client.fetch)
+    fetch_some = _awaited(Client.fetch_some)
     upload = _awaited(Client.upload)
     add_site = _awaited(Client.add_site)
     site = _awaited(Client.site)

@@ -625,6 +625,8 @@ def check_policy(policy: Policy) -> None:
     if policy.batch < 0 or policy.batch_timeout < 0:
         raise BadInput("policy: batch and batch-timeout must be 0 or more")
     at_most(policy.batch, MAX_BATCH, "batch: tasks that go together")
+    if re.fullmatch(r"\s*(-\s*[0-9]+|0+)\s*", policy.per_host):
+        raise BadInput(f"policy: per-host = {policy.per_host} lets no host have any task", "one at least")
     if policy.batch > 1 and policy.per_host:
         raise BadInput("policy: per-host and batch exclude each other", "a batch runs in one slot, one after another")
     for key in EXPRESSIONS:
