@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windfall.sim.experiments import bags, condor, naive, scale
+from windfall.sim.experiments import bags, condor, naive, replicas, scale
 
 
 def test_pilots_that_keep_their_slots_beat_jobs_that_queue_one_by_one() -> None:
@@ -42,3 +42,18 @@ def test_bundles_make_tails_longer_and_good_hosts_make_them_shorter() -> None:
     study = replace(bags.Study(), tasks=300, grid=75, cluster=25)
     rows = bags.play(1, study)
     assert [holds(rows) for _, holds in bags.CLAIMS] == [True] * 4
+
+
+SMALL = replace(replicas.Study(), tasks=1_200, hosts=108, buffer=480)
+
+
+def test_replicas_that_queue_are_slower_and_more_than_those_that_do_not() -> None:
+    """g-r, a twenty-fifth of it: without limits most replicas come too late, and nobody withdraws them."""
+    queued, ours = replicas.papers(1, replicas.POLICIES[0], SMALL), replicas.ours(1, replicas.POLICIES[0], SMALL)
+    assert queued.replicas > ours.replicas and queued.waste > ours.waste
+    assert ours.turnaround < queued.turnaround
+
+
+def test_without_replicas_a_bag_waits_for_deadlines() -> None:
+    restrictive, disabled = (replicas.papers(2, replicas.POLICIES[at], SMALL) for at in (1, 3))
+    assert restrictive.turnaround < disabled.turnaround and not disabled.replicas

@@ -47,7 +47,7 @@ STUDIES = {
     "y-t2": Study("prices and start windows, with subcontracting"),
     "g-c": Study("three thousand short jobs, against a plain pool", "condor"),
     "g-n": Study("policies against naive scheduling", "naive"),
-    "g-r": Study("replication by scheduling, thirty thousand jobs"),
+    "g-r": Study("replication by scheduling, thirty thousand jobs", "replicas"),
     "g-8": Study("five bags at once, each with a policy of its own", "bags"),
     "g-9": Study("four rules of replication in the tail"),
     "g-s": Study("scale: jobs a second, jobs in a bag, bags at a time", "scale"),

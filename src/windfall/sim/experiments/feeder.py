@@ -1,0 +1,168 @@
+"""The server of the GridBot paper, where it differs from ours: replicas queue.
+
+Its feeder keeps a queue of jobs to send.  When few of a bag's jobs are left in it, a cycle goes through those that run,
+draws some for which `ReplicationRequirements` hold, at random, the fewer replicas they have the likelier, and puts a
+replica of each at the end of the queue.  A replica of a job that has a result meanwhile is not withdrawn, and what runs
+is not cancelled: hosts call only when they are done.
+
+Here the replicas of a bag are a second bag, open, that comes after the first; who gets what, when an attempt is given
+up, and what an expression comes to, is the core's doing.  Originals that were given up stand before replicas in the
+queue.  A job is done with the first result of any of its tasks; an attempt of it that is given up later is not sent
+again.  The tail begins when few jobs are in the queue for the first time, and does not end: replicas do not count.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from windfall.core import ads, events as e, facts as f
+from windfall.core.classads import matches, program
+from windfall.core.facts import TargetShape
+from windfall.core.lifecycle import GRANTED, O_SUCCEEDED, READY, STARTED
+from windfall.core.speculation import Case, _reader
+from windfall.core.state import BagState
+from windfall.sim.world import OWNER, Work, World
+
+MINUTE = 60_000
+
+
+class Rules(NamedTuple):
+    """Of one bag."""
+
+    replicate: str = ""  # an expression; none: never
+    tail: str = ""  # requirements in the tail
+    rank: str = ""
+    buffer: int = 0  # so many jobs in the queue are few
+
+
+class Feeder:
+    """Of one bag, whose number is known once it is submitted."""
+
+    def __init__(self, world: World, work: Work, rules: Rules, seed: int, cycle: int = MINUTE) -> None:
+        self.world, self.work, self.rules, self.cycle = world, work, rules, cycle
+        self.draw = random.Random(f"replicas {seed} {work.name}")
+        self.bag = self.shadow = 0
+        self.tail = False
+        self.jobs: list[int] = []  # of each replica: which job it is of
+        self.copies: dict[int, list[int]] = {}  # job → its replicas
+        self.ends: dict[int, int] = {}  # job → when its first result came
+        self.began = -1  # when its first job was sent
+        self.discarded = 0  # results of jobs that had one
+        world.server.observe(self._observe)
+        world.submit(work, self._taken)
+
+    @property
+    def done(self) -> bool:
+        return len(self.ends) == self.work.tasks
+
+    def _taken(self, number: int) -> None:
+        self.bag = number
+        self.world.engine.after(self.cycle, self._feed)
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    def _job(self, bag: int, task: int) -> int:
+        return task if bag == self.bag else self.jobs[task]
+
+    def _observe(self, facts: list[Any]) -> None:
+        for fact in facts:
+            if isinstance(fact, f.Finished) and fact.bag in (self.bag, self.shadow):
+                for task in fact.tasks:
+                    self._result(self._job(fact.bag, task), fact.at)
+            elif isinstance(fact, f.Ended):
+                self._ended(fact)
+            elif self.began < 0 and isinstance(fact, f.Granted) and any(g.bag == self.bag for g in fact.groups):
+                self.began = fact.at
+
+    def _ended(self, fact: f.Ended) -> None:
+        for end in fact.ends:
+            if end.bag not in (self.bag, self.shadow):
+                continue
+            if end.outcome == O_SUCCEEDED:
+                self._result(self._job(end.bag, end.task), fact.at)
+            elif end.verdict == READY and self._job(end.bag, end.task) in self.ends:
+                self.world.engine.after(0, self.world.server.put, e.Cancel(0, end.bag, [end.task]))
+
+    def _result(self, job: int, at: int) -> None:
+        if job in self.ends:
+            self.discarded += 1
+        else:
+            self.ends[job] = at
+
+    # --- the cycle ----------------------------------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        if self.done:
+            return
+        self.world.engine.after(self.cycle, self._feed)
+        bags = self.world.server.core.state.bags
+        bag = bags[self.bag]
+        if bag.counts[READY] < self.rules.buffer and not self.tail:
+            self.tail = True
+            if self.rules.tail:
+                self.world.server.put(e.SetPolicy(0, self.bag, {"requirements": self.rules.tail}))
+        queued = bag.counts[READY] + (bags[self.shadow].counts[READY] if self.shadow else 0)
+        if self.rules.replicate and queued < self.rules.buffer and (found := list(self._candidates(bag))):
+            self._enqueue(self._drawn(found, self.rules.buffer - queued))
+
+    def _candidates(self, bag: BagState) -> Iterator[int]:
+        """Jobs that run and have no result, and for which the expression holds; in order."""
+        running = self._running()
+        known, now = program(self.rules.replicate), self.world.engine.now
+        reads = [_reader(path) for path in known.uses]
+        core = self.world.server.core
+        for job in sorted(running):
+            if job not in self.ends:
+                cls = bag.classes[bag.target_of(job), bag.tasks.variant[job]]
+                subject = ads.Subject(core.state, now, bag, next(iter(core.state.sites.values())), cls)
+                case = Case(subject, running[job])
+                values = [self._count(job) if path == "Task.NumberOfReplicas" else read(core, case)
+                          for path, read in zip(known.uses, reads, strict=True)]
+                if matches(known.result(tuple(values))):
+                    yield job
+
+    def _count(self, job: int) -> int:
+        """Its replicas, running or queued, the original among them."""
+        return 1 + len(self.copies.get(job, ()))
+
+    def _running(self) -> dict[int, list[int]]:
+        """Rows of the attempts of each job, oldest first."""
+        attempts = self.world.server.core.state.attempts
+        states, refs = attempts.np_state[: attempts.rows], attempts.np_task[: attempts.rows]
+        found: dict[int, list[int]] = {}
+        ours = (refs >> 32 == self.bag) | (refs >> 32 == (self.shadow or -1))
+        rows = np.flatnonzero(ours & ((states == STARTED) | (states == GRANTED)))
+        rows = rows[np.argsort(attempts.np_granted[rows], kind="stable")]
+        for row, ref in zip(rows.tolist(), refs[rows].tolist(), strict=True):
+            found.setdefault(self._job(ref >> 32, ref & 0xFFFFFFFF), []).append(row)
+        return found
+
+    def _drawn(self, jobs: list[int], most: int) -> list[int]:
+        """Without putting back; each the likelier the fewer replicas it has."""
+        keys = [(self.draw.random() ** self._count(job), job) for job in jobs]
+        return [job for _, job in sorted(keys, reverse=True)[:most]]
+
+    def _enqueue(self, jobs: list[int]) -> None:
+        for job in jobs:
+            self.copies.setdefault(job, []).append(len(self.jobs))
+            self.jobs.append(job)
+        if self.shadow:
+            self.world.server.put(e.Append(0, OWNER, self.shadow, 0, len(jobs), "", b""))
+            return
+        work = self.work
+        shape = TargetShape("main", len(jobs), [], work.cores, 0, 0, 0, work.limit, work.expect, 5_000, False,
+                            work.retries, 0, 0)
+        policy = {key: text for key, text in (("requirements", self.rules.tail), ("rank", self.rules.rank))
+                  if text}
+        again = Work(0, lambda task, draw: work.wall(self.jobs[task], draw), limit=work.limit)
+
+        def taken(effect: Any) -> None:
+            self.shadow = effect.value
+            self.world._works[effect.value] = again
+
+        event = e.Submit(0, OWNER, work.name, "", b"", [shape], False, "fcfs", True, policy=policy)
+        self.world.server.put(event, taken)
