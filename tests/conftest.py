@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 
 import pytest
+
+# A shell ignores Ctrl-C for what it starts with `&`, and so would everybody that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
