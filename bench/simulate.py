@@ -2,8 +2,8 @@
 
 `bench/simulate.py` simulates 2.2 million tasks of 30 minutes on 10,000 hosts of one slot, a tenth of the attempts lost
 with their pilot and tried again, under a lease of one hour (GridBot's scale; the bar is 5 minutes and 2 GiB on one
-core).  `--tasks`, `--hosts` make it smaller, `--growth` shows how it grows.  A third of it is memory that is found cold: huge
-pages (PYTHONMALLOC=malloc GLIBC_TUNABLES=glibc.malloc.hugetlb=1) are worth 4 to 8 %.
+core).  `--tasks`, `--hosts` make it smaller, `--growth` shows how it grows.  A third of it is memory that is found
+cold: huge pages (PYTHONMALLOC=malloc GLIBC_TUNABLES=glibc.malloc.hugetlb=1) are worth 4 to 8 %.
 """
 
 from __future__ import annotations
