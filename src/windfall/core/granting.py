@@ -89,6 +89,8 @@ def _walk(
         if not fits(pilot, cls, left) or (state.shunned and hosts.shuns(state, core.now, pilot, cls)):
             continue
         units = room(core, pilot, load, cls, cost, ahead)
+        if units <= 0 and paid and Purse(state, pilot, core.now, groups).most(cls) <= 0:
+            continue  # it is not for want of room that it waits
         if units <= 0 or want <= 0:
             break  # full: what comes later in the order must not overtake
         if paid and (units := _affordable(core, pilot, load, cls, groups, units)) <= 0:
