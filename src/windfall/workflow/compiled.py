@@ -77,43 +77,6 @@ template <class T> void windfall_write_all(const std::map<windfall_index, T>& pa
 """
 CXX_TYPES = {"integer": "long long", "real": "double", "string": "std::string"}
 
-
-MAIN = r"""
-namespace {
-template <class T> void windfall_read(T& param, std::string path, bool needed) {
-    if (!needed && !std::ifstream(path.c_str())) return;
-    if (!param_import(param, &path[0])) {
-        std::cerr << path << " could not be imported" << std::endl;
-        std::exit(1);
-    }
-}
-template <class T> void windfall_write(const T& param, std::string path) {
-    if (!param_export(param, &path[0])) {
-        std::cerr << path << " could not be exported" << std::endl;
-        std::exit(1);
-    }
-}
-template <class T> void windfall_read_all(std::map<windfall_index, T>& param, const std::string& list) {
-    std::ifstream in(list.c_str());
-    for (std::string line; std::getline(in, line);) {
-        std::size_t tab = line.find('\t');
-        std::istringstream parts(line.substr(0, tab));
-        windfall_index index;
-        for (std::string part; std::getline(parts, part, '.');) index.push_back(std::atoll(part.c_str()));
-        windfall_read(param[index], line.substr(tab + 1), true);
-    }
-}
-template <class T> void windfall_write_all(const std::map<windfall_index, T>& param, const std::string& folder) {
-    for (typename std::map<windfall_index, T>::const_iterator at = param.begin(); at != param.end(); ++at) {
-        std::ostringstream name;
-        for (std::size_t i = 0; i < at->first.size(); ++i) name << (i ? "." : "") << at->first[i];
-        windfall_write(at->second, folder + "/" + name.str());
-    }
-}
-}
-"""
-CXX_TYPES = {"integer": "long long", "real": "double", "string": "std::string"}
-
 MAIN = """
 int main(int windfall_count, char** windfall_words) {
 if (windfall_count > 1 && !std::strcmp(windfall_words[1], "--windfall-check")) return 0;

@@ -21,7 +21,7 @@ from ..errors import BadInput, TooLarge
 from .dagnodes import Graph, Node, Script
 from .mistakes import KEPT, Found as Mistakes
 from .submitfile import UNIVERSES, Description, Values, read
-from .text import Source, plain, read_file
+from .text import Source, read_source
 
 MAX_SUBMIT = 4 << 20
 MAX_FOLDER = 10_000  # files of one that is taken along
@@ -115,7 +115,7 @@ class Jobs:
             if not path.is_file():
                 raise node.source.mistake(node.submit.at, f"there is no submit file {path}",
                                           "names begin where the DAG file lies, or at DIR")
-            self._read[path] = read(_source(path))
+            self._read[path] = read(read_source(path, MAX_SUBMIT))
         return self._read[path]
 
     def _given(self, node: Node, number: int) -> Values:
@@ -252,16 +252,6 @@ def checked(graph: Graph) -> dict[str, None]:
     jobs = Jobs(graph)
     jobs.all()
     return jobs.notes
-
-
-def _source(path: Path) -> Source:
-    data = read_file(path, MAX_SUBMIT)
-    if len(data) > MAX_SUBMIT:
-        raise TooLarge(f"{path} is larger than {MAX_SUBMIT >> 20} MiB")
-    try:
-        return plain(str(path), data.decode())
-    except UnicodeDecodeError:
-        raise BadInput(f"{path} is not UTF-8 text") from None
 
 
 def _joined(folder: str, name: str) -> str:

@@ -25,7 +25,7 @@ from .daglines import Line, Word, Wrong, lines, words_of
 from .dagnodes import Found, Graph, Group, Node
 from .listed import dag_of
 from .mistakes import KEPT, Found as Mistakes
-from .text import Source, plain, read_file
+from .text import Source, read_source
 
 MAX_FILE = 64 << 20
 MAX_FILES = 10_000  # read, however often each
@@ -85,13 +85,7 @@ class _Reader:
         self.found.files += 1
         if self.found.files > MAX_FILES:
             raise TooLarge(f"more than {MAX_FILES:,} files are spliced and included")
-        data = read_file(path, MAX_FILE)
-        if len(data) > MAX_FILE:
-            raise TooLarge(f"{path} is larger than {MAX_FILE >> 20} MiB")
-        try:
-            return plain(str(path), data.decode())
-        except UnicodeDecodeError:
-            raise BadInput(f"{path} is not UTF-8 text") from None
+        return read_source(path, MAX_FILE)
 
 
 class _Kept:

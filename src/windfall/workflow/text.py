@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import BadInput
+from ..errors import BadInput, TooLarge
 
 SHOWN = 100  # letters of a line
 
@@ -49,6 +49,16 @@ def read_file(path: Path, most: int) -> bytes:
             return stream.read(most + 1)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}", "is the name right?") from None
+
+
+def read_source(path: Path, most: int) -> Source:
+    data = read_file(path, most)
+    if len(data) > most:
+        raise TooLarge(f"{path} is larger than {most >> 20} MiB")
+    try:
+        return plain(str(path), data.decode())
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} is not UTF-8 text") from None
 
 
 def plain(file: str, text: str) -> Source:
