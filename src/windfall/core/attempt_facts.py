@@ -156,6 +156,7 @@ def started(state: State, fact: f.Started) -> None:
         if recalling.pop(number, None) is not None:  # too late
             _keep_chain(state, recalling, row)
         if attempts.state[row] == LOST:
+            attempts.recover(row)
             _revive(state, row)
             state.pilots[fact.pilot].cancelling.pop(number, None)
         attempts.state[row] = STARTED
@@ -287,8 +288,7 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
     if end.stays:
         if old_row == GRANTED and end.outcome == O_LOST:
             recall_lost(state, row)
-        attempts.state[row] = LOST
-        attempts.dirty[row >> 16] = 1
+        attempts.give_up(row)
         t.flags[end.task] |= OUTSTANDING
     else:
         free_row(state, row, end.charged)
@@ -340,9 +340,11 @@ def _keep_checkpoint(bag: BagState, end: f.End) -> None:
 
 def _drop_others(state: State, bag: BagState, end: f.End) -> None:
     t = bag.tasks
+    attempts, ref = state.attempts, end.bag << 32 | end.task
     if t.live[end.task] or t.flags[end.task] & OUTSTANDING:
-        for row in state.attempts.of_task(end.bag << 32 | end.task):
-            if state.attempts.number[row] != end.attempt:
+        # Mostly it was tried again after a loss: nothing that runs need be looked for.
+        for row in attempts.of_task(ref) if t.live[end.task] else sorted(attempts.lost.get(ref, ())):
+            if attempts.number[row] != end.attempt:
                 drop_row(state, row)
         t.live[end.task] = 0
         t.flags[end.task] &= ~OUTSTANDING & 0xFF

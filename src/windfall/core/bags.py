@@ -15,7 +15,7 @@ from windfall.core import facts as f, means
 from windfall.core.backlog import Backlog
 from windfall.core.batching import is_chained, link_stages
 from windfall.core.columns import CHUNK, OVER
-from windfall.core.lifecycle import READY, SUCCEEDED, WAITING
+from windfall.core.lifecycle import ACTIVE, READY, SUCCEEDED, WAITING
 from windfall.core.selection import class_key
 from windfall.core.state import LIFTED, BagState, Graph, State, TargetState, TaskClass
 
@@ -178,7 +178,7 @@ def go_on(bag: BagState, at: int) -> None:
 
 
 def maybe_end(bag: BagState, at: int) -> None:
-    if bag.unfinished():
+    if bag.counts[ACTIVE] or bag.unfinished():  # mostly something runs
         return
     if bag.began:
         bag.worked += max(at - bag.began, 0)

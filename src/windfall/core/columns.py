@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from windfall.core.lifecycle import FREE, LOST
+
 CHUNK_BITS = 16
 CHUNK = 1 << CHUNK_BITS
 
@@ -182,9 +184,29 @@ class Attempts(Table):
     def __init__(self, rows: int = 0) -> None:
         super().__init__(rows)
         self.free: deque[int] = deque()  # rows to use next, longest unused first; rebuilt after recovery
+        self.lost: dict[int, dict[int, None]] = {}  # bag << 32 | task → rows of it that were given up; derived
 
-    def rebuild_free(self) -> None:
-        self.free = deque(np.flatnonzero(self.np_state[: self.rows] == 0).tolist())
+    def reindex(self) -> None:
+        """What is not saved, from what is."""
+        states = self.np_state[: self.rows]
+        self.free = deque(np.flatnonzero(states == FREE).tolist())
+        self.lost = {}
+        for row in np.flatnonzero(states == LOST).tolist():
+            self.lost.setdefault(self.task[row], {})[row] = None
+
+    def give_up(self, row: int) -> None:
+        """It may still report."""
+        self.state[row] = LOST
+        self.dirty[row >> 16] = 1
+        self.lost.setdefault(self.task[row], {})[row] = None
+
+    def recover(self, row: int) -> None:
+        """It is not lost any more; what it is instead, the caller says."""
+        ref = self.task[row]
+        rows = self.lost[ref]
+        del rows[row]
+        if not rows:
+            del self.lost[ref]
 
     def numbers(self, n: int) -> list[int]:
         """Take n free rows; their new attempt numbers.  The row stays free until the grant is applied."""

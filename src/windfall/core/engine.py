@@ -132,7 +132,8 @@ class Core:
 
     def _settle(self) -> None:
         """What the events made possible: work for those who wait, orders for those who hold."""
-        self._feed()
+        if self.stirred or self._fed != self.state.version:
+            self._feed()
         if self.poor:
             for number in self.poor:
                 recall_for(self, self.state.pilots[number])
@@ -141,7 +142,8 @@ class Core:
             for row in self.barring:
                 take_back(self, row)
             self.barring.clear()
-        self._look_again()
+        if self.stirred or self.state.provided or self.tended:
+            self._look_again()
         if self.state.orders:
             for number in list(self.state.orders):
                 sessions.nudge(self, self.state.pilots[number])

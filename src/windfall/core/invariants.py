@@ -34,6 +34,7 @@ from windfall.core.lifecycle import (
     INTENT_MOVES,
     INTENT_STATES,
     LIVE,
+    LOST,
     O_SUCCEEDED,
     PILOT_MOVES,
     PILOT_STATES,
@@ -397,11 +398,19 @@ def books_balance(state: State) -> list[str]:
         said += _bag_balances(state, bag)
     said += _use_balances(state)
     said += _pilots_balance(state) + _owners_balance(state) + _moves_balance(state) + _intents_balance(state)
-    said += _means_balance(state)
+    said += _means_balance(state) + _lost_balance(state)
     listed = sorted(entry for cls in state.classes.values() if cls.listed for entry in [(cls.key, cls.number)])
     if listed != state.ready:
         said.append("books: the ready list is not the list of listed classes")
     return said
+
+
+def _lost_balance(state: State) -> list[str]:
+    a = state.attempts
+    rows = np.flatnonzero(a.np_state[: a.rows] == LOST).tolist()
+    listed = sorted((row, ref) for ref, found in a.lost.items() for row in found)
+    wrong = listed != [(row, a.task[row]) for row in rows] or not all(a.lost.values())
+    return [f"books: attempts {rows} were lost, {listed} are listed"] if wrong else []
 
 
 def _means_balance(state: State) -> list[str]:

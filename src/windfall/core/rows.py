@@ -41,6 +41,7 @@ def drop_row(state: State, row: int) -> None:
         free_row(state, row)
     elif old in (GRANTED, STARTED, LOST):
         if old == LOST:
+            attempts.recover(row)
             carry(state, row, 1)
         attempts.state[row] = DROPPED
         attempts.dirty[row >> 16] = 1
@@ -108,6 +109,8 @@ def free_row(state: State, row: int, charged: int = -1) -> None:
         pilot.recalling.pop(attempts.number[row], None)
     if state.moving:
         copies.end_moves(state, attempts.number[row])
+    if attempts.state[row] == LOST:
+        attempts.recover(row)
     attempts.state[row] = FREE
     attempts.dirty[row >> 16] = 1
     attempts.free.append(row)

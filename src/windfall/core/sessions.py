@@ -113,7 +113,7 @@ def exchange(core: Core, event: e.Exchange) -> None:
 
 def _gives_back(event: e.Exchange) -> bool:
     """What was recalled is for those who wait; whoever gave it back would only hold it again."""
-    return any(report.why == "recall" for report in event.reports)
+    return "recall" in [report.why for report in event.reports]
 
 
 def _steps_back(core: Core, pilot: PilotState, event: e.Exchange) -> bool:
@@ -129,7 +129,7 @@ def _refresh(park: Park, now: int, event: e.Exchange) -> None:
     """A request beside a parked one is newer: what it acknowledges need not be sent again, nor its time be guessed.
 
     Its answer says that all is well, so the parked one may wait for as long again."""
-    park.ack = max(park.ack, event.ack)
+    park.ack = event.ack if event.ack > park.ack else park.ack
     park.until = _until(now, park.wait)
     if park.ends is not None and event.left is not None:
         park.ends = min(park.ends, now + event.left)

@@ -235,6 +235,7 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
     for name, body in chunks.items():
         if name.startswith("at"):
             state.attempts.load(int(name[2:]), body)
+    state.attempts.reindex()  # facts that follow look for what was lost
     mark_saved(state)
     if len(m.get("host_layout", ())) != len(Hosts.LAYOUT):
         state.hosts.mark(0, max(state.hosts.rows - 1, 0))  # what is saved has other columns
@@ -380,7 +381,7 @@ def rebuild(state: State) -> None:
         bags.recount(bag)
         bags.relist_all(state, bag)
         _refill_variants(bag)
-    state.attempts.rebuild_free()
+    state.attempts.reindex()
     _recount_pilots(state)
     intents.recount(state)
 

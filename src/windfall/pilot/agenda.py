@@ -42,6 +42,8 @@ SPECS = 256              # distinct specs remembered
 BACKOFF_FIRST, BACKOFF_LAST = 500, 30000
 NEVER = 1 << 62
 
+HEAD = frozenset(("v", "epoch", "seq", "lease", "spread", "grants"))  # of an answer that asks for nothing else
+
 QUEUED, FETCHING, READY, PLACED, FINISHING = range(5)
 # Fields of tasks with a directory of their own.
 WITH_FILES = ("inputs", "outputs", "placed", "checkpoint", "scratch", "packed")
@@ -217,7 +219,8 @@ class Agenda:
         grants = answer.get("grants")
         fresh = self._take_grants(now, grants) if grants else 0
         self._pace(now, flight, fresh, answer)
-        self._heed(now, answer)
+        if self.leaving or not HEAD.issuperset(answer):
+            self._heed(now, answer)
         if fresh:
             self.idle_since = now
         return True
@@ -744,8 +747,12 @@ class Agenda:
     # --- where we stand -------------------------------------------------------------------------------------------
 
     def holds(self, attempt):
-        return (self._in_hand(attempt) or attempt in self.reports
-                or any(attempt in f.reports for f in self.flights.values()))
+        if self._in_hand(attempt) or attempt in self.reports:
+            return True
+        for flight in self.flights.values():
+            if attempt in flight.reports:
+                return True
+        return False
 
     def held(self):
         """Attempts we have and have said nothing final about."""
@@ -763,7 +770,12 @@ class Agenda:
 
     def unstarted(self):
         """Is there more work here than what runs?"""
-        return bool(self.queue or self.chains.later) or any(s.staged() > 0 for s in self.seats.stations)
+        if self.queue or self.chains.later:
+            return True
+        for station in self.seats.stations:
+            if station.staged() > 0:
+                return True
+        return False
 
     def flights_with_reports(self):
         return any(f.reports for f in self.flights.values())
@@ -785,19 +797,22 @@ class Agenda:
             return False
         if len(self.flights) != 1 or not self.placed or self.seats.free_cores or self.chains.later:
             return False
-        return self.save_at is None and all(flight.parked for flight in self.flights.values())
+        for flight in self.flights.values():
+            return flight.parked and self.save_at is None
 
     def due(self, now):
         """When to look at `next_request` and `orders` again if nothing happens before; None: never."""
         at = self._speak_at(now)
-        at = max(at, self.not_before)
+        at = self.not_before if at < self.not_before else at
         if self.placed and not self.queue and self.seats.free_cores:
             for station in self.seats.stations:
                 if station.staged() > 0 and station.index not in self.asked_back:
                     at = min(at, station.moved + STUCK)
         if self.save_at is not None:
             at = min(at, self.save_at)
-        return max(now, at) if at < NEVER else None
+        if at >= NEVER:
+            return None
+        return at if at > now else now
 
     def _speak_at(self, now):
         for flight in self.flights.values():

@@ -45,6 +45,11 @@ class Engine:
             self._later[when >> SPAN] = [(when, self._ticket, what, args)]
             heappush(self._spans, when >> SPAN)
 
+    def soon(self, what: Callable[[], None]) -> None:
+        """At this instant, after all that stands in line."""
+        self._ticket += 1
+        self._line.append((self.now, self._ticket, what, ()))
+
     def after(self, wait: int, what: Callable[..., None], *args: Any) -> None:
         self.at(self.now + wait, what, *args)
 

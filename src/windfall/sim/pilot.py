@@ -176,7 +176,7 @@ class Pilot:
         if there:
             self.began[attempt] = self.engine.now
             wall, report = self.run(self, task)
-            self.engine.after(wall, self._finish, attempt, run, report)
+            self.engine.at(self.engine.now + wall, self._finish, attempt, run, report)
         else:
             self._finish(attempt, run, {"a": attempt, "o": "returned", "why": "input"})
 

@@ -67,7 +67,7 @@ class Server:
         self._inbox.append(event)
         if not self._scheduled:
             self._scheduled = True
-            self.engine.after(0, self._turn)
+            self.engine.soon(self._turn)
 
     def _turn(self) -> None:
         self._scheduled = False
@@ -90,4 +90,4 @@ class Server:
             self._wake_at = None
             if not self._scheduled:
                 self._scheduled = True
-                self.engine.after(0, self._turn)
+                self.engine.soon(self._turn)
