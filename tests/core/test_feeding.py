@@ -1,0 +1,122 @@
+"""Who among the waiting is asked, when what there is does not fit everybody: in turn, so that nobody is passed over."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from windfall.core import events as e, feeding
+
+from .conftest import Bench, shape
+
+ONE_HOST = 'Host.Name == "able" && Bag.Age >= 0'
+
+
+@pytest.fixture
+def b() -> Bench:
+    return Bench(lease=3_600_000, silence=36_000_000, park=3_600_000)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Pilots, in the order in which those who wait were asked."""
+    seen: list[int] = []
+    plain = feeding.grant
+
+    def noted(core: Any, pilot: Any, *more: Any) -> bool:
+        seen.append(pilot.number)
+        return plain(core, pilot, *more)
+
+    monkeypatch.setattr(feeding, "grant", noted)
+    return seen
+
+
+def one_replica(b: Bench) -> int:
+    """A bag, not in its tail for it is open, of which one task runs, on `busy`, and may have a replica elsewhere."""
+    bag = b.submit(shape(1), policy={"replicate": "NumberOfReplicas < 2"}, open=True)
+    pilot = b.pilot(host="busy")
+    ((attempt, _),) = b.take(pilot, 1)
+    b.exchange(pilot, started=[attempt])
+    return bag
+
+
+def one_overdue(b: Bench) -> int:
+    """A bag of which one task runs, on `busy`, past its deadline."""
+    bag = b.submit(shape(1), policy={"attempt-deadline": "5"}, open=True)
+    pilot = b.pilot(host="busy")
+    ((attempt, _),) = b.take(pilot, 1)
+    b.exchange(pilot, started=[attempt])
+    b.wait(10_000)
+    return bag
+
+
+def one_choosy(b: Bench) -> int:
+    """A bag that only `able` may run, by an expression that might change its mind at any moment."""
+    return b.submit(shape(1), policy={"requirements": ONE_HOST})
+
+
+def waits(b: Bench, host: str) -> int:
+    pilot = b.pilot(host=host)
+    assert b.exchange(pilot, want=1, wait=3_600_000) is None
+    return pilot
+
+
+def stir(b: Bench, bag: int) -> None:
+    """Something happens for which all who wait may be asked again."""
+    policy = b.core.state.bags[bag].policy
+    limit = 50 + (policy.get("per-host") == "50")
+    b.do(e.SetPolicy(0, bag, {**policy, "per-host": str(limit)}, "ann"))
+
+
+@pytest.mark.parametrize("make", [one_replica, one_overdue, one_choosy])
+def test_the_last_in_line_has_its_turn(b: Bench, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
+    """Five before it cannot take what there is, for their host has it already, or may not; three are asked at
+    a time."""
+    monkeypatch.setattr(feeding, "MOST_IN_VAIN", 3)
+    bag = make(b)
+    b.do(e.Pause(0, bag, True))
+    for _ in range(5):
+        waits(b, "busy")
+    able = waits(b, "able")
+    b.do(e.Pause(0, bag, False))
+    for _ in range(2):
+        stir(b, bag)
+    assert b.core.state.pilots[able].held == 1
+
+
+@pytest.mark.parametrize("make", [one_replica, one_overdue, one_choosy])
+@pytest.mark.parametrize("seed", range(4))
+def test_nobody_is_asked_twice_before_everybody_was_asked_once(
+    b: Bench, monkeypatch: pytest.MonkeyPatch, asked: list[int], make: Any, seed: int
+) -> None:
+    """Whoever waits all the time, while others come and go."""
+    draw = random.Random(seed)
+    monkeypatch.setattr(feeding, "MOST_IN_VAIN", draw.randint(2, 6))
+    bag = make(b)
+    lasting = [waits(b, "busy") for _ in range(draw.randint(5, 20))]
+    passing: list[int] = []
+    asked.clear()
+    for _ in range(120):
+        if draw.random() < 0.2:
+            passing.append(waits(b, "busy"))
+        if passing and draw.random() < 0.2:
+            b.exchange(passing.pop(draw.randrange(len(passing))), bye="idle")
+        before = len(asked)
+        stir(b, bag)
+        assert len(asked) - before <= feeding.MOST_IN_VAIN
+    times = Counter(pilot for pilot in asked if pilot in lasting)
+    assert set(times) == set(lasting) and max(times.values()) - min(times.values()) <= 2, times
+    assert min(times.values()) > 5, "they were, many times"
+
+
+def test_who_is_given_something_was_first_in_line(b: Bench) -> None:
+    """Where everybody could take it: first come, first served."""
+    pilots = [waits(b, f"h{number}") for number in range(6)]
+    bag = b.submit(shape(0), open=True)
+    for number, pilot in enumerate(pilots):
+        b.append(bag, 1)
+        held = [b.core.state.pilots[each].held for each in pilots]
+        assert held == [1] * (number + 1) + [0] * (5 - number), pilot
