@@ -21,7 +21,7 @@ from ..data.files import hash_file
 from ..errors import BadInput
 from ..model.spec import Bag, Derived, Family, Input, Range, Sweep, Table, Target
 from ..model.table import format_row
-from . import ast
+from . import ast, quick
 from .calls import bind
 from .compiled import program as program_of
 from .dataflow import Flow, Thing, indices, things
@@ -36,8 +36,8 @@ from .submit import Columns
 
 WORKER = ".component/run.py"
 ABOUT = ".component/about.json"
+QUICK = ".component/run.sh"
 COMPILE, GATES = "compile-sources", "join-sections"  # no component can be called so
-COMPILED = ("C", "CXX")
 INSTANCE = "instance-number"
 PYTHON = "python3"
 
@@ -171,7 +171,8 @@ class _Builder:
 
     @cached_property
     def _compiled(self) -> list[tuple[Component, Component]]:
-        return [(component, each) for component, every in self.components for each in every if _lang(each) in COMPILED]
+        return [(component, each) for component, every in self.components for each in every
+                if _lang(each) in quick.COMPILED]
 
     def _about(self, component: Component, implementations: list[Component]) -> bytes:
         """The same for the same component, whatever else is in the application."""
@@ -187,10 +188,13 @@ class _Builder:
 
     def _target(self, component: Component, implementations: list[Component]) -> Target:
         sha, size = self._blob(self._about(component, implementations))
-        names = [each.name for each in component.params]
+        inputs, words = [self._worker(), Input(path=ABOUT, blob=sha, size=size)], [PYTHON, WORKER]
+        if quick.fits(component, implementations):
+            sha, size = self._blob(quick.script(component, implementations[0], f"{PYTHON} {WORKER}").encode())
+            inputs, words = [*inputs, Input(path=QUICK, blob=sha, size=size)], ["/bin/sh", QUICK]
         return Target(
-            name=component.name, command=[PYTHON, WORKER, *(f"{{{name}}}" for name in names)],
-            source=self._rows(component), inputs=[self._worker(), Input(path=ABOUT, blob=sha, size=size)],
+            name=component.name, command=[*words, *(f"{{{each.name}}}" for each in component.params)],
+            source=self._rows(component), inputs=inputs,
             outputs=[f"out/{each.name}" for each in component.params if each.mode != "in"])
 
     def _compile(self) -> list[Target]:
@@ -269,7 +273,7 @@ def _described(component: Component, made: Component) -> dict[str, str]:
     if implementation.lang == "EXECUTABLE":
         _refuse_unknown(component, made, implementation.source)
     shared = {name: str(getattr(implementation, name)) for name in ("lang", "libs", "platform")}
-    if implementation.lang in COMPILED:
+    if implementation.lang in quick.COMPILED:
         return {**shared, "program": program_of(component, implementation)}
     return {**shared, **{name: str(getattr(implementation, name)) for name in ("source", "header", "footer")}}
 

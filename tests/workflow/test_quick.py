@@ -1,0 +1,99 @@
+"""The shell runs a component in C as Python would: the same files, the same exit code, the same words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from windfall.workflow import quick, worker
+from windfall.workflow.compiled import program
+from windfall.workflow.files import Component, loads
+
+ECHO = """<yml-query><component type="abstract" name="Echo"><params>
+<param name="to" type="string" mode="out"/><param name="text" type="string"/><param name="how" type="integer"/>
+<param name="kept" type="integer" mode="inout"/></params></component>
+<component type="impl" name="Echo_Impl" abstract="Echo"><impl lang="C"><source><![CDATA[
+    if (how == 1) return 7; if (how == 2) return 0; to = text; kept += how;
+]]></source></impl></component></yml-query>"""
+OTHERWISE = f"{sys.executable} .component/run.py"
+ODD = "-e 'a' \"b\" \\n %s $HOME `x` {1}\nü "
+
+
+@pytest.fixture(scope="module")
+def parts() -> tuple[Component, Component]:
+    echo, made = loads(ECHO.encode(), "echo.xml").components
+    return echo, made
+
+
+@pytest.fixture(scope="module")
+def about(parts: tuple[Component, Component], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that goes along with a task."""
+    echo, made = parts
+    folder = tmp_path_factory.mktemp("about")
+    (folder / ".component").mkdir()
+    shutil.copy(worker.__file__, folder / ".component" / "run.py")
+    params = [{"name": each.name, "type": each.type, "mode": each.mode, "collection": False} for each in echo.params]
+    assert made.implementation is not None
+    code = {"name": made.name, "lang": "C", "libs": "", "platform": "", "program": program(echo, made.implementation)}
+    said = {"component": "Echo", "params": params, "implementations": [code]}
+    (folder / ".component" / "about.json").write_text(json.dumps(said))
+    (folder / ".component" / "run.sh").write_text(quick.script(echo, made, OTHERWISE))
+    subprocess.run([*OTHERWISE.split(), "--compile", made.name], cwd=folder, check=True)
+    (folder / "binary").rename(folder / ".component" / f"{made.name}.bin")
+    return folder
+
+
+def ran(about: Path, folder: Path, command: str, *values: str) -> tuple[int, str, dict[str, str]]:
+    """Exit code, what it said, and what it wrote."""
+    if not (folder / ".component").exists():
+        shutil.copytree(about, folder, dirs_exist_ok=True)
+    done = subprocess.run([*command.split(), *values], cwd=folder, capture_output=True, text=True)
+    out = folder / "out"
+    files = {each.name: each.read_text() for each in out.iterdir()} if out.is_dir() else {}
+    return done.returncode, done.stderr, files
+
+
+@pytest.mark.parametrize(("text", "how"), [(ODD, "3"), ("plain", "1"), ("plain", "2")])
+def test_both_ways_are_one(about: Path, tmp_path: Path, text: str, how: str) -> None:
+    found = [ran(about, tmp_path / name, command, "", text, how, "")
+             for name, command in (("shell", "/bin/sh .component/run.sh"), ("python", OTHERWISE))]
+    assert found[0] == found[1]
+    code, said, files = found[0]
+    assert code == {"1": 7, "2": 1, "3": 0}[how] and files == ({"to": text, "kept": "3"} if how == "3" else {})
+    assert said == ("Echo has not written 'to'\n" if how == "2" else "")
+
+
+def test_what_is_there_is_read(about: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "kept").write_text("40")
+    (tmp_path / "in" / "text").write_text("from a file")
+    assert ran(about, tmp_path, "/bin/sh .component/run.sh", "", "", "2000", "") == (
+        0, "", {"to": "from a file", "kept": "2040"})
+
+
+def test_a_binary_of_another_machine_is_made_anew(about: Path, tmp_path: Path) -> None:
+    shutil.copytree(about, tmp_path, dirs_exist_ok=True)
+    (tmp_path / ".component" / "Echo_Impl.bin").write_bytes(b"\x7fELF\x02\x01\x01" + b"\0" * 100)
+    assert ran(about, tmp_path, "/bin/sh .component/run.sh", "", "x", "5", "")[::2] == (0, {"to": "x", "kept": "5"})
+
+
+def test_a_part_of_an_archive_is_for_python(about: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "2.1").write_text("picked")
+    with tarfile.open(tmp_path / "in" / "text.tar", "w") as archive:
+        archive.add(tmp_path / "2.1", "2.1")
+    assert ran(about, tmp_path, "/bin/sh .component/run.sh", "", "2.1", "5", "")[2]["to"] == "picked"
+
+
+def test_who_takes_that_way(parts: tuple[Component, Component]) -> None:
+    echo, made = parts
+    other = loads(ECHO.replace('lang="C"', 'lang="C" platform="linux-*"').encode(), "echo.xml").components[1]
+    family = loads(ECHO.replace('name="text"', 'name="text" collection="yes"').encode(), "echo.xml").components[0]
+    assert quick.fits(echo, [made, other])
+    assert not quick.fits(echo, [other, made]) and not quick.fits(family, [made])
