@@ -64,6 +64,8 @@ class CommandLine:
 class Server:
     """`windfall serve` on a home; ready when the constructor returns."""
 
+    program: tuple[str, ...] = ("-m", "windfall")
+
     def __init__(self, home: Path, *options: str) -> None:
         self.home = home
         self.options = options
@@ -73,7 +75,7 @@ class Server:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "windfall", "serve", *self.options], env=environment(self.home), stdout=log,
+                [sys.executable, *self.program, "serve", *self.options], env=environment(self.home), stdout=log,
                 stderr=log,
             )
         self.profile: dict[str, Any] = until(self._profile)
