@@ -124,6 +124,7 @@ def test_collections_are_read_in_every_language(windfall: CommandLine, lang: str
 @pytest.mark.parametrize("lang, source", [
     ("PYTHON", "for i in range(1, n + 1):\n    parts[i] = i * i"),
     ("CXX", "for (long long i = 1; i <= n; ++i) parts[windfall_index(1, i)] = i * i;"),
+    ("C", 'long long i; for (i = 1; i <= n; ++i) parts_put(i * i, "%lld", i);'),
     ("SHELL", "i=1; while [ $i -le $n ]; do echo $((i * i)) > $parts/$i; i=$((i + 1)); done"),
 ])  # fmt: skip
 def test_a_whole_collection_is_written_and_its_members_picked(windfall: CommandLine, lang: str, source: str) -> None:
@@ -155,6 +156,39 @@ def test_the_implementation_that_fits_the_host_runs(windfall: CommandLine) -> No
         implementation("Who", "Here", "SHELL", "printf here > $name", "", f'platform="{HERE}"'))
     run(windfall, text)
     assert result(windfall, "name") == "here"
+
+
+def test_of_those_that_can_the_highest_rank_runs(windfall: CommandLine) -> None:
+    """One that cannot be compiled, or not here, does not stand in the way of others."""
+    text = application(
+        "compute Who(name);",
+        component("Who", "out string name", "SHELL", "printf shell > $name"),
+        implementation("Who", "Broken", "C", "no such thing", "", 'rank="30"'),
+        implementation("Who", "Far", "C", 'name = "far";', "", 'rank="20" platform="vms-vax"'),
+        implementation("Who", "Good", "C", 'name = "good";', "", 'rank="+10"'),
+        implementation("Who", "Last", "SHELL", "printf last > $name", "", 'rank="-1"'))
+    done = run(windfall, text)
+    assert done["tasks"] == done["succeeded"] == 4 and result(windfall, "name") == "good"
+    assert "is for vms-vax" in windfall("logs", done["bag"], 2, "--err").stdout
+    run(windfall, text.replace('rank="+10"', 'rank="-2"'))
+    assert result(windfall, "name") == "shell"
+
+
+@pytest.mark.parametrize("lang, source", [
+    ("C", 'all[0] += 5; all_put(70, "%s", "7");'),
+    ("CXX", "all.begin()->second += 5; all[windfall_index(1, 7)] = 70;"),
+    ("SHELL", "echo $(($(cat $all/1) + 5)) > $all/1; echo 70 > $all/7"),
+    ("PYTHON", "all[1] += 5; all[7] = 70"),
+])  # fmt: skip
+def test_a_collection_is_changed(windfall: CommandLine, lang: str, source: str) -> None:
+    """What is not touched is kept."""
+    windfall.write("one.txt", "1")
+    windfall.write("two.txt", "2")
+    text = application(
+        "compute Change(x); compute Sum(s, x);", component("Change", "inout integer* all", lang, source),
+        component("Sum", "out integer total, in integer* all", "PYTHON", SUM), params="inout integer* x, out integer s")
+    run(windfall, text, "--data", "x[1]=one.txt", "--data", "x[2]=two.txt")
+    assert int(result(windfall, "s")) == 1 * (1 + 5) + 2 * 2 + 7 * 70
 
 
 def test_where_none_fits_it_says_why(windfall: CommandLine) -> None:
@@ -221,7 +255,8 @@ def test_mistakes_are_told_before_anything_runs(windfall: CommandLine) -> None:
         (application("compute Use(y, x); compute Make(x);", make, use), "'x' is read before anything has written it"),
         (application("", make), "computes nothing"),
         (application("compute Make(x);", component("Make", "out integer x", "EXECUTABLE", "echo {y}")), "uses {y}"),
-        (application("compute Make(x);", component("Make", "out integer* x", "C", "")), "C writes none"),
+        (application("compute Make(x);", component("Make", "out integer x", "SHELL", "", "", 'rank="best"')),
+         "'best' is no rank"),
     ):
         windfall.write("app.query", text)
         done = windfall("run", "app.query")

@@ -46,7 +46,7 @@ def remember(client: Client, bag: int, parsed: Parsed) -> None:
     known = _read()
     for task, key in sources.items():
         row = next((row for row in client.results(bag, "succeeded", task - 1, 1)), None)
-        if row is not None and row["task"] == task and row["files"]:
+        if row is not None and row["task"] == task and row["files"] and row["files"][0][2]:  # empty: it could not be
             known.pop(key, None)
             known[key] = row["files"][0][1], row["files"][0][2]
     _write(dict(list(known.items())[-KEPT:]))

@@ -3,12 +3,12 @@
 A type of the user's own has import and export functions in the implementation's header.  In C++ they are those of the
 YML paper, `template <> bool param_import(Matrix& param, char* filename)` and `param_export(const Matrix&, char*)`;
 where there are none, `>>` and `<<` are used.  In C they are `int param_import_Matrix(Matrix *, const char *)` and
-`int param_export_Matrix(const Matrix *, const char *)`, which return 0 where it went wrong.
+`int param_export_Matrix(const Matrix *, const char *)`, which return 0 where it went wrong.  A collection that C writes
+has a function of its own, `NAME_put(value, "%d.%d", i, j)`, which exports one member at once.
 """
 
 from __future__ import annotations
 
-from ..errors import BadInput
 from .files import Component, Implementation, Parameter
 
 CXX_HEAD = r"""
@@ -83,6 +83,7 @@ if (windfall_count > 1 && !std::strcmp(windfall_words[1], "--windfall-check")) r
 """
 C_MAIN = MAIN.replace("std::", "")
 C_HEAD = r"""
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,6 +133,11 @@ static void windfall_must(int good, const char *path, const char *what) {
     fprintf(stderr, "%s could not be %s\n", path, what);
     exit(1);
 }
+static void windfall_member(char *path, size_t size, const char *name, const char *index, va_list words) {
+    int used = snprintf(path, size, "out.d/%s/", name);
+    int more = vsnprintf(path + used, size - (size_t) used, index, words);
+    windfall_must(more > 0 && (size_t) (used + more) < size, name, "given such an index");
+}
 static size_t windfall_list(const char *path, char ***names, char ***files) {
     FILE *in = fopen(path, "r");
     char line[8192];
@@ -159,6 +165,26 @@ size_t {name}_count = windfall_list("in/{name}.list", &{name}_index, &{name}_fil
 for ({name}_at = 0; {name}_at < {name}_count; ++{name}_at)
     windfall_must(param_import_{type}(&{name}[{name}_at], {name}_files[{name}_at]), {name}_files[{name}_at],
                   "imported");
+"""
+C_PUT = """
+static void {name}_put({kind} value, const char *index, ...) {{
+    char path[4096];
+    va_list words;
+    va_start(words, index);
+    windfall_member(path, sizeof path, "{name}", index, words);
+    va_end(words);
+    windfall_must(param_export_{type}(&value, path), path, "exported");
+}}
+"""
+C_KEEP = """
+for ({name}_at = 0; {name}_at < {name}_count; ++{name}_at) {{
+    char path[4096];
+    FILE *there;
+    snprintf(path, sizeof path, "out.d/{name}/%s", {name}_index[{name}_at]);
+    there = fopen(path, "r");
+    if (there) fclose(there);
+    else {name}_put({name}[{name}_at], "%s", {name}_index[{name}_at]);
+}}
 """
 C_READ = """
 {{ FILE *there = {needed} ? NULL : fopen("in/{name}", "r");
@@ -200,21 +226,29 @@ def _cxx_collection(each: Parameter, before: list[str], after: list[str]) -> Non
 
 
 def _c(component: Component, implementation: Implementation) -> str:
+    outside: list[str] = []
     before: list[str] = []
     after: list[str] = []
     for each in component.params:
         about = {"name": each.name, "kind": C_TYPES.get(each.type, each.type), "type": each.type,
                  "needed": int(each.mode == "in")}
         if each.collection:
-            if each.mode != "in":
-                raise BadInput(f"'{each.name}' of '{component.name}' is a collection, and C writes none",
-                               "implement it in CXX, PYTHON or SHELL")
-            before.append(C_MEMBERS.format(**about))
+            _c_collection(each.mode, about, outside, before, after)
             continue
         before.append("{kind} {name}; memset(&{name}, 0, sizeof {name});".format(**about))
         if each.mode != "out":
             before.append(C_READ.format(**about))
         if each.mode != "in":
             after.append(C_WRITE.format(**about))
-    return "\n".join([C_HEAD, implementation.header, C_MAIN, *before, "{", implementation.source, "}", *after,
+    return "\n".join([C_HEAD, implementation.header, *outside, C_MAIN, *before, "{", implementation.source, "}", *after,
                       "return 0;", "}", implementation.footer, ""])
+
+
+def _c_collection(mode: str, about: dict[str, object], outside: list[str], before: list[str], after: list[str]) -> None:
+    """What was read and not put anew is kept as it is in the array when the source ends."""
+    if mode != "in":
+        outside.append(C_PUT.format(**about))
+    if mode != "out":
+        before.append(C_MEMBERS.format(**about))
+    if mode == "inout":
+        after.append(C_KEEP.format(**about))

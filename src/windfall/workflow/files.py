@@ -32,7 +32,7 @@ ATTRIBUTES = {
     "application": ("name", "description"),
     "component": ("name", "type", "abstract", "description"),
     "param": ("name", "type", "mode", "collection", "description", "size", "value"),
-    "impl": ("lang", "libs", "platform"), "source": ("lang", "libs", "platform"), "globals": ("lang",),
+    "impl": ("lang", "libs", "platform", "rank"), "source": ("lang", "libs", "platform", "rank"), "globals": ("lang",),
 }  # fmt: skip
 CHILDREN = {
     "yml-query": ("application", "component"),
@@ -61,6 +61,7 @@ class Implementation:
     footer: str = ""
     libs: str = ""
     platform: str = ""  # a pattern, such as linux-x86_64 or darwin-*; empty: any
+    rank: int = 0  # of those that can run on a host, the highest does
 
 
 @dataclass(frozen=True)
@@ -225,8 +226,16 @@ class _Reader:
         libs, platform = (holder.attributes.get(name) or sources[0].attributes.get(name, "")
                           for name in ("libs", "platform"))
         made = Implementation(stated.upper(), _joined(holder, "source"), _joined(holder, "header")
-                              or _joined(holder, "globals"), _joined(holder, "footer"), libs, platform)
+                              or _joined(holder, "globals"), _joined(holder, "footer"), libs, platform,
+                              self._rank(holder if "rank" in holder.attributes else sources[0]))
         self._add(element, Component(name, "impl", (), said, abstract, made, where=where))
+
+    def _rank(self, element: Element) -> int:
+        text = element.attributes.get("rank", "0")
+        if not re.fullmatch(r"[+-]?[0-9]{1,6}", text):
+            self.found.keep(element.mistake(f"'{text[:50]}' is no rank", "a whole number, six digits at most", "rank"))
+            return 0
+        return int(text)
 
     def _graph(self, element: Element) -> tuple[Source, ast.Block] | None:
         graphs = [each for each in element.children if each.tag in ("graph", "source")]

@@ -128,13 +128,13 @@ class Shelf:
         return next((place[name] for place in self.places if name in place), None)
 
     def implementations(self, abstract: str) -> list[Component]:
-        """Of a component, those of the first place before those of the next."""
+        """Of a component, the highest rank first; of one rank, those of the first place before those of the next."""
         found: dict[str, Component] = {}
         for each in self.places:
             for name in each:
                 if each[name].kind == "impl" and each[name].abstract == abstract:
                     found.setdefault(name, each[name])
-        return list(found.values())
+        return sorted(found.values(), key=lambda each: -each.implementation.rank if each.implementation else 0)
 
     def names(self) -> list[str]:
         return sorted({name for place in self.places for name in place if place[name].kind != "impl"})

@@ -13,6 +13,7 @@ from .files import Component
 
 COMPILED = ("C", "CXX")
 CHECK = "--windfall-check"
+SAME = 20  # bytes that say for which machine a binary is; some shells would read one for another as a script
 
 
 def fits(component: Component, implementations: list[Component]) -> bool:
@@ -29,7 +30,8 @@ def script(component: Component, implementation: Component, otherwise: str) -> s
     made = [each.name for each in component.params if each.mode != "in"]
     archives = "".join(f" || [ -e in/{name}.tar ]" for name in names)
     lines = [f"chmod +x {binary} 2> /dev/null",
-             f"if ! {binary} {CHECK} > /dev/null 2>&1{archives}; then exec {otherwise} \"$@\"; fi",
+             f"if ! {{ cmp -s -n {SAME} /bin/sh {binary} && {binary} {CHECK}; }} > /dev/null 2>&1{archives}",
+             f'then exec {otherwise} "$@"; fi',
              "for each in in out; do [ -d $each ] || mkdir $each || exit; done"]
     lines += [f'[ -z "${{{at}}}" ] || [ -e in/{name} ] || printf %s "${{{at}}}" > in/{name} || exit'
               for at, name in enumerate(names, 1)]

@@ -8,6 +8,7 @@ Standard library and Python 3.6 only, and nothing else of ours: it travels alone
   * Data that is read lies at `in/NAME`, a collection's members at `in/NAME/1.2`, or all in one archive at
     `in/NAME.tar`; what is written goes to `out/NAME`, a whole collection as an archive.
   * Of several implementations the first that can run here does: its platform fits, its compiler or program is there.
+    They come by rank.  Where one cannot be compiled, and there are others, an empty binary says so.
   * A binary that was compiled elsewhere and does not run here is compiled again.
 """
 
@@ -36,8 +37,7 @@ def main(arguments):
     try:
         if arguments[:1] == ["--compile"]:
             chosen = next(each for each in about["implementations"] if each["name"] == arguments[1])
-            compile_to("binary", chosen)
-            return 0
+            return compile_here(chosen, len(about["implementations"]) > 1)
         return Task(about, arguments).run()
     except Unfit as error:
         sys.stderr.write("{}: {}\n".format(about["component"], error))
@@ -149,8 +149,11 @@ def texts(task):
         name = each["name"]
         path, out = os.path.join("in", name), os.path.join("out", name)
         if each["collection"]:
-            found[name] = path if each["mode"] == "in" else os.path.join("out.d", name)
-            os.makedirs(os.path.join("out.d", name), exist_ok=True)
+            folder = os.path.join("out.d", name)
+            found[name] = path if each["mode"] == "in" else folder
+            os.makedirs(folder, exist_ok=True)
+            for member in members(path) if each["mode"] == "inout" else ():
+                shutil.copyfile(os.path.join(path, member), os.path.join(folder, member))
         elif each["mode"] == "in" and each["type"] in BUILT_IN:
             found[name] = read_text(path, each["type"])
         elif each["mode"] == "in":
@@ -301,6 +304,27 @@ def works(binary):
         return False
 
 
+def compile_here(implementation, others):
+    """For all tasks, wherever they run.  If it cannot be done here, who runs them sees whether it can be done there."""
+    try:
+        require_platform(implementation)
+    except Unfit as error:
+        return leave_empty(implementation, error)
+    try:
+        compile_to("binary", implementation)
+    except Unfit as error:
+        if not others:
+            raise
+        return leave_empty(implementation, error)
+    return 0
+
+
+def leave_empty(implementation, error):
+    sys.stderr.write("{} {}\n".format(implementation["name"], error))
+    with open("binary", "wb"):
+        return 0
+
+
 def compile_to(binary, implementation):
     """In the task's own directory; what the compiler says goes where the task's errors go."""
     import shlex
@@ -317,7 +341,7 @@ def compile_to(binary, implementation):
     flags = shlex.split(os.environ.get("CXXFLAGS" if language == "CXX" else "CFLAGS", "-O2"))
     code = subprocess.call(compiler + flags + ["-o", binary, source] + libs)
     if code or not works(binary):
-        raise Unfit("{} could not be compiled".format(implementation["name"]))
+        raise Unfit("could not be compiled")
 
 
 RUN = {"SHELL": shell, "EXECUTABLE": executable, "PYTHON": python, "C": compiled, "CXX": compiled}
