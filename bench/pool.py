@@ -29,9 +29,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="windfall-pool-") as folder:
         seen = shorts.run(Path(folder), options.tasks, options.slots)
     print(f"{seen.tasks:,} tasks of 0.1 to 1 s on {seen.slots} slots; {seen.least:.1f} s at least")
-    for name, seconds in (("jobs of their own", seen.direct), ("through pilots", seen.pilots)):
-        rate = seen.tasks / seconds
-        print(f"{name:18} {seconds:8.1f} s  {rate:6.1f} tasks/s  {seconds / seen.least:5.2f} × the least")
+    for name, way in (("jobs of their own", seen.direct), ("through pilots", seen.pilots)):
+        rate, each = seen.tasks / way.seconds, 1_000 * way.processor / seen.tasks
+        print(f"{name:18} {way.seconds:8.1f} s  {rate:6.1f} tasks/s  {way.seconds / seen.least:5.2f} × the least, "
+              f"{each:5.1f} ms of processor a task")
     print(f"ratio {seen.ratio:.2f} (bar {BAR:g})")
 
 

@@ -2,7 +2,7 @@
 
 Both have the same slots, the same tasks and the same order; none needs a processor to speak of.  The clock runs from
 before the submission until the last task has ended, so pilots pay for their own start.  Both keep what each task says.
-The pool is served well: its jobs move no files, come by one description, and negotiation does not wait.
+The pool is served well: its jobs move no files, come by one description, and it negotiates every second.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import subprocess
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 from tests.live.real import until
 from tests.provision import rig
@@ -23,7 +25,6 @@ from tests.testbed.login import Login
 from windfall.model.spec import Bag, Lines, Target
 from windfall.sites.here import Here
 
-QUICK = "SCHEDD_MIN_INTERVAL = 1\nJOB_START_DELAY = 0\nFILE_TRANSFER_DISK_LOAD_THROTTLE ="
 DESCRIBED = """executable = /bin/sleep
 arguments = $(seconds)
 transfer_executable = false
@@ -40,16 +41,21 @@ queue seconds from shorts.txt
 WELL = "Normal termination (return value 0)"  # in the log of the pool
 
 
+class Way(NamedTuple):
+    seconds: float
+    processor: float  # seconds of it, of the pool and of whoever drives it
+
+
 class Measured(NamedTuple):
     tasks: int
     slots: int
     least: float  # seconds; all of them asleep, without a pause
-    direct: float
-    pilots: float
+    direct: Way
+    pilots: Way
 
     @property
     def ratio(self) -> float:
-        return self.direct / self.pilots
+        return self.direct.seconds / self.pilots.seconds
 
 
 def lengths(tasks: int, seed: int = 1) -> list[str]:
@@ -61,17 +67,24 @@ def lengths(tasks: int, seed: int = 1) -> list[str]:
 def run(folder: Path, tasks: int, slots: int = 8) -> Measured:
     """Every task ends well in both ways, or it raises."""
     chosen = lengths(tasks)
-    with rig.started(lambda: Condor(f"c{NAME}", cpus=slots, extra=QUICK)) as pool:
+    with rig.started(lambda: Condor(f"c{NAME}", cpus=slots)) as pool:
         direct = _direct(pool, chosen)
         pilots = _through_pilots(pool, folder, chosen, slots)
     return Measured(tasks, slots, sum(map(float, chosen)) / slots, direct, pilots)
 
 
-def _direct(pool: Condor, chosen: list[str]) -> float:
+def _used(pool: Condor, *others: int) -> float:
+    """Seconds of processor, of who lives and of the children that they have seen out."""
+    roots = [psutil.Process(pid) for pid in (*(daemon.pid for daemon in pool.bed.daemons), *others)]
+    times = [each.cpu_times() for root in roots for each in (root, *root.children(recursive=True))]
+    return float(sum(t.user + t.system + t.children_user + t.children_system for t in times))
+
+
+def _direct(pool: Condor, chosen: list[str]) -> Way:
     home = pool.inside / "home"
     (home / "shorts.txt").write_text("\n".join(chosen) + "\n")
     (home / "shorts.sub").write_text(DESCRIBED)
-    began = time.monotonic()
+    began, used = time.monotonic(), _used(pool)
     said = subprocess.run([*pool.chroot(USER), "condor_submit", "shorts.sub"], capture_output=True, text=True)
     assert said.returncode == 0, said.stdout + said.stderr
     log = home / "shorts.log"
@@ -83,19 +96,21 @@ def _direct(pool: Condor, chosen: list[str]) -> float:
     took = time.monotonic() - began
     asked = [*pool.chroot(USER), "condor_q", "-af", "JobStatus"]
     eventually(lambda: not subprocess.run(asked, capture_output=True, text=True).stdout.strip(), "its queue empties")
-    return took
+    return Way(took, _used(pool) - used)
 
 
-def _through_pilots(pool: Condor, folder: Path, chosen: list[str], slots: int) -> float:
+def _through_pilots(pool: Condor, folder: Path, chosen: list[str], slots: int) -> Way:
     login = Login(pool.inside / "home", {}, enter=pool.chroot(USER), inside=pool.home)
     with rig.started(lambda: login), rig.user(folder) as person:
         person.knows(login, "pool")
         person.site("pool", "htcondor", f'host = "pool"\nmax-pilots = {slots}\n')
         person.serve()
+        assert person.process is not None
+        used = _used(pool, person.process.pid)
         took = _bag(person, chosen)
         place = Place("pool", "htcondor", Here(pool.chroot(USER)), login)
         until(lambda: not place.listed(), 90)  # pilots that have nothing to do leave
-    return took
+        return Way(took, _used(pool, person.process.pid) - used)
 
 
 def _bag(person: User, chosen: list[str]) -> float:

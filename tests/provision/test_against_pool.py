@@ -16,4 +16,4 @@ pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 def test_short_tasks_directly_and_through_pilots(tmp_path: Path) -> None:
     require()
     seen = shorts.run(tmp_path, 40)
-    assert seen.direct > seen.least and seen.pilots > seen.least, "nobody sleeps faster"
+    assert min(seen.direct.seconds, seen.pilots.seconds) > seen.least, "nobody sleeps faster"
