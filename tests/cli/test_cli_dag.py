@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,67 @@ def test_retries(dag: CommandLine, tmp_path: Path) -> None:
     found = [len(list(tries.glob(f"{name}.*"))) for name in ("never", "hopeless", "third")]
     assert found == [3, 1, 3] and done["succeeded"] == 1
     assert sorted(cause["exit"] for cause in done["causes"]) == [1, 7]
+
+
+def test_a_node_may_ask_which_try_it_is(dag: CommandLine) -> None:
+    """What has failed for good stays where it is, with all that waits for it; the others are not run twice."""
+    script(dag, "say.sh", 'echo "$@" >> said.txt; test "$1" = "$2"')
+    dag.write("say.sub", SH + "transfer_output_files = said.txt\n")
+    dag.write("took.sub", SH + "transfer_input_files = said.txt, once.out\n")
+    dag.write("again.dag", job("once", "echo once; mktemp -u XXXXXX") + job("post", "exit 3", "say.sub")
+              + "RETRY post 2\nSCRIPT POST post say.sh $RETRY $MAX_RETRIES $RETURN\n"
+              + 'JOB vars sh.sub\nVARS vars number="$(RETRY)" do="echo $(number); test $(number) = 1"\nRETRY vars 3\n'
+              + job("bad", "exit 1") + job("behind") + "PARENT bad CHILD behind\nPARENT once CHILD post\n"
+              + job("took", "cat said.txt once.out", "took.sub") + "PARENT post once CHILD took\n"
+              + 'JOB hopeless sh.sub\nVARS hopeless do="exit $(RETRY)7"\nRETRY hopeless 5 UNLESS-EXIT 17\n')
+    done = dag.json("run", "again.dag", code=1)
+    assert done["rounds"] == 3 and read(dag, "vars.out") == "1\n" and read(dag, "said.txt") == "2 2 3\n"
+    assert read(dag, "took.out") == "2 2 3\n" + read(dag, "once.out")
+    written = read(dag, "again.dag.rescue001")
+    assert set(re.findall(r"^DONE (\w+)", written, re.MULTILINE)) == {"once", "post", "vars", "took"}
+    assert "# Nodes that failed: 2\n" in written
+    refused = dag("submit", "again.dag", "--fresh")
+    assert refused.returncode == 2 and "$RETRY" in refused.stderr
+    assert "-o does not go" in dag("run", "again.dag", "-o", "elsewhere").stderr
+
+
+def test_a_subdag_is_tried_again_as_a_whole(dag: CommandLine, tmp_path: Path) -> None:
+    """What is done in it is not done again; then it is one node of a rescue file."""
+    tries = tmp_path / "tries"
+    tries.mkdir()
+    count = f"mktemp {tries}/$(JOB).XXXXXX > /dev/null"
+    dag.write("in.dag", job("P", count) + job("Q", f"{count}; test `ls {tries}/B+Q.* | wc -l` -ge $(least)")
+              + 'VARS Q least="4"\nRETRY Q 1\nPARENT P CHILD Q\n')
+    dag.write("u.dag", job("A", count) + "SUBDAG EXTERNAL B in.dag\n" + job("C", count)
+              + "PARENT A CHILD B\nPARENT B CHILD C\nRETRY B 1\n")
+    done = dag.json("run", "u.dag")
+    assert done["rounds"] == 2 and "rescue" not in done
+    found = {name: len(list(tries.glob(f"{name}.*"))) for name in ("A", "B+P", "B+Q", "C")}
+    assert found == {"A": 1, "B+P": 1, "B+Q": 4, "C": 1}
+    assert re.findall("^DONE.*", read(dag, "in.dag.rescue001"), re.MULTILINE) == ["DONE P"]
+    dag.write("in.dag", read(dag, "in.dag").replace('"4"', '"9"'))
+    assert dag.json("run", "u.dag", "--fresh", code=1)["rounds"] == 2
+    assert re.findall("^DONE.*", read(dag, "u.dag.rescue001"), re.MULTILINE) == ["DONE A"]
+    assert read(dag, "in.dag.rescue003").endswith("DONE P\n")
+    last = dag.json("run", "u.dag")  # it goes on after eight tries
+    assert last["tasks"] == 2 and "rounds" not in last
+
+
+def test_what_is_done_is_written_when_somebody_leaves(dag: CommandLine) -> None:
+    dag.write("left.dag", job("A") + job("B", "sleep 600") + job("C") + "PARENT A CHILD B\nPARENT B CHILD C\n")
+    running = dag.start("run", "left.dag")
+    try:
+        until(lambda: any(bag["name"] == "left" and bag["counts"]["succeeded"] for bag in dag.json("ls")))
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 130 and "left.dag.rescue001" in said and "cancel the bag first" in said
+    assert read(dag, "left.dag.rescue001").endswith("\nDONE A\n") and read(dag, "A.out") == "A\n"
+    dag("cancel", "left")
+    dag.write("left.dag", read(dag, "left.dag").replace("sleep 600", "true"))
+    assert dag.json("run", "left.dag")["tasks"] == 2
 
 
 def test_giving_up_and_the_last_node(dag: CommandLine) -> None:

@@ -142,9 +142,9 @@ def test_mistakes_have_a_place(folder: Path, text: str, where: str, said: str) -
 
 def test_what_cannot_be_said_of_a_whole(folder: Path) -> None:
     load(folder, DIAMOND, "inner.dag")
-    for kind in ("SPLICE S inner.dag", "SUBDAG EXTERNAL S inner.dag"):
+    for kind, retry in (("SPLICE S inner.dag", ["2:7"]), ("SUBDAG EXTERNAL S inner.dag", [])):
         found = mistakes(folder, f'{kind}\nRETRY S 1\nVARS S a="b"\nSCRIPT PRE S p\n')
-        assert [where for where, _ in found] == ["2:7", "3:6", "4:12"]
+        assert [where for where, _ in found] == [*retry, "3:6", "4:12"]
 
 
 def test_all_mistakes_at_once_and_not_too_many(folder: Path) -> None:
@@ -302,6 +302,47 @@ def test_rescue_files(folder: Path) -> None:
     assert [error.where.rsplit(":", 2)[1] for error in caught.value.each] == ["2", "3"]
     (folder / "x.dag.rescue999").write_text("")
     assert rescue.write(graph, [], []).name == "x.dag.rescue999"
+
+
+def test_a_subdag_has_a_rescue_file_of_its_own(folder: Path) -> None:
+    """As DAGMan has it: for the DAG around it, it is one node."""
+    (folder / "in").mkdir()
+    for where, name, text in (
+        (folder / "in", "deep.dag", "JOB Z t.sub\nJOB Y t.sub"),
+        (folder / "in", "sub.dag", "JOB P t.sub\nJOB Q t.sub\nSPLICE R deep.dag\nSUBDAG EXTERNAL S deep.dag"),
+    ):
+        (where / "t.sub").write_text(TRUE)
+        (where / name).write_text(text)
+    text = "JOB A t.sub\nSUBDAG EXTERNAL B sub.dag DIR in\nRETRY B 2\nSUBDAG EXTERNAL C two.dag\n"
+    (folder / "two.dag").write_text("JOB X t.sub\n")
+    graph = load(folder, text)
+    rescue.write(graph, ["A", "B+P", "B+R+Z", "B+S+Z", "C+X"], ["B+Q", "B+S+Y"])
+
+    def lines(name: str) -> list[str]:
+        return [line for line in (folder / name).read_text().splitlines() if line and not line.startswith("#")]
+
+    assert lines("x.dag.rescue001") == ["DONE A", "DONE C"]
+    assert "# Total number of Nodes: 3" in (folder / "x.dag.rescue001").read_text()
+    assert lines("in/sub.dag.rescue001") == ["DONE P", "DONE R+Z"] and lines("in/deep.dag.rescue001") == ["DONE Z"]
+    assert "#   Q,S,<ENDLIST>" in (folder / "in" / "sub.dag.rescue001").read_text()
+    assert not (folder / "two.dag.rescue001").exists()
+    again = load(folder, text)
+    assert len(rescue.take_up(again)) == 3
+    assert [node.name for node in again.nodes if not node.done] == ["B+Q", "B+R+Y", "B+S+Y"]
+    (folder / "x.dag.rescue002").write_text("DONE B\nRETRY B 1\n")
+    third = load(folder, text)
+    rescue.take_up(third)
+    assert [node.name for node in third.nodes if not node.done] == ["A", "C+X"] and third.units["B"].retries == 1
+
+
+def test_two_subdags_of_one_file_share_no_rescue_file(folder: Path) -> None:
+    (folder / "sub.dag").write_text("JOB P t.sub\nJOB Q t.sub\n")
+    text = "SUBDAG EXTERNAL B sub.dag\nSUBDAG EXTERNAL C sub.dag\nPARENT B CHILD C\n"
+    rescue.write(load(folder, text), ["B+P", "B+Q", "C+P"], ["C+Q"])
+    assert not list(folder.glob("sub.dag.rescue*"))
+    again = load(folder, text)
+    rescue.take_up(again)
+    assert [node.name for node in again.nodes if not node.done] == ["C+Q"]
 
 
 # --- anything at all -------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from . import application
 
 if TYPE_CHECKING:
     from ..model.bagfile import Parsed
+    from ..workflow.dagnodes import Graph
 
 KINDS = (".json", ".dag", *application.KINDS)
 
@@ -59,6 +60,12 @@ def _recorded(args: argparse.Namespace, file: Path) -> Parsed:
     return Parsed(standins.stand_ins(workflow, 1.0 if args.scale is None else args.scale), {}, {})
 
 
+def _stays_here(args: argparse.Namespace, graph: Graph) -> None:
+    """What is tried again reads what has come home."""
+    if graph.attended and args.directory and Path(args.directory).resolve() != graph.base.resolve():
+        raise BadInput("-o does not go with $RETRY, or with RETRY of a SUBDAG", "files come home beside the DAG file")
+
+
 def _dag(args: argparse.Namespace, file: Path) -> Parsed:
     """`attendant` of the arguments is who sees to what is not in the graph; `submit` has nobody."""
     from ..workflow import dagbag, dagman
@@ -69,6 +76,8 @@ def _dag(args: argparse.Namespace, file: Path) -> Parsed:
     found = dagbag.parsed(graph)
     if hasattr(args, "dry_run"):
         args.attendant = attendant(graph)
-    elif graph.final is not None or any(node.abort for node in graph.nodes):
-        raise BadInput("FINAL and ABORT-DAG-ON are seen to by whoever runs a DAG", f"windfall run {file}")
+        _stays_here(args, graph)
+    elif graph.final is not None or graph.attended or any(node.abort for node in graph.nodes):
+        raise BadInput("FINAL, ABORT-DAG-ON, $RETRY and the RETRY of a SUBDAG are seen to by whoever runs a DAG",
+                       f"windfall run {file}")
     return found

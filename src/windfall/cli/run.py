@@ -69,10 +69,25 @@ def execute(args: argparse.Namespace) -> int:
         if not args.extend:
             progress({"ready": total})  # at once: the first news may take a while
         final = attend(session, bag, progress, directory, attendant)
+        if attendant:
+            final = _rounds(session, final, parsed, directory, attendant, quiet)
+            bag = final["bag"]
         _remember(session, bag, parsed)
         code = finish(session, final, started, Home(directory, args.files, parsed.results, attendant), args.json)
         notify.tell(whom, final)
         return code
+
+
+def _rounds(session: Session, final: dict[str, Any], parsed: Parsed, directory: Path | None, attendant: Attendant,
+            quiet: bool) -> dict[str, Any]:
+    """Of a DAG, what is tried again by whoever runs it; how the last of its bags has ended."""
+    from .progress import Progress
+
+    while more := attendant.again(session, final["bag"], parsed, directory or Path()):
+        parsed = more
+        final = attend(session, _submit(session, parsed), Progress(parsed.bag.name, count(parsed), quiet), directory,
+                       attendant)
+    return final
 
 
 def _remember(session: Session, bag: int, parsed: Parsed) -> None:
@@ -135,6 +150,8 @@ def attend(
             choice = asking.ask(bag) if asking.can_ask() and not progress.quiet else asking.DETACH
             if choice == asking.DETACH:
                 say(_interrupted(bag, directory, session.separate))
+                if attendant:
+                    attendant.interrupted(session, bag, directory)
                 raise
             if choice == asking.CANCEL:
                 say(f"bag {bag}: {plural(session.client.cancel(bag), 'task')} cancelled")

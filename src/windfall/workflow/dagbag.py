@@ -60,7 +60,7 @@ def _like(job: Job, runner: Blob, most: dict[str, int]) -> Target:
     return Target(
         name=target_name(node.kind),
         resources=Resources(cores=job.cores, memory=job.memory, disk=job.disk, gpus=job.gpus),
-        container=job.container, priority=node.priority, retries=node.retries,
+        container=job.container, priority=node.priority, retries=0 if node.asks else node.retries,
         inputs=[Input(path=THERE, blob=runner[0], size=runner[1])], check=Check(hopeless=sorted(hopeless)),
         at_once=most.get(node.category, 0), crowd=node.category if node.category in most else "",
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..errors import TooLarge
 from ..model.check import MAX_RETRIES, nearest
 from .daglines import Line, Word, Wrong, number, words_of
-from .dagnodes import Found, Group, Node, Script
+from .dagnodes import Found, Group, Node, Script, Subdag
 
 MAX_EDGES = 5_000_000
 MAX_PRIORITY = 1_000_000
@@ -40,6 +40,11 @@ class Commands(NamedTuple):
         if known is self.found.final and not final:
             raise Wrong(word.at, f"{command} cannot be said of the FINAL node")
         return [known]
+
+    def _units(self, word: Word) -> list[Subdag]:
+        """The SUBDAG of that name, or none."""
+        known = self.names.get(word.text)
+        return [known.unit] if isinstance(known, Group) and known.unit else []
 
     def _numbers(self, word: Word, last: bool) -> list[int]:
         known = self._known(word)
@@ -146,8 +151,8 @@ class Commands(NamedTuple):
             if words[3].upper != "UNLESS-EXIT" or len(words) < 5:
                 raise Wrong(words[3].at, f"'{words[3].text[:50]}' is not understood here", "UNLESS-EXIT CODE")
             unless = number(words[4], *EXIT)
-        for node in self._nodes(words[1], "RETRY"):
-            node.retries, node.unless = times, unless
+        for each in self._units(words[1]) or self._nodes(words[1], "RETRY"):
+            each.retries, each.unless = times, unless
 
     def abort(self, line: Line) -> None:
         words = words_of(line, 3, 5, "ABORT-DAG-ON NAME EXIT-CODE [RETURN CODE]")
@@ -161,7 +166,9 @@ class Commands(NamedTuple):
 
     def done(self, line: Line) -> None:
         words = words_of(line, 2, 2, "DONE NAME")
-        for node in self._nodes(words[1], "DONE"):
+        units, nodes = self._units(words[1]), self.found.nodes
+        inside = [node for unit in units for node in nodes[unit.nodes.start : unit.nodes.stop]]
+        for node in inside if units else self._nodes(words[1], "DONE"):
             node.done = True
 
 

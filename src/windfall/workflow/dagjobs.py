@@ -61,7 +61,7 @@ class Job:
 
 
 class Jobs:
-    """Of all nodes that are not done, by number."""
+    """Of all nodes that are to run, by number."""
 
     def __init__(self, graph: Graph, extra: dict[str, str] | None = None) -> None:
         """`extra`: macros that only a FINAL node has."""
@@ -75,7 +75,7 @@ class Jobs:
         self.each: dict[int, Job] = {}
 
     def all(self) -> dict[int, Job]:
-        todo = [(number, node) for number, node in enumerate(self.graph.nodes) if not node.done]
+        todo = [(number, node) for number, node in enumerate(self.graph.nodes) if not (node.done or node.left)]
         for number, node in todo:
             self._try(partial(self._outside, number, node))
         for job in self.each.values():
@@ -121,6 +121,8 @@ class Jobs:
     def _given(self, node: Node, number: int) -> Values:
         own = {"job": node.name, "cluster": str(number + 1), "clusterid": str(number + 1), "process": "0",
                "procid": "0", "node": node.name, "step": "0", "row": "0", **self.extra}
+        if node.asks:
+            own["retry"] = str(node.tries)
         before, after = ({name.lower(): value for name, value, later in node.vars if later == when}
                          for when in (False, True))
         return Values(self._description(node), {**own, **before}, after)
@@ -274,9 +276,8 @@ SHELL = {"$RETURN": '"$RETURN"', "$PRE_SCRIPT_RETURN": '"$PRE"', "$JOBID": '"$WI
 
 
 def _argument(text: str, node: Node, script: Script, extra: dict[str, str]) -> str:
-    known = {"$JOB": node.name, "$MAX_RETRIES": str(node.retries),
+    known = {"$JOB": node.name, "$RETRY": str(node.tries), "$MAX_RETRIES": str(node.retries),
              **{f"${name.upper()}": value for name, value in extra.items()}}
-    if text in ("$RETRY", "$DAG_STATUS", "$FAILED_COUNT") and text not in known:
-        raise script.source.mistake(script.program.at, f"'{text}' is not known to a task", "only a FINAL node has "
-                                    "$DAG_STATUS and $FAILED_COUNT; which try it is, nobody is told")
+    if text in ("$DAG_STATUS", "$FAILED_COUNT") and text not in known:
+        raise script.source.mistake(script.program.at, f"'{text}' is not known to a task", "only a FINAL node has it")
     return known.get(text, text)

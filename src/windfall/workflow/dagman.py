@@ -4,8 +4,8 @@ Rules
   * All that is wrong is told at once, each with file, line and column.
   * A file's names are known before its other commands are looked at: the order of lines does not matter, but that of
     two commands about one property, of which the later counts.
-  * SPLICE and SUBDAG become nodes of the one graph, called `NAME+inner`.  What holds for a SUBDAG as a whole (RETRY,
-    SCRIPT, FINAL …) has nobody to keep it, and is refused.
+  * SPLICE and SUBDAG become nodes of the one graph, called `NAME+inner`.  A SUBDAG is known as one: it can be tried
+    again as a whole.  Its SCRIPT, FINAL and such have nobody to keep them, and are refused.
   * Relative names begin where the DAG file lies, or where DIR says; splices and includes begin where their parent does.
   * Files, nodes, edges and nesting are bounded; a file that comes to include itself is a mistake.
 """
@@ -22,7 +22,7 @@ from ..model.check import nearest
 from .dag import cycle, shape
 from .dagcommands import LATER, Commands
 from .daglines import Line, Word, Wrong, lines, words_of
-from .dagnodes import Found, Graph, Group, Node
+from .dagnodes import Found, Graph, Group, Node, Subdag
 from .listed import dag_of
 from .mistakes import KEPT, Found as Mistakes
 from .text import Source, read_source
@@ -226,11 +226,16 @@ class _File:
         if words[1].upper != "EXTERNAL":
             raise Wrong(words[1].at, f"'{words[1].text}' is not understood here", "SUBDAG EXTERNAL NAME DAG-FILE")
         folder, noop, done = self._options(words[4:], True)
-        group = self._inside(words[2], words[3], folder, "SUBDAG")
+        unit = Subdag(self.place.prefix + words[2].text, self.place.folder / folder / words[3].text)
+        first = self.found.units.setdefault(unit.file.resolve(), unit)
+        first.shared = unit.shared = first is not unit
+        self.found.subdags.append(unit)
+        group = self._inside(words[2], words[3], folder, "SUBDAG", unit)
+        unit.nodes = group.nodes
         for node in self.found.nodes[group.nodes.start : group.nodes.stop]:
             node.noop, node.done = node.noop or noop, node.done or done
 
-    def _inside(self, name: Word, file: Word, folder: str, kind: str) -> Group:
+    def _inside(self, name: Word, file: Word, folder: str, kind: str, unit: Subdag | None = None) -> Group:
         inner = Place(self.place.folder / folder, f"{self.place.prefix}{name.text}+", self.stack)
         path = self._file(file, inner.folder, self.stack)
         self._name(name, Group(range(0), kind, [], []))
@@ -239,7 +244,7 @@ class _File:
         before, after = (set(each) for each in zip(*self.found.pairs[edges:], strict=True)) if (
             len(self.found.pairs) > edges) else (set(), set())
         group = Group(nodes, kind, [each for each in nodes if each not in after],
-                      [each for each in nodes if each not in before])
+                      [each for each in nodes if each not in before], unit)
         self.names[name.text] = group
         return group
 

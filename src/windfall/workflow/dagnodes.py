@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,8 @@ from .dag import Dag, Shape
 from .daglines import Word
 from .listed import Listed
 from .text import Source
+
+_RETRY = re.compile(r"\$\(retry[):]", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,37 @@ class Node:
     priority: int = 0
     category: str = ""
     vars: list[tuple[str, str, bool]] = field(default_factory=list)  # name, value, after the submit description?
+    tries: int = 0  # retries that whoever runs the DAG has begun
+    left: bool = False  # it has failed for good, or waits for one that has
+
+    @property
+    def asks(self) -> bool:
+        """Does it want to know which try it is?  A task does not, so whoever runs the DAG tries it again."""
+        scripts = [each for script in (self.pre, self.post) if script for each in script.arguments]
+        return "$RETRY" in scripts or any(_RETRY.search(value) for _, value, _ in self.vars)
 
     @property
     def kind(self) -> str:
         if self.submit is None or self.submit.text == "{":
             return self.name.rsplit("+", 1)[-1]
         return Path(self.submit.text).stem or self.submit.text
+
+
+@dataclass
+class Subdag:
+    """A SUBDAG EXTERNAL: nodes that are tried again together, with a rescue file of their own."""
+
+    name: str
+    file: Path
+    nodes: range = range(0)
+    retries: int = 0
+    unless: int | None = None
+    tries: int = 0
+    shared: bool = False  # another has the same file: no rescue file can be both's
+
+    @property
+    def prefix(self) -> str:
+        return self.name + "+"
 
 
 class Group(NamedTuple):
@@ -56,6 +84,7 @@ class Group(NamedTuple):
     kind: str
     first: list[int]  # they wait for nobody in it
     last: list[int]  # nobody in it waits for them
+    unit: Subdag | None = None
 
 
 class Graph(Listed):
@@ -64,7 +93,8 @@ class Graph(Listed):
     def __init__(self, file: Path, found: Found, dag: Dag, shape: Shape) -> None:
         self.file, self.nodes, self.pairs = file, found.nodes, found.pairs
         self.final, self.most, self.notes = found.final, found.most, found.notes
-        self.described = found.described
+        self.described, self.subdags = found.described, found.subdags
+        self.units = {unit.name: unit for unit in self.subdags}
         self.dag, self.shape = dag, shape
         self.title = file.stem
         self.names = [node.name for node in self.nodes]
@@ -72,6 +102,14 @@ class Graph(Listed):
 
     def requirements(self) -> dict[str, Any]:
         return {**super().requirements(), "doubts": list(self.notes)}
+
+    def inside(self, unit: Subdag) -> list[Node]:
+        return self.nodes[unit.nodes.start : unit.nodes.stop]
+
+    @property
+    def attended(self) -> bool:
+        """Does anything have to be tried again by whoever runs it?"""
+        return any(each.retries for each in self.subdags) or any(node.retries and node.asks for node in self.nodes)
 
     @property
     def base(self) -> Path:
@@ -89,5 +127,7 @@ class Found:
     most: dict[str, int] = field(default_factory=dict)  # MAXJOBS of each category
     described: dict[str, tuple[Source, int, int]] = field(default_factory=dict)  # SUBMIT-DESCRIPTION
     notes: dict[str, None] = field(default_factory=dict)
+    subdags: list[Subdag] = field(default_factory=list)  # outer ones first
+    units: dict[Path, Subdag] = field(default_factory=dict)  # the first of each file
     files: int = 0
     places: dict[int, int] = field(default_factory=dict)  # by identity, the number of each node
