@@ -11,6 +11,7 @@ from windfall.core.columns import OVER
 from windfall.core.queries import site_detail
 
 from .conftest import Bench, granted, shape
+from .test_copies import EDGES, DataBench, data
 from .test_provisioning import HOUR, ONE, Tender, states
 
 WAIT = 3_600_000  # until any site will do
@@ -298,3 +299,29 @@ def test_so_is_somebody_elses(bench: Bench) -> None:
     assert isinstance(submit(bench), x.Refuse)
     bench.step(e.ShareSite(0, "safe", ["ann"], [], "bob"))
     assert isinstance(submit(bench), x.Done)
+
+
+def test_a_task_that_must_wait_first_does_not_wait_for_ever_afterwards() -> None:
+    """What it reads is lost while it fails for the second time: its class is made when that has been made again."""
+    bench = DataBench()
+    bench.step(e.AddSite(0, "safe", "ann", "local"))
+    number = int(submit(bench, shape(4, expect=3_000), edges=EDGES, data=data()).value)
+    a, b = bench.host("a"), bench.host("b")
+    assert (bench.run(a), bench.run(b)) == (0, 1)
+    ((attempt, task),) = granted(bench.ask(b))
+    bench.report(b, attempt, "failed", "exit")
+    ((other, third),) = granted(bench.ask(b))
+    bench.report(b, other)
+    ((attempt, again),) = granted(bench.ask(b))
+    assert (task, third, again) == (2, 3, 2)
+    bench.do(e.LosePlace(0, "here", "a"))
+    bench.report(b, attempt, "failed", "exit")
+    assert over(bench, number, 2) and bench.tasks(number)[2] == "w"
+    given = []
+    for name in "cdefghijkl":
+        pilot = bench.host(name)
+        for attempt, task in granted(bench.ask(pilot)):
+            given.append(task)
+            bench.report(pilot, attempt)
+        bench.wait(WAIT // 2)
+    assert 2 in given

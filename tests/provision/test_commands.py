@@ -126,9 +126,12 @@ def test_sites_in_trouble_keep_nobody_from_working(person: User, cluster: Cluste
     person.site("python", "slurm", 'host = "frontend"\npython = "/opt/none/python3"\nmax-pilots = 2\n')
     person.site("nowhere", "ssh", 'host = "nobody@127.0.0.1"\nport = 1\n')
     person.site("wrong", "slurm", 'quue = "normal"\n')
+    twin = (person.home / "sites" / "cluster.toml").read_text()
+    (person.home / "sites" / "twin.toml").write_text(twin.replace("frontend", "other"))
     person.serve()
     bag = person.bag("echo {n}", 60)
     assert person.client.wait(bag)["counts"]["succeeded"] == 60
     assert {row["site"] for row in person.client.results(bag)} == {"cluster"}
     assert sites(person)["wrong"]["state"] == "wrong file"
+    assert "is called twin.toml" in person.said(), "else two would start pilots for one site"
     until(lambda: not cluster.jobs(), 60)

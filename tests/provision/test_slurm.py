@@ -107,6 +107,35 @@ def test_a_controller_that_is_down_is_back_pressure(person: User, cluster: Clust
     until(lambda: not person.trouble("cluster"), 60)
 
 
+def test_a_submission_that_was_killed_after_it_was_taken_counts(person: User, cluster: Cluster) -> None:
+    """Nobody knows what became of it before a listing says so: neither is it submitted again, nor left behind."""
+    _site(person, 2)
+    person.serve()
+    cluster.login.kill("sbatch")
+    try:
+        bag = person.bag("sleep 600; echo {n}", 4)
+        until(lambda: cluster.login.commands("sbatch"), 30)
+        until(lambda: "may have been done" in person.said(), 60)
+    finally:
+        cluster.login.kill("sbatch", kills=False)
+    until(lambda: len(person.client.pilots()) == 2, 90)
+    assert len(cluster.submitted()) == len(set(cluster.submitted())) == 2, "adopted"
+    person.client.cancel(bag)
+    until(lambda: not cluster.jobs(), 90)
+
+
+def test_pilots_that_the_batch_system_holds_are_told_of(person: User, cluster: Cluster) -> None:
+    _site(person, 2, directives='["#SBATCH --hold"]')
+    person.serve()
+    bag = person.bag("echo {n}", 4)
+    until(lambda: "holds 2 pilots" in person.trouble("cluster"), 120)
+    assert "JobHeldUser" in person.trouble("cluster")
+    for job in cluster.jobs():
+        assert cluster.slurm.ask("scontrol", "release", job.split("|")[1]).returncode == 0
+    assert person.client.wait(bag)["counts"]["succeeded"] == 4
+    until(lambda: not person.trouble("cluster"), 90)
+
+
 def test_nobody_else_reads_what_lets_pilots_in(person: User, cluster: Cluster) -> None:
     """Neither in a command, nor in a script, an environment or a log."""
     _site(person)

@@ -106,3 +106,9 @@ def test_what_cleans_up_is_not_cancelled() -> None:
 
     asyncio.run(play())
     assert done == [True]
+
+
+@pytest.mark.parametrize("line", ["1" * 60_000, "1: " + "python" * 10_000, "line " * 12_000, "1: " * 20_000])
+def test_no_log_takes_long(line: str) -> None:
+    """Else this would not end within the test's time."""
+    assert cause(line) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -26,8 +27,8 @@ LONG: dict[str, Callable[[int], str]] = {  # a listing of so many jobs, the last
         [{"ClusterId": 7, "ProcId": 0}] * (n - 1) + [{"ClusterId": 8, "ProcId": 0, "JobBatchName": "wfabcd-1"}]),
     "pbs": lambda n: "Job Id: 7.s\n    Job_Name = mine\n    job_state = Q\n    Priority = 0\n" * (n - 1)
     + "Job Id: 8.s\n    Job_Name = wfabcd-1\n    job_state = R\n",
-    "gridengine": lambda n: "<x>" + "<job_list><JB_job_number>7</JB_job_number></job_list>" * (n - 1)
-    + "<job_list><JB_job_number>8</JB_job_number><JB_name>wfabcd-1</JB_name></job_list></x>",
+    "gridengine": lambda n: "<job_info>" + "<job_list><JB_job_number>7</JB_job_number></job_list>" * (n - 1)
+    + "<job_list><JB_job_number>8</JB_job_number><JB_name>wfabcd-1</JB_name></job_list></job_info>",
     "local": lambda n: "other-7|R|0\n" * (n - 1) + "abcd-1|R|0\nend\n",
 }
 
@@ -119,8 +120,16 @@ def test_the_id_of_a_job() -> None:
     assert slurm.submitted(printed("4711\n")) == "4711"
     assert slurm.submitted(printed("4711;cluster\n")) == "4711"
     assert slurm.submitted(printed("Welcome to the cluster\n4711\n")) == "4711"
-    with pytest.raises(SiteRefused):
-        slurm.submitted(printed("Submitted batch job\n"))
+
+
+@pytest.mark.parametrize("dialect", [slurm, gridengine, htcondor, lsf, pbs, bare])
+@pytest.mark.parametrize("answer", [
+    printed("you have 5 units left\n"), printed("", -9), printed("", 137), printed("", 143, "Terminated"),
+    printed("", 1, "no time limit given, using 1h\nSocket timed out on send/recv operation"),
+])
+def test_what_may_have_been_submitted_is_not_taken_for_refused(dialect: Any, answer: Answer) -> None:
+    with pytest.raises(SiteUnreachable):
+        dialect.submitted(answer)
 
 
 def test_shares() -> None:
@@ -233,6 +242,9 @@ def test_condor_q() -> None:
         Listed("3.0", "abcd-100", RUNNING, "", 1794758400, 4), Listed("3.1", "abcd-101", QUEUED),
         Listed("4.0", "", HELD, "no room")]
     assert htcondor.listed(printed("")) == []
+    for no_list in ('{"error": "no schedd"}', "null", "{}"):
+        with pytest.raises(SiteUnreachable, match="no list"):
+            htcondor.listed(printed(no_list))
     for hostile in ("[" * 100_000, '[{"ClusterId": 3', "-- Failed to fetch ads"):
         with pytest.raises(SiteUnreachable):
             htcondor.listed(printed(hostile))

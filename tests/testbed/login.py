@@ -18,6 +18,7 @@ exec {enter}/bin/sh -c "$SSH_ORIGINAL_COMMAND"
 """
 _WRAPPER = """#!/bin/sh
 printf '%s\\n' "{name} $(date +%s.%N) $*" >>"$HOME/commands"
+[ ! -e "$HOME/kill-{name}" ] || {{ {real} "$@" >/dev/null; kill -9 $$; }}
 [ -e "$HOME/hold-{name}" ] || exec {real} "$@"
 {real} "$@" >"$HOME/answer-{name}"
 while [ -e "$HOME/hold-{name}" ]; do sleep 0.1; done
@@ -71,6 +72,13 @@ class Login:
 
     def release(self, name: str) -> None:
         (self.home / f"hold-{name}").unlink(missing_ok=True)
+
+    def kill(self, name: str, kills: bool = True) -> None:
+        """From now on (or no more) the command does its work, and is killed before it answers."""
+        if kills:
+            (self.home / f"kill-{name}").touch()
+        else:
+            (self.home / f"kill-{name}").unlink(missing_ok=True)
 
     def stop(self) -> None:
         self.sshd.stop()

@@ -103,6 +103,7 @@ class Core:
         self.looks_late: dict[int, int] = {}  # bag → when another of its tasks is late
         self.scans: dict[int, speculation.Scan] = {}  # bag → its present cycle of looking for what to replicate
         self.expiries: dict[int, int] = {}  # bag → when the next of its attempts may be overdue
+        self.moving_over: dict[int, None] = {}  # bags with tasks for their fail-over sites that may have to wait first
         self.looks: dict[int, int] = {}  # bag → when to look at what it withholds again
         self.stirred = False  # what was withheld may go now
         self.alive = 0  # pilots that are not gone
@@ -215,7 +216,7 @@ class Core:
         self.alive = 0
         for bag in self.state.bags.values():
             batching.arm(self, bag)
-            failover.look_after(self, bag)
+            failover.resume(self, bag)
         for pilot in self.state.pilots.values():
             if pilot.state == GONE:
                 self.timer(pilot.ended + self.config.forget, "forget", pilot.number)
@@ -251,7 +252,7 @@ _TIMERS: dict[str, Callable[[Core, Any], None]] = {
     "batch": batching.patience_over,
     "look": conscious.look_due, "watch": watchdog.watch_due,
     "host": hosts.host_due, "salvage": tending.salvage_due,
-    "month": control.month_begins, "late": replication.late_due, "over": failover.look_due,
+    "month": control.month_begins, "late": replication.late_due, "over": failover.look_due, "moved": failover.moved_due,
     "expiry": deadlines.expiry_due, "age": fairness.age_due,
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windfall.core import facts as f
+from windfall.core.columns import OVER
 from windfall.core.granting import fits
 from windfall.core.lifecycle import LIVE
 from windfall.core.means import Purse
@@ -25,6 +26,23 @@ def moved(core: Core, bag: BagState) -> None:
     """Tasks of this bag go to its fail-over site now."""
     if look_after(core, bag):
         _note(core, bag, f"tasks of bag {bag.number} that keep failing go here now")
+    if bag.graph is not None and bag.number not in core.moving_over:  # one that waits first has no class to look at yet
+        core.moving_over[bag.number] = None
+        core.timer(core.now + core.config.fail_over // LOOKS, "moved", bag.number)
+
+
+def moved_due(core: Core, number: int) -> None:
+    core.moving_over.pop(number, None)
+    bag = core.state.bags.get(number)
+    if bag is not None and bag.unfinished():
+        moved(core, bag)
+
+
+def resume(core: Core, bag: BagState) -> None:
+    """After a recovery."""
+    look_after(core, bag)
+    if bag.fail_over and bag.graph is not None and (bag.tasks.np_variant[: bag.size] >= OVER).any():
+        moved(core, bag)
 
 
 def look_after(core: Core, bag: BagState) -> bool:

@@ -19,7 +19,7 @@ from ..client.client import Client
 from ..errors import SiteError, SiteRefused, SiteUnreachable
 from ..model import bagfile, units
 from ..sites import text
-from ..sites.channel import Channel
+from ..sites.channel import Channel, read_aside
 from ..sites.config import Site
 from ..sites.dialects import dialect
 from ..sites.job import ENDED, HELD, QUEUED, RUNNING, Job, Listed, Shape
@@ -66,10 +66,10 @@ async def listing(site: Site, user: str, channel: Channel) -> list[Listed]:
     speaks = dialect(site.dialect)
     for pause in AGAIN_S:
         try:
-            return speaks.listed(await channel.say(speaks.listing(user)))
+            return await read_aside(speaks.listed, await channel.say(speaks.listing(user)))
         except SiteUnreachable:
             await asyncio.sleep(pause)
-    return speaks.listed(await channel.say(speaks.listing(user)))
+    return await read_aside(speaks.listed, await channel.say(speaks.listing(user)))
 
 
 class Unreached(SiteError):

@@ -28,7 +28,7 @@ _ROUTE = "let nodes reach it (windfall serve --listen 0.0.0.0:PORT --name HOST),
 # Pattern, kind, what it means, cure.  The first that is found counts; {} is what the group found.
 _TABLE: tuple[tuple[str, str, str, str], ...] = (
     (r"windfall-job: no python: (.*)", "python", "there is no {} on the node", _PYTHON),
-    (r"(?:exec|line \d+|\d+): ([^:\n]*python[^:\n]*): (?:not found|No such file)", "python",
+    (r"(?:exec|line \d{1,9}|\d{1,9}): ([^:\n]{0,200}python[^:\n]{0,200}): (?:not found|No such file)", "python",
      "there is no {} on the node", _PYTHON),
     (r"windfall-pilot: Python (\S+) is too old", "old", "Python {} on the node is too old: 3.6 is the oldest", _PYTHON),
     (r"windfall-job: damaged: (.*)", "damaged", "{} on the node is not the pilot that was put into the site's folder",

@@ -145,7 +145,7 @@ class Provisioner:
     async def _load(self, name: str, stamp: Any) -> None:
         old = self.places.get(name)
         try:
-            site = config.load(self.home / "sites" / name)
+            site = config.named(self.home / "sites" / name)
         except WindfallError as error:
             if self.bad.get(name) != str(error):
                 log.warning("%s", error)

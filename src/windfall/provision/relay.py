@@ -48,7 +48,7 @@ def hello(payload: bytes) -> Hello:
     try:
         said = json.loads(payload)
         found = Hello(said["host"], said["port"], tuple(said["addresses"]), said["spool"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise frames.Malformed("the relay does not say what it is") from None
     texts = (found.host, found.spool, *found.addresses)
     if not all(isinstance(text, str) and len(text) < 4096 and text.isprintable() for text in texts):

@@ -18,10 +18,10 @@ from typing import Any
 from windfall.core import effects as x, events as e
 from windfall.errors import BadInput, NotFound, SiteError, SiteRefused, TrustError, WindfallError
 from windfall.sites import text
-from windfall.sites.channel import Channel
+from windfall.sites.channel import Channel, read_aside
 from windfall.sites.config import Site
 from windfall.sites.dialects import dialect
-from windfall.sites.job import ENDED, RUNNING, Answer, Command as Words, Job, Listed
+from windfall.sites.job import ENDED, HELD, RUNNING, Answer, Command as Words, Job, Listed
 
 from . import terms
 from .carrying import Cancel, Carrier, Command, Look, Pair, Salvage, Submit
@@ -52,6 +52,7 @@ class Tender:
         self.site, self.channel, self.line, self._current = site, channel, line, current
         self.name = f"{socket.gethostname()[:60]}-{os.getpid()}-{os.urandom(6).hex()}"
         self._trouble = ""  # the site's last, and what to do; "" when it answered since
+        self._held = ""  # what its batch system holds, and will not start
         self._books = ""  # what keeps its balance from being known
         self.listed = 0.0  # when it was last seen, time.time()
         self._dialect = dialect(site.dialect)
@@ -349,18 +350,29 @@ class Tender:
         """Ours that have not ended: one command, however many."""
         equipped = await self.equipped()
         answer = await self.channel.say(self._dialect.listing(equipped.user))
-        loop = asyncio.get_running_loop()
-        jobs = await loop.run_in_executor(None, self._dialect.listed, answer)
+        jobs = await read_aside(self._dialect.listed, answer)
         self.listed = time.time()
         self._others = sum(not job.nonce and job.state != ENDED for job in jobs)
         self._worked()
+        self._note_held([job for job in jobs if job.nonce and job.state == HELD])
         return [job for job in jobs if job.nonce and job.state != ENDED]
+
+    def _note_held(self, jobs: list[Listed]) -> None:
+        """They count as queued, and wait for a person: somebody has to say so."""
+        said = ""
+        if jobs:
+            why = next((f": {job.reason}" for job in jobs if job.reason), "")
+            said = (f"the batch system holds {_many(len(jobs), 'pilot')}, such as job {jobs[0].id}{why}; release or "
+                    "cancel what it holds there: the next one takes its place")
+        if said and not self._held:
+            log.warning("%s: %s", self.site.name, said)
+        self._held = said
 
     async def _tell_room(self) -> None:
         """How full the site is, for policies that believe in that."""
         while (command := self._dialect.room(self.site.queue)) is not None:
             try:
-                room = self._dialect.roomed(await self.channel.say(command))
+                room = await read_aside(self._dialect.roomed, await self.channel.say(command))
                 if room.free is not None and room.queued is not None:
                     await self._ask(info=e.Info(room.free, room.queued))
             except WindfallError as error:
@@ -385,7 +397,7 @@ class Tender:
     async def _balance(self) -> int:
         """Ms of cores that the account has left."""
         command = self._dialect.balance((await self.equipped()).user, self.site.account)
-        known = self._dialect.balanced(await self.channel.say(command)) if command else []
+        known = await read_aside(self._dialect.balanced, await self.channel.say(command)) if command else []
         ours = [each for each in known if self.site.account in ("", each.account)]
         if not ours:
             raise SiteError(f"the site does not say what {self.site.account or 'any account'} has left there",
@@ -424,7 +436,7 @@ class Tender:
     @property
     def trouble(self) -> str:
         """What is wrong there, and what to do; "": nothing."""
-        return self._trouble or self._books
+        return self._trouble or self._held or self._books
 
     def _worked(self) -> None:
         if self._trouble:

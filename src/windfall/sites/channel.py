@@ -6,13 +6,16 @@ so that half a listing is never taken for a whole one.  Commands run in the home
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..errors import BadInput, SiteError, TooLarge
 from .job import Answer, Command
 from .text import plain
+
+T = TypeVar("T")
 
 TIMEOUT = 60.0
 MAX_OUTPUT = 64 << 20  # a line each for 200,000 jobs
@@ -38,6 +41,11 @@ class Raw(NamedTuple):
     exit: int
     out: bytes
     err: bytes
+
+
+async def read_aside(reads: Callable[[Answer], T], answer: Answer) -> T:
+    """What a site says may be long: it is read where nobody waits."""
+    return await asyncio.get_running_loop().run_in_executor(None, reads, answer)
 
 
 class Stream(ABC):

@@ -104,7 +104,7 @@ def listing(user: str) -> Command:
 def listed(answer: Answer) -> list[Listed]:
     if answer.exit:
         raise text.refusal(answer, REFUSALS, "Grid Engine does not list jobs")
-    return text.jobs(job for each in text.from_xml(answer.out, "job_list") for job in _jobs(each))
+    return text.jobs(job for each in text.from_xml(answer.out, "job_info", "job_list") for job in _jobs(each))
 
 
 def _jobs(each: dict[str, str]) -> Iterator[Listed]:

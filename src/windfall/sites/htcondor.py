@@ -15,13 +15,14 @@ from collections.abc import Iterable, Iterator
 from shlex import quote
 from typing import Any
 
+from ..errors import SiteUnreachable
 from . import text
 from .job import ENDED, HELD, QUEUED, RUNNING, Answer, Balance, Command, Job, Listed, Room, check, nonce_of
 from .script import script
 
 _ID = re.compile(r"\d{1,18}\.\d{1,9}")
 _TERSE = re.compile(r"(\d{1,18})\.\d{1,9} - \d{1,18}\.\d{1,9}")
-_STATES = {1: QUEUED, 2: RUNNING, 3: ENDED, 4: ENDED, 5: HELD, 6: RUNNING, 7: RUNNING}
+_STATES = {1: QUEUED, 2: RUNNING, 3: RUNNING, 4: ENDED, 5: HELD, 6: RUNNING, 7: RUNNING}
 _ATTRIBUTES = ("ClusterId,ProcId,JobStatus,JobBatchName,HoldReason,JobCurrentStartDate,RequestCpus,"
                "LastRejMatchReason")
 
@@ -103,7 +104,9 @@ def listed(answer: Answer) -> list[Listed]:
     if answer.exit:
         raise text.refusal(answer, REFUSALS, "HTCondor does not list jobs")
     ads = text.from_json(answer.out) if answer.out.strip() else []
-    return text.jobs(map(_job, ads if isinstance(ads, list) else []))
+    if not isinstance(ads, list):
+        raise SiteUnreachable(f"HTCondor's answer is no list of jobs: {text.plain(answer.out, 60)!r}")
+    return text.jobs(map(_job, ads))
 
 
 def _job(ad: Any) -> Listed | None:

@@ -21,6 +21,9 @@ from .script import script
 _ID = re.compile(r"\d{1,18}(?:_(\d{1,9}))?(?:\+\d{1,6})?")
 _PARSABLE = re.compile(r"(\d{1,18})(?:;[\w.-]{1,100})?")
 _ENDED = {"CA", "CD", "F", "TO", "NF", "OOM", "BF", "DL", "PR", "RV"}
+# What a user has set for his own listings would hide jobs from ours.
+_ALL = tuple(word for name in ("PARTITION", "ACCOUNT", "QOS", "NAMES", "LICENSES", "USERS", "STATES")
+             for word in ("-u", f"SQUEUE_{name}"))
 _HELD_FOR = re.compile(r"jobheld|launch failed requeued held|^held|hold", re.IGNORECASE)
 
 REFUSALS: text.Table = (
@@ -86,7 +89,7 @@ def names(job: Job, id: str) -> list[str]:
 
 
 def listing(user: str) -> Command:
-    return Command(("env", "LC_ALL=C", "SLURM_TIME_FORMAT=%s", "squeue", "--noheader", "--array", "--states=all",
+    return Command(("env", *_ALL, "LC_ALL=C", "SLURM_TIME_FORMAT=%s", "squeue", "--noheader", "--array", "--states=all",
                     f"--user={text.login(user)}", "--format=%i|%t|%S|%C|%r|%j"))
 
 

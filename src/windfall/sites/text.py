@@ -21,11 +21,12 @@ from .job import Answer, Command, Listed
 
 MAX_JOBS = 200_000  # of one user, array members included
 MAX_REASON = 200
+MAX_FIELD = 1 << 16  # characters, of what is not for people
 CHUNK = 500  # ids in one command
 
 _SPACE = re.compile(r"\s+")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@$-]{0,99}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 # --- values ----------------------------------------------------------------------------------------------------
@@ -86,9 +87,9 @@ def from_json(text: str) -> Any:
         raise SiteUnreachable(f"the site's answer cannot be read: {plain(text, 60)!r}") from None
 
 
-def from_xml(text: str, each: str) -> list[dict[str, str]]:
+def from_xml(text: str, root: str, each: str) -> list[dict[str, str]]:
     """The elements called `each`, with the text of their children.  Entities and document types are refused."""
-    reader = _Xml(each)
+    reader = _Xml(root, each)
     try:
         reader.parser.Parse(text.encode("utf-8", "replace"), True)
     except (xml.parsers.expat.ExpatError, ValueError):
@@ -97,8 +98,8 @@ def from_xml(text: str, each: str) -> list[dict[str, str]]:
 
 
 class _Xml:
-    def __init__(self, each: str):
-        self.each, self.found = each, list[dict[str, str]]()
+    def __init__(self, root: str, each: str):
+        self.root, self.each, self.found = root, each, list[dict[str, str]]()
         self.inside: dict[str, str] | None = None
         self.attributes: dict[str, str] = {}
         self.name = ""
@@ -113,13 +114,16 @@ class _Xml:
         raise ValueError("a document type")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if self.root not in ("", name):
+            raise ValueError("something else")
+        self.root = ""  # only the first is looked at
         if name == self.each and self.inside is None:
             self.inside = {f"@{key}": value for key, value in attributes.items()}
         self.name = name
 
     def _data(self, data: str) -> None:
         if self.inside is not None and self.name and len(self.inside) < 100:
-            self.inside[self.name] = (self.inside.get(self.name, "") + data)[:MAX_REASON]
+            self.inside[self.name] = (self.inside.get(self.name, "") + data)[:MAX_FIELD]
 
     def _end(self, name: str) -> None:
         self.name = ""
@@ -169,16 +173,24 @@ COMMON: Table = (
 
 
 def refusal(answer: Answer, table: Table, doing: str) -> SiteRefused | SiteUnreachable:
-    """What a failed command means."""
+    """What a failed command means.  Unsure is what may have been done all the same: a refusal must be one."""
     said = plain(answer.err[-4000:] + " " + answer.out[-4000:], 4000)
     low = said.lower()
-    kind = next((kind for pattern, kind in (*table, *COMMON) if re.search(pattern, low)), OTHER)
+    found = [kind for pattern, kind in (*table, *COMMON) if re.search(pattern, low)]
+    kind = BUSY if BUSY in found else found[0] if found else OTHER  # a warning may stand beside the true cause
     if kind == OTHER and answer.exit == 127:
         kind = MISSING
     message = f"{doing}: {plain(said) or f'exit {answer.exit} without a word'}"
     if kind == BUSY:
         return SiteUnreachable(message, CURES[BUSY])
+    if answer.exit == 0 or _killed(answer.exit):
+        return SiteUnreachable(f"{message} (exit {answer.exit}: it may have been done)", CURES[kind])
     return SiteRefused(message, CURES[kind], kind=kind)
+
+
+def _killed(code: int) -> bool:
+    """By a signal, as a process or its shell tells it.  PBS's own errors end with 153 or more."""
+    return code < 0 or 128 < code <= 128 + 24
 
 
 # --- commands --------------------------------------------------------------------------------------------------
