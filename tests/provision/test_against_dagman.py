@@ -63,21 +63,43 @@ def files() -> dict[str, str]:
     }  # fmt: skip
 
 
-def put(folder: Path) -> None:
-    for name, text in files().items():
+TRIES = {
+    "r.dag": """JOB post do.sub
+VARS post do="exit 3"
+SCRIPT POST post again.sh $RETRY $MAX_RETRIES
+RETRY post 2
+JOB vars do.sub
+VARS vars do="test $(RETRY) = 1"
+RETRY vars 3
+JOB never do.sub
+VARS never do="exit 1$(RETRY)"
+RETRY never 4 UNLESS-EXIT 11
+SUBDAG EXTERNAL unit unit.dag
+RETRY unit 1
+JOB after do.sub
+VARS after do="true"
+PARENT unit CHILD after
+""",
+    "unit.dag": 'JOB U do.sub\nJOB V do.sub\nVARS U do="echo $(JOB)"\nVARS V do="false"\nPARENT U CHILD V\n',
+    "do.sub": SUB, "again.sh": '#!/bin/sh\ntest "$1" = "$2"\n',
+}  # fmt: skip
+
+
+def put(folder: Path, what: dict[str, str] | None = None) -> None:
+    for name, text in (what or files()).items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
 
 
-def done(folder: Path, number: int = 1) -> set[str]:
-    return set(re.findall(r"^DONE (\S+)", (folder / f"t.dag.rescue{number:03}").read_text(), re.MULTILINE))
+def done(folder: Path, number: int = 1, dag: str = "t.dag") -> set[str]:
+    return set(re.findall(r"^DONE (\S+)", (folder / f"{dag}.rescue{number:03}").read_text(), re.MULTILINE))
 
 
-def dagman(pool: Condor, folder: Path) -> int:
+def dagman(pool: Condor, folder: Path, dag: str = "t.dag") -> int:
     """Until it ends; its exit status."""
-    log = folder / "t.dag.dagman.out"
+    log = folder / f"{dag}.dagman.out"
     log.unlink(missing_ok=True)
-    asked = subprocess.run([*pool.chroot(USER), "condor_submit_dag", "-update_submit", "t.dag"], capture_output=True,
+    asked = subprocess.run([*pool.chroot(USER), "condor_submit_dag", "-update_submit", dag], capture_output=True,
                            text=True, timeout=60)
     assert asked.returncode == 0, asked.stdout + asked.stderr
     said = "EXITING WITH STATUS"
@@ -107,6 +129,23 @@ def test_dagman_and_windfall_agree(pool: Condor, tmp_path: Path) -> None:
     left = {"n_F_", "nSF_", "nFF_"}
     assert set(_nodes()) - done(theirs, 3) == left
     assert f"Dag contains {len(_nodes())} total jobs" in (theirs / "t.dag.dagman.out").read_text()
+
+
+def test_what_is_tried_again(pool: Condor, tmp_path: Path) -> None:
+    """$RETRY, and a SUBDAG that is tried again as a whole: the same rescue files, inside and outside."""
+    theirs, ours = pool.inside / "home", tmp_path / "ours"
+    ours.mkdir()
+    put(theirs, TRIES)
+    put(ours, TRIES)
+    assert dagman(pool, theirs, "r.dag") == 1
+    with serving(tmp_path / "home", "--pilot") as server:
+        CommandLine(server.home, ours).json("run", "r.dag", code=1)
+    assert done(ours, 1, "r.dag") == done(theirs, 1, "r.dag") == {"post", "vars"}
+    assert (ours / "U.out").read_text() == (theirs / "U.out").read_text() == "U\n"
+    for number in (1, 2):
+        assert done(ours, number, "unit.dag") == done(theirs, number, "unit.dag") == {"U"}
+    for folder in (ours, theirs):
+        assert not (folder / "unit.dag.rescue003").exists() and not (folder / "r.dag.rescue002").exists()
 
 
 def _nodes() -> list[str]:

@@ -96,6 +96,16 @@ def test_a_subdag_is_part_of_the_graph(folder: Path) -> None:
     assert done.nodes[0].done and not done.nodes[1].done
 
 
+def test_names_inside_a_subdag(folder: Path) -> None:
+    """Its nodes do not know of the DAG around them; those of a splice do, and so do two that would be called alike."""
+    for name, job in (("one.dag", "P"), ("two.dag", "Q"), ("three.dag", "Q")):
+        (folder / name).write_text(f"JOB {job} t.sub\nSPLICE S inner.dag\n" if job == "P" else f"JOB {job} t.sub\n")
+    (folder / "inner.dag").write_text("JOB I t.sub\n")
+    graph = load(folder, "SUBDAG EXTERNAL A one.dag\nSUBDAG EXTERNAL B two.dag\nSUBDAG EXTERNAL C three.dag\n")
+    assert {node.name: node.called for node in graph.nodes} == {
+        "A+P": "P", "A+S+I": "S+I", "B+Q": "B+Q", "C+Q": "C+Q"}
+
+
 def test_included_and_inline(folder: Path) -> None:
     (folder / "more.inc").write_text("JOB B common\nPARENT A CHILD B\n")
     graph = load(folder, "JOB A {\n  executable = /bin/echo\n  arguments = a\n}\n"

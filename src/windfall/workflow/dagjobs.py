@@ -119,8 +119,8 @@ class Jobs:
         return self._read[path]
 
     def _given(self, node: Node, number: int) -> Values:
-        own = {"job": node.name, "cluster": str(number + 1), "clusterid": str(number + 1), "process": "0",
-               "procid": "0", "node": node.name, "step": "0", "row": "0", **self.extra}
+        own = {"job": node.called, "cluster": str(number + 1), "clusterid": str(number + 1), "process": "0",
+               "procid": "0", "node": node.called, "step": "0", "row": "0", **self.extra}
         if node.asks:
             own["retry"] = str(node.tries)
         before, after = ({name.lower(): value for name, value, later in node.vars if later == when}
@@ -276,7 +276,7 @@ SHELL = {"$RETURN": '"$RETURN"', "$PRE_SCRIPT_RETURN": '"$PRE"', "$JOBID": '"$WI
 
 
 def _argument(text: str, node: Node, script: Script, extra: dict[str, str]) -> str:
-    known = {"$JOB": node.name, "$RETRY": str(node.tries), "$MAX_RETRIES": str(node.retries),
+    known = {"$JOB": node.called, "$RETRY": str(node.tries), "$MAX_RETRIES": str(node.retries),
              **{f"${name.upper()}": value for name, value in extra.items()}}
     if text in ("$DAG_STATUS", "$FAILED_COUNT") and text not in known:
         raise script.source.mistake(script.program.at, f"'{text}' is not known to a task", "only a FINAL node has it")

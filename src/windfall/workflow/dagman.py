@@ -12,6 +12,7 @@ Rules
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,7 @@ class Place:
     folder: Path
     prefix: str = ""
     stack: tuple[Path, ...] = ()  # files around it
+    outside: str = ""  # prefix of the SUBDAG it is in
 
 
 def load(path: Path) -> Graph:
@@ -59,6 +61,7 @@ def load(path: Path) -> Graph:
     found = reader.found
     if not found.nodes and found.final is None:
         raise BadInput(f"{path} has no nodes", "JOB NAME SUBMIT-FILE")
+    _tell_apart(found)
     dag = dag_of(len(found.nodes), found.pairs)
     order = shape(dag)
     if len(order.order) < dag.nodes:
@@ -66,6 +69,14 @@ def load(path: Path) -> Graph:
         names = " → ".join(node.name for node in [*circle[:8], circle[0]])
         raise circle[0].source.mistake(circle[0].at, f"nodes wait for each other in a circle: {names}")
     return Graph(path, found, dag, order)
+
+
+def _tell_apart(found: Found) -> None:
+    """Two nodes of one name in one folder would leave the same files: they go by their full names."""
+    if found.subdags:
+        count = Counter((node.folder, node.called) for node in found.nodes)
+        for node in [node for node in found.nodes if count[node.folder, node.called] > 1]:
+            node.outside = ""
 
 
 class _Reader:
@@ -185,7 +196,7 @@ class _File:
         if words[first + 1].text == "{" and line.body is None:
             raise Wrong(words[first + 1].at, "the submit description is not ended", "a line with } alone ends it")
         return Node(self.place.prefix + words[first].text, line.source, words[first].at, self.place.folder / folder,
-                    words[first + 1], line.body, noop, is_done)
+                    words[first + 1], line.body, noop, is_done, outside=self.place.outside)
 
     def _options(self, words: list[Word], done: bool) -> tuple[str, bool, bool]:
         folder, found, at = "", dict[str, None](), 0
@@ -236,7 +247,8 @@ class _File:
             node.noop, node.done = node.noop or noop, node.done or done
 
     def _inside(self, name: Word, file: Word, folder: str, kind: str, unit: Subdag | None = None) -> Group:
-        inner = Place(self.place.folder / folder, f"{self.place.prefix}{name.text}+", self.stack)
+        prefix = f"{self.place.prefix}{name.text}+"
+        inner = Place(self.place.folder / folder, prefix, self.stack, prefix if unit else self.place.outside)
         path = self._file(file, inner.folder, self.stack)
         self._name(name, Group(range(0), kind, [], []))
         edges = len(self.found.pairs)

@@ -44,8 +44,14 @@ class Node:
     priority: int = 0
     category: str = ""
     vars: list[tuple[str, str, bool]] = field(default_factory=list)  # name, value, after the submit description?
+    outside: str = ""  # prefix of the SUBDAG it is in, which it does not know of
     tries: int = 0  # retries that whoever runs the DAG has begun
     left: bool = False  # it has failed for good, or waits for one that has
+
+    @property
+    def called(self) -> str:
+        """In its own DAG."""
+        return self.name[len(self.outside) :]
 
     @property
     def asks(self) -> bool:
