@@ -114,9 +114,9 @@ class Pilots:
             assert done.returncode == 0, done.stderr
         return f"{site}.json"
 
-    def start(self, site: str, cores: int) -> None:
+    def start(self, site: str, cores: int, *more: object) -> None:
         ticket = self.enrol(site)
-        words = ("--ticket", ticket, "--cores", cores, "--dir", site, "--quiet")
+        words = ("--ticket", ticket, "--cores", cores, "--dir", site, "--quiet", *more)
         self.started.append(self.windfall.start("pilot", *words))
 
     def stop(self) -> None:

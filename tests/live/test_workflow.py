@@ -68,7 +68,7 @@ def product(windfall: CommandLine, web: tuple[str, Path], size: int, div: int, p
     windfall.write("figure2.query", figure_2(size, div, web[0]))
     pilots, running = Pilots(windfall), None
     try:
-        pilots.start("one", 1)
+        pilots.start("one", 1, "--walltime", 90)  # what it is killed with is given up then, and not after an hour
         pilots.start("two", 1)
         running = windfall.start("run", "figure2.query", "--components", MATRIX, "-o", "out", "--json")
         bag = until(lambda: windfall.json("ls"))[0]["bag"]
