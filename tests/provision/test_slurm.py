@@ -120,7 +120,7 @@ def test_a_submission_that_was_killed_after_it_was_taken_counts(person: User, cl
         cluster.login.kill("sbatch", kills=False)
     first = cluster.submitted()
     until(lambda: {each["nonce"] for each in person.client.pilots()} >= set(first), 90)  # adopted
-    assert len(cluster.submitted()) == len(set(cluster.submitted()))
+    assert len(cluster.submitted()) == len(set(cluster.submitted())) == 2, (person.said(), cluster.login.commands())
     assert len(cluster.jobs()) <= 2
     person.client.cancel(bag)
     until(lambda: not cluster.jobs(), 90)

@@ -18,7 +18,7 @@ exec {enter}/bin/sh -c "$SSH_ORIGINAL_COMMAND"
 """
 _WRAPPER = """#!/bin/sh
 printf '%s\\n' "{name} $(date +%s.%N) $*" >>"$HOME/commands"
-[ ! -e "$HOME/kill-{name}" ] || {{ {real} "$@" >/dev/null; kill -9 $$; }}
+[ ! -e "$HOME/kill-{name}" ] || {{ {real} "$@" >/dev/null || exit; kill -9 $$; }}
 [ -e "$HOME/hold-{name}" ] || exec {real} "$@"
 {real} "$@" >"$HOME/answer-{name}"
 while [ -e "$HOME/hold-{name}" ]; do sleep 0.1; done
