@@ -34,21 +34,23 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def one_replica(b: Bench) -> int:
-    """A bag, not in its tail for it is open, of which one task runs, on `busy`, and may have a replica elsewhere."""
-    bag = b.submit(shape(1), policy={"replicate": "NumberOfReplicas < 2"}, open=True)
+def one_running(b: Bench, policy: dict[str, str]) -> int:
+    """A bag, not in its tail for it is open, of which one task runs, on `busy`."""
+    bag = b.submit(shape(1), policy=policy, open=True)
     pilot = b.pilot(host="busy")
     ((attempt, _),) = b.take(pilot, 1)
     b.exchange(pilot, started=[attempt])
     return bag
 
 
+def one_replica(b: Bench) -> int:
+    """It may have a replica elsewhere."""
+    return one_running(b, {"replicate": "NumberOfReplicas < 2"})
+
+
 def one_overdue(b: Bench) -> int:
-    """A bag of which one task runs, on `busy`, past its deadline."""
-    bag = b.submit(shape(1), policy={"attempt-deadline": "5"}, open=True)
-    pilot = b.pilot(host="busy")
-    ((attempt, _),) = b.take(pilot, 1)
-    b.exchange(pilot, started=[attempt])
+    """It is past its deadline."""
+    bag = one_running(b, {"attempt-deadline": "5"})
     b.wait(10_000)
     return bag
 
