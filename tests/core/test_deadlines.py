@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windfall.core import events as e
-from windfall.core.deadlines import LEAST, MOST_LIVE
+from windfall.core.deadlines import LEAST, MOST_LIVE, MOST_SEEN
 
 from .conftest import Bench, answers, granted, shape
 
@@ -67,6 +67,19 @@ def test_never_on_a_host_that_runs_it(b: Bench) -> None:
     running(b, "slow")
     b.wait(61_000)
     assert b.take(b.pilot(host="slow")) == []
+
+
+def test_what_has_got_a_replica_is_not_overdue_any_more(b: Bench) -> None:
+    n = MOST_SEEN + 1
+    bag = b.submit(shape(n + 1), policy={**DUE, "replicate": "true"})
+    for host, cores in (("most", n), ("one", 1)):
+        pilot = b.pilot(host=host, cores=cores)
+        b.exchange(pilot, started=[attempt for attempt, _ in b.take(pilot, cores)])
+    b.wait(61_000)
+    (cls,) = b.core.state.bags[bag].classes.values()
+    assert n in cls.overdue, "behind so many that it is not seen"
+    assert [task for _, task in b.take(b.pilot(host="most"))] == [n]
+    assert n not in cls.overdue and 0 in cls.overdue
 
 
 def test_it_goes_before_what_nobody_runs_and_in_its_bags_place(b: Bench) -> None:

@@ -176,3 +176,42 @@ def test_taken_away_there_is_none(b: Bench) -> None:
 def test_effects_are_not_done_twice(b: Bench) -> None:
     running(b, "true", "a", external=True)
     assert tasks(b, "idle") == []
+
+
+# --- who has a task is found by an index ------------------------------------------------------------------------------
+
+
+def test_an_index_is_kept_while_replicas_are_looked_for(b: Bench) -> None:
+    """After every step it is compared with a pass over all attempts (`check_all`)."""
+    bag, held = running(b, "NumberOfReplicas < 3", "a", "b", "c", "d")
+    attempts = b.core.state.attempts
+    assert not attempts.indexed
+    assert tasks(b, "idle") == [0] and list(attempts.indexed) == [bag]
+    (pilot, first), (other, second), (third, _), _ = held
+    b.report(pilot, first)  # the replica is dropped
+    b.report(other, second, "failed", "exit")
+    b.step(e.Gone(0, third))
+    assert sorted(tasks(b, "e") + tasks(b, "f")) == [1, 2]
+    b.step(e.Cancel(0, bag, None))
+    b.wait(24 * 3_600_000)
+    assert not attempts.indexed, "nothing of the bag is in play"
+
+
+def test_a_large_grant_does_not_pay_for_it(b: Bench) -> None:
+    bag = b.submit(shape(1), policy={"replicate": "true"}, open=True)
+    b.take(b.pilot(host="a"), 1)
+    assert tasks(b, "b") == [0] and bag in b.core.state.attempts.indexed
+    b.append(bag, 40)
+    assert len(b.take(b.pilot(host="c", cores=40))) == 40
+    assert not b.core.state.attempts.indexed
+    b.wait(CYCLE)
+    assert tasks(b, "d") == [1], "fewest attempts first"
+    assert bag in b.core.state.attempts.indexed
+
+
+def test_it_is_made_again_after_a_restart(b: Bench) -> None:
+    bag, _ = running(b, "NumberOfReplicas < 3", "a", "b")
+    assert tasks(b, "c") == [0]
+    b.restart()
+    assert not b.core.state.attempts.indexed
+    assert tasks(b, "d") == [1] and bag in b.core.state.attempts.indexed

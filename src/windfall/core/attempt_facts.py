@@ -58,7 +58,14 @@ def _open_rows(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls
         attempts.grow(top + 1 - attempts.rows)
     if len(group.attempts) > FEW:
         _open_many(state, fact, group, bag, cls)
-        return
+    else:
+        _open_few(state, fact, group, bag, cls)
+    if attempts.indexed:
+        attempts.enter(group.bag, [number & ROW_MASK for number in numbers])
+
+
+def _open_few(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
+    attempts = state.attempts
     generation = bag.tasks.generation
     high = group.bag << 32
     for number, task in zip(group.attempts, group.tasks, strict=True):
@@ -214,6 +221,8 @@ def finished(state: State, fact: f.Finished) -> None:
         _finish_one(attempts, bag.tasks, fact.attempts[0] & ROW_MASK, fact.tasks[0])
     else:
         _finish_many(attempts, bag.tasks, fact)
+    if attempts.indexed:
+        attempts.leave(fact.bag, [number & ROW_MASK for number in fact.attempts])
     bag.counts[ACTIVE] -= n
     bag.counts[SUCCEEDED] += n
     pilot = state.pilots[fact.pilot]

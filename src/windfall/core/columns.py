@@ -185,12 +185,13 @@ class Attempts(Table):
         super().__init__(rows)
         self.free: deque[int] = deque()  # rows to use next, longest unused first; rebuilt after recovery
         self.lost: dict[int, dict[int, None]] = {}  # bag << 32 | task → rows of it that were given up; derived
+        self.indexed: dict[int, dict[int, list[int]]] = {}  # bag → bag << 32 | task → its rows; volatile
 
     def reindex(self) -> None:
         """What is not saved, from what is."""
         states = self.np_state[: self.rows]
         self.free = deque(np.flatnonzero(states == FREE).tolist())
-        self.lost = {}
+        self.lost, self.indexed = {}, {}
         for row in np.flatnonzero(states == LOST).tolist():
             self.lost.setdefault(self.task[row], {})[row] = None
 
@@ -247,6 +248,43 @@ class Attempts(Table):
         return found
 
     def of_task(self, ref: int) -> list[int]:
+        """One pass over all rows, unless its bag has an index."""
+        known = self.indexed.get(ref >> 32)
+        if known is not None:
+            return sorted(known.get(ref, ()))
         rows = np.flatnonzero(self.np_task[: self.rows] == ref)
         found: list[int] = rows[self.np_state[rows] != 0].tolist()
         return found
+
+    # --- rows by task ------------------------------------------------------------------------------------------
+
+    def index(self, bag: int) -> None:
+        """For who looks for many tasks of one bag, again and again.  It costs one pass, and is then kept up to date
+        until nothing of the bag is in play, or many of its tasks are granted at once: those need not pay for it."""
+        if bag not in self.indexed:
+            made: dict[int, list[int]] = {}
+            for row in self.of_bag(bag):
+                made.setdefault(self.task[row], []).append(row)
+            if made:
+                self.indexed[bag] = made
+
+    def enter(self, bag: int, rows: list[int]) -> None:
+        """These are of that bag, from now on."""
+        if len(rows) > FEW:
+            self.indexed.pop(bag, None)
+        elif (known := self.indexed.get(bag)) is not None:
+            for row in rows:
+                known.setdefault(self.task[row], []).append(row)
+
+    def leave(self, bag: int, rows: list[int]) -> None:
+        """And these are not any more; their columns still say what they were."""
+        known = self.indexed.get(bag)
+        if known is None:
+            return
+        for row in rows:
+            ref = self.task[row]
+            known[ref].remove(row)
+            if not known[ref]:
+                del known[ref]
+        if not known:
+            del self.indexed[bag]

@@ -17,6 +17,7 @@ when the first of them falls due and at most once a second.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -108,8 +109,8 @@ def look(core: Core, number: int) -> None:
     before = [task for cls in bag.classes.values() for task in cls.overdue]
     for cls in bag.classes.values():
         cls.overdue.clear()
-    for ref in [ref for ref, at in due.items() if at <= core.now]:
-        _add(core.state, bag, ref & 0xFFFFFFFF)
+    for ref, hosts in _hosts(core.state, bag, {ref: [] for ref, at in due.items() if at <= core.now}).items():
+        _add(core.state, bag, ref & 0xFFFFFFFF, tuple(hosts))
     if [task for cls in bag.classes.values() for task in cls.overdue] != before:
         core.state.version += 1
         core.changed = True
@@ -140,11 +141,20 @@ def _due(core: Core, bag: BagState) -> tuple[dict[int, int], bool]:
     return due, watchful
 
 
-def _add(state: State, bag: BagState, task: int) -> None:
+def _hosts(state: State, bag: BagState, found: dict[int, list[int]]) -> dict[int, list[int]]:
+    """Those that have each of these tasks, or may have: rows of hosts."""
+    attempts = state.attempts
+    for row in attempts.of_bag(bag.number) if found else ():
+        if (hosts := found.get(attempts.task[row])) is not None:
+            hosts.append(state.pilots[attempts.pilot[row]].row)
+    return found
+
+
+def _add(state: State, bag: BagState, task: int, hosts: tuple[int, ...]) -> None:
     """To those that may be given to another host."""
     cls = bag.classes.get((bag.target_of(task), bag.tasks.variant[task]))
     if cls is not None and not cls.chained and bag.tasks.live[task] < MOST_LIVE:
-        cls.overdue[task] = None
+        cls.overdue[task] = hosts
         state.overdue[cls.number] = None
 
 
@@ -179,13 +189,7 @@ def offers(state: State) -> list[TaskClass]:
 def take(core: Core, pilot: PilotState, cls: TaskClass, most: int, groups: list[f.Group]) -> int:
     """Attempts of overdue tasks that its host does not run; how many."""
     state = core.state
-    tasks: list[int] = []
-    for task in list(cls.overdue)[:MOST_SEEN]:
-        if len(tasks) >= most:
-            break
-        rows = state.attempts.of_task(cls.bag << 32 | task)
-        if pilot.row not in [state.pilots[state.attempts.pilot[row]].row for row in rows]:
-            tasks.append(task)
+    tasks = [task for task, hosts in islice(cls.overdue.items(), MOST_SEEN) if pilot.row not in hosts][:most]
     for task in tasks:
         del cls.overdue[task]
     if tasks:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from windfall.core import facts as f, means
 from windfall.core.bags import graph_of, target_done
 from windfall.core.batching import NO_CHAIN, chain_of
+from windfall.core.columns import Attempts
 from windfall.core.copies import missing
 from windfall.core.fitting import elsewhere
 from windfall.core.granting import fits, room, withheld
@@ -398,7 +399,7 @@ def books_balance(state: State) -> list[str]:
         said += _bag_balances(state, bag)
     said += _use_balances(state)
     said += _pilots_balance(state) + _owners_balance(state) + _moves_balance(state) + _intents_balance(state)
-    said += _means_balance(state) + _lost_balance(state)
+    said += _means_balance(state) + _lost_balance(state) + _index_balances(state.attempts)
     listed = sorted(entry for cls in state.classes.values() if cls.listed for entry in [(cls.key, cls.number)])
     if listed != state.ready:
         said.append("books: the ready list is not the list of listed classes")
@@ -411,6 +412,17 @@ def _lost_balance(state: State) -> list[str]:
     listed = sorted((row, ref) for ref, found in a.lost.items() for row in found)
     wrong = listed != [(row, a.task[row]) for row in rows] or not all(a.lost.values())
     return [f"books: attempts {rows} were lost, {listed} are listed"] if wrong else []
+
+
+def _index_balances(a: Attempts) -> list[str]:
+    """Where there is an index it says what a pass over the rows would find."""
+    said = []
+    for bag, known in a.indexed.items():
+        there = sorted((a.task[row], row) for row in a.of_bag(bag))
+        listed = sorted((ref, row) for ref, rows in known.items() for row in rows)
+        if listed != there or not known or not all(known.values()):
+            said.append(f"books: bag {bag} has {there} in play, its index says {listed}")
+    return said
 
 
 def _means_balance(state: State) -> list[str]:

@@ -11,7 +11,8 @@ Rules
   * External effects are not done twice, and what goes together in batches or pipelines has no replicas.
   * The first good result wins, and the others are cancelled, as always (`endings.py`).
 
-Looking for the late costs one pass over the attempts in play, once a step, and only for bags in their tail.
+Looking for the late costs one pass over the attempts in play, once a step, and only for bags in their tail; who has
+them is then found by an index.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
             groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, one, numbers, over=cls.over))
             load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
             tail.late.remove(each)
+            cls.overdue.pop(each.task, None)
 
 
 def any_late(core: Core) -> bool:
@@ -224,14 +226,16 @@ def _doubtful(core: Core, row: int, preset: Preset) -> bool:
 
 def _each(state: State, bag: BagState, rows: list[int]) -> Iterator[Late]:
     """Each task once, whichever of its attempts is late."""
-    attempts = state.attempts
-    seen: dict[int, None] = {}
+    attempts, tasks, most = state.attempts, bag.tasks, preset(bag).live
+    if rows:
+        attempts.index(bag.number)
+    first: dict[int, int] = {}
     for row in rows:
-        task, cls = attempts.task[row] & 0xFFFFFFFF, state.classes[attempts.cls[row]]
-        if task in seen or cls.chained or bag.tasks.live[task] >= preset(bag).live:
+        first.setdefault(attempts.task[row], row)
+    for ref, row in first.items():
+        task, cls = ref & 0xFFFFFFFF, state.classes[attempts.cls[row]]
+        now = bag.classes.get((cls.target, tasks.variant[task]))
+        if cls.chained or tasks.live[task] >= most or now is None:
             continue
-        seen[task] = None
-        pilots = [state.pilots[attempts.pilot[each]] for each in attempts.of_task(attempts.task[row])]
-        now = bag.classes.get((cls.target, bag.tasks.variant[task]))
-        if now is not None:
-            yield Late(task, now, tuple(p.row for p in pilots), tuple(p.site for p in pilots))
+        pilots = [state.pilots[attempts.pilot[each]] for each in attempts.of_task(ref)]
+        yield Late(task, now, tuple([p.row for p in pilots]), tuple([p.site for p in pilots]))

@@ -111,6 +111,8 @@ def free_row(state: State, row: int, charged: int = -1) -> None:
         copies.end_moves(state, attempts.number[row])
     if attempts.state[row] == LOST:
         attempts.recover(row)
+    if attempts.indexed:
+        attempts.leave(attempts.task[row] >> 32, [row])
     attempts.state[row] = FREE
     attempts.dirty[row >> 16] = 1
     attempts.free.append(row)

@@ -59,6 +59,7 @@ def scan(core: Core, bag: BagState, text: str, most: int) -> Scan:
         found.begins, found.queue = core.now + CYCLE, _in_play(core, bag, most)
         found.found.clear()
     tasks = bag.tasks
+    core.state.attempts.index(bag.number)
     for task in [task for task, live in found.found.items() if tasks.state[task] != ACTIVE or tasks.live[task] != live]:
         del found.found[task]
     reads = [_reader(path) for path in program(text).uses]

@@ -63,7 +63,8 @@ class TaskClass:
     loose: bool = False  # volatile: nobody there could take them for long, any site will do
     watched: bool = False  # volatile: a timer runs that looks for somebody there
     vain: int = 0  # volatile: how often in a row nobody was there
-    overdue: dict[int, None] = field(default_factory=dict)  # volatile: tasks in play that another host is to have, too
+    # volatile: tasks in play that another host is to have, too → rows of the hosts that have them
+    overdue: dict[int, tuple[int, ...]] = field(default_factory=dict)
     mean: float = 0.0  # ms a success took, moving average; 0: unknown
     done: int = 0
 

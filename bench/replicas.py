@@ -1,0 +1,82 @@
+"""What does it cost to look for tasks that are to have a replica?
+
+`bench/replicas.py` lets all tasks of a bag run, 1,000 to 100,000 of them on hosts of 100 cores, and then lets one more
+host ask for work again and again: each answer is a replica, for the bag's preset or expression says so.  What is told
+is one request (in the core, without network and disk), the first of which begins the round.  "Losers" is one result of
+a task that has a replica: the other attempt is looked up and cancelled.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from common import ROOT  # noqa: F401  (puts src/ on the path)
+from windfall.core import effects as x, events as e, facts as f
+from windfall.core.engine import Config, Core
+
+CORES = 100
+POLICIES = {
+    "by expression": "NumberOfReplicas < 2 && Task.Replica1.Host.Name =!= \"idle\"",
+    "tail-safe": "tail-safe",
+    "tail-fast": "tail-fast",
+}
+LATE = 7_200_000  # ms
+
+
+class World:
+    def __init__(self, tasks: int, replicate: str) -> None:
+        self.core, self.now, self.seq = Core(Config(lease=1 << 40, silence=1 << 40)), 1_000_000, 0
+        self.do(e.AddSite(1, "here", "ann", "local"))
+        shape = f.TargetShape("main", tasks, [], 1, 0, 0, 0, 0, 60_000, 1_000, False, 3, 0, 0)
+        self.do(e.Submit(1, "ann", "bag", "", b"", [shape], False, "fcfs", False, policy={"replicate": replicate}))
+        for n in range(tasks // CORES):
+            pilot = self.enrol(f"h{n}", CORES)
+            while held := self.ask(pilot, CORES):
+                self.exchange(pilot, started=held)
+        self.now += LATE
+
+    def do(self, event: e.Event) -> list[x.Effect]:
+        return self.core.step(self.now, [event]).effects
+
+    def enrol(self, host: str, cores: int) -> int:
+        enrol = e.Enrol(1, "here", host, host, host, cores, 1 << 40, 0, 1 << 50, None, host.encode())
+        return int(self.do(enrol)[0].pilot)  # type: ignore[attr-defined]
+
+    def exchange(self, pilot: int, **fields: object) -> list[x.Effect]:
+        self.seq += 1
+        granted = self.core.state.pilots[pilot].granted
+        return self.do(e.Exchange(1, pilot, 1, self.seq, granted, **fields))  # type: ignore[arg-type]
+
+    def ask(self, pilot: int, want: int) -> list[int]:
+        """Attempts that it was granted."""
+        answers = [made for made in self.exchange(pilot, want=want) if isinstance(made, x.Answer)]
+        return [a for answer in answers for _, groups in answer.grants for group in groups for a in group.attempts]
+
+
+def timed(function: object) -> float:
+    began = time.process_time()
+    function()  # type: ignore[operator]
+    return (time.process_time() - began) * 1e3
+
+
+def measure(what: str, tasks: int, requests: int = 60) -> None:
+    world = World(tasks, POLICIES[what])
+    idle = world.enrol("idle", 4 * requests)
+    taken, held = [], []
+    for _ in range(requests):
+        world.now += 10
+        taken.append(timed(lambda: held.extend(world.ask(idle, 1))))
+    losers = [timed(lambda a=a: world.exchange(idle, reports=[e.Report(a, wall=1_000)])) for a in held]
+    print(f"{what:<14} {tasks:>7} tasks run: {statistics.median(taken):7.3f} ms, first {taken[0]:7.1f} ms, losers "
+          f"{statistics.median(losers):7.3f} ms; {len(held)} replicas", flush=True)
+
+
+def main() -> None:
+    for what in POLICIES:
+        for tasks in (1_000, 10_000, 100_000):
+            measure(what, tasks)
+
+
+if __name__ == "__main__":
+    main()
