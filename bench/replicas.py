@@ -2,8 +2,8 @@
 
 `bench/replicas.py` lets all tasks of a bag run, 1,000 to 100,000 of them on hosts of 100 cores, and then lets one more
 host ask for work again and again: each answer is a replica, for the bag's preset or expression says so.  What is told
-is one request (in the core, without network and disk), the first of which begins the round.  "Losers" is one result of
-a task that has a replica: the other attempt is looked up and cancelled.
+is one request (in the core, without network and disk).  "Losers" is one result of a task that has a replica: the other
+attempt is looked up and cancelled.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def measure(what: str, tasks: int, requests: int = 60) -> None:
         world.now += 10
         taken.append(timed(lambda: held.extend(world.ask(idle, 1))))
     losers = [timed(lambda a=a: world.exchange(idle, reports=[e.Report(a, wall=1_000)])) for a in held]
-    print(f"{what:<14} {tasks:>7} tasks run: {statistics.median(taken):7.3f} ms, first {taken[0]:7.1f} ms, losers "
+    print(f"{what:<14} {tasks:>7} tasks run: {statistics.median(taken):7.3f} ms, losers "
           f"{statistics.median(losers):7.3f} ms; {len(held)} replicas", flush=True)
 
 

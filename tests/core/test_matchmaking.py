@@ -335,24 +335,6 @@ def test_bags_without_expressions_pay_nothing(b: Bench, monkeypatch: pytest.Monk
     assert bag_of(b, b.pilot(), 5)
 
 
-def test_nothing_is_evaluated_again_before_something_changes(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    plain = Matchmaker._sorted
-    monkeypatch.setattr(Matchmaker, "_sorted", lambda *args: made.append(1) or plain(*args))
-    b.submit(shape(100), policy={"requirements": "Host.Memory > 1", "rank": "Host.Cores"})
-    pilot = b.pilot(cores=50)
-    for _ in range(10):
-        b.take(pilot, 1)
-    assert len(made) == 1
-    b.submit(shape(1))
-    b.take(pilot, 1)
-    assert len(made) == 2
-    b.submit(shape(100), policy={"rank": "Bag.JobsLeft"})
-    for _ in range(3):
-        b.take(pilot, 1)
-    assert len(made) == 5
-
-
 def test_a_class_of_pilots_that_nothing_fits_is_still_turned_away_at_once(b: Bench) -> None:
     b.submit(shape(9, cores=8), policy={"rank": "Host.Cores", "requirements": 'Host.Name != "odd"'})
     plain, odd = b.pilot(host="plain"), b.pilot(host="odd")
@@ -361,22 +343,6 @@ def test_a_class_of_pilots_that_nothing_fits_is_still_turned_away_at_once(b: Ben
     assert state.pilot_classes[state.pilots[odd].cls].barren != state.version  # another host might match
     assert bag_of(b, plain) == []
     assert state.pilot_classes[state.pilots[plain].cls].barren == state.version
-
-
-def test_hosts_that_are_alike_share_an_order_and_what_is_kept_is_bounded(
-    b: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for _ in range(3):
-        b.submit(shape(90), policy={"rank": "Host.Cores"})
-    for number in range(5):
-        assert bag_of(b, b.pilot(host=f"h{number}")) == [1]
-    match = b.core.match
-    assert len(match._orders) == 1
-    set_policy(b, 2, requirements='Host.Name != "h3"')
-    monkeypatch.setattr(matchmaking, "MOST_KEPT", 6)
-    for number in range(5):
-        assert bag_of(b, b.pilot(host=f"h{number}")) == [1]
-        assert 1 <= len(match._orders) <= 3
 
 
 def test_many_who_wait_in_vain_are_looked_at_in_part_and_ask_again(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

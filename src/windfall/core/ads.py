@@ -103,6 +103,9 @@ def _learnt(state: State, row: int, now: int) -> dict[str, Value]:
     }
 
 
+MOMENT = ("Now", "Queue.Bags", "Host.Running", "Host.Load", "Host.TimeLeft")
+"""Those that are the same for all bags when a host asks."""
+TIMED = ("Now", "Host.TimeLeft")
 LEARNT = ("Host.Attempts", "Host.ErrorRate", "Host.Turnaround", "Host.Speed", "Host.JobsToday", "Host.LastSuccess")
 LASTING = (*_REPORTED, *_SITE, "Host.Volunteer", "Bag.Number", "Bag.Name", "Bag.Owner",
            "Task.Target", "Task.Cores", "Task.Memory", "Task.Disk", "Task.Gpus", "Task.Time", "Task.Priority")

@@ -24,7 +24,7 @@ from windfall.core.state import PilotState, State
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
-    from windfall.core.matchmaking import Entry
+    from windfall.core.orders import Entry
 
 USUAL_WEIGHT = 1
 MOST_WEIGHT = 1_000

@@ -27,8 +27,8 @@ from windfall.core import (
 )
 from windfall.core.fitting import elsewhere
 from windfall.core.lifecycle import LIVE, READY
-from windfall.core.matchmaking import Entry
 from windfall.core.means import Purse, unaffordable
+from windfall.core.orders import Entry
 from windfall.core.state import BagState, PilotState, TaskClass
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@
 Rules
   * An expression that is undefined, or an error, matches nothing.  A rank that is counts as 0.
   * Expressions are evaluated for a class of tasks and a host, and only again when the value of an attribute that they
-    speak of has changed (`classads.py` remembers by these).  The order of classes is kept while the ready list and the
-    policies are what they were, for all hosts whose ads are alike in what policies speak of; unless it depends on what
-    may change with every request.
+    speak of has changed (`classads.py` remembers by these).  So are the orders in which hosts see the classes kept
+    (`orders.py`).
   * Rank is among one's own: it moves an owner's bags among their own places in the order, never before others'.
   * What has changed since a host was turned away it learns when it asks again, or, if policies have, at once.
 """
@@ -22,23 +21,21 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.core import ads
 from windfall.core.ads import Subject
-from windfall.core.classads import MOST_PROGRAMS, Result, Value, available, matches, program, why_not
+from windfall.core.classads import MOST_PROGRAMS, Value, available, matches, program, why_not
 from windfall.core.lifecycle import LIVE
+from windfall.core.orders import Entry, Orders, listed
 from windfall.core.replication import PRESETS
-from windfall.core.state import LIFTED, MATCHED, BagState, PilotState, SiteState, State, TaskClass
+from windfall.core.rules import DECIDE, Rules, rules_of
+from windfall.core.state import MATCHED, BagState, PilotState, SiteState, State, TaskClass
 from windfall.errors import BadInput
 from windfall.model import expressions
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
 
-DECIDE = ("sites", "requirements")  # those that must match
 POLICIES = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline")
 MINUTE = 60_000  # ms for which an ad stands
-MOST_KEPT = 500_000  # entries of all orders together
 MOST_HOSTS = 1_000  # that are looked at to warn of a policy that matches none
-
-Entry = tuple[tuple[Any, ...], int]  # as in State.ready
 
 
 def wrong_policy(policy: Mapping[str, str]) -> BadInput | None:
@@ -57,41 +54,6 @@ def wrong_policy(policy: Mapping[str, str]) -> BadInput | None:
     return None
 
 
-class Rule:
-    """One expression, and how the values that it takes are found: in the host's ad, or by reading the state."""
-
-    __slots__ = ("known", "program", "reads")
-
-    def __init__(self, text: str) -> None:
-        self.program = program(text)
-        self.known = self.program.known
-        self.reads = [(path, ads.reader(path)) for path in self.program.uses]
-
-    def result(self, subject: Subject, published: Mapping[str, Value]) -> Result:
-        values = tuple([read(subject) if read is not None else published[path] for path, read in self.reads])
-        found = self.known.get(values)
-        return self.program.result(values) if found is None else found
-
-
-@dataclass(slots=True)
-class Rules:
-    """Of a bag."""
-
-    policy: dict[str, str]  # that they were made of
-    decide: list[Rule]
-    rank: Rule | None
-    published: list[str]  # attributes of hosts and sites that they speak of
-    steady: bool  # nothing that they speak of changes by itself
-
-
-def _rules(policy: dict[str, str]) -> Rules:
-    uses = [path for key in MATCHED if key in policy for path in program(policy[key]).uses]
-    decide = [Rule(policy[key]) for key in DECIDE if key in policy]
-    steady = all(path in ads.LASTING or path in ads.LEARNT for path in uses)
-    published = [path for path in uses if ads.reader(path) is None]
-    return Rules(policy, decide, Rule(policy["rank"]) if "rank" in policy else None, published, steady)
-
-
 @dataclass(slots=True)
 class Ad:
     """Of a host, as it was published last."""
@@ -108,40 +70,24 @@ class Matchmaker:
     def __init__(self) -> None:
         self._ads: dict[int, Ad] = {}  # by pilot
         self._rules: dict[int, Rules] = {}  # by bag
-        self._stamp: tuple[int, int] = (-1, -1)  # of what the following three are made of
-        self._paths: tuple[str, ...] = ()
-        self._orders: dict[tuple[Value, ...], list[Entry]] = {}  # by what hosts publish
-        self.steady = True  # orders hold until something is heard of
+        self._stamp: tuple[int, int] = (-1, -1)  # of what the orders are made of
+        self._orders = Orders()
+
+    @property
+    def steady(self) -> bool:
+        """Orders hold until something is heard of."""
+        return self._orders.steady
 
     def order(self, core: Core, pilot: PilotState) -> list[Entry]:
         """The ready list as this pilot is to see it: what may go there, the highest rank first."""
-        state, ad = core.state, self._ad(core, pilot)
+        state, ad, orders = core.state, self._ad(core, pilot), self._orders
         if self._stamp != (state.version, state.allowed):
-            self._renew(state)
-        if not self.steady:
-            return self._sorted(core, pilot, ad)
-        if ad.paths is not self._paths:
-            ad.paths, ad.key = self._paths, tuple([ad.values[path] for path in self._paths])
-        found = self._orders.get(ad.key)
-        if found is None:
-            if len(self._orders) * len(state.ready) > MOST_KEPT:
-                self._orders.clear()
-            found = self._orders[ad.key] = self._sorted(core, pilot, ad)
-        return found
-
-    def _renew(self, state: State) -> None:
-        """The ready list, or a policy, has changed."""
-        paths: dict[str, None] = {}
-        self.steady = True
-        for _, number in state.ready:
-            cls = state.classes[number]
-            if cls.ruled:
-                rules = self._rules_of(state.bags[cls.bag])
-                self.steady = self.steady and rules.steady
-                paths.update(dict.fromkeys(rules.published))
-        self._paths = self._paths if self._paths == tuple(paths) else tuple(paths)
-        self._orders.clear()
-        self._stamp = (state.version, state.allowed)
+            orders.renew(listed(state, self._rules_of))
+            self._stamp = (state.version, state.allowed)
+        if ad.paths is not orders.paths:
+            ad.paths, ad.key = orders.paths, tuple([ad.values[path] for path in orders.paths])
+        bag = state.bags[state.classes[state.ready[0][1]].bag]
+        return orders.get(Subject(state, core.now, bag, state.sites[pilot.site], None, pilot), ad.key, ad.values)
 
     def admits(self, core: Core, pilot: PilotState, cls: TaskClass) -> bool:
         """May it have tasks of that class, as far as expressions go?"""
@@ -149,7 +95,7 @@ class Matchmaker:
             return True
         bag, ad = core.state.bags[cls.bag], self._ad(core, pilot)
         subject = Subject(core.state, core.now, bag, core.state.sites[pilot.site], cls, pilot)
-        return _all_match(self._rules_of(bag).decide, subject, ad.values)
+        return self._rules_of(bag).admit(subject, ad.values)
 
     def published(self, core: Core, pilot: PilotState) -> Mapping[str, Value]:
         """Its host's ad."""
@@ -165,12 +111,11 @@ class Matchmaker:
         return sorted(found) if len(found) > len(ready) else ready
 
     def _place(self, core: Core, pilot: PilotState, cls: TaskClass) -> tuple[Any, ...]:
-        bag, ad = core.state.bags[cls.bag], self._ad(core, pilot)
-        rank = self._rules_of(bag).rank if cls.ruled else None
-        if rank is None:
+        if not cls.ruled:
             return cls.key
+        bag, ad = core.state.bags[cls.bag], self._ad(core, pilot)
         subject = Subject(core.state, core.now, bag, core.state.sites[pilot.site], cls, pilot)
-        return _with_rank(cls.key, rank.result(subject, ad.values))
+        return self._rules_of(bag).place(cls.key, subject, ad.values)
 
     def forget(self, pilot: int) -> None:
         self._ads.pop(pilot, None)
@@ -180,7 +125,7 @@ class Matchmaker:
         if rules is None or rules.policy is not bag.policy:
             if len(self._rules) >= MOST_PROGRAMS:
                 self._rules.clear()
-            rules = self._rules[bag.number] = _rules(bag.policy)
+            rules = self._rules[bag.number] = rules_of(bag.policy)
         return rules
 
     def _ad(self, core: Core, pilot: PilotState) -> Ad:
@@ -188,52 +133,6 @@ class Matchmaker:
         if ad is None or core.now - ad.at >= MINUTE:
             ad = self._ads[pilot.number] = Ad(core.now, ads.host_ad(core.state, pilot, core.now))
         return ad
-
-    def _sorted(self, core: Core, pilot: PilotState, ad: Ad) -> list[Entry]:
-        state, values = core.state, ad.values
-        subject: Subject | None = None  # one for all: there may be a thousand
-        found: list[Entry] = []
-        owners: list[str] = []
-        for key, number in state.ready:
-            cls, place = state.classes[number], key
-            bag = state.bags[cls.bag]
-            if cls.ruled:
-                rules = self._rules_of(bag)
-                if subject is None:
-                    subject = Subject(state, core.now, bag, state.sites[pilot.site], cls, pilot)
-                subject.bag, subject.cls = bag, cls
-                if not _all_match(rules.decide, subject, values):
-                    continue
-                if rules.rank is not None:
-                    place = _with_rank(key, rules.rank.result(subject, values))
-            found.append((place, number))
-            owners.append(bag.owner)
-        return _ranked(found, owners)
-
-
-def _all_match(rules: list[Rule], subject: Subject, published: Mapping[str, Value]) -> bool:
-    for rule in rules:  # noqa: SIM110  (a generator costs more than what it would loop over)
-        if not matches(rule.result(subject, published)):
-            return False
-    return True
-
-
-def _with_rank(key: tuple[Any, ...], rank: Result) -> tuple[Any, ...]:
-    """In place of the priority that the key begins with; what is lifted stays so."""
-    if key[0] == LIFTED:
-        return key
-    return (0.0 if isinstance(rank, str) else -rank, *key[1:])
-
-
-def _ranked(found: list[Entry], owners: list[str]) -> list[Entry]:
-    """By rank, each owner's in the places that were that owner's."""
-    if owners and owners.count(owners[0]) == len(owners):
-        return sorted(found)
-    of: dict[str, list[Entry]] = {}
-    for owner, entry in zip(owners, found, strict=True):
-        of.setdefault(owner, []).append(entry)
-    heads = {owner: iter(sorted(entries)) for owner, entries in of.items()}
-    return [next(heads[owner]) for owner in owners]
 
 
 def is_lasting(bag: BagState) -> bool:

@@ -1,0 +1,180 @@
+"""Orders are kept while they hold, mended where one bag has changed, and always what they would be if made afresh."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.core.conftest import Bench, shape
+from windfall.core import events as e, orders
+from windfall.core.matchmaking import MINUTE, Matchmaker
+from windfall.core.orders import Orders
+from windfall.core.rules import Rules
+
+
+@pytest.fixture
+def b() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Bags whose rules were evaluated."""
+    seen: list[int] = []
+    plain = Rules.admit
+
+    def admit(self: Rules, subject: Any, published: Any) -> bool:
+        seen.append(subject.bag.number)
+        return plain(self, subject, published)
+
+    monkeypatch.setattr(Rules, "admit", admit)
+    yield seen
+
+
+def asks(b: Bench, pilot: int, made: list[int]) -> list[int]:
+    """Takes one; the bags that were evaluated for it."""
+    made.clear()
+    assert len(b.take(pilot, 1)) == 1
+    return list(made)
+
+
+def test_nothing_is_evaluated_again_before_something_changes(b: Bench, made: list[int]) -> None:
+    b.submit(shape(100), policy={"requirements": "Host.Memory > 1", "rank": "Host.Cores"})
+    pilot = b.pilot(cores=50)
+    assert [asks(b, pilot, made) for _ in range(4)] == [[1], [], [], []]
+    b.submit(shape(1))
+    assert asks(b, pilot, made) == [1]
+
+
+def test_only_the_bag_whose_own_attribute_has_changed(b: Bench, made: list[int]) -> None:
+    for rank in (1, 2, 3):
+        b.submit(shape(9), policy={"rank": f"{rank} + JobsWaiting / 1000.0"})
+    one, other = b.pilot(cores=50), b.pilot(cores=50)
+    assert asks(b, one, made) == [1, 2, 3]
+    assert asks(b, other, made) == [3], "its hosts are alike: one order for both"
+    assert asks(b, one, made) == [3]
+
+
+def test_what_has_changed_and_says_the_same_is_not_sorted_again(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    sorts = []
+    plain = Orders._sorted
+    monkeypatch.setattr(Orders, "_sorted", lambda *args: sorts.append(1) or plain(*args))
+    b.submit(shape(9), policy={"rank": "JobsLeft > 0 ? 7 : 1", "requirements": "JobsWaiting > 0"})
+    pilot = b.pilot(cores=50)
+    for _ in range(5):
+        b.take(pilot, 1)
+    assert len(sorts) == 1
+    b.submit(shape(9), policy={"rank": "Host.Running"})
+    for _ in range(3):
+        b.take(pilot, 1)
+    assert len(sorts) == 4, "the moment is another one each time"
+
+
+def test_a_published_ad_holds_for_a_minute(b: Bench, made: list[int]) -> None:
+    b.submit(shape(100), policy={"rank": "Host.Attempts", "requirements": "JobsLeft >= 0 || Host.ErrorRate < 0.5"})
+    pilot = b.pilot(cores=2)
+    ((attempt, _),) = b.take(pilot, 1)
+    b.report(pilot, attempt)
+    b.take(pilot, 1)
+    assert {key for (key, _) in b.core.match._orders.kept} == {(None, 0)}
+    b.wait(MINUTE)
+    b.take(pilot, 1)
+    assert {key for (key, _) in b.core.match._orders.kept} == {(None, 0), (0.0, 1)}
+
+
+def test_pilots_that_come_to_wait_change_no_order(b: Bench, made: list[int]) -> None:
+    b.submit(shape(3), policy={"requirements": 'Host.Name != "odd" && Bag.Tasks > 1'})
+    pilot, odd = b.pilot(cores=9), [b.pilot(host="odd") for _ in range(3)]
+    b.take(pilot, 1)
+    for each in odd:
+        b.exchange(each, want=1, wait=20_000)
+    version = b.core.state.version
+    assert asks(b, pilot, made) == [] and version > 1
+
+
+def test_the_time_is_the_same_for_a_second_and_no_order_outlives_it(b: Bench, made: list[int]) -> None:
+    b.submit(shape(100), policy={"requirements": "Now > 0 && (Host.TimeLeft is undefined || Host.TimeLeft > 1)"})
+    pilot = b.pilot(cores=50)
+    b.take(pilot, 1)
+    b.now += 999
+    assert asks(b, pilot, made) == []
+    b.now += 1
+    assert asks(b, pilot, made) == [1] and len(b.core.match._orders.kept) == 1
+
+
+def test_hosts_that_are_alike_share_an_order_and_what_is_kept_is_bounded(
+    b: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        b.submit(shape(90), policy={"rank": "Host.Cores"})
+    for number in range(5):
+        b.take(b.pilot(host=f"h{number}"), 1)
+    kept = b.core.match._orders.kept
+    assert len(kept) == 1
+    b.do(e.SetPolicy(0, 2, {"requirements": 'Host.Name != "h3"'}, "ann"))
+    monkeypatch.setattr(orders, "MOST_KEPT", 6)
+    for number in range(5):
+        b.take(b.pilot(host=f"h{number}"), 1)
+        assert 1 <= len(kept) <= 3
+
+
+# --- against orders made afresh ---------------------------------------------------------------------------------------
+
+TEXTS = (
+    "Host.Cores", "JobsLeft", "-JobsDone", "Host.Load * 10 + JobsWaiting", "Tail ? 5 : 1", "Bag.Age", "Now % 7",
+    "Host.Running", "Host.Attempts - JobsLeft", "Task.Expect", "Queue.Bags", "Host.ErrorRate", "Host.TimeLeft", "3",
+)
+NEEDS = (
+    "Host.Running < 3", "!Tail || Host.Attempts > 2", "JobsDone % 3 != 1", "Now % 5 != 2", "Host.Cores > 1",
+    'Host.Name != "h1"', "Task.Expect is undefined || Task.Expect < 50", "true", "Host.TimeLeft > 30",
+)
+
+
+def policy(r: random.Random) -> dict[str, str]:
+    made = {"rank": r.choice(TEXTS), "requirements": r.choice(NEEDS), "sites": 'Site.Name == "here"'}
+    return {key: text for key, text in made.items() if r.random() < 0.7}
+
+
+def act(b: Bench, r: random.Random, pilots: list[int], held: list[tuple[int, int]]) -> None:
+    state = b.core.state
+    bags = [number for number, bag in state.bags.items() if not bag.ended]
+    what = r.random()
+    if what < 0.08 and len(bags) < 9:
+        b.submit(shape(r.randrange(1, 15), priority=r.randrange(3)), owner=r.choice(("ann", "bob")), policy=policy(r))
+    elif what < 0.16 and bags:
+        b.do(e.SetPolicy(0, r.choice(bags), policy(r), ""))
+    elif what < 0.2 and bags:
+        b.do(e.Pause(0, r.choice(bags), r.random() < 0.5))
+    elif what < 0.6 or not held:
+        pilot = r.choice(pilots)
+        answer = b.exchange(pilot, want=r.randrange(1, 4), wait=r.choice((0, 0, 500)))
+        if answer is not None:
+            held += [(pilot, a) for _, groups in answer.grants for group in groups for a in group.attempts]
+    elif what < 0.9:
+        pilot, attempt = held.pop(r.randrange(len(held)))
+        b.report(pilot, attempt, r.choice(("succeeded", "succeeded", "failed")), wall=r.randrange(90_000))
+    else:
+        b.now += r.choice((10, 300, 900, 2_000, 30_000))
+        b.step()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_order_that_was_kept_is_what_it_would_be_if_made_afresh(b: Bench, seed: int) -> None:
+    r = random.Random(seed)
+    b.do(e.ShareSite(0, "here", ["bob"], [], "ann"))
+    pilots = [b.pilot(cores=r.randrange(1, 5), host=f"h{n}", left=r.choice((None, 90_000_000))) for n in range(4)]
+    held: list[tuple[int, int]] = []
+    compared = 0
+    for _ in range(150):
+        act(b, r, pilots, held)
+        for pilot in pilots:
+            there = b.core.state.pilots[pilot]
+            if b.core.state.ruled and r.random() < 0.3:
+                afresh = Matchmaker()
+                afresh._ads = b.core.match._ads
+                assert b.core.match.order(b.core, there) == afresh.order(b.core, there)
+                compared += 1
+    assert compared > 40
