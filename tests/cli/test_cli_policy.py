@@ -43,6 +43,14 @@ def test_what_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys)[0] == 2
 
 
+def test_a_cap(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "--check", "replicas-share=15%") == (
+        0, "it is a cap: replicas that the bag may have, such as 15% of its tasks\n", "")
+    assert said(capsys, "--check", "replicas-per-task = 3", "--json")[:2] == (0, '{"cap": "3"}\n')
+    code, _, err = said(capsys, "--check", "replicas-cost=3")
+    assert code == 2 and "as in 100 core-hours" in err
+
+
 def test_attributes(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, "--attributes", "--json")
     found = {each["name"]: each for each in json.loads(out)}
@@ -77,6 +85,8 @@ def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
     assert (refused.returncode, "Host.Gpus" in refused.stderr) == (2, True)
     assert windfall("policy", bag, "per-host=true").returncode == 2
     assert windfall("policy", bag, "rank=!Tail ? 1 : 2").returncode == 0
+    assert "replicas-share = 30%\n" in windfall("policy", bag, "replicas-share=30%").stdout
+    assert "replicas" not in windfall("policy", bag, "replicas-share=").stdout
     changed = windfall.json("policy", bag, "requirements=Host.Gpus < 1000", "rank=Host.Cores")
     assert changed["policy"] == {"requirements": "Host.Gpus < 1000", "rank": "Host.Cores"}
     assert (changed["match"], changed["hosts"], changed["why"]) == (1, 1, "")

@@ -126,6 +126,12 @@ WRONG = [
     ('select = "sjf"', 'attempt-deadline = "2 fortnights"', "not a duration", "1h30m"),
     ('select = "sjf"', 'budget = "100 hours"', "not a time of cores", "100 core-hours"),
     ('select = "sjf"', "budget = 100", "not a time of cores", "100 core-hours"),
+    ('select = "sjf"', "replicas-per-task = 0", "replicas-per-task: '0' is not what can stand there", "from 1 to 32"),
+    ('select = "sjf"', "replicas-per-task = true", "replicas-per-task: True is not", "from 1 to 32"),
+    ('select = "sjf"', "replicas-per-task = 2.5", "replicas-per-task: 2.5 is not", "from 1 to 32"),
+    ('select = "sjf"', "replicas-share = 15", "replicas-share: '15' is not what can stand there", "as in 15%"),
+    ('select = "sjf"', 'replicas-share = "1001%"', "replicas-share: '1001%' is not", "up to 1000%"),
+    ('select = "sjf"', 'replicas-cost = "3 hours"', "replicas-cost: '3 hours' is not a time of cores", "core-hours"),
     ('select = "sjf"', "fail-over = true", "must be a text", ""),
     ('select = "sjf"', 'fail-over = " "', "printable characters", ""),
     ('select = "sjf"', 'failover = "safe"', "failover", "fail-over"),
@@ -202,6 +208,9 @@ def test_expressions_that_say_when_tasks_run_twice(line, says, hints, column):
     ("per-host = 4", "per_host", "4"),
     ('Concurrency = "2 * Host.NumCpus"', "per_host", "2 * Host.NumCpus"),
     ('Deadline = "2 * Task.Time"', "attempt_deadline", "2 * Task.Time"),
+    ("replicas-per-task = 3", "replicas_per_task", "3"),
+    ('replicas-share = " 15 % "', "replicas_share", "15 %"),
+    ('replicas-cost = "2.5 core-days"', "replicas_cost", "2.5 core-days"),
 ])  # fmt: skip
 def test_when_tasks_run_twice(line, key, text):
     assert getattr(bagfile.parse(FULL.replace(SJF, line, 1), "f.toml").bag.policy, key) == text

@@ -10,6 +10,7 @@ import numpy as np
 
 from windfall.core import effects as x, events as e
 from windfall.core.facts import Conscious, DataShape, TargetShape
+from windfall.model.caps import CAPS
 
 from .plan import POLICIES, REPEATS, Act, BagPlan
 from .sites import limits_of
@@ -222,7 +223,7 @@ def _policy(world: World, act: Act, bag: int) -> None:
 
 
 def _repeats(world: World, act: Act, bag: int) -> None:
-    wanted = {key: REPEATS[act.how % len(REPEATS)].get(key, "") for key in ("attempt-deadline", "replicate")}
+    wanted = {key: REPEATS[act.how % len(REPEATS)].get(key, "") for key in ("attempt-deadline", "replicate", *CAPS)}
     world.client(lambda: e.SetPolicy(0, bag, wanted))
 
 

@@ -214,6 +214,8 @@ REPEATS: tuple[dict[str, str], ...] = (
     {"replicate": "deadline"},
     {"per-host": "1"},
     {"per-host": "Tail ? 1 : Host.Cores / 2 + 1", "replicate": "tail-fast", "attempt-deadline": "PerHost * 6"},
+    {"replicate": "true", "replicas-per-task": "2", "replicas-cost": "1 core-minutes"},
+    {"replicate": "tail-fast", "replicas-share": "40%", "attempt-deadline": "6", "replicas-per-task": "5"},
 )
 
 

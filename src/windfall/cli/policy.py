@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
-from ..model import attributes, check, expressions, language, units
+from ..model import attributes, caps, check, expressions, language, units
 from .output import print_json, print_table, say, shown
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ _SETTING = re.compile(r"\s*([A-Za-z-]+)\s*=(?!=|\?=|!=)(.*)", re.DOTALL)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bag", metavar="BAG", nargs="?", help="number of the bag, or its name")
     parser.add_argument("settings", metavar="KEY=VALUE", nargs="*",
-                        help=f"{', '.join(check.EXPRESSIONS)}, budget; with nothing behind = it is taken away")
+                        help=f"{', '.join((*check.EXPRESSIONS, *caps.CAPS))}, budget; with nothing behind = it is "
+                             "taken away")
     parser.add_argument("--check", metavar="EXPRESSION", help="is it one, and what does it come to?  KEY=EXPRESSION "
                                                              "asks for a policy, a bag file for all of its own")
     parser.add_argument("--attributes", action="store_true", help="what expressions may speak of")
@@ -79,9 +80,13 @@ def _settings(texts: list[str]) -> tuple[dict[str, str], int | None]:
         if setting[1] == "budget":
             budget = units.parse_core_time(setting[2].strip(), "budget") if setting[2].strip() else 0
             continue
-        key = expressions.named(setting[1])
-        policy[key] = check.expression(setting[2].strip(), key) if setting[2].strip() else ""
+        key = _named(setting[1])
+        policy[key] = check.setting(setting[2].strip(), key) if setting[2].strip() else ""
     return policy, budget
+
+
+def _named(name: str) -> str:
+    return name if name in caps.CAPS else expressions.named(name)
 
 
 def warn(view: PolicyInfo) -> None:
@@ -107,20 +112,23 @@ def _file(args: argparse.Namespace) -> int:
     from ..model import bagfile
 
     policy = bagfile.load(args.check).bag.policy
-    found = check.given(policy)
+    found = check.given(policy, check.EXPRESSIONS)
     if args.json:
         print_json({key: _view(expressions.check(text, key)) for key, text in found.items()})
         return 0
     print(f"{args.check}: all is well")
-    for key, text in found.items():
+    for key, text in check.given(policy).items():
         print(f"  {key} = {text}")
     return 0
 
 
 def _expression(args: argparse.Namespace) -> int:
     setting = _SETTING.match(args.check)
-    key = expressions.named(setting[1]) if setting else ""
-    text = check.expression(setting[2].strip(), key) if setting else args.check
+    key = _named(setting[1]) if setting else ""
+    text = check.setting(setting[2].strip(), key) if setting else args.check
+    if key in caps.CAPS:
+        print_json({"cap": text}) if args.json else print(f"it is a cap: {caps.CAPS[key]}")
+        return 0
     if key == "replicate" and text in check.REPLICATE:
         print_json({"preset": text}) if args.json else print("it is a preset")
         return 0

@@ -8,6 +8,7 @@ from windfall.core import copies, facts as f, hosts, means
 from windfall.core.bags import class_of, maybe_end, release_dependents, relist_all, set_task, target_done
 from windfall.core.batching import chain_key
 from windfall.core.columns import FEW, ROW_MASK, Attempts, Tasks
+from windfall.core.doubling import in_vain
 from windfall.core.lifecycle import (
     ACTIVE,
     FIRST_FINAL,
@@ -333,7 +334,7 @@ def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
     target = bag.targets[bag.target_of(task)]
     if new == SUCCEEDED and old != SUCCEEDED:
         _succeeded(state, bag, target, [task], 1 if old < FIRST_FINAL else 0)
-        _drop_others(state, bag, end)
+        _drop_others(state, bag, end, at)
     elif new >= FIRST_FINAL and old < FIRST_FINAL:
         target.unfinished -= 1
     maybe_end(bag, at)
@@ -347,13 +348,14 @@ def _keep_checkpoint(bag: BagState, end: f.End) -> None:
         bag.keep_checkpoint(end.task, end.detail.saved)
 
 
-def _drop_others(state: State, bag: BagState, end: f.End) -> None:
+def _drop_others(state: State, bag: BagState, end: f.End, at: int) -> None:
     t = bag.tasks
     attempts, ref = state.attempts, end.bag << 32 | end.task
     if t.live[end.task] or t.flags[end.task] & OUTSTANDING:
         # Mostly it was tried again after a loss: nothing that runs need be looked for.
         for row in attempts.of_task(ref) if t.live[end.task] else sorted(attempts.lost.get(ref, ())):
             if attempts.number[row] != end.attempt:
+                in_vain(state, bag, row, at)
                 drop_row(state, row)
         t.live[end.task] = 0
         t.flags[end.task] &= ~OUTSTANDING & 0xFF

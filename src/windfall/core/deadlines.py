@@ -24,9 +24,11 @@ import numpy as np
 
 from windfall.core import ads, facts as f, perhost
 from windfall.core.classads import program
+from windfall.core.doubling import cap, usual_time
 from windfall.core.lifecycle import ACTIVE, GRANTED, STARTED
-from windfall.core.replication import DEADLINE, may_repeat, mode, replicates, usual_time
+from windfall.core.replication import DEADLINE, may_repeat, mode, replicates
 from windfall.core.state import BagState, PilotState, State, TaskClass
+from windfall.model.caps import PER_TASK
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -35,7 +37,7 @@ EVERY = 1_000  # ms between two looks at one bag
 USUAL = 3  # with the preset: times what such tasks take,
 LEAST = 60_000  # and no less than so many ms
 NEVER = 1 << 61
-MOST_LIVE = 4  # attempts of one task at a time
+MOST_LIVE = 4  # attempts of one task at a time, unless the bag says otherwise
 MOST_SEEN = 64  # overdue tasks of a class that are looked at for one request
 
 
@@ -153,7 +155,7 @@ def _hosts(state: State, bag: BagState, found: dict[int, list[int]]) -> dict[int
 def _add(state: State, bag: BagState, task: int, hosts: tuple[int, ...]) -> None:
     """To those that may be given to another host."""
     cls = bag.classes.get((bag.target_of(task), bag.tasks.variant[task]))
-    if cls is not None and not cls.chained and bag.tasks.live[task] < MOST_LIVE:
+    if cls is not None and not cls.chained and bag.tasks.live[task] < cap(bag, PER_TASK, MOST_LIVE):
         cls.overdue[task] = hosts
         state.overdue[cls.number] = None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core import ads, conscious, means, perhost, tails
+from windfall.core import ads, conscious, means, perhost, replication, tails
 from windfall.core.bags import target_done
 from windfall.core.batching import is_blocked, waiting
 from windfall.core.columns import OVER
@@ -119,6 +119,8 @@ def _whereabouts(state: State, bag: BagState, task: int) -> str:
             said.append(_silent(state, bag, pilot))
     if bag.tasks.variant[task] >= OVER:
         said.append(f"{_keeps_failing(bag, task)}: {bag.fail_over} is where it goes now")
+    if said and (why := replication.bounded(bag, task)):
+        said.append(f"no replica of it will be made: {why}")
     return "; ".join(said) or "active"
 
 

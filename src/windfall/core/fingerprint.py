@@ -18,7 +18,7 @@ from windfall.core.state import BagState, IntentState, PilotState, SiteState, St
 
 _BAG = ("owner", "name", "key", "spec", "external", "select", "open", "submitted", "runs", "counts", "appended",
         "paused", "ended", "touched", "edges", "worked", "began", "provision", "options", "budget", "spent", "pledged",
-        "replicate", "replicas", "fail_over")
+        "replicate", "replicas", "doubled", "fail_over")
 _PILOT = ("nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk", "enrolled", "ends",
           "token", "detail", "state", "granted", "held", "load", "ended", "why")
 _INTENT = ("number", "nonce", "site", "shape", "reserved", "bag", "task", "made", "state", "changed", "began",

@@ -28,12 +28,12 @@ from windfall.core.replication import PRESETS
 from windfall.core.rules import DECIDE, Rules, rules_of
 from windfall.core.state import MATCHED, BagState, PilotState, SiteState, State, TaskClass
 from windfall.errors import BadInput
-from windfall.model import expressions
+from windfall.model import caps, expressions
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
 
-POLICIES = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline")
+POLICIES = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline", *caps.CAPS)
 MINUTE = 60_000  # ms for which an ad stands
 MOST_HOSTS = 1_000  # that are looked at to warn of a policy that matches none
 
@@ -44,12 +44,14 @@ def wrong_policy(policy: Mapping[str, str]) -> BadInput | None:
         if key not in POLICIES:
             return BadInput(f"there is no policy called {key[:40]!r} yet", f"there is {', '.join(POLICIES)}")
         try:
-            if key != "replicate" or text not in PRESETS:
+            if key in caps.CAPS:
+                caps.read(text, key)
+            elif key != "replicate" or text not in PRESETS:
                 expressions.check(text, key)
         except BadInput as error:
-            error.message = f"{key}, {error.message}"
+            error.message = error.message if key in caps.CAPS else f"{key}, {error.message}"
             return error
-    if policy and not available():
+    if any(key not in caps.CAPS for key in policy) and not available():
         return BadInput("this server cannot evaluate expressions: it has no classad2", "install htcondor beside it")
     return None
 

@@ -7,7 +7,8 @@ Rules
     or fails much.  Fewest attempts first, then the one that runs longest.
   * Never on a host that runs it already; at another site rather than at the same.
   * A preset bounds the attempts of one task at a time, and the replicas of the bag as a share of its tasks.  So is an
-    expression bounded, which says in the place of a preset which tasks are to have one (`speculation.py`).
+    expression bounded, which says in the place of a preset which tasks are to have one (`speculation.py`).  A bag may
+    have bounds of its own in their place, and one on what replicas cost (`doubling.py`).
   * External effects are not done twice, and what goes together in batches or pipelines has no replicas.
   * The first good result wins, and the others are cancelled, as always (`endings.py`).
 
@@ -25,11 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core import facts as f
+from windfall.core.doubling import cap, left, price, usual_time
 from windfall.core.intents import NAMED
 from windfall.core.lifecycle import ACTIVE, GRANTED, READY, STARTED, WAITING
-from windfall.core.means import Purse
+from windfall.core.means import PLENTY, Purse
 from windfall.core.speculation import CYCLE, MOST_FOUND, SOON as SOON_AGAIN, scan
 from windfall.core.state import BagState, PilotState, State, TaskClass
+from windfall.model.caps import CAPS, COST, PER_TASK, SHARE
+from windfall.model.units import format_core_time
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -74,6 +78,7 @@ class Tail:
 
     late: list[Late] = field(default_factory=list)
     next: int = 0  # when another task will be late; 0: not by time alone
+    left: int = PLENTY  # ms of cores that replicas may still take
 
 
 def mode(bag: BagState) -> str:
@@ -87,7 +92,9 @@ def shown_policy(bag: BagState) -> dict[str, str]:
 
 
 def preset(bag: BagState) -> Preset:
-    return PRESETS.get(mode(bag), BY_EXPRESSION)
+    """With the bag's own bounds, where it has some."""
+    found = PRESETS.get(mode(bag), BY_EXPRESSION)
+    return found._replace(live=cap(bag, PER_TASK, found.live), share=cap(bag, SHARE, found.share))
 
 
 def may_repeat(bag: BagState) -> bool:
@@ -111,6 +118,9 @@ def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
                 break
             if each.cls.number in full or Purse(core.state, pilot, core.now, groups).most(each.cls) <= 0:
                 continue
+            cost = price(core.state, each.cls, pilot) if tail.left < PLENTY else 0
+            if cost > tail.left:
+                continue
             if groups and room(each.cls, load) <= 0:
                 continue
             numbers = core.state.attempts.numbers(1)
@@ -119,6 +129,7 @@ def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
             groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, one, numbers, over=cls.over))
             load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
             tail.late.remove(each)
+            tail.left -= cost
             cls.overdue.pop(each.task, None)
 
 
@@ -138,6 +149,21 @@ def _more(bag: BagState, made: int) -> bool:
     return (bag.replicas + made) * 100 < bag.size * preset(bag).share
 
 
+def bounded(bag: BagState, task: int) -> str:
+    """What keeps a running task from having one more attempt, of those bounds that do not pass by themselves."""
+    if not replicates(bag):
+        return ""
+    own = {key: f"{key} = {text}" for key, text in bag.policy.items() if key in CAPS}
+    most, of = preset(bag), f"replicate = {mode(bag)}" if mode(bag) in PRESETS else "an expression"
+    if most.live <= bag.tasks.live[task]:
+        return f"{own.get(PER_TASK, of)} allows {most.live} of a task at a time"
+    if not _more(bag, 0):
+        return f"the bag has had {bag.replicas}, and {own.get(SHARE, of)} allows no more for {bag.size} tasks"
+    if cap(bag, COST, PLENTY) <= bag.doubled:
+        return f"needless attempts have used {format_core_time(bag.doubled)}, and {own[COST]} allows no more"
+    return ""
+
+
 def _for_host(late: list[Late], pilot: PilotState) -> list[Late]:
     """Those that its host does not run; what runs at other sites only comes first."""
     others = [each for each in late if pilot.row not in each.hosts]
@@ -151,9 +177,10 @@ def look(core: Core, bag: BagState) -> Tail:
     """Once a step."""
     tail = core.tails.get(bag.number)
     if tail is None:
-        by_preset = PRESETS.get(mode(bag))
-        found = _look(core, bag, by_preset) if by_preset is not None else _asked_for(core, bag)
-        tail = core.tails[bag.number] = found
+        tail = _look(core, bag, preset(bag)) if mode(bag) in PRESETS else _asked_for(core, bag)
+        tail.left = left(core, bag)
+        tail.late = tail.late if tail.left > 0 else []
+        core.tails[bag.number] = tail
         if tail.next and tail.next < core.looks_late.get(bag.number, 1 << 62):
             core.looks_late[bag.number] = tail.next
             core.timer(tail.next, "late", bag.number)
@@ -168,7 +195,7 @@ def late_due(core: Core, number: int) -> None:
 
 def _asked_for(core: Core, bag: BagState) -> Tail:
     """Those for which the bag's expression is true."""
-    seen = scan(core, bag, mode(bag), BY_EXPRESSION.live)
+    seen = scan(core, bag, mode(bag), preset(bag).live)
     rows = [row for task in seen.found for row in core.state.attempts.of_task(bag.number << 32 | task)[:1]]
     again = seen.begins
     if seen.queue:  # with as many found as may wait there is no hurry
@@ -206,11 +233,6 @@ def _due(state: State, rows: NDArray[np.int64], late: float) -> NDArray[np.int64
         usual = usual_time(state, state.classes[number])
         due[mine] += round(late * usual) if usual or not late else 1 << 61
     return due
-
-
-def usual_time(state: State, cls: TaskClass) -> float:
-    """Ms that such a task takes; 0: nobody knows."""
-    return cls.mean or float(state.bags[cls.bag].targets[cls.target].shape.expect)
 
 
 def _doubtful(core: Core, row: int, preset: Preset) -> bool:

@@ -131,7 +131,7 @@ def _bag_meta(bag: BagState) -> dict[str, Any]:
         "checkpoints": list(bag.checkpoint_blocks),
         "data": None if bag.data is None else _data_meta(bag.data),
         "conscious": bag.conscious,
-        "replicate": (bag.replicate, bag.replicas),
+        "replicate": (bag.replicate, bag.replicas, bag.doubled),
     }
 
 
@@ -336,7 +336,7 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes], policy:
         bag.checkpoint_blocks[block] = False
         for task, files in msgspec.msgpack.decode(chunks[f"{prefix}c{block}"]):
             bag.checkpoints[task] = [tuple(file) for file in files]
-    bag.replicate, bag.replicas = m.get("replicate", ("none", 0))
+    bag.replicate, bag.replicas, bag.doubled = (*m.get("replicate", ("none", 0)), 0)[:3]
     note_repeats(state, bag)
     if m.get("conscious") is not None:
         bag.conscious = msgspec.convert(m["conscious"], Conscious)

@@ -151,6 +151,7 @@ class BagState:
     served: int = 0  # when one of its tasks was handed out last, or the first of them became ready
     lifted: bool = False  # it has waited so long that it goes before its owner's others
     replicas: int = 0  # attempts that were granted while another one of the same task was in play
+    doubled: int = 0  # ms of cores, of attempts that another one made needless
     saved: bool = False  # its specification is in a snapshot
     saved_appends: int = 0
     armed: bool = False  # volatile: a timer runs for an incomplete batch

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from windfall.core.doubling import usual_time
 from windfall.core.lifecycle import GRANTED, STARTED
-from windfall.core.replication import ENOUGH, UNRELIABLE, usual_time
+from windfall.core.replication import ENOUGH, UNRELIABLE
 from windfall.core.state import BagState, PilotState, State, TaskClass
 
 if TYPE_CHECKING:

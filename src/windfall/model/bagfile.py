@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from ..errors import BadInput, TooLarge
-from . import check, table as csv_table, template as tpl, words
+from . import caps, check, table as csv_table, template as tpl, words
 from .expressions import KINDS
 from .inputs import Finder
 from .language import pointed
@@ -65,7 +65,7 @@ class Parsed(NamedTuple):
 
 _POLICIES = ("deadline",)
 _SO_FAR = ("there is select, rank, requirements, sites, per-host, batch, batch-timeout, provision, replicate, "
-           "attempt-deadline, budget and fail-over")
+           "replicas-per-task, replicas-share, replicas-cost, attempt-deadline, budget and fail-over")
 LATER = {
     "task": {},
     "policy": {
@@ -469,6 +469,7 @@ class Reader:
             budget=get("budget", usual.budget), fail_over=get("fail-over", usual.fail_over),
         )
         policy = replace(policy, **self._expressions(table))
+        policy = replace(policy, **{key.replace("-", "_"): get(key, "") for key in caps.CAPS})
         with self.place.at("policy", "batch-timeout"):
             if "batch-timeout" in table and policy.batch < 2:
                 raise BadInput("batch-timeout: there are no batches that could wait", "give batch, too")

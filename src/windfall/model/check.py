@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from ..errors import BadInput, TooLarge
-from . import expressions, template as tpl
+from . import caps, expressions, template as tpl
 from .families import named
 from .flows import check_flows
 from .order import find_circle, refuse_circle
@@ -629,15 +629,20 @@ def check_policy(policy: Policy) -> None:
         raise BadInput(f"policy: per-host = {policy.per_host} lets no host have any task", "one at least")
     if policy.batch > 1 and policy.per_host:
         raise BadInput("policy: per-host and batch exclude each other", "a batch runs in one slot, one after another")
-    for key in EXPRESSIONS:
+    for key in (*EXPRESSIONS, *caps.CAPS):
         if text := getattr(policy, key.replace("-", "_")):
-            expression(text, key)
+            setting(text, key)
 
 
-def given(policy: Policy) -> dict[str, str]:
-    """The policies that are expressions."""
-    texts = {key: getattr(policy, key.replace("-", "_")) for key in EXPRESSIONS}
+def given(policy: Policy, keys: Iterable[str] = (*EXPRESSIONS, *caps.CAPS)) -> dict[str, str]:
+    """The policies that are expressions, and caps."""
+    texts = {key: getattr(policy, key.replace("-", "_")) for key in keys}
     return {key: text for key, text in texts.items() if text and text not in REPLICATE}
+
+
+def setting(text: str, key: str) -> str:
+    """A policy that can be changed while the bag runs, as it is kept."""
+    return caps.normal(text, key) if key in caps.CAPS else expression(text, key)
 
 
 def expression(text: str, key: str) -> str:

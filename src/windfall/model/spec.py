@@ -223,6 +223,9 @@ class Policy(Record, frozen=True):
     fail_over: str = ""  # the site where tasks go that keep failing
     per_host: str = ""  # an expression: how many tasks of the bag a host may hold
     attempt_deadline: str = ""  # an expression: s in which an attempt is to have ended
+    replicas_per_task: str = ""  # caps (`model/caps.py`); "": the preset's own
+    replicas_share: str = ""
+    replicas_cost: str = ""
 
 
 class Flows(Record, frozen=True):

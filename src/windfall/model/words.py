@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..errors import BadInput
-from . import check, template as tpl, units
+from . import caps, check, template as tpl, units
 from .attributes import NUMBER
 from .expressions import KINDS, MAX_LENGTH
 from .spec import MAX_BATCH, Policy
@@ -154,6 +154,7 @@ COUNT = {"type": "integer", "minimum": 1}
 SIZE = {"type": "string", "pattern": r"^\s*(0|[0-9]+(\.[0-9]+)?\s*([bB]|[kmgtpKMGTP]([iI]?[bB])?))\s*$"}
 DURATION = {"type": "string", "pattern": r"^\s*[0-9][0-9A-Za-z.\s]*$"}
 CORE_TIME = {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*core-[A-Za-z]+\s*$"}
+PERCENT = {"type": "string", "pattern": r"^\s*[0-9]+\s*%\s*$"}
 EXPRESSION = {"type": "string", "minLength": 1, "maxLength": MAX_LENGTH}
 COST = {"type": ["string", "number"]}
 ENVIRONMENT = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
@@ -218,6 +219,9 @@ POLICY = {
     "attempt-deadline": Word(expression("attempt-deadline"), {"anyOf": [DURATION, EXPRESSION]},
                              "how long an attempt may take before its task is given to another host, too"),
     **{KINDS[key].alias: Word(expression(key), EXPRESSION, f"{key}, as GridBot calls it") for key in check.EXPRESSIONS},
+    caps.PER_TASK: Word(caps.normal, {**COUNT, "maximum": caps.MOST[caps.PER_TASK]}, caps.CAPS[caps.PER_TASK]),
+    caps.SHARE: Word(caps.normal, PERCENT, caps.CAPS[caps.SHARE]),
+    caps.COST: Word(caps.normal, CORE_TIME, caps.CAPS[caps.COST]),
     "fail-over": Word(string, TEXT, "the site where tasks go that keep failing"),
 }
 TARGET = {"after": Word(strings, TEXTS, "targets that must have succeeded before"), "command": BAG["command"]}
