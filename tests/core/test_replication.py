@@ -72,7 +72,7 @@ def test_no_more_than_the_preset_says(bench: Bench, replicate: str) -> None:
     tail(bench, replicate)
     bench.wait(2 * MEAN)
     got = [granted(bench.exchange(bench.pilot(1, host=f"h{n}"), want=1)) for n in range(4)]
-    assert [bool(each) for each in got] == [replicate == "tail-safe", False, False, False]
+    assert [bool(each) for each in got] == 2 * [replicate == "tail-safe"] + [False, False]
 
 
 def test_a_small_share_of_the_bag(bench: Bench) -> None:
@@ -108,3 +108,27 @@ def test_it_survives_a_restart(bench: Bench) -> None:
 def test_a_preset_that_does_not_exist(bench: Bench) -> None:
     refused = bench.do(e.Submit(0, "user", "bag", "", b"", [shape(1)], False, "fcfs", False, replicate="twice"))
     assert "no way of replicating called 'twice'" in refused.message
+
+
+def test_bags_that_have_ended_are_not_looked_at_and_those_that_go_on_are(bench: Bench) -> None:
+    bag, _, _ = tail(bench)
+    assert list(bench.core.state.replicating) == [bag]
+    bench.step(e.Cancel(0, bag, None))
+    for snapshot in (bench.snapshot(), None):
+        assert bench.core.state.bags[bag].ended and not bench.core.state.replicating
+        bench.restart(snapshot)
+    bench.step(e.Retry(0, bag, None))
+    assert not bench.core.state.bags[bag].ended and list(bench.core.state.replicating) == [bag]
+
+
+def test_what_starts_wakes_nobody_while_there_is_more_to_do(bench: Bench) -> None:
+    bench.submit(shape(4, expect=MEAN), replicate="tail-safe")
+    pilot = bench.pilot(4)
+    held = [attempt for attempt, _ in bench.take(pilot, 3)]
+    version = bench.core.state.version
+    bench.exchange(pilot, started=held)
+    assert bench.core.state.version == version
+    held = [attempt for attempt, _ in bench.take(pilot, 1)]
+    version = bench.core.state.version
+    bench.exchange(pilot, started=held)
+    assert bench.core.state.version > version, "all have started: some may be late"

@@ -170,8 +170,8 @@ def started(state: State, fact: f.Started) -> None:
         attempts.state[row] = STARTED
         attempts.started[row] = fact.at
         attempts.dirty[row >> 16] = 1
-        if state.replicating:  # it may have been the last
-            state.version += attempts.task[row] >> 32 in state.replicating
+        if state.replicating and (bag := attempts.task[row] >> 32) in state.replicating:
+            state.version += not state.bags[bag].counts[READY]  # it may have been the last
 
 
 def _revive(state: State, row: int) -> None:
@@ -245,7 +245,7 @@ def finished(state: State, fact: f.Finished) -> None:
             copies.note_success(state, bag, task, pilot, fact.left.get(place), fetched)
     bag.touched = fact.at
     _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)
-    maybe_end(bag, fact.at)
+    maybe_end(state, bag, fact.at)
 
 
 def learn(cls: TaskClass, wall: float, n: int) -> None:
@@ -337,7 +337,7 @@ def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
         _drop_others(state, bag, end, at)
     elif new >= FIRST_FINAL and old < FIRST_FINAL:
         target.unfinished -= 1
-    maybe_end(bag, at)
+    maybe_end(state, bag, at)
 
 
 def _keep_checkpoint(bag: BagState, end: f.End) -> None:

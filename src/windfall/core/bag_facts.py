@@ -57,7 +57,7 @@ def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
         _hold_back(bag)
         recount(bag)
     relist_all(state, bag)
-    maybe_end(bag, fact.at)
+    maybe_end(state, bag, fact.at)
 
 
 def _note_data(state: State, bag: BagState, fact: f.BagSubmitted) -> None:
@@ -111,6 +111,7 @@ def tasks_appended(state: State, fact: f.TasksAppended) -> None:
     bag.appended.append(fact.source)
     bag.touched = fact.at
     go_on(bag, fact.at)
+    note_repeats(state, bag)
     if fact.key:
         _remember_append(state, bag, fact)
     cls = class_of(state, bag, fact.target, 0)
@@ -128,7 +129,7 @@ def bag_closed(state: State, fact: f.BagClosed) -> None:
         bag.note_tail()
     release_dependents(state, bag, [t for t in bag.targets if t.count == 0 and target_done(bag, t)])
     relist_all(state, bag)  # no batch waits for more tasks now
-    maybe_end(bag, fact.at)
+    maybe_end(state, bag, fact.at)
 
 
 def bag_paused(state: State, fact: f.BagPaused) -> None:
@@ -183,7 +184,7 @@ def tasks_cancelled(state: State, fact: f.TasksCancelled) -> None:
     bag.touched = fact.at
     recount(bag)
     relist_all(state, bag)
-    maybe_end(bag, fact.at)
+    maybe_end(state, bag, fact.at)
 
 
 def _forget_checkpoints(bag: BagState) -> None:
@@ -217,6 +218,7 @@ def tasks_retried(state: State, fact: f.TasksRetried) -> None:
     drop_attempts(state, fact.bag, fact.runs)  # lost ones of the generation before
     bag.touched = fact.at
     go_on(bag, fact.at)
+    note_repeats(state, bag)
     recount(bag)
     relist_all(state, bag)
 

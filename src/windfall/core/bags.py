@@ -177,7 +177,7 @@ def go_on(bag: BagState, at: int) -> None:
     bag.began = bag.began or at
 
 
-def maybe_end(bag: BagState, at: int) -> None:
+def maybe_end(state: State, bag: BagState, at: int) -> None:
     if bag.counts[ACTIVE] or bag.unfinished():  # mostly something runs
         return
     if bag.began:
@@ -185,6 +185,7 @@ def maybe_end(bag: BagState, at: int) -> None:
         bag.began = 0
     if not bag.open and not bag.ended:
         bag.ended = at
+        state.replicating.pop(bag.number, None)
 
 
 def release_dependents(state: State, bag: BagState, done: list[TargetState]) -> None:

@@ -47,7 +47,7 @@ def has_deadlines(bag: BagState) -> bool:
 
 def note_repeats(state: State, bag: BagState) -> None:
     """Whether its tasks may run twice at a time, and why."""
-    for of, may in ((state.replicating, replicates(bag)), (state.deadlines, has_deadlines(bag))):
+    for of, may in ((state.replicating, replicates(bag) and not bag.ended), (state.deadlines, has_deadlines(bag))):
         if may:
             of[bag.number] = None
         else:

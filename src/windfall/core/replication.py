@@ -56,7 +56,7 @@ NONE, DEADLINE = "none", "deadline"
 PRESETS = {
     NONE: Preset(0, 1, 0, True),
     DEADLINE: Preset(0, 1, 0, True),  # nothing by way of speculation: see `deadlines.py`
-    "tail-safe": Preset(1.5, 2, 15, True),
+    "tail-safe": Preset(1.5, 3, 15, True),
     "tail-fast": Preset(0, 3, 100, False),
 }
 BY_EXPRESSION = Preset(0, 6, 300, False)
