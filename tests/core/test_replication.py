@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.core import events as e
+from windfall.core import events as e, replication
 
 from .conftest import Bench, answers, granted, shape
 
@@ -132,3 +132,28 @@ def test_what_starts_wakes_nobody_while_there_is_more_to_do(bench: Bench) -> Non
     version = bench.core.state.version
     bench.exchange(pilot, started=held)
     assert bench.core.state.version > version, "all have started: some may be late"
+
+
+def test_of_an_open_bag_nobody_knows_which_task_is_the_last(bench: Bench) -> None:
+    bag, _, _ = tail(bench, open=True)
+    bench.wait(2 * MEAN)
+    assert not granted(bench.exchange(bench.pilot(1, host="idle"), want=1))
+    bench.step(e.Close(0, bag))
+    assert granted(bench.exchange(bench.pilot(1, host="idle"), want=1))
+
+
+def test_where_nobody_knows_how_long_tasks_take_the_attempts_are_not_gone_through(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+    plain = replication._due
+    monkeypatch.setattr(replication, "_due", lambda *args: looked.append(1) or plain(*args))
+    for _ in range(3):
+        bench.submit(shape(1), replicate="tail-safe")
+        pilot = bench.pilot()
+        bench.exchange(pilot, started=[attempt for attempt, _ in bench.take(pilot, 1)])
+    assert not granted(bench.exchange(bench.pilot(1, host="idle"), want=1)) and not looked
+    bench.submit(shape(1, expect=MEAN), replicate="tail-safe")
+    pilot = bench.pilot()
+    bench.exchange(pilot, started=[attempt for attempt, _ in bench.take(pilot, 1)])
+    assert not granted(bench.exchange(bench.pilot(1, host="idle"), want=1)) and looked

@@ -129,6 +129,7 @@ def bag_closed(state: State, fact: f.BagClosed) -> None:
         bag.note_tail()
     release_dependents(state, bag, [t for t in bag.targets if t.count == 0 and target_done(bag, t)])
     relist_all(state, bag)  # no batch waits for more tasks now
+    state.version += fact.bag in state.replicating  # the last task may have started long ago
     maybe_end(state, bag, fact.at)
 
 

@@ -1,8 +1,8 @@
 """Replicas: one more attempt of a task that runs, for a pilot that has nothing else to do (G6; GridBot's algorithm 2).
 
 Rules
-  * Only when nothing of the bag is ready: what nobody runs comes first.  Most presets wait until the last of its tasks
-    has started (SWARM's rule).
+  * Only when nothing of the bag is ready: what nobody runs comes first.  `tail-safe` waits until the last of its tasks
+    has started (SWARM's rule); while a bag is open nobody knows which is the last.
   * A task is *late* when it has run several times as long as others of its class took, or a while on a host that loses
     or fails much.  Fewest attempts first, then the one that runs longest.
   * Never on a host that runs it already; at another site rather than at the same.
@@ -205,8 +205,10 @@ def _asked_for(core: Core, bag: BagState) -> Tail:
 
 def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
     state, attempts, live = core.state, core.state.attempts, bag.tasks.np_live
-    if preset.started and bag.counts[WAITING]:
+    if preset.started and (bag.open or bag.counts[WAITING]):
         return Tail()
+    if preset.late and not any(usual_time(state, cls) for cls in bag.classes.values()):
+        return Tail()  # nothing can be late: there may be a thousand bags of which one task runs
     states, refs = attempts.np_state[: attempts.rows], attempts.np_task[: attempts.rows]
     rows = np.flatnonzero((refs >> 32 == bag.number) & ((states == STARTED) | (states == GRANTED)))
     tasks = refs[rows] & 0xFFFFFFFF
