@@ -88,11 +88,11 @@ def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
     assert "replicas-share = 30%\n" in windfall("policy", bag, "replicas-share=30%").stdout
     assert "replicas" not in windfall("policy", bag, "replicas-share=").stdout
     changed = windfall.json("policy", bag, "requirements=Host.Gpus < 1000", "rank=Host.Cores")
-    assert changed["policy"] == {"requirements": "Host.Gpus < 1000", "rank": "Host.Cores"}
+    assert changed["policy"] == {"requirements": "Host.Gpus < 1000", "rank": "Host.Cores", "replicate": "tail-safe"}
     assert (changed["match"], changed["hosts"], changed["why"]) == (1, 1, "")
     assert windfall("wait", bag).returncode == 0
-    assert windfall("policy", bag, "JobRequirements=").stdout == "rank = Host.Cores\n"
-    assert windfall("policy", bag).stdout == "rank = Host.Cores\n"
+    assert windfall("policy", bag, "JobRequirements=").stdout == "rank = Host.Cores\nreplicate = tail-safe\n"
+    assert windfall("policy", bag, "replicate=").stdout == "rank = Host.Cores\nreplicate = none\n"
 
 
 def test_a_bag_file_with_a_bad_expression_is_refused_with_line_and_column(windfall):
@@ -104,7 +104,7 @@ def test_a_bag_file_with_a_bad_expression_is_refused_with_line_and_column(windfa
 
 def test_a_budget_is_changed_too(windfall):
     bag = windfall.json("submit", "sleep 60", "--time", "1min", "--cores", "1000")["bag"]
-    assert windfall("policy", bag, "budget=5 core-hours").stdout == "budget = 5 core-hours\n"
+    assert windfall("policy", bag, "budget=5 core-hours").stdout.endswith("\nbudget = 5 core-hours\n")
     assert windfall.json("policy", bag, "budget=")["budget"] is None
     assert windfall("policy", bag, "budget=many").returncode == 2
     windfall("cancel", bag)

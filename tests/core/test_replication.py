@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from windfall.core import events as e, replication
+from windfall.core import events as e, facts as f, replication
+from windfall.core.intake import submission
+from windfall.model.spec import Bag, Policy, Sweep, Target
 
 from .conftest import Bench, answers, granted, shape
 
@@ -157,3 +160,17 @@ def test_where_nobody_knows_how_long_tasks_take_the_attempts_are_not_gone_throug
     pilot = bench.pilot()
     bench.exchange(pilot, started=[attempt for attempt, _ in bench.take(pilot, 1)])
     assert not granted(bench.exchange(bench.pilot(1, host="idle"), want=1)) and looked
+
+
+@pytest.mark.parametrize(("policy", "preset"), [
+    (Policy(), "tail-safe"), (Policy(replicate="none"), "none"), (Policy(replicate="tail-fast"), "tail-fast"),
+    (Policy(replicate="NumberOfReplicas < 3"), "none"),
+])  # fmt: skip
+def test_new_bags_are_safe_in_their_tail_unless_they_say_otherwise(policy: Policy, preset: str) -> None:
+    bag = Bag(name="bag", targets=[Target(command=["true"], source=Sweep())], policy=policy)
+    event = submission(0, "ann", bag)
+    assert event.replicate == preset and event.policy.get("replicate", preset) == policy.replicate
+
+
+def test_bags_of_which_a_journal_says_nothing_have_none() -> None:
+    assert {field.default for field in msgspec.structs.fields(f.BagSubmitted) if field.name == "replicate"} == {"none"}
