@@ -122,3 +122,12 @@ def test_who_is_given_something_was_first_in_line(b: Bench) -> None:
         b.append(bag, 1)
         held = [b.core.state.pilots[each].held for each in pilots]
         assert held == [1] * (number + 1) + [0] * (5 - number), pilot
+
+
+@pytest.mark.parametrize("make", [one_replica, one_overdue, one_choosy])
+def test_who_asked_while_the_bag_was_paused_is_given_something_when_it_goes_on(b: Bench, make: Any) -> None:
+    bag = make(b)
+    b.do(e.Pause(0, bag, True))
+    able = waits(b, "able")
+    b.do(e.Pause(0, bag, False))
+    assert b.core.state.pilots[able].held == 1

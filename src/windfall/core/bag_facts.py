@@ -138,6 +138,7 @@ def bag_paused(state: State, fact: f.BagPaused) -> None:
     bag.paused, bag.served = fact.paused, fact.at
     bag.touched = fact.at
     relist_all(state, bag)
+    state.version += 1  # what may have a replica, or is overdue, is on no list
 
 
 def bag_removed(state: State, fact: f.BagRemoved) -> None:
