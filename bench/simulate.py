@@ -3,7 +3,8 @@
 `bench/simulate.py` simulates 2.2 million tasks of 30 minutes on 10,000 hosts of one slot, a tenth of the attempts lost
 with their pilot and tried again, under a lease of one hour (GridBot's scale; the bar is 5 minutes and 2 GiB on one
 core).  `--tasks`, `--hosts` make it smaller, `--growth` shows how it grows.  A third of it is memory that is found
-cold, so it runs in huge pages, which are worth 4 to 8 %; `--plain` is without them.
+cold, so it runs in huge pages, which are worth 4 to 8 %; `--plain` is without them.  `--replicate tail-safe` has late
+tasks run again at the end.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ class Taken(NamedTuple):
     wall: float
 
 
-def simulate(tasks: int, hosts: int, sites: int = 1) -> tuple[Taken, World]:
+def simulate(tasks: int, hosts: int, sites: int = 1, replicate: str = "none") -> tuple[Taken, World]:
     world = World(1, Config(lease=HOUR, park=HOUR * 5 // 6, deaths=200, idle=1 << 40))
     for number in range(sites):
         world.site(f"site{number}")
         world.pilots(f"site{number}", hosts // sites, loses=0.1)
-    world.submit(Work(tasks, half_an_hour, retries=100))
+    world.submit(Work(tasks, half_an_hour, retries=100, replicate=replicate))
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -58,8 +59,8 @@ def simulate(tasks: int, hosts: int, sites: int = 1) -> tuple[Taken, World]:
     return taken, world
 
 
-def tell(tasks: int, hosts: int, sites: int = 1) -> None:
-    taken, world = simulate(tasks, hosts, sites)
+def tell(tasks: int, hosts: int, sites: int = 1, replicate: str = "none") -> None:
+    taken, world = simulate(tasks, hosts, sites, replicate)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(
         f"{tasks:>9,} tasks, {hosts:>6,} hosts, {sites:>3} sites: {taken.processor:6.1f} s of processor "
@@ -76,12 +77,13 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=2_200_000)
     parser.add_argument("--hosts", type=int, default=10_000)
     parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--replicate", default="none", metavar="PRESET", help="e.g. tail-safe")
     parser.add_argument("--plain", action="store_true", help="without huge pages")
     options = parser.parse_args()
     if not options.plain:
         use_huge_pages()
     if not options.growth:
-        tell(options.tasks, options.hosts)
+        tell(options.tasks, options.hosts, replicate=options.replicate)
         return
     for tasks in (10_000, 100_000, 300_000):
         tell(tasks, 1_000)

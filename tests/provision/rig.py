@@ -138,6 +138,10 @@ class Cluster:
         """Nonces, in the order in which they were submitted."""
         return nonces(self.login.commands("sbatch"))
 
+    def refused(self) -> list[str]:
+        """Those of submissions that were to be killed, but that a busy controller had not taken in time."""
+        return nonces(self.login.commands("sbatch", "failed"))
+
     def stop(self) -> None:
         self.login.stop()
         self.slurm.stop()

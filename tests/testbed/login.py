@@ -18,7 +18,8 @@ exec {enter}/bin/sh -c "$SSH_ORIGINAL_COMMAND"
 """
 _WRAPPER = """#!/bin/sh
 printf '%s\\n' "{name} $(date +%s.%N) $*" >>"$HOME/commands"
-[ ! -e "$HOME/kill-{name}" ] || {{ {real} "$@" >/dev/null || exit; kill -9 $$; }}
+[ ! -e "$HOME/kill-{name}" ] || {{ {real} "$@" >/dev/null && kill -9 $$; said=$?
+  printf '%s\\n' "{name} $(date +%s.%N) $*" >>"$HOME/failed"; exit $said; }}
 [ -e "$HOME/hold-{name}" ] || exec {real} "$@"
 {real} "$@" >"$HOME/answer-{name}"
 while [ -e "$HOME/hold-{name}" ]; do sleep 0.1; done
@@ -52,9 +53,9 @@ class Login:
         return (f"Host {host}\n  HostName 127.0.0.1\n  Port {self.sshd.port}\n  User {self.sshd.user}\n"
                 f"  IdentityFile {root}/key\n  UserKnownHostsFile {self.sshd.known}\n")
 
-    def commands(self, name: str = "") -> list[str]:
-        """Calls so far."""
-        path = self.home / "commands"
+    def commands(self, name: str = "", which: str = "commands") -> list[str]:
+        """Calls so far; `failed`: those to be killed that did nothing which a kill could have hidden."""
+        path = self.home / which
         lines = path.read_text().splitlines() if path.exists() else []
         return [line for line in lines if line.split()[0] == name or not name]
 
