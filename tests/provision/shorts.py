@@ -67,7 +67,7 @@ def lengths(tasks: int, seed: int = 1) -> list[str]:
 def run(folder: Path, tasks: int, slots: int = 8) -> Measured:
     """Every task ends well in both ways, or it raises."""
     chosen = lengths(tasks)
-    with rig.started(lambda: Condor(f"c{NAME}", cpus=slots)) as pool:
+    with rig.started(lambda: Condor(f"c{NAME}", slots, f"MEMORY = {500 * slots}")) as pool:
         direct = _direct(pool, chosen)
         pilots = _through_pilots(pool, folder, chosen, slots)
     return Measured(tasks, slots, sum(map(float, chosen)) / slots, direct, pilots)

@@ -13,7 +13,8 @@ Rules
   * The first good result wins, and the others are cancelled, as always (`endings.py`).
 
 Looking for the late costs one pass over the attempts in play, once a step, and only for bags in their tail; who has
-them is then found by an index.
+them is then found by an index.  Where tasks are late by time alone, what was found is kept until another one is late,
+or for a 64th of what such tasks take: averages move slowly.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ from windfall.model.units import format_core_time
 if TYPE_CHECKING:
     from windfall.core.engine import Core
 
-MOST_LATE = 256  # tasks that are looked at in one step
+MOST_LATE = 256  # tasks that are looked at in one step,
+MOST_ALIKE = 64  # and of one class: what does not fit a pilot must not hide what does
+KEPT = 64  # part of the time that a task takes, for which who is late need not be looked for again
 DOUBTED = 64  # of those that are not late, whose hosts are looked at
 ENOUGH = 5  # attempts after which a host is known
 UNRELIABLE = 10  # percent of them that were lost or failed
@@ -70,6 +73,9 @@ class Late(NamedTuple):
     cls: TaskClass
     hosts: tuple[int, ...]  # rows of those that run it
     sites: tuple[str, ...]
+    row: int  # of the attempt that is late,
+    number: int  # its number,
+    live: int  # and how many the task has
 
 
 @dataclass(slots=True)
@@ -79,6 +85,8 @@ class Tail:
     late: list[Late] = field(default_factory=list)
     next: int = 0  # when another task will be late; 0: not by time alone
     left: int = PLENTY  # ms of cores that replicas may still take
+    until: int = 0  # it holds, but for tasks that end or have a replica meanwhile
+    more: bool = False  # there may be others that are late
 
 
 def mode(bag: BagState) -> str:
@@ -111,31 +119,34 @@ def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
     load = pilot.load
     for bag in _bags(core.state):
         tail = look(core, bag)
-        classes = {each.cls.number: each.cls for each in tail.late}
-        full = [number for number, cls in classes.items() if room(cls, load) <= 0]  # or not for this pilot at all
-        for each in _for_host(tail.late, pilot) if len(full) < len(classes) else []:
-            if len(groups) >= want or not _more(bag, len(groups)):
-                break
-            if each.cls.number in full or Purse(core.state, pilot, core.now, groups).most(each.cls) <= 0:
-                continue
-            cost = price(core.state, each.cls, pilot) if tail.left < PLENTY else 0
-            if cost > tail.left:
-                continue
-            if groups and room(each.cls, load) <= 0:
-                continue
-            numbers = core.state.attempts.numbers(1)
+        most = min(want, len(groups) + spare(bag)) if tail.late else 0
+        full: set[int] = set()  # classes of which it can have no more
+        for each in _for_host(tail.late, pilot) if len(groups) < most else ():
             cls = each.cls
-            one = [each.task]
+            if cls.number in full:
+                continue
+            cost = price(core.state, cls, pilot) if tail.left < PLENTY else 0
+            if cost > tail.left or room(cls, load) <= 0 or _unpaid(core, pilot, cls, groups):
+                full.add(cls.number)
+                continue
+            one, numbers = [each.task], core.state.attempts.numbers(1)
             groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, one, numbers, over=cls.over))
             load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
             tail.late.remove(each)
+            tail.more = True  # it may have yet another one
             tail.left -= cost
             cls.overdue.pop(each.task, None)
+            if len(groups) >= most:
+                break
+
+
+def _unpaid(core: Core, pilot: PilotState, cls: TaskClass, groups: list[f.Group]) -> bool:
+    return Purse(core.state, pilot, core.now, groups).most(cls) <= 0
 
 
 def any_late(core: Core) -> bool:
     """Is there a replica that somebody may have?"""
-    return any(look(core, bag).late and _more(bag, 0) for bag in _bags(core.state))
+    return any(look(core, bag).late and spare(bag) > 0 for bag in _bags(core.state))
 
 
 def _bags(state: State) -> Iterator[BagState]:
@@ -145,8 +156,10 @@ def _bags(state: State) -> Iterator[BagState]:
             yield bag
 
 
-def _more(bag: BagState, made: int) -> bool:
-    return (bag.replicas + made) * 100 < bag.size * preset(bag).share
+def spare(bag: BagState) -> int:
+    """How many more replicas it may have."""
+    share = cap(bag, SHARE, PRESETS.get(mode(bag), BY_EXPRESSION).share)
+    return -(-bag.size * share // 100) - bag.replicas
 
 
 def bounded(bag: BagState, task: int) -> str:
@@ -157,7 +170,7 @@ def bounded(bag: BagState, task: int) -> str:
     most, of = preset(bag), f"replicate = {mode(bag)}" if mode(bag) in PRESETS else "an expression"
     if most.live <= bag.tasks.live[task]:
         return f"{own.get(PER_TASK, of)} allows {most.live} of a task at a time"
-    if not _more(bag, 0):
+    if spare(bag) <= 0:
         return f"the bag has had {bag.replicas}, and {own.get(SHARE, of)} allows no more for {bag.size} tasks"
     if cap(bag, COST, PLENTY) <= bag.doubled:
         return f"needless attempts have used {format_core_time(bag.doubled)}, and {own[COST]} allows no more"
@@ -176,15 +189,40 @@ def _for_host(late: list[Late], pilot: PilotState) -> list[Late]:
 def look(core: Core, bag: BagState) -> Tail:
     """Once a step."""
     tail = core.tails.get(bag.number)
+    if tail is None and (tail := _kept(core, bag)) is not None:
+        core.tails[bag.number] = tail
     if tail is None:
         tail = _look(core, bag, preset(bag)) if mode(bag) in PRESETS else _asked_for(core, bag)
         tail.left = left(core, bag)
         tail.late = tail.late if tail.left > 0 else []
         core.tails[bag.number] = tail
+        if tail.until:
+            core.kept_tails[bag.number] = tail, bag.policy
         if tail.next and tail.next < core.looks_late.get(bag.number, 1 << 62):
             core.looks_late[bag.number] = tail.next
             core.timer(tail.next, "late", bag.number)
     return tail
+
+
+def _kept(core: Core, bag: BagState) -> Tail | None:
+    """What was found in a step before, if it still holds."""
+    tail, policy = core.kept_tails.get(bag.number, (None, None))
+    if tail is None:
+        return None
+    attempts, live = core.state.attempts, bag.tasks.live
+    tail.late = [each for each in tail.late if attempts.number[each.row] == each.number
+                 and attempts.state[each.row] == STARTED and live[each.task] == each.live]
+    changed = policy is not bag.policy or bag.open or bag.counts[WAITING] or COST in bag.policy
+    if changed or core.now >= tail.until or (tail.more and not tail.late):
+        del core.kept_tails[bag.number]
+        return None
+    return tail
+
+
+def others_begin(core: Core, groups: list[f.Group]) -> None:
+    """Something that nobody ran was granted.  It has not started: nothing of its bag may have a replica."""
+    for group in groups:
+        core.kept_tails.pop(group.bag, None)
 
 
 def late_due(core: Core, number: int) -> None:
@@ -219,11 +257,26 @@ def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
     due = _due(state, rows, preset.late)
     order = np.lexsort((due, live[tasks]))
     rows, due = rows[order], due[order]
-    late = rows[due <= core.now][:MOST_LATE].tolist()
     waiting = rows[due > core.now]
+    late = _some_of_each(state, rows[due <= core.now])
     late += [row for row in waiting[:DOUBTED].tolist() if _doubtful(core, row, preset)]
     later = due[due > core.now]
-    return Tail(list(_each(state, bag, late)), int(later.min()) if later.size and later.min() < 1 << 61 else 0)
+    tail = Tail(list(_each(state, bag, late)), int(later.min()) if later.size and later.min() < 1 << 61 else 0)
+    if preset.late:
+        shortest = min(usual for cls in bag.classes.values() if (usual := usual_time(state, cls)))
+        tail.until = min(tail.next or 1 << 61, core.now + 1 + round(shortest / KEPT))
+        tail.more = len(rows) - len(waiting) > len(tail.late)
+    return tail
+
+
+def _some_of_each(state: State, rows: NDArray[np.int64]) -> list[int]:
+    """Of every class the first."""
+    classes = state.attempts.np_cls[rows]
+    some: list[int] = []
+    for number in np.unique(classes).tolist()[:MOST_LATE]:
+        some += np.flatnonzero(classes == number)[:MOST_ALIKE].tolist()
+    found: list[int] = rows[sorted(some)[:MOST_LATE]].tolist()
+    return found
 
 
 def _due(state: State, rows: NDArray[np.int64], late: float) -> NDArray[np.int64]:
@@ -262,4 +315,5 @@ def _each(state: State, bag: BagState, rows: list[int]) -> Iterator[Late]:
         if cls.chained or tasks.live[task] >= most or now is None:
             continue
         pilots = [state.pilots[attempts.pilot[each]] for each in attempts.of_task(ref)]
-        yield Late(task, now, tuple([p.row for p in pilots]), tuple([p.site for p in pilots]))
+        hosts, sites = tuple([p.row for p in pilots]), tuple([p.site for p in pilots])
+        yield Late(task, now, hosts, sites, row, attempts.number[row], tasks.live[task])
