@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from windfall.core import effects as x, events as e, facts as f
@@ -84,6 +85,12 @@ class Bench:
 
     def append(self, bag: int, count: int, target: int = 0, key: str = "") -> Any:
         return self.do(e.Append(0, "ann", bag, target, count, key, b"source"))
+
+    def part(self, bag: int, *pieces: tuple[int, int], edges: Any = (), key: str = "", first: int | None = None) -> Any:
+        """`pieces`: target and how many; `edges`: (before, after)."""
+        first = self.core.state.bags[bag].size if first is None else first
+        packed = np.array(list(edges), dtype="<i4").tobytes()
+        return self.do(e.AppendPart(0, bag, first, list(pieces), key, [b"source"] * len(pieces), packed))
 
     # --- pilots --------------------------------------------------------------------------------------------------
 

@@ -126,6 +126,27 @@ def _append(world: World, act: Act, bag: int) -> None:
     world.client(lambda: e.Append(0, "ann", bag, target, count, key, b"source", extends), done)
 
 
+def _append_part(world: World, act: Act, bag: int) -> None:
+    """Of one target or two, with edges from what is there, whatever became of it, and among themselves."""
+    world.asked += 1
+    key, core, shapes = f"k{world.asked}", world.server.core, world.oracle.shapes.get(bag)
+    if shapes is None or core is None or bag not in core.state.bags:
+        return
+    r, first = random.Random(f"{act.at} {act.how} {key}"), core.state.bags[bag].size
+    targets = [(act.how + step) % len(shapes) for step in range(1 + act.who % 2)]
+    pieces = [(target, 1 + r.randrange(6)) for target in targets]
+    end = first + sum(count for _, count in pieces)
+    likely = r.choice((0.05, 0.3))
+    pairs = [(before, after) for after in range(first, end) for before in range(after) if r.random() < likely]
+    event = (bag, first, pieces, key, [b"source"] * len(pieces), np.array(pairs, dtype="<i4").tobytes())
+
+    def done(effect: Any) -> None:
+        if isinstance(effect, x.Done):
+            world.oracle.appended[key] = (bag, effect.value, effect.extra)
+
+    world.client(lambda: e.AppendPart(0, *event), done)
+
+
 def _some(world: World, act: Act, bag: int) -> None:
     world.client(lambda: e.Cancel(0, bag, list(range(act.how % 3, 40, 1 + act.how % 4))))
 
@@ -265,6 +286,7 @@ _ACTS = {
     "retry": _on_bag(lambda world, act, bag: world.client(lambda: e.Retry(0, bag, None))),
     "pause": _on_bag(_pause),
     "append": _on_bag(_append),
+    "append part": _on_bag(_append_part),
     "close": _on_bag(lambda world, act, bag: world.client(lambda: e.Close(0, bag))),
     "remove": _on_bag(lambda world, act, bag: world.client(lambda: e.Remove(0, bag))),
     "snapshot": lambda world, act: world.server.snapshot(),
@@ -323,6 +345,9 @@ def make_shapes(plan: BagPlan, r: random.Random) -> tuple[list[TargetShape], byt
     if plan.shape == "limited":
         limit, memory = r.choice((300, 2_000)), r.choice((1 << 29, 1 << 30))
         return [shape(count=n, limit=limit, memory=memory, memory_retries=2, retries=1)], b""
+    if plan.shape == "growing":
+        pairs = [(before, after) for after in range(n) for before in range(after) if r.random() < 0.2]
+        return [shape("a", n, retries=1), shape("b", 0)], np.array(pairs, dtype="<i4").tobytes()
     if plan.shape == "open":
         return [shape("main", n), shape("more", 0, priority=1), shape("last", 2, after=[1])], b""
     if plan.shape == "batched":

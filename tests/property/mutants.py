@@ -9,12 +9,14 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from windfall.core import (
     attempt_facts,
     bag_facts,
     batching,
+    control,
     endings,
     engine,
     events as e,
@@ -29,6 +31,8 @@ from windfall.core import (
     state as state_module,
     tending,
 )
+from windfall.core.columns import Table
+from windfall.core.graph import Edges, Graph
 from windfall.core.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, READY, STOPPING, SUCCEEDED
 from windfall.core.state import State, TargetState
 from windfall.pilot import agenda
@@ -41,6 +45,7 @@ from .plan import (
     Plan,
     crowded_plan,
     failing_plan,
+    growing_plan,
     hole_plan,
     left_plan,
     random_plan,
@@ -628,3 +633,34 @@ def a_stage_is_granted_behind_nothing(patch: Patch) -> None:
         return groups
 
     patch.setattr(batching, "_followers", followers)
+
+
+# --- graphs that grow ------------------------------------------------------------------------------------------------
+
+
+@mutant("Y", growing_plan)
+def what_is_appended_waits_for_nothing(patch: Patch) -> None:
+    patch.setattr(bag_facts, "_hold_back", lambda bag, first: None)
+
+
+@mutant("P4", growing_plan)
+def what_is_appended_behind_a_failure_is_left_there(patch: Patch) -> None:
+    patch.setattr(control, "_dead_before", lambda bag, edges: [])
+
+
+@mutant("P4", growing_plan)
+def what_has_succeeded_is_waited_for(patch: Patch) -> None:
+    original = Graph.add
+    patch.setattr(Graph, "add", lambda self, pairs, states: original(self, pairs, np.zeros_like(states)))
+
+
+@mutant("P2", growing_plan)
+def a_snapshot_has_only_the_edges_that_came_first(patch: Patch) -> None:
+    original = Edges.grow
+
+    def grow(self: Any, rows: int) -> None:
+        had = self.rows
+        original(self, rows)
+        self.mark = (lambda first, last: None) if had else Table.mark.__get__(self)
+
+    patch.setattr(Edges, "grow", grow)

@@ -237,6 +237,15 @@ def policy_plan(seed: int) -> Plan:
     return msgspec.structs.replace(plan, bags=bags, acts=(*plan.acts, *acts), pilots=(*plan.pilots, 1, 2))
 
 
+def growing_plan(seed: int) -> Plan:
+    """Graphs that come part by part, while what they wait for runs, fails, is cancelled and retried."""
+    plan, r = random_plan(seed), random.Random(f"{seed} growing")
+    bags = tuple(msgspec.structs.replace(bag, shape="growing") for bag in plan.bags)
+    kinds = ("append part",) * 6 + ("cancel some", "retry", "snapshot", "server crash", "append", "close")
+    acts = tuple(_act(r, kinds) for _ in range(20))
+    return msgspec.structs.replace(plan, bags=bags, acts=(*plan.acts, *acts), pilots=(*plan.pilots, 2))
+
+
 def crowded_plan(kind: str) -> Callable[[int], Plan]:
     """Worlds whose one site has room for few pilots, and much of one kind of mishap."""
 
@@ -302,11 +311,11 @@ def plans() -> Any:
     """Hypothesis' strategy; what is left out or small is what a shrunk plan has."""
     from hypothesis import strategies as st
 
-    sizes, shapes = st.sampled_from((1, 3, 8, 20)), st.sampled_from(SHAPES + DATA_SHAPES)
+    sizes, shapes = st.sampled_from((1, 3, 8, 20)), st.sampled_from((*SHAPES, *DATA_SHAPES, "growing"))
     bag = st.builds(
         BagPlan, st.integers(0, HORIZON // 2), sizes, shapes, st.integers(0, 1), st.sampled_from(("swarm", "demand"))
     )
-    kinds = st.sampled_from((*KINDS, *AT_SITES, "disk lost", "listing short"))
+    kinds = st.sampled_from((*KINDS, *AT_SITES, "disk lost", "listing short", "append part"))
     act = st.builds(Act, st.integers(0, HORIZON), kinds, st.integers(0, 5), st.integers(0, 99))
     site = st.integers(0, 1 << 16).map(lambda seed: _site(random.Random(seed)))
     return st.builds(

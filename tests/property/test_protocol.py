@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from windfall.core.facts import PolicySet
+from windfall.core.facts import PartAppended, PolicySet, TasksCancelled
 from windfall.store import codec
 
 from .plan import (
@@ -15,6 +15,7 @@ from .plan import (
     SitePlan,
     data_plan,
     failing_plan,
+    growing_plan,
     hole_plan,
     left_plan,
     plans,
@@ -81,6 +82,16 @@ def test_seeds_with_tasks_that_keep_failing() -> None:
     worlds = [World(failing_plan(seed)).run() for seed in range(60)]
     ends = [task for world in worlds for task, over in world.oracle.over.items() if over]
     assert len(ends) > 100
+
+
+@pytest.mark.parametrize("first", (0, 30))
+def test_seeds_with_graphs_that_grow(first: int) -> None:
+    """A part may wait for what runs, has ended, failed or been cancelled: nothing starts too soon (Y), all end (P4)."""
+    worlds = [World(growing_plan(seed)).run() for seed in range(first, first + 30)]
+    facts = [fact for world in worlds for row in world.server.disk.rows for fact in codec.decode(row)]
+    parts = [fact for fact in facts if isinstance(fact, PartAppended)]
+    assert len(parts) > 60 and sum(bool(part.edges) for part in parts) > 30
+    assert any(isinstance(fact, TasksCancelled) and fact.why == "upstream" for fact in facts)
 
 
 def test_seeds_with_policies() -> None:

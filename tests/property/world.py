@@ -392,7 +392,7 @@ class World:
         def make() -> e.Event:
             return e.Submit(
                 0, owner, key, key, b"spec", shapes, plan.shape == "external", select,
-                plan.shape in ("open", "filling"), edges, plan.provision, budget=plan.budget,
+                plan.shape in ("open", "filling", "growing"), edges, plan.provision, budget=plan.budget,
                 replicate=plan.replicate, fail_over=plan.fail_over, policy=(*POLICIES, *REPEATS)[plan.policy], **data,
             )
 

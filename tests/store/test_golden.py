@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from windfall.core.facts import FACTS, BagSubmitted, Ended, Granted, TasksAppended, TasksCancelled
+from windfall.core.facts import FACTS, BagSubmitted, Ended, Granted, PartAppended, TasksAppended, TasksCancelled
 from windfall.core.fingerprint import fingerprint
 from windfall.store import codec
 from windfall.store.journal import Journal
@@ -17,7 +17,7 @@ from windfall.store.journal import Journal
 from .golden.make_facts import plain, recovered, shown
 
 GOLDEN = Path(__file__).parent / "golden"
-NAMES = sorted(path.stem for path in GOLDEN.glob("facts-*.db"))
+NAMES = sorted((path.stem for path in GOLDEN.glob("facts-*.db")), key=lambda name: int(name.partition("-")[2]))
 
 
 @pytest.fixture(params=NAMES)
@@ -90,6 +90,17 @@ def test_the_newest_has_every_field_that_layout_2_brought(tmp_path: Path) -> Non
     assert any(fact.extends for fact in facts if isinstance(fact, TasksAppended))
     assert any(fact.note for fact in facts if isinstance(fact, TasksCancelled))
     assert found is not None and [name for name in found.chunks if "/c" in name and "costs" not in name]
+
+
+def test_the_newest_has_graphs_that_grow(tmp_path: Path) -> None:
+    """With edges in the snapshot, and some that came after it."""
+    shutil.copy(GOLDEN / "facts-10.db", tmp_path / "journal.db")
+    journal = Journal.open(tmp_path / "journal.db")
+    facts = [fact for _, _, body in journal.read(0) for fact in codec.decode(body)]
+    found = journal.load_snapshot()
+    journal.close()
+    assert sum(bool(fact.edges) for fact in facts if isinstance(fact, PartAppended)) == 2
+    assert found is not None and [name for name in found.chunks if name.endswith("/e0")]
 
 
 def test_the_newest_has_tasks_that_go_to_a_fail_over_site(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ def remember(client: Client, bag: int, parsed: Parsed) -> None:
     if not sources:
         return
     known = _read()
-    for task, key in sources.items():
+    for number, key in sources.items():
+        task = number if parsed.numbers is None else parsed.numbers[number]
         row = next((row for row in client.results(bag, "succeeded", task - 1, 1)), None)
         if row is not None and row["task"] == task and row["files"] and row["files"][0][2]:  # empty: it could not be
             known.pop(key, None)

@@ -49,24 +49,31 @@ def execute(args: argparse.Namespace) -> int:
 
 def _wanted(args: argparse.Namespace, client: Client) -> Parsed:
     from ..model.bagfile import Parsed
+    from ..workflow.streaming import whole
 
     if args.what.endswith(application.KINDS):
         return application.parsed(args, Path(args.what))
-    return Parsed(client.spec(find_bag(client, args.what)), {}, {})
+    bag = find_bag(client, args.what)
+    return Parsed(whole(client.spec(bag), client.appended(bag))[0], {}, {})
 
 
 def _done(client: Client, name: str) -> Done:
     """By all earlier bags of that name that are still there; of two that did the same, by the later one."""
     from ..errors import BadInput
     from ..workflow.reuse import done_by
+    from ..workflow.streaming import whole
 
     found: Done = {}
     for bag in sorted(each["bag"] for each in client.bags() if each["name"] == name)[-EARLIER:]:
-        files = {row["task"]: [tuple(file) for file in row["files"]] for row in client.results(bag, "succeeded")}
+        spec, there = whole(client.spec(bag), client.appended(bag))
+        here = {number: task for task, number in enumerate(there)}
+        files = {here[row["task"]]: [tuple(file) for file in row["files"]] for row in client.results(bag, "succeeded")
+                 if row["task"] in here}
         try:
-            found.update(done_by(bag, client.spec(bag), files))  # type: ignore[arg-type]
+            made = done_by(bag, spec, files)  # type: ignore[arg-type]
         except BadInput:
             continue  # of that name, and something else
+        found.update((key, (number, there[task], left)) for key, (number, task, left) in made.items())
     return found
 
 
@@ -97,7 +104,8 @@ def _run(
     results: Any = parsed.results if parsed.results is None else {
         (left.tasks[task], path): name for (task, path), name in parsed.results.items() if task in left.tasks}
     part = parsed._replace(bag=left.bag, results=results)
-    bag, part = run.submit(session, part)
-    results = part.results
-    final = run.attend(session, bag, Progress(part.bag.name, run.count(part), args.quiet or args.json), directory)
-    return run.finish(session, final, started, run.Home(directory, "", results), args.json)
+    sent, total = run.submit(session, part), run.count(part)
+    progress = Progress(part.bag.name, total, args.quiet or args.json)
+    run.feed(session, sent, run.count(sent.parsed), progress)
+    final = run.attend(session, sent.bag, progress, directory)
+    return run.finish(session, final, started, run.Home(directory, "", sent.parsed.results), args.json)

@@ -96,9 +96,13 @@ def _print_lines(rows: Iterable[dict[str, Any]]) -> None:
 
 def _wfformat(session: Session, bag: int, args: argparse.Namespace) -> int:
     from ..workflow import exporting, wfformat
+    from ..workflow.streaming import whole
 
-    exporting.refuse_grown(len(session.client.appended(bag)))
-    workflow = exporting.exported(session.client.spec(bag), session.client.results(bag))
+    client = session.client
+    spec, there = whole(client.spec(bag), client.appended(bag))
+    exporting.refuse_grown(client.bag(bag)["tasks"] - len(there))
+    here = {number: task for task, number in enumerate(there)}
+    workflow = exporting.exported(spec, ({**row, "task": here[row["task"]]} for row in client.results(bag)))
     args.wfformat.write_bytes(wfformat.dumps(workflow))
     if args.json:
         print_json({"bag": bag, "file": str(args.wfformat), "tasks": workflow.tasks, "edges": len(workflow.dag.src)})

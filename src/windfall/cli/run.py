@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import BadInput, NoServer, NotFound, Unwritable
 from . import asking, bagargs, notify, policy
+from .feeding import Sent, feed, submit as send
 from .fetching import Problems, add_files, bring, lines as home_lines
 from .output import Bytes, counts_of, plural, print_json, say
 
@@ -60,14 +61,15 @@ def execute(args: argparse.Namespace) -> int:
         if args.extend:
             bag = _extend(session, parsed, args.extend, quiet)
         else:
-            bag, parsed = submit(session, parsed)
-            total = count(parsed)
+            sent = submit(session, parsed)
+            bag, parsed, total = sent.bag, sent.parsed, count(sent.parsed)
         directory = directory_of(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
         if not quiet:
             policy.warn_of(session.client, bag, parsed.bag.policy)
         progress = Progress(parsed.bag.name, total, quiet)
         if not args.extend:
             progress({"ready": total})  # at once: the first news may take a while
+            feed(session, sent, total, progress)
         final = attend(session, bag, progress, directory, attendant)
         if attendant:
             final = _rounds(session, final, parsed, directory, attendant, quiet)
@@ -85,7 +87,7 @@ def _rounds(session: Session, final: dict[str, Any], parsed: Parsed, directory: 
 
     while more := attendant.again(session, final["bag"], parsed, directory or Path()):
         parsed = more
-        final = attend(session, _submit(session, parsed), Progress(parsed.bag.name, count(parsed), quiet), directory,
+        final = attend(session, send(session, parsed).bag, Progress(parsed.bag.name, count(parsed), quiet), directory,
                        attendant)
     return final
 
@@ -109,26 +111,18 @@ def directory_of(args: argparse.Namespace, name: str) -> Path:
     return Path(args.directory or re.sub(r"[/\0]+|^\.+", "_", name) + ".results")
 
 
-def submit(session: Session, parsed: Parsed) -> tuple[int, Parsed]:
+def submit(session: Session, parsed: Parsed) -> Sent:
     """An application is submitted without what was compiled before, as long as the server has that still."""
     from . import compiling
 
     light = compiling.lighter(parsed) if parsed.results is not None else parsed
     if light is not parsed:
         try:
-            return _submit(session, light), light
+            return send(session, light)
         except BadInput as error:
             if not compiling.is_missing(error):
                 raise
-    return _submit(session, parsed), parsed
-
-
-def _submit(session: Session, parsed: Parsed) -> int:
-    """With one key, so that the bag is submitted once even if the server changes under us."""
-    from ..client.client import new_key
-
-    key = new_key()
-    return session.ask(lambda client: client.submit(parsed.bag, parsed.uploads, key))
+    return send(session, parsed)
 
 
 def _extend(session: Session, parsed: Parsed, given: str, quiet: bool) -> int:

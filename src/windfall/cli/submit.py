@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from . import bagargs, policy
+from . import bagargs, feeding, policy
 from .output import plural, print_json, say
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def execute(args: argparse.Namespace) -> int:
     with Session() as session:
         if args.extend:
             return _extend(session, parsed, args)
-        answer = session.client.submitted(parsed.bag, parsed.uploads)
+        answer = _submitted(session, parsed)
         if args.json:
             print_json(answer)
         else:
@@ -37,6 +37,15 @@ def execute(args: argparse.Namespace) -> int:
             if session.embedded:
                 say("  no server is running here, so nothing runs before 'windfall wait' or 'windfall serve --pilot'")
     return 0
+
+
+def _submitted(session: Session, parsed: Parsed) -> Any:
+    """What is large runs while the rest of it is sent."""
+    from ..model.render import source_count
+
+    sent, total = feeding.submit(session, parsed), sum(source_count(target.source) for target in parsed.bag.targets)
+    feeding.feed(session, sent, total)
+    return {"bag": sent.bag, "tasks": total, "position": session.client.bag(sent.bag).get("position", 0)}
 
 
 def _extend(session: Session, parsed: Parsed, args: argparse.Namespace) -> int:

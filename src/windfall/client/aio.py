@@ -64,6 +64,7 @@ class AsyncClient:
     submit = _awaited(Client.submit)
     submitted = _awaited(Client.submitted)
     append = _awaited(Client.append)
+    append_part = _awaited(Client.append_part)
     extend = _awaited(Client.extend)
     close_bag = _awaited(Client.close_bag)
     health = _awaited(Client.health)

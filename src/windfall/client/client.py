@@ -23,7 +23,7 @@ from .http import PATIENCE, Http
 from .profile import Profile, find, from_fields
 
 if TYPE_CHECKING:
-    from ..model.spec import Bag, Source
+    from ..model.spec import Bag, Part, Source
     from . import types
     from .extend import Extension
     from .table import Table
@@ -86,6 +86,14 @@ class Client:
         """More tasks for an open bag."""
         body = {"target": target, "source": source}
         answer = self._http.call("POST", f"/v1/bags/{bag:d}/tasks", body, key=key or new_key())
+        return cast("types.Appended", self._object(answer))
+
+    def append_part(self, bag: int, part: Part, key: str = "") -> types.Appended:
+        """More tasks for an open bag, of any of its targets, with what they wait for; see `Part`."""
+        import msgspec
+
+        path = f"/v1/bags/{bag:d}/parts"
+        answer = self._http.call("POST", path, raw=msgspec.json.encode(part), key=key or new_key())
         return cast("types.Appended", self._object(answer))
 
     def extend(
@@ -154,7 +162,8 @@ class Client:
         after: int | None = 0
         while after is not None:
             page = self._get(f"/v1/bags/{bag:d}/appended?after={after:d}")
-            rows = [(row["target"], row["source"], row["files"]) for row in page["appended"]]
+            rows = [(row["target"], row["source"], row["files"], row["edges"], row["flows"])
+                    for row in page["appended"]]
             found += msgspec.convert(rows, list[Extension])
             after = page["next"]
         return found

@@ -12,13 +12,15 @@ from typing import NamedTuple
 from ..errors import BadInput
 from ..model.extend import new_points, same_files
 from ..model.render import Files, all_files
-from ..model.spec import Bag, Source, Sweep, Target
+from ..model.spec import Bag, Flows, Source, Sweep, Target
 
 
 class Extension(NamedTuple):
     target: str
     source: Source
     files: list[Files]  # of each family, those it had not; or none
+    edges: list[tuple[int, int]] = []  # with the first piece of a part, of all of it
+    flows: Flows | None = None
 
 
 def extensions(had: Bag, appended: Iterable[Extension], wanted: Bag) -> Iterator[Extension]:

@@ -31,6 +31,7 @@ def apply(state: State, fact: f.Fact) -> None:
 HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.BagSubmitted: bags.bag_submitted,
     f.TasksAppended: bags.tasks_appended,
+    f.PartAppended: bags.part_appended,
     f.BagClosed: bags.bag_closed,
     f.BagPaused: bags.bag_paused,
     f.BagRemoved: bags.bag_removed,

@@ -9,6 +9,7 @@ from windfall.core.bags import class_of, maybe_end, release_dependents, relist_a
 from windfall.core.batching import chain_key
 from windfall.core.columns import FEW, ROW_MASK, Attempts, Tasks
 from windfall.core.doubling import in_vain
+from windfall.core.graph import Graph
 from windfall.core.lifecycle import (
     ACTIVE,
     FIRST_FINAL,
@@ -24,7 +25,7 @@ from windfall.core.lifecycle import (
     WAITING,
 )
 from windfall.core.rows import OUTSTANDING, bear, carry, drop_row, free_row, note_load, recall_lost, split
-from windfall.core.state import BagState, Graph, State, TargetState, TaskClass
+from windfall.core.state import BagState, State, TargetState, TaskClass
 
 BLAMELESS = ("time", "memory")  # failures that are no host's fault
 MEAN_WEIGHT = 0.2  # of the newest report in a class's mean duration
@@ -265,10 +266,11 @@ def _succeeded(state: State, bag: BagState, target: TargetState, tasks: list[int
 
 
 def _release_successors(state: State, bag: BagState, graph: Graph, tasks: list[int]) -> None:
+    pending, states = graph.pending, bag.tasks.state
     for task in tasks:
         for after in graph.after(task):
-            graph.pending[after] -= 1
-            if graph.pending[after] == 0 and bag.tasks.state[after] == WAITING:
+            pending[after] -= 1
+            if pending[after] == 0 and states[after] == WAITING:
                 set_task(state, bag, after, READY)
 
 

@@ -11,8 +11,8 @@ from windfall.core.bags import (
     class_of,
     digest,
     go_on,
-    graph_of,
     maybe_end,
+    part_body,
     parts,
     recount,
     release_dependents,
@@ -26,6 +26,7 @@ from windfall.core.bags import (
 from windfall.core.batching import waiting
 from windfall.core.columns import Tasks
 from windfall.core.deadlines import note_repeats
+from windfall.core.graph import Graph, as_pairs, graph_of
 from windfall.core.lifecycle import CANCELLED, FIRST_FINAL, FREE, LOST, READY, WAITING
 from windfall.core.rows import carry, drop_attempts, free_row
 from windfall.core.state import BagState, State, fresh_counts
@@ -53,8 +54,8 @@ def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
         state.keys[submission_key(fact.owner, fact.key)] = (fact.bag, 0, count, digest(fact.spec))
     add_targets(state, bag, fact.targets)
     if fact.edges:
-        bag.edges = fact.edges
-        _hold_back(bag)
+        bag.graph = graph_of(as_pairs(fact.edges), bag.tasks.np_state[:count])
+        _hold_back(bag, 0)
         recount(bag)
     relist_all(state, bag)
     maybe_end(state, bag, fact.at)
@@ -66,24 +67,25 @@ def _note_data(state: State, bag: BagState, fact: f.BagSubmitted) -> None:
         state.conscious += 1
     if fact.data is not None or fact.conscious is not None:
         bag.data = copies.bag_data(fact.data or f.DataShape(), bag.size)
-        copies.link_up(bag.data, fact.edges, bag.size)
+        copies.link_up(bag.data, as_pairs(fact.edges), bag.size)
 
 
-def _hold_back(bag: BagState) -> None:
-    bag.graph = graph_of(bag)
-    waiting = bag.graph.pending > 0
-    n = bag.size
-    bag.tasks.np_state[:n][waiting] = WAITING
-    bag.tasks.mark(0, n - 1)
+def _hold_back(bag: BagState, first: int) -> None:
+    """Of the tasks from there on, which are all ready, those wait that have open prerequisites."""
+    assert bag.graph is not None
+    waiting = bag.graph.np_pending[first:] > 0
     blocked = int(np.count_nonzero(waiting))
+    if blocked:
+        bag.tasks.np_state[first : bag.size][waiting] = WAITING
+        bag.tasks.mark(first, bag.size - 1)
     bag.counts[READY] -= blocked
     bag.counts[WAITING] += blocked
 
 
-def _remember_append(state: State, bag: BagState, fact: f.TasksAppended) -> None:
+def _remember_append(state: State, bag: BagState, fact: f.TasksAppended | f.PartAppended, body: bytes) -> None:
     """Appends are sent again within moments; the keys of the last thousand are enough."""
     key = append_key(bag, fact.key)
-    state.keys[key] = (fact.bag, fact.first, fact.count, digest(fact.source))
+    state.keys[key] = (fact.bag, fact.first, fact.count, digest(body))
     bag.recent.append(key)
     if len(bag.recent) > RECENT_KEYS:
         state.keys.pop(bag.recent.popleft(), None)
@@ -91,34 +93,70 @@ def _remember_append(state: State, bag: BagState, fact: f.TasksAppended) -> None
 
 def tasks_appended(state: State, fact: f.TasksAppended) -> None:
     bag = state.bags[fact.bag]
-    target = bag.targets[fact.target]
-    bag.tasks.grow(fact.count)
+    _grow(state, bag, fact.count, fact.at)
+    _take_in(state, bag, fact, [(fact.target, fact.count)], [fact.source])
+    if fact.key:
+        _remember_append(state, bag, fact, fact.source)
+
+
+def part_appended(state: State, fact: f.PartAppended) -> None:
+    bag = state.bags[fact.bag]
+    _grow(state, bag, fact.count, fact.at)
+    if fact.edges:
+        bag.graph = bag.graph or Graph(bag.size)
+        bag.graph.add(as_pairs(fact.edges), bag.tasks.np_state)
+        _hold_back(bag, fact.first)
+        if bag.data is not None:
+            copies.link_up(bag.data, bag.pairs, bag.size)
+    _take_in(state, bag, fact, fact.pieces, fact.sources)
+    if fact.key:
+        _remember_append(state, bag, fact, part_body(fact.sources, fact.edges))
+
+
+def _grow(state: State, bag: BagState, count: int, at: int) -> None:
+    """Rows for tasks that are ready, as far as anybody knows."""
+    first = bag.size
+    bag.tasks.grow(count)
+    bag.counts[READY] += count
+    if bag.graph is not None:
+        bag.graph.grow(count)
     if bag.data is not None:
-        bag.data.columns.grow(fact.count)
-        bag.data.columns.np_since[fact.first : fact.first + fact.count] = fact.at
-        bag.data.columns.mark(fact.first, fact.first + fact.count - 1)
-    state.own(bag.owner, fact.count)
-    if bag.runs and bag.runs[-1][1] == fact.target:
-        pass  # it follows on from the last run
-    else:
-        bag.runs.append((fact.first, fact.target, target.count))
-    had, target.count = target.count, target.count + fact.count
-    if target.shape.batch > 1 and waiting(bag, target).start >= had:  # who waited so far for the batch to fill need not
-        target.since = fact.at
-    target.left += fact.count
-    target.unfinished += fact.count
-    bag.counts[READY] += fact.count
-    bag.appended.append(fact.source)
+        bag.data.columns.grow(count)
+        bag.data.columns.np_since[first : first + count] = at
+        bag.data.columns.mark(first, first + count - 1)
+    state.own(bag.owner, count)
+
+
+def _take_in(
+    state: State, bag: BagState, fact: f.TasksAppended | f.PartAppended, pieces: f.Runs, sources: list[bytes]
+) -> None:
+    """New rows of these targets, in this order; their states say whether they wait."""
+    bag.appended += sources
     bag.touched = fact.at
     go_on(bag, fact.at)
     note_repeats(state, bag)
-    if fact.key:
-        _remember_append(state, bag, fact)
-    cls = class_of(state, bag, fact.target, 0)
-    cls.weight = max(cls.weight, len(fact.source) // max(fact.count, 1))
-    cls.backlog.add_run(fact.first, fact.count)
-    cls.ready += fact.count
-    state.relist(cls)
+    first = fact.first
+    for (target, count), source in zip(pieces, sources, strict=True):
+        _add_run(bag, target, first, count, fact.at)
+        cls = class_of(state, bag, target, 0)
+        cls.weight = max(cls.weight, len(source) // max(count, 1))
+        cls.backlog.add_run(first, count)
+        cls.ready += count - int(np.count_nonzero(bag.tasks.np_state[first : first + count]))
+        state.relist(cls)
+        first += count
+
+
+def _add_run(bag: BagState, index: int, first: int, count: int, at: int) -> None:
+    target = bag.targets[index]
+    if bag.runs and bag.runs[-1][1] == index:
+        pass  # it follows on from the last run
+    else:
+        bag.runs.append((first, index, target.count))
+    had, target.count = target.count, target.count + count
+    if target.shape.batch > 1 and waiting(bag, target).start >= had:  # who waited so far for the batch to fill need not
+        target.since = at
+    target.left += count
+    target.unfinished += count
 
 
 def bag_closed(state: State, fact: f.BagClosed) -> None:

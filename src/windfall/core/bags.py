@@ -15,9 +15,9 @@ from windfall.core import facts as f, means
 from windfall.core.backlog import Backlog
 from windfall.core.batching import is_chained, link_stages
 from windfall.core.columns import CHUNK, OVER
-from windfall.core.lifecycle import ACTIVE, READY, SUCCEEDED, WAITING
+from windfall.core.lifecycle import ACTIVE, READY, WAITING
 from windfall.core.selection import class_key
-from windfall.core.state import LIFTED, BagState, Graph, State, TargetState, TaskClass
+from windfall.core.state import LIFTED, BagState, State, TargetState, TaskClass
 
 SAVING = 1_000  # ms that a task with checkpoint files needs beyond its grace, to be worth starting
 
@@ -78,18 +78,6 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
     return cls
 
 
-def graph_of(bag: BagState) -> Graph:
-    """Successors and open prerequisites, from the edges and from what has succeeded."""
-    edges = np.frombuffer(bag.edges, dtype="<i4").reshape(-1, 2)
-    n = bag.size
-    order = np.argsort(edges[:, 0], kind="stable")
-    starts = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(edges[:, 0], minlength=n), out=starts[1:])
-    open_ = bag.tasks.np_state[edges[:, 0]] != SUCCEEDED
-    pending = np.bincount(edges[open_, 1], minlength=n).astype(np.int32)
-    return Graph(starts, edges[order, 1].astype(np.int32), pending)
-
-
 def recount(bag: BagState) -> None:
     """Count the ready tasks of every class afresh, in one pass over the columns."""
     plain = len(bag.classes) == len(bag.targets)  # no task has left its target's first class
@@ -138,6 +126,11 @@ def append_key(bag: BagState, key: str) -> tuple[str, str]:
 def digest(body: bytes) -> int:
     """Tells one request from another under the same idempotency key."""
     return zlib.crc32(body)
+
+
+def part_body(sources: list[bytes], edges: bytes) -> bytes:
+    """All of a part, for its digest."""
+    return b"".join([*sources, edges])
 
 
 def tally_of(bag: BagState, lo: int, hi: int) -> list[int]:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core import batching, deadlines, events as e, facts as f, fairness, means
-from windfall.core.bags import append_key, digest, spans, submission_key, target_done
+from windfall.core.bags import append_key, digest, part_body, spans, submission_key, target_done
 from windfall.core.conscious import wrong_parameter
 from windfall.core.copies import wrong_with
 from windfall.core.endings import cancel_stranded, runs_of, runs_where
+from windfall.core.graph import as_pairs
 from windfall.core.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
 from windfall.core.losses import make_again
 from windfall.core.matchmaking import prospects, wrong_policy
@@ -195,21 +196,7 @@ def append(core: Core, event: e.Append) -> None:
             event, "conflict", f"bag {bag.number} has been given more tasks meanwhile", "look again, then ask again"
         )
         return
-    if not 0 <= event.target < len(bag.targets) or event.count <= 0:
-        core.refuse(event, "bad-input", f"bag {bag.number} has no target {event.target}, or nothing was appended")
-        return
-    target = bag.targets[event.target]
-    if target.shape.behind >= 0 or target.follower >= 0:
-        core.refuse(event, "bad-input", "stages of a pipeline have equally many tasks", "submit a bag of its own")
-        return
-    over = target_done(bag, target) or (not bag.open and target.unfinished == 0)
-    if target.dependents and over:
-        core.refuse(
-            event, "conflict", f"target {target.shape.name!r} is done and what waits for it may run",
-            "append before its last task is done; or submit the new tasks as a bag of their own",
-        )
-        return
-    if _too_many(core, event, bag.owner, event.count, bag.size):
+    if not _has_room(core, event, bag, [(event.target, event.count)]):
         return
     first = bag.size
     core.emit(f.TasksAppended(
@@ -220,6 +207,75 @@ def append(core: Core, event: e.Append) -> None:
     if len(bag.targets) > 1:
         cancel_stranded(core, bag, [])  # what it waits for may have ended without success
     core.done(event, first, event.count)
+
+
+def append_part(core: Core, event: e.AppendPart) -> None:
+    """Whatever they wait for may have ended by now: with success it counts no more, without it they are cancelled."""
+    if (bag := _bag(core, event, event.bag)) is None:
+        return
+    known = core.state.keys.get(append_key(bag, event.idempotency)) if event.idempotency else None
+    if known is not None:
+        _again(core, event, known, part_body(event.sources, event.edges), known[1])
+        return
+    if not bag.open:
+        core.refuse(event, "conflict", f"bag {bag.number} is closed", "submit a new bag, or open it with open = true")
+        return
+    if event.first != bag.size:
+        core.refuse(event, "conflict", f"bag {bag.number} has {bag.size:,} tasks by now, not {event.first:,}",
+                    "somebody else appends to it, too: number the tasks afresh")
+        return
+    if not event.pieces or len(event.pieces) != len(event.sources):
+        core.refuse(event, "bad-input", "nothing was appended, or not one source for each target")
+        return
+    if not _has_room(core, event, bag, event.pieces):
+        return
+    count = sum(n for _, n in event.pieces)
+    if wrong := _wrong_edges(event.edges, bag.size, bag.size + count):
+        core.refuse(event, "bad-input", wrong)
+        return
+    core.emit(f.PartAppended(core.now, bag.number, bag.size, count, event.idempotency, event.pieces, event.sources,
+                             event.edges))
+    batching.arm(core, bag)
+    cancel_stranded(core, bag, _dead_before(bag, event.edges))
+    core.done(event, event.first, count)
+
+
+def _wrong_edges(edges: bytes, first: int, end: int) -> str:
+    if len(edges) % 8:
+        return "prerequisites are pairs of numbers"
+    pairs = as_pairs(edges)
+    if not len(pairs):
+        return ""
+    before, after = pairs[:, 0], pairs[:, 1]
+    if int(before.min()) < 0 or int(before.max()) >= end or int(after.min()) < first or int(after.max()) >= end:
+        return f"tasks {first} to {end - 1} can wait for tasks 0 to {end - 1}, and for nothing else"
+    return "a task waits for itself" if bool((before == after).any()) else ""
+
+
+def _dead_before(bag: BagState, edges: bytes) -> list[int]:
+    """Prerequisites that have ended without success."""
+    before = np.unique(as_pairs(edges)[:, 0])
+    dead: list[int] = before[bag.tasks.np_state[before] > SUCCEEDED].tolist()
+    return dead
+
+
+def _has_room(core: Core, event: e.Event, bag: BagState, pieces: f.Runs) -> bool:
+    """May these targets have so many more tasks?  If not, it is told why."""
+    if any(not 0 <= place < len(bag.targets) or count <= 0 for place, count in pieces):
+        core.refuse(event, "bad-input", f"bag {bag.number} has no such target, or nothing was appended")
+        return False
+    for target in [bag.targets[place] for place, _ in pieces]:
+        if target.shape.behind >= 0 or target.follower >= 0:
+            core.refuse(event, "bad-input", "stages of a pipeline have equally many tasks", "submit a bag of its own")
+            return False
+        over = target_done(bag, target) or (not bag.open and target.unfinished == 0)
+        if target.dependents and over:
+            core.refuse(
+                event, "conflict", f"target {target.shape.name!r} is done and what waits for it may run",
+                "append before its last task is done; or submit the new tasks as a bag of their own",
+            )
+            return False
+    return not _too_many(core, event, bag.owner, sum(count for _, count in pieces), bag.size)
 
 
 def close(core: Core, event: e.Close) -> None:

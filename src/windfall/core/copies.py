@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from windfall.core import facts as f
 from windfall.core.columns import Table
+from windfall.core.graph import Pairs
 from windfall.core.lifecycle import FIRST_FINAL, SUCCEEDED
 
 if TYPE_CHECKING:
@@ -121,9 +122,8 @@ def bag_data(shape: f.DataShape, tasks: int) -> BagData:
     return BagData(columns, list(shape.staged), shape.stays, shape.keeps)
 
 
-def link_up(data: BagData, edges: bytes, tasks: int) -> None:
+def link_up(data: BagData, pairs: Pairs, tasks: int) -> None:
     """Work out which tasks come before each."""
-    pairs = np.frombuffer(edges, dtype="<i4").reshape(-1, 2)
     order = np.argsort(pairs[:, 1], kind="stable")
     data.starts = np.zeros(tasks + 1, dtype=np.int64)
     np.cumsum(np.bincount(pairs[:, 1], minlength=tasks), out=data.starts[1:])
@@ -260,7 +260,7 @@ def at_place(state: State, bag: BagState, place: str) -> list[int]:
 def missing(bag: BagState) -> NDArray[np.int64]:
     """Tasks that must run again: what they left is gone, and needed by one that has not ended or must run again."""
     assert bag.data is not None
-    pairs = np.frombuffer(bag.edges, dtype="<i4").reshape(-1, 2)
+    pairs = bag.pairs
     states = bag.tasks.np_state[: bag.size]
     gone = (states == SUCCEEDED) & (bag.data.columns.np_place[: bag.size] == 0)
     gone &= np.frombuffer(bag.data.columns.leave_files, dtype=np.int32)[: bag.size] > 0

@@ -29,6 +29,7 @@ from windfall.core.attempt_facts import BLAMELESS
 from windfall.core.bags import spans
 from windfall.core.columns import FEW, OVER, ROW_MASK
 from windfall.core.events import Report
+from windfall.core.graph import Graph
 from windfall.core.lifecycle import (
     ACTIVE,
     DROPPED,
@@ -47,7 +48,7 @@ from windfall.core.lifecycle import (
     WAITING,
 )
 from windfall.core.rows import OUTSTANDING
-from windfall.core.state import BagState, Graph, PilotState
+from windfall.core.state import BagState, PilotState
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core

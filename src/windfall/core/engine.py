@@ -260,6 +260,7 @@ _TIMERS: dict[str, Callable[[Core, Any], None]] = {
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     e.Submit: control.submit,
     e.Append: control.append,
+    e.AppendPart: control.append_part,
     e.Close: control.close,
     e.Pause: control.pause,
     e.Cancel: control.cancel,

@@ -42,6 +42,17 @@ class Append(Event):
     seen: int | None = None  # sources appended before, as far as whoever asks has seen
 
 
+class AppendPart(Event):
+    """More tasks for an open bag, of any of its targets, with what they wait for: tasks before them, or each other."""
+
+    bag: int
+    first: int  # the number of the first of them: as many as whoever asks believes the bag to have
+    pieces: list[tuple[int, int]]
+    idempotency: str
+    sources: list[bytes]
+    edges: bytes = b""
+
+
 class Close(Event):
     bag: int
     by: str = ""

@@ -38,7 +38,7 @@ def explain(state: State, now: int, bag_number: int, task: int | None = None) ->
     if task is None:
         task = _first_waiting(bag)
     if task is None:
-        return {"bag": bag_number, "task": None, "state": "ended", "summary": "all tasks have ended", "sites": []}
+        return {"bag": bag_number, "task": None, "state": "ended", "summary": _nothing_left(bag), "sites": []}
     target = bag.targets[bag.target_of(task)]
     code = bag.tasks.state[task]
     name = TASK_STATES[WAITING] if code == READY and target.waits else TASK_STATES[code]
@@ -67,6 +67,13 @@ def _first_waiting(bag: BagState) -> int | None:
     return None
 
 
+def _nothing_left(bag: BagState) -> str:
+    if not bag.open:
+        return "all tasks have ended"
+    return ("all tasks that it has so far have ended; it is open, so whoever submitted it may append more: "
+            f"if nobody will, windfall cancel {bag.number} closes it")
+
+
 def _not_ready(state: State, bag: BagState, task: int) -> str:
     code = bag.tasks.state[task]
     target = bag.targets[bag.target_of(task)]
@@ -78,7 +85,7 @@ def _not_ready(state: State, bag: BagState, task: int) -> str:
             return f"its target waits for {', '.join(open_)}"
         return "the files it takes are being gathered" if target.held else _waits_for_batch(state, bag, target)
     if code == WAITING and bag.graph is not None:
-        return f"it waits for {int(bag.graph.pending[task])} other tasks of the bag"
+        return f"it waits for {bag.graph.pending[task]} other tasks of the bag"
     if TASK_STATES[code] == "active":
         return _whereabouts(state, bag, task)
     if TASK_STATES[code] == "quarantined":

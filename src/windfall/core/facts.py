@@ -145,6 +145,19 @@ class TasksAppended(Fact, tag="tasks-appended/1"):
     extends: bool = False  # the bag was closed, and runs again
 
 
+class PartAppended(Fact, tag="part-appended/1"):
+    """Tasks of an open bag, of any of its targets, and what they wait for."""
+
+    at: int
+    bag: int
+    first: int
+    count: int
+    key: str
+    pieces: list[tuple[int, int]]  # target and how many, one after the other
+    sources: list[bytes]  # of each piece, the Source, as msgpack; with the first one what goes along with all of them
+    edges: bytes  # int32 pairs (before, after); none ends at a task that was there before
+
+
 class BagClosed(Fact, tag="bag-closed/1"):
     at: int
     bag: int
@@ -554,4 +567,5 @@ FACTS = (
     LinkKnown, CopiesLost, IntentsLeaving, SiteDrained, SiteRemoved, SiteJudged, SiteNoted,
     HostJudged,
     BudgetSet, AllowanceSet, PolicySet, WeightSet, BagLifted,
+    PartAppended,
 )

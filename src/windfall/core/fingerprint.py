@@ -17,7 +17,7 @@ from windfall.core.lifecycle import LEAVING
 from windfall.core.state import BagState, IntentState, PilotState, SiteState, State
 
 _BAG = ("owner", "name", "key", "spec", "external", "select", "open", "submitted", "runs", "counts", "appended",
-        "paused", "ended", "touched", "edges", "worked", "began", "provision", "options", "budget", "spent", "pledged",
+        "paused", "ended", "touched", "worked", "began", "provision", "options", "budget", "spent", "pledged",
         "replicate", "replicas", "doubled", "fail_over")
 _PILOT = ("nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk", "enrolled", "ends",
           "token", "detail", "state", "granted", "held", "load", "ended", "why")
@@ -81,9 +81,8 @@ def _bag(bag: BagState) -> dict[str, Any]:
     made["checkpoints"] = {task: [tuple(file) for file in files] for task, files in bag.checkpoints.items()}
     made["conscious"] = None if bag.conscious is None else msgspec.structs.astuple(bag.conscious)
     made["data"] = None if bag.data is None else _data(bag.data, bag.size)
-    # Of tasks appended later a graph made before knows nothing: they wait for none.
-    known = [] if bag.graph is None else bag.graph.pending.tolist()
-    made["pending"] = None if bag.graph is None else known + [0] * (bag.size - len(known))
+    made["edges"] = bag.pairs.tobytes()
+    made["pending"] = None if bag.graph is None else bag.graph.np_pending.tolist()
     return made
 
 

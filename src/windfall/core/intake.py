@@ -9,7 +9,7 @@ from windfall.core.events import Submit
 from windfall.core.facts import TargetShape
 from windfall.model.check import REPLICATE, given, longest_task
 from windfall.model.render import Renderer, source_count
-from windfall.model.spec import Bag, Lines, Policy, Target
+from windfall.model.spec import Bag, Flows, Lines, Policy, Target
 
 ENVELOPE = 64  # bytes around a command
 SMALL = 4 << 20  # bytes: all commands together fit into one message
@@ -21,7 +21,7 @@ def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
     crowds: dict[str, int] = {}
     for place, (target, shape) in enumerate(zip(bag.targets, shapes, strict=True)):
         shape.crowd = crowds.setdefault(target.crowd, place) if target.crowd else place
-    edges = _edges(bag)
+    edges = edges_of(bag.edges, bag.flows)
     return Submit(
         key, owner, bag.name, idempotency, _packed(bag), shapes, bag.effects == "external",
         bag.policy.select, bag.open, edges, bag.policy.provision, budget=bag.policy.budget,
@@ -31,11 +31,11 @@ def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
     )
 
 
-def _edges(bag: Bag) -> bytes:
+def edges_of(edges: list[tuple[int, int]], files: Flows | None) -> bytes:
     """Each prerequisite once, whether files go with it or not."""
-    pairs = np.array(bag.edges, dtype="<i4").reshape(-1, 2)
-    if bag.flows is not None:
-        flows = np.array([bag.flows.before, bag.flows.after], dtype="<i4").T
+    pairs = np.array(edges, dtype="<i4").reshape(-1, 2)
+    if files is not None:
+        flows = np.array([files.before, files.after], dtype="<i4").T
         pairs = np.unique(np.concatenate([pairs, flows[flows[:, 0] >= 0]]), axis=0)
     return pairs.tobytes()
 

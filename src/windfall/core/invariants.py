@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core import facts as f, means
-from windfall.core.bags import graph_of, target_done
+from windfall.core.bags import target_done
 from windfall.core.batching import NO_CHAIN, chain_of
 from windfall.core.columns import Attempts
 from windfall.core.copies import missing
 from windfall.core.fitting import elsewhere
 from windfall.core.granting import fits, room, withheld
+from windfall.core.graph import Graph, as_pairs, graph_of
 from windfall.core.hosts import allowance, shuns
 from windfall.core.lifecycle import (
     ACTIVE,
@@ -46,6 +47,7 @@ from windfall.core.lifecycle import (
     SUCCEEDED,
     TASK_MOVES,
     TASK_STATES,
+    WAITING,
     allowed,
 )
 from windfall.core.matchmaking import is_lasting
@@ -68,6 +70,8 @@ class Witness:
         self.saved: dict[tuple[int, int], list[tuple[str, str, int, int]]] = {}  # task → its newest checkpoint
         self.held: set[tuple[int, int]] = set()  # (bag, target) whose files have not been gathered
         self.batches: dict[tuple[int, int], Batches] = {}
+        self.before: dict[tuple[int, int], list[int]] = {}  # task → tasks that it waits for, of bags that are `ordered`
+        self.ordered: set[int] = set()
         self.suspects: set[str] = set()
         self.broken: list[str] = []
 
@@ -80,6 +84,8 @@ class Witness:
                 self._shapes(fact)
             elif isinstance(fact, f.TasksAppended):
                 self.batches[fact.bag, fact.target].grow(fact.first, fact.count)
+            elif isinstance(fact, f.PartAppended):
+                self._append(fact)
             elif isinstance(fact, f.BagClosed):
                 for (number, _), batches in self.batches.items():
                     batches.open = batches.open and number != fact.bag
@@ -114,8 +120,28 @@ class Witness:
                 for first, count in fact.runs:
                     self.generation.update((fact.bag, task) for task in range(first, first + count))
 
+    def _append(self, fact: f.PartAppended) -> None:
+        first = fact.first
+        self._edges(fact.bag, fact.edges)
+        for target, count in fact.pieces:
+            self.batches[fact.bag, target].grow(first, count)
+            first += count
+
+    def _edges(self, bag: int, edges: bytes) -> None:
+        for before, after in as_pairs(edges).tolist() if bag in self.ordered else ():
+            self.before.setdefault((bag, after), []).append(before)
+
+    def _too_soon(self, group: f.Group) -> None:
+        for task in group.tasks:
+            for before in self.before.get((group.bag, task), ()):
+                if (group.bag, before, self.generation[group.bag, before]) not in self.accepted:
+                    self.broken.append(f"Y: task {group.bag}/{task} was granted before {before} had succeeded")
+
     def _shapes(self, fact: f.BagSubmitted) -> None:
         first = 0
+        if fact.data is None and all(shape.behind < 0 for shape in fact.targets):  # else what is read may be lost again
+            self.ordered.add(fact.bag)
+        self._edges(fact.bag, fact.edges)
         for place, shape in enumerate(fact.targets):
             batches = self.batches[fact.bag, place] = Batches(shape, fact.open)
             batches.grow(first, shape.count)
@@ -129,6 +155,7 @@ class Witness:
                 self.broken.append(f"P5: target {group.target} of bag {group.bag} was granted before its files")
             self.broken += self.batches[group.bag, group.target].problems(group)
             self.broken += self._early(fact, group)
+            self._too_soon(group)
             for attempt, task in zip(group.attempts, group.tasks, strict=True):
                 if attempt in self.granted:
                     self.broken.append(f"P1: attempt {attempt} was granted twice")
@@ -520,7 +547,19 @@ def _targets_balance(bag: BagState) -> list[str]:
         kept = (target.count, target.left, target.unfinished, target.pending)
         if kept != (tally.total(), left, unfinished, pending):
             said.append(f"books: target {bag.number}/{target.index} says {kept}, has {left}, {unfinished}, {pending}")
-    if bag.graph is not None and not np.array_equal(bag.graph.pending, graph_of(bag).pending[: len(bag.graph.pending)]):
+    if bag.graph is not None:
+        said += _graph_balances(bag, bag.graph)
+    return said
+
+
+def _graph_balances(bag: BagState, graph: Graph) -> list[str]:
+    fresh, said = graph_of(bag.pairs, bag.tasks.np_state[: bag.size]), []
+    if any(graph.after(task) != fresh.after(task) for task in range(bag.size)):
+        said.append(f"books: the graph of bag {bag.number} is not that of its edges")
+    states = bag.tasks.np_state[: bag.size]
+    if ((states == READY) & (fresh.np_pending > 0)).any() or ((states == WAITING) & (fresh.np_pending == 0)).any():
+        said.append(f"books: a task of bag {bag.number} is ready and waits for others, or waits for none")
+    if not np.array_equal(graph.np_pending, fresh.np_pending):
         said.append(f"books: the graph of bag {bag.number} does not count its open prerequisites")
     return said
 

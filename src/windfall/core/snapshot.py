@@ -1,6 +1,6 @@
 """The state as bytes: a small record of everything that is few, and chunks of columns that changed.
 
-Chunk names: `b7/t3` is chunk 3 of bag 7's task columns, `b7/spec` its specification, `b7/edges` its graph, `b7/a2` its
+Chunk names: `b7/t3` is chunk 3 of bag 7's task columns, `b7/spec` its specification, `b7/e0` its edges, `b7/a2` its
 third block of appended sources, `b7/c2` what the tasks of its third block have saved, `b7/d0` what its tasks read and
 leave, `at0` the first chunk of the attempts.  Names that are gone are listed for dropping.
 
@@ -9,7 +9,8 @@ leave, `at0` the first chunk of the attempts.  Names that are gone are listed fo
         transfers
     3   no budgets and allowances, no nodes of pilots
     4   no fail-over sites
-    5   as above
+    5   edges in one chunk, `b7/edges`: they could not grow
+    6   as above
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import msgspec
 import numpy as np
 
 from windfall.core import bags, batching, intents, means, pilot_facts, rows
-from windfall.core.columns import Attempts, Hosts, Table, Tasks
+from windfall.core.columns import CHUNK, Attempts, Hosts, Table, Tasks
 from windfall.core.copies import BagData, Columns, link_up, note_moves
 from windfall.core.deadlines import note_repeats
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
+from windfall.core.graph import Edges, Pairs, as_pairs, graph_of
 from windfall.core.hosts import restand, settle
 from windfall.core.lifecycle import DROPPED, FIRST_FINAL, FREE, LOST, READY
 from windfall.core.state import (
@@ -39,7 +41,7 @@ from windfall.core.state import (
 )
 from windfall.errors import StoreCorrupt, StoreTooNew
 
-VERSION = 5
+VERSION = 6
 
 _PILOT = ("number", "nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk",
           "enrolled", "ends", "token", "detail", "state", "granted", "ended", "why", "nodes", "whole")
@@ -127,7 +129,7 @@ def _bag_meta(bag: BagState) -> dict[str, Any]:
                     for t in bag.targets],
         "classes": [(t, v, c.number, c.mean, c.done, c.weight) for (t, v), c in bag.classes.items()],
         "appended": len(bag.appended),
-        "graph": bag.edges != b"",
+        "edges": 0 if bag.graph is None else bag.graph.edges.rows,
         "checkpoints": list(bag.checkpoint_blocks),
         "data": None if bag.data is None else _data_meta(bag.data),
         "conscious": bag.conscious,
@@ -151,11 +153,11 @@ def _dump_bag(bag: BagState) -> dict[str, bytes]:
     chunks = {f"{prefix}t{n}": body for n, body in bag.tasks.dump().items()}
     if not bag.saved:
         chunks[prefix + "spec"] = bag.spec
-        if bag.edges:
-            chunks[prefix + "edges"] = bag.edges
         chunks.update((f"{prefix}costs{t.index}", t.shape.costs) for t in bag.targets if t.shape.costs)
     if bag.data is not None:
         chunks.update((f"{prefix}d{n}", body) for n, body in bag.data.columns.dump().items())
+    if bag.graph is not None:
+        chunks.update((f"{prefix}e{n}", body) for n, body in bag.graph.edges.dump().items())
     for block in range(bag.saved_appends // BLOCK, (len(bag.appended) + BLOCK - 1) // BLOCK):
         part = bag.appended[block * BLOCK : (block + 1) * BLOCK]
         chunks[f"{prefix}a{block}"] = msgspec.msgpack.encode(part)
@@ -173,6 +175,8 @@ def mark_saved(state: State) -> None:
         bag.saved_appends = len(bag.appended)
         if bag.data is not None:
             bag.data.columns.saved()
+        if bag.graph is not None:
+            bag.graph.edges.saved()
         bag.checkpoint_blocks = dict.fromkeys(bag.checkpoint_blocks, False)
     state.attempts.saved()
     state.hosts.saved()
@@ -239,11 +243,21 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
     mark_saved(state)
     if len(m.get("host_layout", ())) != len(Hosts.LAYOUT):
         state.hosts.mark(0, max(state.hosts.rows - 1, 0))  # what is saved has other columns
+    if m["version"] < 6:
+        _save_edges_anew(state)
     for bag in m["bags"]:
         for task, files in bag.get("unsaved", ()):
             state.bags[bag["record"][0]].keep_checkpoint(task, [tuple(file) for file in files])
     intents.recount(state)  # facts that follow move what is counted
     return state
+
+
+def _save_edges_anew(state: State) -> None:
+    """From version 5: they have other chunks now."""
+    for bag in state.bags.values():
+        if bag.graph is not None:
+            bag.graph.edges.mark(0, bag.graph.edges.rows - 1)
+            state.dropped.append(f"b{bag.number}/edges")
 
 
 def _upgrade_bag(m: dict[str, Any]) -> None:
@@ -329,9 +343,8 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes], policy:
     batching.link_stages(bag)
     for block in range((m["appended"] + BLOCK - 1) // BLOCK):
         bag.appended += msgspec.msgpack.decode(chunks[f"{prefix}a{block}"])
-    if m["graph"]:
-        bag.edges = chunks[prefix + "edges"]
-        bag.graph = bags.graph_of(bag)
+    if len(pairs := _load_edges(m, chunks, prefix)):
+        bag.graph = graph_of(pairs, bag.tasks.np_state[: bag.size])
     for block in m["checkpoints"]:
         bag.checkpoint_blocks[block] = False
         for task, files in msgspec.msgpack.decode(chunks[f"{prefix}c{block}"]):
@@ -346,6 +359,15 @@ def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes], policy:
     _load_classes(state, bag, m["classes"])
 
 
+def _load_edges(m: dict[str, Any], chunks: dict[str, bytes], prefix: str) -> Pairs:
+    if "edges" not in m:  # before version 6
+        return as_pairs(chunks[prefix + "edges"] if m["graph"] else b"")
+    edges = Edges(m["edges"])
+    for chunk in range(-(-edges.rows // CHUNK)):
+        edges.load(chunk, chunks[f"{prefix}e{chunk}"])
+    return edges.pairs()
+
+
 def _load_data(bag: BagState, m: dict[str, Any], chunks: dict[str, bytes], prefix: str) -> None:
     if [tuple(column) for column in m["layout"]] != _data_layout():
         raise StoreCorrupt("the snapshot has other columns than this Windfall", "use the Windfall that wrote it")
@@ -354,7 +376,7 @@ def _load_data(bag: BagState, m: dict[str, Any], chunks: dict[str, bytes], prefi
     for name, body in chunks.items():
         if name.startswith(prefix + "d"):
             data.columns.load(int(name[len(prefix) + 1 :]), body)
-    link_up(data, bag.edges, bag.size)
+    link_up(data, bag.pairs, bag.size)
 
 
 def _load_classes(state: State, bag: BagState, rows: list[Any]) -> None:

@@ -10,14 +10,12 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from windfall.core.backlog import Backlog
 from windfall.core.batching import held_back
 from windfall.core.columns import Attempts, Hosts, Tasks
 from windfall.core.copies import HOME, BagData
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
+from windfall.core.graph import Graph, Pairs, as_pairs
 from windfall.core.lifecycle import ACTIVE, FIRST_FINAL, INTENDED, LEAVING, LIVE, READY, RUNNING, TASK_STATES, WAITING
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
@@ -89,30 +87,6 @@ class TargetState:
 
 
 @dataclass(slots=True)
-class Graph:
-    """Prerequisites between tasks: compressed rows of successors and a count of open prerequisites."""
-
-    starts: NDArray[np.int64]
-    successors: NDArray[np.int32]
-    pending: NDArray[np.int32]
-
-    def after(self, task: int) -> list[int]:
-        """Tasks that wait for this one; one appended later has none."""
-        if task >= len(self.pending):
-            return []
-        found: list[int] = self.successors[self.starts[task] : self.starts[task + 1]].tolist()
-        return found
-
-    def waits(self, task: int) -> bool:
-        """Has it open prerequisites?"""
-        return task < len(self.pending) and bool(self.pending[task])
-
-    def blocked(self, first: int, stop: int) -> NDArray[np.int64]:
-        """Of these tasks, those with open prerequisites, counted from `first`."""
-        return np.flatnonzero(self.pending[first:stop])
-
-
-@dataclass(slots=True)
 class BagState:
     number: int
     owner: str
@@ -127,14 +101,13 @@ class BagState:
     targets: list[TargetState]
     runs: list[tuple[int, int, int]]  # (first task, target, first within the target), by first task
     counts: list[int]
-    graph: Graph | None = None
+    graph: Graph | None = None  # None: no task waits for another
     recent: deque[tuple[str, str]] = field(default_factory=deque)  # idempotency keys of its last appends
     appended: list[bytes] = field(default_factory=list)  # (target, Source) of what was appended
     classes: dict[tuple[int, int], TaskClass] = field(default_factory=dict)  # by (target, variant)
     paused: bool = False
     ended: int = 0
     touched: int = 0  # time of the last change
-    edges: bytes = b""  # as submitted; the graph is made of them
     checkpoints: dict[int, Files] = field(default_factory=dict)  # task → what its last attempt saved
     checkpoint_blocks: dict[int, bool] = field(default_factory=dict)  # chunks of them → changed since the last snapshot
     worked: int = 0  # ms in which it had unfinished tasks, up to the last time that it had none
@@ -163,6 +136,11 @@ class BagState:
     @property
     def size(self) -> int:
         return self.tasks.rows
+
+    @property
+    def pairs(self) -> Pairs:
+        """Its edges, (before, after)."""
+        return as_pairs(b"") if self.graph is None else self.graph.edges.pairs()
 
     @property
     def ruled(self) -> bool:
@@ -207,11 +185,12 @@ class BagState:
 
     def chunk_names(self) -> list[str]:
         """Every chunk a snapshot may hold of it."""
-        names = ["spec", "edges", *(f"costs{t.index}" for t in self.targets if t.shape.costs)]
+        names = ["spec", *(f"costs{t.index}" for t in self.targets if t.shape.costs)]
         names += [f"t{n}" for n in range(len(self.tasks.dirty))]
         names += [f"a{n}" for n in range(-(-len(self.appended) // BLOCK))]
         names += [f"c{n}" for n in self.checkpoint_blocks]
         names += [f"d{n}" for n in range(len(self.data.columns.dirty))] if self.data is not None else []
+        names += [f"e{n}" for n in range(len(self.graph.edges.dirty))] if self.graph is not None else []
         return [f"b{self.number}/{name}" for name in names]
 
 

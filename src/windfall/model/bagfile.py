@@ -14,7 +14,7 @@ says its own, with the keys of `[task]` directly in `[targets.NAME]`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -59,6 +59,7 @@ class Parsed(NamedTuple):
     uploads: Mapping[str, Path | bytes]  # sha256 → file, or its contents
     pythons: dict[str, Path]  # target → what its `python` names, still to be packed
     results: Mapping[tuple[int, str], str] | None = None  # (task, output) → where it lands; None: all as ever
+    numbers: Sequence[int] | None = None  # of its tasks in the server, where they are others than here
 
 
 # --- what may stand where --------------------------------------------------------------------------------------

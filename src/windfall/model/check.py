@@ -31,6 +31,7 @@ from .spec import (
     Bag,
     Capture,
     Check,
+    Flows,
     Input,
     Items,
     Latin,
@@ -163,7 +164,7 @@ def check_target(target: Target, is_open: bool) -> None:
         raise BadInput(f"'{target.name}' cannot be the name of a target", "use letters, digits, - and _")
     _one_of(target.kind, KINDS, "kind")
     _source(target.source, target.name)
-    if source_count(target.source) == 0 and not (is_open and not isinstance(target.source, Sweep)):
+    if source_count(target.source) == 0 and not is_open:
         raise BadInput(f"the target '{target.name}' has no tasks", "an empty range or list leaves nothing to run")
     _command(target)
     _numbers(target)
@@ -488,7 +489,7 @@ def check_axis(axis: Axis) -> None:
         if len(set(lengths.values())) != 1:
             said = ", ".join(f"{name} has {length}" for name, length in lengths.items())
             raise BadInput(f"lists walked together must be equally long: {said or 'there is none'}")
-    if axis_size(axis) == 0:
+    if axis_size(axis) == 0 and not isinstance(axis, Table):  # a table may be filled later, if the bag is open
         hint = "a range goes from its first to its last value; give a negative step to count down"
         raise BadInput(
             f"'{', '.join(axis_names(axis))}' has no values, so the sweep is empty",
@@ -712,12 +713,16 @@ def check_given(target: Target, gives: dict[str, bool]) -> None:
             )
 
 
+def check_blobs(flows: Flows) -> None:
+    at_most(len(flows.blobs), MAX_FAMILY, "files of flows")
+    for number, blob in enumerate(flows.blobs):
+        _blob(f"file {number} of the flows", blob)
+
+
 def _edges(bag: Bag, total: int) -> None:
     edges, flows = bag.edges, bag.flows
     if flows is not None:
-        at_most(len(flows.blobs), MAX_FAMILY, "files of flows")
-        for number, blob in enumerate(flows.blobs):
-            _blob(f"file {number} of the flows", blob)
+        check_blobs(flows)
         check_flows(flows, bag, total, relative_path)
     at_most(len(edges), MAX_EDGES, "prerequisites between tasks")
     for before, after in edges:

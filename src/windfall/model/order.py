@@ -61,6 +61,12 @@ def refuse_circle(bag: Bag) -> None:
         raise BadInput(f"tasks wait for one another in a circle: {shown}")
 
 
+def refuse_circle_in(pairs: Iterable[Edge]) -> None:
+    """Of tasks that are appended: an edge from an earlier task closes none."""
+    if stuck := _stuck(pairs):
+        raise BadInput(f"tasks wait for one another in a circle: {' → '.join(map(str, stuck[:10]))}")
+
+
 def _stuck(edges: Iterable[Edge]) -> list[int]:
     """Along a circle, its first node repeated at the end; empty where there is none."""
     following: dict[int, list[int]] = {}

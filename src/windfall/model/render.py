@@ -527,7 +527,7 @@ class Renderer:
         start, last = self._parts[-1]
         return start + last.count
 
-    def extend(self, source: Source, files: Sequence[Files] = ()) -> None:
+    def extend(self, source: Source, files: Sequence[Files] = (), shared: bytes = b"") -> None:
         """Append tasks.  To a sweep, points of the same parameters; `files`: what its families have beyond theirs.
 
         Tasks that were there before keep the files they had, whatever comes under the same name.
@@ -537,7 +537,7 @@ class Renderer:
             return
         if not isinstance(source, Sweep):
             raise BadInput("these tasks are a sweep; only a sweep can be added to them")
-        added = Space(source)
+        added = Space(source, shared)
         same_parameters(list(self._columns), list(added.columns))
         start, had = self.count, self._files[-1][1]
         if files:

@@ -253,6 +253,22 @@ class Bag(Record, frozen=True):
     flows: Flows | None = None  # files between them; a flow is a prerequisite, too
 
 
+class Piece(Record, frozen=True):
+    """Tasks of one target."""
+
+    target: str
+    source: Source
+
+
+class Part(Record, frozen=True):
+    """More tasks for an open bag, numbered on from those it has, with what they wait for."""
+
+    first: int  # the number of the first of them
+    pieces: list[Piece]
+    edges: list[tuple[int, int]] = []
+    flows: Flows | None = None
+
+
 MAX_TASKS = 100_000_000  # of one bag
 MAX_NAME = 200
 MAX_TEXT = 1 << 20  # one command, template or value

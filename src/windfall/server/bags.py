@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 
 from windfall.core import events, explain, queries
-from windfall.core.intake import submission
+from windfall.core.intake import edges_of, submission
 from windfall.core.lifecycle import FIRST_FINAL, TASK_STATES, WAITING
 from windfall.core.matchmaking import prospects
 from windfall.core.replication import shown_policy
@@ -20,8 +20,9 @@ from windfall.errors import BadInput, Conflict, NotFound
 from windfall.model import check
 from windfall.model.calls import argument_file
 from windfall.model.extend import same_files
+from windfall.model.parts import check_part
 from windfall.model.render import all_files, source_count
-from windfall.model.spec import Bag, Items, Source, Sweep, Target
+from windfall.model.spec import Bag, Items, Part, Source, Sweep, Target
 from windfall.server import rows, schema
 from windfall.server.disk import DiskGuard
 from windfall.server.grants import Rendering, Renderings
@@ -45,6 +46,7 @@ _unpack_bag = msgspec.msgpack.Decoder(Bag).decode
 _decode_budget = msgspec.json.Decoder(schema.NewBudget).decode
 _decode_policy = msgspec.json.Decoder(schema.NewPolicy).decode
 _decode_append = msgspec.json.Decoder(schema.Append).decode
+_decode_part = msgspec.json.Decoder(Part).decode
 _decode_extend = msgspec.json.Decoder(schema.Extend).decode
 _decode_selection = msgspec.json.Decoder(schema.Selection).decode
 _pack = msgspec.msgpack.Encoder().encode
@@ -172,6 +174,19 @@ class BagCalls:
             event, inputs = _read_append(body, bag, spec, key)  # commands cost what they are long
         else:
             event, inputs = await self._aside(lambda: _read_append(body, bag, spec, key))
+        if inputs:
+            await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
+        done = await self._writer.do(event)
+        return reply_json(schema.Appended(done.value, done.extra))
+
+    async def append_part(self, request: Request) -> Answer:
+        """As `append`, of several targets at once, and with what the tasks wait for."""
+        self._disk.admit()
+        bag, key, body = self._own(request), _idempotency(request), request.body
+        request.body = b""
+        await self._admit(bag.owner, len(body))
+        rendering = self._renderings.of(bag)
+        event, inputs = await self._aside(lambda: _read_part(body, bag, rendering, key))
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
         done = await self._writer.do(event)
@@ -487,6 +502,24 @@ def _read_append(
     source = _pack((index, message.source))
     event = events.Append(0, bag.owner, bag.number, index, source_count(message.source), key, source)
     return event, _arguments_of(spec.targets[index], message.source)
+
+
+def _read_part(
+    body: bytes | bytearray, bag: Any, rendering: Rendering, key: str
+) -> tuple[events.AppendPart, dict[str, str]]:
+    part, targets = _decode_part(body), rendering.spec.targets
+    if part.flows is not None and not rendering.hands_over:
+        raise BadInput(f"bag {bag.number} was submitted without flows", "submit it with some, be they empty")
+    pieces = check_part(part, targets, bag.locate)
+    along = (edges_of(part.edges, None), part.flows, (part.first, sum(count for _, count in pieces)))
+    sources = [_pack((place, piece.source, [], *(() if at else along)))
+               for at, ((place, _), piece) in enumerate(zip(pieces, part.pieces, strict=True))]
+    edges = edges_of(part.edges, part.flows)
+    event = events.AppendPart(0, bag.number, part.first, pieces, key, sources, edges)
+    inputs = {blob: "of a flow" for blob, _, _ in part.flows.blobs} if part.flows else {}
+    for (place, _), piece in zip(pieces, part.pieces, strict=True):
+        inputs.update(_arguments_of(targets[place], piece.source))
+    return event, inputs
 
 
 def _selection(request: Request, bag: Any) -> schema.Selection:

@@ -5,9 +5,11 @@ Sorted by the task that takes them, so what one task takes is a slice.  20 bytes
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windfall.errors import Unavailable
 from windfall.model.spec import Flows
@@ -16,32 +18,53 @@ File = tuple[str, str, int, int]  # path, blob, size, mode
 
 
 class Flowing:
-    def __init__(self, flows: Flows, tasks: int) -> None:
-        after = np.array(flows.after, np.int32)
+    """Of a bag: a section for its tasks as they were submitted, and one for each part that came later."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []  # of each section, its first task
+        self._sections: list[_Section] = []
+
+    def add(self, flows: Flows, first: int, tasks: int) -> None:
+        self._firsts.append(first)
+        self._sections.append(_Section(flows, first, tasks))
+
+    def _of(self, task: int) -> _Section:
+        return self._sections[bisect_right(self._firsts, task) - 1]
+
+    def before(self, tasks: list[int]) -> list[int]:
+        """Whose files they take."""
+        parts = [self._of(task).before(task) for task in tasks]
+        found = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int32)
+        return [int(number) for number in found[found >= 0]]
+
+    def inputs(self, task: int, made_by: Callable[[list[int]], dict[int, list[File]]]) -> list[File]:
+        """`made_by` says what tasks have left, or raises where it does not know yet."""
+        made = made_by(self.before([task]))
+        return self._of(task).inputs(task, made)
+
+
+class _Section:
+    def __init__(self, flows: Flows, first: int, tasks: int) -> None:
+        after = np.array(flows.after, np.int32) - first
         order = np.argsort(after, kind="stable")
-        self._names, self._blobs = flows.names, flows.blobs
+        self._first, self._names, self._blobs = first, flows.names, flows.blobs
         self._before, self._name, self._place = (
             np.array(column, np.int32)[order] for column in (flows.before, flows.name, flows.place))
         self._starts = np.zeros(tasks + 1, np.int64)
         np.cumsum(np.bincount(after, minlength=tasks)[:tasks], out=self._starts[1:])
 
-    def before(self, tasks: list[int]) -> list[int]:
-        """Whose files they take."""
-        parts = [self._before[self._part(task)] for task in tasks]
-        found = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int32)
-        return [int(number) for number in found[found >= 0]]
-
     def _part(self, task: int) -> slice:
-        if task + 1 >= len(self._starts):
-            return slice(0, 0)  # appended later
-        return slice(int(self._starts[task]), int(self._starts[task + 1]))
+        at = task - self._first
+        if at + 1 >= len(self._starts):
+            return slice(0, 0)  # appended later, without any
+        return slice(int(self._starts[at]), int(self._starts[at + 1]))
 
-    def inputs(self, task: int, made_by: Callable[[list[int]], dict[int, list[File]]]) -> list[File]:
-        """`made_by` says what tasks have left, or raises where it does not know yet."""
+    def before(self, task: int) -> NDArray[np.int32]:
+        return self._before[self._part(task)]
+
+    def inputs(self, task: int, made: dict[int, list[File]]) -> list[File]:
         part = self._part(task)
-        before = self._before[part].tolist()
-        made = made_by(self.before([task]))
-        rows = zip(before, self._name[part].tolist(), self._place[part].tolist(), strict=True)
+        rows = zip(*(column[part].tolist() for column in (self._before, self._name, self._place)), strict=True)
         return [(self._names[place], *self._file(number, name, made)) for number, name, place in rows]
 
     def _file(self, before: int, name: int, made: dict[int, list[File]]) -> tuple[str, int, int]:

@@ -6,6 +6,7 @@ bag reach its renderers when they are first asked for.
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +17,8 @@ from windfall.core.bags import SAVING
 from windfall.core.facts import Group
 from windfall.errors import Unavailable
 from windfall.model.calls import argument_file
-from windfall.model.render import Files, Renderer, all_files, lean
-from windfall.model.spec import Bag, Source, Target
+from windfall.model.render import Files, Renderer, all_files, lean, source_count
+from windfall.model.spec import Bag, Flows, Source, Target
 from windfall.server import schema
 from windfall.server.flowing import Flowing
 from windfall.server.http import log
@@ -36,9 +37,32 @@ class Appended(msgspec.Struct, array_like=True):
     target: int
     source: Source
     files: list[dict[str, tuple[str, int, int]]] = []  # of its families, beyond those they had
+    edges: bytes = b""  # with the first piece of a part: int32 pairs (before, after), of all of it
+    flows: Flows | None = None
+    tasks: tuple[int, int] = (0, 0)  # and all of it: its first task, and how many
+
+
+class _Piece(msgspec.Struct, array_like=True):
+    """The same for who needs tasks of one target only: what is not wanted is skipped."""
+
+    target: int
+    source: msgspec.Raw
+    files: list[dict[str, tuple[str, int, int]]] = []
+
+
+class _Flow(msgspec.Struct, array_like=True):
+    target: int
+    source: msgspec.Raw
+    files: msgspec.Raw = msgspec.Raw()
+    edges: msgspec.Raw = msgspec.Raw()
+    flows: Flows | None = None
+    tasks: tuple[int, int] = (0, 0)
 
 
 _decode_appended = msgspec.msgpack.Decoder(Appended).decode
+_decode_piece = msgspec.msgpack.Decoder(_Piece).decode
+_decode_source = msgspec.msgpack.Decoder(Source).decode
+_decode_flow = msgspec.msgpack.Decoder(_Flow).decode
 
 MAX_PATH = 4_000
 
@@ -49,7 +73,12 @@ class Rendering:
     def __init__(self, bag: Any, find: Find, made_by: MadeBy) -> None:
         self._find = find
         spec = _decode_bag(bag.spec)
-        self._flows = Flowing(spec.flows, bag.size) if spec.flows is not None else None
+        self._flows: Flowing | None = None
+        self._flowed = 0  # how far in bag.appended they are
+        self.hands_over = spec.flows is not None  # files may go from its tasks to others, also to some that come later
+        if spec.flows is not None:
+            self._flows = Flowing()
+            self._flows.add(spec.flows, 0, sum(source_count(target.source) for target in spec.targets))
         self._made_by = made_by
         self.spec = msgspec.structs.replace(spec, flows=None, edges=[])  # they are kept as columns
         self._bag = bag
@@ -66,22 +95,23 @@ class Rendering:
         appended = self._bag.appended
         at = self._appended.get(target, 0)
         if at < len(appended):
-            for more in map(_decode_appended, appended[at:]):
+            for packed in appended[at:]:
+                more = _decode_piece(packed)
                 if more.target == target:
-                    found.extend(more.source, more.files)
+                    found.extend(_decode_source(more.source), more.files, packed)
             self._appended[target] = len(appended)
         return found
 
     def appended(self, packed: list[bytes]) -> list[schema.AppendedSource]:
         """Of what came after the bag was submitted."""
         names = [target.name for target in self.spec.targets]
-        return [schema.AppendedSource(names[more.target], more.source, more.files)
+        return [schema.AppendedSource(names[more.target], more.source, more.files, _pairs(more.edges), more.flows)
                 for more in map(_decode_appended, packed)]
 
     def family_files(self, target: int) -> list[Files]:
         """What has come for each family of a target by now."""
         files: list[Files] = [each.files for each in self.spec.targets[target].families]
-        for more in map(_decode_appended, self._bag.appended if files else ()):
+        for more in map(_decode_piece, self._bag.appended if files else ()):
             if more.target == target:
                 files = all_files(files, more.files)
         return files
@@ -112,7 +142,7 @@ class Rendering:
         tasks: list[Any] = list(zip(group.attempts, commands, strict=True))
         if renderer.target.kind == "call":
             tasks = [_with_arguments(*task) for task in tasks]
-        elif renderer.varies or self._bag.checkpoints or self._flows:
+        elif renderer.varies or self._bag.checkpoints or self._flowing():
             self._look_up(group.tasks)
             extras = [self._extra(renderer, group.target, *place) for place in zip(group.tasks, indices, strict=True)]
             tasks = [(*task, extra) if extra else task for task, extra in zip(tasks, extras, strict=True)]
@@ -145,12 +175,23 @@ class Rendering:
 
     def _look_up(self, tasks: list[int]) -> None:
         """All that they are handed at once, rather than one miss after the other."""
-        if self._flows:
-            self._made_by(self._bag, self._flows.before(tasks))
+        if flows := self._flowing():
+            self._made_by(self._bag, flows.before(tasks))
 
     def _handed(self, task: int) -> list[File]:
         """What earlier tasks have made for it (`handover`)."""
-        return self._flows.inputs(task, lambda before: self._made_by(self._bag, before)) if self._flows else []
+        flows = self._flowing()
+        return flows.inputs(task, lambda before: self._made_by(self._bag, before)) if flows else []
+
+    def _flowing(self) -> Flowing | None:
+        """Files between tasks, those of parts that came by now included."""
+        appended = self._bag.appended
+        if self._flows is not None and self._flowed < len(appended):
+            for more in map(_decode_flow, appended[self._flowed :]):
+                if more.flows is not None:
+                    self._flows.add(more.flows, *more.tasks)
+            self._flowed = len(appended)
+        return self._flows
 
     def _files(self, renderer: Renderer, target: int, index: int) -> list[File]:
         if renderer.target.kind == "call":
@@ -245,6 +286,11 @@ class Renderings:
     def _groups(self, groups: list[Group]) -> list[schema.Group]:
         bags = self._bags
         return [self.of(bags[g.bag]).group(g) for g in groups if g.bag in bags]
+
+
+def _pairs(edges: bytes) -> list[tuple[int, int]]:
+    numbers = array("i", edges)
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _with_arguments(attempt: int, call: Any) -> Any:

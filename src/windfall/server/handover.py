@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,7 @@ class Handover:
     def __init__(self, writer: Writer, projector: Projector) -> None:
         self._writer, self._projector = writer, projector
         self._kept: OrderedDict[tuple[int, int], list[File]] = OrderedDict()
+        self.hands: Callable[[Any], bool] = lambda bag: False  # may tasks come that are handed files of these?
         self._missing: dict[int, set[int]] = {}
         self._busy: dict[int, asyncio.Task[None]] = {}
 
@@ -45,7 +47,7 @@ class Handover:
 
     def _note(self, bag: int, task: int, detail: f.Detail) -> None:
         state = self._writer.state.bags.get(bag)
-        if detail.files and state is not None and state.edges:
+        if detail.files and state is not None and (state.graph is not None or (state.open and self.hands(state))):
             self._kept[bag, task] = detail.files
             self._trim()
 

@@ -30,7 +30,7 @@ STEADY_S = 60.0  # one that lived this long is started again at once
 IDLE_S = 30  # without work, or with nobody to give it any, it leaves; it is back in a moment when there is some
 SITE = "local"
 # By name: facts are not imported here.
-_BRING_WORK = ("BagSubmitted", "TasksAppended", "BagPaused", "TasksRetried", "TargetGathered")
+_BRING_WORK = ("BagSubmitted", "TasksAppended", "PartAppended", "BagPaused", "TasksRetried", "TargetGathered")
 
 
 class Ticket:

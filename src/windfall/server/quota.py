@@ -18,6 +18,7 @@ from windfall.model.units import format_size as _size
 from windfall.server.project import Projector
 
 NAMED = 3  # bags
+EDGE_BYTES = 8
 FREE = 1 << 20  # bytes of an owner's bags, as they were submitted, that are not counted: most are small
 
 
@@ -73,11 +74,11 @@ class Quota:
         return sum(self._description(bag) for bag in self._bags.values() if bag.owner == owner)
 
     def _description(self, bag: Any) -> int:
-        count, size = self._described.get(bag.number, (0, len(bag.spec) + len(bag.edges)))
+        count, size = self._described.get(bag.number, (0, len(bag.spec)))
         if count < len(bag.appended):
             size += sum(map(len, bag.appended[count:]))
             self._described[bag.number] = (len(bag.appended), size)
-        return size
+        return size + (EDGE_BYTES * int(bag.graph.edges.rows) if bag.graph is not None else 0)
 
 
 def _named(bags: list[tuple[int, str, int]]) -> str:

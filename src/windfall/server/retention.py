@@ -197,13 +197,32 @@ def inputs_of(spec: bytes) -> set[str]:
     return found
 
 
+class _Appended(msgspec.Struct, array_like=True):
+    target: int
+    source: msgspec.Raw
+    files: list[dict[str, tuple[str, int, int]]] = []
+    edges: msgspec.Raw = msgspec.Raw()
+    flows: _Flows | None = None
+
+
+_decode_appended = msgspec.msgpack.Decoder(_Appended).decode
+
+
+def _appended_blobs(packed: bytes) -> set[str]:
+    found, more = blobs_in(packed), _decode_appended(packed)
+    found.update(blob for files in more.files for blob, _, _ in files.values())
+    if more.flows is not None:
+        found.update(blob for blob, _, _ in more.flows.blobs)
+    return found
+
+
 def _drop_unwanted(
     blobs: Callable[[], Blobs], wanted: set[str], specs: Iterable[bytes], appended: Iterable[bytes]
 ) -> None:
     for spec in specs:
         wanted |= inputs_of(spec)
     for more in appended:
-        wanted |= blobs_in(more)
+        wanted |= _appended_blobs(more)
     blobs().delete_unreferenced(lambda owner, sha: sha in wanted, BLOB_AGE_S)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from windfall.core.effects import Orders
 from windfall.core.events import Tend
 from windfall.data.blobs import MAX_BLOB
-from windfall.model.spec import Bag
+from windfall.model.spec import Bag, Part
 from windfall.server import schema as s
 from windfall.server.admin import AdminCalls
 from windfall.server.bags import BagCalls
@@ -40,6 +40,8 @@ def _users(b: BagCalls) -> list[Route]:
         Route("GET", bag + "/spec", b.spec, gives=Bag, says="a bag as submitted"),
         Route("POST", bag + "/tasks", b.append, limit=big, takes=s.Append, gives=s.Appended,
               says="append tasks to an open bag"),
+        Route("POST", bag + "/parts", b.append_part, limit=big, takes=Part, gives=s.Appended,
+              says="append tasks of several targets, with what they wait for, to an open bag"),
         Route("POST", bag + "/extend", b.extend, limit=big, takes=s.Extend, gives=s.Appended,
               says="append tasks to a closed bag, which runs again"),
         Route("GET", bag + "/appended", b.appended, gives=s.AppendedPage,

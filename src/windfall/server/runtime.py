@@ -89,6 +89,7 @@ class Runtime:
         self.renderings.find = self.gatherer.find
         self.handover = Handover(w, self.projector)
         self.renderings.made_by = self.handover.files
+        self.handover.hands = lambda bag: self.renderings.of(bag).hands_over
         w.early.append(self.handover.commit)
         self.bags = BagCalls(w, self.renderings, self.projector, self.hub, live=self.live, disk=self.disk,
                              blobs=self.blobs.store, nudge=self.exchanges.nudge)

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from windfall.core import events
 from windfall.core.facts import Limits
-from windfall.model.spec import Items, Lines, Sweep
+from windfall.model.spec import Flows, Items, Lines, Sweep
 from windfall.wire.messages import MAX_REPORTS
 
 MAX_COUNT = 1 << 53
@@ -301,6 +301,8 @@ class AppendedSource(Struct):
     target: str
     source: Sweep | Lines | Items
     files: list[dict[str, tuple[str, int, int]]]
+    edges: list[tuple[int, int]] = []  # with the first piece of a part, of all of it
+    flows: Flows | None = None
 
 
 class AppendedPage(Struct):

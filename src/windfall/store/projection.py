@@ -63,6 +63,7 @@ class Projection:
         self._handlers: dict[type[Any], Callable[[int, Any], None]] = {
             f.BagSubmitted: self._bag_submitted,
             f.TasksAppended: self._tasks_appended,
+            f.PartAppended: self._tasks_appended,
             f.BagClosed: self._bag_closed,
             f.BagRemoved: self._bag_removed,
             f.TasksCancelled: self._tasks_cancelled,
@@ -178,7 +179,7 @@ class Projection:
         )
         self._tally.submitted(fact)
 
-    def _tasks_appended(self, seq: int, fact: f.TasksAppended) -> None:
+    def _tasks_appended(self, seq: int, fact: f.TasksAppended | f.PartAppended) -> None:
         self._connection.execute("UPDATE bag SET tasks = tasks + ? WHERE bag = ?", (fact.count, fact.bag))
         self._tally.appended(fact)
 

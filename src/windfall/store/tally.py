@@ -121,7 +121,7 @@ class Tally:
             self._bear(fact.bag, first, 0 if target.after else fact.at)
             first += target.count
 
-    def appended(self, fact: f.TasksAppended) -> None:
+    def appended(self, fact: f.TasksAppended | f.PartAppended) -> None:
         self._bear(fact.bag, fact.first, fact.at)
 
     def _bear(self, bag: int, first: int, at: int) -> None:

@@ -31,6 +31,7 @@ from . import ast
 from .building import Built, build
 from .files import Application, Component, Implementation, Parameter
 from .program import Program, Shelf, compile_application
+from .streaming import cut
 from .text import plain
 
 TYPES: dict[Any, str] = {int: "integer", float: "real", str: "string"}
@@ -178,11 +179,21 @@ class Workflow:
     def submit(self, client: Any) -> int:
         """Hand it to the server of a `Client`; the bag's number."""
         built = self.built()
-        return int(client.submit(built.bag, built.uploads))
+        found = cut(built.bag)
+        if found is None:
+            return int(client.submit(built.bag, built.uploads))
+        bag = int(client.submit(found.bag, built.uploads))
+        for part in found.parts:
+            client.append_part(bag, part)
+        client.close_bag(bag)
+        return bag
 
     def fetch(self, client: Any, bag: int, directory: str | Path) -> int:
         """Bring home the data that nobody reads, each as a file of its name."""
-        wanted = {(each.task, each.path): each.name for each in self.built().results}
+        built = self.built()
+        found = cut(built.bag)
+        wanted = {(each.task if found is None else int(found.numbers[each.task]), each.path): each.name
+                  for each in built.results}
         return int(client.fetch_some(bag, wanted, directory))
 
     def _shelf(self) -> Shelf:

@@ -95,13 +95,32 @@ def tell(story: Story) -> None:
     _spend(story)
     ruled = _rule(story)
     _fail_over(story)
+    growing = _grow(story)
     batch = _provision(story)
     story.snapshot()
+    _append(story, growing, [(0, 1), (1, 2)], [(0, 5), (4, 6), (6, 7)])
     _provision_on(story, *batch)
     _after_that(story, later)
     story.do(e.SetPolicy(0, ruled, {"rank": "", "sites": 'Site.Name =!= "slow"'}, "ann"))
     _fill_batches(story)
     _go_on(story, bags, old)
+
+
+def _grow(story: Story) -> int:
+    """A graph that comes part by part: some wait for one that has ended, with and without success."""
+    targets = [sweep(2, retries=0), sweep(1, name="more")]
+    bag = int(story.do(submission(0, "ann", Bag(name="growing", targets=targets, open=True, edges=[(0, 1)]))).value)
+    pilot = story.pilot("grower", 1)
+    (attempt,) = story.exchange(pilot, want=1)
+    story.exchange(pilot, reports=[e.Report(attempt)])
+    _append(story, bag, [(1, 2)], [(0, 3), (1, 4), (3, 4)])
+    return bag
+
+
+def _append(story: Story, bag: int, pieces: list[tuple[int, int]], edges: list[tuple[int, int]]) -> None:
+    source = msgspec.msgpack.encode((0, Sweep(axes=[Range(name="x", first=1, last=1)])))
+    first, packed = story.core.state.bags[bag].size, np.array(edges, dtype="<i4").tobytes()
+    assert story.do(e.AppendPart(0, bag, first, pieces, f"part {first}", [source] * len(pieces), packed)).value == first
 
 
 def _begin(story: Story) -> None:
