@@ -77,7 +77,8 @@ def test_the_commands() -> None:
 
 def test_what_a_client_can_do() -> None:
     assert sorted(name for name in vars(windfall.Client) if not name.startswith("_")) == [
-        "add_site", "add_token", "allowances", "append", "appended", "bag", "bags", "call", "cancel", "close",
+        "add_site", "add_token", "allowances", "append", "append_part", "appended", "bag", "bags", "call", "cancel",
+        "close",
         "close_bag",
         "drain_site", "explain", "extend", "failures", "fetch", "fetch_some", "gone", "health", "log", "pause",
         "pilots", "policy",

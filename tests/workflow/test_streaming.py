@@ -88,6 +88,7 @@ def test_the_parts_are_the_whole(bag: Bag, size: int) -> None:
         assert sum(source_count(target.source) for target in bag.targets) <= size
         return
     validate(found.bag)
+    assert (found.bag.flows.blobs if found.bag.flows else None) == (bag.flows.blobs if bag.flows else None)
     assert found.bag.open and sum(source_count(target.source) for target in found.bag.targets) == size
     parts = list(found.parts)
     place = [number for number, target in enumerate(bag.targets) for _ in range(source_count(target.source))]

@@ -73,7 +73,7 @@ def parsed(args: argparse.Namespace, path: Path) -> Parsed:
 
     from ..model.bagfile import Parsed
     from ..model.check import validate
-    from ..workflow.building import build
+    from ..workflow.building import Landing, build
 
     program, shelf = read(args, path)
     if not program.tasks:
@@ -83,7 +83,8 @@ def parsed(args: argparse.Namespace, path: Path) -> Parsed:
     built = build(program, shelf, {name: Path(file) for name, file in _given(args.data, "data").items()})
     bag = msgspec.structs.replace(built.bag, name=args.name) if args.name else built.bag
     validate(bag)
-    return Parsed(bag, built.uploads, {}, {(each.task, each.path): each.name for each in built.results})
+    return Parsed(bag, built.uploads, {},
+                  Landing(lambda: {(each.task, each.path): each.name for each in built.results}))
 
 
 def _of_others(args: argparse.Namespace) -> Listed:

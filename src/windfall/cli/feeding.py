@@ -7,7 +7,7 @@ be impossible, the bag stays open; `windfall explain` says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import WindfallError
@@ -36,6 +36,7 @@ def submit(session: Session, parsed: Parsed) -> Sent:
     key = new_key()
     found = None
     if parsed.results is not None:  # an application's; whoever else sends graphs looks for tasks by their numbers
+        from ..workflow.building import Landing
         from ..workflow.streaming import cut
 
         found = cut(parsed.bag)
@@ -43,13 +44,12 @@ def submit(session: Session, parsed: Parsed) -> Sent:
         return Sent(session.ask(lambda client: client.submit(parsed.bag, parsed.uploads, key)), parsed)
     first = found.bag
     bag = session.ask(lambda client: client.submit(first, parsed.uploads, key))
-    numbers = found.numbers.tolist()
-    return Sent(bag, parsed._replace(results=_renumbered(parsed.results or {}, numbers), numbers=numbers), found.parts,
-                key)
+    numbers, results = found.numbers.tolist(), Landing(lambda: _renumbered(parsed, numbers))
+    return Sent(bag, parsed._replace(results=results, numbers=numbers), found.parts, key)
 
 
-def _renumbered(results: Mapping[tuple[int, str], str], numbers: list[int]) -> dict[tuple[int, str], str]:
-    return {(numbers[task], path): name for (task, path), name in results.items()}
+def _renumbered(parsed: Parsed, numbers: list[int]) -> dict[tuple[int, str], str]:
+    return {(numbers[task], path): name for (task, path), name in (parsed.results or {}).items()}
 
 
 def feed(session: Session, sent: Sent, total: int, progress: Progress | None = None) -> None:
@@ -88,5 +88,5 @@ def _give_up(session: Session, sent: Sent, there: int, total: int) -> None:
             f"  close it: windfall cancel {sent.bag}, which cancels what has not ended")
         return
     say(f"bag {sent.bag} has {tasks:,} of its {total:,} tasks, and is closed; what is there goes on\n"
-        f"  wait for it: windfall wait {sent.bag}\n  then run the rest: windfall rerun, with the same words as this run\n"
+        f"  wait for it: windfall wait {sent.bag}\n  then run the rest: windfall rerun, with the same words as this\n"
         f"  give up:     windfall cancel {sent.bag}")

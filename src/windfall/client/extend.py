@@ -6,7 +6,7 @@ these need.  So a bag that differs in anything else is refused, with the name of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..errors import BadInput
@@ -19,7 +19,7 @@ class Extension(NamedTuple):
     target: str
     source: Source
     files: list[Files]  # of each family, those it had not; or none
-    edges: list[tuple[int, int]] = []  # with the first piece of a part, of all of it
+    edges: Sequence[tuple[int, int]] = ()  # with the first piece of a part, of all of it
     flows: Flows | None = None
 
 

@@ -20,6 +20,7 @@ from .spec import MAX_TASKS, MAX_TEXT, Table
 MAX_COLUMNS = 1_000
 MAX_TABLE = 1 << 30  # characters
 CHUNK = 4_096  # rows put together at a time
+PIECE = 1 << 20  # characters taken apart at a time
 
 _SPECIAL = re.compile(r'[",\r\n]')
 _FIELD = re.compile(r'"([^"]*(?:""[^"]*)*)"(?:,|\Z)|([^,"]*)(?:,|\Z)')
@@ -31,6 +32,16 @@ def format_row(fields: list[str]) -> str:
         return line
     quoted = ['"' + field.replace('"', '""') + '"' if _SPECIAL.search(field) else field for field in fields]
     return ",".join(quoted) or '""'  # an empty line would be no row
+
+
+def format_rows(columns: list[list[str]]) -> str:
+    """All rows of a table, given as columns: at once where no field needs quotes."""
+    rows = columns[0] if len(columns) == 1 else list(map(",".join, zip(*columns, strict=True)))
+    text = "\n".join(rows)
+    counts = (text.count("\n") + 1, text.count(","), '"' in text or "\r" in text)
+    if counts == (len(rows), len(rows) * (len(columns) - 1), False) and all(rows):
+        return text
+    return "\n".join(map(format_row, map(list, zip(*columns, strict=True))))
 
 
 def parse_row(line: str) -> list[str]:
@@ -87,11 +98,23 @@ class Rows:
 
 
 def lines(table: Table) -> Iterator[str]:
+    if table.count and '"' not in table.text:
+        yield from _split(table.text)
+        return
     data = table.text.encode()
     start = 0
     for end in row_ends(data) if table.count else ():
         yield data[start:end].decode()
         start = end + 1
+
+
+def _split(text: str) -> Iterator[str]:
+    """At newlines, and not all at once."""
+    start, stop = 0, 0
+    while stop >= 0:
+        stop = text.find("\n", start + PIECE)
+        yield from (text[start:] if stop < 0 else text[start:stop]).split("\n")
+        start = stop + 1
 
 
 def check_table(table: Table) -> None:
@@ -127,6 +150,8 @@ def longest(table: Table) -> dict[str, int]:
     """At least as long as the longest text of each column."""
     if table.count * len(table.columns) > 4_000_000:  # looking at every field would take too long
         return dict.fromkeys(table.columns, max(map(len, lines(table))))
+    if len(table.columns) == 1 and '"' not in table.text:
+        return {table.columns[0]: max(map(len, lines(table)), default=0)}
     most = [0] * len(table.columns)
     for line in lines(table):
         for at, field in enumerate(parse_row(line)):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -20,7 +20,7 @@ import numpy as np
 from ..data.files import hash_file
 from ..errors import BadInput
 from ..model.spec import Bag, Derived, Family, Input, Range, Sweep, Table, Target
-from ..model.table import format_row
+from ..model.table import format_row, format_rows
 from . import ast, quick
 from .calls import bind
 from .compiled import program as program_of
@@ -55,7 +55,32 @@ class Result:
 class Built:
     bag: Bag
     uploads: dict[str, bytes | Path]
-    results: list[Result] = field(default_factory=list)
+    made: Callable[[], list[Result]] = list
+
+    @cached_property
+    def results(self) -> list[Result]:
+        """Worked out when they are asked for: of a million tasks that takes longer than all the rest."""
+        return self.made()
+
+
+class Landing(Mapping[tuple[int, str], str]):
+    """Which output of which task lands where; worked out when somebody looks."""
+
+    def __init__(self, made: Callable[[], dict[tuple[int, str], str]]) -> None:
+        self._made = made
+
+    @cached_property
+    def _found(self) -> dict[tuple[int, str], str]:
+        return self._made()
+
+    def __getitem__(self, key: tuple[int, str]) -> str:
+        return self._found[key]
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def build(program: Program, shelf: Shelf, given: Mapping[str, Path] | None = None) -> Built:
@@ -74,7 +99,7 @@ class _Builder:
         self.flows = Columns()
         self.uploads: dict[str, bytes | Path] = {}
         self.chosen: dict[tuple[int, str], str] = {}  # what a task picks out of a whole collection
-        self.results: list[Result] = []
+        self.lasting: list[Thing] = []  # of which what comes last is a result
         self.used: set[str] = set()  # of what was given
 
     def built(self) -> Built:
@@ -90,7 +115,7 @@ class _Builder:
             targets.append(Target(name=GATES, command=["true"], source=_points(gates)))
         name = self.program.application.name
         bag = Bag(name=name, targets=targets, edges=self._edges(edges), flows=self.flows.flows())
-        return Built(bag, self.uploads, self.results)
+        return Built(bag, self.uploads, self._results)
 
     def _edges(self, edges: np.ndarray) -> list[tuple[int, int]]:
         """By the bag's numbers; gates come after the tasks that compile."""
@@ -118,8 +143,12 @@ class _Builder:
                 raise use.frame.source.mistake(use.at, f"'{use.shown(row)}' is read before anything has written it"
                                                f"{use.frame.where(row)}", "wait for what writes it")
         if not scope and (declared.mode != "in" if declared else not self._declares_results):
-            for use, row, task in thing.standing(unread=declared is None):
-                self.results.append(Result(use.shown(row), int(self.numbers[task]), f"out/{use.parameter}"))
+            self.lasting.append(thing)
+
+    def _results(self) -> list[Result]:
+        names = {each.name for each in self.program.application.params}
+        return [Result(use.shown(row), int(self.numbers[task]), f"out/{use.parameter}") for thing in self.lasting
+                for use, row, task in thing.standing(unread=thing.key[1] not in names)]
 
     @cached_property
     def _declares_results(self) -> bool:
@@ -132,6 +161,9 @@ class _Builder:
         if whole and members and rank > len(reads.uses[0].ref.indices):
             use = reads.uses[0]
             raise use.frame.source.mistake(use.at, f"'{use.ref.key[1]}' is several collections", "read one of them")
+        if not whole and not members:
+            self._plain_flow(flow)
+            return
         for write, read in zip(flow.write.tolist(), flow.read.tolist(), strict=True):
             wrote, use = writes.uses[writes.use[write]], reads.uses[reads.use[read]]
             task, place = int(reads.task[read]), f"in/{use.parameter}"
@@ -143,6 +175,15 @@ class _Builder:
                 place += "/" + _dotted(index)
             before, after = int(self.numbers[writes.task[write]]), int(self.numbers[task])
             self.flows.take(before, f"out/{wrote.parameter}", after, place)
+
+    def _plain_flow(self, flow: Flow) -> None:
+        """One thing from one task to another, as nearly all are: in columns."""
+        writes, reads = flow.writes, flow.reads
+        outputs = np.array([self.flows.number(f"out/{use.parameter}") for use in writes.uses])
+        places = np.array([self.flows.number(f"in/{use.parameter}") for use in reads.uses])
+        self.flows.take_all(
+            self.numbers[writes.task[flow.write]].tolist(), outputs[writes.use[flow.write]].tolist(),
+            self.numbers[reads.task[flow.read]].tolist(), places[reads.use[flow.read]].tolist())
 
     def _from_outside(self, use: Use, row: int, task: int) -> None:
         name, place = use.shown(row), f"in/{use.parameter}"
@@ -226,7 +267,7 @@ class _Builder:
         if not varied:
             count = sum(call.n for call in calls)
             return Sweep(axes=_points(count).axes, derived=derived)
-        text = "\n".join(map(format_row, map(list, zip(*(columns[name] for name in varied), strict=True))))
+        text = format_rows([columns[name] for name in varied])
         return Sweep(axes=[Table(columns=varied, text=text, count=sum(call.n for call in calls))], derived=derived)
 
     def _texts(self, call: Call, at: int, parameter: Parameter) -> list[str]:

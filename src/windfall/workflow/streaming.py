@@ -93,7 +93,9 @@ class _Cutter:
                   for place, (target, lo, hi) in enumerate(zip(self.bag.targets, bounds, bounds[1:], strict=False))
                   if hi > lo]
         pairs = self.numbers[self.edges[edges.of(at)]]
-        files = self.flows.some(flows.of(at), self.numbers) if self.flows is not None and flows is not None else None
+        files = None
+        if self.flows is not None and flows is not None:
+            files = self.flows.some(flows.of(at), self.numbers, every=at == 0)
         return Part(first=first, pieces=pieces, edges=list(map(tuple, pairs.tolist())), flows=files)
 
     def _source(self, place: int, chosen: Sequence[int]) -> Sweep:
@@ -145,10 +147,12 @@ class _Flows:
         pairs = np.stack([self.before, self.after], 1)
         return pairs[pairs[:, 0] >= 0]
 
-    def some(self, chosen: np.ndarray, numbers: np.ndarray) -> Flows:
-        """With the names and blobs that these need, and no others."""
+    def some(self, chosen: np.ndarray, numbers: np.ndarray, every: bool) -> Flows:
+        """With the names and blobs that these need; or with `every` blob: one that is missing is told at once."""
         before = self.before[chosen]
         blobs, place = np.unique(before[before < 0], return_inverse=True)
+        if every:
+            blobs, place = np.arange(-1, -1 - len(self._flows.blobs), -1), -1 - before[before < 0]
         renumbered = numbers[np.maximum(before, 0)]
         renumbered[before < 0] = -1 - place
         names, used = np.unique(np.concatenate([self.name[chosen], self.place[chosen]]), return_inverse=True)
@@ -169,7 +173,7 @@ class Appended(Protocol):
     @property
     def source(self) -> Source: ...
     @property
-    def edges(self) -> list[tuple[int, int]]: ...
+    def edges(self) -> Sequence[tuple[int, int]]: ...
     @property
     def flows(self) -> Flows | None: ...
 

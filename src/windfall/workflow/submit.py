@@ -98,6 +98,17 @@ class Columns:
         self._after.append(after)
         self._place.append(names.setdefault(place, len(names)))
 
+    def number(self, name: str) -> int:
+        """Of a file's name, for `take_all`."""
+        return self._names.setdefault(name, len(self._names))
+
+    def take_all(self, before: list[int], name: list[int], after: list[int], place: list[int]) -> None:
+        """Many at once, names as numbers."""
+        self._before += before
+        self._name += name
+        self._after += after
+        self._place += place
+
     def bring(self, blob: tuple[str, int, int], after: int, place: str) -> None:
         """A file that no task of this bag makes."""
         self.take(-1 - self._blobs.setdefault(blob, len(self._blobs)), place, after, place)
