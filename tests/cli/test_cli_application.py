@@ -12,7 +12,7 @@ import pytest
 
 from tests.live.real import CommandLine, environment
 from windfall import Client
-from windfall.workflow import compose
+from windfall.workflow import compose, streaming
 
 HERE = f"{platform.system()}-{platform.machine()}".lower()
 
@@ -318,7 +318,10 @@ def joined(some: dict[int, list], one: list) -> list:
     return sorted(some.values()) + [one]
 
 
-def test_functions_as_components(windfall: CommandLine) -> None:
+@pytest.mark.parametrize("size", [streaming.PART, 1])
+def test_functions_as_components(windfall: CommandLine, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """As one bag, and part by part."""
+    monkeypatch.setattr(streaming, "PART", size)
     part, two, end = map(compose.data, ("part", "two", "end"))
     flow = compose.Workflow(
         "halves", compose.par(half(i).to(part[i]) for i in range(3)), pairs(part, "x").to(two),

@@ -126,3 +126,13 @@ def test_what_is_submitted_comes_in_parts_too(windfall: CommandLine) -> None:
     bag = json.loads(out)["bag"]
     assert json.loads(out)["tasks"] == 17 and windfall.json("wait", bag)["succeeded"] == 17
     assert sum(isinstance(fact, f.PartAppended) for fact in facts(windfall, bag)) == 4
+
+
+def test_what_is_compiled_goes_along_and_is_remembered(windfall: CommandLine) -> None:
+    """By the numbers that tasks have in the server."""
+    source = component("Sixfold", "out integer y, in integer x", "CXX", "y = 6 * x;", "// in parts")
+    for last, tasks in ((9, 10), (7, 7)):  # the second time nothing is compiled
+        windfall.write("app.query", application(f"par (i := 1; {last}) do compute Sixfold(y[i], i); enddo", source))
+        out, err = start(windfall, -1, False, "run", "app.query", "-o", "out", "--json").communicate(timeout=120)
+        assert json.loads(out)["succeeded"] == tasks, err
+        assert (windfall.folder / "out" / f"y[{last}]").read_text().strip() == str(6 * last)

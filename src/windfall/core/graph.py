@@ -48,15 +48,16 @@ def as_pairs(edges: bytes) -> Pairs:
 
 
 class Graph:
-    __slots__ = ("_links", "_nodes", "edges")
+    __slots__ = ("_after", "_earlier", "_last", "_links", "_nodes", "edges", "pending")
 
     def __init__(self, tasks: int) -> None:
         self.edges, self._links, self._nodes = Edges(0), _Links(0), _Nodes(tasks)
+        self._look()
 
-    @property
-    def pending(self) -> memoryview:
-        """Of each task, the prerequisites that have not succeeded."""
-        return self._nodes.pending
+    def _look(self) -> None:
+        """At the columns, which move when they grow: a task that ends should not have to search for them."""
+        self._after, self._earlier, self._last = self.edges.after, self._links.earlier, self._nodes.last
+        self.pending = self._nodes.pending  # of each task, the prerequisites that have not succeeded
 
     @property
     def np_pending(self) -> NDArray[np.int32]:
@@ -65,6 +66,7 @@ class Graph:
     def grow(self, tasks: int) -> None:
         """Add tasks that wait for nothing, and nothing for them."""
         self._nodes.grow(tasks)
+        self._look()
 
     def add(self, pairs: Pairs, states: NDArray[np.uint8]) -> None:
         """More edges, between tasks in these states."""
@@ -73,6 +75,7 @@ class Graph:
         first, stop = self.edges.rows, self.edges.rows + len(pairs)
         self.edges.grow(len(pairs))
         self._links.grow(len(pairs))
+        self._look()
         self.edges.np_before[first:stop], self.edges.np_after[first:stop] = pairs[:, 0], pairs[:, 1]
         self.edges.mark(first, stop - 1)
         self._chain(first, pairs[:, 0])
@@ -97,9 +100,9 @@ class Graph:
     def after(self, task: int) -> list[int]:
         """Tasks that wait for this one."""
         found: list[int] = []
-        edge = self._nodes.last[task]
+        edge = self._last[task]
         if edge:
-            after, earlier = self.edges.after, self._links.earlier
+            after, earlier = self._after, self._earlier
             while edge:
                 found.append(after[edge - 1])
                 edge = earlier[edge - 1]
@@ -108,7 +111,7 @@ class Graph:
 
     def waits(self, task: int) -> bool:
         """Has it open prerequisites?"""
-        return bool(self._nodes.pending[task])
+        return bool(self.pending[task])
 
     def blocked(self, first: int, stop: int) -> NDArray[np.int64]:
         """Of these tasks, those with open prerequisites, counted from `first`."""
