@@ -648,7 +648,7 @@ def what_is_appended_behind_a_failure_is_left_there(patch: Patch) -> None:
     patch.setattr(control, "_dead_before", lambda bag, edges: [])
 
 
-@mutant("P4", growing_plan)
+@mutant("books", growing_plan)
 def what_has_succeeded_is_waited_for(patch: Patch) -> None:
     original = Graph.add
     patch.setattr(Graph, "add", lambda self, pairs, states: original(self, pairs, np.zeros_like(states)))

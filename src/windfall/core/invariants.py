@@ -559,6 +559,9 @@ def _graph_balances(bag: BagState, graph: Graph) -> list[str]:
     states = bag.tasks.np_state[: bag.size]
     if ((states == READY) & (fresh.np_pending > 0)).any() or ((states == WAITING) & (fresh.np_pending == 0)).any():
         said.append(f"books: a task of bag {bag.number} is ready and waits for others, or waits for none")
+    before, after = bag.pairs.T
+    for task in after[(states[after] == WAITING) & (states[before] > SUCCEEDED)].tolist():
+        said.append(f"P4: task {bag.number}/{task} waits for one that has ended without success")
     if not np.array_equal(graph.np_pending, fresh.np_pending):
         said.append(f"books: the graph of bag {bag.number} does not count its open prerequisites")
     return said
