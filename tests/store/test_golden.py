@@ -11,6 +11,7 @@ import pytest
 
 from windfall.core.facts import FACTS, BagSubmitted, Ended, Granted, PartAppended, TasksAppended, TasksCancelled
 from windfall.core.fingerprint import fingerprint
+from windfall.core.snapshot import dump_state, load_state, rebuild
 from windfall.store import codec
 from windfall.store.journal import Journal
 
@@ -60,6 +61,21 @@ def test_the_core_comes_back_as_it_was(journal: Journal, expected: Any, snapshot
     assert found is not None and 0 < found.position < journal.position
     now = plain(fingerprint(recovered(journal, snapshot).state))
     assert contains(now, expected["fingerprint"])
+
+
+def test_a_snapshot_that_follows_an_old_one_is_complete(journal: Journal) -> None:
+    """What has other chunks now is saved anew, and the old ones are dropped."""
+    found = journal.load_snapshot()
+    assert found is not None
+    chunks = dict(found.chunks)
+    old = load_state(found.meta, chunks)
+    rebuild(old)
+    meta, fresh, gone = dump_state(old)
+    chunks = {name: body for name, body in chunks.items() if name not in gone} | fresh
+    assert not [name for name in chunks if name.endswith("/edges")]
+    now = load_state(meta, chunks)
+    rebuild(now)
+    assert fingerprint(now) == fingerprint(old)
 
 
 def test_the_results_are_shown(journal: Journal, expected: Any, tmp_path: Path) -> None:
