@@ -104,10 +104,14 @@ class Bench:
 
     def exchange(self, pilot: int, **fields: Any) -> x.Answer | None:
         """The answer, or None if the request is parked."""
+        return self.do(self.asks(pilot, **fields))
+
+    def asks(self, pilot: int, **fields: Any) -> e.Exchange:
+        """A request, to be handed in."""
         self.seq += 1
         state = self.core.state.pilots.get(pilot)
         fields.setdefault("ack", state.granted if state else 0)
-        return self.do(e.Exchange(0, pilot, state.epoch if state else 1, self.seq, **fields))
+        return e.Exchange(0, pilot, state.epoch if state else 1, self.seq, **fields)
 
     def take(self, pilot: int, want: int = 1_000, **fields: Any) -> list[tuple[int, int]]:
         """Ask for work: (attempt, task) in the order granted."""

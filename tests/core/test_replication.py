@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -25,6 +27,18 @@ def tail(bench: Bench, replicate: str = "tail-safe", tasks: int = 20, **more: ob
         for each, _ in bench.take(quick, 1):
             bench.report(quick, each, wall=MEAN)
     return bag, slow, attempt
+
+
+def running(bench: Bench, tasks: int, replicate: str = "tail-fast", **more: Any) -> tuple[int, list[tuple[int, int]]]:
+    """A bag all of whose tasks run, one on each host: bag, (pilot, attempt)."""
+    bag = bench.submit(shape(tasks, expect=more.pop("expect", MEAN)), replicate=replicate, **more)
+    held = []
+    for _ in range(tasks):
+        pilot = bench.pilot(host=f"own{bench.core.state.next_pilot}")
+        ((attempt, _),) = bench.take(pilot, 1)
+        bench.exchange(pilot, started=[attempt])
+        held.append((pilot, attempt))
+    return bag, held
 
 
 def test_a_late_task_has_a_replica_elsewhere(bench: Bench) -> None:
@@ -174,3 +188,39 @@ def test_new_bags_are_safe_in_their_tail_unless_they_say_otherwise(policy: Polic
 
 def test_bags_of_which_a_journal_says_nothing_have_none() -> None:
     assert {field.default for field in msgspec.structs.fields(f.BagSubmitted) if field.name == "replicate"} == {"none"}
+
+
+# --- several requests in one step -------------------------------------------------------------------------------------
+
+
+def test_what_has_ended_in_the_same_step_has_none(bench: Bench) -> None:
+    _, held = running(bench, 4)
+    bench.report(*held[3], wall=MEAN)  # the first success would be news
+    one, two = bench.pilot(host="one"), bench.pilot(host="two")
+    bench.wait(2 * MEAN)
+    effects = bench.step(
+        bench.asks(one, want=1),  # who is late is known from here on
+        bench.asks(held[1][0], reports=[e.Report(held[1][1])]),
+        bench.asks(two, want=1),
+    )
+    tasks = [[task for _, task in granted(answer)] for pilot in (one, two) for answer in answers(effects, pilot)]
+    assert tasks == [[0], [2]]
+
+
+def test_what_starts_last_is_seen_in_the_same_step(bench: Bench) -> None:
+    bench.submit(shape(2, expect=MEAN), replicate="tail-safe")
+    slow, holds, idle = [bench.pilot(host=host) for host in ("slow", "holds", "idle")]
+    bench.exchange(slow, started=[bench.take(slow, 1)[0][0]])
+    ((last, _),) = bench.take(holds, 1)
+    bench.wait(2 * MEAN)
+    bench.step(bench.asks(idle, want=1, wait=20_000), bench.asks(holds, started=[last]))
+    assert bench.core.state.pilots[idle].held == 1
+
+
+def test_a_policy_is_obeyed_from_the_next_request_of_the_same_step(bench: Bench) -> None:
+    bag, _ = running(bench, 2, policy={"replicate": "true"})
+    one, two = bench.pilot(host="one"), bench.pilot(host="two")
+    bench.step(
+        bench.asks(one, want=1), e.SetPolicy(0, bag, {"replicate": "NumberOfReplicas > 5"}), bench.asks(two, want=1)
+    )
+    assert [bench.core.state.pilots[pilot].held for pilot in (one, two)] == [1, 0]

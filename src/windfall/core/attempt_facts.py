@@ -172,7 +172,14 @@ def started(state: State, fact: f.Started) -> None:
         attempts.started[row] = fact.at
         attempts.dirty[row >> 16] = 1
         if state.replicating and (bag := attempts.task[row] >> 32) in state.replicating:
-            state.version += not state.bags[bag].counts[READY]  # it may have been the last
+            _note_start(state, state.bags[bag], attempts.task[row] & 0xFFFFFFFF)
+
+
+def _note_start(state: State, bag: BagState, task: int) -> None:
+    """It may have been the last."""
+    if not bag.counts[READY]:
+        state.version += 1
+        bag.news += bag.tasks.live[task] == 1
 
 
 def _revive(state: State, row: int) -> None:

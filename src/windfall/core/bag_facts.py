@@ -19,6 +19,7 @@ from windfall.core.bags import (
     relist_all,
     renew,
     set_task,
+    stir,
     submission_key,
     tally_of,
     target_done,
@@ -167,7 +168,7 @@ def bag_closed(state: State, fact: f.BagClosed) -> None:
         bag.note_tail()
     release_dependents(state, bag, [t for t in bag.targets if t.count == 0 and target_done(bag, t)])
     relist_all(state, bag)  # no batch waits for more tasks now
-    state.version += fact.bag in state.replicating  # the last task may have started long ago
+    stir(state, bag)  # the last task may have started long ago
     maybe_end(state, bag, fact.at)
 
 
@@ -308,6 +309,7 @@ def policy_set(state: State, fact: f.PolicySet) -> None:
         cls.capped = "per-host" in bag.policy and not cls.chained
     note_repeats(state, bag)
     bag.note_tail()
+    bag.news += 1
     state.version += 1
 
 

@@ -170,6 +170,13 @@ def go_on(bag: BagState, at: int) -> None:
     bag.began = bag.began or at
 
 
+def stir(state: State, bag: BagState) -> None:
+    """More of its tasks may have a replica than a moment ago: whoever waits for one is asked again."""
+    if bag.number in state.replicating:
+        bag.news += 1
+        state.version += 1
+
+
 def maybe_end(state: State, bag: BagState, at: int) -> None:
     if bag.counts[ACTIVE] or bag.unfinished():  # mostly something runs
         return

@@ -73,9 +73,8 @@ class Late(NamedTuple):
     cls: TaskClass
     hosts: tuple[int, ...]  # rows of those that run it
     sites: tuple[str, ...]
-    row: int  # of the attempt that is late,
-    number: int  # its number,
-    live: int  # and how many the task has
+    live: int  # attempts that the task has,
+    tries: int  # and has had
 
 
 @dataclass(slots=True)
@@ -87,6 +86,7 @@ class Tail:
     left: int = PLENTY  # ms of cores that replicas may still take
     until: int = 0  # it holds, but for tasks that end or have a replica meanwhile
     more: bool = False  # there may be others that are late
+    news: int = 0  # of the bag, when it was looked for
 
 
 def mode(bag: BagState) -> str:
@@ -123,7 +123,7 @@ def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
         full: set[int] = set()  # classes of which it can have no more
         for each in _for_host(tail.late, pilot) if len(groups) < most else ():
             cls = each.cls
-            if cls.number in full:
+            if cls.number in full or not _stands(bag, each):
                 continue
             cost = price(core.state, cls, pilot) if tail.left < PLENTY else 0
             if cost > tail.left or room(cls, load) <= 0 or _unpaid(core, pilot, cls, groups):
@@ -187,13 +187,13 @@ def _for_host(late: list[Late], pilot: PilotState) -> list[Late]:
 
 
 def look(core: Core, bag: BagState) -> Tail:
-    """Once a step."""
+    """Once a step, unless there is news in it."""
     tail = core.tails.get(bag.number)
     if tail is None and (tail := _kept(core, bag)) is not None:
         core.tails[bag.number] = tail
-    if tail is None:
+    if tail is None or tail.news != bag.news:
         tail = _look(core, bag, preset(bag)) if mode(bag) in PRESETS else _asked_for(core, bag)
-        tail.left = left(core, bag)
+        tail.left, tail.news = left(core, bag), bag.news
         tail.late = tail.late if tail.left > 0 else []
         core.tails[bag.number] = tail
         if tail.until:
@@ -209,14 +209,18 @@ def _kept(core: Core, bag: BagState) -> Tail | None:
     tail, policy = core.kept_tails.get(bag.number, (None, None))
     if tail is None:
         return None
-    attempts, live = core.state.attempts, bag.tasks.live
-    tail.late = [each for each in tail.late if attempts.number[each.row] == each.number
-                 and attempts.state[each.row] == STARTED and live[each.task] == each.live]
+    tail.late = [each for each in tail.late if _stands(bag, each)]
     changed = policy is not bag.policy or bag.open or bag.counts[WAITING] or COST in bag.policy
-    if changed or core.now >= tail.until or (tail.more and not tail.late):
+    if changed or tail.news != bag.news or core.now >= tail.until or (tail.more and not tail.late):
         del core.kept_tails[bag.number]
         return None
     return tail
+
+
+def _stands(bag: BagState, each: Late) -> bool:
+    """Is its task as it was: has it not ended, nor one of its attempts, and has nobody else got it?"""
+    tasks = bag.tasks
+    return (tasks.state[each.task], tasks.live[each.task], tasks.tries[each.task]) == (ACTIVE, each.live, each.tries)
 
 
 def others_begin(core: Core, groups: list[f.Group]) -> None:
@@ -316,4 +320,4 @@ def _each(state: State, bag: BagState, rows: list[int]) -> Iterator[Late]:
             continue
         pilots = [state.pilots[attempts.pilot[each]] for each in attempts.of_task(ref)]
         hosts, sites = tuple([p.row for p in pilots]), tuple([p.site for p in pilots])
-        yield Late(task, now, hosts, sites, row, attempts.number[row], tasks.live[task])
+        yield Late(task, now, hosts, sites, tasks.live[task], tasks.tries[task])

@@ -128,6 +128,7 @@ class BagState:
     saved: bool = False  # its specification is in a snapshot
     saved_appends: int = 0
     armed: bool = False  # volatile: a timer runs for an incomplete batch
+    news: int = 0  # volatile: counts what may let more of its tasks have a replica
     latest: dict[int, bool] = field(default_factory=dict)  # volatile: hosts seen last → did their last task succeed?
     tail: int = 0  # where it has expressions: tasks that had not ended when its last round began
     pledged: int = 0  # derived, under a budget: ms of cores that attempts in play may take
