@@ -30,8 +30,9 @@ def tail(bench: Bench, replicate: str = "tail-safe", tasks: int = 20, **more: ob
 
 
 def running(bench: Bench, tasks: int, replicate: str = "tail-fast", **more: Any) -> tuple[int, list[tuple[int, int]]]:
-    """A bag all of whose tasks run, one on each host: bag, (pilot, attempt)."""
-    bag = bench.submit(shape(tasks, expect=more.pop("expect", MEAN)), replicate=replicate, **more)
+    """A bag so many of whose tasks run, one on each host, and there are `more`: bag, (pilot, attempt)."""
+    wanted = shape(tasks + more.pop("more", 0), expect=more.pop("expect", MEAN))
+    bag = bench.submit(wanted, replicate=replicate, **more)
     held = []
     for _ in range(tasks):
         pilot = bench.pilot(host=f"own{bench.core.state.next_pilot}")
@@ -174,6 +175,31 @@ def test_where_nobody_knows_how_long_tasks_take_the_attempts_are_not_gone_throug
     pilot = bench.pilot()
     bench.exchange(pilot, started=[attempt for attempt, _ in bench.take(pilot, 1)])
     assert not granted(bench.exchange(bench.pilot(1, host="idle"), want=1)) and looked
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_the_first_success_says_when_the_others_are_late(bench: Bench, together: int) -> None:
+    """Before it nobody knew, and who asked was turned away.  One success and several are different facts."""
+    running(bench, 1, "tail-safe", expect=0, more=together)
+    quick, idle = bench.pilot(cores=2, host="quick"), bench.pilot(host="idle")
+    held = [attempt for attempt, _ in bench.take(quick, together)]
+    bench.exchange(quick, started=held)
+    assert bench.exchange(idle, want=1, wait=20_000) is None
+    bench.now += MEAN
+    bench.exchange(quick, reports=[e.Report(attempt, wall=MEAN) for attempt in held])
+    assert bench.core.state.pilots[idle].held == 0, "it is not late yet"
+    bench.wait(MEAN)
+    assert bench.core.state.pilots[idle].held == 1
+
+
+def test_and_it_says_so_where_a_file_said_something_else(bench: Bench) -> None:
+    _, held = running(bench, 2, "tail-safe", expect=1_000 * MEAN)
+    idle = bench.pilot(host="idle")
+    assert bench.exchange(idle, want=1, wait=20_000) is None
+    bench.now += MEAN
+    bench.report(*held[1], wall=MEAN)
+    bench.wait(MEAN)
+    assert bench.core.state.pilots[idle].held == 1
 
 
 @pytest.mark.parametrize(("policy", "preset"), [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from windfall.core import copies, facts as f, hosts, means
-from windfall.core.bags import class_of, maybe_end, release_dependents, relist_all, set_task, target_done
+from windfall.core.bags import class_of, maybe_end, release_dependents, relist_all, set_task, stir, target_done
 from windfall.core.batching import chain_key
 from windfall.core.columns import FEW, ROW_MASK, Attempts, Tasks
 from windfall.core.doubling import in_vain
@@ -242,7 +242,7 @@ def finished(state: State, fact: f.Finished) -> None:
             pilot.recalling.pop(number, None)
     note_load(state, pilot)
     wall = sum(fact.walls) / n
-    learn(cls, wall, n)
+    _note_time(state, bag, cls, wall, n)
     hosts.succeeded(state, bag, pilot.row, n, wall, fact.at, cls.mean)
     if bag.checkpoints:
         for task in fact.tasks:
@@ -254,6 +254,12 @@ def finished(state: State, fact: f.Finished) -> None:
     bag.touched = fact.at
     _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)
     maybe_end(state, bag, fact.at)
+
+
+def _note_time(state: State, bag: BagState, cls: TaskClass, wall: float, n: int) -> None:
+    if not cls.done and bag.counts[ACTIVE]:
+        stir(state, bag)  # how long such tasks take is known now: others may be late, or will be
+    learn(cls, wall, n)
 
 
 def learn(cls: TaskClass, wall: float, n: int) -> None:
@@ -297,7 +303,7 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
     if old_row in (GRANTED, STARTED) and current:
         t.live[end.task] -= 1
     if end.outcome == 0 and end.wall and (cls := state.classes.get(attempts.cls[row])) is not None:
-        learn(cls, end.wall, 1)
+        _note_time(state, bag, cls, end.wall, 1)
     _note_host(state, bag, fact, end)
     if old_row != LOST:
         carry(state, row, -1)
