@@ -202,6 +202,17 @@ def test_and_it_says_so_where_a_file_said_something_else(bench: Bench) -> None:
     assert bench.core.state.pilots[idle].held == 1
 
 
+@pytest.mark.parametrize("replicate", ["tail-safe", "tail-fast"])
+def test_where_what_nobody_could_run_is_cancelled_the_rest_is_the_last(bench: Bench, replicate: str) -> None:
+    bag = bench.submit(shape(1, expect=MEAN), shape(1, name="wide", cores=64), replicate=replicate)
+    slow, idle = bench.pilot(host="slow"), bench.pilot(host="idle")
+    bench.exchange(slow, started=[bench.take(slow, 1)[0][0]])
+    bench.wait(2 * MEAN)
+    assert bench.exchange(idle, want=1, wait=20_000) is None
+    bench.do(e.Cancel(0, bag, [1]))
+    assert bench.core.state.pilots[idle].held == 1
+
+
 @pytest.mark.parametrize(("policy", "preset"), [
     (Policy(), "tail-safe"), (Policy(replicate="none"), "none"), (Policy(replicate="tail-fast"), "tail-fast"),
     (Policy(replicate="NumberOfReplicas < 3"), "none"),

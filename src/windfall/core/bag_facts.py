@@ -225,6 +225,7 @@ def tasks_cancelled(state: State, fact: f.TasksCancelled) -> None:
     bag.touched = fact.at
     recount(bag)
     relist_all(state, bag)
+    stir(state, bag)  # those that run may be the last now
     maybe_end(state, bag, fact.at)
 
 
