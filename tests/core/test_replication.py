@@ -62,6 +62,25 @@ def test_who_waits_is_given_it_when_it_is_late(bench: Bench) -> None:
     assert granted(answer)
 
 
+def test_and_sooner_where_its_host_fails_much(bench: Bench) -> None:
+    """A quarter of the time is enough, and who waits need not ask again for it."""
+    bench.submit(shape(6, retries=9))
+    bad = bench.pilot(host="bad")
+    for _ in range(6):
+        ((attempt, _),) = bench.take(bad, 1)
+        bench.report(bad, attempt, wall=MEAN)
+    row = bench.core.state.pilots[bad].row
+    bench.core.state.hosts.losses[row] = 2
+    bag = bench.submit(shape(1, expect=MEAN), replicate="tail-safe")
+    bench.exchange(bad, started=[bench.take(bad, 1)[0][0]])
+    began, idle = bench.now, bench.pilot(host="idle")
+    assert bench.exchange(idle, want=1, wait=20_000) is None
+    bench.wait(3 * MEAN)
+    attempts = bench.core.state.attempts
+    (when,) = [attempts.granted[row] - began for row in attempts.of_bag(bag) if attempts.pilot[row] == idle]
+    assert when == 1.5 * MEAN / replication.SOON
+
+
 def test_never_on_the_host_that_runs_it(bench: Bench) -> None:
     tail(bench)
     bench.wait(2 * MEAN)

@@ -19,6 +19,7 @@ or for a 64th of what such tasks take: averages move slowly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,6 +46,7 @@ KEPT = 64  # part of the time that a task takes, for which who is late need not 
 DOUBTED = 64  # of those that are not late, whose hosts are looked at
 ENOUGH = 5  # attempts after which a host is known
 UNRELIABLE = 10  # percent of them that were lost or failed
+NEVER = 1 << 61
 SOON = 4  # part of the time after which a task is late, after which it is on a host that is not trusted
 
 
@@ -263,12 +265,14 @@ def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
     rows, due = rows[order], due[order]
     waiting = rows[due > core.now]
     late = _some_of_each(state, rows[due <= core.now])
-    late += [row for row in waiting[:DOUBTED].tolist() if _doubtful(core, row, preset)]
-    later = due[due > core.now]
-    tail = Tail(list(_each(state, bag, late)), int(later.min()) if later.size and later.min() < 1 << 61 else 0)
+    doubts = {row: _in_doubt(core, row, preset) for row in waiting[:DOUBTED].tolist()}
+    late += [row for row, at in doubts.items() if at <= core.now]
+    first = min([at for at in doubts.values() if at > core.now], default=NEVER)
+    first = min(first, int(due[due > core.now].min())) if len(waiting) else first
+    tail = Tail(list(_each(state, bag, late)), first if first < NEVER else 0)
     if preset.late:
         shortest = min(usual for cls in bag.classes.values() if (usual := usual_time(state, cls)))
-        tail.until = min(tail.next or 1 << 61, core.now + 1 + round(shortest / KEPT))
+        tail.until = min(tail.next or NEVER, core.now + 1 + round(shortest / KEPT))
         tail.more = len(rows) - len(waiting) > len(tail.late)
     return tail
 
@@ -290,19 +294,19 @@ def _due(state: State, rows: NDArray[np.int64], late: float) -> NDArray[np.int64
     for number in np.unique(attempts.np_cls[rows]).tolist():
         mine = attempts.np_cls[rows] == number
         usual = usual_time(state, state.classes[number])
-        due[mine] += round(late * usual) if usual or not late else 1 << 61
+        due[mine] += round(late * usual) if usual or not late else NEVER
     return due
 
 
-def _doubtful(core: Core, row: int, preset: Preset) -> bool:
-    """Has it been for a while on a host that loses or fails much?"""
+def _in_doubt(core: Core, row: int, preset: Preset) -> int:
+    """When it will have been for a while on a host that loses or fails much; never, on others."""
     state = core.state
-    cls = state.classes[state.attempts.cls[row]]
-    soon = state.attempts.started[row] + preset.late * usual_time(state, cls) / SOON
+    usual = usual_time(state, state.classes[state.attempts.cls[row]])
     host, h = state.pilots[state.attempts.pilot[row]].row, state.hosts
-    bad = h.losses[host] + h.failures[host]
-    known = h.attempts[host] >= ENOUGH
-    return bool(known and 100 * bad > UNRELIABLE * h.attempts[host] and usual_time(state, cls) and core.now >= soon)
+    bad, tried = h.losses[host] + h.failures[host], h.attempts[host]
+    if tried < ENOUGH or 100 * bad <= UNRELIABLE * tried or not usual:
+        return NEVER
+    return state.attempts.started[row] + math.ceil(preset.late * usual / SOON)
 
 
 def _each(state: State, bag: BagState, rows: list[int]) -> Iterator[Late]:
