@@ -29,9 +29,10 @@ def tail(bench: Bench, replicate: str = "tail-safe", tasks: int = 20, **more: ob
     return bag, slow, attempt
 
 
-def running(bench: Bench, tasks: int, replicate: str = "tail-fast", **more: Any) -> tuple[int, list[tuple[int, int]]]:
-    """A bag so many of whose tasks run, one on each host, and there are `more`: bag, (pilot, attempt)."""
-    wanted = shape(tasks + more.pop("more", 0), expect=more.pop("expect", MEAN))
+def running(bench: Bench, tasks: int, replicate: str = "tail-fast", spare: int = 0, **more: Any
+            ) -> tuple[int, list[tuple[int, int]]]:
+    """A bag of which so many tasks run, each on a host of its own: bag, (pilot, attempt)."""
+    wanted = shape(tasks + spare, expect=more.pop("expect", MEAN), priority=more.pop("priority", 0))
     bag = bench.submit(wanted, replicate=replicate, **more)
     held = []
     for _ in range(tasks):
@@ -199,7 +200,7 @@ def test_where_nobody_knows_how_long_tasks_take_the_attempts_are_not_gone_throug
 @pytest.mark.parametrize("together", [1, 2])
 def test_the_first_success_says_when_the_others_are_late(bench: Bench, together: int) -> None:
     """Before it nobody knew, and who asked was turned away.  One success and several are different facts."""
-    running(bench, 1, "tail-safe", expect=0, more=together)
+    running(bench, 1, "tail-safe", expect=0, spare=together)
     quick, idle = bench.pilot(cores=2, host="quick"), bench.pilot(host="idle")
     held = [attempt for attempt, _ in bench.take(quick, together)]
     bench.exchange(quick, started=held)
@@ -244,6 +245,37 @@ def test_new_bags_are_safe_in_their_tail_unless_they_say_otherwise(policy: Polic
 
 def test_bags_of_which_a_journal_says_nothing_have_none() -> None:
     assert {field.default for field in msgspec.structs.fields(f.BagSubmitted) if field.name == "replicate"} == {"none"}
+
+
+# --- of several bags --------------------------------------------------------------------------------------------------
+
+
+def bags(bench: Bench, pilot: int, want: int = 1) -> list[int]:
+    attempts = bench.core.state.attempts
+    return [attempts.task[attempts.row(attempt)] >> 32 for attempt, _ in bench.take(pilot, want)]
+
+
+def test_the_bag_that_ranks_highest_there_goes_first(bench: Bench) -> None:
+    plain, _ = running(bench, 2)
+    mine, _ = running(bench, 2, policy={"rank": 'Host.Name == "mine" ? 5 : -5'})
+    urgent, _ = running(bench, 2, priority=1)
+    bench.wait(MEAN)
+    assert bags(bench, bench.pilot(cores=6, host="mine"), 6) == [mine, mine, urgent, urgent, plain, plain]
+
+
+def test_and_on_a_shared_site_the_owner_who_has_least(bench: Bench) -> None:
+    bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
+    first, _ = running(bench, 3)
+    his, _ = running(bench, 1, owner="bob")
+    bench.wait(MEAN)
+    assert [bags(bench, bench.pilot(host=f"i{n}")) for n in range(3)] == [[his], [first], [first]]
+
+
+def test_each_has_its_own_share(bench: Bench) -> None:
+    """15 % of 3 tasks are one replica, which another bag's does not count against."""
+    known = [running(bench, 3, "tail-safe")[0] for _ in range(2)]
+    bench.wait(2 * MEAN)
+    assert bags(bench, bench.pilot(cores=4), 4) == known
 
 
 # --- several requests in one step -------------------------------------------------------------------------------------

@@ -109,10 +109,11 @@ class Matchmaker:
         found = [*ready]
         for cls in more:
             if cls.number not in listed and self.admits(core, pilot, cls):
-                found.append((self._place(core, pilot, cls), cls.number))
+                found.append((self.place(core, pilot, cls), cls.number))
         return sorted(found) if len(found) > len(ready) else ready
 
-    def _place(self, core: Core, pilot: PilotState, cls: TaskClass) -> tuple[Any, ...]:
+    def place(self, core: Core, pilot: PilotState, cls: TaskClass) -> tuple[Any, ...]:
+        """Where its tasks stand among its owner's, for such a pilot."""
         if not cls.ruled:
             return cls.key
         bag, ad = core.state.bags[cls.bag], self._ad(core, pilot)

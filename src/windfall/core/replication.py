@@ -5,7 +5,8 @@ Rules
     has started (SWARM's rule); while a bag is open nobody knows which is the last.
   * A task is *late* when it has run several times as long as others of its class took, or a while on a host that loses
     or fails much.  Fewest attempts first, then the one that runs longest.
-  * Never on a host that runs it already; at another site rather than at the same.
+  * Never on a host that runs it already; at another site rather than at the same.  Of several bags the one goes first
+    whose tasks would, if they were ready.
   * A preset bounds the attempts of one task at a time, and the replicas of the bag as a share of its tasks.  So is an
     expression bounded, which says in the place of a preset which tasks are to have one (`speculation.py`).  A bag may
     have bounds of its own in their place, and one on what replicas cost (`doubling.py`).
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 
 from windfall.core import facts as f
 from windfall.core.doubling import cap, left, price, usual_time
+from windfall.core.fairness import weight
 from windfall.core.intents import NAMED
 from windfall.core.lifecycle import ACTIVE, GRANTED, READY, STARTED, WAITING
 from windfall.core.means import PLENTY, Purse
@@ -119,7 +121,7 @@ def replicates(bag: BagState) -> bool:
 def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Group]) -> None:
     """Replicas for a pilot, as many as it can run at once; they are added to the groups."""
     load = pilot.load
-    for bag in _bags(core.state):
+    for bag in _in_order(core, pilot):
         tail = look(core, bag)
         most = min(want, len(groups) + spare(bag)) if tail.late else 0
         full: set[int] = set()  # classes of which it can have no more
@@ -148,7 +150,23 @@ def _unpaid(core: Core, pilot: PilotState, cls: TaskClass, groups: list[f.Group]
 
 def any_late(core: Core) -> bool:
     """Is there a replica that somebody may have?"""
-    return any(look(core, bag).late and spare(bag) > 0 for bag in _bags(core.state))
+    return any(_offers(core, bag) for bag in _bags(core.state))
+
+
+def _offers(core: Core, bag: BagState) -> bool:
+    return bool(look(core, bag).late) and spare(bag) > 0
+
+
+def _in_order(core: Core, pilot: PilotState) -> list[BagState]:
+    """Bags with something that runs late: as with what nobody runs, the owner goes first who has least for his weight,
+    and of his bags the one that ranks highest there."""
+    state = core.state
+    found = [bag for bag in _bags(state) if _offers(core, bag)]
+    if len(found) < 2:
+        return found
+    use = state.sites[pilot.site].use
+    return sorted(found, key=lambda bag: (use.get(bag.owner, 0) / weight(state, bag.owner),
+                                          core.match.place(core, pilot, look(core, bag).late[0].cls)))
 
 
 def _bags(state: State) -> Iterator[BagState]:
