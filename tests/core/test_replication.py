@@ -233,6 +233,22 @@ def test_where_what_nobody_could_run_is_cancelled_the_rest_is_the_last(bench: Be
     assert bench.core.state.pilots[idle].held == 1
 
 
+@pytest.mark.parametrize(("replicate", "replicas"), [("tail-fast", 1), ("tail-safe", 0)])
+def test_targets_that_wait_for_what_is_late_are_no_backlog(bench: Bench, replicate: str, replicas: int) -> None:
+    """Unless the last task of all must have started."""
+    bench.submit(shape(2, expect=MEAN), shape(5, name="merge", after=[0]), replicate=replicate)
+    slow, quick, idle = [bench.pilot(host=host) for host in ("slow", "quick", "idle")]
+    bench.exchange(slow, started=[bench.take(slow, 1)[0][0]])
+    assert bench.task(1, 2) == "ready" and bench.explain(1, 2) == "its target waits for main"
+    ((attempt, task),) = bench.take(quick, 1)
+    assert task == 1, "what nobody runs comes first"
+    bench.exchange(quick, started=[attempt])
+    bench.report(quick, attempt, wall=MEAN)
+    assert bench.exchange(idle, want=1, wait=20_000) is None or replicas
+    bench.wait(2 * MEAN)
+    assert bench.core.state.pilots[idle].held == replicas
+
+
 @pytest.mark.parametrize(("policy", "preset"), [
     (Policy(), "tail-safe"), (Policy(replicate="none"), "none"), (Policy(replicate="tail-fast"), "tail-fast"),
     (Policy(replicate="NumberOfReplicas < 3"), "none"),

@@ -177,7 +177,7 @@ def started(state: State, fact: f.Started) -> None:
 
 def _note_start(state: State, bag: BagState, task: int) -> None:
     """It may have been the last."""
-    if not bag.counts[READY]:
+    if not bag.has_backlog():
         state.version += 1
         bag.news += bag.tasks.live[task] == 1
 

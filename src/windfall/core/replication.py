@@ -1,8 +1,8 @@
 """Replicas: one more attempt of a task that runs, for a pilot that has nothing else to do (G6; GridBot's algorithm 2).
 
 Rules
-  * Only when nothing of the bag is ready: what nobody runs comes first.  `tail-safe` waits until the last of its tasks
-    has started (SWARM's rule); while a bag is open nobody knows which is the last.
+  * Only when nothing of the bag is ready: what nobody runs comes first.  Tasks of targets that wait for others are not.
+    `tail-safe` waits until the last of all has started (SWARM's rule); while a bag is open nobody knows which that is.
   * A task is *late* when it has run several times as long as others of its class took, or a while on a host that loses
     or fails much.  Fewest attempts first, then the one that runs longest.
   * Never on a host that runs it already; at another site rather than at the same.  Of several bags the one goes first
@@ -172,7 +172,7 @@ def _in_order(core: Core, pilot: PilotState) -> list[BagState]:
 def _bags(state: State) -> Iterator[BagState]:
     for number in state.replicating:
         bag = state.bags[number]
-        if bag.counts[ACTIVE] and not bag.counts[READY] and not bag.paused:
+        if bag.counts[ACTIVE] and not bag.paused and not bag.has_backlog():
             yield bag
 
 
@@ -230,7 +230,8 @@ def _kept(core: Core, bag: BagState) -> Tail | None:
     if tail is None:
         return None
     tail.late = [each for each in tail.late if _stands(bag, each)]
-    changed = policy is not bag.policy or bag.open or bag.counts[WAITING] or COST in bag.policy
+    waits = bag.open or bag.counts[READY] or bag.counts[WAITING]
+    changed = waits or policy is not bag.policy or COST in bag.policy
     if changed or tail.news != bag.news or core.now >= tail.until or (tail.more and not tail.late):
         del core.kept_tails[bag.number]
         return None
@@ -267,7 +268,7 @@ def _asked_for(core: Core, bag: BagState) -> Tail:
 
 def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
     state, attempts, live = core.state, core.state.attempts, bag.tasks.np_live
-    if preset.started and (bag.open or bag.counts[WAITING]):
+    if preset.started and (bag.open or bag.counts[READY] or bag.counts[WAITING]):
         return Tail()
     if preset.late and not any(usual_time(state, cls) for cls in bag.classes.values()):
         return Tail()  # nothing can be late: there may be a thousand bags of which one task runs

@@ -173,6 +173,12 @@ class BagState:
         if self.in_tail:
             self.tail = max(self.tail, self.unfinished())
 
+    def has_backlog(self) -> bool:
+        """Could any of its tasks be handed out that nobody has?  Those of targets that wait count as ready, too."""
+        if not self.counts[READY] or len(self.targets) == 1:
+            return self.counts[READY] > 0
+        return any(cls.ready and not self.targets[cls.target].waits for cls in self.classes.values())
+
     def unfinished(self) -> int:
         return sum(self.counts[:FIRST_FINAL])
 
