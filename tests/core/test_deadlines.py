@@ -69,6 +69,16 @@ def test_never_on_a_host_that_runs_it(b: Bench) -> None:
     assert b.take(b.pilot(host="slow")) == []
 
 
+def test_at_another_site_rather_than_at_the_same(b: Bench) -> None:
+    b.step(e.AddSite(0, "there", "ann", "local"))
+    b.submit(shape(3), policy=DUE)
+    for host, site in (("a", "here"), ("b", "there"), ("c", "here")):
+        b.take(b.pilot(host=host, site=site), 1)
+    b.wait(61_000)
+    asking = [b.pilot(host=f"i{n}", site=site) for n, site in enumerate(("here", "here", "there"))]
+    assert [[task for _, task in b.take(pilot, 1)] for pilot in asking] == [[1], [0], [2]]
+
+
 def test_what_has_got_a_replica_is_not_overdue_any_more(b: Bench) -> None:
     n = MOST_SEEN + 1
     bag = b.submit(shape(n + 1), policy={**DUE, "replicate": "true"})

@@ -89,6 +89,18 @@ def test_never_on_the_host_that_runs_it(bench: Bench) -> None:
     assert not granted(bench.exchange(again, want=1))
 
 
+@pytest.mark.parametrize("replicate", ["tail-fast", "true"])
+def test_at_another_site_rather_than_at_the_same(bench: Bench, replicate: str) -> None:
+    bench.step(e.AddSite(0, "there", "ann", "local"))
+    bench.submit(shape(3, expect=MEAN), policy={"replicate": replicate})
+    for host, site in (("a", "here"), ("b", "there"), ("c", "here")):
+        pilot = bench.pilot(host=host, site=site)
+        bench.exchange(pilot, started=[bench.take(pilot, 1)[0][0]])
+        bench.wait(1)
+    asking = [bench.pilot(host=f"i{n}", site=site) for n, site in enumerate(("here", "here", "there"))]
+    assert [[task for _, task in bench.take(pilot, 1)] for pilot in asking] == [[1], [0], [2]]
+
+
 def test_not_before_the_last_task_has_started(bench: Bench) -> None:
     bench.submit(shape(20, expect=MEAN), replicate="tail-safe")
     slow, holds = bench.pilot(1, host="slow"), bench.pilot(1, host="holds")

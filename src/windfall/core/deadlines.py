@@ -7,7 +7,8 @@ Rules
   * A task is *overdue* when every attempt of it in play is past its own deadline.  It then stands in its class's place
     in the order, before tasks that nobody runs: it came earlier.  Pilots are started for it as for any other.
   * The old attempt goes on, and its result is as good as any: the first wins (`endings.py`).
-  * Never on a host that runs the task already, and never more than a few attempts of it at a time.
+  * Never on a host that runs the task already, at another site rather than at the same, and never more than a few
+    attempts of it at a time.
   * What has external effects, goes in batches or pipelines, or has pilots of its own, has no deadlines.
   * After a restart nothing is overdue before one lease has passed: silence until then means nothing.
 
@@ -189,9 +190,11 @@ def offers(state: State) -> list[TaskClass]:
 
 
 def take(core: Core, pilot: PilotState, cls: TaskClass, most: int, groups: list[f.Group]) -> int:
-    """Attempts of overdue tasks that its host does not run; how many."""
+    """Attempts of overdue tasks that its host does not run, those that other sites have first; how many."""
     state = core.state
-    tasks = [task for task, hosts in islice(cls.overdue.items(), MOST_SEEN) if pilot.row not in hosts][:most]
+    seen = {task: hosts for task, hosts in islice(cls.overdue.items(), MOST_SEEN) if pilot.row not in hosts}
+    here = {task: any(state.host_names[row][0] == pilot.site for row in hosts) for task, hosts in seen.items()}
+    tasks = sorted(here, key=here.__getitem__)[:most]
     for task in tasks:
         del cls.overdue[task]
     if tasks:
