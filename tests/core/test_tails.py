@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from windfall.core import feeding
 from windfall.core.queries import bag_view
 from windfall.core.tails import ends
 
@@ -62,6 +63,22 @@ def test_reliable_and_fast_hosts_come_first(b: Bench) -> None:
         order += [host for host, pilot in waiting.items() if any(granted(a) for a in answers(b.effects, pilot))]
     assert order == ["fast", "usual", "fickle"]
     assert b.core.state.bags[bag].in_tail
+
+
+def test_many_who_wait_in_vain_are_looked_at_in_part_there_too(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is late is for none of them; there may be thousands."""
+    asked = []
+    plain = feeding.grant
+    monkeypatch.setattr(feeding, "MOST_IN_VAIN", 3)
+    monkeypatch.setattr(feeding, "grant", lambda core, pilot, *rest: asked.append(pilot) or plain(core, pilot, *rest))
+    b.submit(shape(1, expect=MINUTE), replicate="tail-safe", policy={"requirements": 'Host.Name == "busy"'})
+    busy = b.pilot(host="busy")
+    b.exchange(busy, started=[b.take(busy, 1)[0][0]])
+    for n in range(9):
+        assert b.exchange(b.pilot(host=f"idle{n}"), want=1, wait=3_600_000) is None
+    b.wait(2 * MINUTE)
+    assert 0 < len(asked) <= 3
+    assert len({id(pilot) for pilot in asked}) == len(asked)
 
 
 def test_what_is_to_be_expected_is_estimated_and_said(b: Bench) -> None:

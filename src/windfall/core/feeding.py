@@ -29,32 +29,35 @@ def feed_parked(core: Core) -> None:
         if not state.ready and not state.overdue and not any_late(core):
             return
         lines = [(worth(state, state.pilots[number]), pc, number) for pc in waiting for number in pc.parked]
+        in_vain = dict.fromkeys((pc.number for pc in waiting), 0)
         for _, pc, number in sorted(lines, key=lambda line: line[0]):
-            if number in pc.parked:
-                _feed_class(core, pc, [number])
+            if number in pc.parked and in_vain[pc.number] < MOST_IN_VAIN:
+                in_vain[pc.number] += _feed_class(core, pc, [number])
         return
     for pc in waiting:
         _feed_class(core, pc, list(pc.parked))
 
 
-def _feed_class(core: Core, pc: PilotClass, numbers: list[int]) -> None:
+def _feed_class(core: Core, pc: PilotClass, numbers: list[int]) -> int:
+    """Those of one class, in this order; how many were looked at in vain, each of them a matter of its own."""
     # While several wait nobody gets more than it can run: a prefetch would starve the next in line.
     ahead = len(pc.parked) == 1
     in_vain = 0
     for number in numbers:
         if not core.state.ready and not core.state.replicating and not core.state.overdue:
-            return
+            break
         pilot = core.state.pilots[number]
         park = pilot.park
         if park is not None and grant(core, pilot, park.want, park.left(core.now), ahead):
             answer_parked(core, pilot)
         elif pc.barren == core.state.version:
-            return
+            break
         elif not core.state.ready or (core.state.ruled and not core.match.steady):
             in_vain += 1
             pc.parked[number] = pc.parked.pop(number)  # to the end of the line: the next time others are asked
-            if in_vain >= MOST_IN_VAIN:  # each is a matter of its own
-                return
+            if in_vain >= MOST_IN_VAIN:
+                break
+    return in_vain
 
 
 def recall_for(core: Core, pilot: PilotState) -> None:
