@@ -25,6 +25,19 @@ def test_grants_shrink_to_one(b: Bench) -> None:
     assert [len(b.take(last)) for _ in range(5)] == [1, 1, 1, 1, 0], "8 wait, 12 are out"
 
 
+def test_a_tail_stays_one_whatever_comes_back(b: Bench) -> None:
+    """Without any policy, too."""
+    bag = b.submit(shape(4, expect=MINUTE, retries=9), replicate="tail-safe")
+    pilot = b.pilot(cores=4, host="first")
+    held = b.take(pilot)
+    for attempt, _ in held[:3]:
+        b.report(pilot, attempt, "returned", "recall")
+    assert b.core.state.bags[bag].in_tail, "three wait, and one is out"
+    for made in (b.snapshot(), None):
+        b.restart(made)
+    assert len(b.take(b.pilot(cores=4, host="second"))) == 1
+
+
 @pytest.mark.parametrize(("replicate", "expect"), [("none", MINUTE), ("tail-safe", 100)])
 def test_but_not_of_short_tasks_nor_where_nothing_runs_twice(b: Bench, replicate: str, expect: int) -> None:
     b.submit(shape(100, expect=expect), replicate=replicate)

@@ -41,7 +41,7 @@ def granted(state: State, fact: f.Granted) -> None:
         _activate(bag, cls, group.tasks)
         bear(state, pilot, bag, cls, group.tasks, 1)
         bag.touched = bag.served = fact.at
-        if bag.policy:
+        if bag.policy or bag.number in state.replicating:
             bag.note_tail()
         if means.matters(cls):
             means.count(state, means.rows_of(group.attempts), 1)

@@ -164,7 +164,7 @@ def bag_closed(state: State, fact: f.BagClosed) -> None:
     bag = state.bags[fact.bag]
     bag.open = False
     bag.touched = fact.at
-    if bag.policy:
+    if bag.policy or bag.number in state.replicating:
         bag.note_tail()
     release_dependents(state, bag, [t for t in bag.targets if t.count == 0 and target_done(bag, t)])
     relist_all(state, bag)  # no batch waits for more tasks now

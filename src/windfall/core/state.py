@@ -130,7 +130,7 @@ class BagState:
     armed: bool = False  # volatile: a timer runs for an incomplete batch
     news: int = 0  # volatile: counts what may let more of its tasks have a replica
     latest: dict[int, bool] = field(default_factory=dict)  # volatile: hosts seen last → did their last task succeed?
-    tail: int = 0  # where it has expressions: tasks that had not ended when its last round began
+    tail: int = 0  # where it has policies, or may have replicas: tasks that had not ended when its last round began
     pledged: int = 0  # derived, under a budget: ms of cores that attempts in play may take
     crowds: dict[int, int] = field(default_factory=dict)  # derived: attempts in play of those that have a limit
 
