@@ -234,6 +234,19 @@ def test_a_policy_that_no_host_matches_says_so(b: Bench) -> None:
     assert (match, known, why) == (0, 2, "host: Host.Gpus > 1 is false: Host.Gpus is 0")
 
 
+def test_where_no_host_is_there_yet_the_sites_are_asked(b: Bench) -> None:
+    bag = b.submit(shape(9), policy={"sites": 'Site.Name == "hear"', "requirements": "Host.Cores > 99"})
+
+    def said() -> tuple[int, int, str]:
+        return matchmaking.prospects(b.core.state, b.now, b.core.state.bags[bag])
+
+    assert said() == (0, 0, 'here: Site.Name == "hear" is false: Site.Name is "here"')
+    b.step(e.AddSite(0, "hear", "bob", "local"))
+    assert said()[2], "it is not ann's"
+    b.step(e.AddSite(0, "hear", "bob", "local", ["ann"]))
+    assert said() == (0, 0, ""), "of hosts that are not there nobody knows"
+
+
 @pytest.mark.parametrize(("policy", "says"), [
     ({"requirements": "Host.Memry > 1"}, "requirements, column 1: there is no attribute 'Host.Memry'"),
     ({"requirements": "time() > 1"}, "requirements, column 1: there is no function 'time'"),

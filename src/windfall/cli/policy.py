@@ -91,8 +91,9 @@ def _named(name: str) -> str:
 
 def warn(view: PolicyInfo) -> None:
     """Of a policy that matches nobody."""
-    if view["policy"] and view["hosts"] and not view["match"]:
-        say(f"of the hosts that serve you now ({view['hosts']}) none matches: {shown(view['why'], 500)}")
+    if view["policy"] and view["why"] and not view["match"]:
+        of = f"hosts that serve you now ({view['hosts']})" if view["hosts"] else "sites that you have"
+        say(f"of the {of} none matches: {shown(view['why'], 500)}")
 
 
 def warn_of(client: Client, bag: int, policy: Policy) -> None:

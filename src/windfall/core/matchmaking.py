@@ -172,7 +172,8 @@ def reasons(state: State, now: int, cls: TaskClass, site: SiteState, pilot: Pilo
 
 
 def prospects(state: State, now: int, bag: BagState) -> tuple[int, int, str]:
-    """Of the hosts that serve its owner now: how many match, how many there are, and why the first does not."""
+    """Of the hosts that serve its owner now: how many match, how many there are, and why the first does not.  Where
+    there are none, why no pilot will be started either, if that is so."""
     match = known = 0
     why = ""
     classes = sorted(bag.classes.values(), key=lambda cls: (not cls.ready, cls.number))
@@ -185,4 +186,11 @@ def prospects(state: State, now: int, bag: BagState) -> tuple[int, int, str]:
         why = why or next((f"{pilot.host_name}: {said}" for said in wanting), "")
         if known >= MOST_HOSTS:
             break
-    return match, known, why
+    return match, known, why if known or not classes else _no_site(state, now, bag, classes[0])
+
+
+def _no_site(state: State, now: int, bag: BagState, cls: TaskClass) -> str:
+    """Why the first of its owner's sites does not match; "" if any does."""
+    sites = [site for site in state.sites.values() if bag.owner in (site.owner, *site.shared) and not site.removed]
+    wanting = {site.name: dict(reasons(state, now, cls, site, None)).get("sites", "") for site in sites}
+    return next((f"{name}: {said}" for name, said in wanting.items()), "") if all(wanting.values()) else ""
