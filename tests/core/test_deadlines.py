@@ -205,3 +205,20 @@ def test_after_a_restart_nothing_is_overdue_before_a_lease_has_passed() -> None:
     assert len(b.take(b.pilot(host="new"))) == 1
     b.restart(b.snapshot())
     assert b.core.state.deadlines == {bag: None}
+
+
+@pytest.mark.parametrize("sets", [False, True])
+def test_not_even_if_something_else_of_the_bag_is_looked_at_by_then(sets: bool) -> None:
+    b = Bench()
+    bag, ((slow, first),) = running(b, "slow", spare=1)
+    b.wait(61_000)
+    b.restart()
+    b.exchange(slow, held=[first])
+    b.wait(1_000)
+    assert [task for _, task in b.take(b.pilot(host="new"), 1)] == [1]
+    if sets:
+        b.do(e.SetPolicy(0, bag, {"attempt-deadline": "2"}))
+    b.wait(61_000)
+    assert [task for _, task in b.take(b.pilot(host="idle"), 1)] == [1], "that one was handed out since"
+    b.wait(6_000)
+    assert [task for _, task in b.take(b.pilot(host="other"), 1)] == [0]

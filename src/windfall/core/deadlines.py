@@ -100,7 +100,7 @@ def expiry_due(core: Core, number: int) -> None:
 
 def resume(core: Core) -> None:
     for number in core.state.deadlines:
-        _look_at(core, number, core.now + core.config.lease + core.config.margin)
+        _look_at(core, number, core.settled())
 
 
 def look(core: Core, number: int) -> None:
@@ -139,6 +139,7 @@ def _due(core: Core, bag: BagState) -> tuple[dict[int, int], bool]:
             span = spans[cls, pilot] = after(core, core.state.classes[cls], core.state.pilots[pilot])
         ref = attempts.task[row]
         at = attempts.granted[row] + span
+        at = max(at, core.settled()) if attempts.granted[row] < core.resumed else at
         due[ref] = max(due.get(ref, 0), at)
         watchful = watchful or at <= core.now or (span >= NEVER and "attempt-deadline" not in bag.policy)
     return due, watchful

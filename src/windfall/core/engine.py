@@ -191,6 +191,11 @@ class Core:
             heappush(self._times, at)
         due.append((kind, key))
 
+    def settled(self) -> int:
+        """Before that nothing that was handed out before this process began is late: its pilot may not have been heard
+        yet."""
+        return self.resumed + self.config.lease + self.config.margin
+
     def watch_lease(self, pilot: PilotState) -> None:
         """A little late, so that leases that run out at about the same time are looked at in one step."""
         patience = self.config.lease + self.config.margin
@@ -212,7 +217,7 @@ class Core:
 
     def resume(self, now: int) -> None:
         """After recovery: silence so far means nothing, so every lease starts again."""
-        self.now = self.state.now = max(now, self.state.now)
+        self.now = self.state.now = self.resumed = max(now, self.state.now)
         rebuild(self.state)
         self.alive = 0
         for bag in self.state.bags.values():
@@ -236,7 +241,7 @@ class Core:
         control.watch_month(self)
         deadlines.resume(self)
         fairness.arm(self)
-        self.changed, self.resumed = True, self.now
+        self.changed = True
 
     def snapshot(self) -> tuple[bytes, dict[str, bytes], list[str]]:
         """(meta, changed chunks, names of chunks to drop)"""
