@@ -155,6 +155,21 @@ def test_it_survives_a_restart(bench: Bench) -> None:
     assert bench.task(bag) == "succeeded"
 
 
+def test_after_a_restart_nothing_is_late_before_a_lease_has_passed(bench: Bench) -> None:
+    """It may have ended meanwhile, and its pilot be about to say so."""
+    _, slow, first = tail(bench)
+    bench.now += 2 * MEAN
+    bench.restart()
+    bench.exchange(slow, held=[first])
+    idle = bench.pilot(host="idle")
+    for _ in range(6):
+        assert not granted(bench.exchange(idle, want=1))
+        bench.wait(10_000)
+        bench.exchange(slow, held=[first])
+    bench.wait(6_000)
+    assert granted(bench.exchange(idle, want=1))
+
+
 def test_a_preset_that_does_not_exist(bench: Bench) -> None:
     refused = bench.do(e.Submit(0, "user", "bag", "", b"", [shape(1)], False, "fcfs", False, replicate="twice"))
     assert "no way of replicating called 'twice'" in refused.message

@@ -10,6 +10,7 @@ Rules
   * A preset bounds the attempts of one task at a time, and the replicas of the bag as a share of its tasks.  So is an
     expression bounded, which says in the place of a preset which tasks are to have one (`speculation.py`).  A bag may
     have bounds of its own in their place, and one on what replicas cost (`doubling.py`).
+  * After a restart nothing that was handed out before it is late before one lease has passed.
   * External effects are not done twice, and what goes together in batches or pipelines has no replicas.
   * The first good result wins, and the others are cancelled, as always (`endings.py`).
 
@@ -279,7 +280,7 @@ def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
         return Tail()
     runs = (states[rows] == STARTED) & (live[tasks] < preset.live)
     rows, tasks = rows[runs], tasks[runs]
-    due = _due(state, rows, preset.late)
+    due = np.maximum(_due(state, rows, preset.late), _known_from(core, rows))
     order = np.lexsort((due, live[tasks]))
     rows, due = rows[order], due[order]
     waiting = rows[due > core.now]
@@ -325,7 +326,14 @@ def _in_doubt(core: Core, row: int, preset: Preset) -> int:
     bad, tried = h.losses[host] + h.failures[host], h.attempts[host]
     if tried < ENOUGH or 100 * bad <= UNRELIABLE * tried or not usual:
         return NEVER
-    return state.attempts.started[row] + math.ceil(preset.late * usual / SOON)
+    at = state.attempts.started[row] + math.ceil(preset.late * usual / SOON)
+    return max(at, int(_known_from(core, np.array([row]))[0]))
+
+
+def _known_from(core: Core, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """After a restart: what has ended meanwhile will be told of before one lease has passed."""
+    old = core.state.attempts.np_granted[rows] < core.resumed
+    return np.where(old, core.settled(), 0)
 
 
 def _each(state: State, bag: BagState, rows: list[int]) -> Iterator[Late]:
