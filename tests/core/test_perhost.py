@@ -8,7 +8,7 @@ import pytest
 
 from windfall.core import events as e
 from windfall.core.deadlines import NEVER, after
-from windfall.core.perhost import held
+from windfall.core.perhost import Held, held
 
 from .conftest import Bench, shape
 
@@ -85,6 +85,18 @@ def test_replicas_and_what_is_overdue_count_too(b: Bench) -> None:
     b.wait(61_000)
     assert [len(b.take(pilot)) for pilot in (one, two)] == [0, 0]
     assert len(b.take(b.pilot(cores=4, host="three"))) == 1
+
+
+def test_what_a_host_holds_is_counted_once_for_an_answer(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many bags have had their part: a request must not cost a pass over all attempts for each."""
+    known = [b.submit(shape(9), policy={"per-host": "2"}) for _ in range(20)]
+    pilots = [b.pilot(cores=25, host="host") for _ in range(2)]
+    assert [bags(b, pilot, 20) for pilot in pilots] == [[bag for bag in half for _ in "ab"] for half in
+                                                         (known[:10], known[10:])]
+    counted = []
+    plain = Held._count
+    monkeypatch.setattr(Held, "_count", lambda self: counted.append(1) or plain(self))
+    assert bags(b, pilots[0]) == [] and len(counted) == 1
 
 
 def test_changed_while_the_bag_runs(b: Bench) -> None:

@@ -75,7 +75,7 @@ def _walk(
     load: int,
 ) -> tuple[int, bool]:
     """Take from these classes, one after the other.  What the pilot will carry then; and does any of them fit it?"""
-    state = core.state
+    state, held = core.state, perhost.Held(core.state, pilot.row)
     pc = state.pilot_classes[pilot.cls]
     fitting, budget = False, core.config.message
     looked: dict[int, None] = {}  # bags that have chosen for themselves
@@ -98,7 +98,7 @@ def _walk(
         if paid and (units := _affordable(core, pilot, load, cls, groups, units)) <= 0:
             continue
         if cls.capped:
-            if (units := min(units, perhost.left(core, pilot, cls, groups))) <= 0:
+            if (units := min(units, perhost.left(core, pilot, cls, groups, held))) <= 0:
                 continue
             ahead = False  # for what comes behind it
         if state.replicating and cls.bag in state.replicating:
@@ -191,7 +191,7 @@ def _grant_named(core: Core, pilot: PilotState, left: int | None) -> bool:
         cls = bag.classes[bag.target_of(intent.task), bag.tasks.variant[intent.task]]
         able = state.cost(state.pilot_classes[pilot.cls], cls) and fits(pilot, cls, left)
         able = able and core.match.admits(core, pilot, cls) and not elsewhere(state, pilot.site, cls)
-        able = able and (not cls.capped or perhost.left(core, pilot, cls, []) > 0)
+        able = able and (not cls.capped or perhost.left(core, pilot, cls, [], perhost.Held(state, pilot.row)) > 0)
         if cls.listed and able and Purse(state, pilot, core.now).most(cls) > 0:
             number = state.attempts.numbers(1)
             chain = batching.chain_of(bag, intent.task)
@@ -214,6 +214,7 @@ def _room_of(core: Core, pilot: PilotState, left: int | None, groups: list[f.Gro
     """How many tasks of a class such a pilot could begin, holding so much."""
     pc = core.state.pilot_classes[pilot.cls]
     purse = Purse(core.state, pilot, core.now, groups)
+    held = perhost.Held(core.state, pilot.row)
 
     def room_of(cls: TaskClass, load: int) -> int:
         cost = core.state.cost(pc, cls)
@@ -221,7 +222,7 @@ def _room_of(core: Core, pilot: PilotState, left: int | None, groups: list[f.Gro
             return 0
         if elsewhere(core.state, pilot.site, cls) or hosts.shuns(core.state, core.now, pilot, cls):
             return 0
-        most = perhost.left(core, pilot, cls, groups) if cls.capped else perhost.NO_LIMIT
+        most = perhost.left(core, pilot, cls, groups, held) if cls.capped else perhost.NO_LIMIT
         return min(room(core, pilot, load, cls, cost, ahead=False), most)
 
     return room_of

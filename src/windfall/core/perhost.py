@@ -6,6 +6,7 @@ Rules
   * Counted are the bag's attempts that the host's pilots hold, running or not, of whatever target.
   * It holds for the whole answer: what is granted with it counts, and what comes behind such a bag in the order is not
     sent ahead of its time to a host that the bag wants to have few on.
+  * What a host holds is counted once for an answer, however many bags ask.
   * It holds for replicas and for what is overdue as well.  Batches and pipelines have none: what goes together is one
     matter, however many tasks it is.
 """
@@ -42,18 +43,41 @@ def limit(state: State, now: int, pilot: PilotState, cls: TaskClass, ad: Mapping
 
 def held(state: State, bag: int, row: int) -> int:
     """Attempts of a bag that a host's pilots hold."""
-    pilots = [number for number in state.on_host.get(row, ()) if state.pilots[number].held]
-    if not pilots:
-        return 0
-    attempts, used = state.attempts, state.attempts.rows
-    rows = np.flatnonzero(np.isin(attempts.np_pilot[:used], pilots) & (attempts.np_task[:used] >> 32 == bag))
-    return int(np.isin(attempts.np_state[rows], (GRANTED, STARTED, DROPPED)).sum())
+    return Held(state, row).of(bag)
 
 
-def left(core: Core, pilot: PilotState, cls: TaskClass, groups: list[f.Group]) -> int:
-    """How many more of the class its host may be given, beside these groups."""
+class Held:
+    """Attempts that a host's pilots hold, by bag; counted when the first bag asks, for there may be many that do."""
+
+    __slots__ = ("_found", "_row", "_state")
+
+    def __init__(self, state: State, row: int) -> None:
+        self._state, self._row = state, row
+        self._found: dict[int, int] | None = None
+
+    def of(self, bag: int) -> int:
+        if self._found is None:
+            self._found = self._count()
+        return self._found.get(bag, 0)
+
+    def _count(self) -> dict[int, int]:
+        state, attempts = self._state, self._state.attempts
+        pilots = attempts.np_pilot[: attempts.rows]
+        found: dict[int, int] = {}
+        for number in state.on_host.get(self._row, ()):
+            if state.pilots[number].held:
+                rows = (pilots == number).nonzero()[0]
+                states = attempts.np_state[rows]
+                rows = rows[(states == GRANTED) | (states == STARTED) | (states == DROPPED)]
+                for bag, n in zip(*np.unique(attempts.np_task[rows] >> 32, return_counts=True), strict=True):
+                    found[int(bag)] = found.get(int(bag), 0) + int(n)
+        return found
+
+
+def left(core: Core, pilot: PilotState, cls: TaskClass, groups: list[f.Group], held: Held) -> int:
+    """How many more of the class its host, which holds so much, may be given beside these groups."""
     most = limit(core.state, core.now, pilot, cls, core.match.published(core, pilot))
     if most >= NO_LIMIT:
         return NO_LIMIT
     given = sum(len(group.tasks) for group in groups if group.bag == cls.bag)
-    return most - given - held(core.state, cls.bag, pilot.row)
+    return most - given - held.of(cls.bag)
