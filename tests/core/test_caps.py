@@ -110,6 +110,11 @@ def test_what_is_in_play_counts_as_long_as_such_tasks_take(b: Bench) -> None:
     assert len(idle(b, 8)) == 4
 
 
+def test_of_one_answer_too(b: Bench) -> None:
+    running(b, 8, expect=15 * MINUTE, **{"replicas-cost": "1 core-hours"})
+    assert len(b.take(b.pilot(cores=8, host="wide"))) == 4
+
+
 def test_what_was_in_vain_is_spent(b: Bench) -> None:
     bag, held = running(b, 4, expect=15 * MINUTE, **{"replicas-cost": "1 core-hours"})
     assert idle(b, 1) == [0]

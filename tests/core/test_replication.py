@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from windfall.core import events as e, facts as f, replication
@@ -144,6 +145,69 @@ def test_effects_are_not_done_twice(bench: Bench) -> None:
     assert not granted(bench.exchange(bench.pilot(1, host="idle"), want=1))
 
 
+def test_what_waits_for_other_tasks_has_not_started(bench: Bench) -> None:
+    edges = np.array([[0, 2]], dtype="<i4").tobytes()
+    bench.submit(shape(3, expect=MEAN), replicate="tail-safe", edges=edges)
+    slow, quick, idle = [bench.pilot(host=host) for host in ("slow", "quick", "idle")]
+    ((first, _),) = bench.take(slow, 1)
+    bench.exchange(slow, started=[first])
+    for attempt, _ in bench.take(quick, 1):
+        bench.report(quick, attempt, wall=MEAN)
+    bench.wait(2 * MEAN)
+    assert not granted(bench.exchange(idle, want=1))
+    bench.report(slow, first, wall=MEAN)
+    ((last, task),) = bench.take(slow, 1)
+    bench.exchange(slow, started=[last])
+    bench.wait(2 * MEAN)
+    assert task == 2 and [task for _, task in bench.take(idle, 1)] == [2]
+
+
+@pytest.mark.parametrize("more", [{"provision": "msr"}, {"batch": 2}])
+def test_pilots_for_one_task_and_batches_repeat_nothing(bench: Bench, more: dict[str, Any]) -> None:
+    batch = more.pop("batch", 0)
+    policy = {"replicate": "true", "attempt-deadline": "10"}
+    bag = bench.submit(shape(2, expect=MEAN, batch=batch), policy=policy, **more)
+    pilot = bench.pilot(cores=2, host="busy")
+    if not batch:  # nobody is granted what has pilots of its own: this stands for one of them
+        bench.core.state.named_bags.clear()
+    bench.exchange(pilot, started=[attempt for attempt, _ in bench.take(pilot, 2)])
+    assert bench.tasks(bag) == "aa"
+    bench.wait(2 * MEAN)
+    assert bench.take(bench.pilot(cores=2, host="idle"), 2) == []
+
+
+def test_a_paused_bag_has_none(bench: Bench) -> None:
+    bag, _ = running(bench, 1)
+    bench.do(e.Pause(0, bag, True))
+    idle = bench.pilot(host="idle")
+    assert bench.exchange(idle, want=1, wait=20_000) is None
+    bench.do(e.Pause(0, bag, False))
+    assert bench.core.state.pilots[idle].held == 1
+
+
+def test_it_takes_what_any_attempt_takes(bench: Bench) -> None:
+    """A slot of the pilot, time that it must have left, and its part of the budget."""
+    wanted = shape(3, cores=2, expect=MEAN, limit=60_000, grace=1_000)
+    event = e.Submit(0, "ann", "bag", "", b"spec", [wanted], False, "fcfs", False, replicate="tail-fast",
+                     budget=5 * 2 * (60_000 + 1_000))
+    bag = int(bench.do(event).value)
+    busy = bench.pilot(cores=6, host="busy")
+    bench.exchange(busy, started=[attempt for attempt, _ in bench.take(busy)])
+    assert bench.tasks(bag) == "aaa"
+    assert bench.take(bench.pilot(cores=8, host="brief", left=59_000), left=59_000) == []
+    assert len(bench.take(bench.pilot(cores=3, host="narrow"))) == 1, "it has room for one"
+    assert len(bench.take(bench.pilot(cores=8, host="wide"))) == 1, "the budget has"
+
+
+def test_the_first_good_result_wins_and_who_waits_is_told_at_once(bench: Bench) -> None:
+    _, ((slow, first),) = running(bench, 1)
+    assert bench.exchange(slow, want=0, wait=20_000) is None, "it is busy, and has a poll waiting"
+    idle = bench.pilot(host="idle")
+    ((second, _),) = bench.take(idle, 1)
+    bench.report(idle, second)
+    assert [answer.cancel for answer in answers(bench.effects, slow)] == [[first]]
+
+
 def test_it_survives_a_restart(bench: Bench) -> None:
     bag, _, _ = tail(bench)
     bench.wait(2 * MEAN)
@@ -183,6 +247,9 @@ def test_bags_that_have_ended_are_not_looked_at_and_those_that_go_on_are(bench: 
         assert bench.core.state.bags[bag].ended and not bench.core.state.replicating
         bench.restart(snapshot)
     bench.step(e.Retry(0, bag, None))
+    assert not bench.core.state.bags[bag].ended and list(bench.core.state.replicating) == [bag]
+    bench.step(e.Cancel(0, bag, None))
+    bench.step(e.Append(0, "ann", bag, 0, 1, "", b"source", extends=True, seen=0))
     assert not bench.core.state.bags[bag].ended and list(bench.core.state.replicating) == [bag]
 
 
