@@ -49,6 +49,8 @@ def test_a_cap(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "--check", "replicas-per-task = 3", "--json")[:2] == (0, '{"cap": "3"}\n')
     code, _, err = said(capsys, "--check", "replicas-cost=3")
     assert code == 2 and "as in 100 core-hours" in err
+    code, _, err = said(capsys, "--check", "replicas-shre=15%")
+    assert code == 2 and "did you mean 'replicas-share'?" in err
 
 
 def test_attributes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -362,11 +362,12 @@ ALIASES = {kind.alias: key for key, kind in KINDS.items()}
 
 def named(name: str) -> str:
     """The policy that is called so, by us or by GridBot."""
+    from .caps import CAPS
     from .check import nearest
 
     key = next((key for key in (*KINDS, *ALIASES) if key.lower() == name.lower()), "")
     if not key:
-        raise BadInput(f"there is no policy '{name[:40]}' that is an expression", nearest(name, KINDS))
+        raise BadInput(f"there is no policy '{name[:40]}'", nearest(name, (*KINDS, *CAPS)))
     return ALIASES.get(key, key)
 
 
