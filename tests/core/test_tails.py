@@ -117,6 +117,22 @@ def test_what_is_to_be_expected_is_estimated_and_said(b: Bench) -> None:
     assert (bag_view(b.core.state, bag)["tail"], bag_view(b.core.state, bag)["expected"]) == (False, None)
 
 
+def test_by_the_host_and_by_the_first_of_several_attempts(b: Bench) -> None:
+    b.submit(shape(4))
+    known(b, "slow", MINUTE, "s")
+    known(b, "fast", MINUTE // 4, "sss")
+    state = b.core.state
+    speeds = {host: state.hosts.speed[state.host_rows["here", host]] for host in ("slow", "fast")}
+    assert speeds["fast"] > 1.1 > speeds["slow"]
+    bag = b.submit(shape(1, expect=10 * MINUTE), replicate="tail-fast")
+    pilots = {host: b.pilot(host=host) for host in ("slow", "fast")}
+    for pilot in pilots.values():
+        b.exchange(pilot, started=[b.take(pilot, 1)[0][0]])
+    assert ends(state, b.now, state.bags[bag]) == {0: b.now + round(10 * MINUTE / speeds["fast"])}
+    said = b.explain(bag, 0)
+    assert said.startswith("running on slow (here), expected to end in 10 min; running on fast (here), expected to end")
+
+
 def test_nothing_is_said_where_nobody_knows(b: Bench) -> None:
     bag = b.submit(shape(1))
     pilot = b.pilot()
