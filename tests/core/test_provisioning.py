@@ -861,3 +861,22 @@ def test_who_says_that_a_pilot_is_dead_does_not_speak_for_its_batch_system(bench
     tender.list()
     bench.wait(2_000)
     assert states(bench) == "i"
+
+
+@pytest.mark.parametrize("provision", ["swarm", "msr"])
+def test_where_pilots_start_too_slowly_for_a_wall_time_the_next_gets_a_longer_one(bench: Bench, provision: str) -> None:
+    short, long = (Shape(1, 4 << 30, 0, 1 << 40, wall) for wall in (120_000, HOUR))
+    site(bench, shapes=[short, long], pilots=1)
+    bag(bench, shape(1, limit=100_000), provision=provision)
+    tender = Tender(bench)
+    assert [each for _, each in tender.orders.start] == [short]
+    tender.work()
+    (nonce,) = tender.jobs
+    pilot = tender.begin(nonce, left=90_000)  # half a minute to come up
+    assert bench.take(pilot, left=90_000) == []
+    bench.exchange(pilot, bye="idle")
+    tender.jobs.clear()
+    for _ in range(10):
+        bench.wait(2_000)
+        tender.list()
+    assert [each for _, each in tender.orders.start] == [long]

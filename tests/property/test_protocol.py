@@ -45,7 +45,7 @@ def test_seeds(first: int) -> None:
         World(random_plan(seed)).run()
 
 
-@pytest.mark.parametrize("seed", (665, 3040, 3513, 4497, 7953, 9045))
+@pytest.mark.parametrize("seed", (665, 3040, 3513, 4497, 7953, 9045, 25635))
 def test_seeds_that_soak_found(seed: int) -> None:
     World(random_plan(seed)).run()
 

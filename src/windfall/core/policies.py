@@ -95,7 +95,8 @@ class View:
             return None
         found = site.fits.get(cls.number, False)
         if found is False:
-            found = site.fits[cls.number] = best_shape(site, cls, self.margin)
+            start = max(self.margin, site.tending.start)
+            found = site.fits[cls.number] = best_shape(site, cls, start) or best_shape(site, cls, self.margin)
         fit: Fit | None = found  # type: ignore[assignment]  # only this writes there
         return fit if fit is not None and self.paid(site, cls, fit) > 0 else None
 

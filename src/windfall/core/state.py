@@ -293,6 +293,7 @@ class Tending:
     park: tuple[int, int] | None = None  # key, until
     hold: int = 0  # submit nothing before
     backoff: int = 0
+    start: int = 0  # ms of their wall time that were over when pilots came, where that was too much; and a bit
     free: int = 0  # what the information system said
     queued: int = 0
     said: int = -1  # as of when; -1: never

@@ -427,12 +427,34 @@ def pilot_left(core: Core, pilot: PilotState, why: str) -> None:
 def _in_vain(core: Core, site: SiteState, intent: IntentState) -> bool:
     """It left with nothing done though more like it are wanted: it came too late for its wall time, or is not what it
     was to be."""
-    if core.state.pilots[intent.pilot].row in core.state.barred:
+    pilot = core.state.pilots[intent.pilot]
+    if pilot.row in core.state.barred:
         return False  # its host is no good, the site may be
-    if intent.task < 0:
-        return intent.shape in site.pool
     bag = core.state.bags.get(intent.bag)
-    return bag is not None and bag.tasks.state[intent.task] == READY
+    if intent.task < 0:
+        wanted = intent.shape in site.pool or _too_late(core, site, intent.shape, pilot)
+    else:
+        wanted = bag is not None and bag.tasks.state[intent.task] == READY
+    if wanted and pilot.ends:
+        _note_start(site, intent.shape, pilot)
+    return wanted
+
+
+def _too_late(core: Core, site: SiteState, shape: f.Shape, pilot: PilotState) -> bool:
+    """Does something wait for just such a pilot, that needs more time than this one had when it came?"""
+    had = pilot.ends - pilot.enrolled if pilot.ends else 1 << 60
+    classes = core.state.classes
+    return any(getattr(fit, "shape", None) == shape and number in classes and classes[number].ready > 0
+               and classes[number].need > had for number, fit in site.fits.items())
+
+
+def _note_start(site: SiteState, shape: f.Shape, pilot: PilotState) -> None:
+    """So much of its wall time was over when it came: the next is to have as much to spare, and a bit, if it can."""
+    over = shape.wall - shape.spare - (pilot.ends - pilot.enrolled)
+    start = over * 5 // 4 + 1_000
+    if shape.wall and start > site.tending.start:
+        site.tending.start = start
+        site.fits.clear()
 
 
 def watch_wall(core: Core, intent: IntentState) -> None:
