@@ -4,6 +4,9 @@ import pytest
 from server_tools import Client, Pilot, sweep
 
 
+USUAL = {"replicate": "tail-safe"}
+
+
 def ruled(n=3, **policy):
     return {**sweep(n), "policy": policy}
 
@@ -13,10 +16,10 @@ def test_shown_changed_and_obeyed(client):
     pilot = Pilot(client)
     assert pilot.get(want=1, wait=0) == []
     shown = client.call("GET", f"/v1/bags/{bag}/policy").body
-    assert shown["policy"] == {"requirements": "Host.Cores > 64", "rank": "2"}
+    assert shown["policy"] == {"requirements": "Host.Cores > 64", "rank": "2", **USUAL}
     assert (shown["match"], shown["hosts"]) == (0, 1) and "Host.Cores > 64 is false" in shown["why"]
     changed = client.call("POST", f"/v1/bags/{bag}/policy", {"policy": {"requirements": ""}}).body
-    assert changed["policy"] == {"rank": "2"} and (changed["match"], changed["why"]) == (1, "")
+    assert changed["policy"] == {"rank": "2", **USUAL} and (changed["match"], changed["why"]) == (1, "")
     assert len(pilot.get(want=1)) == 1
 
 
@@ -37,7 +40,7 @@ def test_nonsense_is_refused_and_changes_nothing(client, body, status):
     bag = client.submit(ruled(rank="2"))
     reply = client.call("POST", f"/v1/bags/{bag}/policy", body)
     assert reply.status == status and reply.body["error"]["message"]
-    assert client.call("GET", f"/v1/bags/{bag}/policy").body["policy"] == {"rank": "2"}
+    assert client.call("GET", f"/v1/bags/{bag}/policy").body["policy"] == {"rank": "2", **USUAL}
 
 
 @pytest.mark.parametrize("policy", [{"rank": "time()"}, {"requirements": "1"}, {"sites": "Host.Cores > 1"}])
@@ -60,4 +63,4 @@ def test_it_survives_a_kill(start):
     client.call("POST", f"/v1/bags/{bag}/policy", {"policy": {"rank": "Host.Speed"}})
     server.kill()
     policy = Client(start().profile).call("GET", f"/v1/bags/{bag}/policy").body["policy"]
-    assert policy == {"requirements": "Host.Cores > 64", "rank": "Host.Speed"}
+    assert policy == {"requirements": "Host.Cores > 64", "rank": "Host.Speed", **USUAL}
