@@ -3,7 +3,6 @@
 import pytest
 from server_tools import Client, Pilot, sweep
 
-
 USUAL = {"replicate": "tail-safe"}
 
 
