@@ -44,7 +44,7 @@ def test_bundles_make_tails_longer_and_good_hosts_make_them_shorter() -> None:
     assert [holds(rows) for _, holds in bags.CLAIMS] == [True] * 4
 
 
-SMALL = replace(replicas.Study(), tasks=1_200, hosts=108, buffer=480)
+SMALL = replace(replicas.Study(), tasks=1_200, hosts=120, buffer=520)
 
 
 def test_replicas_that_queue_are_slower_and_more_than_those_that_do_not() -> None:
@@ -57,3 +57,8 @@ def test_replicas_that_queue_are_slower_and_more_than_those_that_do_not() -> Non
 def test_without_replicas_a_bag_waits_for_deadlines() -> None:
     restrictive, disabled = (replicas.papers(2, replicas.POLICIES[at], SMALL) for at in (1, 3))
     assert restrictive.turnaround < disabled.turnaround and not disabled.replicas
+
+
+def test_where_nothing_is_replicated_or_kept_back_both_servers_do_the_same() -> None:
+    plain = next(policy for policy in replicas.POLICIES if replicas.one_server(policy))
+    assert replicas.papers(3, plain, SMALL) == replicas.ours(3, plain, SMALL)

@@ -14,13 +14,15 @@ again.  The tail begins when few jobs are in the queue for the first time, and d
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from windfall.core import ads, events as e, facts as f
-from windfall.core.classads import matches, program
+from windfall.core.classads import Value, matches, program
+from windfall.core.engine import Core
 from windfall.core.facts import TargetShape
 from windfall.core.lifecycle import GRANTED, O_SUCCEEDED, READY, STARTED
 from windfall.core.speculation import Case, _reader
@@ -28,6 +30,7 @@ from windfall.core.state import BagState
 from windfall.sim.world import OWNER, Work, World
 
 MINUTE = 60_000
+AGE = re.compile(r"Now - Task\.Replica\d+\.SentTime")
 
 
 class Rules(NamedTuple):
@@ -39,12 +42,68 @@ class Rules(NamedTuple):
     buffer: int = 0  # so many jobs in the queue are few
 
 
+class Look:
+    """At jobs that run: does an expression hold for them?  Attributes are read as the core reads them."""
+
+    def __init__(self, text: str) -> None:
+        self.program = program(text)
+        rest = AGE.sub("", text)
+        by_age = "Now" not in rest and "SentTime" not in rest  # then only the time since then counts
+        self.times = [at for at, path in enumerate(self.program.uses) if by_age and path.endswith(("Now", "SentTime"))]
+        self.reads = [_read(path) for path in self.program.uses]
+        self.known: dict[tuple[Value, ...], bool] = {}
+
+    def wants(self, core: Core, now: int, bag: BagState, job: int, rows: list[int], count: int) -> bool:
+        """`rows` of its attempts, oldest first; jobs that differ in nothing but when they were sent, and are of one
+        age, are alike."""
+        values = tuple([count if read is None else read(core, now, bag, job, rows) for read in self.reads])
+        key = values
+        if self.times:
+            ages = list(values)
+            for at in self.times:
+                ages[at] = None if ages[at] is None else now // 1000 - ages[at]  # type: ignore[operator]
+            key = tuple(ages)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = matches(self.program.result(values))
+        return found
+
+
+def _read(path: str) -> Callable[[Core, int, BagState, int, list[int]], Value] | None:
+    """None: the number of replicas, which is the feeder's to say."""
+    if path == "Task.NumberOfReplicas":
+        return None
+    if path == "Now":
+        return lambda core, now, *_: now // 1000
+    if path.startswith("Task.Replica"):
+        which, _, rest = path.removeprefix("Task.Replica").partition(".")
+        place = int(which) - 1
+        if rest == "SentTime":
+            return lambda core, now, bag, job, rows: (
+                core.state.attempts.granted[rows[place]] // 1000 if place < len(rows) else None)
+        if ads.reader(rest) is None:
+            return lambda core, now, bag, job, rows: (
+                _published(core, rows[place])[rest] if place < len(rows) else None)
+    read = _reader(path)
+    return lambda core, now, bag, job, rows: read(core, _case(core, now, bag, job, rows))
+
+
+def _published(core: Core, row: int) -> Mapping[str, Value]:
+    return core.match.published(core, core.state.pilots[core.state.attempts.pilot[row]])
+
+
+def _case(core: Core, now: int, bag: BagState, job: int, rows: list[int]) -> Case:
+    cls = bag.classes[bag.target_of(job), bag.tasks.variant[job]]
+    return Case(ads.Subject(core.state, now, bag, next(iter(core.state.sites.values())), cls), rows)
+
+
 class Feeder:
     """Of one bag, whose number is known once it is submitted."""
 
     def __init__(self, world: World, work: Work, rules: Rules, seed: int, cycle: int = MINUTE) -> None:
         self.world, self.work, self.rules, self.cycle = world, work, rules, cycle
         self.draw = random.Random(f"replicas {seed} {work.name}")
+        self.look = Look(rules.replicate or "false")
         self.bag = self.shadow = 0
         self.tail = False
         self.jobs: list[int] = []  # of each replica: which job it is of
@@ -111,19 +170,10 @@ class Feeder:
 
     def _candidates(self, bag: BagState) -> Iterator[int]:
         """Jobs that run and have no result, and for which the expression holds; in order."""
-        running = self._running()
-        known, now = program(self.rules.replicate), self.world.engine.now
-        reads = [_reader(path) for path in known.uses]
-        core = self.world.server.core
+        running, now, core = self._running(), self.world.engine.now, self.world.server.core
         for job in sorted(running):
-            if job not in self.ends:
-                cls = bag.classes[bag.target_of(job), bag.tasks.variant[job]]
-                subject = ads.Subject(core.state, now, bag, next(iter(core.state.sites.values())), cls)
-                case = Case(subject, running[job])
-                values = [self._count(job) if path == "Task.NumberOfReplicas" else read(core, case)
-                          for path, read in zip(known.uses, reads, strict=True)]
-                if matches(known.result(tuple(values))):
-                    yield job
+            if job not in self.ends and self.look.wants(core, now, bag, job, running[job], self._count(job)):
+                yield job
 
     def _count(self, job: int) -> int:
         """Its replicas, running or queued, the original among them."""

@@ -1,0 +1,115 @@
+"""How much do the choices matter that the GridBot paper leaves open?
+
+`bench/gridbot.py g-r` (or g-8, g-n) plays the study with each of its numbers changed by itself, and prints a table for
+docs/explanation/experiments.md.  `--part` makes the study smaller: so much of its jobs and hosts.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from common import ROOT  # noqa: F401  (puts src/ on the path)
+from windfall.sim.experiments import bags, naive, replicas
+
+Change = tuple[str, tuple[str, Any]]  # what is said of it, and which field becomes what
+R: list[Change] = [
+    ("hosts: 3,000 → 2,700", ("hosts", 2_700)),
+    ("hosts: 3,000 → 3,300", ("hosts", 3_300)),
+    ("what hosts lose: 0.07 and 0.27 → 0.05 and 0.38", ("loses", (0.05, 0.38))),
+    ("all hosts lose a tenth", ("loses", (0.0999, 0.1))),
+    ("what good hosts lost before, of what they lose now: 0.01 → 0.1", ("clean", 0.1)),
+    ("spread of the speeds: 0.15 → 0", ("spread", 0.0)),
+    ("spread of the speeds: 0.15 → 0.3", ("spread", 0.3)),
+    ("minutes that a preempted host is away: 10 → 0", ("away", 0.0)),
+    ("minutes that a preempted host is away: 10 → 30", ("away", 30.0)),
+    ("deadline, min: 50 → 40", ("deadline", 40.0)),
+    ("deadline, min: 50 → 65", ("deadline", 65.0)),
+    ("jobs in the queue that are few: 13,000 → 6,000", ("buffer", 6_000)),
+    ("jobs in the queue that are few: 13,000 → 10,000", ("buffer", 10_000)),
+    ("seconds after which a pilot without work leaves: 10 → 120", ("idle", 120.0)),
+    ("minutes until it is back: 30 → 10", ("returns", 10.0)),
+]
+EIGHT: list[Change] = [
+    ("hosts of grids: 300 → 200", ("grid", 200)),
+    ("hosts of grids: 300 → 500", ("grid", 500)),
+    ("part of them that loses much: 0.25 → 0.1", ("bad", 0.1)),
+    ("part of them that loses much: 0.25 → 0.4", ("bad", 0.4)),
+    ("what these lose: 0.06 → 0.03", ("loses", (0.0001, 0.03))),
+    ("what these lose: 0.06 → 0.12", ("loses", (0.0001, 0.12))),
+    ("what the others lose: 0.0001 → 0.005", ("loses", (0.005, 0.06))),
+    ("hosts of the cluster: 100 → 50", ("cluster", 50)),
+    ("spread of the speeds: 0.15 → 0", ("spread", 0.0)),
+    ("spread of the speeds: 0.15 → 0.4", ("spread", 0.4)),
+    ("minutes that a preempted host is away: 10 → 60", ("away", 60.0)),
+    ("deadline, min: 60 → 30", ("deadline", 30.0)),
+    ("deadline, min: 60 → 120", ("deadline", 120.0)),
+]
+NAIVE: list[Change] = [
+    ("hosts of grids: 165 → 100", ("grid", 100)),
+    ("hosts of grids: 165 → 300", ("grid", 300)),
+    ("volunteers: 300 → 100", ("volunteers", 100)),
+    ("volunteers: 300 → 900", ("volunteers", 900)),
+    ("part of the grids' hosts that loses much: 0.25 → 0.1", ("grid_bad", 0.1)),
+    ("all of the grids' hosts lose a tenth", ("grid_loses", (0.0999, 0.1))),
+    ("volunteers who never answer: 0.1 → 0.02", ("volunteers_lose", 0.02)),
+    ("volunteers who never answer: 0.1 → 0.3", ("volunteers_lose", 0.3)),
+    ("share of a volunteer's time, on average: 0.3 → 0.5", ("calls", 1.0)),
+    ("deadline, h: 72 → 24", ("deadline", 24.0)),
+    ("minutes that a preempted host is away: 10 → 60", ("away", 60.0)),
+    ("tasks of 20 to 40 minutes → 5 to 10", ("minutes", (5.0, 10.0))),
+]
+SIZES = ("tasks", "hosts", "buffer", "grid", "volunteers", "cluster")
+
+
+def smaller(study: Any, part: float) -> Any:
+    return replace(study, **{name: round(part * getattr(study, name)) for name in SIZES if hasattr(study, name)})
+
+
+def of_r(study: replicas.Study, seeds: range) -> str:
+    rows = [[replicas.papers(seed, policy, study) for policy in replicas.POLICIES] for seed in seeds]
+    means = [sum(run[at].turnaround for run in rows) / len(rows) for at in range(len(replicas.POLICIES))]
+    return " | ".join([*(f"{mean:.1f}" for mean in means), f"{sum(map(replicas.in_order, rows))} of {len(rows)}"])
+
+
+def of_8(study: bags.Study, seeds: range) -> str:
+    runs = [bags.play(seed, study) for seed in seeds]
+    cells = [f"{sum(getattr(run[at], name) for run in runs) / len(runs):.0f}"
+             for at, name in ((0, "tail"), (1, "tail"), (2, "tail"), (2, "turnaround"), (3, "turnaround"), (3, "tail"),
+                              (4, "tail"))]
+    return " | ".join([*cells, ", ".join(str(sum(map(holds, runs))) for _, holds in bags.CLAIMS)])
+
+
+def of_n(study: naive.Study, seeds: range) -> str:
+    hours = [[naive.turnaround(naive.play(seed, policies, study)) for seed in seeds] for policies in (False, True)]
+    return f"{min(hours[0]):.0f} | {sum(hours[0]) / len(seeds):.0f} | {sum(hours[1]) / len(seeds):.1f}"
+
+
+STUDIES: dict[str, tuple[Any, list[Change], Callable[[Any, range], str], str]] = {
+    "g-r": (replicas.Study(), R, of_r,
+            "pp, h | rr | pr | disabled/permissive | disabled/restrictive | in order"),
+    "g-8": (bags.Study(), EIGHT, of_8,
+            "tail of B1, min | of B2 | of B3 | all of B3 | all of B4 | tail of B4 | of B5 | seeds in which each holds"),
+    "g-n": (naive.Study(), NAIVE, of_n, "naive, the best, h | all | with policies"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=201)
+    parser.add_argument("--part", type=float, default=0.1)
+    options = parser.parse_args()
+    study, changes, row, head = STUDIES[options.study]
+    seeds = range(options.first, options.first + options.seeds)
+    print(f"| changed | {head} |\n|{'---|' * (2 + head.count('|'))}")
+    print(f"| nothing | {row(smaller(study, options.part), seeds)} |", flush=True)
+    for name, (field, value) in changes:
+        print(f"| {name} | {row(smaller(replace(study, **{field: value}), options.part), seeds)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
