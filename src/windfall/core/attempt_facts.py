@@ -41,8 +41,8 @@ def granted(state: State, fact: f.Granted) -> None:
         _activate(bag, cls, group.tasks)
         bear(state, pilot, bag, cls, group.tasks, 1)
         bag.touched = bag.served = fact.at
-        if bag.policy or bag.number in state.replicating:
-            bag.note_tail()
+        if bag.counts[READY] < bag.counts[ACTIVE] and (bag.policy or bag.number in state.replicating):
+            bag.note_tail()  # it begins now at the earliest
         if means.matters(cls):
             means.count(state, means.rows_of(group.attempts), 1)
             relist_all(state, bag)

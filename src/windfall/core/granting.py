@@ -75,7 +75,7 @@ def _walk(
     load: int,
 ) -> tuple[int, bool]:
     """Take from these classes, one after the other.  What the pilot will carry then; and does any of them fit it?"""
-    state, held = core.state, perhost.Held(core.state, pilot.row)
+    state, held = core.state, None
     pc = state.pilot_classes[pilot.cls]
     fitting, budget = False, core.config.message
     looked: dict[int, None] = {}  # bags that have chosen for themselves
@@ -98,6 +98,7 @@ def _walk(
         if paid and (units := _affordable(core, pilot, load, cls, groups, units)) <= 0:
             continue
         if cls.capped:
+            held = held or perhost.Held(state, pilot.row)
             if (units := min(units, perhost.left(core, pilot, cls, groups, held))) <= 0:
                 continue
             ahead = False  # for what comes behind it
