@@ -350,6 +350,7 @@ def test_a_source_is_compiled_once_for_all_applications(windfall: CommandLine) -
     two = application("compute Thrice(a, 2); compute Thrice(b, a);", thrice)
     assert run(windfall, one)["tasks"] == 2 and run(windfall, two)["tasks"] == 2
     assert result(windfall, "b") == "18"
+    assert "3 tasks\n  1 of them compiled before, and not again\n" in windfall("run", "app.query").stderr
     kept = windfall.home / "compiled.json"
     known = json.loads(kept.read_text())
     kept.write_text(json.dumps({key: ["0" * 64, size] for key, (_, size) in known.items()}))

@@ -228,7 +228,10 @@ def test_submit_pause_explain_unpause_cancel_wait(windfall):
     assert f"bag {bag}: 1 task cancelled" in windfall("cancel", bag, 5).stdout
     assert windfall.json("cancel", bag, "3", "4")["count"] == 2
     assert windfall.json("cancel", bag)["count"] == 3
-    assert windfall.json("wait", bag, code=1)["cancelled"] == 6
+    ended = windfall.json("wait", bag, code=1)
+    assert ended["cancelled"] == 6
+    now = windfall.json("show", bag)
+    assert ended["elapsed"] == (now["ended"] - now["submitted"]) / 1000  # the bag's time, not this command's
 
 
 def test_what_cannot_run_anywhere_is_explained(windfall):

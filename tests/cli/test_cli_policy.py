@@ -93,7 +93,9 @@ def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
     assert changed["policy"] == {"requirements": "Host.Gpus < 1000", "rank": "Host.Cores", "replicate": "tail-safe"}
     assert (changed["match"], changed["hosts"], changed["why"]) == (1, 1, "")
     assert windfall("wait", bag).returncode == 0
-    assert windfall("policy", bag, "JobRequirements=").stdout == "rank = Host.Cores\nreplicate = tail-safe\n"
+    late = windfall("policy", bag, "JobRequirements=")
+    assert late.stdout == "rank = Host.Cores\nreplicate = tail-safe\n"
+    assert late.stderr == f"bag {bag} has ended: this counts only for tasks that are tried again, or added\n"
     assert windfall("policy", bag, "replicate=").stdout == "rank = Host.Cores\nreplicate = none\n"
 
 

@@ -51,7 +51,8 @@ def test_mistakes_are_told_with_their_place(line: CommandLine) -> None:
         "windfall: bad.query:2:9: there is no component 'nope'",
         "    compute nope(x);",
         "            ^",
-        "  hint: 'windfall component ls' lists those there are; 'component add FILE' adds one",
+        "  hint: --components FILE says where it is; 'windfall component ls' lists those kept, 'component add FILE' "
+        "adds one",
         "bad.query:3:6: 'e' is waited for and never notified",
         "    wait(e);",
         "         ^",
@@ -100,6 +101,13 @@ def test_wfformat(line: CommandLine) -> None:
     found = line.json("compile", "w.json", "--json")
     assert (found["tasks"], found["edges"], found["depth"], found["width"]) == (3, 2, 3, 1)
     assert line("compile", "w.json").stdout.startswith("w: 3 tasks, 2 edges, depth 3, width 1\nlongest chain: t ×3\n")
+    assert "recorded" not in line("compile", "w.json").stdout
+    runs = [{"id": f"t_{n}", "runtimeInSeconds": 30.5} for n in range(3)]
+    body["workflow"]["execution"] = {  # type: ignore[index]
+        "makespanInSeconds": 100, "executedAt": "2024-01-01T00:00:00Z", "tasks": runs}
+    (line.folder / "w.json").write_text(json.dumps(body))
+    text = line("compile", "w.json").stdout
+    assert "recorded: 1m31s along the chain that takes longest" in text and text.rstrip().endswith("0 B     1m31s")
     assert line("graph", "w.json").stdout.count(" -> ") == 2
     done = line("compile", "w.json", "--set", "n=1")
     assert done.returncode == 2 and "for applications of YvetteML" in done.stderr

@@ -88,13 +88,25 @@ def test_calls_of_calls() -> None:
 def test_what_cannot_be_composed() -> None:
     with pytest.raises(BadInput, match="cannot be an argument"):
         Workflow("w", load(object(), 2))  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"load\(\): missing"):
         load(1)
     with pytest.raises(BadInput, match="of type integer"):
         Workflow("w", load("a", 2)).program()
 
     with pytest.raises(BadInput, match="two components"):
         Workflow("w", load(1, 2), another(1))
+
+
+def test_mistakes_speak_python() -> None:
+    """There is no line of a program to point at, and no <params>."""
+    m, e = data("m"), event("e")
+    with pytest.raises(BadInput) as read:
+        Workflow("w", load(1, 2).to(m[1][1]), product(m[1][1], m[1][2])).program()
+    assert (read.value.where, read.value.text) == ("w", "")
+    assert read.value.hint == "some call's result is to go there: ….to(m[1][2])"
+    with pytest.raises(BadInput) as waited:
+        Workflow("w", notify(e[1]), wait(e[2]), load(1, 2)).program()
+    assert waited.value.hint == "what is notified is 'e[1]'"
 
 
 def test_it_is_a_bag_like_any_other() -> None:

@@ -146,6 +146,14 @@ def test_what_is_refused(text: str, said: str) -> None:
     assert said in wrong(text).message
 
 
+@pytest.mark.parametrize("text", [
+    "<component type='abstract' name='a'/>\n<component type='abstract' name='b'/>",
+    "<components><component type='abstract' name='a'/></components>",
+])
+def test_several_components_belong_in_a_query(text: str) -> None:
+    assert "inside one <yml-query>" in wrong(text).hint
+
+
 def test_an_attribute_that_means_nothing_is_noted() -> None:
     file = loads(b'<application name="a" colour="blue"><graph/></application>', "a.query")
     assert file.notes == ["a.query:1:23: attribute 'colour' of <application> means nothing"]

@@ -70,6 +70,7 @@ ONE = [
     ("par (i:=1;2)(j:=1;2) exclude (1, 2, 3) do enddo", "1:31", "3 values for 2 iterators", "a condition, or"),
     # events
     ("wait(e);", "1:6", "'e' is waited for and never notified", "notify(e);"),
+    ("par (i := 2; 3) do wait(e[i]); enddo", "1:25", "'e[2]' is waited for and never", "notify(e[2]);"),
     ("notify(evt[1]); wait(evt[2]);", "1:22", "'evt[2]' is waited for and never notified", "line 2 notifies 'evt[1]'"),
     ("notify(evt[1]); wait(evt);", "1:22", "'evt' is waited for and never notified", "line 2 notifies 'evt[1]'"),
     ("par par (i:=1;3) do notify(e[i]); enddo // par (i:=1;3) do wait(e[i+1]); enddo endpar", "1:65",
@@ -85,7 +86,7 @@ ONE = [
     ("seq (i:=1;3) do wait(e[i]); notify(e[i-1]); enddo notify(e[3]);", "1:17", "a cycle where i = 3", ""),
     # data
     ('compute load(a[1], "u", 1); compute norm(n, a[2]);', "1:45", "'a[2]' is read, and nothing writes it", "<params>"),
-    ("compute norm(n, a);", "1:17", "'a' is read, and nothing writes it", ""),
+    ("compute norm(n, a);", "1:17", "'a' is read, and nothing writes it", "give it a value before (a := …;)"),
     ('par (i:=1;3) do compute load(a[i], "u", i); compute norm(n[i], a[i+1]); enddo', "1:64",
      "'a[4]' is read, and nothing writes it where i = 3", ""),
     ('compute load(a[1][1], "u", 1); compute norm(n, a[1]);', "1:48", "'a' has 1 indices here, and 2 in line 2", ""),

@@ -163,6 +163,7 @@ def test_a_branch_is_not_a_division() -> None:
     ("if 1 eq 1 then", "1:15", "'endif' is missing", "the 'if' that begins at line 1, column 1 has no 'endif'"),
     ("enddo", "1:1", "'enddo' does not belong here", "nothing is open"),
     ("compute A(x) compute B(x);", "1:14", "but ';'", "statements end with ';'"),
+    ("par (i := 1, n) do compute A(x); enddo", "1:12", "but ';'", "as in (i := 1; n)"),
     ("comput A(x);", "1:8", "'A' does not belong here", "did you mean 'compute'"),
     ("x = 1;", "1:3", "'=' means nothing here", "':=' assigns"),
     ('x := "open;\n', "1:6", "this text is not closed", "same line"),

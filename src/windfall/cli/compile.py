@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from . import application
-from .output import plural, print_json, print_table, say
+from .output import duration, plural, print_json, print_table, say
 
 EXAMPLES = """examples:
   windfall compile product.query
@@ -42,17 +42,25 @@ def _tell(found: dict[str, Any]) -> None:
                        for run in runs[:12])
     if runs:
         print(f"longest chain: {shown}{' → …' if len(runs) > 12 else ''}")
+    recorded = bool(found["critical_path"].get("seconds"))
+    if recorded:
+        print(f"recorded: {_seconds(found['critical_path'])} along the chain that takes longest")
     if found["components"]:
         print()
-        rows = [[each["component"], f"{each['tasks']:,}", _bytes(each["bytes_in"]), _bytes(each["bytes_out"])]
-                for each in found["components"]]
-        print_table(["component", "tasks", "bytes in", "bytes out"], rows, right=(1, 2, 3))
+        rows = [[each["component"], f"{each['tasks']:,}", _bytes(each["bytes_in"]), _bytes(each["bytes_out"]),
+                 *([_seconds(each)] if recorded else [])] for each in found["components"]]
+        header = ["component", "tasks", "bytes in", "bytes out", "recorded"]
+        print_table(header[: len(rows[0])], rows, right=(1, 2, 3, 4))
     if found["sections"]:
         print()
         rows = [[f"line {each['line']}", each["kind"], "" if each["parent"] is None else f"in {each['parent']}",
                  f"{each['branches']:,}", f"{each['tasks']:,}"] for each in found["sections"]]
         numbered = ([str(number), *row] for number, row in enumerate(rows))
         print_table(["section", "par at", "kind", "", "side by side", "tasks"], numbered, right=(0, 4, 5))
+
+
+def _seconds(recorded: dict[str, Any]) -> str:
+    return duration(round(recorded["seconds"] * 1000))
 
 
 def _bytes(size: int | None) -> str:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..client.client import FINAL
 from ..errors import BadInput
 from ..model import attributes, caps, check, expressions, language, units
 from .output import print_json, print_table, say, shown
@@ -57,7 +58,8 @@ def _bag(args: argparse.Namespace) -> int:
         if budget is not None:
             session.client.set_budget(bag, budget)
         view = session.client.set_policy(bag, policy) if policy else session.client.policy(bag)
-        shown_budget = session.client.bag(bag)["budget"]
+        about = session.client.bag(bag)
+    shown_budget = about["budget"]
     if args.json:
         print_json({**view, "budget": shown_budget})
         return 0
@@ -65,7 +67,10 @@ def _bag(args: argparse.Namespace) -> int:
         print(f"{key} = {shown(text, 5_000)}")
     if shown_budget:
         print(f"budget = {units.format_core_time(shown_budget)}")
-    warn(view)
+    if args.settings and about["state"] in FINAL:
+        say(f"bag {bag} has ended: this counts only for tasks that are tried again, or added")
+    else:
+        warn(view)
     return 0
 
 

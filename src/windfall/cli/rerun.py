@@ -104,8 +104,9 @@ def _run(
     results: Any = parsed.results if parsed.results is None else {
         (left.tasks[task], path): name for (task, path), name in parsed.results.items() if task in left.tasks}
     part = parsed._replace(bag=left.bag, results=results)
-    sent, total = run.submit(session, part), run.count(part)
-    progress = Progress(part.bag.name, total, args.quiet or args.json)
-    run.feed(session, sent, run.count(sent.parsed), progress)
+    sent, quiet = run.submit(session, part), args.quiet or args.json
+    total = run.told(sent, run.count(part), quiet)
+    progress = Progress(part.bag.name, total, quiet)
+    run.feed(session, sent, total, progress)
     final = run.attend(session, sent.bag, progress, directory)
     return run.finish(session, final, started, run.Home(directory, "", sent.parsed.results), args.json)

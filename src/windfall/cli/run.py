@@ -62,7 +62,7 @@ def execute(args: argparse.Namespace) -> int:
             bag = _extend(session, parsed, args.extend, quiet)
         else:
             sent = submit(session, parsed)
-            bag, parsed, total = sent.bag, sent.parsed, count(sent.parsed)
+            bag, parsed, total = sent.bag, sent.parsed, told(sent, total, quiet)
         directory = directory_of(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
         if not quiet:
             policy.warn_of(session.client, bag, parsed.bag.policy)
@@ -103,6 +103,14 @@ def count(parsed: Parsed) -> int:
     from ..model.render import source_count
 
     return sum(source_count(target.source) for target in parsed.bag.targets)
+
+
+def told(sent: Sent, wanted: int, quiet: bool) -> int:
+    """How many tasks it has now; where that is less than was said before, why."""
+    total = count(sent.parsed)
+    if total < wanted and not quiet:
+        say(f"  {wanted - total:,} of them compiled before, and not again")
+    return total
 
 
 def directory_of(args: argparse.Namespace, name: str) -> Path:
@@ -191,8 +199,8 @@ class Home(NamedTuple):
     attendant: Attendant | None = None
 
 
-def finish(session: Session, bag: dict[str, Any], started: float, home: Home, as_json: bool) -> int:
-    """Bring the files home, sum up, choose the exit code."""
+def finish(session: Session, bag: dict[str, Any], started: float | None, home: Home, as_json: bool) -> int:
+    """Bring the files home, sum up, choose the exit code.  Without `started`, time counts from its submission."""
     from . import summary
 
     directory = home.directory
@@ -203,7 +211,7 @@ def finish(session: Session, bag: dict[str, Any], started: float, home: Home, as
             files, others = found
         except Unwritable as error:
             trouble = error  # what became of the tasks is to be told all the same
-    elapsed = time.monotonic() - started
+    elapsed = (bag["ended"] - bag["submitted"]) / 1000 if started is None else time.monotonic() - started
     tasks, succeeded, failed, cancelled = counts_of(bag)
     causes = session.ask(lambda client: client.failures(bag["bag"])) if failed else []
     after = home.attendant.after(session, bag, directory or Path()) if home.attendant else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 
 from ..errors import BadInput
@@ -26,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     if args.files and not args.directory:
         raise BadInput("--files says where in a directory files land", "say which with -o DIR")
-    started, whom = time.monotonic(), notify.wanted(args)
+    whom = notify.wanted(args)
     with Session(work=True) as session:
         number = find_bag(session.client, args.bag)
         bag = session.client.bag(number)
         directory = Path(args.directory) if args.directory else None
         final = attend(session, number, Progress(bag["name"], bag["tasks"], args.quiet or args.json), directory)
-        code = finish(session, final, started, Home(directory, args.files), args.json)
+        code = finish(session, final, None, Home(directory, args.files), args.json)
         notify.tell(whom, final)
         return code

@@ -32,7 +32,7 @@ from .building import Built, build
 from .files import Application, Component, Implementation, Parameter
 from .program import Program, Shelf, compile_application
 from .streaming import cut
-from .text import plain
+from .text import Source
 
 TYPES: dict[Any, str] = {int: "integer", float: "real", str: "string"}
 OUT = "returned"
@@ -118,7 +118,10 @@ class Made:
     implementation: Component
 
     def __call__(self, *args: Any, **kwargs: Any) -> Call:
-        bound = inspect.signature(self.function).bind(*args, **kwargs)
+        try:
+            bound = inspect.signature(self.function).bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.abstract.name}(): {error}") from None
         bound.apply_defaults()
         return Call(self, tuple(bound.arguments.values()))
 
@@ -170,7 +173,7 @@ class Workflow:
         self._body = tuple(self._block(seq(*parts)))
 
     def program(self) -> Program:
-        return compile_application(Application(self.name, (), plain(self.name, ""), self._body), self._shelf())
+        return compile_application(Application(self.name, (), Source(self.name, "", []), self._body), self._shelf())
 
     def built(self) -> Built:
         """As a bag, with what it needs and where its results are."""

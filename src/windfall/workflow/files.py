@@ -153,7 +153,7 @@ class _Reader:
         elif root.tag in ("application", "component"):
             self._unit(root)
         else:
-            hint = "a file holds an <application>, a <component> or a <yml-query>"
+            hint = "a file holds an <application>, a <component>, or several of them inside one <yml-query>"
             self.found.keep(root.mistake(f"<{root.tag}> is not known", hint))
 
     def _unit(self, element: Element) -> None:

@@ -36,5 +36,6 @@ class Found:
 
 
 def _order(where: str) -> tuple[str, int, int]:
-    file, line, column = where.rsplit(":", 2)
-    return file, int(line), int(column)
+    """What was made in Python has no lines."""
+    file, *place = where.rsplit(":", 2)
+    return (file, int(place[0]), int(place[1])) if len(place) == 2 else (where, 0, 0)

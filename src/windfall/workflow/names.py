@@ -120,16 +120,18 @@ def unheard(registry: Registry, found: Found) -> None:
         for rank, here in _by_rank(waits).items() if key not in registry.excused else ():
             there = _by_rank(notifies).get(rank, [])
             _tell(found, here, _missing(here, there, rank), "is waited for and never notified",
-                  lambda use: _near(use.ref.key, registry))
+                  lambda use: _near(use, registry))
 
 
-def _near(key: tuple[int, str], registry: Registry) -> str:
+def _near(waits: Use, registry: Registry) -> str:
+    key = waits.ref.key
     for use in registry.notified.get(key, []):
         if use.frame.n:
             line, _ = use.frame.source.place(use.at)
-            return f"line {line} notifies '{use.shown(0)}'"
+            where = f"line {line} notifies" if use.frame.source.lines else "what is notified is"
+            return f"{where} '{use.shown(0)}'"
     near = get_close_matches(key[1], [name for scope, name in registry.notified if scope == key[0]], 1)
-    return f"did you mean '{near[0]}'?" if near else f"somewhere else: notify({key[1]});"
+    return f"did you mean '{near[0]}'?" if near else f"somewhere else: notify({waits.shown(0)});"
 
 
 @dataclass(frozen=True)
@@ -221,5 +223,12 @@ def _written(uses: list[Use], parameter: Parameter | None, found: Found) -> None
         bad = np.ones(sum(use.frame.n for use in reads), bool)
         for other, there in writes.items():
             bad &= _missing(reads, there, min(rank, other))
-        _tell(found, reads, bad, "is read, and nothing writes it", lambda use:
-              f"write it as an out parameter of a component, or declare '{use.ref.key[1]}' in <params>")
+        _tell(found, reads, bad, "is read, and nothing writes it", _whence)
+
+
+def _whence(use: Use) -> str:
+    name = use.ref.key[1]
+    if not use.frame.source.lines:  # it was made in Python
+        return f"some call's result is to go there: ….to({use.shown(0)})"
+    value = "" if use.ref.indices else f", give it a value before ({name} := …;)"
+    return f"write it as an out parameter of a component{value}, or declare '{name}' in <params>"

@@ -256,7 +256,7 @@ def _advice(token: Token, expected: set[str], source: Source, watch: _Watch) -> 
         return f"nothing is open here that '{token}' could close"
     near = _nearest(source, token)
     if not near and "SEMICOLON" in expected and not expected >= STATEMENT:
-        return "statements end with ';'"
+        return "as in (i := 1; n)" if token.type == "COMMA" else "statements end with ';'"
     return near
 
 

@@ -66,7 +66,9 @@ def plain(file: str, text: str) -> Source:
 
 
 def complaint(file: str, lines: list[str], line: int, column: int, message: str, hint: str = "") -> BadInput:
-    """With the line of the file and a caret below the place."""
+    """With the line of the file and a caret below the place; what was made in Python has none."""
+    if not lines:
+        return BadInput(message, hint, file)
     shown = lines[line - 1] if 0 < line <= len(lines) else ""
     shown = "".join(c if c.isprintable() else " " for c in shown)
     first = max(0, column - SHOWN * 3 // 4)

@@ -197,7 +197,8 @@ class Unroller:
         if component is None:
             near = get_close_matches(node.component, self.library.names(), 1)
             raise Stop(node.at, f"there is no component '{node.component}'", f"did you mean '{near[0]}'?" if near else
-                       "'windfall component ls' lists those there are; 'component add FILE' adds one")
+                       "--components FILE says where it is; 'windfall component ls' lists those kept, "
+                       "'component add FILE' adds one")
         if component.kind == "impl":
             raise Stop(node.at, f"'{component.name}' is an implementation",
                        f"compute what it implements: {component.abstract}")

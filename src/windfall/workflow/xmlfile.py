@@ -130,4 +130,6 @@ class _Reader:
 def _advice(said: str) -> str:
     if "invalid token" in said:
         return "'<' and '&' of a program are written inside <![CDATA[ … ]]>"
+    if "junk after" in said:
+        return "several components stand inside one <yml-query> … </yml-query>"
     return "every <name> needs its </name>" if "mismatched" in said or "unclosed" in said else ""
