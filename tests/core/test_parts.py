@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from windfall.core import events as e, facts as f
+from windfall.core import endings, events as e, facts as f
 from windfall.core.columns import CHUNK
 from windfall.core.graph import Graph, graph_of
 from windfall.core.lifecycle import CANCELLED, READY, SUCCEEDED, TASK_STATES, WAITING
@@ -172,3 +172,20 @@ def test_a_graph_that_grew_is_the_one_that_was_made_at_once() -> None:
             expected.setdefault(before, []).append(after)
         assert all(graph.after(task) == whole.after(task) == expected.get(task, []) for task in range(len(had)))
         assert graph.edges.pairs().tolist() == [list(pair) for pair in pairs]
+
+
+def test_after_a_failure_what_failed_before_is_not_walked_from_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of a hundred thousand failures would cost more than the one before it."""
+    fronts: list[int] = []
+    walk = endings._stranded_tasks
+    monkeypatch.setattr(endings, "_stranded_tasks", lambda graph, states, front: (
+        fronts.extend(front), walk(graph, states, front))[1])
+    pairs = np.array([(task, 30 + task) for task in range(30)], "<i4").tobytes()
+    bag, pilot = bench.submit(shape(30, retries=0), shape(30), edges=pairs), bench.pilot(cores=30)
+    for attempt, task in bench.take(pilot, want=30):
+        fronts.clear()
+        bench.exchange(pilot, reports=[e.Report(attempt, "failed", "exit")])
+        assert task in fronts and set(fronts) <= {task, 30 + task}
+    assert bench.core.state.bags[bag].counts[CANCELLED] == 30

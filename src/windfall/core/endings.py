@@ -354,7 +354,7 @@ def cancel_stranded(core: Core, bag: BagState, failed: list[int] | None = None) 
     """
     while len(doomed := _stranded(bag, failed)):
         core.emit(f.TasksCancelled(core.now, bag.number, runs_of(doomed), "upstream"))
-        failed = None if len(bag.targets) > 1 else []
+        failed = doomed.tolist() if len(bag.targets) > 1 else []
 
 
 def _stranded(bag: BagState, failed: list[int] | None) -> NDArray[np.int64]:
