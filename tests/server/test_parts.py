@@ -137,6 +137,29 @@ def test_what_cannot_be_is_refused(client, body, says):
     assert shown(client, bag)["tasks"] == 1
 
 
+def test_numbers_that_no_bag_has_are_refused_before_they_are_read(client):
+    """Each piece could be a bag, all together are beyond what a number of a task can be."""
+    bag, many = client.submit(graph()), [("use", rows(100_000_000))] * 40
+    taken = {"names": ["out/y"], "before": [0], "name": [0], "after": [3_000_000_000], "place": [0]}
+    for body in (part(1, *many, edges=[[0, 3_000_000_000]]), part(1, *many, flows=taken)):
+        assert append(client, bag, body).code == "too-large"
+    assert shown(client, bag)["tasks"] == 1
+
+
+def rows(count):
+    return {"type": "sweep", "axes": [{"type": "range", "name": "x", "first": 1, "last": count}]}
+
+
+def test_no_circle_is_closed_through_targets(client):
+    """All of `b` waits for all of `a`: a task of `a` that waited for one of `b` would wait for ever."""
+    targets = [{"name": "a", "command": ["a", "{x}"], "source": table(1)},
+               {"name": "b", "command": ["b", "{x}"], "source": table(1), "after": ["a"]}]
+    bag = client.submit({"name": "stages", "targets": targets, "open": True})
+    reply = append(client, bag, part(2, ("a", table(2)), edges=[[1, 2]]))
+    assert reply.code == "bad-input" and "all of 'a'" in reply.body["error"]["message"]
+    assert append(client, bag, part(2, ("a", table(2)), ("b", table(3)), edges=[[2, 3]])).status == 200
+
+
 def test_files_go_only_where_the_bag_said_so(client):
     bag = graph()
     del bag["flows"]

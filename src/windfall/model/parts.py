@@ -20,13 +20,17 @@ def check_part(part: Part, targets: list[Target], where: Place) -> list[tuple[in
     names = {target.name: place for place, target in enumerate(targets)}
     at_most(len(part.pieces), MAX_TARGETS, "pieces of a part")
     pieces: list[tuple[int, int]] = []
+    end = part.first
     for piece in part.pieces:
         if piece.target not in names:
             raise BadInput(f"there is no target '{piece.target[:80]}'", f"this bag has {', '.join(list(names)[:10])}")
         validate_source(targets[names[piece.target]], piece.source)
         pieces.append((names[piece.target], source_count(piece.source)))
-    tasks = range(part.first, part.first + sum(count for _, count in pieces))
+        end += pieces[-1][1]
+        at_most(end, MAX_TASKS, "tasks of a bag")
+    tasks = range(part.first, end)
     _check_edges(part, tasks)
+    _refuse_detour(part, targets, _where(part.first, pieces, where))
     if part.flows is not None:
         check_blobs(part.flows)
         check_later(part.flows, targets, _where(part.first, pieces, where), tasks, relative_path)
@@ -43,6 +47,18 @@ def _check_edges(part: Part, tasks: range) -> None:
     inside = [pair for pair in (*part.edges, *flows) if pair[0] >= tasks.start]
     if not all(before < after for before, after in inside):
         refuse_circle_in(inside)
+
+
+def _refuse_detour(part: Part, targets: list[Target], where: Place) -> None:
+    """A target that others wait for as a whole: one of them could be what a task of it would wait for, however far."""
+    awaited = {name for target in targets for name in (*target.after, *target.takes)}
+    if not awaited:
+        return
+    waiting = {after for _, after in part.edges} | set(part.flows.after if part.flows is not None else ())
+    for task in sorted(waiting):
+        if (name := targets[where(task)[0]].name) in awaited:
+            raise BadInput(f"task {task} is to wait for another, and a target waits for all of '{name}'",
+                           "tasks that wait are appended to targets that none comes after")
 
 
 def _where(first: int, pieces: list[tuple[int, int]], earlier: Place) -> Place:
