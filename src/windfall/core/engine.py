@@ -100,7 +100,7 @@ class Core:
         self.frugal = False  # volatile: the driver's disk is low, nothing new is granted
         self.withheld: dict[int, None] = {}  # pilots that ready tasks were withheld from
         self.tails: dict[int, replication.Tail] = {}  # of this step: bag → what may have a replica
-        self.kept_tails: dict[int, tuple[replication.Tail, dict[str, str]]] = {}  # and of steps before, by whose policy
+        self.kept_tails: dict[int, replication.Tail] = {}  # and of steps before
         self.looks_late: dict[int, int] = {}  # bag → when another of its tasks is late
         self.scans: dict[int, speculation.Scan] = {}  # bag → its present cycle of looking for what to replicate
         self.expiries: dict[int, int] = {}  # bag → when the next of its attempts may be overdue

@@ -93,11 +93,10 @@ class View:
         if due > self.now:
             self.later = min(self.later or due, due)
             return None
-        found = site.fits.get(cls.number, False)
-        if found is False:
+        if cls.number not in site.fits:
             start = max(self.margin, site.tending.start)
-            found = site.fits[cls.number] = best_shape(site, cls, start) or best_shape(site, cls, self.margin)
-        fit: Fit | None = found  # type: ignore[assignment]  # only this writes there
+            site.fits[cls.number] = best_shape(site, cls, start) or best_shape(site, cls, self.margin)
+        fit = site.fits[cls.number]
         return fit if fit is not None and self.paid(site, cls, fit) > 0 else None
 
     def paid(self, site: SiteState, cls: TaskClass, fit: Fit) -> int:

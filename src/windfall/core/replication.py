@@ -218,21 +218,28 @@ def look(core: Core, bag: BagState) -> Tail:
         tail.late = tail.late if tail.left > 0 else []
         core.tails[bag.number] = tail
         if tail.until:
-            core.kept_tails[bag.number] = tail, bag.policy
+            _keep(core, bag, tail)
         if tail.next and tail.next < core.looks_late.get(bag.number, 1 << 62):
             core.looks_late[bag.number] = tail.next
             core.timer(tail.next, "late", bag.number)
     return tail
 
 
+def _keep(core: Core, bag: BagState, tail: Tail) -> None:
+    kept = core.kept_tails
+    kept[bag.number] = tail
+    if len(kept) > len(core.state.replicating):  # bags have ended since
+        for number in [number for number in kept if number not in core.state.replicating]:
+            del kept[number]
+
+
 def _kept(core: Core, bag: BagState) -> Tail | None:
     """What was found in a step before, if it still holds."""
-    tail, policy = core.kept_tails.get(bag.number, (None, None))
+    tail = core.kept_tails.get(bag.number)
     if tail is None:
         return None
     tail.late = [each for each in tail.late if _stands(bag, each)]
-    waits = bag.open or bag.counts[READY] or bag.counts[WAITING]
-    changed = waits or policy is not bag.policy or COST in bag.policy
+    changed = bag.open or bag.counts[READY] or bag.counts[WAITING] or COST in bag.policy
     if changed or tail.news != bag.news or core.now >= tail.until or (tail.more and not tail.late):
         del core.kept_tails[bag.number]
         return None

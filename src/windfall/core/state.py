@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from windfall.core.backlog import Backlog
 from windfall.core.batching import held_back
@@ -17,6 +18,9 @@ from windfall.core.copies import HOME, BagData
 from windfall.core.facts import Conscious, Limits, Move, Shape, TargetShape
 from windfall.core.graph import Graph, Pairs, as_pairs
 from windfall.core.lifecycle import ACTIVE, FIRST_FINAL, INTENDED, LEAVING, LIVE, READY, RUNNING, TASK_STATES, WAITING
+
+if TYPE_CHECKING:
+    from windfall.core.fitting import Fit
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
 RECENT = 0.2  # of the newest in a moving average of waits
@@ -353,7 +357,7 @@ class SiteState:
     pool: dict[Shape, int] = field(default_factory=dict)  # intended and queued, for no task in particular
     reserved: int = 0  # ms of cores
     fresh: dict[int, None] = field(default_factory=dict)  # intents that run, and whose pilot has not asked for work yet
-    fits: dict[int, object] = field(default_factory=dict)  # task class → the shape that is best for it, or None
+    fits: dict[int, Fit | None] = field(default_factory=dict)  # task class → the shape that is best for it, or None
     use: dict[str, int] = field(default_factory=dict)  # where several share it: owner → thousandths of cores in use
     released: int = 0  # volatile: ms of cores that ended intents had reserved
     filled: int = 0  # bytes of disk that attempts in play may take

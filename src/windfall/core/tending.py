@@ -444,7 +444,7 @@ def _too_late(core: Core, site: SiteState, shape: f.Shape, pilot: PilotState) ->
     """Does something wait for just such a pilot, that needs more time than this one had when it came?"""
     had = pilot.ends - pilot.enrolled if pilot.ends else 1 << 60
     classes = core.state.classes
-    return any(getattr(fit, "shape", None) == shape and number in classes and classes[number].ready > 0
+    return any(fit is not None and fit.shape == shape and number in classes and classes[number].ready > 0
                and classes[number].need > had for number, fit in site.fits.items())
 
 

@@ -34,6 +34,7 @@ from windfall.server.subscribe import Hub
 from windfall.server.writer import Writer
 
 T = TypeVar("T")
+Reader = Callable[[bytes | bytearray, Any, Rendering, str], tuple[events.Append | events.AppendPart, dict[str, str]]]
 LARGE = 256 << 10  # bytes of appended commands beyond which they are read in a thread
 MAX_PAGE = 10_000
 PAGE_STEP = 250  # rows read at once
@@ -181,25 +182,19 @@ class BagCalls:
 
     async def append_part(self, request: Request) -> Answer:
         """As `append`, of several targets at once, and with what the tasks wait for."""
-        self._disk.admit()
-        bag, key, body = self._own(request), _idempotency(request), request.body
-        request.body = b""
-        await self._admit(bag.owner, len(body))
-        rendering = self._renderings.of(bag)
-        event, inputs = await self._aside(lambda: _read_part(body, bag, rendering, key))
-        if inputs:
-            await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
-        done = await self._writer.do(event)
-        return reply_json(schema.Appended(done.value, done.extra))
+        return await self._add(request, _read_part)
 
     async def extend(self, request: Request) -> Answer:
         """As `append`, to a bag that is closed or has ended."""
+        return await self._add(request, _read_extension)
+
+    async def _add(self, request: Request, read: Reader) -> Answer:
         self._disk.admit()
         bag, key, body = self._own(request), _idempotency(request), request.body
         request.body = b""
         await self._admit(bag.owner, len(body))
         rendering = self._renderings.of(bag)
-        event, inputs = await self._aside(lambda: _read_extension(body, bag, rendering, key))
+        event, inputs = await self._aside(lambda: read(body, bag, rendering, key))
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
         done = await self._writer.do(event)
