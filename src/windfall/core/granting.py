@@ -62,7 +62,7 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
         load, fitting = _walk(core, pilot, ready, want, left, ahead, groups, pilot.load)
     if groups and core.kept_tails:
         replication.others_begin(core, groups)
-    elif not groups and state.replicating:
+    elif not groups and state.replicating and replication.any_late(core):
         replication.take(core, pilot, want, _room_of(core, pilot, left, groups), groups)
         fitting = fitting or replication.any_late(core)
     if not groups and not fitting and len(ready) == len(state.ready) and not state.overdue:

@@ -27,6 +27,8 @@ MOST_SHOWN = 1_000  # tasks out, up to which the end of a bag is estimated
 
 def units(core: Core, cls: TaskClass, most: int) -> int:
     """How many of so many to hand out in one answer."""
+    if most <= 1:
+        return most
     usual = usual_time(core.state, cls)
     short = 0 < usual < core.config.prefetch
     return most if short or not core.state.bags[cls.bag].in_tail else min(most, 1)
