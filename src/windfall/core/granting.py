@@ -119,7 +119,7 @@ def _walk(
                     load += state.cost(pc, each)
                     want -= len(group.tasks)
             continue
-        for group in _take(core, pilot, cls, units, want, budget, left):
+        for group in _take(core, pilot, cls, units, want, budget, left, groups):
             n = len(group.tasks)
             groups.append(group)
             load += cost * n if group.chain < 0 else 0 if group.behind else cost
@@ -240,16 +240,29 @@ def withheld(core: Core, pilot: PilotState, cls: TaskClass, left: int | None) ->
 
 
 def _take(
-    core: Core, pilot: PilotState, cls: TaskClass, units: int, want: int, budget: int, left: int | None
+    core: Core, pilot: PilotState, cls: TaskClass, units: int, want: int, budget: int, left: int | None,
+    groups: list[f.Group],
 ) -> list[f.Group]:
     if cls.chained:
         return batching.take(core, pilot, cls, units, want, budget,
                              lambda other: fits(pilot, other, left) and core.match.admits(core, pilot, other))
     n = min(want, units, cls.ready, max(budget // cls.weight, 1))
-    tasks = cls.backlog.take(n)
+    tasks = _others(cls, n, groups)
     assert len(tasks) == n, "a class counted more ready tasks than its backlog holds"
     numbers = core.state.attempts.numbers(n)
     return [f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, over=cls.over)]
+
+
+def _others(cls: TaskClass, n: int, groups: list[f.Group]) -> list[int]:
+    """Tasks that these groups do not hold.  What came back twice may lie in the backlog twice, and is ready until the
+    whole answer is granted: a class that is asked again meanwhile would give it again."""
+    held = {task for group in groups if group.bag == cls.bag for task in group.tasks}
+    if not held:
+        return cls.backlog.take(n)
+    found: dict[int, None] = {}
+    while len(found) < n and (more := cls.backlog.take(n - len(found))):
+        found.update((task, None) for task in more if task not in held)
+    return list(found)
 
 
 def room(core: Core, pilot: PilotState, load: int, cls: TaskClass, cost: int, ahead: bool) -> int:

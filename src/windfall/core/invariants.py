@@ -150,6 +150,9 @@ class Witness:
     def _grant(self, fact: f.Granted) -> None:
         if not self.takes.get(fact.pilot):
             self.broken.append(f"rule 8: pilot {fact.pilot} was granted work after its epoch was over")
+        given = Counter((group.bag, task) for group in fact.groups for task in group.tasks)
+        self.broken += [f"P1: task {bag}/{task} was granted {n} times in one answer"
+                        for (bag, task), n in given.items() if n > 1]
         for group in fact.groups:
             if (group.bag, group.target) in self.held:
                 self.broken.append(f"P5: target {group.target} of bag {group.bag} was granted before its files")
@@ -519,6 +522,8 @@ def _bag_balances(state: State, bag: BagState) -> list[str]:
         said.append(f"books: bag {bag.number} counts {bag.counts}, has {tally}")
     live = _live_rows(state, bag.number)
     for task in range(n):
+        if bag.external and live[task] > 1:
+            said.append(f"P1: task {bag.number}/{task}, with external effects, has {live[task]} live attempts")
         if t.live[task] != live[task]:
             said.append(f"books: task {bag.number}/{task} says {t.live[task]} live attempts, has {live[task]}")
         if (t.state[task] == ACTIVE) != (live[task] > 0) and t.state[task] in (ACTIVE, READY):
