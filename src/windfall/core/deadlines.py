@@ -164,7 +164,7 @@ def _add(state: State, bag: BagState, task: int, hosts: tuple[int, ...]) -> None
 
 def prune(state: State) -> None:
     """Forget those that are not overdue any more: they have ended, or one of their attempts has, and they go another
-    way from now on."""
+    way from now on; or one that was lost has come back, and there are as many as may be."""
     for number in list(state.overdue):
         cls = state.classes.get(number)
         if cls is not None and cls.bag in state.deadlines:
@@ -177,7 +177,8 @@ def prune(state: State) -> None:
 
 
 def _still(bag: BagState, cls: TaskClass, task: int) -> bool:
-    return bag.tasks.state[task] == ACTIVE and bag.classes.get((cls.target, bag.tasks.variant[task])) is cls
+    same = bag.tasks.state[task] == ACTIVE and bag.classes.get((cls.target, bag.tasks.variant[task])) is cls
+    return same and bag.tasks.live[task] < cap(bag, PER_TASK, MOST_LIVE)
 
 
 # --- granting ---------------------------------------------------------------------------------------------------------
