@@ -256,7 +256,7 @@ def _take(
 def _others(cls: TaskClass, n: int, groups: list[f.Group]) -> list[int]:
     """Tasks that these groups do not hold.  What came back twice may lie in the backlog twice, and is ready until the
     whole answer is granted: a class that is asked again meanwhile would give it again."""
-    held = {task for group in groups if group.bag == cls.bag for task in group.tasks}
+    held = {task for group in groups if group.bag == cls.bag and group.target == cls.target for task in group.tasks}
     if not held:
         return cls.backlog.take(n)
     found: dict[int, None] = {}

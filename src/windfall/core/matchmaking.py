@@ -72,6 +72,7 @@ class Matchmaker:
     def __init__(self) -> None:
         self._ads: dict[int, Ad] = {}  # by pilot
         self._rules: dict[int, Rules] = {}  # by bag
+        self._most = MOST_PROGRAMS  # of them, those of bags that are gone included
         self._stamp: tuple[int, int] = (-1, -1)  # of what the orders are made of
         self._orders = Orders()
 
@@ -84,6 +85,7 @@ class Matchmaker:
         """The ready list as this pilot is to see it: what may go there, the highest rank first."""
         state, ad, orders = core.state, self._ad(core, pilot), self._orders
         if self._stamp != (state.version, state.allowed):
+            self._most = max(MOST_PROGRAMS, 2 * len(state.bags))  # or every look would read all of them again
             orders.renew(listed(state, self._rules_of))
             self._stamp = (state.version, state.allowed)
         if ad.paths is not orders.paths:
@@ -126,7 +128,7 @@ class Matchmaker:
     def _rules_of(self, bag: BagState) -> Rules:
         rules = self._rules.get(bag.number)
         if rules is None or rules.policy is not bag.policy:
-            if len(self._rules) >= MOST_PROGRAMS:
+            if len(self._rules) >= self._most:
                 self._rules.clear()
             rules = self._rules[bag.number] = rules_of(bag.policy)
         return rules
