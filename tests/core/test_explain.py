@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from windfall.core import events as e
 from windfall.core.explain import explain
 
@@ -55,7 +57,44 @@ def test_ends(bench: Bench) -> None:
     bench.step(e.Cancel(0, bag, [0]))
     assert bench.explain(bag, 0) == "it has ended: cancelled"
     bench.step(e.Cancel(0, bag, None))
-    assert bench.explain(bag) == "all tasks have ended"
+    assert bench.explain(bag) == f"all tasks have ended: 2 cancelled; windfall results {bag} --state cancelled has them"
+
+
+def test_what_has_failed_can_be_tried_again(bench: Bench) -> None:
+    good, bad, pilot = bench.submit(), bench.submit(shape(1, retries=0)), bench.pilot(2)
+    (first, _), (second, _) = bench.take(pilot)
+    bench.report(pilot, first)
+    bench.report(pilot, second, "failed", "exit")
+    assert bench.explain(good) == "all tasks have ended"
+    assert bench.explain(bad) == (f"all tasks have ended: 1 failed; windfall results {bad} --state failed has them; "
+                                  f"windfall retry {bad} runs them again")
+
+
+def test_what_is_late_and_goes_alone(bench: Bench) -> None:
+    bag, pilot = bench.submit(shape(1, expect=10_000)), bench.pilot()
+    [(attempt, _)] = bench.take(pilot)
+    bench.exchange(pilot, started=[attempt])
+    assert "replicate" not in bench.explain(bag)
+    bench.wait(20_000)
+    assert f"replicate = none no other host tries it: windfall policy {bag} replicate=tail-safe" in bench.explain(bag)
+    assert "replicate" not in bench.explain(_late(bench, external=True))
+    assert "replicate" not in bench.explain(_late(bench, replicate="tail-safe"))
+
+
+def _late(bench: Bench, **how: Any) -> int:
+    bag, pilot = bench.submit(shape(1, expect=10_000), **how), bench.pilot()
+    [(attempt, _)] = bench.take(pilot)
+    bench.exchange(pilot, started=[attempt])
+    bench.wait(20_000)
+    return bag
+
+
+def test_one_is_one(bench: Bench) -> None:
+    bag, pilot = bench.submit(shape(2, expect=100_000)), bench.pilot(1)
+    bench.take(pilot, want=1)
+    told = explain(bench.core.state, bench.now, bag, 1)
+    says = {c["clause"]: c["says"] for c in told["sites"][0]["clauses"]}
+    assert says["free"] == "it holds 1 task, all its slots are taken" and told["summary"].endswith("beside it: 1 task")
 
 
 def test_quarantine(bench: Bench) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .output import plural, say
+from ..model.units import plural
+from .output import say
 
 if TYPE_CHECKING:
     from ..model.bagfile import Parsed

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from ..model.units import plural
 from .connect import Session, find_bag
-from .output import plural, print_json
+from .output import print_json
 from .parser import add_bag, add_tasks, task_numbers
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ..model.units import plural
 from . import application
-from .output import duration, plural, print_json, print_table, say
+from .output import duration, print_json, print_table, say
 
 EXAMPLES = """examples:
   windfall compile product.query

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .output import plural, print_json
+from ..model.units import plural
+from .output import print_json
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
-from .output import plural, print_json, print_table, say
+from ..model.units import plural
+from .output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from ..sim.experiments.base import Cell, Experiment, Outcome

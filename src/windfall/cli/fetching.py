@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import WindfallError
-from .output import plural, say, shown
+from ..model.units import plural
+from .output import say, shown
 
 if TYPE_CHECKING:
     from ..client.client import Client

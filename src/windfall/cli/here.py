@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.files import safe_join
 from ..errors import BadInput
-from .output import plural, print_json, say
+from ..model.units import plural
+from .output import print_json, say
 
 if TYPE_CHECKING:
     from ..client.client import Client

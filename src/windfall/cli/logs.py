@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..client.client import FINAL
 from ..errors import BadInput, NotFound
+from ..model.units import plural
 from .causes import words as cause
 from .connect import Session, find_bag
-from .output import Bytes, plural, print_json, say
+from .output import Bytes, print_json, say
 from .parser import add_bag, task_number
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import re
 from typing import Any
 
 from ..errors import BadInput
-from .output import counts_of, plural, say, shown
+from ..model.units import plural
+from .output import counts_of, say, shown
 
 SECONDS = 20
 MAX_FILE = 64 << 10

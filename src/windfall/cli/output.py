@@ -110,10 +110,6 @@ def duration(ms: int | None) -> str:
     return "" if ms is None else format_duration(int(ms))
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def quota_line(usage: dict[str, Any]) -> str:
     """How much of the quota is used; empty where there is none."""
     if not usage["quota"]:

@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..model.units import plural
 from . import application, run
 from .connect import Session, find_bag
-from .output import plural, print_json, say
+from .output import print_json, say
 from .progress import Progress
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
-from ..model.units import format_size
+from ..model.units import format_size, plural
 from .causes import words as cause
 from .connect import Session, find_bag
 from .fetching import Problems, add_files
-from .output import clock, duration, plural, print_json, print_json_rows, print_table
+from .output import clock, duration, print_json, print_json_rows, print_table
 from .parser import add_bag
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from itertools import islice
 
 from ..client.client import Client
 from ..errors import BadInput
+from ..model.units import plural
 from . import causes
 from .connect import Session, find_bag
-from .output import plural, print_json, say
+from .output import print_json, say
 from .parser import add_bag, add_tasks, task_numbers
 
 EXAMPLES = """examples:

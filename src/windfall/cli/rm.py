@@ -8,9 +8,9 @@ from typing import Any
 
 from ..client.client import FINAL
 from ..errors import BadInput
-from ..model.units import parse_duration
+from ..model.units import parse_duration, plural
 from .connect import Session, find_bag
-from .output import clock, plural, print_json, print_table
+from .output import clock, print_json, print_table
 
 EXAMPLES = """examples:
   windfall rm 7

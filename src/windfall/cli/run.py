@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import BadInput, NoServer, NotFound, Unwritable
+from ..model.units import plural
 from . import asking, bagargs, notify, policy
 from .feeding import Sent, feed, submit as send
 from .fetching import Problems, add_files, bring, lines as home_lines
-from .output import Bytes, counts_of, plural, print_json, say
+from .output import Bytes, counts_of, print_json, say
 
 if TYPE_CHECKING:
     from ..model.bagfile import Parsed

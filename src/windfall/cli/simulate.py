@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
-from .output import duration, plural, print_json, print_table
+from ..model.units import plural
+from .output import duration, print_json, print_table
 
 if TYPE_CHECKING:
     from ..sim.scenario import Scenario

@@ -13,9 +13,10 @@ from typing import Any
 
 from ..client.client import Client
 from ..errors import BadInput, Conflict, NotFound, WindfallError
+from ..model.units import plural
 from . import siteadd
 from .connect import Session
-from .output import clock, duration, plural, print_json, print_json_rows, print_table, say
+from .output import clock, duration, print_json, print_json_rows, print_table, say
 
 EXAMPLES = """examples:
   windfall site add big --slurm --ssh me@login.example.org --account proj-7 --walltime 4h --max-pilots 20

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from ..model.units import plural
 from . import bagargs, feeding, policy
-from .output import plural, print_json, say
+from .output import print_json, say
 
 if TYPE_CHECKING:
     from ..model.bagfile import Parsed

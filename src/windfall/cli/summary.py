@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..model.units import plural
 from .causes import options, says
-from .output import counts_of, duration, plural, shown
+from .output import counts_of, duration, shown
 
 MOST_CAUSES = 12
 MOST_TASKS = 3  # named with a cause

@@ -11,10 +11,10 @@ from collections import Counter
 from typing import Any
 
 from ..errors import BadInput
-from ..model.units import format_core_time, format_size, parse_core_time
+from ..model.units import format_core_time, format_size, parse_core_time, plural
 from .connect import Session
 from .login import fingerprint
-from .output import plural, print_json, print_json_rows, print_table, say
+from .output import print_json, print_json_rows, print_table, say
 from .private import write_private
 
 EXAMPLES = """examples:

@@ -14,10 +14,13 @@ from windfall.core.columns import OVER
 from windfall.core.fitting import best_shape, fail_over, unfit
 from windfall.core.hosts import allowance, shuns
 from windfall.core.lifecycle import (
+    CANCELLED,
+    FAILED,
     FIRST_FINAL,
     GRANTED,
     LEAVING,
     LIVE,
+    QUARANTINED,
     QUEUED,
     READY,
     RUNNING,
@@ -28,7 +31,7 @@ from windfall.core.lifecycle import (
 from windfall.core.matchmaking import reasons
 from windfall.core.provisioning import unreserved
 from windfall.core.state import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
-from windfall.model.units import format_core_time, format_size
+from windfall.model.units import format_core_time, format_size, plural
 
 Clause = dict[str, Any]
 
@@ -69,9 +72,20 @@ def _first_waiting(bag: BagState) -> int | None:
 
 def _nothing_left(bag: BagState) -> str:
     if not bag.open:
-        return "all tasks have ended"
+        return "all tasks have ended" + _not_well(bag)
     return ("all tasks that it has so far have ended; it is open, so whoever submitted it may append more: "
             f"if nobody will, windfall cancel {bag.number} closes it")
+
+
+def _not_well(bag: BagState) -> str:
+    """What became of those that have not succeeded, and what to do about them."""
+    bad = [(bag.counts[code], TASK_STATES[code]) for code in (FAILED, QUARANTINED, CANCELLED) if bag.counts[code]]
+    if not bad:
+        return ""
+    first = bad[0][1]
+    cure = "" if first == TASK_STATES[CANCELLED] else f"; windfall retry {bag.number} runs them again"
+    said = ", ".join(f"{n:,} {how}" for n, how in bad)
+    return f": {said}; windfall results {bag.number} --state {first} has them{cure}"
 
 
 def _not_ready(state: State, bag: BagState, task: int) -> str:
@@ -85,11 +99,11 @@ def _not_ready(state: State, bag: BagState, task: int) -> str:
             return f"its target waits for {', '.join(open_)}"
         return "the files it takes are being gathered" if target.held else _waits_for_batch(state, bag, target)
     if code == WAITING and bag.graph is not None:
-        return f"it waits for {bag.graph.pending[task]} other tasks of the bag"
+        return f"it waits for {plural(bag.graph.pending[task], 'other task')} of the bag"
     if TASK_STATES[code] == "active":
         return _whereabouts(state, bag, task)
     if TASK_STATES[code] == "quarantined":
-        return f"it was present at {bag.tasks.deaths[task]} deaths of pilots: look at its logs, then windfall retry"
+        return f"it was present at {_deaths(bag, task)}: look at its logs, then windfall retry"
     return f"it has ended: {TASK_STATES[code]}"
 
 
@@ -128,7 +142,17 @@ def _whereabouts(state: State, bag: BagState, task: int) -> str:
         said.append(f"{_keeps_failing(bag, task)}: {bag.fail_over} is where it goes now")
     if said and (why := replication.bounded(bag, task)):
         said.append(f"no replica of it will be made: {why}")
+    elif _goes_alone(state, bag, task):
+        said.append(f"with replicate = none no other host tries it: windfall policy {bag.number} replicate=tail-safe")
     return "; ".join(said) or "active"
+
+
+def _goes_alone(state: State, bag: BagState, task: int) -> bool:
+    """Should it have ended by now, and would somebody else run it, too, if its user allowed it?"""
+    if replication.mode(bag) != replication.NONE or not replication.may_repeat(bag):
+        return False
+    running = [row for row in state.attempts.of_task(bag.number << 32 | task) if state.attempts.state[row] == STARTED]
+    return any(0 < tails.attempt_ends(state, state.now, row) < state.now for row in running)
 
 
 def _expected(state: State, row: int) -> str:
@@ -194,11 +218,11 @@ def _no_money(site: SiteState) -> Clause | None:
     limits, t = site.limits, site.tending
     pilots = site.open
     if limits.jobs and t.counted >= 0 and t.others + site.open >= limits.jobs:
-        return clause("jobs", False, f"you have {t.others} other jobs there beside {pilots} pilots, and may have "
-                                     f"{limits.jobs} in all")
+        others, ours = plural(t.others, "other job"), plural(pilots, "pilot")
+        return clause("jobs", False, f"you have {others} there beside {ours}, and may have {limits.jobs} in all")
     least = min(shape.worst for shape in limits.shapes)
     if limits.budget and limits.budget - site.used - site.reserved < least:
-        by = f"{pilots} queued pilots" if site.waiting == pilots else f"{pilots} pilots"
+        by = plural(pilots, "queued pilot" if site.waiting == pilots else "pilot")
         said = _used_up(f"the budget of {site.name}", limits.budget, site.used, site.reserved, by)
         return clause("budget", False, said)
     endless = t.counted >= 0 and t.balance < 0  # its batch system keeps no account
@@ -206,7 +230,7 @@ def _no_money(site: SiteState) -> Clause | None:
         return clause("account", False, "what the account there has left is not known: nothing is sent before it is")
     if limits.account and not endless and unreserved(site) < least:
         return clause("account", False, f"the account there has {format_core_time(t.balance)} left, and "
-                                        f"{_hours(site.reserved)} are reserved by {pilots} pilots")
+                                        f"{_hours(site.reserved)} are reserved by {plural(pilots, 'pilot')}")
     return None
 
 
@@ -243,7 +267,8 @@ def _beyond(site: SiteState, cls: TaskClass) -> str:
 def _suspect(site: SiteState, now: int) -> str:
     runs = len(site.intents[RUNNING]) + len(site.intents[LEAVING])
     text = f"it has not answered for {spell(now - site.suspect)}"
-    return text + (f"; {runs} pilots there may still run" if runs else "") + "; nothing more is sent there meanwhile"
+    text += f"; {plural(runs, 'pilot')} there may still run" if runs else ""
+    return text + "; nothing more is sent there meanwhile"
 
 
 def spell(ms: int) -> str:
@@ -278,7 +303,7 @@ def _clauses(state: State, now: int, cls: TaskClass, task: int, pilot: PilotStat
         *([_per_host(state, now, cls, pilot)] if cls.capped else []),
         *([_host(state, now, pilot)] if pilot.row in state.barred else _shunned(state, now, cls, pilot)),
         clause("heard", not pilot.silent, f"last heard {spell(now - pilot.heard)} ago"),
-        clause("free", free, f"it holds {pilot.held} tasks" + ("" if free else ", all its slots are taken")),
+        clause("free", free, f"it holds {plural(pilot.held, 'task')}" + ("" if free else ", all its slots are taken")),
         *([_data(state, now, cls, task, pilot)] if cls.conscious else []),
     ]
 
@@ -324,8 +349,13 @@ def _over(state: State, cls: TaskClass, task: int, site: str) -> list[Clause]:
 
 def _keeps_failing(bag: BagState, task: int) -> str:
     failures, deaths = bag.tasks.failures[task], bag.tasks.deaths[task]
-    said = [f"has failed {failures} times"] * (failures > 0) + [f"was at {deaths} deaths of pilots"] * (deaths > 0)
+    said = [f"has failed {plural(failures, 'time')}"] * (failures > 0) + [f"was at {_deaths(bag, task)}"] * (deaths > 0)
     return "it " + " and ".join(said or ["keeps failing"])
+
+
+def _deaths(bag: BagState, task: int) -> str:
+    n = bag.tasks.deaths[task]
+    return f"{plural(n, 'death')} of {'a pilot' if n == 1 else 'pilots'}"
 
 
 def _anywhere(state: State, bag: BagState, cls: TaskClass, task: int) -> str:
@@ -380,7 +410,7 @@ def _summary(state: State, bag: BagState, task: int, cls: TaskClass, sites: list
     if held and any(all(c["holds"] or c["clause"] == "data" for c in s["clauses"]) for s in sites):
         return f"it is withheld until it can run near its data: {held[0]}"
     if any(all(c["holds"] or c["clause"] in ("free", "per-host") for c in s["clauses"]) for s in sites):
-        return f"all suitable pilots are busy; {_ahead(state, cls)} tasks stand before or beside it"
+        return f"all suitable pilots are busy; before or beside it: {plural(_ahead(state, cls), 'task')}"
     failing = [f"{s['site']}: {c['clause']} ({c['says']})" for s in sites for c in s["clauses"] if not c["holds"]]
     return "no pilot can run it: " + "; ".join(failing)
 

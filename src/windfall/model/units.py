@@ -134,3 +134,7 @@ def exact_size(size: int) -> str:
             if size and size % factor == 0:
                 return f"{size // factor}{unit}"
     return f"{size}B" if size else "0"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
