@@ -145,7 +145,11 @@ class Hosts(Table):
     today: memoryview
     speed: memoryview[float]
     np_seen: NDArray[np.int64]
+    np_attempts: NDArray[np.uint32]
+    np_failures: NDArray[np.uint32]
+    np_losses: NDArray[np.uint32]
     np_standing: NDArray[np.uint8]
+    np_speed: NDArray[np.float32]
 
 
 class Attempts(Table):

@@ -12,7 +12,7 @@ from windfall.core.lifecycle import GRANTED, LIVE, LOST
 from windfall.core.replication import any_late
 from windfall.core.sessions import answer_parked, nudge
 from windfall.core.state import PilotClass, PilotState
-from windfall.core.tails import worth
+from windfall.core.tails import best_first
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -26,16 +26,28 @@ def feed_parked(core: Core) -> None:
     state = core.state
     waiting = [pc for pc in state.pilot_classes.values() if pc.parked and pc.barren != state.version]
     if waiting and state.replicating and any(state.bags[number].in_tail for number in state.replicating):
-        if not state.ready and not state.overdue and not any_late(core):
-            return
-        lines = [(worth(state, state.pilots[number]), pc, number) for pc in waiting for number in pc.parked]
-        in_vain = dict.fromkeys((pc.number for pc in waiting), 0)
-        for _, pc, number in sorted(lines, key=lambda line: line[0]):
-            if number in pc.parked and in_vain[pc.number] < MOST_IN_VAIN:
-                in_vain[pc.number] += _feed_class(core, pc, [number])
+        _feed_best(core, waiting)
         return
     for pc in waiting:
         _feed_class(core, pc, list(pc.parked))
+
+
+def _feed_best(core: Core, waiting: list[PilotClass]) -> None:
+    state = core.state
+    if not _anything(core):
+        return
+    in_vain = dict.fromkeys((pc.number for pc in waiting), 0)
+    for number in best_first(state, [number for pc in waiting for number in pc.parked]):
+        pc = state.pilot_classes[state.pilots[number].cls]
+        if number in pc.parked and in_vain[pc.number] < MOST_IN_VAIN:
+            in_vain[pc.number] += _feed_class(core, pc, [number])
+            if not _anything(core):
+                return
+
+
+def _anything(core: Core) -> bool:
+    """Is there something that anybody might be given?"""
+    return bool(core.state.ready or core.state.overdue or any_late(core))
 
 
 def _feed_class(core: Core, pc: PilotClass, numbers: list[int]) -> int:
