@@ -218,7 +218,7 @@ class Attempts(Table):
         free = self.free
         if len(free) < n:
             first = self.rows
-            self.grow(max(n, min(self.rows, 1 << 16), 256))
+            self.grow(max(n, min(self.rows // 4, 1 << 16), 256))  # few: whoever looks for some looks at all
             free.extend(range(first, self.rows))
         number, take = self.number, free.popleft
         if n == 1:
