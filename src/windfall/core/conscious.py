@@ -178,12 +178,12 @@ def weigh(state: State, now: int, bag: BagState, tasks: list[int], pilot: PilotS
 
 
 def take(
-    core: Core, pilot: PilotState, number: int, load: int, want: int, room_of: Room
+    core: Core, pilot: PilotState, number: int, load: int, want: int, room_of: Room, groups: list[f.Group]
 ) -> list[tuple[TaskClass, f.Group]]:
-    """Up to `want` tasks of a bag for the pilot that asks; none if all are withheld."""
+    """Up to `want` tasks of a bag for the pilot that asks, none of them in `groups`; none if all are withheld."""
     bag = core.state.bags[number]
     taken: list[tuple[TaskClass, f.Group]] = []
-    gone: dict[int, None] = {}
+    gone = dict.fromkeys(task for group in groups if group.bag == number for task in group.tasks)
     ahead = outlook(core.state, core.now, bag, pilot)
     while want > 0 and (best := choose(core, pilot, bag, load, gone, room_of, ahead)) is not None:
         if is_withheld(bag, best):

@@ -114,7 +114,7 @@ def _walk(
             if cls.bag not in looked:
                 looked[cls.bag] = None
                 room_of = _room_of(core, pilot, left, groups)
-                for each, group in conscious.take(core, pilot, cls.bag, load, 1 if paid else want, room_of):
+                for each, group in conscious.take(core, pilot, cls.bag, load, 1 if paid else want, room_of, groups):
                     groups.append(group)
                     load += state.cost(pc, each)
                     want -= len(group.tasks)
