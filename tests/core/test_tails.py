@@ -109,7 +109,7 @@ def test_what_is_to_be_expected_is_estimated_and_said(b: Bench) -> None:
     assert (view["tail"], view["expected"]) == (True, b.now + 10 * MINUTE)
     assert b.explain(bag, 0) == "running on host (here), expected to end in 6 min"
     b.wait(8 * MINUTE)
-    assert b.explain(bag, 0).startswith("running on host (here), expected to have ended 2 min ago; with replicate = none")
+    assert b.explain(bag, 0).startswith("running on host (here), expected to have ended 2 min ago; with replicate")
     b.wait(8 * MINUTE)
     assert bag_view(b.core.state, bag)["expected"] == b.now, "not in the past"
     for attempt, _ in held:
