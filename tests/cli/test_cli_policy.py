@@ -53,6 +53,20 @@ def test_a_cap(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 2 and "did you mean 'replicas-share'?" in err
 
 
+@pytest.mark.parametrize("setting", ["per-host=0", "per-host=0.5", "Concurrency= -2"])
+def test_a_limit_that_lets_no_task_go_anywhere(capsys: pytest.CaptureFixture[str], setting: str) -> None:
+    """As in a bag file, where it is refused, too."""
+    for arguments in (("--check", setting), ("7", setting)):
+        code, _, err = said(capsys, *arguments)
+        assert code == 2 and "lets no host have any task" in err
+
+
+@pytest.mark.parametrize("twice", [("rank=1", "rank=2"), ("rank=1", "Rank="), ("budget=", "budget=1 core-hours")])
+def test_a_setting_is_given_once(capsys: pytest.CaptureFixture[str], twice: tuple[str, str]) -> None:
+    code, _, err = said(capsys, "7", *twice)
+    assert code == 2 and "is given twice" in err
+
+
 def test_attributes(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, "--attributes", "--json")
     found = {each["name"]: each for each in json.loads(out)}

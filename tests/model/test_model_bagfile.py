@@ -1,4 +1,5 @@
 import hashlib
+import time
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from tests.model.everything import texts
 
 from windfall.errors import BadInput, TooLarge
 from windfall.model import bagfile
-from windfall.model.check import validate
+from windfall.model.check import setting, validate
 from windfall.model.render import Renderer, source_count
 from windfall.model.spec import Bag, Derived, Range, Values, Zip
 
@@ -184,6 +185,14 @@ WRONG = [
 
 
 SJF = 'select = "sjf"'
+
+
+def test_a_deadline_of_a_million_parts_is_refused_before_it_is_read():
+    """The server is asked the same, and others wait meanwhile."""
+    began = time.process_time()
+    with pytest.raises(TooLarge, match="at most 4,096"):
+        setting("1ms" * 1_000_000, "attempt-deadline")
+    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize(("line", "says", "hints", "column"), [

@@ -78,14 +78,18 @@ def _settings(texts: list[str]) -> tuple[dict[str, str], int | None]:
     """Expressions, and a budget in ms of cores; what is wrong is said before a server is asked."""
     policy: dict[str, str] = {}
     budget = None
+    given: list[str] = []
     for text in texts:
         setting = _SETTING.fullmatch(text)
         if not setting:
             raise BadInput(f"'{text[:60]}' is not KEY=VALUE", "as in rank='Host.Cores'")
-        if setting[1] == "budget":
+        key = "budget" if setting[1] == "budget" else _named(setting[1])
+        if key in given:
+            raise BadInput(f"{key} is given twice", "leave one of them out")
+        given.append(key)
+        if key == "budget":
             budget = units.parse_core_time(setting[2].strip(), "budget") if setting[2].strip() else 0
             continue
-        key = _named(setting[1])
         policy[key] = check.setting(setting[2].strip(), key) if setting[2].strip() else ""
     return policy, budget
 

@@ -58,6 +58,7 @@ PROVISION = ("swarm", "demand", "msr", "broker")
 REPLICATE = ("none", "deadline", "tail-safe", "tail-fast")
 EFFECTS = ("none", "external")
 _DURATION = re.compile(r"(\s*[0-9][0-9.]*\s*[A-Za-z]+)+\s*")
+_NO_TASK = re.compile(r"\s*(-\s*[0-9.]+|0+(\.[0-9]*)?)\s*")
 KINDS = ("command", "call")
 SCRATCH = ("", "failed")
 RESULTS = (
@@ -626,8 +627,6 @@ def check_policy(policy: Policy) -> None:
     if policy.batch < 0 or policy.batch_timeout < 0:
         raise BadInput("policy: batch and batch-timeout must be 0 or more")
     at_most(policy.batch, MAX_BATCH, "batch: tasks that go together")
-    if re.fullmatch(r"\s*(-\s*[0-9]+|0+)\s*", policy.per_host):
-        raise BadInput(f"policy: per-host = {policy.per_host} lets no host have any task", "one at least")
     if policy.batch > 1 and policy.per_host:
         raise BadInput("policy: per-host and batch exclude each other", "a batch runs in one slot, one after another")
     for key in (*EXPRESSIONS, *caps.CAPS):
@@ -650,9 +649,11 @@ def expression(text: str, key: str) -> str:
     """A policy that can be read: an expression, or what stands for one."""
     if key == "replicate" and text in REPLICATE:
         return text
-    if key == "attempt-deadline" and _DURATION.fullmatch(text):
+    if key == "attempt-deadline" and len(text) <= expressions.MAX_LENGTH and _DURATION.fullmatch(text):
         seconds = parse_duration(text, key) / 1000
         return str(int(seconds) if seconds == int(seconds) else seconds)
+    if key == "per-host" and _NO_TASK.fullmatch(text):
+        raise BadInput(f"per-host = {tpl.excerpt(text)} lets no host have any task", "one at least")
     try:
         expressions.check(text, key)
     except BadInput as error:
