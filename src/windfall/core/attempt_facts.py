@@ -166,6 +166,7 @@ def started(state: State, fact: f.Started) -> None:
             _keep_chain(state, recalling, row)
         if attempts.state[row] == LOST:
             attempts.recover(row)
+            means.crowd(state, row, 1)
             _revive(state, row)
             state.pilots[fact.pilot].cancelling.pop(number, None)
         attempts.state[row] = STARTED
@@ -313,6 +314,8 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
     if end.stays:
         if old_row == GRANTED and end.outcome == O_LOST:
             recall_lost(state, row)
+        if old_row != LOST:
+            means.crowd(state, row, -1)
         attempts.give_up(row)
         t.flags[end.task] |= OUTSTANDING
     else:

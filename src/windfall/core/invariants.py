@@ -462,13 +462,15 @@ def _means_balance(state: State) -> list[str]:
     owners: Counter[str] = Counter()
     disks: Counter[str] = Counter()
     crowds: dict[int, Counter[int]] = {number: Counter() for number in state.bags}
+    dropped: Counter[tuple[int, int]] = Counter()  # of these, what was lost may have been found again
     for row in np.flatnonzero(a.np_state[: a.rows] != FREE).tolist():
         cls, pilot = state.classes[a.cls[row]], state.pilots[a.pilot[row]]
         bag = state.bags[cls.bag]
         worst = means.width(cls, pilot) * means.lasts(cls, pilot, a.granted[row])
         bags[bag.number] += worst if bag.budget else 0
         disks[pilot.site] += cls.disk if pilot.state != GONE else 0
-        crowds[bag.number][cls.crowd] += cls.at_once > 0
+        crowds[bag.number][cls.crowd] += cls.at_once > 0 and a.state[row] != LOST
+        dropped[bag.number, cls.crowd] += a.state[row] == DROPPED
         stinted = means.allowance(state, bag.owner) >= 0
         if stinted and means.counts(state.sites[pilot.site], bag.owner):
             owners[bag.owner] += worst
@@ -479,7 +481,8 @@ def _means_balance(state: State) -> list[str]:
     said += [f"books: bag {bag.number} counts {bag.crowds} in play, {dict(crowds[bag.number])} are"
              for bag in state.bags.values() if +Counter(bag.crowds) != +crowds[bag.number]]
     said += [f"P6: bag {cls.bag} has {crowds[cls.bag][cls.crowd]} in play where {cls.at_once} may be"
-             for cls in state.classes.values() if 0 < cls.at_once < crowds[cls.bag][cls.crowd]]
+             for cls in state.classes.values()
+             if 0 < cls.at_once < crowds[cls.bag][cls.crowd] - dropped[cls.bag, cls.crowd]]
     pledged = Counter(state.pledged)
     return said if +pledged == +owners else [*said, f"books: {dict(owners)} is pledged, counted {state.pledged}"]
 

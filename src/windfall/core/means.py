@@ -10,6 +10,7 @@ Rules
     a time limit, on a pilot without an end, has no worst case: under an allowance it runs where nothing is counted.
   * A site's disk is shared by all its pilots.
   * Of a crowd of tasks (a target that says `at-once`, or several that count together) no more are in play than that.
+    One that was given up does not count; should it turn out to run, it goes on if there is room for it.
 What is pledged is counted by `count` alone, which `apply` calls around whatever changes it; `recount` makes it afresh.
 """
 
@@ -23,7 +24,7 @@ import numpy as np
 
 from windfall.core.columns import ROW_MASK
 from windfall.core.facts import COUNTS, COUNTS_FOR_OTHERS, Finished, Group, Shape
-from windfall.core.lifecycle import FREE, GONE
+from windfall.core.lifecycle import FREE, GONE, LOST
 
 if TYPE_CHECKING:
     from windfall.core.state import BagState, PilotState, SiteState, State, TaskClass
@@ -91,12 +92,21 @@ def count(state: State, rows: list[int], sign: int) -> None:
         site = state.sites[pilot.site]
         if cls.disk and pilot.state != GONE:
             site.filled += sign * cls.disk
-        if cls.at_once:
-            bag.crowds[cls.crowd] = bag.crowds.get(cls.crowd, 0) + sign
+        if attempts.state[row] != LOST:
+            crowd(state, row, sign)
         if cls.budgeted:
             bag.pledged += sign * pledge(state, row)
         if cls.stinted and counts(site, bag.owner):
             state.pledged[bag.owner] = state.pledged.get(bag.owner, 0) + sign * pledge(state, row)
+
+
+def crowd(state: State, row: int, sign: int) -> None:
+    """One more of its crowd is in play, or one less.  What is lost is not, or it would keep its own task waiting."""
+    cls = state.classes.get(state.attempts.cls[row])
+    if cls is not None and cls.at_once:
+        crowds = state.bags[cls.bag].crowds
+        crowds[cls.crowd] = crowds.get(cls.crowd, 0) + sign
+        state.version += sign < 0
 
 
 def stir(state: State, row: int) -> None:

@@ -43,6 +43,7 @@ def drop_row(state: State, row: int) -> None:
         if old == LOST:
             attempts.recover(row)
             carry(state, row, 1)
+            means.crowd(state, row, 1)
         attempts.state[row] = DROPPED
         attempts.dirty[row >> 16] = 1
         pilot.cancelling[attempts.number[row]] = False

@@ -34,6 +34,7 @@ from windfall.core.lifecycle import (
     WAITING,
 )
 from windfall.core.losses import doubt
+from windfall.core.means import left_of_crowd
 from windfall.core.state import Park, PilotState
 from windfall.core.tending import pilot_asked, pilot_came, pilot_left
 
@@ -179,8 +180,10 @@ def _note_started(core: Core, pilot: PilotState, numbers: list[int]) -> None:
         row = attempts.row(number)
         if row < 0 or attempts.pilot[row] != pilot.number:
             continue
-        if attempts.state[row] == GRANTED or (attempts.state[row] == LOST and _may_go_on(core, pilot, row)):
+        if attempts.state[row] == GRANTED:
             running.append(number)
+        elif attempts.state[row] == LOST and _may_go_on(core, pilot, row):
+            core.emit(f.Started(core.now, pilot.number, [number]))  # the next one may find no room
     if running:
         core.emit(f.Started(core.now, pilot.number, running))
 
@@ -190,10 +193,11 @@ def _may_go_on(core: Core, pilot: PilotState, row: int) -> bool:
     if pilot.state == GONE:
         return False
     attempts = core.state.attempts
-    tasks = core.state.bags[attempts.task[row] >> 32].tasks
-    task = attempts.task[row] & 0xFFFFFFFF
-    fits = tasks.live[task] < MOST_LIVE and tasks.generation[task] == attempts.generation[row]
-    return bool(fits and tasks.state[task] in (READY, ACTIVE, WAITING))
+    bag, cls = core.state.bags[attempts.task[row] >> 32], core.state.classes[attempts.cls[row]]
+    tasks, task = bag.tasks, attempts.task[row] & 0xFFFFFFFF
+    fits = tasks.live[task] < MOST_LIVE and left_of_crowd(bag, cls) > 0
+    wanted = tasks.generation[task] == attempts.generation[row] and tasks.state[task] in (READY, ACTIVE, WAITING)
+    return bool(fits and wanted)
 
 
 def _reconcile(core: Core, pilot: PilotState, event: e.Exchange) -> None:
@@ -216,17 +220,14 @@ def _not_held(core: Core, pilot: PilotState, held: dict[int, None], ack: int) ->
 def _sort_held(core: Core, pilot: PilotState, held: list[int]) -> None:
     """What it holds and was given up: what runs goes on while its task wants it, the rest it is to drop."""
     attempts = core.state.attempts
-    running = []
     for number in held:
         row = attempts.row(number)
         if row < 0 or attempts.pilot[row] != pilot.number:
             pilot.strays.append(number)
         elif attempts.state[row] == LOST and attempts.started[row] and _may_go_on(core, pilot, row):
-            running.append(number)
+            core.emit(f.Started(core.now, pilot.number, [number]))
         elif attempts.state[row] == DROPPED or (attempts.state[row] == LOST and pilot.state != GONE):
             pilot.cancelling.setdefault(number, False)
-    if running:
-        core.emit(f.Started(core.now, pilot.number, running))
 
 
 def _leave(core: Core, pilot: PilotState, why: str) -> None:
