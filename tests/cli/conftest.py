@@ -8,6 +8,7 @@ from tests.live.real import CommandLine, processes_of, serving, sweep_up, until
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     with serving(tmp_path_factory.mktemp("cli") / "home", "--pilot") as running:
+        until(lambda: CommandLine(running.home, running.home.parent).json("pilots"))  # a busy machine takes its time
         yield running
 
 
