@@ -3,12 +3,14 @@
 import pytest
 
 from tests.live.real import CommandLine, processes_of, serving, sweep_up, until
+from windfall import Client
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     with serving(tmp_path_factory.mktemp("cli") / "home", "--pilot") as running:
-        until(lambda: CommandLine(running.home, running.home.parent).json("pilots"))  # a busy machine takes its time
+        with Client(running.profile) as client:
+            until(client.pilots)  # a busy machine takes its time
         yield running
 
 
