@@ -170,6 +170,12 @@ def _hear(core: Core, pilot: PilotState) -> None:
     pilot.heard = core.now
     if pilot.silent and not pilot.census:
         pilot.census = True
+    if not pilot.cancelling:
+        pilot.waited = 0
+    elif not pilot.waited:
+        pilot.waited = core.now
+    elif core.now - pilot.waited >= core.config.lease:  # it may never have heard of them: their grant was lost
+        pilot.census, pilot.waited = True, core.now
 
 
 def _note_started(core: Core, pilot: PilotState, numbers: list[int]) -> None:

@@ -254,6 +254,7 @@ class PilotState:
     heard: int = 0
     silent: bool = False  # its lease ran out: nothing is granted before it has said what it holds
     census: bool = False
+    waited: int = 0  # since when it was heard without saying that what it is to drop is dropped; 0: there is none
     park: Park | None = None
     alarm: int = 0  # when to look at what is parked; 0: nothing is planned
     cancelling: dict[int, bool] = field(default_factory=dict)  # attempt → has been told
