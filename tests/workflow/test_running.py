@@ -24,6 +24,7 @@ PARTS = "".join(
     for name, params in {
         "Make": ("out integer x", "in integer n"), "Copy": ("out integer x", "in integer y", "in integer n"),
         "Add": ("inout integer x", "in integer n"), "Sum": ("out integer x", "in integer* all", "in integer n"),
+        "Split": ("out integer* all", "in integer n"), "Grow": ("inout integer* all", "in integer n"),
     }.items()
 )  # fmt: skip
 
@@ -85,7 +86,7 @@ def test_without_gates_the_same_tasks_wait_for_each_other(pairs: list[tuple[int,
 
 steps = st.lists(st.one_of(
     st.tuples(st.just("Make"), st.integers(1, 4), st.just(0)), st.tuples(st.just("Add"), st.integers(1, 4), st.just(0)),
-    st.tuples(st.just("Copy"), st.integers(1, 4), st.integers(1, 4)), st.tuples(st.just("Sum"), st.just(9), st.just(0)),
+    st.tuples(st.just("Copy"), st.integers(1, 4), st.integers(1, 4)), st.tuples(st.sampled_from(["Sum", "Split", "Grow"]), st.just(9), st.just(0)),
 ), max_size=25)  # fmt: skip
 
 
@@ -93,29 +94,41 @@ steps = st.lists(st.one_of(
 @settings(max_examples=60, deadline=None)
 def test_each_task_reads_what_was_written_last(chosen: list[tuple[str, int, int]]) -> None:
     """Held against whoever walks through the program with a table of who wrote what."""
-    lines, wrote, expected = [], {}, set()
+    lines, expected = [], set()
+    whole: tuple[str, str] | None = None  # who wrote all of it last
+    wrote: dict[int, tuple[str, str]] = {}  # who wrote what since
     for number, (kind, one, other) in enumerate(chosen):
         me = (kind, str(number))
-        if (kind == "Copy" and other not in wrote) or (kind == "Sum" and not wrote):
+        if (kind == "Copy" and not (whole or other in wrote)) or (kind == "Sum" and not (whole or wrote)):
             continue
-        if kind == "Sum":
-            lines.append(f"compute Sum(s[{number}], x, {number});")
+        if kind in ("Sum", "Grow"):
             expected |= {(writer, me, f"in/all/{index}") for index, writer in wrote.items()}
-            continue
-        if kind == "Copy":
-            expected.add((wrote[other], me, "in/y"))
-        if kind == "Add" and one in wrote:
-            expected.add((wrote[one], me, "in/x"))
-        lines.append(f"compute {kind}(x[{one}]{f', x[{other}]' if kind == 'Copy' else ''}, {number});")
-        wrote[one] = me
+            expected |= {(whole, me, "in/all.tar")} if whole else set()
+        elif kind == "Copy":
+            expected.add((wrote[other], me, "in/y") if other in wrote else (whole, me, "in/y.tar"))
+        elif kind == "Add" and (whole or one in wrote):
+            expected.add((wrote[one], me, "in/x") if one in wrote else (whole, me, "in/x.tar"))
+        if kind in ("Split", "Grow"):
+            whole, wrote = me, {}
+            lines.append(f"compute {kind}(x, {number});")
+        elif kind == "Sum":
+            lines.append(f"compute Sum(s[{number}], x, {number});")
+        else:
+            wrote[one] = me
+            lines.append(f"compute {kind}(x[{one}]{f', x[{other}]' if kind == 'Copy' else ''}, {number});")
     if not lines:
         return
-    bag = built("\n".join(lines)).bag
+    every = built("\n".join(lines))
+    bag = every.bag
     validate(bag)
     flows, names = bag.flows, named(bag)
     found = set() if flows is None else {(names[a], names[b], flows.names[place]) for a, b, place in
                                          zip(flows.before, flows.after, flows.place, strict=True)}
     assert found == expected
+    standing = {(names[each.task], each.name) for each in every.results if each.name.startswith("x")}
+    read = {writer for writer, _, _ in expected}
+    assert standing == ({(writer, f"x[{index}]") for index, writer in wrote.items() if writer not in read}
+                        | ({(whole, "x")} if whole and whole not in read else set()))
 
 
 # --- whole applications ----------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 Things are names with indices.  Before: on a lower level of the graph, so that whoever reads waits for what he reads
 even where a program forgot to say so, and never in a circle.  A collection is read as all its members at that time; a
-task that writes a whole collection leaves it as one file, out of which a member is picked.
+task that writes a whole collection leaves it as one file, which replaces what was there, and out of which a member is
+picked.
 
 All instances of all statements at once, as everywhere here: an access is a row, and rows are compared in columns.
 """
@@ -10,7 +11,7 @@ All instances of all statements at once, as everywhere here: an access is a row,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -57,8 +58,9 @@ class Thing:
 
     def standing(self, unread: bool) -> Iterator[tuple[Use, int, int]]:
         """Writes that come last, and that nobody reads if that is asked for: use, instance, task."""
+        wholes = [writes for writes in self.writes if writes.uses[0].collection]
         for writes in self.writes:
-            last = _last(writes)
+            last = _last(writes) & ~_replaced(writes, wholes)
             for flow in self.flows if unread else ():
                 if flow.writes is writes:
                     last[flow.write] = False
@@ -103,25 +105,15 @@ class _Name:
 
     def _items(self, reads: Rows) -> list[Flow]:
         """Of the member itself, and of collections it is in, whatever was written last."""
-        picks = [_latest(writes, reads) for writes in self.writes]
-        levels = [np.where(pick >= 0, writes.level[pick], -1) for writes, pick in zip(self.writes, picks, strict=True)]
-        best = np.argmax(np.stack(levels), axis=0) if levels else np.zeros(0, np.int64)
-        flows = []
-        for number, (writes, pick) in enumerate(zip(self.writes, picks, strict=True)):
-            mine = np.flatnonzero((best == number) & (pick >= 0))
-            flows.append(Flow(writes, pick[mine], reads, mine))
-        return flows
+        return _newest(self.writes, reads)
 
     def _members(self, reads: Rows) -> list[Flow]:
-        flows = []
-        for writes in self.writes:
-            if writes.uses[0].collection:
-                pick = _latest(writes, reads)
-                mine = np.flatnonzero(pick >= 0)
-                flows.append(Flow(writes, pick[mine], reads, mine))
-            else:
-                flows.append(_all_members(writes, reads))
-        return flows
+        """The collection as it was last written as a whole, and the members that were written since."""
+        flows = _newest([writes for writes in self.writes if writes.uses[0].collection], reads)
+        since = np.full(len(reads), -1)
+        for flow in flows:
+            since[flow.read] = flow.writes.level[flow.write]
+        return flows + [_all_members(writes, reads, since) for writes in self.writes if not writes.uses[0].collection]
 
 
 def _ranks(uses: list[Use]) -> list[list[Use]]:
@@ -150,8 +142,20 @@ def _latest(writes: Rows, reads: Rows) -> np.ndarray:
     return np.where((at >= 0) & (wrote[found] == wanted), found, -1)
 
 
-def _all_members(writes: Rows, reads: Rows) -> Flow:
-    """Of each collection that is read, the last write of each of its members."""
+def _newest(every: list[Rows], reads: Rows) -> list[Flow]:
+    """Of each read, the last write among several kinds of them."""
+    picks = [_latest(writes, reads) for writes in every]
+    levels = [np.where(pick >= 0, writes.level[pick], -1) for writes, pick in zip(every, picks, strict=True)]
+    best = np.argmax(np.stack(levels), axis=0) if levels else np.zeros(0, np.int64)
+    flows = []
+    for number, (writes, pick) in enumerate(zip(every, picks, strict=True)):
+        mine = np.flatnonzero((best == number) & (pick >= 0))
+        flows.append(Flow(writes, pick[mine], reads, mine))
+    return flows
+
+
+def _all_members(writes: Rows, reads: Rows, since: np.ndarray) -> Flow:
+    """Of each collection that is read, the last write of each of its members on a level after `since`."""
     wrote, wanted = _same(writes, reads)
     member = numbered(writes.uses, len(writes.uses[0].ref.indices))
     order = np.lexsort((writes.task, writes.level, member, wrote))
@@ -161,8 +165,8 @@ def _all_members(writes: Rows, reads: Rows) -> Flow:
         raise TooLarge(f"collections are read in more than {MAX_FLOWS:,} pieces", "read fewer, larger things")
     read = np.repeat(np.arange(len(reads)), counts)
     write = order[np.arange(len(read)) - np.repeat(np.cumsum(counts) - counts - begin, counts)]
-    earlier = writes.level[write] < reads.level[read]
-    read, write = read[earlier], write[earlier]
+    between = (writes.level[write] < reads.level[read]) & (writes.level[write] > since[read])
+    read, write = read[between], write[between]
     last = np.append((read[1:] != read[:-1]) | (member[write[1:]] != member[write[:-1]]), True)[: len(read)]
     return Flow(writes, write[last], reads, read[last])
 
@@ -174,6 +178,17 @@ def _last(writes: Rows) -> np.ndarray:
     last = np.zeros(len(writes), bool)
     last[order[np.append(member[order[1:]] != member[order[:-1]], True)]] = True
     return last
+
+
+def _replaced(writes: Rows, wholes: list[Rows]) -> np.ndarray:
+    """Which rows are in a collection that was written as a whole later."""
+    found = np.zeros(len(writes), bool)
+    at_the_end = replace(writes, level=np.full(len(writes), np.iinfo(np.int32).max, np.int64))
+    for whole in wholes:
+        if len(whole.uses[0].ref.indices) <= len(writes.uses[0].ref.indices):
+            last = _latest(whole, at_the_end)
+            found |= (last >= 0) & (whole.level[last] > writes.level)
+    return found
 
 
 def indices(use: Use, row: int, skip: int = 0) -> tuple[int, ...]:

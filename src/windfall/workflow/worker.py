@@ -100,7 +100,7 @@ class Task:
 
 
 def extract(archive, prefix, folder, name=""):
-    """Members below a prefix of indices; with a name, only the one that is meant."""
+    """Members below a prefix of indices; with a name, only the one that is meant.  What is there already is newer."""
     import tarfile
     with tarfile.open(archive) as stream:
         for each in stream:
@@ -111,9 +111,10 @@ def extract(archive, prefix, folder, name=""):
                 if rest != prefix and not rest.startswith(prefix + "."):
                     continue
                 rest = rest[len(prefix) + 1:]
-            if bool(rest) == bool(name):
+            path = os.path.join(folder, name or rest)
+            if bool(rest) == bool(name) or os.path.exists(path):
                 continue
-            with open(os.path.join(folder, name or rest), "wb") as out:
+            with open(path, "wb") as out:
                 shutil.copyfileobj(stream.extractfile(each), out)  # type: ignore[arg-type]
 
 
