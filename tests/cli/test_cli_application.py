@@ -221,11 +221,35 @@ def test_files_of_a_collection_are_named_by_their_indices(windfall: CommandLine)
     assert "'one' is not" in windfall("logs", done["bag"], 0, "--err").stdout
 
 
+def test_a_collection_is_read_as_it_is_then_and_a_text_may_be_empty(windfall: CommandLine) -> None:
+    text = application(
+        'compute Split(s); compute Add(s[1], 100); compute All(r, s); compute Say(t, ""); compute SayPy(u, "");',
+        component("Split", "out integer* s", "SHELL", "for k in 1 2 3; do echo $k > $s/$k; done"),
+        component("Add", "inout integer x, in integer n", "SHELL", "echo $(( $(cat $x) + n )) > $x.new; mv $x.new $x"),
+        component("All", "out string o, in integer* s", "SHELL", "cat $s/* > $o"),
+        component("Say", "out string o, in string t", "SHELL", "echo \"[$t]\" > $o"),
+        component("SayPy", "out string o, in string t", "PYTHON", "o = f'[{t}]'"))
+    run(windfall, text)
+    assert [result(windfall, name) for name in "rtu"] == ["101\n2\n3\n", "[]\n", "[]"]
+
+
+@pytest.mark.parametrize(("command", "said"), [
+    ("cat {t} > log.txt", "writes to what is no parameter of mode out"), ("cat > {t}", "is no parameter of mode out"),
+    ("cat {t} >{o}", "writes to what is no parameter"), ("cat 'x", "No closing quotation"), (" ", "names no program"),
+    ("cat {x}", "uses {x}, which is no parameter"),
+])  # fmt: skip
+def test_a_command_that_cannot_be_is_told_before_it_runs(windfall: CommandLine, command: str, said: str) -> None:
+    windfall.write("app.query", application('compute Run(o, "t");', component(
+        "Run", "out string o, in string t", "EXECUTABLE", command)))
+    done = windfall("run", "app.query")
+    assert done.returncode == 2 and said in done.stderr and "app.query:1: " in done.stderr, done.stderr
+
+
 def test_what_would_run_is_shown(windfall: CommandLine) -> None:
     windfall.write("app.query", application("compute Make(x, 7);", component(
         "Make", "out integer x, in integer n", "SHELL", "echo $n > $x")))
     done = windfall("run", "app.query", "--dry-run")
-    assert done.returncode == 0 and "python3 .component/run.py '' 7" in done.stdout, done.stdout
+    assert done.returncode == 0 and "/bin/sh .component/run.sh '' 7" in done.stdout, done.stdout
 
 
 def test_data_from_outside(windfall: CommandLine) -> None:

@@ -1,4 +1,4 @@
-"""The shell runs a component in C as Python would: the same files, the same exit code, the same words."""
+"""The shell runs a component as Python would: the same files, the same exit code, the same words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ ECHO = """<yml-query><component type="abstract" name="Echo"><params>
 <component type="impl" name="Echo_Impl" abstract="Echo"><impl lang="C"><source><![CDATA[
     if (how == 1) return 7; if (how == 2) return 0; to = text; kept += how;
 ]]></source></impl></component></yml-query>"""
-OTHERWISE = f"{sys.executable} .component/run.py"
+WORKER = f"{sys.executable} .component/run.py"
+OTHERWISE = f"{WORKER} --run"
 ODD = "-e 'a' \"b\" \\n %s $HOME `x` {1}\nü "
 
 
@@ -44,7 +45,7 @@ def about(parts: tuple[Component, Component], tmp_path_factory: pytest.TempPathF
     said = {"component": "Echo", "params": params, "implementations": [code]}
     (folder / ".component" / "about.json").write_text(json.dumps(said))
     (folder / ".component" / "run.sh").write_text(quick.script(echo, made, OTHERWISE))
-    subprocess.run([*OTHERWISE.split(), "--compile", made.name], cwd=folder, check=True)
+    subprocess.run([*WORKER.split(), "--compile", made.name], cwd=folder, check=True)
     (folder / "binary").rename(folder / ".component" / f"{made.name}.bin")
     return folder
 
@@ -97,3 +98,76 @@ def test_who_takes_that_way(parts: tuple[Component, Component]) -> None:
     family = loads(ECHO.replace('name="text"', 'name="text" collection="yes"').encode(), "echo.xml").components[0]
     assert quick.fits(echo, [made, other])
     assert not quick.fits(echo, [other, made]) and not quick.fits(family, [made])
+
+
+# --- scripts and programs --------------------------------------------------------------------------------------------
+
+MIXED = """<yml-query><component type="abstract" name="Mixed"><params>
+<param name="to" type="string" mode="out"/><param name="text" type="string"/><param name="how" type="integer"/>
+<param name="kept" type="integer" mode="inout"/><param name="mat" type="Matrix"/></params></component>
+<component type="impl" name="MixedI" abstract="Mixed"><impl LANG</impl></component></yml-query>"""
+SHELL = """lang="SHELL"><header>say() { printf '%s|' "$text" "$how" "$mat" "$(cat $mat)" "$PWD" &gt; $to; }</header><source>
+    if [ "$how" = 1 ]; then false; fi
+    if [ "$how" != 2 ]; then say; echo $(( $(cat $kept) + how )) > $kept; fi</source>"""
+PROGRAM = """lang="EXECUTABLE"><source>PRINTER '%s|' {text} how={how} "a b" {mat}. {kept} $HOME '{how}"' > {to}</source>"""
+
+
+def prepared(tmp_path: Path, lang: str, folder: str) -> tuple[Path, Component]:
+    """All that goes along with a task that reads its text from a file, or not."""
+    mixed, made = loads(MIXED.replace("LANG", lang).encode(), "mixed.xml").components
+    assert quick.fits(mixed, [made]) and made.implementation is not None
+    place = tmp_path / folder
+    (place / ".component").mkdir(parents=True)
+    (place / "in").mkdir()
+    (place / "in" / "mat").write_text("1,2")
+    shutil.copy(worker.__file__, place / ".component" / "run.py")
+    params = [{"name": each.name, "type": each.type, "mode": each.mode, "collection": False} for each in mixed.params]
+    code = {"name": made.name, "platform": "", **{name: getattr(made.implementation, name) for name in
+                                                 ("lang", "source", "header", "footer")}}
+    said = {"component": "Mixed", "params": params, "implementations": [code]}
+    (place / ".component" / "about.json").write_text(json.dumps(said))
+    (place / ".component" / "run.sh").write_text(quick.script(mixed, made, OTHERWISE))
+    (place / ".component" / "source.sh").write_text(quick.source(made.implementation))
+    return place, mixed
+
+
+@pytest.mark.parametrize("lang", [SHELL, PROGRAM.replace("PRINTER", shutil.which("printf") or "printf"),
+                                  PROGRAM.replace("PRINTER", "printf"), PROGRAM.replace("PRINTER", "no-such-program")],
+                         ids=["shell", "path", "name", "absent"])  # fmt: skip
+@pytest.mark.parametrize(("text", "how", "kept"), [
+    (ODD, "3", "4"), ("", "5", " 6\n"), ("plain", "1", "4"), ("plain", "2", "4"), ("x\n\n", "-7", None),
+])  # fmt: skip
+@pytest.mark.parametrize("in_file", [False, True])
+def test_scripts_and_programs_both_ways(
+    tmp_path: Path, lang: str, text: str, how: str, kept: str | None, in_file: bool
+) -> None:
+    found = []
+    for name, command in (("shell", "/bin/sh .component/run.sh"), ("python", OTHERWISE)):
+        place, _ = prepared(tmp_path / name, lang, "task")
+        if kept is not None:
+            (place / "in" / "kept").write_text(kept)
+        if in_file:
+            (place / "in" / "text").write_text(text)
+            (place / "in" / "how").write_text(f" {how}\n")
+        values = ("", "", "", "", "") if in_file else ("", text, how, "", "")
+        code, said, files = ran(place, place, command, *values)
+        found.append((code, said, {name: text.replace(str(place), "") for name, text in files.items()}))
+    assert found[0][0] == found[1][0] and found[0][2] == found[1][2]
+    if "printf" in lang and "EXEC" in lang:
+        assert found[0][2].get("to", "").startswith(f"{text}|how={how}|a b|in/mat.|out/kept|$HOME|{how}\"|")
+    if "no-such" in lang:
+        assert found[0][1] == found[1][1] and "needs the program no-such-program" in found[0][1]
+
+
+def test_python_is_not_started_for_a_script(tmp_path: Path) -> None:
+    place, _ = prepared(tmp_path, SHELL, "task")
+    (place / ".component" / "run.py").unlink()
+    (place / "in" / "kept").write_text("1")
+    assert ran(place, place, "/bin/sh .component/run.sh", "", "t", "3", "", "")[0] == 0
+
+
+@pytest.mark.parametrize("program", ["-x", "{text}", "A=1"])
+def test_programs_that_only_python_starts(program: str) -> None:
+    lang = f'lang="EXECUTABLE"><source>{program} {{how}}</source>'
+    mixed, made = loads(MIXED.replace("LANG", lang).encode(), "mixed.xml").components
+    assert not quick.fits(mixed, [made])

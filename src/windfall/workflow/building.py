@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -229,14 +230,20 @@ class _Builder:
 
     def _target(self, component: Component, implementations: list[Component]) -> Target:
         sha, size = self._blob(self._about(component, implementations))
-        inputs, words = [self._worker(), Input(path=ABOUT, blob=sha, size=size)], [PYTHON, WORKER]
+        inputs, words = [self._worker(), Input(path=ABOUT, blob=sha, size=size)], [PYTHON, WORKER, "--run"]
         if quick.fits(component, implementations):
-            sha, size = self._blob(quick.script(component, implementations[0], f"{PYTHON} {WORKER}").encode())
-            inputs, words = [*inputs, Input(path=QUICK, blob=sha, size=size)], ["/bin/sh", QUICK]
+            inputs, words = [*inputs, *self._quick(component, implementations[0], " ".join(words))], ["/bin/sh", QUICK]
         return Target(
             name=component.name, command=[*words, *(f"{{{each.name}}}" for each in component.params)],
             source=self._rows(component), inputs=inputs,
             outputs=[f"out/{each.name}" for each in component.params if each.mode != "in"])
+
+    def _quick(self, component: Component, made: Component, otherwise: str) -> list[Input]:
+        files = {QUICK: quick.script(component, made, otherwise)}
+        if made.implementation is not None and made.implementation.lang == "SHELL":
+            files[quick.SOURCE] = quick.source(made.implementation)
+        blobs = [(path, *self._blob(text.encode())) for path, text in files.items()]
+        return [Input(path=path, blob=sha, size=size) for path, sha, size in blobs]
 
     def _compile(self) -> list[Target]:
         """A task for each source; what it makes goes to all tasks that might run it."""
@@ -312,19 +319,30 @@ def _described(component: Component, made: Component) -> dict[str, str]:
     implementation = made.implementation
     assert implementation is not None
     if implementation.lang == "EXECUTABLE":
-        _refuse_unknown(component, made, implementation.source)
+        _check_command(component, made, implementation.source)
     shared = {name: str(getattr(implementation, name)) for name in ("lang", "libs", "platform")}
     if implementation.lang in quick.COMPILED:
         return {**shared, "program": program_of(component, implementation)}
     return {**shared, **{name: str(getattr(implementation, name)) for name in ("source", "header", "footer")}}
 
 
-def _refuse_unknown(component: Component, made: Component, command: str) -> None:
-    known = [each.name for each in component.params]
+def _check_command(component: Component, made: Component, command: str) -> None:
+    params = {each.name: each for each in component.params}
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise BadInput(f"the command of '{made.name}' is no list of words: {error}", "", made.where) from None
+    if not words:
+        raise BadInput(f"the command of '{made.name}' names no program", "as in prog {size} > {result}", made.where)
     for name in re.findall(r"\{(\w+)\}", command):
-        if name not in known:
+        if name not in params:
             raise BadInput(f"the command of '{made.name}' uses {{{name}}}, which is no parameter of '{component.name}'",
-                           f"it has: {', '.join(known) or 'none'}")
+                           f"it has: {', '.join(params) or 'none'}", made.where)
+    ends = words[-1] if len(words) > 2 and words[-2] == ">" else ""
+    if any(word.startswith(">") for word in (words[:-2] if ends else words)) or (
+            ends and (ends.strip("{}") not in params or params[ends.strip("{}")].mode == "in")):
+        raise BadInput(f"the command of '{made.name}' writes to what is no parameter of mode out", "it ends with a "
+                       "space, '>', a space and the parameter that gets the standard output: > {result}", made.where)
 
 
 def _lang(component: Component) -> str:

@@ -1,6 +1,6 @@
 """Runs a component's implementation on whatever host a task has come to.  Sent along with every application.
 
-    python3 .component/run.py VALUE…            the task: a value for each parameter, empty where it is data
+    python3 .component/run.py --run VALUE…      the task: a value for each parameter, empty where it is data
     python3 .component/run.py --compile NAME    makes `binary` of a C or C++ implementation
 
 Standard library and Python 3.6 only, and nothing else of ours: it travels alone.  Beside it lies `about.json`.
@@ -38,7 +38,7 @@ def main(arguments):
         if arguments[:1] == ["--compile"]:
             chosen = next(each for each in about["implementations"] if each["name"] == arguments[1])
             return compile_here(chosen, len(about["implementations"]) > 1)
-        return Task(about, arguments).run()
+        return Task(about, arguments[1:]).run()
     except Unfit as error:
         sys.stderr.write("{}: {}\n".format(about["component"], error))
         return 1
@@ -78,7 +78,7 @@ class Task:
                 extract(archive, chosen, file)
         elif os.path.exists(archive):
             extract(archive, chosen, "in", name)
-        elif chosen != "" and not os.path.exists(file):
+        elif not os.path.exists(file) and (chosen != "" or (param["mode"], param["type"]) == ("in", "string")):
             with open(file, "w", encoding="utf-8") as stream:
                 stream.write(chosen)
 
@@ -89,14 +89,22 @@ class Task:
                 continue
             path = os.path.join("out", each["name"])
             if each["collection"]:
-                import tarfile
-                with tarfile.open(path, "w") as archive:
-                    for member in members(os.path.join("out.d", each["name"])):
-                        archive.add(os.path.join("out.d", each["name"], member), member)
+                archive(os.path.join("out.d", each["name"]), path)
             elif not os.path.exists(path):
                 sys.stderr.write("{} has not written '{}'\n".format(self.component, each["name"]))
                 return 1
         return 0
+
+
+def archive(folder, path):
+    """The same bytes for the same members, whoever wrote them and when: what reads them need not run again."""
+    import tarfile
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as stream:
+        for member in members(folder):
+            with open(os.path.join(folder, member), "rb") as file:
+                about = tarfile.TarInfo(member)
+                about.size = os.fstat(file.fileno()).st_size
+                stream.addfile(about, file)
 
 
 def extract(archive, prefix, folder, name=""):
@@ -201,22 +209,42 @@ def executable(task, implementation):
 
 def python(task, implementation):
     require_platform(implementation)
-    names = {"__name__": "__component__"}
-    run_code(implementation["header"], "header", names)
-    for each in task.params:
-        names[each["name"]] = python_value(each, names)
-    run_code(implementation["source"], "source", names)
-    run_code(implementation["footer"], "footer", names)
-    for each in task.params:
-        if each["mode"] != "in":
-            python_write(each, names)
+    try:
+        run_python(task, implementation)
+    except Exception:
+        return tell()
     return 0
 
 
-def run_code(text, what, names):
-    """Indented as it stands in a file of XML, or not."""
+def run_python(task, implementation):
+    names = {"__name__": "__component__"}
+    run_code(implementation, "header", names)
+    for each in task.params:
+        names[each["name"]] = python_value(each, names)
+    run_code(implementation, "source", names)
+    run_code(implementation, "footer", names)
+    for each in task.params:
+        if each["mode"] != "in":
+            python_write(each, names)
+
+
+def run_code(implementation, what, names):
+    """Indented as it stands in a file of XML, or not; its lines count from where it begins there."""
+    import linecache
     import textwrap
-    exec(compile(textwrap.dedent(text.expandtabs()).strip("\n"), "<{}>".format(what), "exec"), names)
+    text, file = textwrap.dedent(implementation[what].expandtabs()), "<{} of {}>".format(what, implementation["name"])
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    exec(compile(text, file, "exec"), names)
+
+
+def tell():
+    """What went wrong, without our own lines around the component's."""
+    import traceback
+    kind, error, trace = sys.exc_info()
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    traceback.print_exception(kind, error, trace)
+    return 1
 
 
 def python_value(param, names):
