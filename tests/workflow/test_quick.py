@@ -106,10 +106,11 @@ MIXED = """<yml-query><component type="abstract" name="Mixed"><params>
 <param name="to" type="string" mode="out"/><param name="text" type="string"/><param name="how" type="integer"/>
 <param name="kept" type="integer" mode="inout"/><param name="mat" type="Matrix"/></params></component>
 <component type="impl" name="MixedI" abstract="Mixed"><impl LANG</impl></component></yml-query>"""
-SHELL = """lang="SHELL"><header>say() { printf '%s|' "$text" "$how" "$mat" "$(cat $mat)" "$PWD" &gt; $to; }</header><source>
+SHELL = """lang="SHELL"><header>say() { printf '%s|' "$text" "$how" "$mat" "$(cat $mat)" "$PWD"; }</header><source>
     if [ "$how" = 1 ]; then false; fi
-    if [ "$how" != 2 ]; then say; echo $(( $(cat $kept) + how )) > $kept; fi</source>"""
-PROGRAM = """lang="EXECUTABLE"><source>PRINTER '%s|' {text} how={how} "a b" {mat}. {kept} $HOME '{how}"' > {to}</source>"""
+    if [ "$how" != 2 ]; then say &gt; $to; echo $(( $(cat $kept) + how )) > $kept; fi</source>"""
+PROGRAM = """lang="EXECUTABLE"><source>
+    PRINTER '%s|' {text} how={how} "a b" {mat}. {kept} $HOME '{how}"' > {to}</source>"""
 
 
 def prepared(tmp_path: Path, lang: str, folder: str) -> tuple[Path, Component]:

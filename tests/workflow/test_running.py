@@ -86,7 +86,8 @@ def test_without_gates_the_same_tasks_wait_for_each_other(pairs: list[tuple[int,
 
 steps = st.lists(st.one_of(
     st.tuples(st.just("Make"), st.integers(1, 4), st.just(0)), st.tuples(st.just("Add"), st.integers(1, 4), st.just(0)),
-    st.tuples(st.just("Copy"), st.integers(1, 4), st.integers(1, 4)), st.tuples(st.sampled_from(["Sum", "Split", "Grow"]), st.just(9), st.just(0)),
+    st.tuples(st.just("Copy"), st.integers(1, 4), st.integers(1, 4)),
+    st.tuples(st.sampled_from(["Sum", "Split", "Grow"]), st.just(9), st.just(0)),
 ), max_size=25)  # fmt: skip
 
 

@@ -19,15 +19,15 @@ from pathlib import Path
 import numpy as np
 
 from ..data.files import hash_file
-from ..errors import BadInput
+from ..errors import BadInput, TooLarge
 from ..model.spec import Bag, Derived, Family, Input, Range, Sweep, Table, Target
 from ..model.table import format_row, format_rows
-from . import ast, quick
-from .calls import bind
+from . import quick
+from .calls import value_of
 from .compiled import program as program_of
 from .dataflow import Flow, Thing, indices, things
 from .files import Component, Parameter
-from .frame import Column, Stop, spread
+from .frame import Column, spread
 from .gates import without_gates
 from .made import Call
 from .names import Use
@@ -41,6 +41,7 @@ QUICK = ".component/run.sh"
 COMPILE, GATES = "compile-sources", "join-sections"  # no component can be called so
 INSTANCE = "instance-number"
 PYTHON = "python3"
+MAX_LETTERS = 500_000_000  # of the values of all tasks of one component
 
 
 @dataclass(frozen=True)
@@ -274,23 +275,21 @@ class _Builder:
         if not varied:
             count = sum(call.n for call in calls)
             return Sweep(axes=_points(count).axes, derived=derived)
+        if sum(sum(map(len, columns[name])) for name in varied) > MAX_LETTERS:
+            raise TooLarge(f"the values for '{component.name}' have more than {MAX_LETTERS:,} letters",
+                           "hand long texts over as data")
         text = format_rows([columns[name] for name in varied])
         return Sweep(axes=[Table(columns=varied, text=text, count=sum(call.n for call in calls))], derived=derived)
 
     def _texts(self, call: Call, at: int, parameter: Parameter) -> list[str]:
         """A value for each instance; of data nothing, or what is picked out of a collection."""
-        node = ast.Compute(call.component.name, call.arguments, call.at)
-        bound = bind(call.component, node, call.frame, _never)[at]
+        bound = value_of(call.component.name, parameter, call.arguments[at], call.frame)
         if isinstance(bound, Column):
             return [_text(each, parameter.type) for each in spread(bound.data, call.n).tolist()]
         name = parameter.name
         if not self.chosen:
             return [""] * call.n
         return [self.chosen.get((task, name), "") for task in range(call.first, call.first + call.n)]
-
-
-def _never(stop: Stop) -> None:
-    raise stop
 
 
 def _text(value: object, kind: str) -> str:

@@ -32,14 +32,15 @@ def bind(component: Component, node: ast.Compute, frame: Frame, note: Callable[[
     bound: list[Bound | None] = []
     for parameter, argument in zip(params, node.arguments, strict=True):
         try:
-            bound.append(_argument(component.name, parameter, argument, frame))
+            bound.append(value_of(component.name, parameter, argument, frame))
         except Stop as stop:
             note(stop)
             bound.append(None)
     return bound
 
 
-def _argument(component: str, parameter: Parameter, node: ast.Value, frame: Frame) -> Bound:
+def value_of(component: str, parameter: Parameter, node: ast.Value, frame: Frame) -> Bound:
+    """Of one parameter; Stop where it does not fit."""
     if isinstance(node, ast.Name) and node.name not in frame.values:
         owned = frame.declared.get(node.name)
         if owned is not None and owned.mode == "in" and parameter.mode != "in":

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from . import ast
 from .frame import Frame
-from .scope import inside, values_of
+from .scope import inside, occurring, values_of
 from .text import Source
 
 MOST = 1_000_000_000
 STATEMENT = 4_000  # in operations on one number
+VARIABLE = 100  # that is there when a statement is reached, unless it only assigns one
+MAX_CELLS = 100_000_000  # numbers in the variables of one block, in all its instances
 
 
 class Enough(Exception):
@@ -27,12 +29,29 @@ class Effort:
     def __init__(self) -> None:
         self.spent = 0
         self._sizes: dict[int, tuple[int, int]] = {}
+        self._names: dict[int, frozenset[str]] = {}
+
+    def names(self, node: ast.Statement) -> frozenset[str]:
+        """Those that occur in it: all that its blocks need to know."""
+        if id(node) not in self._names:
+            self._names[id(node)] = frozenset(occurring(node))
+        return self._names[id(node)]
+
+    def copy(self, node: ast.Statement, frame: Frame, rows: int) -> None:
+        """Before the variables that it needs are copied for so many instances."""
+        names = self.names(node)
+        cells = rows * sum(column.costs for name, column in frame.values.items()
+                           if name in names or name in frame.iterators)
+        self.spent += cells
+        if cells > MAX_CELLS or self.spent > MOST:
+            raise Enough(frame.source, node.at)
 
     def spend(self, node: ast.Statement, frame: Frame) -> None:
         if id(node) not in self._sizes:
             self._sizes[id(node)] = (sum(map(_size, values_of(node))), _whole(node))
         own, whole = self._sizes[id(node)]
-        self.spent += STATEMENT + 20 * whole + frame.n * (own + 4)
+        variables = 0 if isinstance(node, ast.Assign) else len(frame.values)
+        self.spent += STATEMENT + VARIABLE * variables + 20 * whole + frame.n * (own + 4)
         if self.spent > MOST:
             raise Enough(frame.source, node.at)
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 
 from ..errors import BadInput
 from ..model.units import parse_size
 from . import ast
-from .mistakes import Found
+from .mistakes import Found, nearest
 from .parse import parse
 from .text import Source, plain, read_file
 from .xmlfile import MAX_FILE, Element, read
@@ -25,6 +24,7 @@ KINDS = ("abstract", "impl", "graph")
 LANGUAGES = ("CXX", "C", "PYTHON", "SHELL", "EXECUTABLE")
 BUILT_IN = ("integer", "real", "string")
 SECRETS = ("login", "password", "user", "passwd", "pass", "token")
+MAX_NOTES = 20  # of one file
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 ATTRIBUTES = {
@@ -142,6 +142,7 @@ class _Reader:
     def __init__(self, found: Found) -> None:
         self.found = found
         self.file = File()
+        self._names: set[str] = set()  # of its components
 
     def top(self, root: Element) -> None:
         if root.tag == "yml-query":
@@ -174,11 +175,11 @@ class _Reader:
             if child.tag in allowed:
                 self._known(child)
             else:
-                near = get_close_matches(child.tag, allowed, 1)
-                hint = f"did you mean <{near[0]}>?" if near else f"there can be: {', '.join(allowed) or 'none'}"
+                near = nearest(child.tag, allowed)
+                hint = f"did you mean <{near}>?" if near else f"there can be: {', '.join(allowed) or 'none'}"
                 self.found.keep(child.mistake(f"<{child.tag}> is not known in <{element.tag}>", hint))
         for name in element.attributes:
-            if name not in ATTRIBUTES.get(element.tag, ()):
+            if name not in ATTRIBUTES.get(element.tag, ()) and len(self.file.notes) < MAX_NOTES:
                 note = element.mistake(f"attribute '{name}' of <{element.tag}> means nothing", attribute=name)
                 self.file.notes.append(f"{note.where}: {note.message}")
 
@@ -207,8 +208,9 @@ class _Reader:
             self._add(element, Component(name, kind, params, said, source=graph[0], body=graph[1], where=where))
 
     def _add(self, element: Element, component: Component) -> None:
-        if any(each.name == component.name for each in self.file.components):
+        if component.name in self._names:
             self.found.keep(element.mistake(f"component '{component.name}' is here twice", "names are unique"))
+        self._names.add(component.name)
         self.file.components.append(component)
 
     def _implementation(self, element: Element, name: str, said: str, where: str) -> None:

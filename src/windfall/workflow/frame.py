@@ -6,6 +6,7 @@ every instance, or a single one where all have the same.  Taking a step of the l
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,6 +46,11 @@ class Column:
     lost: np.ndarray | None = None  # which have lost it; None: none, or all if it is lost
     at: int = 0  # where it was lost
 
+    @property
+    def costs(self) -> bool:
+        """Is there a number for each instance?"""
+        return self.known is not None or self.lost is not None or isinstance(self.data, np.ndarray)
+
     def take(self, rows: Rows) -> Column:
         return Column(self.kind, take(self.data, rows), take(self.known, rows), take(self.lost, rows), self.at)
 
@@ -79,10 +85,18 @@ class Frame:
     entry: Data = 0  # the node after which each instance begins
     section: int = -1
 
-    def take(self, rows: Rows, n: int) -> Frame:
-        values = {name: column.take(rows) for name, column in self.values.items()}
+    def take(self, rows: Rows, n: int, names: Collection[str] | None = None) -> Frame:
+        """Some instances, or some several times; with `names`, no other variables but those that cost nothing."""
+        values = {name: column.take(rows) for name, column in self.values.items()
+                  if names is None or name in names or name in self.iterators or not column.costs}
         refs = {name: ref.take(rows) for name, ref in self.refs.items()}
         return replace(self, n=n, values=values, refs=refs, lead=take(self.lead, rows), entry=take(self.entry, rows))
+
+    def only(self, names: Collection[str]) -> Frame:
+        """To be kept: with these variables, and those that say which instance it is."""
+        values = {name: column for name, column in self.values.items() if name in names or name in self.iterators}
+        refs = {name: ref for name, ref in self.refs.items() if name in names}
+        return replace(self, values=values, refs=refs, entry=0)
 
     def copy(self, **changes: Any) -> Frame:
         return replace(self, values=dict(self.values), **changes)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+
 from ..errors import BadInput, Mistakes
 from .text import Source
 
 MOST = 50  # told of one file
-KEPT = 500  # a mistake in a loop may be found in every iteration
+KEPT = 100  # then nothing more is looked for
+NAMES = 2_000  # among which the nearest is looked for
 
 
 class Found:
@@ -22,8 +27,9 @@ class Found:
         self.keep(source.mistake(at, message, hint))
 
     def keep(self, error: BadInput) -> None:
-        if len(self.each) < KEPT:
-            self.each.setdefault((error.where, error.message), error)
+        self.each.setdefault((error.where, error.message), error)
+        if len(self.each) >= KEPT:
+            self.tell()
 
     def tell(self) -> None:
         """Raises what there is, in the order of the file."""
@@ -31,8 +37,14 @@ class Found:
         if len(errors) == 1:
             raise errors[0]
         if errors:
+            said = f"{len(errors)} mistakes" + (" or more" if len(errors) >= KEPT else "")
             more = f"; the first {MOST} are shown" if len(errors) > MOST else ""
-            raise Mistakes(f"{len(errors)} mistakes{more}", each=errors[:MOST])
+            raise Mistakes(said + more, each=errors[:MOST])
+
+
+def nearest(word: str, names: Iterable[str]) -> str:
+    """The name that was perhaps meant, or nothing."""
+    return "".join(get_close_matches(word[:200], list(islice(names, NAMES)), 1))
 
 
 def _order(where: str) -> tuple[str, int, int]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 import numpy as np
 
 from .dag import distinct
 from .files import Parameter
 from .frame import Data, Frame, Ref, first, spread, take
-from .mistakes import Found
+from .mistakes import Found, nearest
 
 RANGE = 1 << 62
 
@@ -130,8 +129,8 @@ def _near(waits: Use, registry: Registry) -> str:
             line, _ = use.frame.source.place(use.at)
             where = f"line {line} notifies" if use.frame.source.lines else "what is notified is"
             return f"{where} '{use.shown(0)}'"
-    near = get_close_matches(key[1], [name for scope, name in registry.notified if scope == key[0]], 1)
-    return f"did you mean '{near[0]}'?" if near else f"somewhere else: notify({waits.shown(0)});"
+    near = nearest(key[1], (name for scope, name in registry.notified if scope == key[0]))
+    return f"did you mean '{near}'?" if near else f"somewhere else: notify({waits.shown(0)});"
 
 
 @dataclass(frozen=True)

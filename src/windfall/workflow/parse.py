@@ -21,6 +21,7 @@ MAX_TEXT = 1 << 20
 MAX_TOKENS = 200_000
 MAX_DEPTH = 64  # of blocks and parentheses together
 MAX_INTEGER = 1 << 62
+MAX_STRING = 100_000  # bytes; a system takes no longer word in a command
 
 CLOSES = {"ENDPAR": "par", "ENDDO": "loop", "ENDIF": "if", "RPAR": "(", "RSQB": "["}
 OPENS = {"PAR": "par", "SEQ": "loop", "IF": "if", "LPAR": "(", "LSQB": "["}
@@ -171,7 +172,10 @@ class _Builder(Transformer[Token, Any]):
         return ast.Real(value, _at(token))
 
     def string(self, token: Token) -> ast.String:
-        return ast.String(_unquoted(token[1:-1]), _at(token))
+        text = _unquoted(token[1:-1])
+        if len(text.encode()) > MAX_STRING:
+            raise _Bad(_at(token), f"the text is longer than {MAX_STRING:,} bytes", "hand it over as data, in a file")
+        return ast.String(text, _at(token))
 
     def name(self, token: Token, *indices: ast.Value) -> ast.Name:
         return ast.Name(str(token), indices, _at(token))

@@ -17,6 +17,7 @@ from .program import Program
 
 MOST_TASKS = 2000  # drawn one by one, in DOT
 MOST_GROUPS = 120
+LONGEST = 200  # letters of a label
 
 
 class Node(NamedTuple):
@@ -68,11 +69,15 @@ def _tasks(program: Program) -> Picture:
     levels, nodes = program.levels.tolist(), []
     for task in program.stream():
         section = program.call_of(task.number).frame.section
-        nodes.append(Node(str(task), task.component, section, levels[task.number], 1))
+        nodes.append(Node(_short(str(task)), task.component, section, levels[task.number], 1))
     numbers = {node: number for number, node in enumerate(program.nodes.tolist())}
     pairs = reduction(program.dag, program.shape, pairs=True)[1]
     arrows = sorted((numbers[a], numbers[b]) for a, b in pairs)
     return Picture(program.application.name, nodes, arrows, _sections(program), False)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def _groups(program: Program, key: Callable[[Call], tuple[object, ...]]) -> Picture:

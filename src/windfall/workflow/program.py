@@ -12,19 +12,20 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from ..errors import BadInput
-from . import ast
-from .calls import bind
+from .calls import value_of
 from .dag import Dag, Shape, cycle, shape
 from .files import Application, Component, Parameter
-from .frame import Column, Ref, Stop, take
+from .frame import Column, Ref, take
 from .made import Call, Library, Section, Unit
 from .mistakes import Found
 from .names import Use, data_mistakes, meetings, unheard
+from .parse import MAX_INTEGER, MAX_STRING
 from .races import unordered
 from .unroll import Unroller
 from .wiring import Wiring, place
@@ -93,15 +94,10 @@ class Program:
 
 def _tasks(call: Call, begin: int, end: int) -> Iterator[Task]:
     frame = call.frame.take(slice(begin, end), end - begin)
-    node = ast.Compute(call.component.name, call.arguments, call.at)
-    bound = bind(call.component, node, frame, _never)
+    bound = [(parameter, value_of(call.component.name, parameter, node, frame))
+             for parameter, node in zip(call.component.params, call.arguments, strict=True)]
     for row in range(end - begin):
-        pairs = zip(call.component.params, bound, strict=True)
-        yield Task(call.first + begin + row, call.component.name, tuple(_argument(p, b, row) for p, b in pairs if b))
-
-
-def _never(stop: Stop) -> None:
-    raise stop
+        yield Task(call.first + begin + row, call.component.name, tuple(_argument(p, b, row) for p, b in bound))
 
 
 def _argument(parameter: Parameter, bound: Column | Ref, row: int) -> Argument:
@@ -202,8 +198,10 @@ def _values(application: Application, given: Mapping[str, str]) -> dict[str, Col
 def _value(parameter: Parameter, text: str) -> Column:
     readers: dict[str, Any] = {"integer": int, "real": float, "string": str}
     try:
-        data = readers[parameter.type](text[:1000])
-        if parameter.type == "integer" and abs(data) >= 1 << 62:
+        data = readers[parameter.type](text)
+        if len(text.encode()) > (MAX_STRING if parameter.type == "string" else 1000):
+            raise ValueError
+        if parameter.type != "string" and not abs(data) < (MAX_INTEGER if parameter.type == "integer" else inf):
             raise ValueError
     except (KeyError, ValueError):
         raise BadInput(f"'{text[:60]}' is no value for '{parameter.name}', which is of type {parameter.type}") from None

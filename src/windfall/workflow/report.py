@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from .calls import bind
+from .calls import value_of
 from .dag import chain, reduction
-from .frame import Column, Stop, spread
+from .frame import Column
 from .made import Call
 from .program import Program
 
@@ -83,19 +84,12 @@ def _letters(call: Call, number: int) -> int | None:
     argument, parameter = call.arguments[number], call.component.params[number]
     if parameter.type != "string":
         return None
-    from . import ast
-
-    alone = type(call.component)(call.component.name, call.component.kind, (parameter,))
-    bound = bind(alone, ast.Compute(alone.name, (argument,), call.at), call.frame, _raise)[0]
+    bound = value_of(call.component.name, parameter, argument, call.frame)
     if not isinstance(bound, Column):
         return None
     if isinstance(bound.data, str):
         return len(bound.data.encode()) * call.n
-    return sum(len(str(each).encode()) for each in spread(bound.data, call.n))
-
-
-def _raise(stop: Stop) -> None:
-    raise stop
+    return sum(len(str(text).encode()) * count for text, count in Counter(bound.data.tolist()).items())
 
 
 def _sections(program: Program) -> list[dict[str, Any]]:

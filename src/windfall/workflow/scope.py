@@ -37,6 +37,20 @@ def carried(loop: ast.Loop) -> list[str]:
     return sorted(reads & set(assigned(loop.body)))
 
 
+def occurring(node: ast.Statement) -> Iterator[str]:
+    """Every name in it, also where it is only assigned."""
+    yield from mentioned(node)
+    yield from assigned_anywhere(node)
+
+
+def assigned_anywhere(node: ast.Statement) -> Iterator[str]:
+    if isinstance(node, ast.Assign):
+        yield node.target.name
+    for block in inside(node):
+        for each in block:
+            yield from assigned_anywhere(each)
+
+
 def mentioned(node: ast.Statement) -> Iterator[str]:
     """Every name in it, at any depth."""
     for value in values_of(node):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,15 +63,17 @@ def read_source(path: Path, most: int) -> Source:
 
 
 def plain(file: str, text: str) -> Source:
-    return Source(file, text, text.split("\n"))
+    lines = text.split("\n")
+    starts = accumulate((len(line) + 1 for line in lines[:-1]), initial=0)
+    return Source(file, text, lines, [Piece(start, number, 1) for number, start in enumerate(starts, 1)])
 
 
 def complaint(file: str, lines: list[str], line: int, column: int, message: str, hint: str = "") -> BadInput:
     """With the line of the file and a caret below the place; what was made in Python has none."""
     if not lines:
         return BadInput(message, hint, file)
-    shown = lines[line - 1] if 0 < line <= len(lines) else ""
-    shown = "".join(c if c.isprintable() else " " for c in shown)
     first = max(0, column - SHOWN * 3 // 4)
+    shown = lines[line - 1][first : first + SHOWN] if 0 < line <= len(lines) else ""
+    shown = "".join(c if c.isprintable() else " " for c in shown)
     caret = " " * (column - 1 - first) + "^"
-    return BadInput(message, hint, f"{file}:{line}:{column}", f"{shown[first : first + SHOWN]}\n    {caret}")
+    return BadInput(message, hint, f"{file}:{line}:{column}", f"{shown}\n    {caret}")

@@ -10,7 +10,6 @@ where an iteration of `seq` reads what the one before assigned, iterations are g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from itertools import groupby
 
 import numpy as np
@@ -22,7 +21,7 @@ from .effort import Effort, Enough
 from .files import Application, Component
 from .frame import Column, Data, Frame, Ref, Stop, spread, take
 from .made import Call, Library, Section, Unit, Unrolled
-from .mistakes import Found
+from .mistakes import Found, nearest
 from .names import Registry, Use
 from .scope import assigned, carried, lost, mentioned, names_of
 from .values import condition, evaluate, integer
@@ -34,6 +33,7 @@ MAX_ROWS = 10_000_000  # iterations of one loop, in all its instances
 MAX_WORK = 50_000_000  # of all loops together
 MAX_STEPS = 50_000  # iterations that are gone through one by one
 MAX_NESTED = 16  # graph components in graph components
+MAX_DEEP = 100  # statements in statements, those of graph components in each other, too
 
 
 class Unroller:
@@ -41,7 +41,8 @@ class Unroller:
         self.library, self.found = library, found
         self.wiring, self.registry, self.made = Wiring(), Registry(), Unrolled()
         self.left_out = False  # a statement, because of a mistake
-        self._work = self._steps = 0
+        self._work = self._steps = self._deep = 0
+        self._near: dict[str, str] = {}  # of components that do not exist
         self._effort = Effort()
         self._inside: list[str] = []  # graph components, from the outermost
         self._sections: dict[tuple[int, int, int], int] = {}
@@ -69,25 +70,34 @@ class Unroller:
         return frame.entry
 
     def _statement(self, node: ast.Statement, frame: Frame) -> None:
+        self._deep += 1
         try:
-            self._effort.spend(node, frame)
-            if isinstance(node, ast.Compute):
-                self._compute(node, frame)
-            elif isinstance(node, ast.Assign):
-                self._assign(node, frame)
-            elif isinstance(node, ast.Notify):
-                self._notify(node, frame)
-            elif isinstance(node, ast.Par):
-                self._par(node, frame)
-            elif isinstance(node, ast.Loop):
-                self._loop(node, frame)
-            elif isinstance(node, ast.If):
-                self._if(node, frame)
+            self._follow(node, frame)
         except Stop as stop:
             self._note(stop, frame)
             self._spoil(node, frame)
             if stop.said or not isinstance(node, ast.Compute):
                 self._excuse(mentioned(node), frame)
+        finally:
+            self._deep -= 1
+
+    def _follow(self, node: ast.Statement, frame: Frame) -> None:
+        self._effort.spend(node, frame)
+        if self._deep > MAX_DEEP:
+            raise Stop(node.at, f"nested more than {MAX_DEEP} deep, with the graph components around it",
+                       "let fewer of them call each other")
+        if isinstance(node, ast.Compute):
+            self._compute(node, frame)
+        elif isinstance(node, ast.Assign):
+            self._assign(node, frame)
+        elif isinstance(node, ast.Notify):
+            self._notify(node, frame)
+        elif isinstance(node, ast.Par):
+            self._par(node, frame)
+        elif isinstance(node, ast.Loop):
+            self._loop(node, frame)
+        elif isinstance(node, ast.If):
+            self._if(node, frame)
 
     def _note(self, stop: Stop, frame: Frame) -> None:
         if stop.said:
@@ -151,15 +161,17 @@ class Unroller:
             self._note(stop, frame)
             self.left_out = self.left_out or frame.n > 0
             return
-        gate = self.wiring.new(frame.n, "wait", nodes[0].at, frame)
+        kept = frame.only(())
+        gate = self.wiring.new(frame.n, "wait", nodes[0].at, kept)
         self.wiring.edge(frame.entry, gate)
         for event, ref in uses:
-            self.registry.wait(Use(ref, event.at, frame, gate))
+            self.registry.wait(Use(ref, event.at, kept, gate))
         frame.entry = gate
 
     def _notify(self, node: ast.Notify, frame: Frame) -> None:
+        kept = frame.only(())
         for event in node.events:
-            self.registry.notify(Use(refer(event, frame), event.at, frame, frame.entry))
+            self.registry.notify(Use(refer(event, frame), event.at, kept, frame.entry))
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
@@ -171,10 +183,10 @@ class Unroller:
             return
         if self.made.tasks + frame.n > MAX_TASKS:
             raise TooLarge(f"the program unrolls to more than {MAX_TASKS:,} tasks", "split it")
-        nodes = self.wiring.new(frame.n, component.name, node.at, frame)
+        kept = frame.only(self._effort.names(node))
+        nodes = self.wiring.new(frame.n, component.name, node.at, kept)
         self.wiring.edge(frame.entry, nodes)
         if frame.n:
-            kept = frame.copy(entry=0)
             self.made.calls.append(Call(component, node.arguments, node.at, kept, self.made.tasks, int(nodes[0])))
         self.made.tasks += frame.n
         frame.entry = nodes
@@ -182,9 +194,10 @@ class Unroller:
     def _bound(self, component: Component, node: ast.Compute, frame: Frame) -> list[Bound]:
         """The arguments; the data among them is noted, whether the others fit or not."""
         found = bind(component, node, frame, lambda stop: self._note(stop, frame))
+        kept = frame.only(())
         for parameter, argument, value in zip(component.params, node.arguments, found, strict=True):
             if isinstance(value, Ref) and component.kind != "graph":
-                self.registry.access(Use(value, argument.at, frame, self.wiring.nodes, parameter.mode, parameter.type,
+                self.registry.access(Use(value, argument.at, kept, self.wiring.nodes, parameter.mode, parameter.type,
                                          parameter.collection, parameter.name))  # its tasks are the next nodes
         bad = [argument for argument, value in zip(node.arguments, found, strict=True) if value is None]
         if bad:
@@ -195,8 +208,10 @@ class Unroller:
     def _component(self, node: ast.Compute) -> Component:
         component = self.library.find(node.component)
         if component is None:
-            near = get_close_matches(node.component, self.library.names(), 1)
-            raise Stop(node.at, f"there is no component '{node.component}'", f"did you mean '{near[0]}'?" if near else
+            if node.component not in self._near:
+                self._near[node.component] = nearest(node.component, self.library.names())
+            near = self._near[node.component]
+            raise Stop(node.at, f"there is no component '{node.component}'", f"did you mean '{near}'?" if near else
                        "--components FILE says where it is; 'windfall component ls' lists those kept, "
                        "'component add FILE' adds one")
         if component.kind == "impl":
@@ -206,13 +221,15 @@ class Unroller:
 
     def _graph(self, component: Component, node: ast.Compute, bound: list[Bound], frame: Frame) -> None:
         """A sub-graph in its place; the names inside are its own, but for its parameters."""
-        if component.name in self._inside or len(self._inside) >= MAX_NESTED:
+        if component.name in self._inside:
             raise Stop(node.at, f"'{component.name}' calls itself", " → ".join([*self._inside, component.name]))
+        if len(self._inside) >= MAX_NESTED:
+            raise Stop(node.at, f"more than {MAX_NESTED} graph components in each other", "join some of them")
         assert component.source is not None
         pairs = list(zip((each.name for each in component.params), bound, strict=True))
         first = self.made.instances
         self.made.instances += frame.n
-        self.made.units.append(Unit(component.name, node.at, frame, first, len(self.made.units) + 1))
+        self.made.units.append(Unit(component.name, node.at, frame.only(()), first, len(self.made.units) + 1))
         inner = Frame(component.source, frame.n, {name: value for name, value in pairs if isinstance(value, Column)},
                       {name: value for name, value in pairs if isinstance(value, Ref)},
                       {each.name: each for each in component.params}, (), len(self.made.units),
@@ -227,7 +244,7 @@ class Unroller:
         key = (node.at, id(frame.source), frame.scope)
         if key not in self._sections:
             self._sections[key] = len(self.made.sections)
-            self.made.sections.append(Section(node.at, frame, frame.section, isinstance(node, ast.Loop)))
+            self.made.sections.append(Section(node.at, frame.only(()), frame.section, isinstance(node, ast.Loop)))
         number = self._sections[key]
         self.made.sections[number].branches += branches
         self.made.sections[number].instances += frame.n
@@ -236,7 +253,7 @@ class Unroller:
     def _par(self, node: ast.Par, frame: Frame) -> None:
         section = self._section(node, frame, frame.n * len(node.branches))
         ends = [self.block(branch, frame.copy(section=section)) for branch in node.branches]
-        gate = self.wiring.new(frame.n, "end of par", node.at, frame)
+        gate = self.wiring.new(frame.n, "end of par", node.at, frame.only(()))
         for end in ends:
             self.wiring.edge(end, gate)
         frame.entry = gate
@@ -245,7 +262,7 @@ class Unroller:
     def _par_loop(self, node: ast.Loop, frame: Frame, inner: Frame, parents: np.ndarray) -> None:
         inner.section = self._section(node, frame, inner.n)
         end = self.block(node.body, inner)
-        gate = self.wiring.new(frame.n, "end of par", node.at, frame)
+        gate = self.wiring.new(frame.n, "end of par", node.at, frame.only(()))
         self.wiring.edge(end, gate[parents])
         empty = np.flatnonzero(np.bincount(parents, minlength=frame.n) == 0)
         self.wiring.edge(take(frame.entry, empty), gate[empty])
@@ -269,7 +286,7 @@ class Unroller:
         names = _outside(node)
         for name in names:
             inner.values.pop(name, None)  # nobody reads it before it is assigned
-        gates = self.wiring.new(inner.n, "iteration of seq", node.at, inner)
+        gates = self.wiring.new(inner.n, "iteration of seq", node.at, inner.only(()))
         inner.entry = gates
         ends = spread(self.block(node.body, inner), inner.n)
         begins = np.append(True, parents[1:] != parents[:-1])
@@ -302,12 +319,13 @@ class Unroller:
 
     def _expand(self, node: ast.Loop, frame: Frame) -> tuple[Frame, np.ndarray]:
         """An instance for each iteration, and to which instance of `frame` it belongs."""
-        inner, parents = frame.copy(), np.arange(frame.n)
+        inner, parents, names = frame.copy(), np.arange(frame.n), self._effort.names(node)
         for each in node.iterators:
             if each.name in frame.refs:
                 raise Stop(each.at, f"'{each.name}' is a parameter, and cannot count", "give the iterator another name")
             rows, numbers = self._iterations(each, inner)
-            inner, parents = inner.take(rows, len(rows)), parents[rows]
+            self._effort.copy(node, inner, len(rows))
+            inner, parents = inner.take(rows, len(rows), names), parents[rows]
             inner.values[each.name] = Column("integer", numbers)
             inner.iterators = (*(name for name in inner.iterators if name != each.name), each.name)
         for values in node.excludes:
@@ -339,7 +357,9 @@ class Unroller:
             self.block(other, frame.none())
             self.block(taken, frame)
             return
-        sides = [(block, rows, frame.take(rows, len(rows))) for block, rows in
+        self._effort.copy(node, frame, frame.n)
+        names = self._effort.names(node)
+        sides = [(block, rows, frame.take(rows, len(rows), names)) for block, rows in
                  ((node.then, np.flatnonzero(truth)), (node.otherwise, np.flatnonzero(~truth)))]
         for block, rows, inner in sides:
             frame.entry = pick(self.block(block, inner), frame.entry, rows, frame.n)

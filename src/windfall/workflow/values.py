@@ -6,12 +6,11 @@ instance where it happens.  `/` and `%` round towards zero.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 import numpy as np
 
 from . import ast
 from .frame import Column, Data, Frame, Stop, first
+from .mistakes import nearest
 from .parse import MAX_INTEGER
 
 SPELT = {"integer": "an integer", "real": "a real number", "string": "a text", "condition": "a condition"}
@@ -73,10 +72,12 @@ def _read(node: ast.Name, frame: Frame) -> Column:
 
 
 def _unknown(node: ast.Name, frame: Frame) -> str:
-    if node.name in frame.declared or node.name in frame.refs:
+    if node.name in frame.refs:
+        return "it is a parameter, and data is given for it, known when it runs; to use it here, give a value"
+    if node.name in frame.declared:
         return f"it is a parameter, known when it runs; to use it here, give it before: --set {node.name}=…"
-    near = get_close_matches(node.name, frame.values, 1)
-    return f"did you mean '{near[0]}'?" if near else f"assign it before: {node.name} := …;"
+    near = nearest(node.name, frame.values)
+    return f"did you mean '{near}'?" if near else f"assign it before: {node.name} := …;"
 
 
 # --- arithmetic ----------------------------------------------------------------------------------------------------

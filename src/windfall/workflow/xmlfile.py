@@ -17,6 +17,7 @@ from .text import Piece, Source, complaint
 MAX_FILE = 4 << 20
 MAX_DEPTH = 32
 MAX_ELEMENTS = 20_000
+NEAR = 2_000  # letters of a line in which an attribute is looked for
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Element:
     def _place(self, attribute: str) -> tuple[int, int]:
         word, start = re.compile(rf"(?<![\w.:-]){re.escape(attribute)}\s*="), self.column - 1
         for number in range(self.line - 1, min(self.line + 20, len(self.document.lines))):
-            if match := word.search(self.document.lines[number], start):
+            if match := word.search(self.document.lines[number], start, start + NEAR):
                 return number + 1, match.start() + 1
             start = 0
         return self.line, self.column
