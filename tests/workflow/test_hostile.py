@@ -113,7 +113,8 @@ TEXTS = abstract("s", "in string p") + ('<component type="impl" name="sI" abstra
 def test_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     refused(lambda: program_of(application(f'compute s("{"x" * 100_001}");'), TEXTS), "longer than 100,000 bytes")
     long = [letter * 90_000 for letter in "xy"]
-    graph = f'par (i := 1; 9000) do if i % 2 eq 0 then a := "{long[0]}"; else a := "{long[1]}"; endif compute s(a); enddo'
+    graph = (f'par (i := 1; 9000) do if i % 2 eq 0 then a := "{long[0]}"; else a := "{long[1]}"; endif '
+             'compute s(a); enddo')
     file = loads(f"<yml-query>{TEXTS}</yml-query>".encode(), "parts")
     shelf = Shelf({each.name: each for each in file.components})
     found = loads(application(graph).encode(), "app").application

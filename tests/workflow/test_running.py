@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.core.conftest import Bench
@@ -79,6 +80,14 @@ def test_without_gates_the_same_tasks_wait_for_each_other(pairs: list[tuple[int,
         for a, b in made.tolist():
             after[a] |= after[b]
     assert np.array_equal(before[:tasks, :tasks], after[:tasks, :tasks])
+
+
+def test_many_sections_of_middling_width_become_few_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gate of 30 to 30 becomes 900 edges: not every one of a thousand."""
+    monkeypatch.setattr(gates, "MOST", 10_000)
+    bag = built("seq (i := 1; 1000) do par (j := 1; 30) do compute Make(x[i][j], i); enddo enddo").bag
+    assert bag.targets[-1].name == GATES
+    assert len(bag.edges) < 10_000 + 60 * 1000
 
 
 # --- data ------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Edges between tasks alone: a gate's place is taken by edges from all before it to all after it.
 
-Where that would be far too many, as between two wide sections, the gate stays: as a task that does nothing.
+Where that would be far too many, as between two wide sections, or between many of middling width, the gate stays: as a
+task that does nothing.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import numpy as np
 
 from .dag import Dag
 
-FEW = 1_000  # edges that one gate may always become
-TIMES = 4  # as many as it has
+TIMES = 4  # as many edges as it has may a gate always become
+FEW = 1_000  # edges that it may become while there are not too many in all
+MOST = 2_000_000  # such edges in all
 
 
 def without_gates(dag: Dag, tasks: int) -> tuple[np.ndarray, int]:
@@ -23,9 +25,13 @@ def without_gates(dag: Dag, tasks: int) -> tuple[np.ndarray, int]:
         before.setdefault(dst, set()).add(src)
     made: list[tuple[int, int]] = []
     kept: list[int] = []
+    left = MOST
     for gate in range(tasks, dag.nodes):
         ins, outs = before.pop(gate, set()), after.pop(gate, set())
-        if len(ins) * len(outs) <= max(FEW, TIMES * (len(ins) + len(outs))):
+        count = len(ins) * len(outs)
+        dear = count > TIMES * (len(ins) + len(outs))
+        if not dear or count <= min(FEW, left):
+            left -= count if dear else 0
             _bypass(gate, ins, outs, before, after, tasks, made)
         else:
             kept.append(gate)
