@@ -28,7 +28,7 @@ from .compiled import program as program_of
 from .dataflow import Flow, Thing, indices, things
 from .files import Component, Parameter
 from .frame import Column, spread
-from .gates import without_gates
+from .gates import GATES, without_gates
 from .made import Call
 from .names import Use
 from .plan import Plan, plan
@@ -38,7 +38,7 @@ from .submit import Columns
 WORKER = ".component/run.py"
 ABOUT = ".component/about.json"
 QUICK = ".component/run.sh"
-COMPILE, GATES = "compile-sources", "join-sections"  # no component can be called so
+COMPILE = "compile-sources"  # no component can be called so
 INSTANCE = "instance-number"
 PYTHON = "python3"
 MAX_LETTERS = 500_000_000  # of the values of all tasks of one component

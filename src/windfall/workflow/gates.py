@@ -10,6 +10,7 @@ import numpy as np
 
 from .dag import Dag
 
+GATES = "join-sections"  # their target; no component can be called so
 TIMES = 4  # as many edges as it has may a gate always become
 FEW = 1_000  # edges that it may become while there are not too many in all
 MOST = 2_000_000  # such edges in all

@@ -17,6 +17,7 @@ from ..errors import BadInput, TooLarge
 from ..model.render import Renderer, Space, source_count
 from ..model.spec import Bag, Flows, Sweep, Table, Target
 from ..model.table import format_row
+from .gates import GATES
 from .submit import Columns
 
 MAX_BRIDGED = 5_000_000
@@ -113,9 +114,32 @@ def rest(bag: Bag, done: Done) -> Rest:
         if key is not None and key in done:
             number, there, files[task] = done[key]
             had[task] = number, there
+    for gate in _open_gates(bag, had):
+        del had[gate]
     kept = [task for task in range(len(keys)) if task not in had]
     numbers = {task: number for number, task in enumerate(kept)}
     return Rest(_part(keys, numbers, files) if kept else None, numbers, had)
+
+
+def _open_gates(bag: Bag, had: Mapping[int, object]) -> set[int]:
+    """Those that wait for something that must run: without them each end of it would be an edge of its own."""
+    first, gates = 0, range(0)
+    for target in bag.targets:
+        count = source_count(target.source)
+        gates = range(first, first + count) if target.name == GATES else gates
+        first += count
+    after: dict[int, list[int]] = {}
+    for before, gate in bag.edges if gates else ():
+        if gate in gates:
+            after.setdefault(before, []).append(gate)
+    ready = [task for task in after if task not in had]
+    found: set[int] = set()
+    for task in ready:  # grows as it is gone through
+        for gate in after.get(task, ()):
+            if gate in had and gate not in found:
+                found.add(gate)
+                ready.append(gate)
+    return found
 
 
 def _part(keys: Keys, numbers: dict[int, int], files: Mapping[int, list[File]]) -> Bag:

@@ -1,0 +1,79 @@
+"""What need not run again, and what is left: in the order it had, and no larger than it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tests.workflow.test_running import Shape, built, shapes, written
+from windfall.model.render import Renderer, source_count
+from windfall.model.spec import Bag
+from windfall.workflow import gates
+from windfall.workflow.building import Built
+from windfall.workflow.gates import GATES
+from windfall.workflow.reuse import File, done_by, rest
+
+FILE: list[File] = [("out/x", "0" * 64, 1, 0o644)]
+
+
+def words(bag: Bag) -> list[str]:
+    """What each task is called by, in whatever bag it is."""
+    found = []
+    for target in bag.targets:
+        renderer = Renderer(target)
+        found += [f"{target.name} {sorted(renderer.params(at).items())}" for at in range(source_count(target.source))]
+    return found
+
+
+def order(bag: Bag, wanted: set[str]) -> set[tuple[str, str]]:
+    """Who comes before whom, of those that are wanted."""
+    names = words(bag)
+    before = np.eye(len(names), dtype=bool)
+    for _ in names:
+        for a, b in bag.edges:
+            before[b] |= before[a]
+    return {(names[a], names[b]) for b, a in np.argwhere(before).tolist() if a != b and {names[a], names[b]} <= wanted}
+
+
+@given(shapes, st.data())
+@settings(max_examples=80, deadline=None)
+def test_what_is_left_keeps_its_order(shape: Shape, data: st.DataObject) -> None:
+    text, _ = written(shape, [], set())
+    old = gates.FEW, gates.TIMES
+    gates.FEW, gates.TIMES = data.draw(st.sampled_from([old, (1, 0)]))
+    try:
+        bag = built(text).bag
+    finally:
+        gates.FEW, gates.TIMES = old
+    names = words(bag)
+    succeeded = data.draw(st.sets(st.integers(0, len(names) - 1)))
+    left = rest(bag, done_by(1, bag, {task: FILE for task in succeeded}))
+    kept = {name for task, name in enumerate(names) if task not in succeeded}
+    if left.bag is None:
+        assert not {name for name in kept if not name.startswith(GATES)}
+        return
+    assert {name for name in words(left.bag) if not name.startswith(GATES)} == {
+        name for name in kept if not name.startswith(GATES)}
+    assert order(left.bag, kept) == order(bag, kept)
+
+
+def wide(number: int) -> Built:
+    return built(f"par (i := 1; 300) do compute Make(x[i], i + {number}); enddo "
+                 f"par (i := 1; 300) do compute Make(y[i], i + {number} + 1000); enddo")
+
+
+def test_between_wide_sections_that_changed_the_gate_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has run before, with the same words; but what it waits for has not."""
+    monkeypatch.setattr("windfall.workflow.reuse.MAX_BRIDGED", 10_000)
+    before, now = wide(0).bag, wide(5000).bag
+    assert before.targets[-1].name == now.targets[-1].name == GATES
+    left = rest(now, done_by(1, before, {task: FILE for task in range(601)}))
+    assert left.bag is not None and len(left.bag.edges) == 600 and left.bag.targets[-1].name == GATES
+
+
+def test_a_gate_that_all_has_reached_is_not_left() -> None:
+    bag = wide(0).bag
+    left = rest(bag, done_by(1, bag, {task: FILE for task in range(601) if task not in (300, 305)}))
+    assert left.bag is not None and [target.name for target in left.bag.targets] == ["Make"]
+    assert rest(bag, done_by(1, bag, {task: FILE for task in range(601)})).bag is None
