@@ -124,3 +124,15 @@ def test_graph(line: CommandLine) -> None:
     assert found["summary"] and [node["tasks"] for node in found["nodes"]] == [400, 400, 8000, 8000]
     done = line("graph", *app, "-o", "a.gif")
     assert done.returncode == 2 and "no name for a picture" in done.stderr
+
+
+def test_a_damaged_component_is_told_and_others_are_used(line: CommandLine) -> None:
+    line("component", "add", str(EXAMPLE / "components.xml"))
+    kept = line.home / "components"
+    (kept / "MatrixComp_Impl" / "1.xml").write_text("<half of a fi")
+    rows = {row["component"]: row for row in json.loads(line("component", "ls", "--json").stdout)}
+    assert rows["MatrixComp_Impl"]["type"] == "damaged" and rows["MatrixLoad_Impl"]["type"] == "impl"
+    line.write("one.query", '<application><graph>compute MatrixLoad(m, "a", 1, 1, 1, 1);</graph></application>')
+    done = line("run", "one.query", "--dry-run")
+    assert done.returncode == 0 and "'MatrixComp_Impl' of the catalogue is damaged" in done.stderr
+    assert line("component", "rm", "MatrixComp_Impl").returncode == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from tests.workflow.library import abstract
 from windfall.errors import BadInput, NotFound
 from windfall.workflow.catalogue import Catalogue, gather
+from windfall.workflow.program import Shelf
 
 
 @pytest.fixture
@@ -58,7 +62,7 @@ def test_several_in_one_file_and_implementations(catalogue: Catalogue, tmp_path:
     impl = '<component type="impl" name="add_c" abstract="add"><source lang="C">r = a;</source></component>'
     file = written(tmp_path / "two.xml", f"<yml-query>{abstract('add', 'in real a')}{impl}</yml-query>")
     assert [entry.component.name for entry in catalogue.add(file)] == ["add", "add_c"]
-    assert [each.name for each in catalogue.implementations("add")] == ["add_c"]
+    assert [each.name for each in Shelf(catalogue).implementations("add")] == ["add_c"]
 
 
 def test_what_is_wrong_is_not_added(catalogue: Catalogue, tmp_path: Path) -> None:
@@ -79,3 +83,93 @@ def test_a_folder(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="'a' is in"):
         gather([tmp_path])
     assert list(gather([tmp_path / "c.xml"])) == ["a"]
+
+
+IMPL = '<component type="impl" name="{0}_c" abstract="{0}"><source lang="C">r = a;</source></component>'
+
+
+@pytest.mark.parametrize("damage", ["<broken", "", "<component type='abstract' name='other'/>", "\0"])
+def test_one_that_is_damaged_does_not_keep_others_from_being_used(
+    catalogue: Catalogue, tmp_path: Path, damage: str
+) -> None:
+    for name in ("add", "sub"):
+        catalogue.add(written(tmp_path / "file.xml", f"<yml-query>{abstract(name)}{IMPL.format(name)}</yml-query>"))
+    written(catalogue.folder / "sub_c" / "1.xml", damage)
+    shelf = Shelf(Catalogue(catalogue.folder))
+    assert [each.name for each in shelf.implementations("add")] == ["add_c"]
+    assert shelf.names() == ["add", "sub"] and list(shelf.damaged) == ["sub_c"]
+    with pytest.raises(BadInput):
+        shelf.find("sub_c")
+    assert catalogue.remove("sub_c") == [1]
+
+
+def test_what_lies_beside_is_left_alone(catalogue: Catalogue, tmp_path: Path) -> None:
+    catalogue.add(written(tmp_path / "add.xml", abstract("add")))
+    for name in ("2", "3.xml.swp", "\u0663.xml", "x.xml"):
+        written(catalogue.folder / "add" / name, "")
+    (catalogue.folder / "add" / "7.xml").mkdir()
+    assert catalogue.versions("add") == [1]
+    assert catalogue.remove("add") == [1] and "add" not in catalogue
+    assert (catalogue.folder / "add" / "2").exists()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_several_add_and_remove_at_once(
+    catalogue: Catalogue, tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each version that can be seen is whole, and nobody trips over another."""
+    if not links:
+        monkeypatch.setattr(os, "link", _no_links)
+    wrong: list[BaseException] = []
+    ended = threading.Event()
+
+    def guarded(work: object) -> None:
+        try:
+            work()  # type: ignore[operator]
+        except BaseException as error:  # told below
+            wrong.append(error)
+
+    def add(number: int) -> None:
+        file = tmp_path / f"add{number}.xml"
+        for each in range(40):
+            Catalogue(catalogue.folder).add(written(file, abstract("add", f"in real p{number}", f"in real q{each}")))
+
+    def remove() -> None:
+        while not ended.is_set():
+            try:
+                Catalogue(catalogue.folder).remove("add")
+            except NotFound:
+                time.sleep(0.001)
+
+    def read() -> None:
+        while not ended.is_set():
+            try:
+                assert len(Catalogue(catalogue.folder).entry("add").component.params) == 2
+            except (NotFound, BadInput) as error:  # removed in between
+                assert isinstance(error, NotFound) or "No such file" in error.message
+
+    adding = [threading.Thread(target=guarded, args=(lambda n=n: add(n),)) for n in range(3)]
+    others = [threading.Thread(target=guarded, args=(work,)) for work in ([remove, read] if links else [])]
+    for thread in (*adding, *others):
+        thread.start()
+    for thread in adding:
+        thread.join()
+    ended.set()
+    for thread in others:
+        thread.join()
+    assert not wrong, wrong
+    assert [each for each in os.listdir(catalogue.folder) if each.startswith(".")] == []
+    if not links:
+        assert len(catalogue.versions("add")) == 120
+
+
+def _no_links(*_: object) -> None:
+    raise PermissionError("no links")
+
+
+def test_a_file_of_many_is_read_once(catalogue: Catalogue, tmp_path: Path) -> None:
+    many = "".join(abstract(f"c{number}", "in real a") + IMPL.format(f"c{number}") for number in range(400))
+    catalogue.add(written(tmp_path / "many.xml", f"<yml-query>{many}</yml-query>"))
+    began = time.process_time()
+    assert len(Shelf(Catalogue(catalogue.folder)).names()) == 400
+    assert time.process_time() - began < 5

@@ -81,6 +81,8 @@ def parsed(args: argparse.Namespace, path: Path) -> Parsed:
     for doubt in program.doubts:
         say(f"in doubt: {doubt}")
     built = build(program, shelf, {name: Path(file) for name, file in _given(args.data, "data").items()})
+    for name in shelf.damaged:
+        say(f"passed over: '{name}' of the catalogue is damaged; 'windfall component rm {name}', and add it again")
     bag = msgspec.structs.replace(built.bag, name=args.name) if args.name else built.bag
     validate(bag)
     return Parsed(bag, built.uploads, {},

@@ -12,7 +12,7 @@ from .application import catalogue
 from .output import print_json, print_json_rows, print_table
 
 if TYPE_CHECKING:
-    from ..workflow.catalogue import Entry
+    from ..workflow.catalogue import Catalogue, Entry
 
 EXAMPLES = """examples:
   windfall component add components/*.query
@@ -46,7 +46,7 @@ def _add(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     known = catalogue()
-    entries = [known.entry(name) for name in known]
+    entries = [_entry(known, name) for name in known]
     if args.json:
         print_json_rows(map(_as_json, entries))
     elif not entries:
@@ -54,6 +54,18 @@ def _list(args: argparse.Namespace) -> int:
     else:
         print_table(["component", "version", "type", "parameters", "description"], map(_row, entries), right=(1,))
     return 0
+
+
+def _entry(known: Catalogue, name: str) -> Entry:
+    """One that is damaged is listed as such."""
+    from ..workflow.catalogue import Entry
+    from ..workflow.files import Component
+
+    try:
+        return known.entry(name)
+    except BadInput as error:
+        said = f"{error.message}; 'windfall component rm {name}', and add it again"
+        return Entry(Component(name, "damaged", description=said), known.versions(name)[-1])
 
 
 def _row(entry: Entry) -> list[str]:

@@ -2,19 +2,28 @@
 
 Versions count from 1.  Adding what is there already makes no new one; nothing is ever overwritten, so what an
 application was compiled with can be looked up later.  The latest version is the one that is used.
+
+Several may add and remove at once, and any of them may be killed: a version appears whole or not at all.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import BadInput, NotFound
-from .files import NAME, Component, load, looks_like_xml
+from .files import NAME, Component, File, load, loads, looks_like_xml
+from .text import read_file
+from .xmlfile import MAX_FILE
 
 MAX_VERSIONS = 10_000
+VERSION = re.compile(r"([0-9]{1,9})\.xml")
 SUFFIXES = (".query", ".xml", ".yml", ".component")
 
 
@@ -28,6 +37,7 @@ class Catalogue(Mapping[str, Component]):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._read: dict[str, Component] = {}
+        self._files: dict[bytes, File] = {}  # by content: one file may hold many components, and lie here for each
 
     # --- the latest of each name --------------------------------------------------------------------------------------
 
@@ -51,10 +61,13 @@ class Catalogue(Mapping[str, Component]):
     # --- versions -----------------------------------------------------------------------------------------------------
 
     def versions(self, name: str) -> list[int]:
-        if not NAME.fullmatch(name) or not (self.folder / name).is_dir():
+        if not NAME.fullmatch(name):
             return []
-        stems = (each.name.removesuffix(".xml") for each in os.scandir(self.folder / name))
-        return sorted(int(stem) for stem in stems if stem.isdecimal())
+        try:
+            found = list(os.scandir(self.folder / name))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(int(match[1]) for each in found if (match := VERSION.fullmatch(each.name)) and each.is_file())
 
     def path(self, name: str, version: int | None = None) -> Path:
         known = self.versions(name)
@@ -66,32 +79,36 @@ class Catalogue(Mapping[str, Component]):
 
     def entry(self, name: str, version: int | None = None) -> Entry:
         path = self.path(name, version)
-        for component in load(path).components:
+        for component in self._file(path).components:
             if component.name == name:
                 return Entry(component, int(path.stem))
         raise BadInput(f"{path} does not hold '{name}' any more", f"'windfall component rm {name}', and add it again")
 
-    def implementations(self, abstract: str) -> list[Component]:
-        return [self[name] for name in self if self[name].kind == "impl" and self[name].abstract == abstract]
+    def _file(self, path: Path) -> File:
+        data = read_file(path, MAX_FILE)
+        key = hashlib.sha256(data).digest()
+        if key not in self._files:
+            self._files[key] = loads(data, str(path))
+        return self._files[key]
 
     def add(self, path: Path) -> list[Entry]:
         """All components of a file; nothing is added unless all of it is right."""
-        file = load(path)
+        data = read_file(path, MAX_FILE)
+        file = loads(data, str(path))
         if not file.components:
             raise BadInput(f"{path} holds no component", "a component's file begins with <component type=…>")
-        data = path.read_bytes()
         self._read.clear()
+        self.folder.mkdir(parents=True, exist_ok=True)
         return [self._add(component, data) for component in file.components]
 
     def _add(self, component: Component, data: bytes) -> Entry:
         known = self.versions(component.name)
-        if known and self.path(component.name).read_bytes() == data:
-            return Entry(component, known[-1])
         folder = self.folder / component.name
-        folder.mkdir(parents=True, exist_ok=True)
-        for version in range(known[-1] + 1 if known else 1, MAX_VERSIONS):
-            if _write_new(folder / f"{version}.xml", data):
+        for version in range(known[-1] if known else 1, MAX_VERSIONS):
+            if _appeared(folder / f"{version}.xml", data):
                 return Entry(component, version, True)
+            if _bytes(folder / f"{version}.xml") == data:
+                return Entry(component, version)
         raise BadInput(f"'{component.name}' has too many versions", "'windfall component rm NAME@1' removes one")
 
     def remove(self, name: str, version: int | None = None) -> list[int]:
@@ -100,20 +117,46 @@ class Catalogue(Mapping[str, Component]):
         gone = self.versions(name) if version is None else [version]
         for each in gone:
             (self.folder / name / f"{each}.xml").unlink(missing_ok=True)
-        if not self.versions(name):
+        with suppress(OSError):  # other versions, or files of somebody else
             (self.folder / name).rmdir()
         self._read.clear()
         return gone
 
 
-def _write_new(path: Path, data: bytes) -> bool:
-    """False if somebody was faster."""
+def _appeared(path: Path, data: bytes) -> bool:
+    """Under its name, with all that is in it.  False if that name is taken."""
+    handle, part = tempfile.mkstemp(dir=path.parent.parent, prefix=".new-")
     try:
-        with path.open("xb") as stream:
+        with open(handle, "wb") as stream:
             stream.write(data)
+        while True:
+            with suppress(FileExistsError):
+                path.parent.mkdir()
+            with suppress(FileNotFoundError):  # somebody has removed the folder
+                return _linked(Path(part), path)
+    finally:
+        os.unlink(part)
+
+
+def _linked(part: Path, path: Path) -> bool:
+    try:
+        os.link(part, path)
     except FileExistsError:
         return False
+    except PermissionError:  # a file system without links
+        try:
+            with path.open("xb") as stream:
+                stream.write(part.read_bytes())
+        except FileExistsError:
+            return False
     return True
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def gather(paths: list[Path]) -> dict[str, Component]:

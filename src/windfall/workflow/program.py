@@ -119,6 +119,15 @@ class Shelf:
 
     def __init__(self, *places: Mapping[str, Component]) -> None:
         self.places = places
+        self.damaged: dict[str, BadInput] = {}  # of those that were only looked at, to see what they are
+
+    def _each(self, components: Mapping[str, Component]) -> Iterator[Component]:
+        """One file that is damaged does not keep all others from being used."""
+        for name in components:
+            try:
+                yield components[name]
+            except BadInput as error:
+                self.damaged[name] = error
 
     def find(self, name: str) -> Component | None:
         return next((place[name] for place in self.places if name in place), None)
@@ -126,14 +135,14 @@ class Shelf:
     def implementations(self, abstract: str) -> list[Component]:
         """Of a component, the highest rank first; of one rank, those of the first place before those of the next."""
         found: dict[str, Component] = {}
-        for each in self.places:
-            for name in each:
-                if each[name].kind == "impl" and each[name].abstract == abstract:
-                    found.setdefault(name, each[name])
+        for components in self.places:
+            for each in self._each(components):
+                if each.kind == "impl" and each.abstract == abstract:
+                    found.setdefault(each.name, each)
         return sorted(found.values(), key=lambda each: -each.implementation.rank if each.implementation else 0)
 
     def names(self) -> list[str]:
-        return sorted({name for place in self.places for name in place if place[name].kind != "impl"})
+        return sorted({each.name for found in self.places for each in self._each(found) if each.kind != "impl"})
 
 
 def compile_application(application: Application, library: Library, given: Mapping[str, str] | None = None) -> Program:
