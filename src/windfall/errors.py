@@ -249,4 +249,7 @@ def from_wire(body, status=500):
     if isinstance(error, BadInput):
         error.where = str(info.get("where", ""))
         error.text = str(info.get("text", ""))
+    if isinstance(error, Mistakes) and isinstance(info.get("mistakes"), list):
+        each = [from_wire({"error": one}) for one in info["mistakes"] if isinstance(one, dict)]
+        error.each = tuple(one for one in each if isinstance(one, BadInput) and not isinstance(one, Mistakes))
     return error

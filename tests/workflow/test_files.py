@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.workflow import papers
-from windfall.errors import BadInput, Mistakes, WindfallError
+from windfall.errors import BadInput, Mistakes, WindfallError, from_wire
 from windfall.workflow import ast, xmlfile
 from windfall.workflow.files import File, load, loads
 
@@ -124,6 +124,8 @@ def test_everything_wrong_with_a_file_is_told_at_once() -> None:
         "1:28", "2:34", "3:3", "3:10", "3:27", "3:46", "4:3"]
     assert "did you mean <param>?" in str(error) and "7 mistakes" in str(error)
     assert len(error.to_wire()["error"]["mistakes"]) == 7
+    again = from_wire(error.to_wire())  # lines and carets come along
+    assert str(again) == str(error) and isinstance(again, Mistakes)
 
 
 @pytest.mark.parametrize(("text", "said"), [
