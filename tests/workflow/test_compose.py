@@ -85,9 +85,78 @@ def test_calls_of_calls() -> None:
     assert built.bag.flows is not None and len(built.bag.flows.before) == 4
 
 
+def test_arguments_of_a_call_go_side_by_side() -> None:
+    flow = Workflow("w", product(load(1, 2), product(load(3, 4), load(5, 6))).to(data("x")))
+    assert sorted(flow.program().levels.tolist()) == [0, 0, 0, 1, 2]
+
+
+def test_a_call_is_one_task_however_often_it_is_used() -> None:
+    once = load(1, 2)
+    for tasks, *parts in (
+        (2, product(once, once)), (2, once, product(once, once)), (2, product(once, 1.0), once),
+        (2, par(once, once, product(1.0, once))), (4, par(product(once, load(3, 4)), product(once, 2.0))),
+    ):  # fmt: skip
+        assert Workflow("w", *parts).program().tasks == tasks
+    shared = Workflow("w", par(product(once, 1.0).to(data("x")), product(once, 2.0).to(data("y")))).built()
+    assert shared.bag.flows is not None and len(shared.bag.flows.before) == 2
+    assert sorted(each.name for each in shared.results) == ["x", "y"]
+
+
+def test_names_of_one_s_own_do_not_meet_those_of_results() -> None:
+    for name in ("unnamed-result", "../x", "", "a b"):
+        with pytest.raises(BadInput, match="cannot be the name"):
+            data(name)
+
+
+def test_workflows_that_a_loop_makes_are_not_deep() -> None:
+    flow, call = seq(load(0, 0)), load(0, 0)
+    for number in range(3000):
+        flow, call = seq(flow, load(number, 1)), product(call, 1.0)
+    assert Workflow("w", flow).program().tasks == 3001
+    assert Workflow("w", call).program().levels.max() == 3000
+    deep = par(load(0, 0))
+    for _ in range(100):
+        deep = par(deep, load(1, 1))
+    with pytest.raises(BadInput, match="more than 60 deep"):
+        Workflow("w", deep)
+
+
+def test_numbers_of_numpy() -> None:
+    flow = Workflow("w", [product(np.float32(0.5), load(*np.array([1, i]))).to(data("x")[i]) for i in np.arange(3)])
+    assert [str(task) for task in flow.program().stream()][-1] == "product(x[2], 0.5, unnamed-result[5])"
+
+
+SIZE = 3
+
+
+def test_what_is_not_there_when_it_runs_is_told() -> None:
+    @component
+    def uses(x: int) -> int:
+        return [x * SIZE for _ in range(2)][0]
+
+    @component
+    def defaults(x: int, y: int = SIZE, *, z: int = SIZE + 1) -> int:
+        import math as value
+
+        return value.gcd(x, y) + z if x else defaults(x)  # type: ignore[no-any-return]
+
+    with pytest.raises(BadInput, match="'uses' uses 'SIZE', which is not there when it runs"):
+        Workflow("w", uses(1))
+    assert Workflow("w", defaults(6)).program().tasks == 1
+    names: dict[str, int] = {}
+    exec(f"{defaults.implementation.implementation.header}\nx, y, z = 6, 3, 4\n"  # type: ignore[union-attr]
+         f"{defaults.implementation.implementation.source}", names)  # type: ignore[union-attr]
+    assert names["returned"] == 7
+    with pytest.raises(BadInput, match="a fixed number of parameters"):
+        component(lambda *x: x)
+
+
 def test_what_cannot_be_composed() -> None:
     with pytest.raises(BadInput, match="cannot be an argument"):
         Workflow("w", load(object(), 2))  # type: ignore[arg-type]
+    for number in (1 << 62, float("nan"), "x" * 100_001):
+        with pytest.raises(BadInput, match="cannot be an argument"):
+            Workflow("w", load(number, 2))
     with pytest.raises(TypeError, match=r"load\(\): missing"):
         load(1)
     with pytest.raises(BadInput, match="of type integer"):
