@@ -139,7 +139,8 @@ class Maker:
         """A component's own: its parameters, its own data and its own events."""
         o, k, one = ast.Name("o"), ast.Name("k"), ast.Integer(1)
         own = [("Make", (ast.Name("x", (k,)),)), ("Copy", (o, ast.Name("x", (k,)))), ("Sum", (o, ast.Name("s"))),
-               ("Copy", (ast.Name("z", (one,)), ast.Name("s", (one,)))), ("Add", (o,)), ("Copy", (o, ast.Name("z", (one,))))]
+               ("Copy", (ast.Name("z", (one,)), ast.Name("s", (one,)))), ("Copy", (o, ast.Name("z", (one,)))),
+               ("Add", (o,))]
         found: list[ast.Statement] = []
         for number in self.draw(st.lists(st.integers(0, len(own) + 1), max_size=5)):
             if number >= len(own):

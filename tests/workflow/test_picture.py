@@ -30,7 +30,7 @@ def test_every_task_of_figure_2() -> None:
     found = picture(program_of(FIGURE_2, MATRICES))
     assert not found.summary and len(found.nodes) == 24 and len(found.arrows) == 33
     assert [len(row) for row in found.rows()] == [4, 4, 8] + [1] * 8
-    titles = {found.sections[node.section] for node in found.nodes if node.section >= 0}
+    titles = {found.sections[node.section][0] for node in found.nodes if node.section >= 0}
     assert titles == {"par, line 12", "par, line 21"}
 
 
@@ -75,9 +75,24 @@ def _dot_labels(found: Picture) -> list[str]:
 def test_dot() -> None:
     found = picture(program_of(FIGURE_2, MATRICES))
     assert len(_dot_labels(found)) == 24 and dot(found).count(" -> ") == 33
-    assert dot(found).count("subgraph cluster_") == 2
+    assert dot(found).count("subgraph cluster_") == 3
     if shutil.which("dot"):
         subprocess.run(["dot", "-Tsvg"], input=dot(found).encode(), check=True, capture_output=True)
+
+
+def test_sections_in_sections_are_clusters_in_clusters() -> None:
+    graph = """par (i := 1; 2) do
+      par (j := 1; 2) do compute a(x[i][j]); enddo
+      par compute a(y[i]); //
+        par (j := 1; 2) do compute a(z[i][j]); enddo endpar
+    enddo compute a(w);"""
+    text = dot(picture(program_of(f"<application><graph>{graph}</graph></application>", abstract("a", "out N x"))))
+    deep = {match[2]: len(match[1]) // 2 - 1 for match in re.finditer(r'^( *)[sn].*label="([^"]*)"', text, re.M)}
+    assert deep == {
+        "a(w)": 0, "par, line 1": 0, "par, line 2": 1, "par, line 3": 1, "par, line 4": 2, "a(y[1])": 2, "a(y[2])": 2,
+        **{f"a({name}[{i}][{j}])": 2 + (name == "z") for name in "xz" for i in (1, 2) for j in (1, 2)},
+    }  # fmt: skip
+    assert text.count("{") == text.count("}") == 5
 
 
 def test_texts_cannot_break_a_picture() -> None:

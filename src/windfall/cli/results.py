@@ -31,6 +31,7 @@ FIELDS = (
 MOMENTS = ("granted", "started", "ended")
 TEXTS = ("state", "why", "site", "host", "note")
 TAKEN = frozenset(("task", "target", "memory", *FIELDS))
+COUNTED = "instance-number"  # of a component that nothing else differs in (`workflow/building.py`)
 STATES = ("succeeded", "failed", "cancelled", "quarantined")
 
 
@@ -161,7 +162,8 @@ def _bring(session: Session, bag: int, args: argparse.Namespace) -> int:
 
 
 def parameters(bag: Bag) -> list[str]:
-    """Names of all parameters of all targets, in the order they are met."""
+    """Names of all parameters of all targets, in the order they are met; of an application not those of data, which
+    are empty, nor the mere number of a task."""
     from ..model.render import axis_names
     from ..model.spec import Sweep
 
@@ -169,8 +171,8 @@ def parameters(bag: Bag) -> list[str]:
     for target in bag.targets:
         if isinstance(target.source, Sweep):
             for axis in target.source.axes:
-                names.update(dict.fromkeys(axis_names(axis)))
-            names.update(dict.fromkeys(derived.name for derived in target.source.derived))
+                names.update(dict.fromkeys(name for name in axis_names(axis) if name != COUNTED))
+            names.update(dict.fromkeys(derived.name for derived in target.source.derived if derived.template))
     return list(names)
 
 

@@ -33,7 +33,7 @@ class Picture:
     title: str
     nodes: list[Node]
     arrows: list[tuple[int, int]]  # a node to itself: its tasks follow each other
-    sections: dict[int, str]
+    sections: dict[int, tuple[str, int]]  # what each is called, and the one around it, or -1
     summary: bool
     left_out: int = 0  # groups, the smallest
 
@@ -60,8 +60,8 @@ def _candidates(program: Program) -> Iterator[Picture]:
     yield _groups(program, lambda call: (call.component.name,))
 
 
-def _sections(program: Program) -> dict[int, str]:
-    return {number: f"par, line {section.frame.source.place(section.at)[0]}"
+def _sections(program: Program) -> dict[int, tuple[str, int]]:
+    return {number: (f"par, line {section.frame.source.place(section.at)[0]}", section.parent)
             for number, section in enumerate(program.sections)}
 
 
@@ -96,12 +96,12 @@ def _groups(program: Program, key: Callable[[Call], tuple[object, ...]]) -> Pict
     return Picture(program.application.name, nodes, sorted(arrows), sections, True, left_out)
 
 
-def _group(calls: list[Call], row: int, chain: bool, sections: dict[int, str]) -> Node:
+def _group(calls: list[Call], row: int, chain: bool, sections: dict[int, tuple[str, int]]) -> Node:
     name, count = calls[0].component.name, sum(call.n for call in calls)
     own = {call.frame.section for call in calls}
     section = own.pop() if len(own) == 1 else -1
     label = f"{name} ({count:,}{', in turn' if chain else ''})"
-    return Node(label if section < 0 else f"{label}, {sections[section]}", name, section, row, count)
+    return Node(label if section < 0 else f"{label}, {sections[section][0]}", name, section, row, count)
 
 
 def _arrows(program: Program, groups: list[list[Call]]) -> set[tuple[int, int]]:
@@ -171,17 +171,27 @@ def _kinds(workflow: Listed) -> Picture:
 def dot(found: Picture) -> str:
     lines = [f"digraph {_quoted(found.title)} {{", "  rankdir=TB; node [shape=box, style=filled, fillcolor=white];"]
     inside: dict[int, list[int]] = {}
+    parts: dict[int, dict[int, None]] = {}  # sections in sections, as far as there is something in them
     for number, node in enumerate(found.nodes):
         inside.setdefault(node.section, []).append(number)
-    for section, numbers in inside.items():
-        names = [f"n{number} [label={_quoted(found.nodes[number].label)}];" for number in numbers]
-        if section < 0:
-            lines += [f"  {name}" for name in names]
-        else:
-            lines.append(f"  subgraph cluster_{section} {{ label={_quoted(found.sections[section])}; style=dashed;")
-            lines += [*(f"    {name}" for name in names), "  }"]
+        section = node.section
+        while section >= 0:
+            parts.setdefault(found.sections[section][1], {})[section] = None
+            section = found.sections[section][1]
+    lines += _clusters(found, -1, inside, parts, "  ")
     lines += [f"  n{a} -> n{b};" for a, b in found.arrows]
     return "\n".join([*lines, "}"]) + "\n"
+
+
+def _clusters(
+    found: Picture, section: int, inside: dict[int, list[int]], parts: dict[int, dict[int, None]], indent: str
+) -> Iterator[str]:
+    for number in inside.get(section, ()):
+        yield f"{indent}n{number} [label={_quoted(found.nodes[number].label)}];"
+    for part in parts.get(section, ()):
+        yield f"{indent}subgraph cluster_{part} {{ label={_quoted(found.sections[part][0])}; style=dashed;"
+        yield from _clusters(found, part, inside, parts, indent + "  ")
+        yield f"{indent}}}"
 
 
 def _quoted(text: str) -> str:
