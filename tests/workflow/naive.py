@@ -116,6 +116,8 @@ class Naive:
             return {"eq": a == b, "neq": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}[node.op]
         total = self.value(node.first, env)
         for op, operand in node.rest:
+            if op in ("and", "or") and total == (op == "or"):
+                continue  # decided
             total = _apply(op, total, self.value(operand, env))
         return total
 

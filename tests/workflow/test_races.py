@@ -24,6 +24,8 @@ def doubts(graph: str, params: str = "") -> list[str]:
     "seq (i:=1;3) do compute put(a); compute get(a); enddo",
     "compute split(s); par (i:=1;3) do compute get(s[i]); enddo",
     "compute add(new);",
+    "par (i:=1;3) do compute put(a[i]); enddo compute all(a);",
+    "par (i:=1;2) do compute put(a[i][1]); compute all(a[i]); compute put(a[i][2]); enddo",
 ])  # fmt: skip
 def test_nothing_to_doubt(graph: str) -> None:
     assert doubts(graph) == []
@@ -41,6 +43,10 @@ def test_figure_2_has_none() -> None:
      "'a[1]' is read, and nothing makes that wait until it is written where i = 2"),
     ("par (i:=1;3) do compute put(a); enddo", "'a' is written by two tasks that nothing puts in order where i = 2"),
     ("par compute add(a); // compute add(a); endpar", "'a' is written by two tasks"),
+    ("compute put(a[1]); par compute put(a[2]); // compute all(a); endpar",
+     "'a' is read as a whole while a part of it is written; notify and wait do"),
+    ("par (i:=1;2) do compute put(a[i][1]); par compute put(a[i][2]); // compute all(a[3-i]); endpar enddo",
+     "'a[2]' is read as a whole while a part of it is written where i = 1"),
 ])  # fmt: skip
 def test_in_doubt(graph: str, said: str) -> None:
     found = doubts(graph)
@@ -56,3 +62,10 @@ def test_what_comes_from_outside_may_be_read_at_any_time() -> None:
 
 def test_there_are_not_too_many() -> None:
     assert len(doubts(" ".join(f"par compute put(a{n}); // compute get(a{n}); endpar" for n in range(40)))) == 20
+
+
+def test_a_parameter_that_would_come_home_and_is_not_written() -> None:
+    assert doubts("compute put(a);", '<param name="b" type="N" mode="out"/>') == [
+        "app.query: 'b' is a parameter of mode out, and nothing writes it"]
+    assert doubts("compute put(b);", '<param name="b" type="N" mode="out"/>') == []
+    assert len(doubts("if 1 eq 2 then compute put(b); endif", '<param name="b" type="N" mode="out"/>')) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -10,6 +12,7 @@ from tests.core.conftest import Bench
 from tests.workflow.library import abstract
 from windfall.cli.results import COUNTED, parameters
 from windfall.core.intake import submission
+from windfall.errors import BadInput
 from windfall.model.check import validate
 from windfall.model.render import Renderer, source_count
 from windfall.model.spec import Bag
@@ -199,6 +202,18 @@ def play(bench: Bench, failing: set[int], data: st.DataObject) -> dict[int, set[
         else:
             good.add(task)
             bench.report(pilot, attempt, files=[("out/x", "0" * 64, 1, 0o644)])
+
+
+@pytest.mark.parametrize("name", ["x[a]", "x[1", "x[]", "x[1]y", "x[\uff11]", "x[../y]", "", "x [1]", "x[1][-]"])
+def test_what_names_no_data_is_refused(name: str) -> None:
+    text = '<application><params><param name="x" type="integer" collection="yes"/></params><graph>' + (
+        "compute Sum(s, x, 1);</graph></application>")
+    application = loads(text.encode(), "app").application
+    assert application
+    program = compile_application(application, shelf())
+    with pytest.raises(BadInput, match="names no data"):
+        build(program, shelf(), {name: Path(__file__)})
+    assert build(program, shelf(), {"x[-1]": Path(__file__)}).bag.flows
 
 
 def test_results_have_columns_for_values_alone() -> None:

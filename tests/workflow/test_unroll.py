@@ -227,6 +227,19 @@ def test_iterators_may_depend_on_those_before_and_exclude() -> None:
     assert tasks("par (i:=3;1) do compute t1(i); enddo") == []
 
 
+def test_conditions_are_decided_from_left_to_right() -> None:
+    assert tasks("par (i:=0;6) do if i neq 0 and 6 % i eq 0 then compute t1(i); endif enddo") == [
+        "t1(1)", "t1(2)", "t1(3)", "t1(6)"]
+    assert tasks("par (i:=0;3) do if i eq 0 or 6 / i gt 2 then compute t1(i); endif enddo") == [
+        "t1(0)", "t1(1)", "t1(2)"]
+    assert tasks("if 1 eq 2 and nothing eq 1 / 0 then else compute t1(1); endif") == ["t1(1)"]
+    assert tasks("if 1 eq 1 or 1 / 0 eq 1 and 2 eq 3 then compute t1(1); endif") == ["t1(1)"]
+    with pytest.raises(BadInput, match="a condition is asked for here"):
+        tasks("if 1 eq 2 and 7 then endif")
+    with pytest.raises(BadInput, match="division by zero where i = 2"):
+        tasks("par (i:=0;3) do if i gt 0 and 1 / (i - 2) eq 1 then endif enddo")
+
+
 def test_division_rounds_towards_zero() -> None:
     assert tasks("seq (i:=-3;3) do compute t3(i, i / 2, i % 2); enddo") == [
         f"t3({i}, {int(i / 2)}, {i - 2 * int(i / 2)})" for i in range(-3, 4)]

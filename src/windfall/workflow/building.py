@@ -26,7 +26,7 @@ from . import quick
 from .calls import value_of
 from .compiled import program as program_of
 from .dataflow import Flow, Thing, indices, things
-from .files import Component, Parameter
+from .files import NAME, Component, Parameter
 from .frame import Column, spread
 from .gates import GATES, without_gates
 from .made import Call
@@ -41,6 +41,7 @@ QUICK = ".component/run.sh"
 COMPILE = "compile-sources"  # no component can be called so
 INSTANCE = "instance-number"
 PYTHON = "python3"
+THING = re.compile(rf"{NAME.pattern}(\[-?[0-9]{{1,18}}\])*")
 MAX_LETTERS = 500_000_000  # of the values of all tasks of one component
 
 
@@ -87,6 +88,9 @@ class Landing(Mapping[tuple[int, str], str]):
 
 def build(program: Program, shelf: Shelf, given: Mapping[str, Path] | None = None) -> Built:
     """`given`: files for the application's parameters that are data, `mat` or `mat[1][2]`."""
+    for name in given or ():
+        if not THING.fullmatch(name):
+            raise BadInput(f"'{name:.60}' names no data", "as in mat, or mat[1][2]")
     return _Builder(program, shelf, given or {}).built()
 
 

@@ -80,7 +80,7 @@ def _stacked(parts: list[Data], uses: list[Use]) -> np.ndarray:
     return np.concatenate([spread(part, use.frame.n).astype(np.int64) for part, use in zip(parts, uses, strict=True)])
 
 
-def _by_rank(uses: list[Use]) -> dict[int, list[Use]]:
+def by_rank(uses: list[Use]) -> dict[int, list[Use]]:
     found: dict[int, list[Use]] = {}
     for use in uses:
         found.setdefault(len(use.ref.indices), []).append(use)
@@ -116,8 +116,8 @@ def unheard(registry: Registry, found: Found) -> None:
     """Events that are waited for and never notified."""
     for key, waits in registry.waited.items():
         notifies = registry.notified.get(key, [])
-        for rank, here in _by_rank(waits).items() if key not in registry.excused else ():
-            there = _by_rank(notifies).get(rank, [])
+        for rank, here in by_rank(waits).items() if key not in registry.excused else ():
+            there = by_rank(notifies).get(rank, [])
             _tell(found, here, _missing(here, there, rank), "is waited for and never notified",
                   lambda use: _near(use, registry))
 
@@ -149,8 +149,8 @@ def meetings(registry: Registry) -> list[Meeting]:
     """An event that several notify has happened when all have."""
     found = []
     for key, waits in registry.waited.items():
-        notifies = _by_rank(registry.notified.get(key, []))
-        found += [_meeting(here, notifies[rank], rank) for rank, here in _by_rank(waits).items() if rank in notifies]
+        notifies = by_rank(registry.notified.get(key, []))
+        found += [_meeting(here, notifies[rank], rank) for rank, here in by_rank(waits).items() if rank in notifies]
     return found
 
 
@@ -217,8 +217,8 @@ def _written(uses: list[Use], parameter: Parameter | None, found: Found) -> None
     """Whatever is read is written by somebody, or comes from outside."""
     if parameter and parameter.mode != "out":
         return
-    writes = _by_rank([use for use in uses if use.mode != "in"])
-    for rank, reads in _by_rank([use for use in uses if use.mode == "in"]).items():
+    writes = by_rank([use for use in uses if use.mode != "in"])
+    for rank, reads in by_rank([use for use in uses if use.mode == "in"]).items():
         bad = np.ones(sum(use.frame.n for use in reads), bool)
         for other, there in writes.items():
             bad &= _missing(reads, there, min(rank, other))

@@ -26,7 +26,7 @@ from .made import Call, Library, Section, Unit
 from .mistakes import Found
 from .names import Use, data_mistakes, meetings, unheard
 from .parse import MAX_INTEGER, MAX_STRING
-from .races import unordered
+from .races import unordered, unwritten
 from .unroll import Unroller
 from .wiring import Wiring, place
 
@@ -173,7 +173,7 @@ def _finished(application: Application, unroller: Unroller) -> Program:
     if len(levels.order) < dag.nodes:
         raise _circle(wiring, cycle(dag, levels))
     given = {each.name for each in application.params if each.mode != "out"}
-    doubts = unordered(unroller.registry, levels.level, given)
+    doubts = [*unwritten(unroller.registry, application), *unordered(unroller.registry, levels.level, given)]
     return Program(application, made.calls, made.sections, made.units, made.tasks, dag, levels, doubts,
                    unroller.registry.data)
 

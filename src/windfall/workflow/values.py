@@ -12,6 +12,7 @@ from . import ast
 from .frame import Column, Data, Frame, Stop, first
 from .mistakes import nearest
 from .parse import MAX_INTEGER
+from .scope import names_of
 
 SPELT = {"integer": "an integer", "real": "a real number", "string": "a text", "condition": "a condition"}
 
@@ -144,11 +145,29 @@ def _row(mask: Data) -> int:
 
 
 def _logic(node: ast.Chain, frame: Frame) -> Column:
+    """From left to right, and only where it is not decided yet: `i neq 0 and n % i eq 0` divides by no zero."""
     total = condition(node.first, frame)
     for op, operand in node.rest:
-        other = condition(operand, frame)
-        total = total & other if op == "and" else total | other
+        undecided = total == (op == "and")
+        if isinstance(undecided, np.ndarray):
+            rows = np.flatnonzero(undecided)
+            total = np.array(total)
+            total[rows] = _asked(operand, frame.take(rows, len(rows), set(names_of(operand))))
+        elif undecided:
+            total = condition(operand, frame)
+        else:
+            _asked(operand, frame.none())
     return Column("condition", total)
+
+
+def _asked(node: ast.Value, frame: Frame) -> Data:
+    """Where nobody asks, what is unknown does no harm."""
+    try:
+        return condition(node, frame)
+    except Stop as stop:
+        if frame.n or stop.said:
+            raise
+        return False
 
 
 def _compare(node: ast.Compare, frame: Frame) -> Column:
