@@ -192,6 +192,17 @@ def test_values_that_do_not_fit(given: dict[str, str], said: str) -> None:
     assert said in found.message
 
 
+def test_data_of_another_type_is_not_handed_to_a_graph_component() -> None:
+    parts = (abstract("put", "out M m") + abstract("get", "in M m") + '<component type="graph" name="both"><params>'
+             '<param name="a" type="M"/><param name="b" type="V"/></params><graph>compute get(a); compute get(b);'
+             "</graph></component>")
+    with pytest.raises(BadInput) as caught:
+        program_of("<application><graph>compute put(x); compute put(y);\ncompute both(x, y);</graph></application>",
+                   parts)
+    assert caught.value.where == "app.query:2:17"
+    assert "'y' is, by line 1, of type M, and V is asked for here" in str(caught.value)
+
+
 def test_a_mistake_inside_a_graph_component_is_shown_there() -> None:
     parts = ('<component type="graph" name="outer"><param name="n" type="integer"/>\n<graph>\n  compute nope(n);\n'
              "</graph></component>")

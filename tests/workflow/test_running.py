@@ -216,6 +216,24 @@ def test_what_names_no_data_is_refused(name: str) -> None:
     assert build(program, shelf(), {"x[-1]": Path(__file__)}).bag.flows
 
 
+@pytest.mark.parametrize(("lang", "name"), [
+    ("CXX", "class"), ("CXX", "int"), ("C", "int"), ("PYTHON", "lambda"), ("C", "windfall_count"),
+])  # fmt: skip
+def test_parameters_that_cannot_be_variables(lang: str, name: str) -> None:
+    made = '<component type="impl" name="AI" abstract="A"><impl lang="LANG"><source/></impl></component>'
+    parts = abstract("A", f"in integer {name}") + made + "<application><graph>compute A(1);</graph></application>"
+    for other in (lang, "SHELL"):
+        file = loads(f"<yml-query>{parts.replace('LANG', other)}</yml-query>".encode(), "a.query")
+        found = Shelf({each.name: each for each in file.components})
+        assert file.application
+        program = compile_application(file.application, found)
+        if other == "SHELL":
+            assert build(program, found).bag.targets
+            return
+        with pytest.raises(BadInput, match=f"'{name}' cannot be a variable in {other}"):
+            build(program, found)
+
+
 def test_results_have_columns_for_values_alone() -> None:
     """Data is a file, not a value, and a component that nothing differs in is only counted."""
     text = "par (i := 1; 3) do compute Make(x[i], i); enddo seq (i := 1; 2) do compute Sum(s[i], x, 4); enddo"

@@ -265,6 +265,14 @@ def test_a_graph_component_is_expanded_in_its_place() -> None:
     assert found["depth"] == 4 and found["edges"] == 6
 
 
+def test_an_integer_for_a_real_parameter_is_real() -> None:
+    parts = abstract("r", "in real x") + """<component type="graph" name="g"><params><param name="x" type="real"/>
+        </params><graph>if x lt 2.5 then compute r(x); endif</graph></component>"""
+    program = program_of("<application><graph>par (i := 1; 4) do compute g(i); enddo compute r(7);</graph>"
+                         "</application>", parts)
+    assert [str(task) for task in program.stream()] == ["r(1.0)", "r(2.0)", "r(7.0)"]
+
+
 def test_an_event_that_several_notify_has_happened_when_all_have() -> None:
     program = program_of("<application><graph>par par (i:=1;3) do compute a(x[i]); notify(e); enddo // wait(e); "
                          "compute a(y); endpar</graph></application>",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import keyword
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +25,7 @@ from ..model.spec import Bag, Derived, Family, Input, Range, Sweep, Table, Targe
 from ..model.table import format_row, format_rows
 from . import quick
 from .calls import value_of
-from .compiled import program as program_of
+from .compiled import C_WORDS, CXX_WORDS, program as program_of
 from .dataflow import Flow, Thing, indices, things
 from .files import NAME, Component, Parameter
 from .frame import Column, spread
@@ -321,12 +322,22 @@ def _described(component: Component, made: Component) -> dict[str, str]:
     """What the worker reads: the parts of a script, or a whole program to compile."""
     implementation = made.implementation
     assert implementation is not None
+    _check_names(component, made)
     if implementation.lang == "EXECUTABLE":
         _check_command(component, made, implementation.source)
     shared = {name: str(getattr(implementation, name)) for name in ("lang", "libs", "platform")}
     if implementation.lang in quick.COMPILED:
         return {**shared, "program": program_of(component, implementation)}
     return {**shared, **{name: str(getattr(implementation, name)) for name in ("source", "header", "footer")}}
+
+
+def _check_names(component: Component, made: Component) -> None:
+    """In programs, parameters are variables."""
+    words = {"C": C_WORDS.split(), "CXX": CXX_WORDS.split(), "PYTHON": keyword.kwlist}.get(_lang(made), [])
+    for each in component.params:
+        if each.name in words or (_lang(made) in quick.COMPILED and each.name.startswith("windfall_")):
+            raise BadInput(f"'{each.name}' cannot be a variable in {_lang(made)}, so '{made.name}' cannot implement "
+                           f"'{component.name}'", "give the parameter another name", made.where)
 
 
 def _check_command(component: Component, made: Component, command: str) -> None:

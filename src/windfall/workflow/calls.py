@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from . import ast
 from .files import Component, Parameter
 from .frame import Column, Frame, Ref, Stop
@@ -55,4 +57,7 @@ def value_of(component: str, parameter: Parameter, node: ast.Value, frame: Frame
         raise Stop(node.at, f"{what} is a collection, and this is a value", "give the name of indexed data")
     if parameter.type not in FITS.get(column.kind, ()):
         raise Stop(node.at, f"{what} is of type {parameter.type}, and this is {SPELT[column.kind]}")
+    if parameter.type == "real" and column.kind == "integer":
+        return Column("real", np.asarray(column.data, float) if isinstance(column.data, np.ndarray) else
+                      float(column.data))
     return column

@@ -75,6 +75,12 @@ template <class T> void windfall_write_all(const std::map<windfall_index, T>& pa
 }
 }
 """
+C_WORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long
+    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while"""
+CXX_WORDS = C_WORDS.replace(" restrict", "") + """ alignas alignof and asm bool catch class compl const_cast constexpr
+    decltype delete dynamic_cast explicit export false friend mutable namespace new noexcept not nullptr operator or
+    private protected public reinterpret_cast static_assert static_cast template this thread_local throw true try typeid
+    typename using virtual wchar_t xor"""
 CXX_TYPES = {"integer": "long long", "real": "double", "string": "std::string"}
 
 MAIN = """

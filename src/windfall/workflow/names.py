@@ -43,6 +43,7 @@ class Registry:
     notified: dict[tuple[int, str], list[Use]] = field(default_factory=dict)
     waited: dict[tuple[int, str], list[Use]] = field(default_factory=dict)
     data: dict[tuple[int, str], list[Use]] = field(default_factory=dict)
+    passed: dict[tuple[int, str], list[Use]] = field(default_factory=dict)  # to graph components, which say its type
     excused: set[tuple[int, str]] = field(default_factory=set)  # of statements with a mistake, which were left out
 
     def notify(self, use: Use) -> None:
@@ -50,6 +51,9 @@ class Registry:
 
     def wait(self, use: Use) -> None:
         self.waited.setdefault(use.ref.key, []).append(use)
+
+    def hand_over(self, use: Use) -> None:
+        self.passed.setdefault(use.ref.key, []).append(use)
 
     def access(self, use: Use) -> None:
         self.data.setdefault(use.ref.key, []).append(use)
@@ -171,15 +175,15 @@ def data_mistakes(registry: Registry, declared: dict[str, Parameter], found: Fou
         parameter = declared.get(name) if scope == 0 else None
         items = [use for use in uses if not use.collection]
         families = [use for use in uses if use.collection]
-        _same_type(uses, parameter, found)
+        _same_type(uses, registry.passed.get((scope, name), []), parameter, found)
         if _same_rank(items, families, parameter, scope, found) and (scope, name) not in registry.excused:
             _written(uses, parameter, found)
 
 
-def _same_type(uses: list[Use], parameter: Parameter | None, found: Found) -> None:
+def _same_type(uses: list[Use], passed: list[Use], parameter: Parameter | None, found: Found) -> None:
     writer = next((use for use in uses if use.mode != "in"), uses[0])
     kind = parameter.type if parameter else writer.type
-    for use in uses:
+    for use in (*uses, *passed):
         if use.type != kind and not (kind == "integer" and use.type == "real" and use.mode == "in"):
             line, _ = writer.frame.source.place(writer.at)
             whence = "is declared as" if parameter else f"is, by line {line},"

@@ -196,9 +196,10 @@ class Unroller:
         found = bind(component, node, frame, lambda stop: self._note(stop, frame))
         kept = frame.only(())
         for parameter, argument, value in zip(component.params, node.arguments, found, strict=True):
-            if isinstance(value, Ref) and component.kind != "graph":
-                self.registry.access(Use(value, argument.at, kept, self.wiring.nodes, parameter.mode, parameter.type,
-                                         parameter.collection, parameter.name))  # its tasks are the next nodes
+            if isinstance(value, Ref):
+                note = self.registry.hand_over if component.kind == "graph" else self.registry.access
+                note(Use(value, argument.at, kept, self.wiring.nodes, parameter.mode, parameter.type,
+                         parameter.collection, parameter.name))  # its tasks are the next nodes
         bad = [argument for argument, value in zip(node.arguments, found, strict=True) if value is None]
         if bad:
             self._excuse((name for each in bad for name in names_of(each)), frame)
