@@ -136,3 +136,10 @@ def test_a_damaged_component_is_told_and_others_are_used(line: CommandLine) -> N
     done = line("run", "one.query", "--dry-run")
     assert done.returncode == 0 and "'MatrixComp_Impl' of the catalogue is damaged" in done.stderr
     assert line("component", "rm", "MatrixComp_Impl").returncode == 0
+
+
+@pytest.mark.parametrize("suffix", [".query", ".xml", ".yml"])
+def test_an_application_by_its_name(line: CommandLine, suffix: str) -> None:
+    line.write(f"one{suffix}", '<application><graph>compute MatrixLoad(m, "a", 1, 1, 1, 1);</graph></application>')
+    done = line("run", f"one{suffix}", "--components", str(EXAMPLE), "--dry-run")
+    assert done.returncode == 0 and done.stdout.startswith("one: 2 tasks")

@@ -63,7 +63,7 @@ ONE = [
     ("if 1 then endif", "1:4", "a condition is asked for here, and this is an integer", "compare it"),
     ('if 1 eq "a" then endif', "1:4", "an integer cannot be compared with a text", ""),
     ('if "b" lt "a" then endif', "1:4", "neither is greater", "'eq'"),
-    ("x := 1.5 + 1;", "1:6", "an integer is asked for here, and this is a real number", ""),
+    ("x := 1.5 + 1;", "1:6", "an integer is asked for here, and this is a real number", "are integers"),
     ("par (i:=0;2) do x := 4 / i; enddo", "1:26", "division by zero where i = 0", ""),
     ("x := 4611686018427387903 + 1;", "1:28", "too large", ""),
     ("par (i:=1;3) do x := 4611686018427387903 * i; enddo", "1:44", "too large where i = 2", ""),

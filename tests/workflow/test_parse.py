@@ -187,6 +187,15 @@ def test_mistakes_are_shown_where_they_are(text: str, where: str, said: str, hin
     assert caret == " " * (4 + column - 1) + "^"
 
 
+@pytest.mark.parametrize(("text", "said", "hint"), [
+    ("x\u00a0:= 1;", "'\\xa0' means nothing", "plain space"), ("x\u200b := 1;", "'\\u200b' means", "plain space"),
+    ("x := \u201ca\u201d;", "\u201c", 'plain quotes: "…"'), ("x := 'a';", '"\'" means nothing here', "plain quotes"),
+])  # fmt: skip
+def test_letters_that_only_look_right(text: str, said: str, hint: str) -> None:
+    error = wrong(text)
+    assert said in error.message and hint in error.hint
+
+
 def test_the_caret_of_a_long_line_is_shown() -> None:
     error = wrong("x := " + "1 + " * 100 + "@;")
     shown, caret = error.text.split("\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ ECHO = """<yml-query><component type="abstract" name="Echo"><params>
 ]]></source></impl></component></yml-query>"""
 WORKER = f"{sys.executable} .component/run.py"
 OTHERWISE = f"{WORKER} --run"
+HERE = f"{platform.system()}-{platform.machine()}".lower()
 ODD = "-e 'a' \"b\" \\n %s $HOME `x` {1}\nü "
 
 
@@ -94,7 +96,7 @@ def test_a_part_of_an_archive_is_for_python(about: Path, tmp_path: Path) -> None
 
 def test_who_takes_that_way(parts: tuple[Component, Component]) -> None:
     echo, made = parts
-    other = loads(ECHO.replace('lang="C"', 'lang="C" platform="linux-*"').encode(), "echo.xml").components[1]
+    other = loads(ECHO.replace('lang="C"', 'lang="C" platform="$(rm)"').encode(), "echo.xml").components[1]
     family = loads(ECHO.replace('name="text"', 'name="text" collection="yes"').encode(), "echo.xml").components[0]
     assert quick.fits(echo, [made, other])
     assert not quick.fits(echo, [other, made]) and not quick.fits(family, [made])
@@ -158,6 +160,16 @@ def test_scripts_and_programs_both_ways(
         assert found[0][2].get("to", "").startswith(f"{text}|how={how}|a b|in/mat.|out/kept|$HOME|{how}\"|")
     if "no-such" in lang:
         assert found[0][1] == found[1][1] and "needs the program no-such-program" in found[0][1]
+
+
+@pytest.mark.parametrize(("platform", "here"), [
+    (f"{HERE}", True), ("plan9-* " + HERE.upper(), True), ("plan9-mips esac", False), ("*-[!z]*", True), ("", True),
+])  # fmt: skip
+def test_a_script_for_some_platforms(tmp_path: Path, platform: str, here: bool) -> None:
+    place, _ = prepared(tmp_path, SHELL.replace('"SHELL"', f'"SHELL" platform="{platform}"'), "task")
+    (place / "in" / "kept").write_text("1")
+    (place / ".component" / "run.py").write_text("print(open('no-such-file'))")
+    assert (ran(place, place, "/bin/sh .component/run.sh", "", "t", "3", "", "")[0] == 0) == here
 
 
 def test_python_is_not_started_for_a_script(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..workflow.listed import Listed
     from ..workflow.program import Program, Shelf
 
-KINDS = (".query", ".xml")
+KINDS = (".query", ".xml", ".yml")
 Adds = argparse._ActionsContainer  # a parser, or a group of one
 
 

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     graph.add_argument("--stand-ins", action="store_true", help="tasks only take as long as they once did (WfFormat)")
     graph.add_argument("--scale", type=float, metavar="FACTOR", help="of their times: 0.01 is a hundred times as fast")
     graph.add_argument("--fresh", action="store_true", help="ignore rescue files: run done nodes, too (DAGMan)")
-    application.add_options(parser.add_argument_group("applications (YvetteML: FILE.query or FILE.xml)"))
+    application.add_options(parser.add_argument_group("applications (YvetteML: FILE.query, FILE.xml or FILE.yml)"))
     parser.set_defaults(given=[], components=[], data=[])
 
 

@@ -226,6 +226,10 @@ def _complain(error: UnexpectedInput, source: Source, watch: _Watch) -> NoReturn
 def _strange(letter: str) -> tuple[str, str]:
     if letter == '"':
         return "this text is not closed", 'a text ends with " on the same line'
+    if letter in "\u201c\u201d\u201e'\u2018\u2019":
+        return f"{letter!r} means nothing here", 'a text stands in plain quotes: "…"'
+    if letter.isspace() or not letter.isprintable():
+        return f"{letter!r} means nothing here", "it looks like a space, or like nothing: write a plain space"
     return f"{letter!r} means nothing here", {"=": "':=' assigns, 'eq' compares", "<": "'lt' and 'le' compare",
                                               ">": "'gt' and 'ge' compare", "!": "'neq' compares"}.get(letter, "")
 

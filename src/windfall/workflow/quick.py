@@ -3,7 +3,7 @@
 Short tasks are many, and an interpreter that starts costs more than most of them.  The shell does what `worker.py`
 would, as long as it is simple: values become files or variables, the implementation runs, what it was to write is
 there.  Whatever is not, it leaves to `worker.py`: a binary or a program that does not run here, a part of a collection
-that came as an archive.
+that came as an archive, a host of another platform.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ COMPILED = ("C", "CXX")
 SOURCE = ".component/source.sh"
 CHECK = "--windfall-check"
 SAME = 20  # bytes that say for which machine a binary is; some shells would read one for another as a script
+PLATFORM = re.compile(r"[\w.*?\[\]! -]*")  # patterns that mean the same to a shell
 WORD = "word() { word=$*; }"  # as one word, without space around it
 
 
 def fits(component: Component, implementations: list[Component]) -> bool:
-    """Is the first choice for any platform and no Python, and no collection to pack or unpack?"""
+    """Is the first choice no Python, and no collection to pack or unpack?"""
     first = implementations[0].implementation
-    if first is None or first.platform or any(each.collection for each in component.params):
+    if first is None or any(each.collection for each in component.params) or not PLATFORM.fullmatch(first.platform):
         return False
     return first.lang in (*COMPILED, "SHELL") or (first.lang == "EXECUTABLE" and _is_name(_words(first)[0]))
 
@@ -47,6 +48,9 @@ def script(component: Component, made: Component, otherwise: str) -> str:
     assert made.implementation is not None
     prepare = {"SHELL": _shell, "EXECUTABLE": _executable}.get(made.implementation.lang, _binary)
     can, lines = prepare(component, made, made.implementation)
+    if patterns := made.implementation.platform.lower().split():
+        here = "$(uname -sm | tr 'A-Z ' a-z-)"
+        can = f"{{ case {here} in ({' | '.join(patterns)}) true ;; *) false ;; esac && {can}; }}"
     archives = "".join(f" || [ -e in/{each.name}.tar ]" for each in component.params)
     written = [each.name for each in component.params if each.mode != "in"]
     return "\n".join([

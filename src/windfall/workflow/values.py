@@ -44,7 +44,7 @@ def condition(node: ast.Value, frame: Frame) -> Data:
 def _of_kind(node: ast.Value, frame: Frame, kind: str) -> Data:
     column = evaluate(node, frame)
     if column.kind != kind:
-        hint = "compare it, as in i % 2 eq 0" if kind == "condition" else ""
+        hint = "compare it, as in i % 2 eq 0" if kind == "condition" else "indices, bounds and arithmetic are integers"
         raise Stop(node.at, f"{SPELT[kind]} is asked for here, and this is {SPELT[column.kind]}", hint)
     return column.data
 
