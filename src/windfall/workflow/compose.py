@@ -26,6 +26,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from numbers import Integral, Real
 from pathlib import Path
@@ -129,9 +130,13 @@ class Made:
     abstract: Component
     implementation: Component
 
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Call:
         try:
-            bound = inspect.signature(self.function).bind(*args, **kwargs)
+            bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self.abstract.name}(): {error}") from None
         bound.apply_defaults()
