@@ -79,6 +79,10 @@ def test_a_folder(tmp_path: Path) -> None:
     written(tmp_path / "notes.yml", "not: xml")
     written(tmp_path / "README", "text")
     assert sorted(gather([tmp_path])) == ["a", "b"]
+    (tmp_path / "gone.xml").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(BadInput, match="cannot read .*gone.xml"):
+        gather([tmp_path])
+    (tmp_path / "gone.xml").unlink()
     written(tmp_path / "c.xml", abstract("a", "in real x"))
     with pytest.raises(BadInput, match="'a' is in"):
         gather([tmp_path])

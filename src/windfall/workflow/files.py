@@ -115,8 +115,7 @@ def _is_xml(data: bytes) -> bool:
 
 
 def looks_like_xml(path: Path) -> bool:
-    with path.open("rb") as stream:
-        return _is_xml(stream.read(1 << 12))
+    return _is_xml(read_file(path, 1 << 12))
 
 
 def _bare(data: bytes, file: str) -> File:

@@ -89,14 +89,14 @@ class Task:
                 continue
             path = os.path.join("out", each["name"])
             if each["collection"]:
-                archive(os.path.join("out.d", each["name"]), path)
+                pack_members(os.path.join("out.d", each["name"]), path)
             elif not os.path.exists(path):
                 sys.stderr.write("{} has not written '{}'\n".format(self.component, each["name"]))
                 return 1
         return 0
 
 
-def archive(folder, path):
+def pack_members(folder, path):
     """The same bytes for the same members, whoever wrote them and when: what reads them need not run again."""
     import tarfile
     with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as stream:
