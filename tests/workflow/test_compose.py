@@ -178,6 +178,19 @@ def test_mistakes_speak_python() -> None:
     assert waited.value.hint == "what is notified is 'e[1]'"
 
 
+class Taker:
+    """As a client."""
+
+    def submit(self, *_: object) -> int:
+        return 7
+
+
+def test_what_is_hardly_meant_is_warned_about() -> None:
+    x = data("x")
+    with pytest.warns(UserWarning, match="^w: 'x' is written by two tasks that nothing puts in order; notify and wait"):
+        assert Workflow("w", par(load(1, 2).to(x), load(3, 4).to(x))).submit(Taker()) == 7
+
+
 def test_it_is_a_bag_like_any_other() -> None:
     flow = composed()
     assert flow.built().bag == build(flow.program(), flow._shelf()).bag

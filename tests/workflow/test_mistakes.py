@@ -193,8 +193,8 @@ def test_values_that_do_not_fit(given: dict[str, str], said: str) -> None:
 
 
 def test_data_for_a_number_that_a_graph_component_counts_to() -> None:
-    parts = abstract("put", "out integer m") + """<component type="graph" name="g"><params><param name="n" type="integer"/>
-        </params><graph>par (i := 1; n) do enddo</graph></component>"""
+    parts = abstract("put", "out integer m") + """<component type="graph" name="g"><params>
+        <param name="n" type="integer"/></params><graph>par (i := 1; n) do enddo</graph></component>"""
     with pytest.raises(BadInput) as caught:
         program_of("<application><graph>compute put(x); compute g(x);</graph></application>", parts)
     assert "'n' has no value here" in caught.value.message and "--set" not in caught.value.hint

@@ -23,6 +23,7 @@ import builtins
 import dis
 import inspect
 import textwrap
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -226,14 +227,27 @@ class Workflow:
         self._body = tuple(self._block(whole))
 
     def program(self) -> Program:
+        return self._program
+
+    @cached_property
+    def _program(self) -> Program:
         return compile_application(Application(self.name, (), Source(self.name, "", []), self._body), self._shelf())
 
     def built(self) -> Built:
         """As a bag, with what it needs and where its results are."""
-        return build(self.program(), self._shelf())
+        return self._built
+
+    @cached_property
+    def _built(self) -> Built:
+        return build(self._program, self._shelf())
+
+    def _doubt(self) -> None:
+        for doubt in self._program.doubts:
+            warnings.warn(doubt, stacklevel=3)
 
     def submit(self, client: Any) -> int:
-        """Hand it to the server of a `Client`; the bag's number."""
+        """Hand it to the server of a `Client`; the bag's number.  What is hardly meant is warned about."""
+        self._doubt()
         built = self.built()
         found = cut(built.bag)
         if found is None:

@@ -81,6 +81,6 @@ def _twice(keys: np.ndarray, levels: np.ndarray, writes: np.ndarray) -> np.ndarr
 
 def _told(uses: list[Use], bad: np.ndarray, message: str) -> Iterator[str]:
     for use, row in first_bad(uses, bad):
-        line, column = use.frame.source.place(use.at)
-        yield (f"{use.frame.source.file}:{line}:{column}: '{use.shown(row)}' {message}{use.frame.where(row)}; "
-               "notify and wait do")
+        source, where = use.frame.source, use.frame.where(row)
+        place = ":".join(map(str, source.place(use.at))) + ": " if source.lines else " "  # what is in Python has none
+        yield f"{source.file}:{place}'{use.shown(row)}' {message}{where}; notify and wait do"
