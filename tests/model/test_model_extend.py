@@ -88,6 +88,59 @@ def test_an_extended_sweep_renders_old_points_as_before_and_new_ones_after(old, 
     assert [renderer.command(index) for index in range(renderer.count)] == every
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(sweeps() | st.just(Sweep(axes=[Table(columns=NAMES, text="", count=0)])), min_size=1, max_size=8),
+       st.data())
+def test_however_often_it_grows_each_part_is_rendered_as_if_alone(parts, data):
+    """Asked at any time in between, in any order: what was there stays as it was."""
+    def target(source):
+        outputs = [Derived(name="out", template="{a}-{c}")]
+        return Target(command="p {b} '{a}' > {out}", outputs=["{out}"], environment={"C": "{c}"}, cost="a",
+                      source=msgspec.structs.replace(source, derived=outputs))
+
+    def said(renderer, index):
+        return (renderer.command(index), renderer.params(index), renderer.outputs(index), renderer.environment(index),
+                renderer.cost(index))
+    alone = [Renderer(target(part)) for part in parts]
+    wanted = [said(each, index) for each in alone[:1] for index in range(each.count)]
+    renderer = Renderer(target(parts[0]))
+    for part, each in zip(parts[1:], alone[1:]):
+        renderer.extend(target(part).source)
+        wanted += [said(each, index) for index in range(each.count)]
+        assert renderer.count == len(wanted)
+        asked = data.draw(st.lists(st.integers(0, len(wanted) - 1), max_size=5)) if wanted else []
+        assert [said(renderer, index) for index in asked] == [wanted[index] for index in asked]
+        assert renderer.commands(asked) == [wanted[index][0] for index in asked]
+    assert [said(renderer, index) for index in range(renderer.count)] == wanted
+
+
+def test_the_thousandth_extension_costs_what_the_first_does():
+    """Objects, not seconds: each part is kept once, whatever the number of those before."""
+    import tracemalloc
+    names = [f"p{number}" for number in range(20)]
+    more = Sweep(axes=[Zip(columns=[Values(name=name, values=[1]) for name in names])])
+    family = Family(path="in.dat", source="{p0}", files={"1": blob("a")})
+    renderer = Renderer(Target(command="p", source=more, families=[family]))
+    tracemalloc.start()
+    try:
+        peaks = []
+        for number in range(1000):
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            renderer.extend(more, [{f"f{number}": blob("b")}])
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+    assert sorted(peaks[-100:])[50] < 2 * sorted(peaks[:100])[50]
+
+
+def test_files_that_do_not_fit_the_families_change_nothing():
+    renderer = with_files()
+    with pytest.raises(ValueError):
+        renderer.extend(Sweep(axes=[Values(name="x", values=[1])]), [{"d-1": blob("z")}, {}])
+    assert renderer.count == 2 and renderer.inputs(0) == [("in.dat", *blob("a"))]
+
+
 def test_ten_million_points_grow_by_arithmetic():
     old = Sweep(axes=[Range(name="x", first=1, last=10_000_000), Values(name="y", values=["a"])])
     new = Sweep(axes=[Values(name="y", values=["a"]), Range(name="x", first=1, last=30_000_000)])

@@ -185,9 +185,14 @@ class _TableColumn(_Column):
 class _JoinedColumn(_Column):
     """A parameter of a sweep that was extended: each part of the numbers has its own column."""
 
-    def __init__(self, parts: list[tuple[int, _Column]]):
-        self.starts = [start for start, _ in parts]
-        self.columns = [column for _, column in parts]
+    def __init__(self, first: _Column):
+        self.starts = [0]
+        self.columns = [first]
+
+    def add(self, start: int, column: _Column) -> None:
+        """In this order: whoever reads meanwhile finds a column for every start."""
+        self.columns.append(column)
+        self.starts.append(start)
 
     def values(self, indices: Sequence[int]) -> list[Any]:
         return self._each(indices, lambda column, numbers: column.values(numbers))
@@ -462,6 +467,26 @@ Files = Mapping[str, tuple[str, int, int]]  # of a family: name → blob, size, 
 NOTHING: Taken = {}
 
 
+class _FamilyFiles:
+    """Those a family came with, and those of each extension: a task has what was there when it came."""
+
+    def __init__(self, files: Files):
+        self._first = files
+        self._later: dict[str, list[tuple[int, tuple[str, int, int]]]] = {}  # name → from which task on, what it is
+
+    def add(self, start: int, files: Files) -> None:
+        for name, file in files.items():
+            self._later.setdefault(name, []).append((start, file))
+
+    def of(self, index: int, name: str) -> tuple[str, int, int]:
+        later = self._later.get(name, [])
+        at = bisect_right(later, index, key=lambda each: each[0])
+        found = later[at - 1][1] if at else self._first.get(name)
+        if found is None:
+            raise BadInput(f"the input '{tpl.excerpt(name)}' did not come with the bag", "submit it again")
+        return found
+
+
 class Renderer:
     """Everything that differs from task to task in one target."""
 
@@ -471,7 +496,7 @@ class Renderer:
         self._listed: _LineCommands | _ItemCommands | None = None
         self._space = Space(source if isinstance(source, Sweep) else Sweep(), shared)
         self._columns = dict(self._space.columns)
-        self._parts = [(0, self._space)]
+        self._count = self._space.count
         if isinstance(source, Lines):
             self._listed = _LineCommands(source, shared)
         elif isinstance(source, Items):
@@ -494,7 +519,7 @@ class Renderer:
         self._paths = self._templates("an input", [each.path for each in target.families])
         self._there = self._templates("an input", [each.there for each in target.placed])
         self._links = self._templates("an input", [each.path for each in target.placed])
-        self._files: list[tuple[int, list[Files]]] = [(0, [each.files for each in target.families])]
+        self._files = [_FamilyFiles(each.files) for each in target.families]
 
     def _has_parameters(self) -> bool:
         filled = (
@@ -522,10 +547,7 @@ class Renderer:
 
     @property
     def count(self) -> int:
-        if self._listed:
-            return self._listed.count
-        start, last = self._parts[-1]
-        return start + last.count
+        return self._listed.count if self._listed else self._count
 
     def extend(self, source: Source, files: Sequence[Files] = (), shared: bytes = b"") -> None:
         """Append tasks.  To a sweep, points of the same parameters; `files`: what its families have beyond theirs.
@@ -539,12 +561,12 @@ class Renderer:
             raise BadInput("these tasks are a sweep; only a sweep can be added to them")
         added = Space(source, shared)
         same_parameters(list(self._columns), list(added.columns))
-        start, had = self.count, self._files[-1][1]
-        if files:
-            self._files.append((start, all_files(had, files)))
-        self._parts.append((start, added))
-        for name in self._columns:
-            self._columns[name] = _JoinedColumn([(start, space.columns[name]) for start, space in self._parts])
+        for family, more in list(zip(self._files, files, strict=True)) if files else ():
+            family.add(self._count, more)
+        for name, column in self._columns.items():
+            joined = self._columns[name] = column if isinstance(column, _JoinedColumn) else _JoinedColumn(column)
+            joined.add(self._count, added.columns[name])
+        self._count += added.count
 
     def params(self, index: int) -> dict[str, Value]:
         self._within(index)
@@ -564,10 +586,8 @@ class Renderer:
 
     def inputs(self, index: int) -> list[File]:
         """Of the families; inputs that all tasks share are in `target.inputs`."""
-        part = bisect_right(self._files, index, key=lambda part: part[0]) - 1
-        families = self._files[part][1]
-        named = zip(self._one(self._paths, index), self._one(self._sources, index), families, strict=True)
-        return [(path, *_found(files, source)) for path, source, files in named if source]
+        named = zip(self._one(self._paths, index), self._one(self._sources, index), self._files, strict=True)
+        return [(path, *files.of(index, source)) for path, source, files in named if source]
 
     def placed(self, index: int) -> list[tuple[str, str]]:
         """Path (empty: only looked for) and absolute path on the host."""
@@ -624,13 +644,6 @@ def same_parameters(old: list[str], new: list[str]) -> None:
 def all_files(had: Sequence[Files], more: Sequence[Files]) -> list[Files]:
     """Of each family, what it had and what came along; `more` may be empty."""
     return [{**before, **files} for before, files in zip(had, more, strict=True)] if more else list(had)
-
-
-def _found(files: Files, source: str) -> tuple[str, int, int]:
-    found = files.get(source)
-    if found is None:
-        raise BadInput(f"the input '{tpl.excerpt(source)}' did not come with the bag", "submit it again")
-    return found
 
 
 def lean(source: Source) -> Source:
