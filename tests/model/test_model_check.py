@@ -185,3 +185,11 @@ def test_appending():
     for wrong in (Items(items=["b"]), Sweep(), Lines(text="b", count=2)):
         with pytest.raises(BadInput):
             validate_source(target, wrong)
+
+
+def test_to_calls_only_calls_are_appended():
+    calls = Target(kind="call", source=Items(items=["3.11 Zg== MQ=="]))
+    validate_source(calls, Items(items=["3.11 Zg== Mg=="]))
+    for wrong in (Lines(text="echo 1", count=1), Sweep(axes=[Range(name="x", first=1, last=2)])):
+        with pytest.raises(BadInput, match="calls are given as items"):
+            validate_source(calls, wrong)

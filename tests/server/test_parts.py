@@ -153,6 +153,16 @@ def rows(count):
     return {"type": "sweep", "axes": [{"type": "range", "name": "x", "first": 1, "last": count}]}
 
 
+def test_numbers_that_leave_a_gap_are_a_conflict_whatever_comes_with_them(client):
+    """Files from tasks that are not there, too: it is the number that is wrong, not what hangs on it."""
+    bag = client.submit(graph())
+    taken = {"names": ["out/y"], "before": [3], "name": [0], "after": [5], "place": [0]}
+    for body in (part(5, ("use", table(1))), part(5, ("use", table(1)), edges=[[3, 5]]),
+                 part(5, ("use", table(1)), flows=taken)):
+        reply = append(client, bag, body)
+        assert (reply.status, reply.code) == (409, "conflict") and b"has 1 tasks, not 5" in reply.raw
+
+
 def test_no_circle_is_closed_through_targets(client):
     """All of `b` waits for all of `a`: a task of `a` that waited for one of `b` would wait for ever."""
     targets = [{"name": "a", "command": ["a", "{x}"], "source": table(1)},

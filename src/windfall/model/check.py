@@ -142,6 +142,8 @@ def check_whole(bag: Bag) -> None:
 def validate_source(target: Target, source: Source) -> None:
     """The same for tasks that are appended to a target."""
     lines_need_lines = isinstance(target.source, Lines) and not isinstance(source, Lines)
+    if target.kind == "call" and not isinstance(source, Items):
+        raise BadInput("calls are given as items")
     if isinstance(source, Sweep) != isinstance(target.source, Sweep) or lines_need_lines:
         raise BadInput(
             f"these tasks cannot be appended to '{target.name}'",

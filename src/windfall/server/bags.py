@@ -22,7 +22,7 @@ from windfall.model.calls import argument_file
 from windfall.model.extend import same_files
 from windfall.model.parts import check_part
 from windfall.model.render import all_files, source_count
-from windfall.model.spec import Bag, Items, Part, Source, Sweep, Target
+from windfall.model.spec import MAX_TASKS, Bag, Items, Part, Source, Sweep, Target
 from windfall.server import rows, schema
 from windfall.server.disk import DiskGuard
 from windfall.server.grants import Rendering, Renderings
@@ -505,11 +505,14 @@ def _read_part(
     part, targets = _decode_part(body), rendering.spec.targets
     if part.flows is not None and not rendering.hands_over:
         raise BadInput(f"bag {bag.number} was submitted without flows", "submit it with some, be they empty")
+    if bag.size < part.first <= MAX_TASKS:  # less may be the same part once more: whoever keeps the keys knows
+        raise Conflict(f"bag {bag.number} has {bag.size:,} tasks, not {part.first:,}", "number the tasks afresh")
     pieces = check_part(part, targets, bag.locate)
-    along = (edges_of(part.edges, None), part.flows, (part.first, sum(count for _, count in pieces)))
+    own = edges_of(part.edges, None)
+    along = (own, part.flows, (part.first, sum(count for _, count in pieces)))
     sources = [_pack((place, piece.source, [], *(() if at else along)))
                for at, ((place, _), piece) in enumerate(zip(pieces, part.pieces, strict=True))]
-    edges = edges_of(part.edges, part.flows)
+    edges = own if part.flows is None else edges_of(part.edges, part.flows)
     event = events.AppendPart(0, bag.number, part.first, pieces, key, sources, edges)
     inputs = {blob: "of a flow" for blob, _, _ in part.flows.blobs} if part.flows else {}
     for (place, _), piece in zip(pieces, part.pieces, strict=True):
