@@ -181,8 +181,45 @@ def test_giving_up_and_the_last_node(dag: CommandLine) -> None:
     assert done["rescue"].endswith("stop.dag.rescue001")
     dag.write("last.dag", text + "FINAL last last.sub\n")
     done = dag.json("run", "last.dag")
-    assert done["final"] == "succeeded" and read(dag, "last.txt") == "3 1\n" and "rescue" not in done
-    assert not list(dag.folder.glob("last.dag.rescue*"))
+    assert done["final"] == "succeeded" and read(dag, "last.txt") == "3 1\n"
+    assert done["rescue"].endswith("last.dag.rescue001"), "as DAGMan: it has ended well, and there is a rest to run"
+
+
+def test_giving_up_with_success(dag: CommandLine) -> None:
+    """DAGMan's ABORT-DAG-ON 0: what is found is enough.  It ends with 0, and leaves no rescue file."""
+    dag.write("enough.dag", job("found") + job("long", "sleep 600") + "ABORT-DAG-ON found 0\n")
+    done = dag.json("run", "enough.dag")
+    assert done["aborted"] == "found" and (done["succeeded"], done["cancelled"]) == (1, 1)
+    assert not list(dag.folder.glob("*.rescue*"))
+
+
+def test_ends_by_a_signal(dag: CommandLine, tmp_path: Path) -> None:
+    """-9 means killed by signal 9: of the job, and of a script."""
+    tries = tmp_path / "tries"
+    tries.mkdir()
+    script(dag, "killed.sh", "kill $$")
+    count = f"mktemp {tries}/$(JOB).XXXXXX > /dev/null"
+    dag.write("sig.dag", job("job", f"{count}; kill -9 $$") + job("post", count) + "SCRIPT POST post killed.sh\n"
+              "RETRY job 3 UNLESS-EXIT -9\nRETRY post 3 UNLESS-EXIT -15\n")
+    assert dag.json("run", "sig.dag", code=1)["failed"] == 2
+    assert len(list(tries.glob("*"))) == 2
+    dag.write("stop.dag", job("A", "kill -9 $$") + job("long", "sleep 600") + "ABORT-DAG-ON A -9 RETURN 4\n")
+    assert dag.json("run", "stop.dag", code=4)["aborted"] == "A"
+
+
+def test_a_submit_file_may_ask_which_try_it_is(dag: CommandLine) -> None:
+    what = "echo $(RETRY); test $(RETRY) = 1"
+    dag.write("try.sub", f"executable = /bin/sh\noutput = t.out\narguments = \"-c '{what}'\"\n")
+    dag.write("try.dag", "JOB A try.sub\nRETRY A 3\n")
+    assert dag.json("run", "try.dag")["rounds"] == 2 and read(dag, "t.out") == "1\n"
+
+
+def test_names_that_look_like_options(dag: CommandLine) -> None:
+    dag.write("dash.sub", "executable = /bin/echo\narguments = x\noutput = -n/-c\nerror = -r.err\n")
+    dag.write("bad.sub", "executable = /bin/sh\narguments = -c false\noutput = -f\n")
+    dag.write("dash.dag", "JOB -A dash.sub\nJOB -B bad.sub\nJOB a.b bad.sub DONE\n")
+    done = dag.json("run", "dash.dag", code=1)
+    assert (done["succeeded"], done["failed"]) == (1, 1) and read(dag, "-n/-c") == "x\n"
 
 
 def test_a_last_node_that_fails(dag: CommandLine) -> None:

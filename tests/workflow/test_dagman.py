@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from windfall.errors import BadInput, Mistakes, TooLarge
-from windfall.workflow import dagbag, dagman, rescue
+from windfall.workflow import dagbag, dagcommands, daglines, dagman, rescue
 from windfall.workflow.dagjobs import Jobs
 from windfall.workflow.dagnodes import Graph
 from windfall.workflow.submitfile import Values, read
@@ -152,9 +153,55 @@ def test_mistakes_have_a_place(folder: Path, text: str, where: str, said: str) -
 
 def test_what_cannot_be_said_of_a_whole(folder: Path) -> None:
     load(folder, DIAMOND, "inner.dag")
-    for kind, retry in (("SPLICE S inner.dag", ["2:7"]), ("SUBDAG EXTERNAL S inner.dag", [])):
+    for kind, more in (("SPLICE S inner.dag", ["2:7", "3:6"]), ("SUBDAG EXTERNAL S inner.dag", [])):
         found = mistakes(folder, f'{kind}\nRETRY S 1\nVARS S a="b"\nSCRIPT PRE S p\n')
-        assert [where for where, _ in found] == [*retry, "3:6", "4:12"]
+        assert [where for where, _ in found] == [*more, "4:12"]
+
+
+def test_variables_of_a_subdag_reach_nobody(folder: Path) -> None:
+    """DAGMan gives them to the job that runs the inner DAG, which makes nothing of them."""
+    load(folder, DIAMOND, "inner.dag")
+    graph = load(folder, 'SUBDAG EXTERNAL S inner.dag\nVARS S a="b"\n')
+    assert not any(node.vars for node in graph.nodes) and any("VARS of a SUBDAG" in note for note in graph.notes)
+
+
+def test_a_splice_without_nodes_has_no_place_in_the_order(folder: Path) -> None:
+    """B would not wait for A: DAGMan refuses that, too."""
+    (folder / "empty.dag").write_text("# nothing\n")
+    text = "JOB A t.sub\nJOB B t.sub\nSPLICE S empty.dag\nPARENT A CHILD S\nPARENT S CHILD B\n"
+    found = mistakes(folder, text)
+    assert [where for where, _ in found] == ["4:16", "5:8"] and "has no nodes" in found[0][1]
+    assert len(load(folder, "JOB A t.sub\nSPLICE S empty.dag\n").nodes) == 1
+
+
+def test_codes_below_zero_are_signals(folder: Path) -> None:
+    graph = load(folder, "JOB A t.sub\nRETRY A 5000 UNLESS-EXIT -15\nABORT-DAG-ON A -9\nJOB a.b t.sub\n"
+                 "RETRY a.b 1 UNLESS-EXIT -1001\n")
+    assert (graph.nodes[0].unless, graph.nodes[0].abort, graph.nodes[0].retries) == (143, (137, None), 1000)
+    assert any("more than 1,000 times" in note for note in graph.notes)
+    targets = dagbag.parsed(graph).bag.targets
+    assert [target.check.hopeless for target in targets] == [[137, 143], []]
+
+
+def test_a_value_over_several_lines(folder: Path) -> None:
+    graph = load(folder, 'JOB A t.sub\nVARS A a="one \\\n   two" \\\n b="x\\"\\\\y"\n')
+    assert [(name, value) for name, value, _ in graph.nodes[0].vars] == [("a", "one two"), ("b", 'x"\\y')]
+
+
+def test_words_of_a_script_in_any_case(folder: Path) -> None:
+    (folder / "s.sh").write_text("")
+    graph = load(folder, "JOB A t.sub\nSCRIPT POST A s.sh $job $Node x$JOB $return $Retry $HOME\n")
+    words = Jobs(graph).all()[0].post
+    assert words == ["./s.sh", "A", "A", "x$JOB", "$RETURN", "0", "$HOME"] and graph.nodes[0].asks
+    assert '"$RETURN"' in "".join(str(target.source) for target in dagbag.parsed(graph).bag.targets)
+
+
+def test_a_submit_file_may_ask_which_try_it_is(folder: Path) -> None:
+    (folder / "r.sub").write_text("executable = /bin/echo\narguments = $(Retry) $(JOB)\n")
+    graph = load(folder, "JOB A r.sub\nJOB B t.sub\nRETRY ALL_NODES 2\n")
+    jobs = Jobs(graph).all()
+    assert jobs[0].run == ["/bin/echo", "0", "A"] and [node.asks for node in graph.nodes] == [True, False]
+    assert graph.attended
 
 
 def test_all_mistakes_at_once_and_not_too_many(folder: Path) -> None:
@@ -183,6 +230,35 @@ def test_nests_are_bounded(folder: Path) -> None:
     (folder / "30.dag").write_text("JOB A t.sub")
     with pytest.raises(TooLarge, match="more than 10,000 files"):
         dagman.load(folder / "0.dag")
+
+
+def test_what_is_read_over_and_over_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of comments, spliced ten thousand times, is ten gigabytes to be read."""
+    monkeypatch.setattr(dagman, "MAX_TEXT", 1 << 20)
+    (folder / "long.dag").write_text("# nothing\n" * 10_000)
+    for line in ("INCLUDE long.dag", "SPLICE S{} long.dag"):
+        text = "JOB A t.sub\n" + "".join(line.format(number) + "\n" for number in range(20))
+        with pytest.raises(TooLarge, match="1 MiB in all"):
+            load(folder, text)
+
+
+@pytest.mark.parametrize(("line", "bound"), [('VARS ALL_NODES a="1" b="2"', "MAX_GIVEN"),
+                                             ("RETRY ALL_NODES 1", "MAX_SAID")])
+def test_what_is_said_of_all_nodes_is_bounded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, bound: str
+) -> None:
+    monkeypatch.setattr(dagcommands, bound, 1_000)
+    jobs = "".join(f"JOB n{number} t.sub\n" for number in range(100))
+    load(folder, jobs + f"{line}\n" * 5)
+    with pytest.raises(TooLarge):
+        load(folder, jobs + f"{line}\n" * 11)
+
+
+def test_a_line_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daglines, "MAX_LINE", 1_000)
+    load(folder, "#" * 2_000 + "\nJOB A t.sub\n")
+    with pytest.raises(TooLarge, match="has a line"):
+        load(folder, "JOB A t.sub\nJOB B t.sub\nPARENT " + "A " * 1_000 + "CHILD B\n")
 
 
 def test_edges_are_bounded(folder: Path) -> None:
@@ -228,6 +304,9 @@ def test_values() -> None:
     ("text", "name", "said"),
     [
         ("a = $(b)\nb = $(a)", "a", "come to no end"),
+        ("a = $(b)$(b)\nb = $(a)$(a)", "a", "come to no end"),
+        ("a = " + "$(" * 60 + "x" + ")" * 60 + "\nx = x", "a", "come to no end"),
+        ("\n".join(f"m{n} = $(m{n + 1})$(m{n + 1})" for n in range(40)) + "\nm40 = x", "m0", "come to no end"),
         ("a = $(b)$(b)\nb = $(c)$(c)\nc = $(d)$(d)\nd = " + "x" * 500_000, "a", "come to no end"),
         ("a = $(nope)", "a", "no macro 'nope'"),
         ("a = $$(Memory)", "a", "filled in by a machine"),
@@ -238,6 +317,20 @@ def test_macros_that_cannot_be(text: str, name: str, said: str) -> None:
     with pytest.raises(BadInput) as caught:
         values(text).get(name)
     assert said in caught.value.message and caught.value.where.startswith("x.sub:1:")
+
+
+def test_macros_in_the_names_of_macros() -> None:
+    found = values("a = $(x$(n))$(y:$(n))\nn = 1\nx1 = $(z)\nz = $(DOLLAR)(z) $(dollar:)$(n)", n="9")
+    assert found.get("a") == "$(z) $11" and found.get("n") == "1"
+
+
+def test_many_macros_take_no_longer_than_their_text() -> None:
+    """Of a merge of many files, say; what each stands for is worked out once."""
+    text = ", ".join(f"$(folder)/part-{number}" for number in range(20_000))
+    began = time.process_time()
+    found = values(f"folder = $(base)/x\nbase = {'b' * 20}\ntransfer_input_files = {text}\n")
+    assert found.listed("transfer_input_files")[-1] == "b" * 20 + "/x/part-19999"
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize("text", ["queue 2", "queue x in (a b)", "if defined x\nendif", "include : f", "just words"])

@@ -32,7 +32,8 @@ class Attendant:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._nodes = {node.name: node for node in graph.nodes}
-        self._watched = any(node.abort for node in graph.nodes)
+        codes = {node.abort[0] for node in graph.nodes if node.abort}
+        self._ends = [state for state, any_ in (("failed", codes - {0}), ("succeeded", codes & {0})) if any_]
         self._seen = 0
         self.aborted: tuple[Node, int] | None = None
         self.rounds = 1
@@ -40,30 +41,33 @@ class Attendant:
         self._after: dict[str, list[str]] = {}
 
     def look(self, session: Session, bag: int, counts: dict[str, int]) -> None:
-        """Has a node failed that ends all of it?"""
-        failed = counts.get("failed", 0)
-        if not self._watched or self.aborted or failed <= self._seen:
+        """Has a node ended with the code that ends all of it?"""
+        seen = sum(counts.get(state, 0) for state in self._ends)
+        if self.aborted or seen <= self._seen:
             return
-        self._seen = failed
-        for row in session.ask(lambda client: list(client.results(bag, state="failed"))):
-            node = self._nodes.get(row["params"].get("name", ""))
-            if node is not None and node.abort and node.abort[0] == row["exit"]:
-                self.aborted = (node, node.abort[0])
-                session.ask(lambda client: client.cancel(bag))
-                return
+        self._seen = seen
+        for state in self._ends:
+            for row in session.ask(lambda client, state=state: list(client.results(bag, state=state))):
+                node = self._nodes.get(row["params"].get("name", ""))
+                if node is not None and node.abort and node.abort[0] == row["exit"]:
+                    self.aborted = (node, node.abort[0])
+                    session.ask(lambda client: client.cancel(bag))
+                    return
 
     def after(self, session: Session, bag: dict[str, Any], home: Path) -> After:
-        """The last node, the rescue file, and how it all ended."""
+        """The last node, the rescue file, and how it all ended.  What is left of a DAG is to be run by the rescue file
+        also where the last node calls it a success."""
         self._take_in(session, bag["bag"])
         done, failed = [node.name for node in self.graph.nodes if node.done], list(self._failed)
         whole = len(done) == len(self.graph.nodes)
         status = ABORTED if self.aborted else FAILED if failed else OK if whole else REMOVED
-        code, lines, fields = self._code(whole), self._said(), dict[str, Any]()
+        code = spoilt = self._code(whole)
+        lines, fields = self._said(), dict[str, Any]()
         if self.graph.final is not None:
             code = self._final(session, status, len(failed), home)
             lines.append(f"  final node {self.graph.final.name}: {'succeeded' if not code else 'failed'}")
             fields["final"] = "failed" if code else "succeeded"
-        if code:
+        if code or spoilt:
             fields["rescue"] = str(self._rescue(done, failed))
             lines.append(f"  done nodes are in {fields['rescue']}: the same command runs the rest")
         if self.aborted:

@@ -56,7 +56,7 @@ def _task(job: Job, places: dict[int, int], files: Files, like: Target) -> Task:
 
 def _like(job: Job, runner: Blob, most: dict[str, int]) -> Target:
     node = job.node
-    hopeless = {code for code in (node.unless, node.abort[0] if node.abort else None) if code and code > 0}
+    hopeless = {code for code in (node.unless, node.abort[0] if node.abort else None) if code and code < 256}
     return Target(
         name=target_name(node.kind),
         resources=Resources(cores=job.cores, memory=job.memory, disk=job.disk, gpus=job.gpus),
@@ -100,4 +100,4 @@ def _script(job: Job, words: list[str], script: Script | None) -> str:
 
 
 def _there(job: Job) -> str:
-    return f"mkdir -p {shlex.quote(job.folder)} && cd {shlex.quote(job.folder)} && " if job.folder else ""
+    return f"mkdir -p -- {shlex.quote(job.folder)} && cd -- {shlex.quote(job.folder)} && " if job.folder else ""

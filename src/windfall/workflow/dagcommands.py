@@ -12,8 +12,11 @@ from .dagnodes import Found, Group, Node, Script, Subdag
 
 MAX_EDGES = 5_000_000
 MAX_PRIORITY = 1_000_000
+MOST_TIMES = 1 << 30
 MAX_VARS = 10_000  # of a node
-EXIT = (-255, 255)
+MAX_SAID = 50_000_000  # of nodes by ALL_NODES
+MAX_GIVEN = 20_000_000  # variables of all nodes
+EXIT = (-2_000, 255)  # below zero: signals, and what only DAGMan has
 DAY = 86_400
 
 
@@ -32,6 +35,9 @@ class Commands(NamedTuple):
 
     def _nodes(self, word: Word, command: str, final: bool = False) -> list[Node]:
         if word.upper == "ALL_NODES":
+            self.found.said += len(self.own)
+            if self.found.said > MAX_SAID:
+                raise TooLarge(f"ALL_NODES stands for more than {MAX_SAID:,} nodes, all in all")
             return self.own
         known = self._known(word)
         if isinstance(known, Group):
@@ -49,6 +55,8 @@ class Commands(NamedTuple):
     def _numbers(self, word: Word, last: bool) -> list[int]:
         known = self._known(word)
         if isinstance(known, Group):
+            if not known.nodes:
+                raise Wrong(word.at, f"the {known.kind} '{word.text[:50]}' has no nodes", "nobody can wait for it")
             return known.last if last else known.first
         if known is self.found.final:
             raise Wrong(word.at, "the FINAL node comes after all others by itself")
@@ -137,8 +145,16 @@ class Commands(NamedTuple):
         for pair in pairs:
             if pair.name.lower().startswith("queue"):
                 raise Wrong(pair.at, "the name of a macro cannot begin with 'queue'")
-        for node in self._nodes(words[1], "VARS", final=True):
-            node.vars += [(pair.name, pair.value, later) for pair in pairs]
+        if self._units(words[1]):
+            self.found.notes["VARS of a SUBDAG mean nothing to the nodes in it, as with DAGMan"] = None
+            return
+        given = [(pair.name, pair.value, later) for pair in pairs]
+        nodes = self._nodes(words[1], "VARS", final=True)
+        self.found.given += len(nodes) * len(given)
+        if self.found.given > MAX_GIVEN:
+            raise TooLarge(f"more than {MAX_GIVEN:,} variables of nodes")
+        for node in nodes:
+            node.vars += given
             if len(node.vars) > MAX_VARS:
                 raise Wrong(words[1].at, f"a node has at most {MAX_VARS:,} variables")
 
@@ -146,17 +162,20 @@ class Commands(NamedTuple):
 
     def retry(self, line: Line) -> None:
         words = words_of(line, 3, 5, "RETRY NAME TIMES [UNLESS-EXIT CODE]")
-        times, unless = number(words[2], 0, MAX_RETRIES), None
+        times, unless = number(words[2], 0, MOST_TIMES), None
+        if times > MAX_RETRIES:
+            self.found.notes[f"RETRY of more than {MAX_RETRIES:,} times is one of {MAX_RETRIES:,} here"] = None
+            times = MAX_RETRIES
         if len(words) > 3:
             if words[3].upper != "UNLESS-EXIT" or len(words) < 5:
                 raise Wrong(words[3].at, f"'{words[3].text[:50]}' is not understood here", "UNLESS-EXIT CODE")
-            unless = number(words[4], *EXIT)
+            unless = _ended(number(words[4], *EXIT))
         for each in self._units(words[1]) or self._nodes(words[1], "RETRY"):
             each.retries, each.unless = times, unless
 
     def abort(self, line: Line) -> None:
         words = words_of(line, 3, 5, "ABORT-DAG-ON NAME EXIT-CODE [RETURN CODE]")
-        code, own = number(words[2], *EXIT), None
+        code, own = _ended(number(words[2], *EXIT)), None
         if len(words) > 3:
             if words[3].upper != "RETURN" or len(words) < 5:
                 raise Wrong(words[3].at, f"'{words[3].text[:50]}' is not understood here", "RETURN CODE")
@@ -170,6 +189,11 @@ class Commands(NamedTuple):
         inside = [node for unit in units for node in nodes[unit.nodes.start : unit.nodes.stop]]
         for node in inside if units else self._nodes(words[1], "DONE"):
             node.done = True
+
+
+def _ended(code: int) -> int:
+    """−9 is an end by signal 9, which a shell calls 137."""
+    return code if code >= 0 else 128 - code
 
 
 LATER: dict[str, Callable[[Commands, Line], None]] = {

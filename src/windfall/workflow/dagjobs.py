@@ -120,12 +120,12 @@ class Jobs:
 
     def _given(self, node: Node, number: int) -> Values:
         own = {"job": node.called, "cluster": str(number + 1), "clusterid": str(number + 1), "process": "0",
-               "procid": "0", "node": node.called, "step": "0", "row": "0", **self.extra}
-        if node.asks:
-            own["retry"] = str(node.tries)
+               "procid": "0", "node": node.called, "step": "0", "row": "0", "retry": str(node.tries), **self.extra}
+        description = self._description(node)
+        node.described = description.asks
         before, after = ({name.lower(): value for name, value, later in node.vars if later == when}
                          for when in (False, True))
-        return Values(self._description(node), {**own, **before}, after)
+        return Values(description, {**own, **before}, after)
 
     # --- what it leaves ----------------------------------------------------------------------------------------------
 
@@ -276,8 +276,9 @@ SHELL = {"$RETURN": '"$RETURN"', "$PRE_SCRIPT_RETURN": '"$PRE"', "$JOBID": '"$WI
 
 
 def _argument(text: str, node: Node, script: Script, extra: dict[str, str]) -> str:
-    known = {"$JOB": node.called, "$RETRY": str(node.tries), "$MAX_RETRIES": str(node.retries),
+    word = text.upper() if text.startswith("$") else ""
+    known = {"$JOB": node.called, "$NODE": node.called, "$RETRY": str(node.tries), "$MAX_RETRIES": str(node.retries),
              **{f"${name.upper()}": value for name, value in extra.items()}}
-    if text in ("$DAG_STATUS", "$FAILED_COUNT") and text not in known:
+    if word in ("$DAG_STATUS", "$FAILED_COUNT") and word not in known:
         raise script.source.mistake(script.program.at, f"'{text}' is not known to a task", "only a FINAL node has it")
-    return known.get(text, text)
+    return word if word in SHELL else known.get(word, text)

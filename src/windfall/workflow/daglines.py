@@ -11,10 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..errors import TooLarge
 from .text import Source
 
+MAX_LINE = 16 << 20
+
 _WORD = re.compile(r"(?:[^\s\\]|\\(?!\r?\n))+")
-_PAIR = re.compile(r'(?:\\\r?\n|[^\S\n])*([^\s="]+)(?:\\\r?\n|[^\S\n])*=(?:\\\r?\n|[^\S\n])*"((?:[^"\\\n]|\\[^\n])*)"')
+_PAIR = re.compile(r'(?:\\\r?\n|[^\S\n])*([^\s="]+)(?:\\\r?\n|[^\S\n])*=(?:\\\r?\n|[^\S\n])*'
+                   r'"((?:[^"\\\n]|\\\r?\n|\\[^\n])*)"')
+_FOLDED = re.compile(r"\\\r?\n[^\S\n]*")
 _BLANK = re.compile(r"(?:\\\r?\n|\s)*")
 
 
@@ -41,22 +46,20 @@ class Pair(NamedTuple):
     at: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Line:
     source: Source
+    command: str
     words: list[Word]
     end: int
     body: tuple[int, int] | None = None  # of a submit description
-
-    @property
-    def command(self) -> str:
-        return self.words[0].upper
 
     def pairs(self, first: int) -> tuple[list[Pair], int]:
         """`name="value"` from word number `first` on, and where what is none begins, or -1."""
         at, found, text = self.words[first].at, [], self.source.text
         while match := _PAIR.match(text, at, self.end):
-            found.append(Pair(match[1], re.sub(r"\\([\"\\])", r"\1", match[2]), match.start(1)))
+            value = _FOLDED.sub("", match[2])
+            found.append(Pair(match[1], re.sub(r"\\([\"\\])", r"\1", value), match.start(1)))
             at = match.end()
         rest = _BLANK.match(text, at, self.end)
         at = rest.end() if rest else at
@@ -84,14 +87,16 @@ def lines(source: Source) -> Iterator[Line]:
     at, text = 0, source.text
     while at < len(text):
         end = _end(text, at)
-        words = [Word(match[0], match.start()) for match in _WORD.finditer(text, at, end)]
-        at = end + 1
-        if not words or words[0].text.startswith("#"):
+        first, at = _WORD.search(text, at, end), end + 1
+        if first is None or first[0].startswith("#"):
             continue
+        if end - first.start() > MAX_LINE:
+            raise TooLarge(f"{source.file} has a line of more than {MAX_LINE >> 20} MiB")
+        words = [Word(match[0], match.start()) for match in _WORD.finditer(text, first.start(), end)]
         body = None
         if words[-1].text == "{":
             body, at = _body(text, at)
-        yield Line(source, words, end, body)
+        yield Line(source, words[0].upper, words, end, body)
 
 
 def _end(text: str, at: int) -> int:

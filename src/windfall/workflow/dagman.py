@@ -13,7 +13,7 @@ Rules
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -30,10 +30,11 @@ from .text import Source, read_source
 
 MAX_FILE = 64 << 20
 MAX_FILES = 10_000  # read, however often each
+MAX_TEXT = 256 << 20  # of all of them
 MAX_DEPTH = 32
 MAX_NODES = 1_000_000
 MAX_NAME = 200
-WRONG = "+. "  # letters that no node has in its name
+WRONG = "+ "  # letters that no node has in its name
 
 UNHEEDED = ("CONFIG", "DOT", "JOBSTATE_LOG", "NODE_STATUS_FILE", "SET_JOB_ATTR", "ENV", "SAVE_POINT_FILE")
 REFUSED = {
@@ -89,14 +90,18 @@ class _Reader:
     def read(self, path: Path, place: Place) -> range:
         """The numbers of its nodes."""
         first = len(self.found.nodes)
-        _File(self, place).read(self.source(path, place))
+        _File(self, place).read(self.source(path))
         return range(first, len(self.found.nodes))
 
-    def source(self, path: Path, place: Place) -> Source:
+    def source(self, path: Path) -> Source:
+        source = read_source(path, MAX_FILE)
         self.found.files += 1
+        self.found.text += len(source.text)
         if self.found.files > MAX_FILES:
             raise TooLarge(f"more than {MAX_FILES:,} files are spliced and included")
-        return read_source(path, MAX_FILE)
+        if self.found.text > MAX_TEXT:
+            raise TooLarge(f"files that are spliced and included have more than {MAX_TEXT >> 20} MiB in all")
+        return source
 
 
 class _Kept:
@@ -128,39 +133,42 @@ class _File:
 
     def read(self, source: Source) -> None:
         self.stack = (*self.place.stack, Path(source.file).resolve())
-        said = self._lines(source, self.place.stack)
-        self._each(line for line in said if line.command in FIRST)
-        self._each(line for line in said if line.command not in FIRST)
+        later = []
+        for line in self._lines(source, self.place.stack):
+            if line.command in LATER:
+                later.append(line)
+            else:
+                with _Kept(self.reader, line):
+                    self._names(line)
+        commands = Commands(self.names, self.own, self.found, self.place.prefix)
+        for line in later:
+            with _Kept(self.reader, line):
+                LATER[line.command](commands, line)
 
-    def _lines(self, source: Source, stack: tuple[Path, ...]) -> list[Line]:
+    def _lines(self, source: Source, stack: tuple[Path, ...]) -> Iterator[Line]:
         """With those of included files in their place."""
         stack = (*stack, Path(source.file).resolve())
-        found: list[Line] = []
         for line in lines(source):
             if line.command != "INCLUDE":
-                found.append(line)
+                yield line
                 continue
+            included = None
             with _Kept(self.reader, line):
                 (_, name) = words_of(line, 2, 2, "INCLUDE FILE")
-                path = self._file(name, self.place.folder, stack)
-                found += self._lines(self.reader.source(path, self.place), stack)
-        return found
+                included = self.reader.source(self._file(name, self.place.folder, stack))
+            if included is not None:
+                yield from self._lines(included, stack)
 
-    def _each(self, said: Iterable[Line]) -> None:
-        for line in said:
-            with _Kept(self.reader, line):
-                if line.command in REFUSED:
-                    raise Wrong(line.words[0].at, f"{line.command} is not kept here", REFUSED[line.command])
-                if line.command in UNHEEDED:
-                    self.found.notes[f"{line.command} means nothing here"] = None
-                    continue
-                if line.command in FIRST:
-                    FIRST[line.command](self, line)
-                elif line.command in LATER:
-                    LATER[line.command](Commands(self.names, self.own, self.found, self.place.prefix), line)
-                else:
-                    raise Wrong(line.words[0].at, f"there is no command '{line.words[0].text[:50]}'",
-                                nearest(line.command, [*FIRST, *LATER, "INCLUDE"]))
+    def _names(self, line: Line) -> None:
+        if line.command in FIRST:
+            FIRST[line.command](self, line)
+        elif line.command in UNHEEDED:
+            self.found.notes[f"{line.command} means nothing here"] = None
+        elif line.command in REFUSED:
+            raise Wrong(line.words[0].at, f"{line.command} is not kept here", REFUSED[line.command])
+        else:
+            raise Wrong(line.words[0].at, f"there is no command '{line.words[0].text[:50]}'",
+                        nearest(line.command, [*FIRST, *LATER, "INCLUDE"]))
 
     def _file(self, word: Word, folder: Path, stack: tuple[Path, ...]) -> Path:
         path = folder / word.text
@@ -178,7 +186,9 @@ class _File:
         node = self._node(line, 1, "JOB NAME SUBMIT-FILE [DIR FOLDER] [NOOP] [DONE]", done=True)
         self._name(line.words[1], node)
         self.own.append(node)
-        self._count([node])
+        self.found.nodes.append(node)
+        if len(self.found.nodes) > MAX_NODES:
+            raise TooLarge(f"more than {MAX_NODES:,} nodes")
 
     def final(self, line: Line) -> None:
         node = self._node(line, 1, "FINAL NAME SUBMIT-FILE [DIR FOLDER] [NOOP]", done=False)
@@ -195,8 +205,9 @@ class _File:
         folder, noop, is_done = self._options(words[first + 2 :], done)
         if words[first + 1].text == "{" and line.body is None:
             raise Wrong(words[first + 1].at, "the submit description is not ended", "a line with } alone ends it")
-        return Node(self.place.prefix + words[first].text, line.source, words[first].at, self.place.folder / folder,
-                    words[first + 1], line.body, noop, is_done, outside=self.place.outside)
+        where = self.place.folder / folder if folder else self.place.folder
+        return Node(self.place.prefix + words[first].text, line.source, words[first].at, where, words[first + 1],
+                    line.body, noop, is_done, outside=self.place.outside)
 
     def _options(self, words: list[Word], done: bool) -> tuple[str, bool, bool]:
         folder, found, at = "", dict[str, None](), 0
@@ -215,15 +226,10 @@ class _File:
         bad = word.upper in ("PARENT", "CHILD", "ALL_NODES") or any(letter in word.text for letter in WRONG)
         if bad or len(word.text) > MAX_NAME or not word.text.isprintable():
             raise Wrong(word.at, f"'{word.text[:50]}' cannot be the name of a node",
-                        f"without + and ., at most {MAX_NAME} letters, and neither PARENT, CHILD nor ALL_NODES")
+                        f"without +, at most {MAX_NAME} letters, and neither PARENT, CHILD nor ALL_NODES")
         if word.text in self.names:
             raise Wrong(word.at, f"there is a '{word.text}' already", "names are given once")
         self.names[word.text] = what
-
-    def _count(self, nodes: list[Node]) -> None:
-        self.found.nodes += nodes
-        if len(self.found.nodes) > MAX_NODES:
-            raise TooLarge(f"more than {MAX_NODES:,} nodes")
 
     def splice(self, line: Line) -> None:
         words = words_of(line, 3, 0, "SPLICE NAME DAG-FILE [DIR FOLDER]")

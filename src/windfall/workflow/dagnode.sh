@@ -8,7 +8,7 @@ most=8192
 fill() {
   eval "set -- $outputs"
   for each; do
-    case $each in */*) mkdir -p "${each%/*}" ;; esac
+    case $each in */*) mkdir -p -- "${each%/*}" ;; esac
     [ -e "$each" ] || : > "$each"
   done
 }
@@ -20,7 +20,7 @@ go() (
 )
 
 for each in "$out" "$err"; do
-  case $each in */*) mkdir -p "${each%/*}" || exit 126 ;; esac
+  case $each in */*) mkdir -p -- "${each%/*}" || exit 126 ;; esac
 done
 
 PRE=-1
@@ -39,8 +39,8 @@ if [ -n "$job" ]; then
   go
   RETURN=$?
   if [ "$RETURN" != 0 ]; then # output files of a failed task stay where they are
-    [ -z "$out" ] || tail -c "$most" "$out"
-    [ -z "$err" ] || tail -c "$most" "$err" >&2
+    [ -z "$out" ] || tail -c "$most" < "$out"
+    [ -z "$err" ] || tail -c "$most" < "$err" >&2
   fi
 fi
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,11 @@ from .listed import Listed
 from .text import Source
 
 _RETRY = re.compile(r"\$\(retry[):]", re.IGNORECASE)
+
+
+def asks(text: str) -> bool:
+    """For the number of the try?"""
+    return "$" in text and _RETRY.search(text) is not None
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class Script:
     defer: tuple[int, int] | None = None  # with this exit code it is tried again after so many seconds
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     name: str
     source: Source
@@ -47,6 +53,7 @@ class Node:
     outside: str = ""  # prefix of the SUBDAG it is in, which it does not know of
     tries: int = 0  # retries that whoever runs the DAG has begun
     left: bool = False  # it has failed for good, or waits for one that has
+    described: bool = False  # its submit description says $(RETRY)
 
     @property
     def called(self) -> str:
@@ -56,14 +63,19 @@ class Node:
     @property
     def asks(self) -> bool:
         """Does it want to know which try it is?  A task does not, so whoever runs the DAG tries it again."""
-        scripts = [each for script in (self.pre, self.post) if script for each in script.arguments]
-        return "$RETRY" in scripts or any(_RETRY.search(value) for _, value, _ in self.vars)
+        scripts = [each.upper() for script in (self.pre, self.post) if script for each in script.arguments]
+        return self.described or "$RETRY" in scripts or any(asks(value) for _, value, _ in self.vars)
 
     @property
     def kind(self) -> str:
         if self.submit is None or self.submit.text == "{":
             return self.name.rsplit("+", 1)[-1]
-        return Path(self.submit.text).stem or self.submit.text
+        return _stem(self.submit.text)
+
+
+@lru_cache(1_000)
+def _stem(name: str) -> str:
+    return Path(name).stem or name
 
 
 @dataclass
@@ -136,4 +148,7 @@ class Found:
     subdags: list[Subdag] = field(default_factory=list)  # outer ones first
     units: dict[Path, Subdag] = field(default_factory=dict)  # the first of each file
     files: int = 0
+    text: int = 0  # letters of them
+    said: int = 0  # of nodes by ALL_NODES
+    given: int = 0  # variables
     places: dict[int, int] = field(default_factory=dict)  # by identity, the number of each node

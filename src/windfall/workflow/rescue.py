@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..errors import BadInput, TooLarge
 from ..model.check import MAX_RETRIES, nearest
+from .dagcommands import MOST_TIMES
 from .daglines import Line, Wrong, lines, number, words_of
 from .dagman import MAX_FILE
 from .dagnodes import Graph, Node, Subdag
@@ -92,7 +93,8 @@ def _apply(line: Line, known: _Known) -> None:
             node.done = True
     else:
         whom: Node | Subdag = known.units[name] if name in known.units else known.nodes[name]
-        whom.retries = number(words_of(line, 3, 0, "RETRY NAME TIMES")[2], 0, MAX_RETRIES)
+        times = number(words_of(line, 3, 0, "RETRY NAME TIMES")[2], 0, MOST_TIMES)
+        whom.retries = min(times, MAX_RETRIES)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

@@ -10,18 +10,21 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from ..errors import BadInput
 from ..model.units import parse_size
+from .dagnodes import asks
 from .text import Source
 
 MAX_VALUE = 1 << 20
-MAX_STEPS = 1_000  # macros put into one value
+MAX_NESTED = 50  # macros inside each other
 MAX_LINES = 100_000
 
 _LINE = re.compile(r"\s*([+\w.]+)\s*=\s*(.*)")
 _MACRO = re.compile(r"\$(\$?)(ENV)?\(([^()$]*)\)")
+_DOLLAR = "\0"  # what $(DOLLAR) leaves, until all else is put in
 _FUNCTION = re.compile(r"\$(?:F[a-z]*|INT|REAL|CHOICE|SUBSTR|STRING|EVAL|RANDOM_\w+|DIRNAME|BASENAME)\(")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([KMGT]?)(?:i?B)?", re.ASCII | re.IGNORECASE)
 _QUOTED = re.compile(r"'((?:[^']|'')*)'")
@@ -42,6 +45,11 @@ class Description:
     source: Source
     entries: dict[str, Entry]
     queued: bool
+
+    @cached_property
+    def asks(self) -> bool:
+        """For the number of the try?"""
+        return any(asks(entry.value) for entry in self.entries.values())
 
     def mistake(self, name: str, message: str, hint: str = "") -> BadInput:
         entry = self.entries.get(name)
@@ -101,33 +109,57 @@ class Values:
 
     def __init__(self, description: Description, before: dict[str, str], after: dict[str, str]) -> None:
         self.description = description
+        self._known: dict[str, str] = {}
         self._raw = {**before, **{name: entry.value for name, entry in description.entries.items()}, **after}
 
     def get(self, name: str) -> str:
         value = self._raw.get(name, "")
-        return self._filled(name, value) if "$" in value else value
+        return self._filled(name, value, 0).replace(_DOLLAR, "$") if "$" in value else value
 
-    def _filled(self, name: str, value: str) -> str:
+    def _filled(self, name: str, value: str, depth: int) -> str:
         """Innermost first, so that a macro's name may have one in it."""
-        for _ in range(MAX_STEPS):
+        for _ in range(MAX_NESTED):
             if wrong := _FUNCTION.search(value):
                 raise self._wrong(name, f"'{wrong[0]}…)' is not known here", "write its value")
-            match = _MACRO.search(value)
-            if match is None:
-                return value
-            value = value[: match.start()] + self._one(name, match) + value[match.end() :]
-            if len(value) > MAX_VALUE:
+            if depth > MAX_NESTED or len(value) > MAX_VALUE:
                 break
-        raise self._wrong(name, f"the macros of '{name}' come to no end", "does one stand for itself?")
+            if _MACRO.search(value) is None:
+                return value
+            value = self._round(name, value, depth)
+        raise self._endless(name)
 
-    def _one(self, name: str, match: re.Match[str]) -> str:
+    def _round(self, name: str, value: str, depth: int) -> str:
+        """All that have no other inside."""
+        parts, at, size = [], 0, 0
+        for match in _MACRO.finditer(value):
+            parts += [value[at : match.start()], self._one(name, match, depth)]
+            at, size = match.end(), size + len(parts[-1])
+            if size > MAX_VALUE:
+                raise self._endless(name)
+        return "".join([*parts, value[at:]])
+
+    def _one(self, name: str, match: re.Match[str], depth: int) -> str:
         key, colon, otherwise = match[3].partition(":")
         if match[1]:
             raise self._wrong(name, f"'$$({key})' is filled in by a machine of HTCondor's", "write its value")
-        found = os.environ.get(key) if match[2] else self._raw.get(key.strip().lower())
+        found = os.environ.get(key) if match[2] else self._macro(name, key.strip().lower(), depth)
         if found is None and not colon:
             raise self._wrong(name, f"there is no macro '{key}'", f"VARS gives macros; $({key}:) may be empty")
         return otherwise if found is None else found
+
+    def _macro(self, name: str, key: str, depth: int) -> str | None:
+        """What it stands for, worked out once however often it is named."""
+        if key == "dollar":
+            return _DOLLAR
+        value = self._raw.get(key)
+        if value is None or "$" not in value:
+            return value
+        if key not in self._known:
+            self._known[key] = self._filled(name, value, depth + 1)
+        return self._known[key]
+
+    def _endless(self, name: str) -> BadInput:
+        return self._wrong(name, f"the macros of '{name}' come to no end", "does one stand for itself?")
 
     def _wrong(self, name: str, message: str, hint: str = "") -> BadInput:
         return self.description.mistake(name, message, hint)
