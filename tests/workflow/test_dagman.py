@@ -97,6 +97,16 @@ def test_a_subdag_is_part_of_the_graph(folder: Path) -> None:
     assert done.nodes[0].done and not done.nodes[1].done
 
 
+def test_a_subdag_that_is_not_run(folder: Path) -> None:
+    """Its nodes keep their places in the order, but neither jobs nor scripts."""
+    (folder / "p.sh").write_text("")
+    load(folder, DIAMOND + "SCRIPT PRE ALL_NODES p.sh\n", "inner.dag")
+    graph = load(folder, "JOB X t.sub\nSUBDAG EXTERNAL S inner.dag NOOP\nJOB Y t.sub\n"
+                 "PARENT X CHILD S\nPARENT S CHILD Y\n")
+    assert all(node.noop and node.pre is None for node in graph.nodes if node.name.startswith("S+"))
+    assert ("X", "S+A") in edges(graph) and ("S+D", "Y") in edges(graph)
+
+
 def test_names_inside_a_subdag(folder: Path) -> None:
     """Its nodes do not know of the DAG around them; those of a splice do, and so do two that would be called alike."""
     for name, job in (("one.dag", "P"), ("two.dag", "Q"), ("three.dag", "Q")):
@@ -130,6 +140,7 @@ def test_included_and_inline(folder: Path) -> None:
         ("JOB A t.sub\nPARENT A CHILD B", "2:16", "there is no node 'B'"),
         ("JOB A t.sub\nPARENT A", "2:9", "PARENT says too little"),
         ("JOB A t.sub\nRETRY A x", "2:9", "'x' is not a whole number"),
+        ("JOB A t.sub\nCATEGORY A " + "c" * 300, "2:12", "cannot be the name of a category"),
         ("JOB A t.sub\nRETRY A 1 UNTIL 2", "2:11", "'UNTIL' is not understood"),
         ("JOB A t.sub\nVARS A b=c", "2:8", "this is no MACRO"),
         ('JOB A t.sub\nVARS A b="c" d', "2:14", "this is no MACRO"),
@@ -379,6 +390,30 @@ def test_jobs_that_cannot_be(folder: Path, sub: str, said: str) -> None:
     with pytest.raises(BadInput) as caught:
         Jobs(load(folder, "JOB A bad.sub\n")).all()
     assert said in caught.value.message and caught.value.where.count(":") == 2
+
+
+def test_all_mistakes_of_submit_files_at_once(folder: Path) -> None:
+    """And none that only follows from another: who knows what A leaves?"""
+    (folder / "a.sub").write_text("output = $(gone)\n")
+    (folder / "b.sub").write_text("executable = /bin/sh\nuniverse = grid\nrequest_cpus = x\narguments = \"'x\"\n"
+                                  "transfer_input_files = A.out\ninput = s3://x\n")
+    (folder / "c.sub").write_text("executable\nif x\nqueue 2\n")
+    (folder / "d.sub").write_text("transfer_input_files = http://x/y\n")
+    with pytest.raises(Mistakes) as caught:
+        Jobs(load(folder, "JOB A a.sub\nJOB B b.sub\nJOB C c.sub\nJOB D d.sub\nPARENT A CHILD B\n")).all()
+    found = [error.where.rpartition("/")[2].rpartition(":")[0] for error in caught.value.each]
+    assert found == ["a.sub:1", "b.sub:2", "b.sub:3", "b.sub:4", "c.sub:1", "c.sub:2", "c.sub:3", "d.sub:1", "d.sub:1"]
+
+
+@pytest.mark.parametrize("text", ["JOB n{} bad.sub\n", "JOB n{} named\n"])
+def test_a_description_is_read_once_though_it_is_wrong(folder: Path, text: str) -> None:
+    bad = "nonsense\n" + "# and much of it\n" * 20_000
+    (folder / "bad.sub").write_text(bad)
+    graph = load(folder, f"SUBMIT-DESCRIPTION named {{\n{bad}}}\n" + "".join(map(text.format, range(1_000))))
+    began = time.process_time()
+    with pytest.raises(BadInput, match="no 'name = value'"):
+        Jobs(graph).all()
+    assert time.process_time() - began < 5
 
 
 def test_a_submit_file_that_is_not_there(folder: Path) -> None:

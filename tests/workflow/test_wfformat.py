@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from windfall.errors import BadInput
-from windfall.workflow import sheet
+from windfall.model.spec import Bag, Lines, Target
+from windfall.workflow import recorded, sheet
 from windfall.workflow.dag import reduction
+from windfall.workflow.exporting import exported
 from windfall.workflow.picture import dot, workflow_picture
 from windfall.workflow.wfformat import Workflow, dumps, load, loads, longest
 
@@ -132,6 +135,53 @@ def test_what_is_refused(value: Any, said: str) -> None:
     assert said in caught.value.message
 
 
+def ran(**more: Any) -> Any:
+    """One task, its record changed."""
+    value = instance(task("a"))
+    value["workflow"]["execution"]["tasks"][0].update(more)
+    return value
+
+
+def test_records_must_fit_the_tasks() -> None:
+    """Of two, which counts?"""
+    unknown, twice, files = instance(task("a")), instance(task("a")), instance(task("a"))
+    unknown["workflow"]["execution"]["tasks"][0]["id"] = "b"
+    twice["workflow"]["execution"]["tasks"] *= 2
+    files["workflow"]["specification"]["files"] *= 2
+    for value, said in ((unknown, "'b', and there is no such task"), (twice, "two records of task 'a'"),
+                        (files, "two files have the id 'f'"), (ran(runtimeInSeconds=1e308), "1e\\+308 seconds")):
+        with pytest.raises(BadInput, match=said):
+            read(value)
+    assert read(ran(runtimeInSeconds=-5)).seconds == [0.0]
+    line = instance(task("a"))
+    line["workflow"]["specification"]["tasks"][0]["outputFiles"] = ["x\n"]
+    with pytest.raises(BadInput, match="outputFiles"):
+        read(line)
+
+
+def test_cores_that_no_machine_has() -> None:
+    for count in (1e308, 1e19, 2e9):
+        with pytest.raises(BadInput, match="task 'a' cannot have had"):
+            recorded.parsed(read(ran(coreCount=count)), Path("."))
+    assert recorded.parsed(read(ran(coreCount=1.5)), Path(".")).bag.targets[0].resources.cores == 2
+
+
+def test_a_long_name_takes_no_longer_than_it_is() -> None:
+    value = ran(command={})
+    value["workflow"]["specification"]["tasks"][0]["name"] = "1" * 300_000 + "x"
+    began = time.process_time()
+    assert read(value).kinds == ["1" * 300_000 + "x"]
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(("name", "kind"), [("sift_ID0000012", "sift"), ("a-7", "a"), ("b12", "b"), ("IDID3", "ID"),
+                                            ("42", "42"), ("_1", "_1"), ("x_y", "x_y"), ("x_", "x_")])
+def test_kinds_by_name(name: str, kind: str) -> None:
+    value = ran(command={})
+    value["workflow"]["specification"]["tasks"][0]["name"] = name
+    assert read(value).kinds == [kind]
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b'{"name": NaN}'])
 def test_what_is_no_json(data: bytes) -> None:
     with pytest.raises(BadInput, match="x is not"):
@@ -167,7 +217,17 @@ def test_it_refuses_what_the_schema_refuses(schema: Any, place: tuple[Any, ...],
     try:
         read(changed)
     except BadInput as error:
-        beyond = ("no such task" in error.message or "in a circle" in error.message or "two tasks" in error.message)
+        beyond = any(said in error.message for said in ("no such task", "in a circle", "two tasks", "two records"))
         assert beyond or not schema.is_valid(changed)
     else:
         schema.validate(changed)
+
+
+def test_files_of_one_name_stay_apart() -> None:
+    bag = Bag(name="b", targets=[Target(source=Lines(text="one\ntwo", count=2))])
+    left = [["x", "main-1/x"], ["x"]]
+    rows = [{"task": number, "files": [[name, "", 10 * number + 1, 0o644] for name in names]}
+            for number, names in enumerate(left)]
+    found = exported(bag, rows).instance.workflow.specification
+    assert [spec.output_files for spec in found.tasks] == [["x", "main-1/x"], ["main-1/main-1/x"]]
+    assert found.files and [file.size_in_bytes for file in found.files] == [1, 1, 11]

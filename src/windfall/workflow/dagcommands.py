@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ..errors import TooLarge
 from ..model.check import MAX_RETRIES, nearest
+from ..model.spec import MAX_NAME
 from .daglines import Line, Word, Wrong, number, words_of
 from .dagnodes import Found, Group, Node, Script, Subdag
 
@@ -95,15 +96,19 @@ class Commands(NamedTuple):
     def category(self, line: Line) -> None:
         words = words_of(line, 3, 3, "CATEGORY NAME CATEGORY")
         for node in self._nodes(words[1], "CATEGORY"):
-            node.category = self._category(words[2].text)
+            node.category = self._category(words[2])
 
     def maxjobs(self, line: Line) -> None:
         words = words_of(line, 3, 3, "MAXJOBS CATEGORY NUMBER")
-        self.found.most[self._category(words[1].text)] = number(words[2], 1, 1 << 30)
+        self.found.most[self._category(words[1])] = number(words[2], 1, 1 << 30)
 
-    def _category(self, name: str) -> str:
+    def _category(self, word: Word) -> str:
         """One with a + belongs to all splices; another to the one it stands in."""
-        return name if name.startswith("+") else self.prefix + name
+        name = word.text if word.text.startswith("+") else self.prefix + word.text
+        if len(name) > MAX_NAME or not name.isprintable():
+            raise Wrong(word.at, f"'{word.text[:50]}' cannot be the name of a category",
+                        f"with the names of the splices around it, at most {MAX_NAME} letters")
+        return name
 
     # --- around the job ----------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from ..errors import BadInput, TooLarge
+from ..errors import BadInput, Mistakes as Several, TooLarge
 from .dagnodes import Graph, Node, Script
 from .mistakes import KEPT, Found as Mistakes
 from .submitfile import UNIVERSES, Description, Values, read
@@ -69,7 +69,9 @@ class Jobs:
         self.base = Path(os.path.abspath(graph.base))
         self.notes = dict(graph.notes)
         self._mistakes = Mistakes()
-        self._read: dict[Path, Description] = {}
+        self._whole = True  # is it known what every node leaves?
+        self._read: dict[tuple[Path | str, str], Description | BadInput] = {}
+        self._folders: dict[Path, str] = {}
         self._makers: dict[str, list[Made]] = {}
         self._values: dict[int, Values] = {}
         self.each: dict[int, Job] = {}
@@ -78,6 +80,7 @@ class Jobs:
         todo = [(number, node) for number, node in enumerate(self.graph.nodes) if not (node.done or node.left)]
         for number, node in todo:
             self._try(partial(self._outside, number, node))
+        self._whole = not self._mistakes
         for job in self.each.values():
             self._try(partial(self._inside, job))
         self._mistakes.tell()
@@ -86,6 +89,7 @@ class Jobs:
     def final(self, node: Node) -> Job:
         self._outside(-1, node)
         self._inside(self.each[-1])
+        self._mistakes.tell()
         return self.each[-1]
 
     def _try(self, act: Callable[[], None]) -> None:
@@ -94,9 +98,10 @@ class Jobs:
         except TooLarge:
             raise
         except BadInput as error:
-            if not error.where:
-                raise
-            self._mistakes.keep(error)
+            for each in error.each if isinstance(error, Several) else [error]:
+                if not each.where:
+                    raise
+                self._mistakes.keep(each)
             if len(self._mistakes.each) >= KEPT:
                 self._mistakes.tell()
 
@@ -107,16 +112,31 @@ class Jobs:
             return read(node.source, *node.inline)
         assert node.submit is not None
         scope = node.name.rpartition("+")[0]
-        named = self.graph.described.get(f"{scope}+{node.submit.text}" if scope else node.submit.text)
-        if named is not None:
-            return read(*named)
+        named = f"{scope}+{node.submit.text}" if scope else node.submit.text
+        folder = "" if named in self.graph.described else node.folder
+        known = (folder, node.submit.text if folder else named)
+        if known not in self._read:
+            self._read[known] = self._read_once(node, named)
+        found = self._read[known]
+        if isinstance(found, BadInput):
+            raise found
+        return found
+
+    def _read_once(self, node: Node, named: str) -> Description | BadInput:
+        """Also what is wrong with it: a million nodes may share a file that cannot be read."""
+        assert node.submit is not None
         path = node.folder / node.submit.text
-        if path not in self._read:
-            if not path.is_file():
-                raise node.source.mistake(node.submit.at, f"there is no submit file {path}",
-                                          "names begin where the DAG file lies, or at DIR")
-            self._read[path] = read(read_source(path, MAX_SUBMIT))
-        return self._read[path]
+        try:
+            if named in self.graph.described:
+                return read(*self.graph.described[named])
+            if path.is_file():
+                return read(read_source(path, MAX_SUBMIT))
+        except TooLarge:
+            raise
+        except BadInput as error:
+            return error
+        raise node.source.mistake(node.submit.at, f"there is no submit file {path}",
+                                  "names begin where the DAG file lies, or at DIR")
 
     def _given(self, node: Node, number: int) -> Values:
         own = {"job": node.called, "cluster": str(number + 1), "clusterid": str(number + 1), "process": "0",
@@ -131,7 +151,7 @@ class Jobs:
 
     def _outside(self, number: int, node: Node) -> None:
         """All that others may read, before anybody looks for what he reads."""
-        job = Job(number, node, self._relative(node.folder, node.source, node.at))
+        job = Job(number, node, self._folder(node))
         if not node.noop:
             values = self._values[number] = self._given(node, number)
             start = values.get("initialdir") or values.get("initial_dir")
@@ -155,8 +175,15 @@ class Jobs:
                       for text in values.listed("transfer_output_files")]
 
     def _place(self, job: Job, text: str, values: Values, name: str) -> str:
+        if "/" not in text and text not in (".", ".."):
+            return _joined(job.folder, text)
         at = values.description.entries[name].at if name in values.description.entries else 0
         return self._relative(self.base / job.folder / text, values.description.source, at)
+
+    def _folder(self, node: Node) -> str:
+        if node.folder not in self._folders:
+            self._folders[node.folder] = self._relative(node.folder, node.source, node.at)
+        return self._folders[node.folder]
 
     def _relative(self, path: Path, source: Source, at: int) -> str:
         """As seen from the DAG file."""
@@ -178,10 +205,16 @@ class Jobs:
                           *(_argument(each, node, script, self.extra) for each in script.arguments)]
 
     def _job(self, job: Job, values: Values) -> None:
-        described = values.description
+        for part in (self._kind, self._run, self._needs, self._inputs):
+            self._try(partial(part, job, values))
+        self.notes.update(dict.fromkeys(f"'{name}' of a submit file means nothing here" for name in values.unheeded()))
+
+    def _kind(self, job: Job, values: Values) -> None:
         if (universe := values.get("universe").lower()) not in UNIVERSES:
-            raise described.mistake("universe", f"universe '{universe}' is not known here", "leave it out")
-        program = values.get("executable")
+            raise values.description.mistake("universe", f"universe '{universe}' is not known here", "leave it out")
+
+    def _run(self, job: Job, values: Values) -> None:
+        described, program = values.description, values.get("executable")
         if not program:
             raise described.mistake("executable", f"node '{job.node.name}' has no executable", "executable = PROGRAM")
         at = described.entries["executable"].at if "executable" in described.entries else 0
@@ -189,11 +222,11 @@ class Jobs:
         job.run = [self._program(job, program, described.source, at, job.node.folder) if sent else program]
         job.run += values.arguments()
         job.environment = values.environment()
+
+    def _needs(self, job: Job, values: Values) -> None:
         job.cores = max(1, values.count("request_cpus", 1))
         job.gpus, job.container = values.count("request_gpus", 0), values.get("container_image")
         job.memory, job.disk = values.size("request_memory", "M"), values.size("request_disk", "K")
-        self._inputs(job, values)
-        self.notes.update(dict.fromkeys(f"'{name}' of a submit file means nothing here" for name in values.unheeded()))
 
     def _inputs(self, job: Job, values: Values) -> None:
         for text in values.listed("transfer_input_files"):
@@ -218,7 +251,7 @@ class Jobs:
                 self._put(job, _joined(inner, file), home / file, values, name)
         elif home.is_file():
             self._put(job, place, Path(os.path.abspath(home)), values, name)
-        else:
+        elif self._whole:
             raise values.description.mistake(
                 name, f"node '{job.node.name}' reads '{text[:100]}', which is not here and no earlier node leaves",
                 "name it in 'output' or 'transfer_output_files' of the node that makes it")
@@ -242,6 +275,8 @@ class Jobs:
         what: Made | Path | None = self._made(job, home)
         if what is None and home.is_file():
             what = Path(os.path.abspath(home))
+        if what is None and not self._whole:
+            return ""  # maybe one leaves it that could not be read
         if what is None:
             raise source.mistake(at, f"there is no program {home}", "it goes along with the task, so it must be here")
         if job.reads.setdefault(place, what) != what:

@@ -250,7 +250,9 @@ class _File:
         group = self._inside(words[2], words[3], folder, "SUBDAG", unit)
         unit.nodes = group.nodes
         for node in self.found.nodes[group.nodes.start : group.nodes.stop]:
-            node.noop, node.done = node.noop or noop, node.done or done
+            node.done = node.done or done
+            if noop:  # nobody would run the inner DAG: neither its jobs nor their scripts
+                node.noop, node.pre, node.post = True, None, None
 
     def _inside(self, name: Word, file: Word, folder: str, kind: str, unit: Subdag | None = None) -> Group:
         prefix = f"{self.place.prefix}{name.text}+"

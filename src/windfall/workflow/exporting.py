@@ -97,7 +97,8 @@ def _files(tasks: list[wf.Task], ended: Mapping[int, Row]) -> list[wf.File]:
         names = []
         for path, _, size, _ in row.get("files") or []:
             name = _NO_FILE.sub("_", str(path))
-            name = name if name not in found else f"{_NO_FILE.sub('_', tasks[number].id)}/{name}"
+            while name in found:
+                name = f"{_NO_FILE.sub('_', tasks[number].id)}/{name}"
             found[name] = wf.File(id=name, size_in_bytes=int(size))
             names.append(name)
         if names:

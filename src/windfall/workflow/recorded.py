@@ -7,12 +7,14 @@ output of a task before it (on a lower level; then it waits for that one), or el
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import msgspec
 
 from ..errors import BadInput
 from ..model.bagfile import Parsed
+from ..model.check import MAX_CORES
 from ..model.spec import Resources, Target
 from .blobs import Files
 from .standins import bag_name, target_name
@@ -55,7 +57,9 @@ class _Maker:
         line, own = self._line(run.command)
         if own and own[0] not in {place for place, *_ in brings}:
             brings.append(own)
-        cores = 1 if run.core_count is msgspec.UNSET else max(1, int(run.core_count))
+        cores = 1 if run.core_count is msgspec.UNSET else math.ceil(run.core_count)
+        if cores > MAX_CORES:
+            raise BadInput(f"task '{spec.id}' cannot have had {run.core_count:g} cores")
         outputs = tuple(dict.fromkeys(_place(name, spec) for name in spec.output_files or ()))
         like = Target(name=target_name(self.workflow.kinds[number]), resources=Resources(cores=cores))
         return Job(line, outputs, tuple(dict.fromkeys(takes)), tuple(dict.fromkeys(brings)), spec.id, like)

@@ -42,8 +42,8 @@ def grouped(kinds: list[str]) -> dict[str, list[int]]:
     if len(set(kinds)) > MOST_TARGETS:
         return {"main": list(range(len(kinds)))}
     names: dict[str, str] = {}
-    for kind in kinds:
-        names.setdefault(kind, _free(target_name(kind), set(names.values())))
+    for kind in dict.fromkeys(kinds):
+        names[kind] = _free(target_name(kind), set(names.values()))
     groups: dict[str, list[int]] = {}
     for task, kind in enumerate(kinds):
         groups.setdefault(names[kind], []).append(task)

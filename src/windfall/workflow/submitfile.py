@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ..errors import BadInput
 from ..model.units import parse_size
 from .dagnodes import asks
+from .mistakes import Found as Mistakes
 from .text import Source
 
 MAX_VALUE = 1 << 20
@@ -60,18 +61,21 @@ def read(source: Source, start: int = 0, end: int = -1) -> Description:
     """All of the text, or a part: what stands in a DAG file itself."""
     end = len(source.text) if end < 0 else end
     entries: dict[str, Entry] = {}
-    queued = False
+    queued, mistakes = False, Mistakes()
     for at, line in _lines(source, start, end):
         word = line.split(None, 1)[0].lower()
         if word == "queue":
-            _queue(source, at, line)
+            if line.split()[1:] not in ([], ["1"]):
+                mistakes.add(source, at, "a node has one job: this queues more, or others",
+                             "queue, and a node for each")
             queued = True
         elif word in ("if", "else", "elif", "endif", "include", "use"):
-            raise source.mistake(at, f"'{word}' in a submit description is not followed", "write it out")
+            mistakes.add(source, at, f"'{word}' in a submit description is not followed", "write it out")
         elif (match := _LINE.match(line)) and not queued:
             entries[match[1].lower()] = Entry(match[2].strip(), at)
         elif not queued:
-            raise source.mistake(at, "this is no 'name = value'", "one a line; # begins a comment")
+            mistakes.add(source, at, "this is no 'name = value'", "one a line; # begins a comment")
+    mistakes.tell()
     return Description(source, entries, queued)
 
 
@@ -93,12 +97,6 @@ def _lines(source: Source, start: int, end: int) -> list[tuple[int, str]]:
     if held.strip():
         found.append((began, held.strip()))
     return found
-
-
-def _queue(source: Source, at: int, line: str) -> None:
-    words = line.split()[1:]
-    if words and words != ["1"]:
-        raise source.mistake(at, "a node has one job: this queues more, or others", "queue, and a node for each")
 
 
 # --- what it says for one node ---------------------------------------------------------------------------------------

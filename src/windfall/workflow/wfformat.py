@@ -22,11 +22,12 @@ from .text import read_file
 
 MAX_FILE = 256 << 20
 MAX_TASKS = 1_000_000
+MAX_SECONDS = 1e12  # of a task: thirty thousand years
 PROGRAM = re.compile(r"[\w./+-]{0,100}[\w+-]")  # and not a whole script
 
 Text = Annotated[str, Meta(min_length=1)]
-TaskId = Annotated[str, Meta(pattern=r"^[0-9a-zA-Z-_.#]*$")]
-FileId = Annotated[str, Meta(min_length=1, pattern=r"^[0-9a-zA-Z-_./:#]*$")]
+TaskId = Annotated[str, Meta(pattern=r"^[0-9a-zA-Z-_.#]*\Z")]
+FileId = Annotated[str, Meta(min_length=1, pattern=r"^[0-9a-zA-Z-_./:#]*\Z")]
 Count = Annotated[int, Meta(ge=1)]
 
 
@@ -149,7 +150,8 @@ class Workflow(Listed):
     def seconds(self) -> list[float]:
         """How long each task took, 0 where that was not recorded."""
         execution = self.instance.workflow.execution
-        runs = {} if execution is msgspec.UNSET else {run.id: run.runtime_in_seconds for run in execution.tasks}
+        tasks = [] if execution is msgspec.UNSET else execution.tasks
+        runs = {run.id: max(0.0, run.runtime_in_seconds) for run in tasks}
         return [runs.get(spec.id, 0.0) for spec in self.specs]
 
 
@@ -163,7 +165,9 @@ def _kinds(body: Body) -> list[str]:
 def _kind(name: str, program: object) -> str:
     if isinstance(program, str) and PROGRAM.fullmatch(program):
         return program.rsplit("/", 1)[-1]
-    return re.sub(r"[_-]?(ID)?\d+$", "", name) or name
+    bare = name.rstrip("0123456789")
+    bare = bare if bare == name else bare.removesuffix("ID")
+    return (bare if bare == name else bare[:-1] if bare.endswith(("_", "-")) else bare) or name
 
 
 def load(path: Path) -> Workflow:
@@ -195,6 +199,9 @@ def _checked(instance: Instance, file: str) -> Workflow:
     for number, spec in enumerate(specs):
         if numbers.setdefault(spec.id, number) != number:
             raise BadInput(f"{file}: two tasks have the id '{spec.id}'")
+    _check_files(instance.workflow.specification, file)
+    if instance.workflow.execution is not msgspec.UNSET:
+        _check_runs(instance.workflow.execution, numbers, file)
     pairs = [(_known(parent, spec, numbers, file), numbers[spec.id]) for spec in specs for parent in spec.parents]
     pairs += [(numbers[spec.id], _known(child, spec, numbers, file)) for spec in specs for child in spec.children]
     dag = dag_of(len(specs), pairs)
@@ -203,6 +210,26 @@ def _checked(instance: Instance, file: str) -> Workflow:
         circle = [specs[node - 1].id for node in cycle(dag, found)]
         raise BadInput(f"{file}: tasks wait for each other in a circle: {' → '.join(circle[:8])}")
     return Workflow(instance, dag, found)
+
+
+def _check_files(specification: Specification, file: str) -> None:
+    ids = set[str]()
+    for each in specification.files or ():
+        if each.id in ids:
+            raise BadInput(f"{file}: two files have the id '{each.id}'")
+        ids.add(each.id)
+
+
+def _check_runs(execution: Execution, numbers: dict[str, int], file: str) -> None:
+    seen = set[str]()
+    for run in execution.tasks:
+        if run.id not in numbers:
+            raise BadInput(f"{file}: the execution has a task '{run.id}', and there is no such task")
+        if run.id in seen:
+            raise BadInput(f"{file}: the execution has two records of task '{run.id}'")
+        if run.runtime_in_seconds > MAX_SECONDS:
+            raise BadInput(f"{file}: task '{run.id}' cannot have taken {run.runtime_in_seconds:g} seconds")
+        seen.add(run.id)
 
 
 def _known(name: str, spec: Task, numbers: dict[str, int], file: str) -> int:
