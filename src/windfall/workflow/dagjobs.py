@@ -162,7 +162,7 @@ class Jobs:
         self.each[number] = job
         for name in job.outputs():
             self._makers.setdefault(name, []).append(Made(number, name))
-            flat = _joined(job.folder, PurePosixPath(name).name)
+            flat = _joined(job.folder, name.rpartition("/")[2])
             if flat != name:
                 self._makers.setdefault(flat, []).append(Made(number, name))
 
