@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from windfall.errors import BadInput
-from windfall.model.render import Renderer, source_count, text_of
+from windfall.model.columns import text_of
+from windfall.model.render import Renderer, source_count
 from windfall.model.spec import Derived, Items, Lines, Range, Sweep, Target, Values, Zip
 
 NAMES = ["a", "b", "c", "d", "e", "f"]

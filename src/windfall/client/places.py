@@ -123,7 +123,7 @@ class _Template:
         return bool(task) and whole and "\0" not in before.replace("\0target\0/", "") and after == "\0path\0"
 
     def __call__(self, row: Row, path: str) -> str:
-        from ..model.render import text_of
+        from ..model.columns import text_of
 
         own = {"task": row["task"], "target": row.get("target", "main"), "path": path.removeprefix("./")}
         values = {**(row.get("params") or {}), **own}

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from ..errors import BadInput, TooLarge
 from . import caps, expressions, template as tpl
+from .columns import text_of
 from .families import named
 from .flows import check_flows
 from .order import find_circle, refuse_circle
 from .patterns import ERRORS, MAX_PATTERN, check_effort
-from .render import Renderer, axis_names, axis_size, same_parameters, source_count, text_of
+from .render import Renderer, axis_names, axis_size, same_parameters, source_count
 from .sample import check_law
 from .schema import check_schema, schema_patterns
 from .spec import (

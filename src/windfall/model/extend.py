@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from ..errors import BadInput, TooLarge
 from . import template as tpl
-from .render import Files, Space, axis_names, range_size, same_parameters, source_count, text_of
+from .columns import text_of
+from .render import Files, Space, axis_names, range_size, same_parameters, source_count
 from .spec import Axis, Range, Sweep, Value, Values, Zip
 
 MAX_LISTED = 2_000_000  # points of axes that are compared one by one, or put together

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from ..errors import TooLarge
 from . import template as tpl
-from .render import Space, axis_names, axis_size, fill
+from .columns import fill
+from .render import Space, axis_names, axis_size
 from .spec import Sweep
 
 MAX_POINTS = 1_000_000  # of the axes that one name uses

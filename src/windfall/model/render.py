@@ -10,32 +10,29 @@ Lists that come back may share rows and words among tasks: read them, do not cha
 
 from __future__ import annotations
 
-import re
-from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby, repeat
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from ..errors import BadInput
 from . import template as tpl
-from .sample import Draw, draw_latin, draw_sample
-from .shell import QUOTING, in_context
+from .columns import (
+    Column,
+    DerivedColumn,
+    Digit,
+    DrawnColumn,
+    JoinedColumn,
+    ListColumn,
+    RangeColumn,
+    TableColumn,
+    Template,
+    fill,
+)  # fmt: skip
+from .commands import Command, ItemCommands, LineCommands, Shell, Taken, Vector
+from .sample import draw_latin, draw_sample
 from .spec import Axis, Items, Latin, Lines, Range, Sample, Source, Sweep, Table, Target, Value, Values
 from .table import Rows
-
-Command = str | list[str]
-Template = list[tpl.Piece]
-
-
-def text_of(value: Value) -> str:
-    """A value as it appears in commands: 3, 0.5, true, text as it is."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value if isinstance(value, str) else repr(value)
-
 
 # --- axes ------------------------------------------------------------------------------------------------------
 
@@ -85,158 +82,6 @@ def source_count(source: Source) -> int:
     return count
 
 
-def _decimals(value: int | float) -> int:
-    """Digits after the point in the shortest text of a number: 0.1 has one, 2.5e-7 has eight."""
-    mantissa, _, exponent = repr(value).partition("e")
-    return max(0, len(mantissa.partition(".")[2]) - int(exponent or 0))
-
-
-class _Digit:
-    """Where an axis stands in the task number."""
-
-    def __init__(self, stride: int, size: int, whole: bool):
-        self.stride, self.size, self.whole = stride, size, whole
-
-    def of(self, indices: Iterable[int]) -> Iterable[int]:
-        stride, size = self.stride, self.size
-        if self.whole:
-            return indices
-        if stride == 1:
-            return [i % size for i in indices]
-        return [i // stride % size for i in indices]
-
-
-class _Column:
-    """One parameter: its values and their texts at given task numbers."""
-
-    def values(self, indices: Sequence[int]) -> list[Any]:
-        raise NotImplementedError
-
-    def texts(self, indices: Sequence[int]) -> list[str]:
-        return list(map(text_of, self.values(indices)))
-
-    def quoted(self, indices: Sequence[int], quote: Callable[[str], str]) -> list[str]:
-        return list(map(quote, self.texts(indices)))
-
-
-class _RangeColumn(_Column):
-    def __init__(self, axis: Range, digit: _Digit):
-        self.first, self.step, self.digit = axis.first, axis.step, digit
-        self.exact = all(isinstance(n, int) for n in (axis.first, axis.last, axis.step))
-        self.decimals = max(_decimals(axis.first), _decimals(axis.step))
-
-    def values(self, indices: Sequence[int]) -> list[Any]:
-        first, step = self.first, self.step
-        if self.exact:
-            return [first + d * step for d in self.digit.of(indices)]
-        values = [float(first + d * step) for d in self.digit.of(indices)]
-        # 0..1:0.1 means 0.3 where adding gives 0.30000000000000004
-        return [round(v, self.decimals) for v in values] if self.decimals <= 15 else values
-
-    def texts(self, indices: Sequence[int]) -> list[str]:
-        return list(map(repr, self.values(indices)))
-
-    def quoted(self, indices: Sequence[int], quote: Callable[[str], str]) -> list[str]:
-        return self.texts(indices)  # numbers need none
-
-
-class _ListColumn(_Column):
-    def __init__(self, values: list[Value], digit: _Digit):
-        self.all, self.digit = values, digit
-        self._texts: dict[object, list[str]] = {}  # whole list as texts, by quoting; made when first needed
-
-    def values(self, indices: Sequence[int]) -> list[Any]:
-        every = self.all
-        return [every[d] for d in self.digit.of(indices)]
-
-    def texts(self, indices: Sequence[int]) -> list[str]:
-        return self._pick(indices, None)
-
-    def quoted(self, indices: Sequence[int], quote: Callable[[str], str]) -> list[str]:
-        return self._pick(indices, quote)
-
-    def _pick(self, indices: Sequence[int], quote: Callable[[str], str] | None) -> list[str]:
-        every = self._texts.get(quote)
-        if every is None:
-            texts = map(text_of, self.all)
-            every = self._texts[quote] = list(texts if quote is None else map(quote, texts))
-        return [every[d] for d in self.digit.of(indices)]
-
-
-class _DrawnColumn(_Column):
-    def __init__(self, draw: Draw, digit: _Digit):
-        self.draw, self.digit = draw, digit
-
-    def values(self, indices: Sequence[int]) -> list[Any]:
-        return list(map(self.draw, self.digit.of(indices)))
-
-
-class _TableColumn(_Column):
-    def __init__(self, rows: Rows, at: int, digit: _Digit):
-        self.rows, self.at, self.digit = rows, at, digit
-
-    def values(self, indices: Sequence[int]) -> list[Any]:
-        at = self.at
-        return [row[at] for row in self.rows.rows(list(self.digit.of(indices)))]
-
-    texts = values
-
-
-class _JoinedColumn(_Column):
-    """A parameter of a sweep that was extended: each part of the numbers has its own column."""
-
-    def __init__(self, first: _Column):
-        self.starts = [0]
-        self.columns = [first]
-
-    def add(self, start: int, column: _Column) -> None:
-        """In this order: whoever reads meanwhile finds a column for every start."""
-        self.columns.append(column)
-        self.starts.append(start)
-
-    def values(self, indices: Sequence[int]) -> list[Any]:
-        return self._each(indices, lambda column, numbers: column.values(numbers))
-
-    def texts(self, indices: Sequence[int]) -> list[str]:
-        return self._each(indices, lambda column, numbers: column.texts(numbers))
-
-    def quoted(self, indices: Sequence[int], quote: Callable[[str], str]) -> list[str]:
-        return self._each(indices, lambda column, numbers: column.quoted(numbers, quote))
-
-    def _each(self, indices: Sequence[int], ask: Callable[[_Column, list[int]], list[Any]]) -> list[Any]:
-        """In the order asked for, neighbours of one part together."""
-        found: list[Any] = []
-        for part, run in groupby(indices, lambda index: bisect_right(self.starts, index) - 1):
-            start = self.starts[part]
-            found += ask(self.columns[part], [index - start for index in run])
-        return found
-
-
-class _DerivedColumn(_Column):
-    def __init__(self, template: Template, columns: dict[str, _Column]):
-        self.template, self.columns = template, columns
-
-    def values(self, indices: Sequence[int]) -> list[Any]:
-        return fill(self.template, self.columns, indices, shell=False)
-
-    texts = values
-
-
-def fill(template: Template, columns: dict[str, _Column], indices: Sequence[int], shell: bool) -> list[str]:
-    """One text per index."""
-    slots = [piece for piece in template if isinstance(piece, tpl.Slot)]
-    if not slots:
-        return ["".join(map(str, template))] * len(indices)
-    if shell:
-        filled = [columns[slot.name].quoted(indices, QUOTING[slot.context]) for slot in slots]
-    else:
-        filled = [columns[slot.name].texts(indices) for slot in slots]
-    if len(template) == 1:
-        return filled[0]
-    pattern = "".join("%s" if isinstance(piece, tpl.Slot) else piece.replace("%", "%%") for piece in template)
-    return [pattern % texts for texts in (zip(*filled, strict=True) if len(filled) > 1 else filled[0])]
-
-
 # --- the parameter space ---------------------------------------------------------------------------------------
 
 
@@ -246,31 +91,31 @@ class Space:
     def __init__(self, sweep: Sweep, shared: bytes = b""):
         self.count = source_count(sweep)
         self._shared = shared
-        self.columns: dict[str, _Column] = {}
+        self.columns: dict[str, Column] = {}
         stride = self.count
         for axis in sweep.axes:
             size = axis_size(axis)
             stride = stride // size if size else 0
-            self._add_axis(axis, _Digit(stride, size, whole=size == self.count))
+            self._add_axis(axis, Digit(stride, size, whole=size == self.count))
         self._add_derived(sweep)
 
-    def _add_axis(self, axis: Axis, digit: _Digit) -> None:
+    def _add_axis(self, axis: Axis, digit: Digit) -> None:
         if isinstance(axis, Range):
-            self._put(axis.name, _RangeColumn(axis, digit))
+            self._put(axis.name, RangeColumn(axis, digit))
         elif isinstance(axis, Sample):
-            self._put(axis.law.name, _DrawnColumn(draw_sample(axis), digit))
+            self._put(axis.law.name, DrawnColumn(draw_sample(axis), digit))
         elif isinstance(axis, Latin):
             for law in axis.columns:
-                self._put(law.name, _DrawnColumn(draw_latin(axis, law), digit))
+                self._put(law.name, DrawnColumn(draw_latin(axis, law), digit))
         elif isinstance(axis, Table):
             rows = Rows(axis, self._shared)
             for at, name in enumerate(axis.columns):
-                self._put(name, _TableColumn(rows, at, digit))
+                self._put(name, TableColumn(rows, at, digit))
         else:
             for column in [axis] if isinstance(axis, Values) else axis.columns:
-                self._put(column.name, _ListColumn(column.values, digit))
+                self._put(column.name, ListColumn(column.values, digit))
 
-    def _put(self, name: str, column: _Column) -> None:
+    def _put(self, name: str, column: Column) -> None:
         if name in self.columns:
             raise BadInput(f"the parameter '{name}' is given twice")
         self.columns[name] = column
@@ -292,7 +137,7 @@ class Space:
                     text=min(waiting),
                 )
             for name in ready:
-                self._put(name, _DerivedColumn(waiting.pop(name), self.columns))
+                self._put(name, DerivedColumn(waiting.pop(name), self.columns))
 
     def check(self, template: Template, what: str, also: Iterable[str] = ()) -> Template:
         """Refuse parameters that are not there."""
@@ -319,147 +164,6 @@ def unknown_parameter(name: str, what: str, known: list[str]) -> BadInput:
     else:
         hint = f"there is no sweep to take it from; write {{{{{name}}}}} for the braces themselves"
     return BadInput(f"{what} uses {{{name}}}, which is not a parameter", hint, text=f"{{{name}}}")
-
-
-# --- commands --------------------------------------------------------------------------------------------------
-
-
-Taken = Mapping[str, Sequence[str]]  # target → where its output files lie for the task
-
-
-class _Vector:
-    """Words, each templated, never split.  A word `{main.outputs}` becomes as many words as there are files."""
-
-    def __init__(self, words: list[Template], columns: dict[str, _Column]):
-        self.columns = columns
-        self.words = words
-        self.fixed = not any(tpl.names(word) for word in words)
-        self.literal = ["".join(map(str, word)) for word in words] if self.fixed else []
-        self.taking = {at: target for at, word in enumerate(words) if (target := _taken(word))}
-
-    def render(self, indices: Sequence[int], taken: Taken) -> list[Command]:
-        if self.fixed:
-            return [self.literal] * len(indices)
-        rows = map(list, zip(*(self._word(at, indices) for at in range(len(self.words))), strict=False))
-        return [self._spread(row, taken) for row in rows] if self.taking else list(rows)
-
-    def _word(self, at: int, indices: Sequence[int]) -> Iterable[str]:
-        """Of every task; fixed words repeat without end."""
-        word = self.words[at]
-        if at in self.taking:
-            return [""] * len(indices)
-        return fill(word, self.columns, indices, shell=False) if tpl.names(word) else repeat("".join(map(str, word)))
-
-    def _spread(self, row: list[str], taken: Taken) -> Command:
-        spread: list[str] = []
-        for at, word in enumerate(row):
-            spread += taken.get(self.taking[at], ()) if at in self.taking else [word]
-        return spread
-
-
-def _taken(word: Template) -> str:
-    """The target whose files the word stands for, or nothing."""
-    found = [tpl.taken_target(name) for name in tpl.names(word)]
-    if any(found) and len(word) > 1:
-        raise BadInput(
-            f"{{{next(filter(None, found))}.outputs}} is many files and must be a word of its own",
-            "put a space before and after it",
-            text="".join(piece if isinstance(piece, str) else f"{{{piece.name}}}" for piece in word)[:100],
-        )
-    return found[0] if found else ""
-
-
-class _Shell:
-    """One text for `/bin/sh -c`."""
-
-    def __init__(self, template: Template, columns: dict[str, _Column]):
-        self.template, self.columns = in_context(template), columns
-        self.taking = [name for name in tpl.names(template) if tpl.taken_target(name)]
-        for piece in self.template:
-            if isinstance(piece, tpl.Slot) and piece.context and tpl.taken_target(piece.name):
-                raise BadInput(
-                    f"{{{piece.name}}} is many files and must not stand inside quotes",
-                    "leave the quotes out: the names are quoted as they need it",
-                    text=f"{{{piece.name}}}",
-                )
-
-    def render(self, indices: Sequence[int], taken: Taken) -> list[Command]:
-        if not self.taking:
-            return list(fill(self.template, self.columns, indices, shell=True))
-        template = [self._filled(piece, taken) for piece in self.template]
-        return list(fill(template, self.columns, indices, shell=True))
-
-    def _filled(self, piece: tpl.Piece, taken: Taken) -> tpl.Piece:
-        if isinstance(piece, str) or piece.name not in self.taking:
-            return piece
-        return " ".join(map(tpl.quote_bare, taken.get(tpl.taken_target(piece.name), ())))
-
-
-class _LineCommands:
-    """Commands one after the other, and where each of them ends: 8 bytes a task beside the text.
-
-    Where the text is part of `shared`, bytes that are kept anyway, it is looked at there instead of kept twice.
-    """
-
-    def __init__(self, source: Lines, shared: bytes = b""):
-        self.text: bytearray | memoryview = bytearray()
-        self.more = bytearray()  # what was appended later
-        self.ends = array("Q")
-        self.own = 0  # tasks whose text is in `text`
-        if source.count:
-            data = source.text.encode()
-            at = shared.find(data) if shared else -1
-            self.text = memoryview(shared)[at : at + len(data)] if at >= 0 else bytearray(data)
-            self._index(data, 0)
-            self.own = len(self.ends)
-
-    def _index(self, data: bytes, base: int) -> None:
-        self.ends.extend(base + match.start() for match in re.finditer(b"\n", data))
-        self.ends.append(base + len(data))
-
-    def extend(self, source: Source) -> None:
-        if not isinstance(source, Lines):
-            raise BadInput("these tasks are lines; only lines can be added to them")
-        if not source.count:
-            return
-        data = source.text.encode()
-        self._index(data, len(self.more))
-        self.more += data + b"\n"
-
-    @property
-    def count(self) -> int:
-        return len(self.ends)
-
-    def lines(self, indices: Sequence[int]) -> list[str]:
-        ends, own = self.ends, self.own
-        return [
-            str((self.text if i < own else self.more)[ends[i - 1] + 1 if i not in (0, own) else 0 : ends[i]], "utf-8")
-            for i in indices
-        ]
-
-    def render(self, indices: Sequence[int], taken: Taken) -> list[Command]:
-        return list(map(tpl.split, self.lines(indices)))
-
-
-class _ItemCommands:
-    def __init__(self, source: Items, call: bool):
-        self.items, self.call = list(source.items), call
-
-    def extend(self, source: Source) -> None:
-        if isinstance(source, Sweep):
-            raise BadInput("a sweep cannot be added to items")
-        if isinstance(source, Items):
-            self.items.extend(source.items)
-        elif source.count:
-            self.items.extend(source.text.split("\n"))
-
-    @property
-    def count(self) -> int:
-        return len(self.items)
-
-    def render(self, indices: Sequence[int], taken: Taken) -> list[Command]:
-        items = self.items
-        return [items[i] for i in indices] if self.call else [tpl.split(items[i]) for i in indices]
 
 
 File = tuple[str, str, int, int]  # path, blob, size, mode
@@ -493,14 +197,14 @@ class Renderer:
     def __init__(self, target: Target, shared: bytes = b""):
         source = target.source
         self.target = target
-        self._listed: _LineCommands | _ItemCommands | None = None
+        self._listed: LineCommands | ItemCommands | None = None
         self._space = Space(source if isinstance(source, Sweep) else Sweep(), shared)
         self._columns = dict(self._space.columns)
         self._count = self._space.count
         if isinstance(source, Lines):
-            self._listed = _LineCommands(source, shared)
+            self._listed = LineCommands(source, shared)
         elif isinstance(source, Items):
-            self._listed = _ItemCommands(source, target.kind == "call")
+            self._listed = ItemCommands(source, target.kind == "call")
         self._command = self._listed or self._compile(target.command, "the command", target.takes)
         self._compile_files(target)
         check = target.check.command
@@ -534,12 +238,12 @@ class Renderer:
         also = [f"{target}.outputs" for target in takes]
         return [self._space.check(tpl.pieces(text), what, also) for text in texts]
 
-    def _compile(self, command: Command, what: str, takes: Iterable[str] = ()) -> _Vector | _Shell:
+    def _compile(self, command: Command, what: str, takes: Iterable[str] = ()) -> Vector | Shell:
         if isinstance(command, list):
-            return _Vector(self._templates(what, command, takes), self._columns)
+            return Vector(self._templates(what, command, takes), self._columns)
         (template,) = self._templates(what, [command], takes)
         words = tpl.as_vector(template)
-        return _Shell(template, self._columns) if words is None else _Vector(words, self._columns)
+        return Shell(template, self._columns) if words is None else Vector(words, self._columns)
 
     @property
     def parameters(self) -> list[str]:
@@ -564,7 +268,7 @@ class Renderer:
         for family, more in list(zip(self._files, files, strict=True)) if files else ():
             family.add(self._count, more)
         for name, column in self._columns.items():
-            joined = self._columns[name] = column if isinstance(column, _JoinedColumn) else _JoinedColumn(column)
+            joined = self._columns[name] = column if isinstance(column, JoinedColumn) else JoinedColumn(column)
             joined.add(self._count, added.columns[name])
         self._count += added.count
 
