@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from ..errors import BadInput, TooLarge
-from . import caps, check, table as csv_table, template as tpl, words
+from . import caps, check, sources, table as csv_table, template as tpl, words
+from .bounds import at_most
 from .expressions import KINDS
 from .inputs import Finder
 from .language import pointed
@@ -510,7 +511,7 @@ class Reader:
         if name == "zip":
             axes.extend(self._zips(value, path))
             return
-        check.parameter_name(name)
+        sources.parameter_name(name)
         if name == "csv":
             found: Axis | Derived = self._csv(value, (*path, name))
         elif name == "latin":
@@ -523,7 +524,7 @@ class Reader:
             derived.append(found)
             return
         if not isinstance(found, Table):  # one that was just read is in good form
-            check.check_axis(found)
+            sources.check_axis(found)
         axes.append(found)
 
     def _zips(self, value: object, path: Path_) -> Iterator[Zip]:
@@ -538,7 +539,7 @@ class Reader:
                 if not columns:
                     raise BadInput("[[sweep.zip]] is empty", "give it at least one list")
                 found = Zip(columns=columns)
-                check.check_axis(found)
+                sources.check_axis(found)
                 yield found
 
     def _sample(self, name: str, table: dict[str, Any], path: Path_) -> Sample:
@@ -560,7 +561,7 @@ class Reader:
         for name, law in table.items():
             if name not in ("n", "seed"):
                 with self.place.at(*path, name):
-                    check.parameter_name(name)
+                    sources.parameter_name(name)
                     laws.append(parse_law(name, words.string(law, name)))
         return Latin(columns=laws, n=get("n", 0), seed=get("seed", 0))
 
@@ -648,7 +649,7 @@ def _takes(command: str | list[str]) -> list[str]:
 
 def _column_name(name: str) -> None:
     try:
-        check.parameter_name(name)
+        sources.parameter_name(name)
     except BadInput as error:
         error.message = f"the column {error.message}"
         error.hint = f'call it otherwise: columns = ["{tpl.excerpt(name, 40)} -> name"]'
@@ -702,7 +703,7 @@ def _number(text: str) -> int | float:
 
 def _value(name: str, value: object) -> Value:
     if isinstance(value, (bool, int, float, str)):
-        check.check_value(value, name)
+        sources.check_value(value, name)
         return value
     what = "a list" if isinstance(value, list) else "a table" if isinstance(value, dict) else "a date or time"
     raise BadInput(
@@ -711,11 +712,11 @@ def _value(name: str, value: object) -> Value:
 
 
 def _zip_column(name: str, value: object) -> Values:
-    check.parameter_name(name)
+    sources.parameter_name(name)
     found = axis(name, value)
     if isinstance(found, Range):
         size = axis_size(found)
-        check.at_most(size, 1_000_000, f"values of '{name}' in a zip")
+        at_most(size, 1_000_000, f"values of '{name}' in a zip")
         return Values(name=name, values=Space(Sweep(axes=[found])).columns[name].values(range(size)))
     if isinstance(found, Derived) or not isinstance(value, list):
         raise BadInput(f"'{name}' must be a list or a range to be walked together with others")

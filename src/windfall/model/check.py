@@ -14,14 +14,15 @@ from msgspec.structs import replace
 
 from ..errors import BadInput, TooLarge
 from . import caps, expressions, template as tpl
+from .bounds import at_most, check_clean, check_text, distinct, within
 from .columns import text_of
 from .families import named
 from .flows import check_flows
 from .order import find_circle, refuse_circle
 from .patterns import ERRORS, MAX_PATTERN, check_effort
-from .render import Renderer, axis_names, axis_size, same_parameters, source_count
-from .sample import check_law
+from .render import Renderer, same_parameters, source_count
 from .schema import check_schema, schema_patterns
+from .sources import check_source, longest_values, parameters, swollen
 from .spec import (
     MAX_BATCH,
     MAX_NAME,
@@ -35,13 +36,9 @@ from .spec import (
     Flows,
     Input,
     Items,
-    Latin,
-    Law,
     Lines,
     Placed,
     Policy,
-    Range,
-    Sample,
     Source,
     Sweep,
     Table,
@@ -50,7 +47,7 @@ from .spec import (
     Values,
     Zip,
 )  # fmt: skip
-from .table import check_table, lines, longest, parse_row
+from .table import lines, parse_row
 from .units import MAX_DURATION, MAX_SIZE, parse_duration
 
 SELECT = ("fcfs", "sjf")
@@ -68,8 +65,6 @@ RESULTS = (
 )  # fmt: skip
 """Columns that results have anyway: a captured value must not be called like one."""
 
-MAX_AXES = 64
-MAX_DERIVED = 256
 MAX_WORDS = 10_000
 MAX_FILES = 10_000
 MAX_VARIABLES = 1_000
@@ -150,10 +145,10 @@ def validate_source(target: Target, source: Source) -> None:
             f"these tasks cannot be appended to '{target.name}'",
             "lines take lines, items take items and lines, a sweep takes a sweep of the same parameters",
         )
-    _source(source, target.name)
+    check_source(source, target.name)
     at_most(source_count(source), MAX_TASKS, "tasks at once")
     if isinstance(source, Sweep) and isinstance(target.source, Sweep):
-        same_parameters(_parameters(target.source), _parameters(source))
+        same_parameters(parameters(target.source), parameters(source))
         extended = replace(target, source=source)
         _lengths(extended)
         _families(extended)
@@ -167,7 +162,7 @@ def check_target(target: Target, is_open: bool) -> None:
     if not tpl.NAME.fullmatch(target.name):
         raise BadInput(f"'{target.name}' cannot be the name of a target", "use letters, digits, - and _")
     _one_of(target.kind, KINDS, "kind")
-    _source(target.source, target.name)
+    check_source(target.source, target.name)
     if source_count(target.source) == 0 and not is_open:
         raise BadInput(f"the target '{target.name}' has no tasks", "an empty range or list leaves nothing to run")
     _command(target)
@@ -197,24 +192,24 @@ def _command(target: Target) -> None:
     if not words or not words[0].strip():
         raise BadInput(f"the target '{target.name}' has no command", 'give one, as in command = "prog {x}"')
     for word in words:
-        _text(word, "the command")
+        check_text(word, "the command")
 
 
 def _numbers(target: Target) -> None:
     needs = target.resources
-    _within(needs.cores, 1, MAX_CORES, "cores")
-    _within(needs.memory, 0, MAX_SIZE, "memory")
-    _within(needs.gpus, 0, MAX_CORES, "gpus")
-    _within(needs.disk, 0, MAX_SIZE, "disk")
-    _within(needs.nodes, 1, MAX_CORES, "nodes")
+    within(needs.cores, 1, MAX_CORES, "cores")
+    within(needs.memory, 0, MAX_SIZE, "memory")
+    within(needs.gpus, 0, MAX_CORES, "gpus")
+    within(needs.disk, 0, MAX_SIZE, "disk")
+    within(needs.nodes, 1, MAX_CORES, "nodes")
     if needs.nodes > 1 and target.kind == "call":
         raise BadInput("nodes: a call runs on one node", "commands may run on several")
-    _within(target.time, 0, MAX_DURATION, "time")
-    _within(target.expect, 0, MAX_DURATION, "expect")
-    _within(target.grace, 0, MAX_DURATION, "grace")
-    _within(target.retries, 0, MAX_RETRIES, "retries")
-    _within(target.memory_retries, 0, 16, "memory-retries")
-    _within(target.priority, -(1 << 31), (1 << 31) - 1, "priority")
+    within(target.time, 0, MAX_DURATION, "time")
+    within(target.expect, 0, MAX_DURATION, "expect")
+    within(target.grace, 0, MAX_DURATION, "grace")
+    within(target.retries, 0, MAX_RETRIES, "retries")
+    within(target.memory_retries, 0, 16, "memory-retries")
+    within(target.priority, -(1 << 31), (1 << 31) - 1, "priority")
 
 
 def _files(target: Target) -> None:
@@ -234,9 +229,9 @@ def _files(target: Target) -> None:
     at_most(len(target.placed), MAX_FILES, "inputs")
     for placed in target.placed:
         _placed(placed)
-    _distinct(_places(target), "two inputs would lie at '{}'")
-    _distinct(target.outputs, "the output '{}' is named twice")
-    _distinct(target.checkpoint, "the checkpoint file '{}' is named twice")
+    distinct(_places(target), "two inputs would lie at '{}'")
+    distinct(target.outputs, "the output '{}' is named twice")
+    distinct(target.checkpoint, "the checkpoint file '{}' is named twice")
 
 
 def _places(target: Target) -> Iterator[str]:
@@ -254,14 +249,14 @@ def _blob(path: str, blob: tuple[str, int, int]) -> None:
     sha, size, mode = blob
     if not _HASH.fullmatch(sha):
         raise BadInput(f"inputs: '{tpl.excerpt(path)}' does not carry a SHA-256")
-    _within(size, 0, MAX_SIZE, "size of an input")
-    _within(mode, 0, 0o777, "mode of an input")
+    within(size, 0, MAX_SIZE, "size of an input")
+    within(mode, 0, 0o777, "mode of an input")
 
 
 def _placed(each: Placed) -> None:
     if each.path:
         relative_path(each.path, "inputs")
-    _text(each.there, "inputs")
+    check_text(each.there, "inputs")
     known = each.there.startswith("/") or (each.there and "/" not in each.there)  # a name, from the site's file
     if not known or not _PRINTABLE.fullmatch(each.there) or len(each.there) > 4000:
         raise BadInput(
@@ -278,7 +273,7 @@ def _families(target: Target) -> None:
     for family in target.families:
         at_most(len(family.files), MAX_FAMILY, "files of one input")
         for name, blob in family.files.items():
-            _text(name, "inputs")
+            check_text(name, "inputs")
             _blob(name, blob)
         if not isinstance(target.source, Sweep):
             raise BadInput("inputs: parameters go with a sweep", text=tpl.excerpt(family.source))
@@ -298,7 +293,7 @@ def _families(target: Target) -> None:
 
 def relative_path(path: str, what: str) -> str:
     """A path that stays inside the working directory."""
-    _text(path, what)
+    check_text(path, what)
     parts = path.split("/")
     if not path or path.startswith("/") or ".." in parts or not _PRINTABLE.fullmatch(path) or path.strip("./") == "":
         raise BadInput(
@@ -340,14 +335,14 @@ def _variables(target: Target) -> None:
     for name, value in target.environment.items():
         if not _VARIABLE.fullmatch(name) or len(name) > MAX_NAME:
             raise BadInput(f"'{tpl.excerpt(name)}' cannot be the name of an environment variable")
-        _text(value, f"the environment variable {name}")
+        check_text(value, f"the environment variable {name}")
     at_most(len(target.setup), MAX_WORDS, "set-up lines")
     for line in target.setup:
-        _text(line, "setup")
+        check_text(line, "setup")
 
 
 def _crowd(target: Target) -> None:
-    _within(target.at_once, 0, (1 << 31) - 1, "at-once")
+    within(target.at_once, 0, (1 << 31) - 1, "at-once")
     if target.crowd:
         _name(target.crowd, "a crowd's name")
         if not target.at_once:
@@ -359,10 +354,10 @@ def _check(check: Check) -> None:
     if not check.exit:
         raise BadInput("check: exit names no exit code, so no task could succeed", "exit = [0]")
     for code in check.exit:
-        _within(code, 0, 255, "check: exit")
+        within(code, 0, 255, "check: exit")
     at_most(len(check.hopeless), 256, "exit codes")
     for code in check.hopeless:
-        _within(code, 1, 255, "check: hopeless")
+        within(code, 1, 255, "check: hopeless")
     if both := sorted(set(check.exit) & set(check.hopeless)):
         raise BadInput(f"check: exit code {both[0]} cannot be both good and hopeless", "leave it out of one of them")
     pattern(check.match, "check: match")
@@ -371,17 +366,17 @@ def _check(check: Check) -> None:
     words = check.command if isinstance(check.command, list) else [check.command]
     at_most(len(words), MAX_WORDS, "words in a command")
     for word in words:
-        _text(word, "check: command")
+        check_text(word, "check: command")
     if isinstance(check.command, list) and not (words and words[0].strip()):
         raise BadInput("check: command is empty", "leave it out")
 
 
 def _captures(target: Target) -> None:
     at_most(len(target.capture), MAX_CAPTURES, "captured values")
-    taken = _parameters(target.source) if isinstance(target.source, Sweep) else []
+    taken = parameters(target.source) if isinstance(target.source, Sweep) else []
     for each in target.capture:
         _capture(each, taken)
-    _distinct([each.name for each in target.capture], "capture: '{}' is given twice")
+    distinct([each.name for each in target.capture], "capture: '{}' is given twice")
 
 
 def _capture(each: Capture, parameters: list[str]) -> None:
@@ -401,126 +396,14 @@ def _capture(each: Capture, parameters: list[str]) -> None:
 def pattern(text: str, what: str) -> None:
     if len(text) > MAX_PATTERN:
         raise TooLarge(f"{what}: a pattern of {len(text)} characters; at most {MAX_PATTERN}")
-    _text(text, what)
+    check_text(text, what)
     try:
         re.compile(text)
     except ERRORS as error:
         raise BadInput(f"{what}: not a regular expression: {error}", text=tpl.excerpt(text)) from None
 
 
-# --- parameters ------------------------------------------------------------------------------------------------
-
-
-def _source(source: Source, target: str) -> None:
-    if isinstance(source, Lines):
-        _lines(source)
-    elif isinstance(source, Items):
-        _items(source)
-    else:
-        _sweep(source)
-
-
-def _lines(source: Lines) -> None:
-    text = source.text
-    found = text.count("\n") + 1 if text else 0
-    if found != source.count:
-        raise BadInput(f"{source.count} lines were announced, {found} came")
-    if not text:
-        return
-    _clean(text, "a command")
-    if text.startswith("\n") or text.endswith("\n") or "\n\n" in text:
-        raise BadInput("there is an empty line among the commands")
-    if len(text) > MAX_TEXT and max(map(len, text.split("\n"))) > MAX_TEXT:
-        raise TooLarge(f"a command is longer than {MAX_TEXT:,} characters")
-
-
-def _items(source: Items) -> None:
-    for item in source.items:
-        if not item:
-            raise BadInput("there is an empty item among the commands")
-        if len(item) > MAX_TEXT:
-            raise TooLarge(
-                f"an item of {len(item):,} characters; at most {MAX_TEXT:,}", "give large data as an input file"
-            )
-        _clean(item, "a command")
-
-
-def _sweep(sweep: Sweep) -> None:
-    at_most(len(sweep.axes), MAX_AXES, "axes of a sweep")
-    at_most(len(sweep.derived), MAX_DERIVED, "derived parameters")
-    for axis in sweep.axes:
-        check_axis(axis)
-    found = _parameters(sweep)
-    for name in found:
-        parameter_name(name)
-    _distinct(found, "the parameter '{}' is given twice")
-    for derived in sweep.derived:
-        _text(derived.template, f"the parameter '{derived.name}'")
-
-
-def _parameters(sweep: Sweep) -> list[str]:
-    return [name for axis in sweep.axes for name in axis_names(axis)] + [derived.name for derived in sweep.derived]
-
-
-def parameter_name(name: str) -> None:
-    if not tpl.NAME.fullmatch(name) or len(name) > MAX_NAME:
-        raise BadInput(f"'{tpl.excerpt(name)}' cannot be the name of a parameter", "use letters, digits, - and _")
-
-
-def check_axis(axis: Axis) -> None:
-    if isinstance(axis, Range):
-        for number in (axis.first, axis.last, axis.step):
-            check_value(number, axis.name)
-        if axis.step == 0:
-            raise BadInput(f"the range of '{axis.name}' has step 0")
-    elif isinstance(axis, Values):
-        _values(axis)
-    elif isinstance(axis, Sample):
-        _drawn(axis, [axis.law])
-    elif isinstance(axis, Latin):
-        at_most(len(axis.columns), MAX_AXES, "columns of a Latin hypercube")
-        if not axis.columns:
-            raise BadInput("the Latin hypercube has no parameters", 'as in x = "uniform(0, 1)"')
-        _drawn(axis, axis.columns)
-    elif isinstance(axis, Table):
-        _clean(axis.text, "a table")
-        check_table(axis)
-    else:
-        at_most(len(axis.columns), MAX_AXES, "columns of a zip")
-        for column in axis.columns:
-            _values(column)
-        lengths = {column.name: len(column.values) for column in axis.columns}
-        if len(set(lengths.values())) != 1:
-            said = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-            raise BadInput(f"lists walked together must be equally long: {said or 'there is none'}")
-    if axis_size(axis) == 0 and not isinstance(axis, Table):  # a table may be filled later, if the bag is open
-        hint = "a range goes from its first to its last value; give a negative step to count down"
-        raise BadInput(
-            f"'{', '.join(axis_names(axis))}' has no values, so the sweep is empty",
-            hint if isinstance(axis, Range) else "give it at least one",
-        )
-
-
-def _drawn(axis: Sample | Latin, laws: list[Law]) -> None:
-    _within(axis.n, 1, MAX_TASKS, "n")
-    _within(axis.seed, -(1 << 63), (1 << 63) - 1, "seed")
-    for law in laws:
-        check_law(law)
-
-
-def _values(axis: Values) -> None:
-    for value in axis.values:
-        check_value(value, axis.name)
-
-
-def check_value(value: Value, name: str) -> None:
-    if isinstance(value, str):
-        _text(value, f"a value of '{name}'")
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise BadInput(f"a value of '{name}' is not finite")
-    elif not -(1 << 63) <= value < 1 << 63:
-        raise BadInput(f"a value of '{name}' does not fit 64 bits")
+# --- how long it can become ------------------------------------------------------------------------------------
 
 
 def _lengths(target: Target) -> None:
@@ -529,7 +412,7 @@ def _lengths(target: Target) -> None:
         Renderer(_without_tasks(target))
         return
     Renderer(target)  # compiles every template, refuses unknown parameters and circles
-    at_most(sum(_longest_values(target.source).values()), MAX_PARAMETERS, "characters in the parameters of a task")
+    at_most(sum(longest_values(target.source).values()), MAX_PARAMETERS, "characters in the parameters of a task")
     total = longest_task(target)
     if total > MAX_TEXT:
         raise TooLarge(f"a task of the target '{target.name}' could have {total:,} characters; at most {MAX_TEXT:,}")
@@ -542,7 +425,7 @@ def longest_task(target: Target) -> int:
         return max(map(len, source.items), default=0)
     if isinstance(source, Lines):
         return max(map(len, source.text.split("\n")))
-    most = _longest_values(source)
+    most = longest_values(source)
     words = target.command if isinstance(target.command, list) else [target.command]
     check = target.check.command if isinstance(target.check.command, list) else [target.check.command]
     texts = (
@@ -550,36 +433,12 @@ def longest_task(target: Target) -> int:
         *(each.file for each in target.capture), *(each.path for each in target.families),
         *(part for each in target.placed for part in (each.path, each.there)),
     )  # fmt: skip
-    return sum(_swollen(tpl.pieces(text), most) for text in texts) + 100 * len(target.families)
+    return sum(swollen(tpl.pieces(text), most) for text in texts) + 100 * len(target.families)
 
 
 def _without_tasks(target: Target) -> Target:
     empty: Source = Lines(text="", count=0) if isinstance(target.source, Lines) else Items(items=[])
     return replace(target, source=empty)
-
-
-def _longest_values(sweep: Sweep) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for axis in sweep.axes:
-        if isinstance(axis, (Range, Sample, Latin)):
-            found.update(dict.fromkeys(axis_names(axis), 25))
-        elif isinstance(axis, Table):
-            found.update(longest(axis))
-        else:
-            for column in [axis] if isinstance(axis, Values) else axis.columns:
-                found[column.name] = max(map(len, map(text_of, column.values)))
-    templates = {derived.name: tpl.pieces(derived.template) for derived in sweep.derived}
-    while len(found) < len(_parameters(sweep)):
-        for name, template in templates.items():
-            if name not in found and all(part in found for part in tpl.names(template)):
-                found[name] = _swollen(template, found)
-                at_most(found[name], MAX_TEXT, f"characters in '{name}'")
-    return found
-
-
-def _swollen(template: list[tpl.Piece], most: dict[str, int]) -> int:
-    """Output files of other targets are counted when they are known."""
-    return sum(most.get(piece.name, 0) if isinstance(piece, tpl.Slot) else len(piece) for piece in template)
 
 
 def _cost(target: Target) -> None:
@@ -668,7 +527,7 @@ def expression(text: str, key: str) -> str:
 
 
 def _prerequisites(bag: Bag) -> None:
-    _distinct([target.name for target in bag.targets], "two targets are called '{}'")
+    distinct([target.name for target in bag.targets], "two targets are called '{}'")
     after = {target.name: list(target.after) for target in bag.targets}
     for name in after:
         check_after(name, after)
@@ -690,7 +549,7 @@ def check_after(name: str, after: dict[str, list[str]]) -> None:
                 nearest(each, after),
                 text=each,
             )
-    _distinct(after[name], f"'{name}' names '{{}}' twice in after")
+    distinct(after[name], f"'{name}' names '{{}}' twice in after")
 
 
 def check_takes(target: Target) -> None:
@@ -702,7 +561,7 @@ def check_takes(target: Target) -> None:
                 f'after = ["{tpl.excerpt(each)}"]',
                 text=f"{{{tpl.excerpt(each)}.outputs}}",
             )
-    _distinct(target.takes, f"'{target.name}' takes the output files of '{{}}' twice")
+    distinct(target.takes, f"'{target.name}' takes the output files of '{{}}' twice")
 
 
 def check_given(target: Target, gives: dict[str, bool]) -> None:
@@ -750,7 +609,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def _name(name: str, what: str) -> None:
     if not name.strip() or len(name) > MAX_NAME or not _PRINTABLE.fullmatch(name):
         raise BadInput(f"{what} must have 1 to {MAX_NAME} printable characters", text=tpl.excerpt(name))
-    _clean(name, what)
+    check_clean(name, what)
 
 
 def _one_of(value: str, known: tuple[str, ...], what: str) -> None:
@@ -758,37 +617,3 @@ def _one_of(value: str, known: tuple[str, ...], what: str) -> None:
         raise BadInput(
             f"{what} = '{tpl.excerpt(value)}' does not exist", nearest(value, known), text=tpl.excerpt(value)
         )
-
-
-def _text(text: str, what: str) -> None:
-    if len(text) > MAX_TEXT:
-        raise TooLarge(f"{what} has {len(text):,} characters; at most {MAX_TEXT:,}")
-    _clean(text, what)
-
-
-def _clean(text: str, what: str) -> None:
-    if "\0" in text:
-        raise BadInput(f"{what} contains a NUL character")
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise BadInput(f"{what} is not valid text") from None
-
-
-def _within(number: int, least: int, most: int, what: str) -> None:
-    if isinstance(number, bool) or not least <= number <= most:
-        raise BadInput(f"{what} = {number} is not between {least} and {most}")
-
-
-def at_most(count: int, most: int, what: str) -> None:
-    if count > most:
-        raise TooLarge(f"{count:,} {what}; at most {most:,}")
-
-
-def _distinct(names: Iterable[str], message: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise BadInput(message.format(tpl.excerpt(name)), text=tpl.excerpt(name))
-        seen.add(name)

@@ -6,7 +6,8 @@ from bisect import bisect_right
 from itertools import accumulate
 
 from ..errors import BadInput
-from .check import MAX_EDGES, at_most, check_blobs, relative_path, validate_source
+from .bounds import at_most
+from .check import MAX_EDGES, check_blobs, relative_path, validate_source
 from .flows import Place, check_later
 from .order import refuse_circle_in
 from .render import source_count
