@@ -1,16 +1,17 @@
 """A bag that has ended gets more tasks, and runs again."""
 
 from hashlib import sha256
+from types import SimpleNamespace
 
 import pytest
-from msgspec import convert
+from msgspec import convert, msgpack
 from msgspec.structs import replace
 from server_tools import Pilot, sweep
 
 import windfall
 from windfall.errors import Conflict
-from windfall.model.spec import Source
-from windfall.server import bags
+from windfall.model.spec import Bag, Family, Range, Source, Sweep, Target
+from windfall.server import bags, grants
 
 
 def points(first, last):
@@ -170,3 +171,17 @@ def test_a_name_stands_for_one_content(client):
         assert reply.status == 400 and f"'{name}' has changed" in reply.body["error"]["message"]
     body = {"source": {"type": "sweep", "axes": [{"type": "values", "name": "x", "values": [2]}]}}
     assert client.call("POST", f"/v1/bags/{bag}/extend", body).status == 200, "files of an extension are known"
+
+
+def test_files_of_extensions_are_read_once(monkeypatch):
+    """Every extension asks for those of all before."""
+    source = Sweep(axes=[Range(name="x", first=1, last=1)])
+    family = Family(path="in", source="d-{x}", files={"d-1": ("a" * 64, 1, 0o644)})
+    target = Target(command="p {x}", source=source, families=[family])
+    bag = SimpleNamespace(spec=msgpack.encode(Bag(name="b", targets=[target])), appended=[])
+    rendering, decode, decoded = grants.Rendering(bag, None, None), grants._decode_piece, []
+    monkeypatch.setattr(grants, "_decode_piece", lambda packed: decoded.append(1) or decode(packed))
+    for number in range(2, 50):
+        bag.appended.append(msgpack.encode((0, source, [{f"d-{number}": ("b" * 64, 1, 0o644)}])))
+        assert len(rendering.family_files(0)[0]) == number
+    assert len(decoded) == 48 and rendering.family_files(0)[0]["d-1"][0] == "a" * 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from pathlib import Path
@@ -440,6 +441,18 @@ def test_rescue_files(folder: Path) -> None:
     assert [error.where.rsplit(":", 2)[1] for error in caught.value.each] == ["2", "3"]
     (folder / "x.dag.rescue999").write_text("")
     assert rescue.write(graph, [], []).name == "x.dag.rescue999"
+
+
+def test_only_a_file_is_a_rescue_file(folder: Path) -> None:
+    """A pipe of that name would be waited for for ever."""
+    graph = load(folder, DIAMOND)
+    (folder / "x.dag.rescue001").write_text("DONE A\n")
+    os.mkfifo(folder / "x.dag.rescue002")
+    (folder / "x.dag.rescue003").mkdir()
+    assert rescue.take_up(graph) == [folder / "x.dag.rescue001"]
+    assert [node.done for node in graph.nodes] == [True, False, False, False]
+    (folder / "x.dag.rescue001").write_text("# by another version\nRETRY B 5000 UNLESS-EXIT -9\nDONE A\n")
+    assert rescue.take_up(load(folder, DIAMOND))
 
 
 def test_a_subdag_has_a_rescue_file_of_its_own(folder: Path) -> None:

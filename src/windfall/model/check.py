@@ -145,7 +145,7 @@ def validate_source(target: Target, source: Source) -> None:
             f"these tasks cannot be appended to '{target.name}'",
             "lines take lines, items take items and lines, a sweep takes a sweep of the same parameters",
         )
-    check_source(source, target.name)
+    check_source(source)
     at_most(source_count(source), MAX_TASKS, "tasks at once")
     if isinstance(source, Sweep) and isinstance(target.source, Sweep):
         same_parameters(parameters(target.source), parameters(source))
@@ -162,7 +162,7 @@ def check_target(target: Target, is_open: bool) -> None:
     if not tpl.NAME.fullmatch(target.name):
         raise BadInput(f"'{target.name}' cannot be the name of a target", "use letters, digits, - and _")
     _one_of(target.kind, KINDS, "kind")
-    check_source(target.source, target.name)
+    check_source(target.source)
     if source_count(target.source) == 0 and not is_open:
         raise BadInput(f"the target '{target.name}' has no tasks", "an empty range or list leaves nothing to run")
     _command(target)

@@ -33,7 +33,7 @@ MAX_AXES = 64
 MAX_DERIVED = 256
 
 
-def check_source(source: Source, target: str) -> None:
+def check_source(source: Source) -> None:
     if isinstance(source, Lines):
         _lines(source)
     elif isinstance(source, Items):

@@ -85,6 +85,7 @@ class Rendering:
         self._renderers: dict[int, Renderer] = {}
         self._raw: dict[tuple[int, int, int], msgspec.Raw] = {}
         self._blobs: dict[int, frozenset[str]] = {}  # target → what all its tasks need
+        self._families: dict[int, tuple[int, list[Files]]] = {}  # target → how far in bag.appended, its files by then
         self._appended: dict[int, int] = {}  # target → how far in bag.appended its renderer is
 
     def renderer(self, target: int) -> Renderer:
@@ -110,10 +111,12 @@ class Rendering:
 
     def family_files(self, target: int) -> list[Files]:
         """What has come for each family of a target by now."""
-        files: list[Files] = [each.files for each in self.spec.targets[target].families]
-        for more in map(_decode_piece, self._bag.appended if files else ()):
+        seen, files = self._families.get(target, (0, [each.files for each in self.spec.targets[target].families]))
+        later = self._bag.appended[seen:] if files else []
+        for more in map(_decode_piece, later):
             if more.target == target:
                 files = all_files(files, more.files)
+        self._families[target] = (seen + len(later), files)  # both at once: two threads may ask
         return files
 
     def _let_go(self, target: int) -> None:

@@ -27,7 +27,7 @@ SHOWN = 100  # names of nodes that failed
 
 def newest(file: Path) -> Path | None:
     found = [(int(match[1]), path) for path in file.parent.glob(f"{_literal(file.name)}.rescue*")
-             if (match := re.fullmatch(re.escape(file.name) + r"\.rescue(\d{3})", path.name))]
+             if (match := re.fullmatch(re.escape(file.name) + r"\.rescue(\d{3})", path.name)) and path.is_file()]
     return max(found)[1] if found else None
 
 
