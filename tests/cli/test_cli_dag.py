@@ -246,6 +246,15 @@ def test_rescue(dag: CommandLine) -> None:
     assert dag.json("run", "d.dag", "--fresh")["tasks"] == 4
 
 
+def test_a_rescue_file_that_cannot_be_written(dag: CommandLine) -> None:
+    """The nodes have ended all the same, and that is told."""
+    name = "n" * 240 + ".dag"
+    dag.write(name, job("A") + job("B", "exit 1"))
+    done = dag("run", name, "--json")
+    assert done.returncode == 1 and "no rescue file could be written" in done.stderr
+    assert '"succeeded": 1' in done.stdout and '"failed": 1' in done.stdout and '"rescue"' not in done.stdout
+
+
 def test_categories(dag: CommandLine) -> None:
     """No two of a category that may have one at once, though it is in two splices and two submit files."""
     dag.write("more.sub", SH + "request_disk = 1M\n")

@@ -451,6 +451,8 @@ def test_only_a_file_is_a_rescue_file(folder: Path) -> None:
     (folder / "x.dag.rescue003").mkdir()
     assert rescue.take_up(graph) == [folder / "x.dag.rescue001"]
     assert [node.done for node in graph.nodes] == [True, False, False, False]
+    assert rescue.write(graph, ["A"], []).name == "x.dag.rescue004"
+    (folder / "x.dag.rescue004").unlink()
     (folder / "x.dag.rescue001").write_text("# by another version\nRETRY B 5000 UNLESS-EXIT -9\nDONE A\n")
     assert rescue.take_up(load(folder, DIAMOND))
 

@@ -67,9 +67,9 @@ class Attendant:
             code = self._final(session, status, len(failed), home)
             lines.append(f"  final node {self.graph.final.name}: {'succeeded' if not code else 'failed'}")
             fields["final"] = "failed" if code else "succeeded"
-        if code or spoilt:
-            fields["rescue"] = str(self._rescue(done, failed))
-            lines.append(f"  done nodes are in {fields['rescue']}: the same command runs the rest")
+        if (code or spoilt) and (file := self._rescue(done, failed)):
+            fields["rescue"] = str(file)
+            lines.append(f"  done nodes are in {file}: the same command runs the rest")
         if self.aborted:
             fields["aborted"] = self.aborted[0].name
         if self.rounds > 1:
@@ -165,7 +165,8 @@ class Attendant:
             session.ask(lambda client: bring(client, bag, directory, "", problems))
         problems.tell()
         file = self._rescue([node.name for node in self.graph.nodes if node.done], list(self._failed))
-        say(f"  nodes done by now are in {file}; to run the rest by it, cancel the bag first")
+        if file:
+            say(f"  nodes done by now are in {file}; to run the rest by it, cancel the bag first")
 
     def _code(self, whole: bool) -> int:
         if self.aborted is None:
@@ -192,10 +193,15 @@ class Attendant:
         problems.tell()
         return 0 if ended["state"] == "succeeded" and not problems.count else 1
 
-    def _rescue(self, done: list[str], failed: list[str]) -> Path:
+    def _rescue(self, done: list[str], failed: list[str]) -> Path | None:
+        """What became of the nodes is told also where it cannot be written down."""
         from ..workflow import rescue
 
-        return rescue.write(self.graph, done, failed)
+        try:
+            return rescue.write(self.graph, done, failed)
+        except OSError as error:
+            say(f"windfall: no rescue file could be written beside {self.graph.file}: {error.strerror}")
+            return None
 
 
 def attendant(graph: Graph) -> Attendant:

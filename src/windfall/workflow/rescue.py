@@ -26,9 +26,13 @@ SHOWN = 100  # names of nodes that failed
 
 
 def newest(file: Path) -> Path | None:
-    found = [(int(match[1]), path) for path in file.parent.glob(f"{_literal(file.name)}.rescue*")
-             if (match := re.fullmatch(re.escape(file.name) + r"\.rescue(\d{3})", path.name)) and path.is_file()]
-    return max(found)[1] if found else None
+    return max((each for each in _numbered(file) if each[1].is_file()), default=(0, None))[1]
+
+
+def _numbered(file: Path) -> list[tuple[int, Path]]:
+    """Whatever it is that is called so."""
+    return [(int(match[1]), path) for path in file.parent.glob(f"{_literal(file.name)}.rescue*")
+            if (match := re.fullmatch(re.escape(file.name) + r"\.rescue(\d{3})", path.name))]
 
 
 def _literal(name: str) -> str:
@@ -116,8 +120,7 @@ def write_unit(graph: Graph, unit: Subdag, done: set[str], failed: set[str]) -> 
 
 
 def _written(graph: Graph, file: Path, names: list[str], prefix: str, done: set[str], failed: set[str]) -> Path:
-    last = newest(file)
-    count = min(int(last.name[-3:]) + 1 if last else 1, MOST)
+    count = min(max((number for number, _ in _numbered(file)), default=0) + 1, MOST)
     path = file.with_name(f"{file.name}.rescue{count:03}")
     left: dict[str, int] = {}  # of each node of this file, how many inside are not done
     bad: dict[str, None] = {}
