@@ -417,6 +417,19 @@ def test_a_description_is_read_once_though_it_is_wrong(folder: Path, text: str) 
     assert time.process_time() - began < 5
 
 
+def test_the_last_node_is_looked_at_before_the_first_runs(folder: Path) -> None:
+    """It may read what others leave, which is not here yet."""
+    (folder / "make.sub").write_text("executable = /bin/sh\noutput = $(JOB).txt\n")
+    (folder / "last.sub").write_text("executable = /bin/sh\narguments = $(DAG_STATUS)\ntransfer_input_files = A.txt\n")
+    (folder / "bad.sub").write_text("executable = gone.sh\nrequest_cpus = x\ntransfer_input_files = B.txt\n")
+    assert len(Jobs(load(folder, "JOB A make.sub\nFINAL F last.sub\n")).all()) == 1
+    with pytest.raises(Mistakes) as caught:
+        Jobs(load(folder, "JOB A make.sub\nFINAL F bad.sub\n")).all()
+    assert [error.where.split(":")[-2] for error in caught.value.each] == ["1", "2", "3"]
+    with pytest.raises(BadInput, match="there is no submit file"):
+        dagbag.parsed(load(folder, "JOB A make.sub\nFINAL F gone.sub\n"))
+
+
 def test_a_submit_file_that_is_not_there(folder: Path) -> None:
     with pytest.raises(BadInput, match="there is no submit file") as caught:
         Jobs(load(folder, "JOB A t.sub\nJOB B gone.sub\n")).all()

@@ -83,8 +83,17 @@ class Jobs:
         self._whole = not self._mistakes
         for job in self.each.values():
             self._try(partial(self._inside, job))
+        if self.graph.final is not None:
+            self._try(partial(self._check_final, self.graph.final))
         self._mistakes.tell()
         return self.each
+
+    def _check_final(self, node: Node) -> None:
+        """It becomes a task when all others have ended; that it can, is known before they begin."""
+        last = Jobs(self.graph, {"dag_status": "0", "failed_count": "0"})
+        last._makers, last._whole = self._makers, self._whole
+        last.final(node)
+        self.notes.update(last.notes)
 
     def final(self, node: Node) -> Job:
         self._outside(-1, node)
@@ -263,8 +272,8 @@ class Jobs:
     def _made(self, job: Job, home: Path) -> Made | None:
         """Of the nodes before it that leave such a file, the last."""
         makers = self._makers.get(os.path.relpath(os.path.abspath(home), self.base), [])
-        levels = self.graph.levels
-        before = [made for made in makers if job.number >= 0 and levels[made.node] < levels[job.number]]
+        levels, last = self.graph.levels, job.number < 0  # which all are before
+        before = [made for made in makers if made.node >= 0 and (last or levels[made.node] < levels[job.number])]
         return max(before, key=lambda made: (levels[made.node], made.node), default=None)
 
     def _program(self, job: Job, text: str, source: Source, at: int, folder: Path) -> str:
