@@ -227,6 +227,14 @@ def test_a_last_node_that_fails(dag: CommandLine) -> None:
     done = dag("run", "f.dag")
     assert done.returncode == 1 and "final node L: failed" in done.stderr
     assert read(dag, "f.dag.rescue001").endswith("DONE A\n")
+    again = dag.json("run", "f.dag", code=1)
+    assert (again["tasks"], again["final"], again["rescue"][-3:]) == (1, "failed", "002"), "all others are done"
+    dag.write("f.dag", read(dag, "f.dag").replace("cat A.out; exit 6", "echo $(DAG_STATUS)"))
+    last = dag.json("run", "f.dag")
+    assert (last["tasks"], last["final"]) == (1, "succeeded") and "rescue" not in last
+    assert read(dag, "L.out") == "0\n"
+    dag.write("only.dag", job("L").replace("JOB L", "FINAL L"))
+    assert dag.json("run", "only.dag")["final"] == "succeeded"
 
 
 def test_rescue(dag: CommandLine) -> None:

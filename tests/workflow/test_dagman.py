@@ -417,6 +417,16 @@ def test_a_description_is_read_once_though_it_is_wrong(folder: Path, text: str) 
     assert time.process_time() - began < 5
 
 
+def test_a_folder_with_something_else_than_files(folder: Path) -> None:
+    """A pipe would be read for ever."""
+    (folder / "d").mkdir()
+    os.mkfifo(folder / "d" / "pipe")
+    (folder / "d.sub").write_text("executable = /bin/sh\ntransfer_input_files = d\n")
+    with pytest.raises(BadInput, match="pipe' is no file") as caught:
+        dagbag.parsed(load(folder, "JOB A d.sub\n"))
+    assert caught.value.where.endswith("d.sub:2:1")
+
+
 def test_the_last_node_is_looked_at_before_the_first_runs(folder: Path) -> None:
     """It may read what others leave, which is not here yet."""
     (folder / "make.sub").write_text("executable = /bin/sh\noutput = $(JOB).txt\n")

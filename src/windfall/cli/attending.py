@@ -64,7 +64,8 @@ class Attendant:
         code = spoilt = self._code(whole)
         lines, fields = self._said(), dict[str, Any]()
         if self.graph.final is not None:
-            code = self._final(session, status, len(failed), home)
+            alone = int(bag["state"] != "succeeded") if self.graph.last else None
+            code = self._final(session, status, len(failed), home) if alone is None else alone
             lines.append(f"  final node {self.graph.final.name}: {'succeeded' if not code else 'failed'}")
             fields["final"] = "failed" if code else "succeeded"
         if (code or spoilt) and (file := self._rescue(done, failed)):

@@ -24,6 +24,9 @@ THERE = ".dagnode.sh"  # where it lies for the task
 
 def parsed(graph: Graph) -> Parsed:
     jobs = Jobs(graph).all()
+    if not jobs and graph.final is not None:  # it alone is left, or it is all there is
+        graph.last = True
+        return final(graph, graph.final, 0, 0)
     if not jobs:
         raise BadInput(f"all nodes of {graph.file} are done", "--fresh runs them again")
     return _bag(bag_name(graph.title), list(jobs.values()), graph.pairs, graph.most)

@@ -257,6 +257,8 @@ class Jobs:
         elif home.is_dir():
             inner = job.folder if text.endswith("/") else place
             for file in _below(home):
+                if not (home / file).is_file():
+                    raise values.description.mistake(name, f"'{home / file}' is no file that could be sent")
                 self._put(job, _joined(inner, file), home / file, values, name)
         elif home.is_file():
             self._put(job, place, Path(os.path.abspath(home)), values, name)

@@ -115,6 +115,7 @@ class Graph(Listed):
         self.units = {unit.name: unit for unit in self.subdags}
         self.dag, self.shape = dag, shape
         self.title = file.stem
+        self.last = False  # is the FINAL node what is run now?
         self.names = [node.name for node in self.nodes]
         self.kinds = [node.kind for node in self.nodes]
 
