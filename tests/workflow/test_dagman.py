@@ -204,8 +204,9 @@ def test_words_of_a_script_in_any_case(folder: Path) -> None:
     (folder / "s.sh").write_text("")
     graph = load(folder, "JOB A t.sub\nSCRIPT POST A s.sh $job $Node x$JOB $return $Retry $HOME\n")
     words = Jobs(graph).all()[0].post
-    assert words == ["./s.sh", "A", "A", "x$JOB", "$RETURN", "0", "$HOME"] and graph.nodes[0].asks
-    assert '"$RETURN"' in "".join(str(target.source) for target in dagbag.parsed(graph).bag.targets)
+    assert words == ["./s.sh", "A", "A", "'x$JOB'", '"$RETURN"', "0", "'$HOME'"] and graph.nodes[0].asks
+    named = Jobs(load(folder, "JOB $RETURN t.sub\nSCRIPT POST $RETURN s.sh $JOB $RETURN\n")).all()[0].post
+    assert named == ["./s.sh", "'$RETURN'", '"$RETURN"'], "a node may be called what a shell would fill in"
 
 
 def test_a_submit_file_may_ask_which_try_it_is(folder: Path) -> None:

@@ -13,7 +13,7 @@ from ..errors import BadInput
 from ..model.bagfile import Parsed
 from ..model.spec import Check, Input, Resources, Target
 from .blobs import Blob, Files
-from .dagjobs import SHELL, Job, Jobs, Made
+from .dagjobs import Job, Jobs, Made
 from .dagnodes import Graph, Node, Script
 from .standins import bag_name, target_name
 from .submit import Job as Task, assemble
@@ -95,7 +95,7 @@ def _job(job: Job) -> str:
 def _script(job: Job, words: list[str], script: Script | None) -> str:
     if script is None:
         return ""
-    line = _there(job) + " ".join(SHELL.get(each) or shlex.quote(each) for each in words)
+    line = _there(job) + " ".join(words)
     if script.defer is None:
         return line
     code, seconds = script.defer

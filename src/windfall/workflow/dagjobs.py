@@ -11,6 +11,7 @@ Rules
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -53,7 +54,7 @@ class Job:
     disk: int = 0
     gpus: int = 0
     container: str = ""
-    pre: list[str] = field(default_factory=list)
+    pre: list[str] = field(default_factory=list)  # words for the shell, quoted
     post: list[str] = field(default_factory=list)
 
     def outputs(self) -> list[str]:
@@ -210,8 +211,9 @@ class Jobs:
             self._job(job, self._values[job.number])
         for script, words in ((node.pre, job.pre), (node.post, job.post)):
             if script is not None:
-                words += [self._program(job, script.program.text, script.source, script.program.at, node.folder),
-                          *(_argument(each, node, script, self.extra) for each in script.arguments)]
+                program = self._program(job, script.program.text, script.source, script.program.at, node.folder)
+                words.append(shlex.quote(program))
+                words += [_argument(each, node, script, self.extra) for each in script.arguments]
 
     def _job(self, job: Job, values: Values) -> None:
         for part in (self._kind, self._run, self._needs, self._inputs):
@@ -327,4 +329,4 @@ def _argument(text: str, node: Node, script: Script, extra: dict[str, str]) -> s
              **{f"${name.upper()}": value for name, value in extra.items()}}
     if word in ("$DAG_STATUS", "$FAILED_COUNT") and word not in known:
         raise script.source.mistake(script.program.at, f"'{text}' is not known to a task", "only a FINAL node has it")
-    return word if word in SHELL else known.get(word, text)
+    return SHELL.get(word) or shlex.quote(known.get(word, text))
