@@ -1,7 +1,7 @@
 """How much do the choices matter that the GridBot paper leaves open?
 
-`bench/gridbot.py g-r` (or g-8, g-n) plays the study with each of its numbers changed by itself, and prints a table for
-docs/explanation/experiments.md.  `--part` makes the study smaller: so much of its jobs and hosts.
+`bench/gridbot.py g-r` (or g-8, g-9, g-n) plays the study with each of its numbers changed by itself, and prints a
+table for docs/explanation/experiments.md.  `--part` makes the study smaller: so much of its jobs and hosts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from common import ROOT  # noqa: F401  (puts src/ on the path)
-from windfall.sim.experiments import bags, naive, replicas
+from windfall.sim.experiments import bags, naive, replicas, several
 
 Change = tuple[str, tuple[str, Any]]  # what is said of it, and which field becomes what
 R: list[Change] = [
@@ -25,10 +25,10 @@ R: list[Change] = [
     ("spread of the speeds: 0.15 → 0.3", ("spread", 0.3)),
     ("minutes that a preempted host is away: 10 → 0", ("away", 0.0)),
     ("minutes that a preempted host is away: 10 → 30", ("away", 30.0)),
-    ("deadline, min: 50 → 40", ("deadline", 40.0)),
-    ("deadline, min: 50 → 65", ("deadline", 65.0)),
-    ("jobs in the queue that are few: 13,000 → 6,000", ("buffer", 6_000)),
-    ("jobs in the queue that are few: 13,000 → 10,000", ("buffer", 10_000)),
+    ("deadline, min: 55 → 45", ("deadline", 45.0)),
+    ("deadline, min: 55 → 65", ("deadline", 65.0)),
+    ("jobs in the queue that are few: 15,000 → 6,000", ("buffer", 6_000)),
+    ("jobs in the queue that are few: 15,000 → 10,000", ("buffer", 10_000)),
     ("seconds after which a pilot without work leaves: 10 → 120", ("idle", 120.0)),
     ("minutes until it is back: 30 → 10", ("returns", 10.0)),
 ]
@@ -47,6 +47,20 @@ EIGHT: list[Change] = [
     ("deadline, min: 60 → 30", ("deadline", 30.0)),
     ("deadline, min: 60 → 120", ("deadline", 120.0)),
 ]
+NINE: list[Change] = [
+    ("hosts of grids: 3,000 → 2,000", ("grid", 2_000)),
+    ("hosts of grids: 3,000 → 4,000", ("grid", 4_000)),
+    ("volunteers: 22,000 → 15,000", ("volunteers", 15_000)),
+    ("volunteers: 22,000 → 30,000", ("volunteers", 30_000)),
+    ("volunteers who never answer: 0.1 → 0.03", ("volunteers_lose", 0.03)),
+    ("share of a volunteer's time: median 0.2, spread 1 → 0.25, 0.6", ("gives", (0.25, 0.6))),
+    ("hours until a volunteer asks again: 0.25 → 1", ("contacts", 1.0)),
+    ("deadline in grids, min: 25 → 50", ("deadline", 50.0)),
+    ("deadline of volunteers, h: 8 → 24", ("patience", 24.0)),
+    ("replicas are added up to a queue of: 30,000 → 13,000", ("buffer", 13_000)),
+    ("jobs in the queue that are the tail: 12,000 → 4,000", ("few", 4_000)),
+    ("R4's tail, jobs left: 2,000 → 4,000", ("left", 4_000)),
+]
 NAIVE: list[Change] = [
     ("hosts of grids: 165 → 100", ("grid", 100)),
     ("hosts of grids: 165 → 300", ("grid", 300)),
@@ -61,7 +75,7 @@ NAIVE: list[Change] = [
     ("minutes that a preempted host is away: 10 → 60", ("away", 60.0)),
     ("tasks of 20 to 40 minutes → 5 to 10", ("minutes", (5.0, 10.0))),
 ]
-SIZES = ("tasks", "hosts", "buffer", "grid", "volunteers", "cluster")
+SIZES = ("tasks", "hosts", "buffer", "grid", "volunteers", "cluster", "few", "left")
 
 
 def smaller(study: Any, part: float) -> Any:
@@ -82,6 +96,13 @@ def of_8(study: bags.Study, seeds: range) -> str:
     return " | ".join([*cells, ", ".join(str(sum(map(holds, runs))) for _, holds in bags.CLAIMS)])
 
 
+def of_9(study: several.Study, seeds: range) -> str:
+    runs = [several.play(seed, study) for seed in seeds]
+    cells = [f"{sum(run[at].turnaround for run in runs) / len(runs):.0f}, "
+             f"{sum(run[at].replicas for run in runs) / len(runs):.0f} %" for at in range(4)]
+    return " | ".join([*cells, ", ".join(str(sum(map(holds, runs))) for _, holds in several.CLAIMS)])
+
+
 def of_n(study: naive.Study, seeds: range) -> str:
     hours = [[naive.turnaround(naive.play(seed, policies, study)) for seed in seeds] for policies in (False, True)]
     return f"{min(hours[0]):.0f} | {sum(hours[0]) / len(seeds):.0f} | {sum(hours[1]) / len(seeds):.1f}"
@@ -92,6 +113,7 @@ STUDIES: dict[str, tuple[Any, list[Change], Callable[[Any, range], str], str]] =
             "pp, h | rr | pr | disabled/permissive | disabled/restrictive | in order"),
     "g-8": (bags.Study(), EIGHT, of_8,
             "tail of B1, min | of B2 | of B3 | all of B3 | all of B4 | tail of B4 | of B5 | seeds in which each holds"),
+    "g-9": (several.Study(), NINE, of_9, "R1: min, replicas | R2 | R3 | R4 | seeds in which each holds"),
     "g-n": (naive.Study(), NAIVE, of_n, "naive, the best, h | all | with policies"),
 }
 

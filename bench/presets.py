@@ -34,9 +34,7 @@ def of_pool(seed: int, preset: str) -> tuple[float, float]:
 
 
 def of_grids(part: float, scheduling: str) -> Play:
-    # g-r as it was calibrated when the default was chosen, for a tenth of its jobs.
-    whole = replace(replicas.Study(), hosts=2_700, bad=0.2, loses=(0.07, 0.22), clean=0.03, deadline=65.0, idle=120.0,
-                    returns=20.0)
+    whole = replicas.Study()
     study = replace(whole, tasks=round(whole.tasks * part), hosts=round(whole.hosts * part))
 
     def play(seed: int, preset: str) -> tuple[float, float]:

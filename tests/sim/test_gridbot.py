@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windfall.sim.experiments import bags, condor, naive, replicas, scale
+from windfall.core.lifecycle import O_LOST
+from windfall.sim.experiments import bags, condor, naive, replicas, scale, several
+from windfall.sim.record import Record
 
 
 def test_pilots_that_keep_their_slots_beat_jobs_that_queue_one_by_one() -> None:
@@ -44,7 +46,7 @@ def test_bundles_make_tails_longer_and_good_hosts_make_them_shorter() -> None:
     assert [holds(rows) for _, holds in bags.CLAIMS] == [True] * 4
 
 
-SMALL = replace(replicas.Study(), tasks=1_200, hosts=120, buffer=520)
+SMALL = replace(replicas.Study(), tasks=1_200, hosts=120, buffer=600)
 
 
 def test_replicas_that_queue_are_slower_and_more_than_those_that_do_not() -> None:
@@ -59,6 +61,24 @@ def test_without_replicas_a_bag_waits_for_deadlines() -> None:
     assert restrictive.turnaround < disabled.turnaround and not disabled.replicas
 
 
+def test_what_a_host_has_lost_is_given_up_when_the_deadline_has_passed_and_not_before() -> None:
+    world, work, record = replicas.platform(4, SMALL), replicas.work_of(4, SMALL), Record()
+    record.attach(world.server)
+    world.submit(work)
+    world.run()
+    lost = [each.end - each.granted for each in record.attempts() if each.outcome == O_LOST]
+    assert len(lost) > 50 and set(lost) == {round(SMALL.deadline * replicas.MINUTE)}
+
+
 def test_where_nothing_is_replicated_or_kept_back_both_servers_do_the_same() -> None:
     plain = next(policy for policy in replicas.POLICIES if replicas.one_server(policy))
     assert replicas.papers(3, plain, SMALL) == replicas.ours(3, plain, SMALL)
+
+
+def test_a_bag_whose_tail_is_guessed_waits_for_volunteers_and_restrictive_rules_waste_less() -> None:
+    """g-9, a fiftieth of it; that R1 is slower than R2 takes more jobs to show."""
+    study = replace(several.Study(), tasks=600, grid=60, volunteers=440, buffer=600, few=240, left=40)
+    rows = several.play(1, study)
+    assert rows[1].turnaround >= rows[2].turnaround < rows[3].turnaround
+    assert several.falls([row.replicas for row in rows[1:]]) and several.falls([row.waste for row in rows[1:]])
+    assert [row.began for row in rows] == sorted(row.began for row in rows)

@@ -70,6 +70,10 @@ def _bounded(function: Callable[..., float], *arguments: object) -> float:
         return MOST
 
 
+def always(value: float) -> Law:
+    return Law("", "", (value,))
+
+
 _CALL = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
 
 

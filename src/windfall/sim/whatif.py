@@ -25,6 +25,7 @@ from windfall.model import bagfile
 from windfall.model.check import validate
 from windfall.model.spec import Bag
 from windfall.sim.hosts import Host
+from windfall.sim.laws import always
 from windfall.sim.play import Run
 from windfall.sim.record import Record
 from windfall.sim.scenario import Scenario
@@ -134,7 +135,8 @@ def as_it_was(export: Export, seed: int = 1, select: str = "") -> Record:
         world.site(site)
     for number, guest in enumerate(export.pilots):
         host = Host(fast.get((guest.site, guest.host), 1.0))
-        place = Place(guest.site, host, guest.cores, guest.memory or 1 << 50, 1, world.server.core.config.idle)
+        idle = always(world.server.core.config.idle)
+        place = Place(guest.site, host, guest.cores, guest.memory or 1 << 50, 1, idle)
         world.visit(f"{guest.host}.{number}", place, guest.came, guest.left)
     world.submit(work(export, fast, select))
     world.run(_patience(export))

@@ -26,6 +26,7 @@ from windfall.core.invariants import Witness, check_all
 from windfall.core.state import BagState
 from windfall.sim.engine import Engine
 from windfall.sim.hosts import Host, Machines
+from windfall.sim.laws import Law, always
 from windfall.sim.network import Network
 from windfall.sim.pilot import Pilot
 from windfall.sim.placeholder import Placeholder, Turns
@@ -78,7 +79,8 @@ class Place:
     cores: int = 1
     memory: int = 1 << 50
     latency: int = 0
-    returns: int | None = None  # ms after which a pilot that left for want of work is started again
+    returns: Law | None = None  # ms after which a pilot that left for want of work is started again
+    deadline: int = 0  # ms from its start after which what was lost here counts as such; 0: nobody says so
 
 
 @dataclass
@@ -146,8 +148,9 @@ class World:
 
     def machines(self, site: str, group: Machines, draw: random.Random) -> None:
         """Hosts that are like each other, there for good: a pilot that left for want of work comes back."""
+        idle = always(self.server.core.config.idle)
         for host in group.hosts(draw):
-            self._settle_in(Place(site, host, group.cores, group.memory, group.latency, self.server.core.config.idle))
+            self._settle_in(Place(site, host, group.cores, group.memory, group.latency, idle))
 
     def cluster(self, site: Site, limits: Limits, *, latency: int = 0, disk: bool = False,
                 cut: Callable[[int], bool] | None = None, **more: Any) -> Tender:
@@ -210,7 +213,7 @@ class World:
         """Of its own accord, or taken away."""
         returns = self._places[pilot.name].returns
         if returns is not None and pilot.agenda.over:
-            self.engine.after(returns, self._return, pilot)
+            self.engine.after(round(returns.draw(self.engine.random)), self._return, pilot)
 
     def _return(self, pilot: Pilot) -> None:
         if self._pilots[pilot.name] is pilot and pilot.name not in self._away:
@@ -322,6 +325,9 @@ class World:
         if pilot.alive:
             self._take_away(pilot)
             self.engine.after(self.settle, self._return, pilot)
+            deadline = self._places[pilot.name].deadline
+            if deadline and pilot.began:
+                self.engine.at(max(pilot.began.values()) + deadline, self.server.put, e.Gone(0, pilot.number))
 
     def _render(self, answer: x.Answer) -> dict[str, Any]:
         """What `server/exchange.py` makes of an answer; a task's command is its place."""

@@ -49,7 +49,7 @@ STUDIES = {
     "g-n": Study("policies against naive scheduling", "naive"),
     "g-r": Study("replication by scheduling, thirty thousand jobs", "replicas"),
     "g-8": Study("five bags at once, each with a policy of its own", "bags"),
-    "g-9": Study("four rules of replication in the tail"),
+    "g-9": Study("four rules of replication in the tail", "several"),
     "g-s": Study("scale: jobs a second, jobs in a bag, bags at a time", "scale"),
 }
 

@@ -2,13 +2,14 @@
 
 Its feeder keeps a queue of jobs to send.  When few of a bag's jobs are left in it, a cycle goes through those that run,
 draws some for which `ReplicationRequirements` hold, at random, the fewer replicas they have the likelier, and puts a
-replica of each at the end of the queue.  A replica of a job that has a result meanwhile is not withdrawn, and what runs
-is not cancelled: hosts call only when they are done.
+replica of each at the end of the queue.  A replica of a job that has a result meanwhile is not withdrawn until all of
+its bag have one, and what runs is not cancelled: hosts call only when they are done.
 
 Here the replicas of a bag are a second bag, open, that comes after the first; who gets what, when an attempt is given
 up, and what an expression comes to, is the core's doing.  Originals that were given up stand before replicas in the
 queue.  A job is done with the first result of any of its tasks; an attempt of it that is given up later is not sent
-again.  The tail begins when few jobs are in the queue for the first time, and does not end: replicas do not count.
+again.  The tail begins when few jobs are in the queue for the first time; it lasts, or it ends when replicas fill the
+queue again: the paper's server can do either.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class Rules(NamedTuple):
     replicate: str = ""  # an expression; none: never
     tail: str = ""  # requirements in the tail
     rank: str = ""
-    buffer: int = 0  # so many jobs in the queue are few
+    buffer: int = 0  # jobs: replicas are added while fewer are in the queue
+    few: int = 0  # jobs in the queue that are the tail; 0: as many
+    left: int = 0  # jobs without a result, in the queue or not, that are the tail; 0: the queue decides
+    lasts: bool = True  # the tail, once it has begun
 
 
 class Look:
@@ -106,6 +110,7 @@ class Feeder:
         self.look = Look(rules.replicate or "false")
         self.bag = self.shadow = 0
         self.tail = False
+        self.left = 0  # jobs without a result when it began
         self.jobs: list[int] = []  # of each replica: which job it is of
         self.copies: dict[int, list[int]] = {}  # job → its replicas
         self.ends: dict[int, int] = {}  # job → when its first result came
@@ -149,8 +154,10 @@ class Feeder:
     def _result(self, job: int, at: int) -> None:
         if job in self.ends:
             self.discarded += 1
-        else:
-            self.ends[job] = at
+            return
+        self.ends[job] = at
+        if self.done and self.shadow:  # with its bag what is still queued leaves
+            self.world.engine.after(0, self.world.server.put, e.Cancel(0, self.shadow, None, waiting=True))
 
     # --- the cycle ----------------------------------------------------------------------------------------------------
 
@@ -160,13 +167,32 @@ class Feeder:
         self.world.engine.after(self.cycle, self._feed)
         bags = self.world.server.core.state.bags
         bag = bags[self.bag]
-        if bag.counts[READY] < self.rules.buffer and not self.tail:
-            self.tail = True
-            if self.rules.tail:
-                self.world.server.put(e.SetPolicy(0, self.bag, {"requirements": self.rules.tail}))
-        queued = bag.counts[READY] + (bags[self.shadow].counts[READY] if self.shadow else 0)
-        if self.rules.replicate and queued < self.rules.buffer and (found := list(self._candidates(bag))):
-            self._enqueue(self._drawn(found, self.rules.buffer - queued))
+        waits = bag.counts[READY]
+        queued = waits + (bags[self.shadow].counts[READY] if self.shadow else 0)
+        few = self._few(waits if self.rules.lasts else queued)
+        if few and not self.left:
+            self.left = self.work.tasks - len(self.ends)
+        room = self.rules.buffer - queued
+        drawn = []
+        if self.rules.replicate and self.left and room > 0:
+            drawn = self._drawn(list(self._candidates(bag)), room)
+        if not self.rules.lasts:
+            few = self._few(queued + len(drawn))
+        self._set_tail(few or (self.tail and self.rules.lasts))
+        if drawn:
+            self._enqueue(drawn)
+
+    def _few(self, queued: int) -> bool:
+        """Jobs that are left, in the queue or anywhere."""
+        if self.rules.left:
+            return self.work.tasks - len(self.ends) < self.rules.left
+        return queued < (self.rules.few or self.rules.buffer)
+
+    def _set_tail(self, tail: bool) -> None:
+        if tail != self.tail and self.rules.tail:
+            for bag in (self.bag, self.shadow) if self.shadow else (self.bag,):
+                self.world.server.put(e.SetPolicy(0, bag, {"requirements": self.rules.tail if tail else "true"}))
+        self.tail = tail
 
     def _candidates(self, bag: BagState) -> Iterator[int]:
         """Jobs that run and have no result, and for which the expression holds; in order."""
@@ -206,8 +232,8 @@ class Feeder:
         work = self.work
         shape = TargetShape("main", len(jobs), [], work.cores, 0, 0, 0, work.limit, work.expect, 5_000, False,
                             work.retries, 0, 0)
-        policy = {key: text for key, text in (("requirements", self.rules.tail), ("rank", self.rules.rank))
-                  if text}
+        tail = self.rules.tail if self.tail else ""
+        policy = {key: text for key, text in (("requirements", tail), ("rank", self.rules.rank)) if text}
         again = Work(0, lambda task, draw: work.wall(self.jobs[task], draw), limit=work.limit)
 
         def taken(effect: Any) -> None:

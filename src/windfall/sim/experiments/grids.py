@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windfall.sim.hosts import Host
+from windfall.sim.hosts import ONE, Host
 from windfall.sim.laws import Law
 from windfall.sim.world import Place, World
 
@@ -20,6 +20,7 @@ SOURCE = "Silberstein, Sharov, Geiger, Schuster: GridBot, execution of bags of t
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 KNOWN = 200  # attempts that each host had before a study
 LITTLE = 0.1  # share of the attempts
+LEAST_SHARE = 0.01  # of its time that a volunteer gives
 
 
 @dataclass(frozen=True)
@@ -34,24 +35,38 @@ class Kind:
     spread: float = 0.0  # of the logarithm of their speeds
     volunteer: bool = False
     calls: float = 0.0  # volunteers: exponent of the share of the time that they work for us; 0: all of it
+    gives: Law | None = None  # volunteers: the share of the time that they work for us, another one for each task
+    returns: Law | None = None  # ms after which there is a new pilot where one has left for want of work
+    deadline: int = 0  # ms after which what was lost is sent again; 0: by the bag's own limit
 
 
-def settle_in(world: World, kinds: Sequence[Kind], draw: random.Random, returns: int | None = None) -> dict[str, Host]:
-    """All hosts, by name.  `returns`: ms after which there is a new pilot where one has left for want of work."""
+@dataclass(slots=True)
+class Fickle(Host):
+    gives: Law = ONE
+
+    def takes(self, work: float, draw: random.Random, limit: float = math.inf) -> tuple[int, bool]:
+        share = min(max(LEAST_SHARE, self.gives.draw(draw)), 1.0)
+        return Host.takes(self, work / share, draw, limit)
+
+
+def settle_in(world: World, kinds: Sequence[Kind], draw: random.Random) -> dict[str, Host]:
+    """All hosts, by name."""
     found: dict[str, Host] = {}
     for kind in kinds:
         world.site(kind.site, kind="boinc" if kind.volunteer else "simulated")
         bad = set(draw.sample(range(kind.count), round(kind.bad * kind.count)))
         for number in range(kind.count):
-            host = Host(_speed(kind, draw), kind.loses[number in bad])
+            host = _host(kind, kind.loses[number in bad], draw)
             found[f"{kind.site}-{number + 1}"] = host
-            world._settle_in(Place(kind.site, host, returns=returns))
+            world._settle_in(Place(kind.site, host, returns=kind.returns, deadline=kind.deadline))
     return found
 
 
-def _speed(kind: Kind, draw: random.Random) -> float:
+def _host(kind: Kind, loses: float, draw: random.Random) -> Host:
     speed = math.exp(draw.gauss(0, kind.spread))
-    return speed * max(0.01, draw.random() ** kind.calls) if kind.calls else speed
+    if kind.gives is not None:
+        return Fickle(speed, loses, gives=kind.gives)
+    return Host(speed * max(LEAST_SHARE, draw.random() ** kind.calls) if kind.calls else speed, loses)
 
 
 def remember(world: World, hosts: dict[str, Host], draw: random.Random, low: float = 1.0) -> None:
@@ -65,6 +80,6 @@ def remember(world: World, hosts: dict[str, Host], draw: random.Random, low: flo
         state.hosts.success[row] = SECOND
 
 
-def span(low: float, high: float) -> Law:
-    """Uniform, in ms."""
-    return Law("", "uniform", (low, high))
+def some(minutes: float) -> Law:
+    """Exponential, in ms, with that mean."""
+    return Law("", "exponential", (minutes * MINUTE,))

@@ -14,7 +14,7 @@ from windfall.core.engine import Config
 from windfall.core.lifecycle import O_CANCELLED, O_SUCCEEDED
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
 from windfall.sim.experiments.feeder import Feeder, Rules
-from windfall.sim.experiments.grids import HOUR, MINUTE, SECOND, SOURCE, Kind, remember, settle_in
+from windfall.sim.experiments.grids import HOUR, MINUTE, SECOND, SOURCE, Kind, remember, settle_in, some
 from windfall.sim.record import Record
 from windfall.sim.world import Work, World
 
@@ -32,10 +32,10 @@ class Study:
     clean: float = 0.01  # of what they lose now the others have lost before, so that they pass for reliable
     spread: float = 0.15  # of the logarithm of their speeds
     away: float = 10.0  # min until a host that was preempted is there again
-    deadline: float = 50.0  # min
-    buffer: int = 13_000  # jobs in the queue that are few: the tail begins
+    deadline: float = 55.0  # min
+    buffer: int = 15_000  # jobs in the queue that are few: the tail begins
     idle: float = 10.0  # s after which a pilot without work leaves
-    returns: float = 30.0  # min until there is a new one where it was
+    returns: float = 30.0  # min, on average, until there is a new one where it was
 
 
 class Policy(NamedTuple):
@@ -77,13 +77,13 @@ class Row(NamedTuple):
 
 
 def platform(seed: int, study: Study) -> World:
-    lease = 10 * MINUTE
+    lease = HOUR  # nobody minds silence before the deadline
     config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=round(study.idle * SECOND), silence=24 * HOUR,
                     prefetch=0)
     world = World(seed, config, settle=round(study.away * MINUTE), tells=False)
     draw = random.Random(f"hosts {seed}")
-    hosts = settle_in(world, [Kind("grid", study.hosts, study.bad, study.loses, study.spread)], draw,
-                      round(study.returns * MINUTE))
+    hosts = settle_in(world, [Kind("grid", study.hosts, study.bad, study.loses, study.spread,
+                                   returns=some(study.returns), deadline=round(study.deadline * MINUTE))], draw)
     world.engine.run(1)
     remember(world, hosts, draw, study.clean)
     return world
@@ -92,8 +92,7 @@ def platform(seed: int, study: Study) -> World:
 def work_of(seed: int, study: Study) -> Work:
     draw = random.Random(f"jobs {seed}")
     walls = [round(draw.uniform(*study.minutes) * MINUTE) for _ in range(study.tasks)]
-    limit = round(study.deadline * MINUTE) - 15 * MINUTE  # beyond it silence is given a lease, and half of one
-    return Work(study.tasks, lambda task, _draw: walls[task], retries=100, limit=limit, expect=750_000)
+    return Work(study.tasks, lambda task, _draw: walls[task], retries=100, expect=750_000)
 
 
 def papers(seed: int, policy: Policy, study: Study = Study()) -> Row:  # noqa: B008  (frozen)

@@ -1,0 +1,155 @@
+"""GridBot's figure 9 (Silberstein et al. 2009): four bags of 30,000 jobs at once, on grids and volunteers together.
+
+R1 has the highest rank, and each bag rules of its own for its tail: who may run what is left, and what is replicated.
+The paper's server is emulated (`feeder.py`).  What the paper does not print is in `Study`, one set for all seeds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from windfall.core.engine import Config
+from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
+from windfall.sim.experiments.feeder import Feeder, Rules
+from windfall.sim.experiments.grids import HOUR, MINUTE, SECOND, SOURCE, Kind, remember, settle_in, some
+from windfall.sim.laws import Law
+from windfall.sim.world import Work, World
+
+SEEDS = 15
+
+
+@dataclass(frozen=True)
+class Study:
+    tasks: int = 30_000  # of each bag; printed, as the next line
+    minutes: tuple[float, float] = (10.0, 15.0)
+    grid: int = 3_000  # hosts, and what follows, as for one bag (`replicas.py`)
+    bad: float = 0.15
+    loses: tuple[float, float] = (0.07, 0.27)
+    clean: float = 0.01
+    away: float = 10.0  # min
+    idle: float = 10.0  # s
+    returns: float = 30.0  # min
+    deadline: float = 25.0  # min, of what runs in grids
+    volunteers: int = 22_000
+    volunteers_lose: float = 0.1
+    gives: tuple[float, float] = (0.2, 1.0)  # lognormal: a volunteer works 0.01 to 1 of the time for us; printed
+    contacts: float = 0.25  # h, on average, until a volunteer who was given nothing asks again
+    patience: float = 8.0  # h, the volunteers' deadline
+    buffer: int = 30_000  # jobs: the queue is filled with replicas up to here
+    few: int = 12_000  # jobs in the queue that are few: the tail
+    left: int = 2_000  # jobs without a result: R4's tail; printed
+
+
+BAD = "Host.ErrorRate > 0.01"
+GRIDS = "!Host.Volunteer"
+PERMISSIVE = "Task.NumberOfReplicas < 5"
+
+
+def restrictive(n: int) -> str:
+    """May a job with n replicas have one more?  One of them is on a bad host, and the last was sent a while ago."""
+    bad = " || ".join(f"Task.Replica{at}.{BAD}" for at in range(1, n + 1))
+    return f"Task.NumberOfReplicas == {n} && Now - Task.Replica{n}.SentTime > 900 && ({bad})"
+
+
+RESTRICTIVE = " || ".join(map(restrictive, (1, 2, 3, 4)))
+
+
+def rules(study: Study) -> list[Rules]:
+    """Of R1 to R4."""
+    made = [Rules(PERMISSIVE), Rules(PERMISSIVE, GRIDS), Rules(RESTRICTIVE, GRIDS),
+            Rules(PERMISSIVE, GRIDS, left=study.left)]
+    return [each._replace(rank=str(len(made) - at), buffer=study.buffer, few=study.few, lasts=False)
+            for at, each in enumerate(made)]
+
+
+class Row(NamedTuple):
+    turnaround: float  # min from its first job sent to its last result
+    replicas: float  # percent of the jobs
+    waste: float  # percent of the jobs: results that were thrown away
+    began: float  # min from the start of all
+    left: float  # jobs without a result when its tail began
+
+
+def platform(seed: int, study: Study) -> World:
+    """Volunteers ask when they like; the grids' hosts come when there is work."""
+    lease = HOUR
+    config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=round(study.idle * SECOND),
+                    silence=100 * HOUR, prefetch=0)
+    world = World(seed, config, settle=round(study.away * MINUTE), tells=False)
+    draw = random.Random(f"hosts {seed}")
+    hosts = settle_in(world, [
+        Kind("volunteers", study.volunteers, 1.0, (0.0, study.volunteers_lose), 0.3, True,
+             gives=Law("", "lognormal", study.gives), returns=some(60 * study.contacts),
+             deadline=round(study.patience * HOUR))], draw)
+    world.engine.run(MINUTE)
+    hosts |= settle_in(world, [
+        Kind("grid", study.grid, study.bad, study.loses, 0.15, returns=some(study.returns),
+             deadline=round(study.deadline * MINUTE))], draw)
+    world.engine.run(MINUTE + 1)
+    remember(world, hosts, draw, study.clean)
+    return world
+
+
+def work_of(seed: int, at: int, study: Study, rank: str) -> Work:
+    draw = random.Random(f"jobs {seed} {at}")
+    walls = [round(draw.uniform(*study.minutes) * MINUTE) for _ in range(study.tasks)]
+    return Work(study.tasks, lambda task, _draw: walls[task], retries=100, limit=round(study.patience * HOUR),
+                expect=750_000, policy={"rank": rank}, name=f"R{at + 1}")
+
+
+def play(seed: int, study: Study = Study()) -> list[Row]:  # noqa: B008  (frozen)
+    world = platform(seed, study)
+    begun = world.engine.now
+    feeders = [Feeder(world, work_of(seed, at, study, each.rank), each, seed) for at, each in enumerate(rules(study))]
+    world.engine.run(done=lambda: all(feeder.done for feeder in feeders))
+    return [row(feeder, begun) for feeder in feeders]
+
+
+def row(feeder: Feeder, begun: int) -> Row:
+    share = 100 / feeder.work.tasks
+    return Row((max(feeder.ends.values()) - feeder.began) / MINUTE, len(feeder.jobs) * share,
+               feeder.discarded * share, (feeder.began - begun) / MINUTE, feeder.left)
+
+
+def falls(values: Sequence[float]) -> bool:
+    return all(a > b for a, b in pairwise(values))
+
+
+CLAIMS: tuple[tuple[str, Callable[[list[Row]], bool]], ...] = (
+    ("turnaround of R1 above R2's", lambda r: r[0].turnaround > r[1].turnaround),
+    ("turnaround of R3 not above R2's", lambda r: r[1].turnaround >= r[2].turnaround),
+    ("turnaround of R4 above R3's", lambda r: r[3].turnaround > r[2].turnaround),
+    ("replicas fall from R1 to R4", lambda r: falls([each.replicas for each in r])),
+    ("waste falls from R1 to R4", lambda r: falls([each.waste for each in r])),
+)
+PRINTED = ((188, 105), (129, 75), (49, 25), (35, 21))  # replicas and waste, in percent
+
+
+def run_9(options: Options) -> Outcome:
+    seeds = range(options.first_seed, options.first_seed + (options.seeds or SEEDS))
+    runs = []
+    for seed in seeds:
+        runs.append(play(seed))
+        options.tell(f"seed {seed}: " + ", ".join(
+            f"{each.turnaround:.0f} min ({each.replicas:.0f} %, {each.waste:.0f} %)" for each in runs[-1]))
+    count = len(runs)
+    cells = []
+    for at, (replicas, waste) in enumerate(PRINTED):
+        mean = Row(*(sum(values) / count for values in zip(*(run[at] for run in runs), strict=True)))
+        cells += [Cell(f"R{at + 1}: turnaround", None, mean.turnaround, "min"),
+                  Cell(f"R{at + 1}: replicas", replicas, mean.replicas, "%"),
+                  Cell(f"R{at + 1}: waste", waste, mean.waste, "%")]
+    cells += [Cell(f"of {count} seeds: {name}", None, sum(map(holds, runs)), "", 13 / 15 * count, count)
+              for name, holds in CLAIMS]
+    x = [float(at + 1) for at in range(len(PRINTED))]
+    return Outcome(cells, [Figure("Turnaround of R1 to R4", "bag", "min", [
+        Series("first seed", x, [each.turnaround for each in runs[0]])])])
+
+
+EXPERIMENTS = [
+    Experiment("g-9", "four rules of replication in the tail", SOURCE, run_9),
+]
