@@ -19,7 +19,7 @@ from windfall.sim.experiments.grids import HOUR, MINUTE, SECOND, SOURCE, Kind, r
 from windfall.sim.laws import Law
 from windfall.sim.world import Work, World
 
-SEEDS = 5  # each takes minutes
+SEEDS = 5  # each takes eight minutes
 
 
 @dataclass(frozen=True)
