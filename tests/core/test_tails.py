@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.core import feeding
+from windfall.core import events as e, feeding
 from windfall.core.queries import bag_view
 from windfall.core.tails import ends
 
@@ -139,3 +139,21 @@ def test_nothing_is_said_where_nobody_knows(b: Bench) -> None:
     b.exchange(pilot, started=[b.take(pilot)[0][0]])
     assert b.explain(bag, 0) == "running on host (here)"
     assert bag_view(b.core.state, bag)["expected"] is None
+
+
+def test_who_ends_the_last_that_was_not_known_to_run_gets_what_is_late(bench: Bench) -> None:
+    """Somebody else asked before it in the same step, when nothing was late yet."""
+    bag = bench.submit(shape(3), replicate="tail-safe")
+    bench.step(e.AddSite(0, "there", "ann", "local"))
+    stuck, fine = bench.pilot(host="stuck"), bench.pilot(host="fine", site="there")
+    [(first, _)] = bench.take(stuck, want=1)
+    bench.exchange(stuck, started=[first])
+    bench.wait(500)
+    [(other, _)] = bench.take(fine, want=1)
+    bench.report(fine, other, wall=3)
+    [(last, _)] = bench.take(fine, want=1)
+    reports = [e.Report(last, "succeeded", "", wall=3)]
+    asks = bench.asks(fine, reports=reports, want=9)
+    effects = bench.step(bench.asks(stuck, want=9, wait=20_000), asks)
+    assert bench.tasks(bag) == "ass"
+    assert [task for each in effects if each.key == asks.key for _, task in granted(each)] == [0], "at once"

@@ -183,6 +183,13 @@ def _note_start(state: State, bag: BagState, task: int) -> None:
         bag.news += bag.tasks.live[task] == 1
 
 
+def _note_unstarted(state: State, bag: BagState) -> None:
+    """What nobody had said to run has ended.  It may have been the last of those, and others are late now."""
+    if bag.number in state.replicating and not bag.has_backlog():
+        state.version += 1
+        bag.news += 1
+
+
 def _revive(state: State, row: int) -> None:
     """A lost attempt turns out to be running."""
     bag, task = split(state.attempts.task[row])
@@ -227,6 +234,8 @@ def finished(state: State, fact: f.Finished) -> None:
     attempts = state.attempts
     n = len(fact.tasks)
     cls = state.classes[attempts.cls[fact.attempts[0] & ROW_MASK]]
+    tail = fact.bag in state.replicating and not bag.has_backlog()
+    unstarted = tail and any(attempts.state[number & ROW_MASK] == GRANTED for number in fact.attempts)
     if n == 1:
         _finish_one(attempts, bag.tasks, fact.attempts[0] & ROW_MASK, fact.tasks[0])
     else:
@@ -253,6 +262,8 @@ def finished(state: State, fact: f.Finished) -> None:
             fetched = copies.end_moves(state, attempt)
             copies.note_success(state, bag, task, pilot, fact.left.get(place), fetched)
     bag.touched = fact.at
+    if unstarted:
+        _note_unstarted(state, bag)
     _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)
     maybe_end(state, bag, fact.at)
 
@@ -322,6 +333,8 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
         free_row(state, row, end.charged)
     if current:
         _judge(state, bag, end, fact.at)
+    if old_row == GRANTED and state.replicating:
+        _note_unstarted(state, bag)
 
 
 def _note_host(state: State, bag: BagState, fact: f.Ended, end: f.End) -> None:
