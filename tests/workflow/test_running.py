@@ -10,14 +10,14 @@ from hypothesis import given, settings, strategies as st
 
 from tests.core.conftest import Bench
 from tests.workflow.library import abstract
-from windfall.cli.results import COUNTED, parameters
+from windfall.cli.results import parameters
 from windfall.core.intake import submission
 from windfall.errors import BadInput
 from windfall.model.check import validate
 from windfall.model.render import Renderer, source_count
 from windfall.model.spec import Bag
 from windfall.workflow import gates
-from windfall.workflow.building import INSTANCE, Built, build
+from windfall.workflow.building import Built, build
 from windfall.workflow.dag import Dag
 from windfall.workflow.files import loads
 from windfall.workflow.gates import GATES, without_gates
@@ -239,4 +239,3 @@ def test_results_have_columns_for_values_alone() -> None:
     text = "par (i := 1; 3) do compute Make(x[i], i); enddo seq (i := 1; 2) do compute Sum(s[i], x, 4); enddo"
     assert parameters(built(text).bag) == ["n"]
     assert parameters(built("compute Make(x[1], 7);").bag) == ["n"]
-    assert COUNTED == INSTANCE

@@ -31,7 +31,6 @@ FIELDS = (
 MOMENTS = ("granted", "started", "ended")
 TEXTS = ("state", "why", "site", "host", "note")
 TAKEN = frozenset(("task", "target", "memory", *FIELDS))
-COUNTED = "instance-number"  # of a component that nothing else differs in (`workflow/building.py`)
 STATES = ("succeeded", "failed", "cancelled", "quarantined")
 
 
@@ -165,13 +164,13 @@ def parameters(bag: Bag) -> list[str]:
     """Names of all parameters of all targets, in the order they are met; of an application not those of data, which
     are empty, nor the mere number of a task."""
     from ..model.render import axis_names
-    from ..model.spec import Sweep
+    from ..model.spec import INSTANCE, Sweep
 
     names: dict[str, None] = {}
     for target in bag.targets:
         if isinstance(target.source, Sweep):
             for axis in target.source.axes:
-                names.update(dict.fromkeys(name for name in axis_names(axis) if name != COUNTED))
+                names.update(dict.fromkeys(name for name in axis_names(axis) if name != INSTANCE))
             names.update(dict.fromkeys(derived.name for derived in target.source.derived if derived.template))
     return list(names)
 

@@ -173,21 +173,16 @@ def started(state: State, fact: f.Started) -> None:
         attempts.started[row] = fact.at
         attempts.dirty[row >> 16] = 1
         if state.replicating and (bag := attempts.task[row] >> 32) in state.replicating:
-            _note_start(state, state.bags[bag], attempts.task[row] & 0xFFFFFFFF)
+            owner = state.bags[bag]
+            _note_known(state, owner, owner.tasks.live[attempts.task[row] & 0xFFFFFFFF] == 1)
 
 
-def _note_start(state: State, bag: BagState, task: int) -> None:
-    """It may have been the last."""
+def _note_known(state: State, bag: BagState, alone: bool = True) -> None:
+    """It runs, or has ended, which nobody had said before; `alone`: as the only attempt of its task.  It may have been
+    the last of those, and others of a bag that may have replicas are late now."""
     if not bag.has_backlog():
         state.version += 1
-        bag.news += bag.tasks.live[task] == 1
-
-
-def _note_unstarted(state: State, bag: BagState) -> None:
-    """What nobody had said to run has ended.  It may have been the last of those, and others are late now."""
-    if bag.number in state.replicating and not bag.has_backlog():
-        state.version += 1
-        bag.news += 1
+        bag.news += alone
 
 
 def _revive(state: State, row: int) -> None:
@@ -263,7 +258,7 @@ def finished(state: State, fact: f.Finished) -> None:
             copies.note_success(state, bag, task, pilot, fact.left.get(place), fetched)
     bag.touched = fact.at
     if unstarted:
-        _note_unstarted(state, bag)
+        _note_known(state, bag)
     _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)
     maybe_end(state, bag, fact.at)
 
@@ -333,8 +328,8 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
         free_row(state, row, end.charged)
     if current:
         _judge(state, bag, end, fact.at)
-    if old_row == GRANTED and state.replicating:
-        _note_unstarted(state, bag)
+    if old_row == GRANTED and end.bag in state.replicating:
+        _note_known(state, bag)
 
 
 def _note_host(state: State, bag: BagState, fact: f.Ended, end: f.End) -> None:

@@ -271,6 +271,7 @@ class Part(Record, frozen=True):
 
 MAX_TASKS = 100_000_000  # of one bag
 MAX_NAME = 200
+INSTANCE = "instance-number"  # the parameter of an application's tasks that differ in nothing else
 MAX_TEXT = 1 << 20  # one command, template or value
 MAX_BATCH = 1_000  # tasks that go together
 MAX_TARGETS = 10_000

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..data.files import hash_file
 from ..errors import BadInput, TooLarge
-from ..model.spec import Bag, Derived, Family, Input, Range, Sweep, Table, Target
+from ..model.spec import INSTANCE, Bag, Derived, Family, Input, Range, Sweep, Table, Target
 from ..model.table import format_row, format_rows
 from . import quick
 from .calls import value_of
@@ -40,7 +40,6 @@ WORKER = ".component/run.py"
 ABOUT = ".component/about.json"
 QUICK = ".component/run.sh"
 COMPILE = "compile-sources"  # no component can be called so
-INSTANCE = "instance-number"
 PYTHON = "python3"
 THING = re.compile(rf"{NAME.pattern}(\[-?[0-9]{{1,18}}\])*")
 MAX_LETTERS = 500_000_000  # of the values of all tasks of one component
