@@ -436,3 +436,22 @@ def test_statistics_in_fewer_columns_are_read_and_saved_anew(b: Bench) -> None:
     assert (core.state.hosts.attempts[0], core.state.hosts.today[0]) == (1, 0)
     _, again, _ = core.snapshot()
     assert len(again["ho0"]) == len(chunks["ho0"])
+
+
+@pytest.mark.parametrize(("policy", "says"), [
+    ({"replicate": "tail-fast"}, "replicate: tasks with external effects never run twice at a time"),
+    ({"replicate": "Task.NumberOfReplicas < 3"}, "replicate: tasks with external"),
+    ({"attempt-deadline": "60"}, "attempt-deadline: tasks with external"),
+])  # fmt: skip
+def test_nobody_is_left_to_wait_for_what_effects_forbid(b: Bench, policy: dict[str, str], says: str) -> None:
+    bag = b.submit(shape(9), external=True)
+    refused = b.do(e.SetPolicy(0, bag, policy))
+    assert refused.error == "bad-input" and refused.message.startswith(says) and refused.hint
+    assert b.core.state.bags[bag].policy == {}
+    set_policy(b, bag, replicate="none", rank="1")
+
+
+def test_how_many_a_host_may_have_says_nothing_of_batches(b: Bench) -> None:
+    bag = b.submit(shape(9, batch=3))
+    refused = b.do(e.SetPolicy(0, bag, {"per-host": "2"}))
+    assert (refused.error, refused.message) == ("bad-input", "policy: per-host and batch exclude each other")

@@ -168,6 +168,8 @@ WRONG = [
     ('after = ["main"]', 'after = ["merge"]', "circle", ""),
     ("[policy]", "[polcy]", "no key 'polcy'", "'policy'"),
     ('select = "sjf"', "batch = 16", "handed out one by one", "leave batch out"),
+    ('select = "sjf"', 'replicate = "tail-fast"', "never run twice at a time", "leave replicate out"),
+    ('select = "sjf"', 'attempt-deadline = "1h"', "never run twice at a time", "leave attempt-deadline out"),
     ('select = "sjf"', "batch = 0", "1 or more", ""),
     ('select = "sjf"', "batch = 1001", "at most 1,000", ""),
     ('select = "sjf"', 'batch-timeout = "5s"', "no batches that could wait", "give batch"),
@@ -222,7 +224,8 @@ def test_expressions_that_say_when_tasks_run_twice(line, says, hints, column):
     ('replicas-cost = "2.5 core-days"', "replicas_cost", "2.5 core-days"),
 ])  # fmt: skip
 def test_when_tasks_run_twice(line, key, text):
-    assert getattr(bagfile.parse(FULL.replace(SJF, line, 1), "f.toml").bag.policy, key) == text
+    text_of = FULL.replace('"external"', '"none"').replace(SJF, line, 1)
+    assert getattr(bagfile.parse(text_of, "f.toml").bag.policy, key) == text
 
 
 @pytest.mark.parametrize(("old", "new", "says", "hints"), WRONG, ids=[new for _, new, _, _ in WRONG])

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from windfall.core import classads
 from windfall.core.lifecycle import O_LOST
+from windfall.errors import BadInput
 from windfall.sim.experiments import bags, condor, naive, replicas, scale, several
 from windfall.sim.record import Record
 
@@ -82,3 +86,14 @@ def test_a_bag_whose_tail_is_guessed_waits_for_volunteers_and_restrictive_rules_
     assert rows[1].turnaround >= rows[2].turnaround < rows[3].turnaround
     assert several.falls([row.replicas for row in rows[1:]]) and several.falls([row.waste for row in rows[1:]])
     assert [row.began for row in rows] == sorted(row.began for row in rows)
+
+
+def test_a_study_whose_policies_cannot_be_evaluated_says_so_instead_of_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise RuntimeError("no classad2")
+
+    monkeypatch.setattr(classads, "_programs", {})
+    monkeypatch.setattr(classads, "_compiled", missing)
+    with pytest.raises(BadInput, match="cannot be evaluated") as refused:
+        replicas.papers(1, replicas.POLICIES[0], SMALL)
+    assert refused.value.hint == "no classad2"

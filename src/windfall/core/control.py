@@ -20,7 +20,7 @@ from windfall.core.matchmaking import prospects, wrong_policy
 from windfall.core.policies import PROVISIONS, wrong_limit
 from windfall.core.replication import NONE, PRESETS
 from windfall.core.state import BagState, State
-from windfall.model.check import nearest
+from windfall.model.check import nearest, vain
 from windfall.model.spec import MAX_TASKS
 
 if TYPE_CHECKING:
@@ -109,7 +109,9 @@ def set_policy(core: Core, event: e.SetPolicy) -> None:
     """`value` of the answer: hosts that serve the bag's owner now and match; `extra`: all that serve him."""
     if (bag := _bag(core, event, event.bag)) is None:
         return
-    if error := wrong_policy({key: text for key, text in event.policy.items() if text}):
+    wanted = {key: text for key, text in event.policy.items() if text}
+    batch = max(target.shape.batch for target in bag.targets)
+    if error := wrong_policy(wanted) or vain(wanted, bag.external, batch):
         core.refuse(event, error.code, error.message, error.hint)
         return
     policy = {key: text for key, text in {**bag.policy, **event.policy}.items() if text}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -54,6 +54,7 @@ SELECT = ("fcfs", "sjf")
 EXPRESSIONS = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline")
 PROVISION = ("swarm", "demand", "msr", "broker")
 REPLICATE = ("none", "deadline", "tail-safe", "tail-fast")
+USUAL = Policy().replicate
 EFFECTS = ("none", "external")
 _DURATION = re.compile(r"(\s*[0-9][0-9.]*\s*[A-Za-z]+)+\s*")
 _NO_TASK = re.compile(r"\s*(-\s*[0-9.]+|0+(\.[0-9]*)?)\s*")
@@ -108,6 +109,8 @@ def check_head(bag: Bag) -> None:
     _name(bag.name, "the bag's name")
     _one_of(bag.effects, EFFECTS, "effects")
     check_policy(bag.policy)
+    if wrong := vain(_asked_for(bag.policy), bag.effects == "external", 0):
+        raise wrong
     if bag.policy.batch > 1 and bag.effects == "external":
         raise BadInput("batch: tasks with external effects are handed out one by one", "leave batch out, or effects")
     if not 0 <= bag.policy.budget < 1 << 60:
@@ -489,8 +492,8 @@ def check_policy(policy: Policy) -> None:
     if policy.batch < 0 or policy.batch_timeout < 0:
         raise BadInput("policy: batch and batch-timeout must be 0 or more")
     at_most(policy.batch, MAX_BATCH, "batch: tasks that go together")
-    if policy.batch > 1 and policy.per_host:
-        raise BadInput("policy: per-host and batch exclude each other", "a batch runs in one slot, one after another")
+    if wrong := vain(given(policy), False, policy.batch):
+        raise wrong
     for key in (*EXPRESSIONS, *caps.CAPS):
         if text := getattr(policy, key.replace("-", "_")):
             setting(text, key)
@@ -500,6 +503,23 @@ def given(policy: Policy, keys: Iterable[str] = (*EXPRESSIONS, *caps.CAPS)) -> d
     """The policies that are expressions, and caps."""
     texts = {key: getattr(policy, key.replace("-", "_")) for key in keys}
     return {key: text for key, text in texts.items() if text and text not in REPLICATE}
+
+
+def _asked_for(policy: Policy) -> dict[str, str]:
+    """With a preset, but not the one that every bag has which says nothing."""
+    preset = {"replicate": policy.replicate} if policy.replicate not in ("", USUAL) else {}
+    return given(policy) | preset
+
+
+def vain(policy: Mapping[str, str], external: bool, batch: int) -> BadInput | None:
+    """Why these can never do anything for such a bag."""
+    twice = [key for key in ("replicate", "attempt-deadline") if policy.get(key, "none") != "none"]
+    if external and twice:
+        return BadInput(f"{twice[0]}: tasks with external effects never run twice at a time",
+                        f"leave {twice[0]} out, or effects")
+    if batch > 1 and policy.get("per-host"):
+        return BadInput("policy: per-host and batch exclude each other", "a batch runs in one slot, one after another")
+    return None
 
 
 def setting(text: str, key: str) -> str:

@@ -28,6 +28,7 @@ from windfall.core.facts import TargetShape
 from windfall.core.lifecycle import GRANTED, O_SUCCEEDED, READY, STARTED
 from windfall.core.speculation import Case, _reader
 from windfall.core.state import BagState
+from windfall.errors import BadInput
 from windfall.sim.world import OWNER, Work, World
 
 MINUTE = 60_000
@@ -51,6 +52,8 @@ class Look:
 
     def __init__(self, text: str) -> None:
         self.program = program(text)
+        if self.program.broken:  # a server goes on without it; here nothing would be what it says
+            raise BadInput(f"this cannot be evaluated: {text}", self.program.broken)
         rest = AGE.sub("", text)
         by_age = "Now" not in rest and "SentTime" not in rest  # then only the time since then counts
         self.times = [at for at, path in enumerate(self.program.uses) if by_age and path.endswith(("Now", "SentTime"))]
