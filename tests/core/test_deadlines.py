@@ -222,3 +222,28 @@ def test_not_even_if_something_else_of_the_bag_is_looked_at_by_then(sets: bool) 
     assert [task for _, task in b.take(b.pilot(host="idle"), 1)] == [1], "that one was handed out since"
     b.wait(6_000)
     assert [task for _, task in b.take(b.pilot(host="other"), 1)] == [0]
+
+
+@pytest.mark.parametrize("own", [1, 63, 64, 200])
+def test_what_a_large_host_runs_itself_does_not_hide_the_rest(own: int) -> None:
+    b = Bench(lease=36_000_000, silence=360_000_000)
+    b.submit(shape(own + 4), policy={"attempt-deadline": "60"})
+    large, small = b.pilot(cores=256, host="large"), b.pilot(cores=4, host="small")
+    b.exchange(large, started=[attempt for attempt, _ in b.take(large, own)])
+    b.exchange(small, started=[attempt for attempt, _ in b.take(small, 4)])
+    b.wait(61_000)
+    assert sorted(task for _, task in b.take(large, 8)) == [*range(own, own + 4)]
+
+
+def test_what_hangs_on_a_host_keeps_none_of_its_cores_idle() -> None:
+    b = Bench(lease=3_600_000, silence=36_000_000)
+    b.submit(shape(1, cores=8, expect=3_600_000), policy={"attempt-deadline": "60"})
+    pilot = b.pilot(cores=16)
+    b.exchange(pilot, started=[attempt for attempt, _ in b.take(pilot, 1)])
+    b.submit(shape(100, expect=3_600_000))
+    others = [attempt for attempt, _ in b.take(pilot, 8)]
+    b.exchange(pilot, started=others)
+    b.wait(61_000)
+    for attempt in others:
+        b.report(pilot, attempt)
+        assert len(b.take(pilot, 1)) == 1

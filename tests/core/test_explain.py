@@ -6,6 +6,7 @@ from typing import Any
 
 from windfall.core import events as e
 from windfall.core.explain import explain
+from windfall.core.matchmaking import prospects
 
 from .conftest import GONE_SILENT, Bench, shape
 
@@ -113,3 +114,27 @@ def test_sites_of_others_are_not_spoken_of(bench: Bench) -> None:
     assert told["sites"] == [] and "ann" not in str(told) and "here" not in str(told)
     bench.step(e.AddSite(0, "here", "ann", "local", ["bob", "carla"]))
     assert "next pilot" in bench.explain(bag) and "carla" not in str(explain(bench.core.state, bench.now, bag))
+
+
+def test_what_is_before_it_is_counted_by_rank(bench: Bench) -> None:
+    low = bench.submit(shape(10), policy={"rank": "1"})
+    bench.take(bench.pilot(cores=2), 2)
+    high = bench.submit(shape(10), policy={"rank": "10"})
+    said = [explain(bench.core.state, bench.now, bag)["summary"] for bag in (low, high)]
+    assert said == [f"all suitable pilots are busy; before or beside it: {n} tasks" for n in (18, 10)]
+
+
+def test_a_cap_that_lets_nothing_go_anywhere_is_not_want_of_room(bench: Bench) -> None:
+    bag = bench.submit(shape(4), policy={"per-host": "Host.Cores - 5"})
+    bench.pilot(cores=2, host="h")
+    why = "Host.Cores - 5 is below 1: Host.Cores is 2"
+    assert explain(bench.core.state, bench.now, bag)["summary"] == f"no pilot can run it: here: per-host ({why})"
+    match, known, said = prospects(bench.core.state, bench.now, bench.core.state.bags[bag])
+    assert (match, known, said) == (0, 1, f"h: {why}")
+
+
+def test_nobody_is_warned_of_a_policy_when_nothing_is_left_to_hand_out(bench: Bench) -> None:
+    bag = bench.submit(shape(2), policy={"requirements": "!Tail"})
+    bench.take(bench.pilot(cores=2, host="h"), 2)
+    match, known, why = prospects(bench.core.state, bench.now, bench.core.state.bags[bag])
+    assert (match, known, why) == (0, 1, "")

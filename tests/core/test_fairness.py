@@ -244,3 +244,50 @@ def test_nothing_starves(seed: int) -> None:
 def test_a_weight_that_cannot_be(b: Bench) -> None:
     for weight in (0, -1, 1_001):
         assert b.do(e.SetWeight(0, "bob", weight)).error == "bad-input"
+
+
+def test_what_one_cannot_use_is_shared_by_the_others() -> None:
+    b = shared("bob", "cid")
+    b.submit(shape(1))
+    for owner in ("bob", "cid"):
+        b.submit(shape(1_000), owner=owner)
+    b.take(b.pilot(cores=64), 64)
+    assert b.core.state.sites["here"].use == {"ann": 1_000, "bob": 32_000, "cid": 31_000}
+
+
+def test_who_uses_more_already_waits_while_others_catch_up() -> None:
+    """And is not forgotten when it is found that one of them has little to do."""
+    b = shared("bob", "cid")
+    b.submit(shape(8), owner="bob")
+    b.take(b.pilot(cores=8), 8)
+    b.submit(shape(1))
+    for owner in ("bob", "cid"):
+        b.submit(shape(100), owner=owner)
+    b.take(b.pilot(cores=17), 17)
+    assert b.core.state.sites["here"].use == {"ann": 1_000, "bob": 12_000, "cid": 12_000}
+
+
+def wide_behind_narrow(b: Bench, **wide: int) -> int:
+    """Bob's tasks of one core end one by one; hers wants all four.  How many of his were handed out meanwhile."""
+    b.submit(shape(1_000), owner="bob")
+    pilot = b.pilot(cores=4)
+    run = [attempt for attempt, _ in b.take(pilot, 4)]
+    bag = b.submit(shape(1, cores=4, **wide))
+    for turn in range(200):
+        b.wait(DAY // 8)
+        if not run or b.task(bag) != "ready":
+            return turn
+        b.report(pilot, run.pop(0))
+        run += [attempt for attempt, _ in b.take(pilot, 4)]
+    return 200
+
+
+def test_a_wide_task_does_not_wait_for_ever_behind_anothers_narrow_ones() -> None:
+    b = shared(ageing=DAY)
+    assert 8 <= wide_behind_narrow(b) < 16
+    assert b.core.state.sites["here"].use == {"ann": 4_000, "bob": 0}
+
+
+def test_nobody_runs_empty_for_what_could_not_run_there_anyway() -> None:
+    b = shared(ageing=DAY)
+    assert wide_behind_narrow(b, memory=1 << 60) == 200

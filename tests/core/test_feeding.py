@@ -131,3 +131,15 @@ def test_who_asked_while_the_bag_was_paused_is_given_something_when_it_goes_on(b
     able = waits(b, "able")
     b.do(e.Pause(0, bag, False))
     assert b.core.state.pilots[able].held == 1
+
+
+@pytest.mark.parametrize(("policy", "limit"), [({"per-host": 'Host.Name == "rich" ? 100 : 0'}, 0), ({}, 3_600_000)])
+def test_nothing_is_asked_back_for_who_could_not_have_it(policy: dict[str, str], limit: int) -> None:
+    b = Bench(lease=3_600_000, silence=36_000_000)
+    b.submit(shape(4, limit=limit), policy=policy)
+    rich, poor = b.pilot(cores=2, host="rich"), b.pilot(cores=2, host="poor")
+    held = b.take(rich)
+    assert len(held) == 4
+    b.exchange(rich, started=[attempt for attempt, _ in held[:2]])
+    b.exchange(poor, want=2, wait=20_000, left=60_000)
+    assert not b.exchange(rich).recall

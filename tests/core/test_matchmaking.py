@@ -455,3 +455,23 @@ def test_how_many_a_host_may_have_says_nothing_of_batches(b: Bench) -> None:
     bag = b.submit(shape(9, batch=3))
     refused = b.do(e.SetPolicy(0, bag, {"per-host": "2"}))
     assert (refused.error, refused.message) == ("bad-input", "policy: per-host and batch exclude each other")
+
+
+def test_how_many_bags_there_are_is_known_whatever_became_of_them(b: Bench) -> None:
+    def known() -> object:
+        bag = b.core.state.bags[last]
+        return ads.value(ads.Subject(b.core.state, b.now, bag, b.core.state.sites["here"]), "Queue.Bags")
+
+    first, last = b.submit(shape(1)), b.submit(shape(1))
+    assert known() == 2
+    b.do(e.Cancel(0, first, None))
+    assert known() == 1
+    b.restart(b.snapshot())
+    assert known() == 1
+    b.do(e.Retry(0, first, None))
+    assert known() == 2
+    b.restart()
+    assert known() == 2
+    b.do(e.Cancel(0, first, None))
+    b.do(e.Remove(0, first))
+    assert known() == 1

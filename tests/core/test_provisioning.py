@@ -880,3 +880,28 @@ def test_where_pilots_start_too_slowly_for_a_wall_time_the_next_gets_a_longer_on
         bench.wait(2_000)
         tender.list()
     assert [each for _, each in tender.orders.start] == [long]
+
+
+def test_a_site_that_will_do_after_a_while_is_thought_of_though_nothing_happens(bench: Bench) -> None:
+    site(bench)
+    tender = Tender(bench)
+    bench.submit(shape(3), policy={"sites": "Age > 600"})
+    for minute in range(14):
+        tender.work()
+        assert (states(bench) == "qqq") == (minute > 11) or 10 <= minute <= 11
+        bench.wait(60_000)
+        tender.list()
+
+
+def test_and_one_that_will_do_no_more_has_its_pilots_withdrawn(bench: Bench) -> None:
+    site(bench)
+    tender = Tender(bench)
+    bench.submit(shape(3), policy={"sites": "Age < 600"})
+    bench.wait(5_000)
+    tender.work()
+    assert states(bench) == "qqq"
+    for _ in range(13):
+        bench.wait(60_000)
+        tender.work()
+        tender.list()
+    assert "q" not in states(bench)

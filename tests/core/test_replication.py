@@ -422,3 +422,18 @@ def test_a_policy_is_obeyed_from_the_next_request_of_the_same_step(bench: Bench)
         bench.asks(one, want=1), e.SetPolicy(0, bag, {"replicate": "NumberOfReplicas > 5"}), bench.asks(two, want=1)
     )
     assert [bench.core.state.pilots[pilot].held for pilot in (one, two)] == [1, 0]
+
+
+@pytest.mark.parametrize("own", [63, 64, 200])
+def test_what_a_large_host_runs_itself_does_not_hide_what_else_is_late(own: int) -> None:
+    b = Bench(lease=36_000_000, silence=360_000_000)
+    b.submit(shape(own + 4, expect=MEAN), replicate="tail-fast")
+    large, small = b.pilot(cores=256, host="large"), b.pilot(cores=4, host="small")
+    b.exchange(large, started=[attempt for attempt, _ in b.take(large, own)])
+    b.wait(10)
+    b.exchange(small, started=[attempt for attempt, _ in b.take(small, 4)])
+    b.wait(4 * MEAN)
+    found: list[int] = []
+    while more := b.take(large, 8):
+        found += [task for _, task in more]
+    assert sorted(found) == [*range(own, own + 4)]

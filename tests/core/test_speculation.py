@@ -215,3 +215,19 @@ def test_it_is_made_again_after_a_restart(b: Bench) -> None:
     b.restart()
     assert not b.core.state.attempts.indexed
     assert tasks(b, "d") == [1] and bag in b.core.state.attempts.indexed
+
+
+@pytest.mark.parametrize("own", [255, 256, 400])
+def test_what_a_large_host_runs_itself_does_not_hide_the_rest(own: int) -> None:
+    b = Bench(lease=36_000_000, silence=360_000_000)
+    b.submit(shape(own + 4), policy={"replicate": "NumberOfReplicas < 2"})
+    large, small = b.pilot(cores=512, host="large"), b.pilot(cores=4, host="small")
+    while len(held := b.core.state.attempts.of_pilot(large)) < own:
+        b.take(large, own - len(held))
+    b.wait(10)
+    b.take(small, 4)
+    found: list[int] = []
+    for _ in range(5):
+        b.wait(61_000)
+        found += [task for _, task in b.take(large, 8)]
+    assert sorted(found) == [*range(own, own + 4)]

@@ -55,7 +55,7 @@ _READ: dict[str, Read] = {
     "Bag.Tail": lambda s: s.bag.in_tail,
     "Bag.Age": lambda s: (s.now - s.bag.submitted) // 1000,
     "Bag.BudgetLeft": lambda s: left_of_budget(s.bag) / CORE_HOUR if s.bag.budget else None,
-    "Queue.Bags": lambda s: sum(not bag.ended for bag in s.state.bags.values()),
+    "Queue.Bags": lambda s: len(s.state.unended),
     "Now": lambda s: s.now // 1000,
     "Task.Target": _task(lambda bag, cls: bag.targets[cls.target].shape.name),
     "Task.Cores": _task(lambda bag, cls: cls.cores),
@@ -106,6 +106,8 @@ def _learnt(state: State, row: int, now: int) -> dict[str, Value]:
 MOMENT = ("Now", "Queue.Bags", "Host.Running", "Host.Load", "Host.TimeLeft")
 """Those that are the same for all bags when a host asks."""
 TIMED = ("Now", "Host.TimeLeft")
+PASSING = ("Now", "Bag.Age")
+"""Those that change while nothing happens, of what `sites` may speak of."""
 LEARNT = ("Host.Attempts", "Host.ErrorRate", "Host.Turnaround", "Host.Speed", "Host.JobsToday", "Host.LastSuccess")
 LASTING = (*_REPORTED, *_SITE, "Host.Volunteer", "Bag.Number", "Bag.Name", "Bag.Owner",
            "Task.Target", "Task.Cores", "Task.Memory", "Task.Disk", "Task.Gpus", "Task.Time", "Task.Priority")

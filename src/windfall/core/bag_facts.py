@@ -45,6 +45,7 @@ def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
         policy=fact.policy, fail_over=fact.fail_over,
     )
     state.bags[fact.bag] = bag
+    state.unended[fact.bag] = None
     _note_data(state, bag, fact)
     state.next_bag = max(state.next_bag, fact.bag + 1)
     state.own(fact.owner, count)
@@ -134,7 +135,7 @@ def _take_in(
     """New rows of these targets, in this order; their states say whether they wait."""
     bag.appended += sources
     bag.touched = fact.at
-    go_on(bag, fact.at)
+    go_on(state, bag, fact.at)
     note_repeats(state, bag)
     first = fact.first
     for (target, count), source in zip(pieces, sources, strict=True):
@@ -194,6 +195,7 @@ def bag_removed(state: State, fact: f.BagRemoved) -> None:
     state.version += bool(state.barred)  # what a host was tried with may be gone
     bag = state.bags.pop(fact.bag)
     state.named_bags.pop(fact.bag, None)
+    state.unended.pop(fact.bag, None)
     state.replicating.pop(fact.bag, None)
     state.deadlines.pop(fact.bag, None)
     state.own(bag.owner, -bag.size)
@@ -259,7 +261,7 @@ def tasks_retried(state: State, fact: f.TasksRetried) -> None:
     state.version += bag.conscious is not None
     drop_attempts(state, fact.bag, fact.runs)  # lost ones of the generation before
     bag.touched = fact.at
-    go_on(bag, fact.at)
+    go_on(state, bag, fact.at)
     note_repeats(state, bag)
     recount(bag)
     relist_all(state, bag)

@@ -162,9 +162,10 @@ def renew(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
     class_of(state, bag, target, 0).backlog.put_all(lo, hi)
 
 
-def go_on(bag: BagState, at: int) -> None:
+def go_on(state: State, bag: BagState, at: int) -> None:
     """There is something to do again."""
     bag.ended = 0
+    state.unended[bag.number] = None
     if not bag.began:
         bag.served = at
     bag.began = bag.began or at
@@ -185,6 +186,7 @@ def maybe_end(state: State, bag: BagState, at: int) -> None:
         bag.began = 0
     if not bag.open and not bag.ended:
         bag.ended = at
+        state.unended.pop(bag.number, None)
         state.replicating.pop(bag.number, None)
 
 

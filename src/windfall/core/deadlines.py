@@ -18,6 +18,7 @@ when the first of them falls due and at most once a second.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -191,10 +192,19 @@ def offers(state: State) -> list[TaskClass]:
     return [cls for cls in classes if not state.bags[cls.bag].paused]
 
 
+def has_for(pilot: PilotState, cls: TaskClass) -> bool:
+    """Is there any overdue task of the class that its host does not run itself?"""
+    return next(_for_host(pilot, cls), None) is not None
+
+
+def _for_host(pilot: PilotState, cls: TaskClass) -> Iterator[tuple[int, tuple[int, ...]]]:
+    return (each for each in cls.overdue.items() if pilot.row not in each[1])
+
+
 def take(core: Core, pilot: PilotState, cls: TaskClass, most: int, groups: list[f.Group]) -> int:
     """Attempts of overdue tasks that its host does not run, those that other sites have first; how many."""
     state = core.state
-    seen = {task: hosts for task, hosts in islice(cls.overdue.items(), MOST_SEEN) if pilot.row not in hosts}
+    seen = dict(islice(_for_host(pilot, cls), MOST_SEEN))
     here = {task: any(state.host_names[row][0] == pilot.site for row in hosts) for task, hosts in seen.items()}
     tasks = sorted(here, key=here.__getitem__)[:most]
     for task in tasks:

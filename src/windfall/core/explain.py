@@ -28,7 +28,7 @@ from windfall.core.lifecycle import (
     TASK_STATES,
     WAITING,
 )
-from windfall.core.matchmaking import reasons
+from windfall.core.matchmaking import reasons, seen_by
 from windfall.core.provisioning import unreserved
 from windfall.core.state import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
 from windfall.model.units import format_core_time, format_size, plural
@@ -57,7 +57,7 @@ def explain(state: State, now: int, bag_number: int, task: int | None = None) ->
     usable = [site.name for site in state.sites.values()
               if bag.owner in (site.owner, *site.shared) and not site.removed]  # P3
     answer["sites"] = [_site(state, now, cls, task, name) for name in usable]
-    answer["summary"] = _summary(state, bag, task, cls, answer["sites"]) + _anywhere(state, bag, cls, task)
+    answer["summary"] = _summary(state, now, cls, answer["sites"]) + _anywhere(state, bag, cls, task)
     return answer
 
 
@@ -316,10 +316,13 @@ def _ruled(state: State, now: int, cls: TaskClass, site: SiteState, pilot: Pilot
 
 
 def _per_host(state: State, now: int, cls: TaskClass, pilot: PilotState) -> Clause:
+    """Whether it lets any go there (`per-host`) is one question, and whether there is `room` now, another."""
     most = perhost.limit(state, now, pilot, cls, ads.host_ad(state, pilot, now))
+    if most < 1:
+        return clause("per-host", False, perhost.why_none(state, now, pilot, cls))
     held = perhost.held(state, cls.bag, pilot.row)
     says = "no limit there" if most >= perhost.NO_LIMIT else f"at most {most} of the bag on one host, there are {held}"
-    return clause("per-host", held < most, says)
+    return clause("room", held < most, says)
 
 
 def _host(state: State, now: int, pilot: PilotState) -> Clause:
@@ -401,7 +404,7 @@ def _owner(state: State, cls: TaskClass, pc: PilotClass) -> Clause:
     return clause("owner", state.serves(pc, cls), says)
 
 
-def _summary(state: State, bag: BagState, task: int, cls: TaskClass, sites: list[dict[str, Any]]) -> str:
+def _summary(state: State, now: int, cls: TaskClass, sites: list[dict[str, Any]]) -> str:
     if not sites:
         return "no site is known: start a pilot, or add a site"
     if all(c["holds"] for s in sites for c in s["clauses"]):
@@ -409,11 +412,19 @@ def _summary(state: State, bag: BagState, task: int, cls: TaskClass, sites: list
     held = [c["says"] for s in sites for c in s["clauses"] if c["clause"] == "data" and not c["holds"]]
     if held and any(all(c["holds"] or c["clause"] == "data" for c in s["clauses"]) for s in sites):
         return f"it is withheld until it can run near its data: {held[0]}"
-    if any(all(c["holds"] or c["clause"] in ("free", "per-host") for c in s["clauses"]) for s in sites):
-        return f"all suitable pilots are busy; before or beside it: {plural(_ahead(state, cls), 'task')}"
+    if any(all(c["holds"] or c["clause"] in ("free", "room") for c in s["clauses"]) for s in sites):
+        return f"all suitable pilots are busy; before or beside it: {plural(_ahead(state, now, cls), 'task')}"
     failing = [f"{s['site']}: {c['clause']} ({c['says']})" for s in sites for c in s["clauses"] if not c["holds"]]
     return "no pilot can run it: " + "; ".join(failing)
 
 
-def _ahead(state: State, cls: TaskClass) -> int:
-    return sum(state.classes[n].ready for key, n in state.ready if key <= cls.key)
+def _ahead(state: State, now: int, cls: TaskClass) -> int:
+    """Tasks that are handed out no later, by the ranks that they have for the first pilot that may have it."""
+    for pilot in state.pilots.values():
+        if pilot.state == LIVE and state.serves(state.pilot_classes[pilot.cls], cls):
+            seen = seen_by(state, now, pilot, [cls, *(state.classes[number] for _, number in state.ready)])
+            if seen[0] is not None:
+                mine, others = seen[0], zip(seen[1:], state.ready, strict=True)
+                return sum(state.classes[number].ready for place, (_, number) in others
+                           if place is not None and place <= mine)
+    return sum(state.classes[number].ready for key, number in state.ready if key <= cls.key)

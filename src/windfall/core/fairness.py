@@ -53,13 +53,16 @@ def by_owner(state: State, pilot: PilotState, ready: list[Entry]) -> dict[str, l
 
 
 def deal(core: Core, pilot: PilotState, of: dict[str, list[Entry]], want: int, room: Room, walk: Walk) -> int:
-    """Hand out what there is room for: first to each his part, then to whoever has a use for the rest."""
+    """Hand out what there is room for: to each his part; while some cannot use theirs, to each of the others his part
+    of that; then to whoever has a use for what is left."""
     state, load = core.state, pilot.load
     use = dict(state.sites[pilot.site].use)
-    for rest in (False, True):
-        owners = sorted(of, key=lambda owner: use.get(owner, 0) / weight(state, owner))
+    sharing, rest = list(of), False
+    while sharing:
+        owners = sorted(sharing, key=lambda owner: use.get(owner, 0) / weight(state, owner))
         left = max(room(of[owner][0][1], load) for owner in owners)
         parts = _parts([(use.get(owner, 0), weight(state, owner)) for owner in owners], left)
+        sated = []
         for owner, part in zip(owners, parts, strict=True):
             cost = max(state.cost(state.pilot_classes[pilot.cls], state.classes[of[owner][0][1]]), 1)
             most = want if rest else min(-(-part // cost), want)
@@ -68,6 +71,11 @@ def deal(core: Core, pilot: PilotState, of: dict[str, list[Entry]], want: int, r
                 taken, load = walk(of[owner], most, load)
                 use[owner] = use.get(owner, 0) + load - before
                 want -= taken
+                sated += [owner] if taken < most else []
+        if rest:
+            break
+        rest = not sated or len(sated) == len(sharing)
+        sharing = list(of) if rest else [owner for owner in sharing if owner not in sated]
     return load
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from windfall.core import hosts, perhost
 from windfall.core.batching import chain_key
 from windfall.core.fitting import elsewhere
-from windfall.core.granting import grant
+from windfall.core.granting import fits, grant
 from windfall.core.lifecycle import GRANTED, LIVE, LOST
 from windfall.core.replication import any_late
 from windfall.core.sessions import answer_parked, nudge
-from windfall.core.state import PilotClass, PilotState
+from windfall.core.state import PilotClass, PilotState, TaskClass
 from windfall.core.tails import best_first
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _recall(core: Core, rich: PilotState, poor: PilotState) -> bool:
         cls = state.classes[attempts.cls[rows[0]]]
         if any(attempts.state[row] != GRANTED for row in rows) or not state.cost(pc, cls):
             continue
-        if not core.match.admits(core, poor, cls) or (cls.over and elsewhere(state, pc.site, cls)):
+        if not _could_take(core, poor, cls):
             continue
         if spare <= 0:
             break
@@ -128,3 +129,14 @@ def _recall(core: Core, rich: PilotState, poor: PilotState) -> bool:
     if rich.recalling:
         nudge(core, rich)
     return bool(rich.recalling)
+
+
+def _could_take(core: Core, pilot: PilotState, cls: TaskClass) -> bool:
+    """Would it be given what another gives back?  Or that would go there and back as long as both live."""
+    state = core.state
+    left = pilot.park.left(core.now) if pilot.park is not None else pilot.ends - core.now if pilot.ends else None
+    if not fits(pilot, cls, left) or not core.match.admits(core, pilot, cls):
+        return False
+    if elsewhere(state, pilot.site, cls) or hosts.shuns(state, core.now, pilot, cls):
+        return False
+    return not cls.capped or perhost.left(core, pilot, cls, [], perhost.Held(state, pilot.row)) > 0

@@ -57,6 +57,8 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
         ready = core.match.with_others(core, pilot, ready, deadlines.offers(state))
     groups: list[f.Group] = []
     if len(pc.owners) > 1 and len(of := fairness.by_owner(state, pilot, ready)) > 1:
+        if _runs_empty(core, pilot, of, left):
+            return False
         load, fitting = _dealt(core, pilot, of, want, left, groups), True
     else:
         load, fitting = _walk(core, pilot, ready, want, left, ahead, groups, pilot.load)
@@ -91,8 +93,8 @@ def _walk(
         if not fits(pilot, cls, left) or (state.shunned and hosts.shuns(state, core.now, pilot, cls)):
             continue
         units = room(core, pilot, load, cls, cost, ahead)
-        if units <= 0 and paid and Purse(state, pilot, core.now, groups).most(cls) <= 0:
-            continue  # it is not for want of room that it waits
+        if units <= 0 and _waits_otherwise(core, pilot, cls, paid, groups):
+            continue
         if units <= 0 or want <= 0:
             break  # full: what comes later in the order must not overtake
         if paid and (units := _affordable(core, pilot, load, cls, groups, units)) <= 0:
@@ -130,6 +132,13 @@ def _walk(
     return load, fitting
 
 
+def _waits_otherwise(core: Core, pilot: PilotState, cls: TaskClass, paid: bool, groups: list[f.Group]) -> bool:
+    """Is it not for want of room that it is not given to this pilot: for want of means, or because its host runs it?"""
+    if paid and Purse(core.state, pilot, core.now, groups).most(cls) <= 0:
+        return True
+    return bool(cls.overdue) and not cls.listed and not deadlines.has_for(pilot, cls)
+
+
 def _dealt(
     core: Core, pilot: PilotState, of: dict[str, list[Entry]], want: int, left: int | None, groups: list[f.Group]
 ) -> int:
@@ -156,6 +165,18 @@ def _dealt(
         return _tasks(groups[had:]), load
 
     return fairness.deal(core, pilot, of, want, spare, walk)
+
+
+def _runs_empty(core: Core, pilot: PilotState, of: dict[str, list[Entry]], left: int | None) -> bool:
+    """Has a bag waited so long for the room that others' tasks take here that there will be nothing before it?"""
+    state, pc = core.state, core.state.pilot_classes[pilot.cls]
+    first = [state.classes[entries[0][1]] for entries in of.values()]
+    kept_out = [cls for cls in first if state.bags[cls.bag].lifted and not cls.conscious
+                and room(core, pilot, pilot.load, cls, state.cost(pc, cls), ahead=False) <= 0]
+    if not kept_out:
+        return False
+    room_of = _room_of(core, pilot, left, [])
+    return any(room_of(cls, 0) > 0 for cls in kept_out)
 
 
 def _tasks(groups: list[f.Group]) -> int:

@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from windfall.core import ads
+from windfall.core import ads, perhost
 from windfall.core.ads import Subject
 from windfall.core.classads import MOST_PROGRAMS, Value, available, matches, program, why_not
-from windfall.core.lifecycle import LIVE
+from windfall.core.lifecycle import LIVE, READY, WAITING
 from windfall.core.orders import Entry, Orders, listed
 from windfall.core.replication import PRESETS
 from windfall.core.rules import DECIDE, Rules, rules_of
@@ -146,6 +146,12 @@ def is_lasting(bag: BagState) -> bool:
     return all(path in ads.LASTING for text in texts for path in program(text).uses)
 
 
+def tells_time(bag: BagState) -> bool:
+    """Will other sites do for it after a while, though nothing happens?"""
+    text = bag.policy.get("sites", "")
+    return text != "" and any(path in ads.PASSING for path in program(text).uses)
+
+
 def serves_site(state: State, now: int, bag: BagState, site: SiteState) -> bool:
     """May pilots be started there for the bag?"""
     text = bag.policy.get("sites")
@@ -173,9 +179,24 @@ def reasons(state: State, now: int, cls: TaskClass, site: SiteState, pilot: Pilo
     return found
 
 
+def seen_by(state: State, now: int, pilot: PilotState, classes: list[TaskClass]) -> list[tuple[Any, ...] | None]:
+    """Where each class stands in the order that the pilot sees; None: it may not have it."""
+    pc, site, ad = state.pilot_classes[pilot.cls], state.sites[pilot.site], ads.host_ad(state, pilot, now)
+    found: list[tuple[Any, ...] | None] = []
+    for cls in classes:
+        bag = state.bags[cls.bag]
+        rules, subject = rules_of(bag.policy) if cls.ruled else None, Subject(state, now, bag, site, cls, pilot)
+        if not state.cost(pc, cls) or (rules is not None and not rules.admit(subject, ad)):
+            found.append(None)
+        else:
+            found.append(cls.key if rules is None else rules.place(cls.key, subject, ad))
+    return found
+
+
 def prospects(state: State, now: int, bag: BagState) -> tuple[int, int, str]:
     """Of the hosts that serve its owner now: how many match, how many there are, and why the first does not.  Where
-    there are none, why no pilot will be started either, if that is so."""
+    there are none, why no pilot will be started either, if that is so.  Of a bag with nothing to hand out nobody asks
+    why."""
     match = known = 0
     why = ""
     classes = sorted(bag.classes.values(), key=lambda cls: (not cls.ready, cls.number))
@@ -184,10 +205,13 @@ def prospects(state: State, now: int, bag: BagState) -> tuple[int, int, str]:
             continue
         known += 1
         wanting = [said for _, said in reasons(state, now, classes[0], state.sites[pilot.site], pilot) if said]
+        wanting += filter(None, [perhost.why_none(state, now, pilot, classes[0])])
         match += not wanting
         why = why or next((f"{pilot.host_name}: {said}" for said in wanting), "")
         if known >= MOST_HOSTS:
             break
+    if not (bag.open or bag.counts[READY] or bag.counts[WAITING]):
+        return match, known, ""
     return match, known, why if known or not classes else _no_site(state, now, bag, classes[0])
 
 

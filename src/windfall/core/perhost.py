@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from windfall.core import ads, facts as f
-from windfall.core.classads import Value, program
+from windfall.core.classads import Value, program, shown
 from windfall.core.lifecycle import DROPPED, GRANTED, STARTED
 from windfall.core.state import PilotState, State, TaskClass
 
@@ -39,6 +39,18 @@ def limit(state: State, now: int, pilot: PilotState, cls: TaskClass, ad: Mapping
     subject = ads.Subject(state, now, bag, state.sites[pilot.site], cls, pilot)
     found = known.result(tuple(ads.known(subject, path, ad) for path in known.uses))
     return NO_LIMIT if isinstance(found, str) else max(min(int(found), NO_LIMIT), 0)
+
+
+def why_none(state: State, now: int, pilot: PilotState, cls: TaskClass) -> str:
+    """Why none of the bag's tasks may go there; "" if some may."""
+    ad = ads.host_ad(state, pilot, now)
+    if not cls.capped or limit(state, now, pilot, cls, ad) > 0:
+        return ""
+    text = state.bags[cls.bag].policy["per-host"]
+    subject = ads.Subject(state, now, state.bags[cls.bag], state.sites[pilot.site], cls, pilot)
+    values = [(path, ads.known(subject, path, ad)) for path in program(text).uses]
+    there = ", ".join(f"{path} is {shown(value)}" for path, value in values if value is not None)
+    return f"{text} is below 1" + (f": {there}" if there else "")
 
 
 def held(state: State, bag: int, row: int) -> int:

@@ -22,7 +22,7 @@ from windfall.core.facts import COUNTS_NOT, Limits, Shape
 from windfall.core.fitting import MILLI, Fit, best_shape, elsewhere, serves
 from windfall.core.lifecycle import INTENDED, QUEUED, READY, RUNNING
 from windfall.core.matching import PARTS, parts, spread
-from windfall.core.matchmaking import serves_site
+from windfall.core.matchmaking import MINUTE, serves_site, tells_time
 from windfall.core.state import BagState, SiteState, State, TaskClass
 
 PROVISIONS = ("swarm", "demand", "msr", "broker")
@@ -72,7 +72,7 @@ class View:
 
     def __init__(self, state: State, now: int, margin: int) -> None:
         self.state, self.now, self.margin = state, now, margin
-        self.later = 0  # when something will be wanted that is not yet; 0: never
+        self.later = 0  # when something else may be wanted, though nothing happens; 0: never
         self.sites = [state.sites[name] for name in state.provided]
         self.answering = [site for site in self.sites if not site.suspect]
         self._classes = [state.classes[number] for _, number in state.ready]
@@ -87,17 +87,22 @@ class View:
         bag = self.state.bags[cls.bag]
         if not serves(site, bag, cls) or site.drained or (cls.over and elsewhere(self.state, site.name, cls)):
             return None
+        if cls.ruled and tells_time(bag):
+            self._again_at(self.now + MINUTE)
         if cls.ruled and not serves_site(self.state, self.now, bag, site):
             return None
         due = bag.submitted + site.limits.delay
         if due > self.now:
-            self.later = min(self.later or due, due)
+            self._again_at(due)
             return None
         if cls.number not in site.fits:
             start = max(self.margin, site.tending.start)
             site.fits[cls.number] = best_shape(site, cls, start) or best_shape(site, cls, self.margin)
         fit = site.fits[cls.number]
         return fit if fit is not None and self.paid(site, cls, fit) > 0 else None
+
+    def _again_at(self, when: int) -> None:
+        self.later = min(self.later or when, when)
 
     def paid(self, site: SiteState, cls: TaskClass, fit: Fit) -> int:
         """Slots of a class that budgets, allowances and disk leave at a site."""

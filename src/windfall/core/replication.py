@@ -305,12 +305,17 @@ def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
 
 
 def _some_of_each(state: State, rows: NDArray[np.int64]) -> list[int]:
-    """Of every class the first."""
-    classes = state.attempts.np_cls[rows]
-    some: list[int] = []
-    for number in np.unique(classes).tolist()[:MOST_LATE]:
-        some += np.flatnonzero(classes == number)[:MOST_ALIKE].tolist()
-    found: list[int] = rows[sorted(some)[:MOST_LATE]].tolist()
+    """Of every class the first; half of them are not on the host of the very first, which is to find some, too."""
+    classes, pilots = state.attempts.np_cls[rows], state.attempts.np_pilot[rows]
+    first: list[int] = []
+    others: list[int] = []
+    for number in np.unique(classes).tolist()[: MOST_LATE // 2]:
+        alike = np.flatnonzero(classes == number)
+        first += alike[: MOST_ALIKE // 2].tolist()
+        rest = alike[MOST_ALIKE // 2 :]
+        beside = [*state.on_host.get(state.pilots[int(pilots[alike[0]])].row, ())]
+        others += rest[~np.isin(pilots[rest], beside)][: MOST_ALIKE // 2].tolist() if len(rest) else []
+    found: list[int] = rows[sorted(sorted(first)[: MOST_LATE // 2] + sorted(others)[: MOST_LATE // 2])].tolist()
     return found
 
 

@@ -394,6 +394,7 @@ def rebuild(state: State) -> None:
     """Work out afresh everything that is not journaled: ready list, backlogs, who holds what, free rows."""
     state.ready.clear()
     state.ruled = 0
+    state.unended = {bag.number: None for bag in state.bags.values() if not bag.ended}
     means.recount(state)
     for bag in state.bags.values():
         for cls in bag.classes.values():

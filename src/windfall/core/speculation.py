@@ -67,9 +67,21 @@ def scan(core: Core, bag: BagState, text: str, most: int) -> Scan:
         if not found.queue or len(found.found) >= MOST_FOUND:
             break
         task = found.queue.popleft()
-        if tasks.state[task] == ACTIVE and 0 < tasks.live[task] < most and _wanted(core, bag, task, text, reads):
+        wanted = tasks.state[task] == ACTIVE and 0 < tasks.live[task] < most and _wanted(core, bag, task, text, reads)
+        if wanted and (len(found.found) < MOST_FOUND // 2 or not _beside_first(core, bag, found, task)):
             found.found[task] = tasks.live[task]
     return found
+
+
+def _beside_first(core: Core, bag: BagState, found: Scan, task: int) -> bool:
+    """Does it run on the host that runs the first one?  A large host is to find some that it does not run itself."""
+    first = next(iter(found.found))
+    return bool(_hosts(core, bag, task) & _hosts(core, bag, first))
+
+
+def _hosts(core: Core, bag: BagState, task: int) -> set[int]:
+    state = core.state
+    return {state.pilots[state.attempts.pilot[row]].row for row in state.attempts.of_task(bag.number << 32 | task)}
 
 
 def _in_play(core: Core, bag: BagState, most: int) -> deque[int]:

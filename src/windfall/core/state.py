@@ -457,6 +457,7 @@ class State:
     provided: dict[str, None] = field(default_factory=dict)  # sites with shapes
     named: dict[int, dict[int, None]] = field(default_factory=dict)  # bag << 32 | task → its open intents
     named_bags: dict[int, None] = field(default_factory=dict)  # whose tasks have pilots of their own
+    unended: dict[int, None] = field(default_factory=dict)  # derived: bags that have not ended
     replicating: dict[int, None] = field(default_factory=dict)  # bags whose late tasks have replicas
     places: dict[str, int] = field(default_factory=lambda: {HOME: 1})  # where copies lie; 0: nowhere
     place_names: list[str] = field(default_factory=lambda: ["", HOME])
