@@ -228,6 +228,33 @@ def test_when_tasks_run_twice(line, key, text):
     assert getattr(bagfile.parse(text_of, "f.toml").bag.policy, key) == text
 
 
+BATCHES, OWN_PILOTS = "batch = 4", 'provision = "msr"'
+
+
+@pytest.mark.parametrize(("line", "way", "says", "hints"), [
+    ('replicate = "tail-fast"', BATCHES, "replicate: tasks that go together in batches never run twice", "or batch"),
+    ('replicate = "NumberOfReplicas < 3"', BATCHES, "replicate: tasks that go together", "leave replicate out"),
+    ('attempt-deadline = "1h"', BATCHES, "attempt-deadline: tasks that go together", "leave attempt-deadline out"),
+    ('replicate = "deadline"', OWN_PILOTS, "replicate: tasks with pilots of their own never", "or provision = msr"),
+    ('attempt-deadline = "1h"', 'provision = "broker"', "attempt-deadline: tasks with pilots", "provision = broker"),
+    ("per-host = 4", BATCHES, "per-host and batch exclude each other", "one slot"),
+])  # fmt: skip
+def test_what_can_never_run_twice_cannot_be_asked_to(line, way, says, hints):
+    text = FULL.replace('"external"', '"none"').replace(SJF, f"{way}\n{line}", 1)
+    with pytest.raises(BadInput) as caught:
+        bagfile.parse(text, "sweep.toml")
+    assert says in caught.value.message and hints in caught.value.hint
+    assert caught.value.where == f"sweep.toml:{text[: text.index(line)].count(chr(10)) + 1}"
+
+
+@pytest.mark.parametrize("way", [BATCHES, OWN_PILOTS, 'provision = "broker"'])
+def test_what_nobody_asked_for_stands_in_the_way_of_nothing(way):
+    plain = FULL.replace('"external"', '"none"')
+    assert bagfile.parse(plain.replace(SJF, way, 1), "f.toml").bag.policy.replicate == "tail-safe"
+    without = bagfile.parse(plain.replace(SJF, f'{way}\nreplicate = "none"', 1), "f.toml")
+    assert without.bag.policy.replicate == "none"
+
+
 @pytest.mark.parametrize(("old", "new", "says", "hints"), WRONG, ids=[new for _, new, _, _ in WRONG])
 def test_what_is_wrong_is_said_with_its_line(old, new, says, hints):
     assert old in FULL

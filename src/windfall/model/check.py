@@ -52,7 +52,8 @@ from .units import MAX_DURATION, MAX_SIZE, parse_duration
 
 SELECT = ("fcfs", "sjf")
 EXPRESSIONS = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline")
-PROVISION = ("swarm", "demand", "msr", "broker")
+NAMED = ("msr", "broker")  # a pilot is started for one task
+PROVISION = ("swarm", "demand", *NAMED)
 REPLICATE = ("none", "deadline", "tail-safe", "tail-fast")
 USUAL = Policy().replicate
 EFFECTS = ("none", "external")
@@ -109,7 +110,8 @@ def check_head(bag: Bag) -> None:
     _name(bag.name, "the bag's name")
     _one_of(bag.effects, EFFECTS, "effects")
     check_policy(bag.policy)
-    if wrong := vain(_asked_for(bag.policy), bag.effects == "external", 0):
+    policy = bag.policy
+    if wrong := vain(asked_for(policy), bag.effects == "external", policy.batch, provision=policy.provision):
         raise wrong
     if bag.policy.batch > 1 and bag.effects == "external":
         raise BadInput("batch: tasks with external effects are handed out one by one", "leave batch out, or effects")
@@ -492,8 +494,6 @@ def check_policy(policy: Policy) -> None:
     if policy.batch < 0 or policy.batch_timeout < 0:
         raise BadInput("policy: batch and batch-timeout must be 0 or more")
     at_most(policy.batch, MAX_BATCH, "batch: tasks that go together")
-    if wrong := vain(given(policy), False, policy.batch):
-        raise wrong
     for key in (*EXPRESSIONS, *caps.CAPS):
         if text := getattr(policy, key.replace("-", "_")):
             setting(text, key)
@@ -501,25 +501,33 @@ def check_policy(policy: Policy) -> None:
 
 def given(policy: Policy, keys: Iterable[str] = (*EXPRESSIONS, *caps.CAPS)) -> dict[str, str]:
     """The policies that are expressions, and caps."""
-    texts = {key: getattr(policy, key.replace("-", "_")) for key in keys}
-    return {key: text for key, text in texts.items() if text and text not in REPLICATE}
+    return {key: text for key, text in asked_for(policy, keys).items() if text not in REPLICATE}
 
 
-def _asked_for(policy: Policy) -> dict[str, str]:
+def asked_for(policy: Policy, keys: Iterable[str] = (*EXPRESSIONS, *caps.CAPS)) -> dict[str, str]:
     """With a preset, but not the one that every bag has which says nothing."""
-    preset = {"replicate": policy.replicate} if policy.replicate not in ("", USUAL) else {}
-    return given(policy) | preset
+    texts = {key: getattr(policy, key.replace("-", "_")) for key in keys}
+    return {key: text for key, text in texts.items() if text and (key, text) != ("replicate", USUAL)}
 
 
-def vain(policy: Mapping[str, str], external: bool, batch: int) -> BadInput | None:
+def vain(policy: Mapping[str, str], external: bool, batch: int, *, provision: str = "") -> BadInput | None:
     """Why these can never do anything for such a bag."""
     twice = [key for key in ("replicate", "attempt-deadline") if policy.get(key, "none") != "none"]
-    if external and twice:
-        return BadInput(f"{twice[0]}: tasks with external effects never run twice at a time",
-                        f"leave {twice[0]} out, or effects")
+    tasks, key = _run_once(external, batch, provision)
+    if tasks and twice:
+        return BadInput(f"{twice[0]}: {tasks} never run twice at a time", f"leave {twice[0]} out, or {key}")
     if batch > 1 and policy.get("per-host"):
         return BadInput("policy: per-host and batch exclude each other", "a batch runs in one slot, one after another")
     return None
+
+
+def _run_once(external: bool, batch: int, provision: str) -> tuple[str, str]:
+    """Tasks that never have two attempts at a time, in words, and the key that makes them such."""
+    if external:
+        return "tasks with external effects", "effects"
+    if batch > 1:
+        return "tasks that go together in batches", "batch"
+    return ("tasks with pilots of their own", f"provision = {provision}") if provision in NAMED else ("", "")
 
 
 def setting(text: str, key: str) -> str:
