@@ -61,6 +61,13 @@ def test_a_limit_that_lets_no_task_go_anywhere(capsys: pytest.CaptureFixture[str
         assert code == 2 and "lets no host have any task" in err
 
 
+@pytest.mark.parametrize("setting", ["attempt-deadline=0", "attempt-deadline=0s", "Deadline= -5"])
+def test_a_deadline_that_is_over_at_once(capsys: pytest.CaptureFixture[str], setting: str) -> None:
+    for arguments in (("--check", setting), ("7", setting)):
+        code, _, err = said(capsys, *arguments)
+        assert code == 2 and "leaves no time for an attempt" in err and "leave it out" in err
+
+
 @pytest.mark.parametrize("twice", [("rank=1", "rank=2"), ("rank=1", "Rank="), ("budget=", "budget=1 core-hours")])
 def test_a_setting_is_given_once(capsys: pytest.CaptureFixture[str], twice: tuple[str, str]) -> None:
     code, _, err = said(capsys, "7", *twice)

@@ -228,6 +228,15 @@ def test_when_tasks_run_twice(line, key, text):
     assert getattr(bagfile.parse(text_of, "f.toml").bag.policy, key) == text
 
 
+@pytest.mark.parametrize("text", ["0", "-5", "'0'", "'-5'", "' - 0.5'", "'0s'", "'0h 0ms'", "'0.0'", "'0e3'"])
+@pytest.mark.parametrize("name", ["attempt-deadline", "Deadline"])
+def test_a_deadline_is_some_time_away(name, text):
+    """One of 0 or less would be none at all, and nobody would be told."""
+    with pytest.raises(BadInput, match="leaves no time for an attempt") as caught:
+        bagfile.parse(f"[bag]\ncommand = 'true'\n[policy]\n{name} = {text}\n", "f.toml")
+    assert caught.value.where == "f.toml:4" and caught.value.hint == "leave it out for none"
+
+
 BATCHES, OWN_PILOTS = "batch = 4", 'provision = "msr"'
 
 

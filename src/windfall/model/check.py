@@ -58,6 +58,7 @@ REPLICATE = ("none", "deadline", "tail-safe", "tail-fast")
 USUAL = Policy().replicate
 EFFECTS = ("none", "external")
 _DURATION = re.compile(r"(\s*[0-9][0-9.]*\s*[A-Za-z]+)+\s*")
+_NO_TIME = re.compile(r"\s*(-\s*[0-9.]+|0+(\.0*)?|\.0+)([eE][+-]?[0-9]+)?\s*")
 _NO_TASK = re.compile(r"\s*(-\s*[0-9.]+|0+(\.[0-9]*)?)\s*")
 KINDS = ("command", "call")
 SCRATCH = ("", "failed")
@@ -541,7 +542,9 @@ def expression(text: str, key: str) -> str:
         return text
     if key == "attempt-deadline" and len(text) <= expressions.MAX_LENGTH and _DURATION.fullmatch(text):
         seconds = parse_duration(text, key) / 1000
-        return str(int(seconds) if seconds == int(seconds) else seconds)
+        text = str(int(seconds) if seconds == int(seconds) else seconds)
+    if key == "attempt-deadline" and _NO_TIME.fullmatch(text):
+        raise BadInput(f"attempt-deadline = {tpl.excerpt(text)} leaves no time for an attempt", "leave it out for none")
     if key == "per-host" and _NO_TASK.fullmatch(text):
         raise BadInput(f"per-host = {tpl.excerpt(text)} lets no host have any task", "one at least")
     try:
