@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import tomllib
 import tracemalloc
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from windfall.errors import BadInput, TooLarge
 from windfall.model import attributes, bagfile, check, expressions as x
+from windfall.model.editor import bag_schema
+
+SCHEMA = Draft202012Validator(bag_schema())
 
 
 def complaint(text: str, key: str = "requirements") -> BadInput:
@@ -240,6 +245,35 @@ def test_expressions_of_a_bag_file_by_either_name() -> None:
     assert ours.policy == bagfile.parse(HEAD + named).bag.policy
     assert (ours.policy.requirements, ours.policy.rank, ours.policy.sites) == ("Host.Cores > 1", "Host.Cores",
                                                                               "Site.Shared")
+
+
+@pytest.mark.parametrize(("line", "kept"), [
+    ("rank = 2.5", "2.5"), ("Rank = -1e22", "-1e+22"), ("rank = 10", "10"), ("per-host = 2.0", "2.0"),
+    ("attempt-deadline = 0.5", "0.5"), ("Deadline = 90", "90"),
+])  # fmt: skip
+def test_a_policy_that_is_a_number_needs_no_quotes(line: str, kept: str) -> None:
+    policy = bagfile.parse(f"{HEAD}{line}\n").bag.policy
+    assert kept in (policy.rank, policy.per_host, policy.attempt_deadline)
+    assert SCHEMA.is_valid(tomllib.loads(HEAD + line))
+
+
+@pytest.mark.parametrize(("line", "hint"), [
+    ("requirements = true", """requirements = 'Site.Name == "lab"'"""),
+    ("sites = ['lab']", """sites = 'Site.Name == "lab"'"""),
+    ("GridPolicy = 1", """GridPolicy = 'Site.Name == "lab"'"""),
+    ("replicate = 2.5", "replicate = 'NumberOfReplicas < 3'"),
+    ("rank = nan", "rank = 'Host.Cores'"),
+    ("rank = inf", "rank = 'Host.Cores'"),
+])  # fmt: skip
+def test_what_is_no_expression_is_told_what_one_looks_like(line: str, hint: str) -> None:
+    with pytest.raises(BadInput, match="must be a text") as caught:
+        bagfile.parse(f"{HEAD}{line}\n")
+    assert caught.value.hint == f"an expression in quotes, as in {hint}"
+
+
+def test_a_number_of_many_digits_is_refused_like_others() -> None:
+    with pytest.raises(BadInput, match="beyond all bounds"):
+        bagfile.parse(f"{HEAD}rank = {'9' * 400}\n")
 
 
 @pytest.mark.parametrize(("line", "where", "says"), [

@@ -58,8 +58,7 @@ REPLICATE = ("none", "deadline", "tail-safe", "tail-fast")
 USUAL = Policy().replicate
 EFFECTS = ("none", "external")
 _DURATION = re.compile(r"(\s*[0-9][0-9.]*\s*[A-Za-z]+)+\s*")
-_NO_TIME = re.compile(r"\s*(-\s*[0-9.]+|0+(\.0*)?|\.0+)([eE][+-]?[0-9]+)?\s*")
-_NO_TASK = re.compile(r"\s*(-\s*[0-9.]+|0+(\.[0-9]*)?)\s*")
+_LITERAL = re.compile(r"\s*(-?)\s*(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)\s*")
 KINDS = ("command", "call")
 SCRATCH = ("", "failed")
 RESULTS = (
@@ -543,9 +542,9 @@ def expression(text: str, key: str) -> str:
     if key == "attempt-deadline" and len(text) <= expressions.MAX_LENGTH and _DURATION.fullmatch(text):
         seconds = parse_duration(text, key) / 1000
         text = str(int(seconds) if seconds == int(seconds) else seconds)
-    if key == "attempt-deadline" and _NO_TIME.fullmatch(text):
+    if key == "attempt-deadline" and _literal(text, 1) <= 0:
         raise BadInput(f"attempt-deadline = {tpl.excerpt(text)} leaves no time for an attempt", "leave it out for none")
-    if key == "per-host" and _NO_TASK.fullmatch(text):
+    if key == "per-host" and _literal(text, 1) < 1:
         raise BadInput(f"per-host = {tpl.excerpt(text)} lets no host have any task", "one at least")
     try:
         expressions.check(text, key)
@@ -555,6 +554,12 @@ def expression(text: str, key: str) -> str:
             error.hint = f"{error.hint}; or one of {', '.join(REPLICATE)}" if error.hint else ""
         raise
     return text
+
+
+def _literal(text: str, other: float) -> float:
+    """The number that it is, or the other where it is an expression."""
+    found = _LITERAL.fullmatch(text) if len(text) <= expressions.MAX_LENGTH else None
+    return float(found[1] + found[2]) if found else other
 
 
 def _prerequisites(bag: Bag) -> None:

@@ -6,6 +6,7 @@ the other does not.  Reading functions take a value and its key and return what 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,9 +26,9 @@ class Word(NamedTuple):
 # --- kinds of value --------------------------------------------------------------------------------------------
 
 
-def wrong(key: str, value: object, wanted: str) -> BadInput:
+def wrong(key: str, value: object, wanted: str, hint: str = "") -> BadInput:
     shown = tpl.excerpt(repr(value) if isinstance(value, str) else str(value), 60)
-    return BadInput(f"{key} must be {wanted}, not {shown}")
+    return BadInput(f"{key} must be {wanted}, not {shown}", hint)
 
 
 def string(value: object, key: str) -> str:
@@ -135,11 +136,25 @@ def select(value: object, key: str) -> str:
 
 
 def expression(name: str) -> Callable[[object, str], str]:
+    numeric = KINDS[name].type == NUMBER
+
     def read(value: object, key: str) -> str:
-        number = isinstance(value, int) and not isinstance(value, bool) and KINDS[name].type == NUMBER
-        return check.expression(str(value) if number else string(value, key), name)
+        if numeric and _is_number(value):
+            return check.expression(str(value), name)
+        if not isinstance(value, str):
+            wanted, example = ("a text or a number", "'Host.Cores'") if numeric else ("a text", EXAMPLES[name])
+            raise wrong(key, value, wanted, f"an expression in quotes, as in {key} = {example}")
+        return check.expression(value, name)
 
     return read
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int or (isinstance(value, float) and math.isfinite(value))
+
+
+_AT_A_SITE = """'Site.Name == "lab"'"""
+EXAMPLES = {"requirements": _AT_A_SITE, "sites": _AT_A_SITE, "replicate": "'NumberOfReplicas < 3'"}
 
 
 # --- what an editor is told of them ------------------------------------------------------------------------------
@@ -157,9 +172,15 @@ CORE_TIME = {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*core-[A-Za-z
 PERCENT = {"type": "string", "pattern": r"^\s*[0-9]+\s*%\s*$"}
 EXPRESSION = {"type": "string", "minLength": 1, "maxLength": MAX_LENGTH}
 COST = {"type": ["string", "number"]}
+NUMBERS = {"rank": {"type": "number"}, "per-host": {"type": "number", "minimum": 1},
+           "attempt-deadline": {"type": "number", "exclusiveMinimum": 0}}  # policies that may be plain numbers
 ENVIRONMENT = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
 CODE = {"type": "integer", "minimum": 0, "maximum": 255}
 EXIT = {"anyOf": [CODE, {"type": "array", "items": CODE, "minItems": 1}]}
+
+
+def _policy(key: str) -> dict[str, Any]:
+    return {"anyOf": [NUMBERS[key], EXPRESSION]} if key in NUMBERS else EXPRESSION
 
 
 def _choice(*known: str) -> dict[str, Any]:
@@ -212,13 +233,13 @@ POLICY = {
     "batch-timeout": Word(units.parse_duration, DURATION, "how long an incomplete batch of an open bag waits for more"),
     "provision": Word(one_of(*check.PROVISION), _choice(*check.PROVISION), "how many pilots to ask sites for"),
     "budget": Word(units.parse_core_time, CORE_TIME, "what all tasks may use together, such as 100 core-hours"),
-    **{key: Word(expression(key), EXPRESSION, KINDS[key].says) for key in check.EXPRESSIONS},
+    **{key: Word(expression(key), _policy(key), KINDS[key].says) for key in check.EXPRESSIONS},
     "replicate": Word(expression("replicate"), {"anyOf": [_choice(*check.REPLICATE), EXPRESSION]},
                       "whether late tasks may run twice: a preset, or an expression"),
-    "per-host": Word(expression("per-host"), {"anyOf": [COUNT, EXPRESSION]}, KINDS["per-host"].says),
-    "attempt-deadline": Word(expression("attempt-deadline"), {"anyOf": [DURATION, EXPRESSION]},
+    "attempt-deadline": Word(expression("attempt-deadline"), _policy("attempt-deadline"),
                              "how long an attempt may take before its task is given to another host, too"),
-    **{KINDS[key].alias: Word(expression(key), EXPRESSION, f"{key}, as GridBot calls it") for key in check.EXPRESSIONS},
+    **{KINDS[key].alias: Word(expression(key), _policy(key), f"{key}, as GridBot calls it")
+       for key in check.EXPRESSIONS},
     caps.PER_TASK: Word(caps.normal, {**COUNT, "maximum": caps.MOST[caps.PER_TASK]}, caps.CAPS[caps.PER_TASK]),
     caps.SHARE: Word(caps.normal, PERCENT, caps.CAPS[caps.SHARE]),
     caps.COST: Word(caps.normal, CORE_TIME, caps.CAPS[caps.COST]),
