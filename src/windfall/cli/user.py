@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Any
 
 from ..errors import BadInput
+from ..model.spec import MAX_WEIGHT
 from ..model.units import format_core_time, format_size, parse_core_time, plural
 from .connect import Session
 from .login import fingerprint
@@ -38,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     if (args.action == "ls") != (args.name is None):
         raise BadInput(f"'windfall user {args.action}' takes {'no' if args.action == 'ls' else 'the'} name of a user")
+    if args.weight is not None and not 1 <= args.weight <= MAX_WEIGHT:
+        raise BadInput(f"--weight {args.weight} is not a whole number from 1 to {MAX_WEIGHT:,}",
+                       "2: twice as many slots as others, who have 1")
     with Session() as session:
         return {"add": _add, "ls": _list, "set": _set, "rm": _remove}[args.action](session, args)
 

@@ -274,4 +274,5 @@ MAX_NAME = 200
 INSTANCE = "instance-number"  # the parameter of an application's tasks that differ in nothing else
 MAX_TEXT = 1 << 20  # one command, template or value
 MAX_BATCH = 1_000  # tasks that go together
+MAX_WEIGHT = 1_000  # of a user, where several share a site
 MAX_TARGETS = 10_000

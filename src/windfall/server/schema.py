@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from windfall.core import events
 from windfall.core.facts import Limits
-from windfall.model.spec import Flows, Items, Lines, Sweep
+from windfall.model.spec import MAX_WEIGHT, Flows, Items, Lines, Sweep
 from windfall.wire.messages import MAX_REPORTS
 
 MAX_COUNT = 1 << 53
@@ -222,7 +222,7 @@ class NewAllowance(Struct, forbid_unknown_fields=True):
 
 class NewWeight(Struct, forbid_unknown_fields=True):
     user: Annotated[str, Meta(min_length=1, max_length=64)]
-    weight: Annotated[int, Meta(ge=1, le=1_000)]  # part where several share a site
+    weight: Annotated[int, Meta(ge=1, le=MAX_WEIGHT)]  # part where several share a site
 
 
 class Allowance(Struct):
