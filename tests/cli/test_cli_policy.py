@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +61,20 @@ def test_a_limit_that_lets_no_task_go_anywhere(capsys: pytest.CaptureFixture[str
     for arguments in (("--check", setting), ("7", setting)):
         code, _, err = said(capsys, *arguments)
         assert code == 2 and "lets no host have any task" in err
+
+
+def test_a_preset_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    bag = tmp_path / "bag.toml"
+    bag.write_text("[bag]\ncommand = 'true'\n[policy]\nreplicate = 'tail-fast'\nrank = 2\n")
+    assert said(capsys, "--check", str(bag)) == (0, f"{bag}: all is well\n  rank = 2\n  replicate = tail-fast\n", "")
+    found = json.loads(said(capsys, "--check", str(bag), "--json")[1])
+    assert list(found) == ["rank", "replicate"] and found["replicate"] == {"preset": "tail-fast"}
+
+
+def test_what_may_be_set_is_said_with_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = said(capsys, "7", "select=sjf")
+    assert code == 2 and "there is no policy 'select'" in err and err.endswith(", replicas-cost, budget\n")
+    assert "did you mean 'budget'?" in said(capsys, "7", "buget=1 core-hours")[2]
 
 
 @pytest.mark.parametrize("setting", ["attempt-deadline=0", "attempt-deadline=0s", "Deadline= -5"])
@@ -118,6 +134,25 @@ def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
     assert late.stdout == "rank = Host.Cores\nreplicate = tail-safe\n"
     assert late.stderr == f"bag {bag} has ended: this counts only for tasks that are tried again, or added\n"
     assert windfall("policy", bag, "replicate=").stdout == "rank = Host.Cores\nreplicate = none\n"
+
+
+def test_scripts_are_told_on_standard_error_that_none_matches(windfall):
+    """Without a word they would wait for ever."""
+    (windfall.folder / "bag.toml").write_text(BAG)
+    done = windfall("submit", "bag.toml", "--json")
+    bag = json.loads(done.stdout)["bag"]
+    assert done.stderr.startswith("of the hosts that serve you now (1) none matches: ") and done.stderr.count("\n") == 1
+    windfall("cancel", str(bag))
+    for quietly in ("-q", "--json"):
+        run = windfall.start("run", "bag.toml", quietly)
+        enough = threading.Timer(60, run.kill)  # else a run that says nothing would be read for ever
+        enough.start()
+        said_first = run.stderr.readline()
+        enough.cancel()
+        assert said_first.startswith("of the hosts that serve you now (1) none matches: ")
+        windfall("cancel", "choosy")
+        out, _ = run.communicate(timeout=60)
+        assert quietly == "-q" or json.loads(out)["cancelled"] == 4
 
 
 def test_a_bag_file_with_a_bad_expression_is_refused_with_line_and_column(windfall):

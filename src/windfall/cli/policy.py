@@ -83,7 +83,7 @@ def _settings(texts: list[str]) -> tuple[dict[str, str], int | None]:
         setting = _SETTING.fullmatch(text)
         if not setting:
             raise BadInput(f"'{text[:60]}' is not KEY=VALUE", "as in rank='Host.Cores'")
-        key = "budget" if setting[1] == "budget" else _named(setting[1])
+        key = "budget" if setting[1] == "budget" else _named(setting[1], "budget")
         if key in given:
             raise BadInput(f"{key} is given twice", "leave one of them out")
         given.append(key)
@@ -94,8 +94,8 @@ def _settings(texts: list[str]) -> tuple[dict[str, str], int | None]:
     return policy, budget
 
 
-def _named(name: str) -> str:
-    return name if name in caps.CAPS else expressions.named(name)
+def _named(name: str, *others: str) -> str:
+    return name if name in caps.CAPS else expressions.named(name, *others)
 
 
 def warn(view: PolicyInfo) -> None:
@@ -122,12 +122,13 @@ def _file(args: argparse.Namespace) -> int:
     from ..model import bagfile
 
     policy = bagfile.load(args.check).bag.policy
-    found = check.given(policy, check.EXPRESSIONS)
     if args.json:
-        print_json({key: _view(expressions.check(text, key)) for key, text in found.items()})
+        found = check.asked_for(policy, check.EXPRESSIONS)
+        print_json({key: {"preset": text} if text in check.REPLICATE else _view(expressions.check(text, key))
+                    for key, text in found.items()})
         return 0
     print(f"{args.check}: all is well")
-    for key, text in check.given(policy).items():
+    for key, text in check.asked_for(policy).items():
         print(f"  {key} = {text}")
     return 0
 

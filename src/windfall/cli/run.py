@@ -65,8 +65,7 @@ def execute(args: argparse.Namespace) -> int:
             sent = submit(session, parsed)
             bag, parsed, total = sent.bag, sent.parsed, told(sent, total, quiet)
         directory = directory_of(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
-        if not quiet:
-            policy.warn_of(session.client, bag, parsed.bag.policy)
+        policy.warn_of(session.client, bag, parsed.bag.policy)
         progress = Progress(parsed.bag.name, total, quiet)
         if not args.extend:
             progress({"ready": total})  # at once: the first news may take a while

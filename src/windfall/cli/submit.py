@@ -34,9 +34,9 @@ def execute(args: argparse.Namespace) -> int:
             number, tasks = answer["bag"], plural(answer["tasks"], "task")
             print(number)
             say(f"bag {number} '{parsed.bag.name}': {tasks}; watch it: windfall wait {number}")
-            policy.warn_of(session.client, number, parsed.bag.policy)
-            if session.embedded:
-                say("  no server is running here, so nothing runs before 'windfall wait' or 'windfall serve --pilot'")
+        policy.warn_of(session.client, answer["bag"], parsed.bag.policy)
+        if session.embedded and not args.json:
+            say("  no server is running here, so nothing runs before 'windfall wait' or 'windfall serve --pilot'")
     return 0
 
 

@@ -360,14 +360,14 @@ KINDS = {
 ALIASES = {kind.alias: key for key, kind in KINDS.items()}
 
 
-def named(name: str) -> str:
-    """The policy that is called so, by us or by GridBot."""
+def named(name: str, *others: str) -> str:
+    """The policy that is called so, by us or by GridBot; the others may stand there, too."""
     from .caps import CAPS
     from .check import nearest
 
     key = next((key for key in (*KINDS, *ALIASES) if key.lower() == name.lower()), "")
     if not key:
-        raise BadInput(f"there is no policy '{name[:40]}'", nearest(name, (*KINDS, *CAPS)))
+        raise BadInput(f"there is no policy '{name[:40]}'", nearest(name, (*KINDS, *CAPS, *others)))
     return ALIASES.get(key, key)
 
 
