@@ -262,7 +262,7 @@ attributes.
 {kinds}
 
 In the place of an expression may stand: for `replicate` one of its [presets](../explanation/replicas.md), for
-`attempt-deadline` a duration such as `30min`, for `per-host` a number.
+`attempt-deadline` a duration such as `30min`, for `rank`, `per-host` and `attempt-deadline` a number.
 
 **The language.** `||  &&  !`, `==  !=  <  <=  >  >=`, `+  -  *  /  %`, `condition ? one : other`, texts in
 double quotes, lists in braces, `true`, `false`, `undefined`, `error`. `==` compares texts without regard to
@@ -271,8 +271,10 @@ written in any case.
 
 **Three values, and errors.** An attribute that nobody knows yet is *undefined*, and so is what depends on it:
 `Host.ErrorRate < 0.1` at a host that has run nothing. `undefined || true` is true, `undefined && false` is
-false. What makes no sense (`1/0`) is an *error*. Neither ever matches; `Host.ErrorRate is undefined ||
-Host.ErrorRate < 0.1` gives new hosts a chance. `windfall explain` says which part failed, and at which value.
+false. What makes no sense (`1/0`) is an *error*. As `requirements` or `sites` neither ever matches; `Host.ErrorRate is
+undefined || Host.ErrorRate < 0.1` gives new hosts a chance. As `replicate` they ask for no replica, as `per-host`
+or `attempt-deadline` they are no limit, as `rank` they count as 0. `windfall explain` says which part failed, and
+at which value.
 
 **Bounds.** {length:,} bytes, {nesting} levels of nesting, {chain} operators, {calls}
 calls of functions, {patterns} of them with patterns. Patterns of `regexp` stand there
@@ -280,9 +282,11 @@ as texts of at most {pattern} characters, repeat single characters or classes on
 after {steps:,} steps. There are no clocks and no lots: `Now` is the time.
 
 **Among several.** `rank` orders one owner's bags among one another; nobody gets before other people's bags by
-it. A rank that is undefined, or an error, counts as 0. What must match must match for replicas, too.
-Expressions are changed with `windfall policy BAG KEY='EXPRESSION'`, and obeyed from the next request on; what
-runs already goes on.
+it. What must match must match for replicas, too.
+
+**Changes.** Expressions are changed with `windfall policy BAG KEY='EXPRESSION'`. That counts for what is handed
+out from then on: what runs, and what a pilot holds already, goes on. With nothing behind the `=` one is taken
+away; `replicate=` means `none`.
 
 **When values change.** What a host has learnt is looked at once a minute; its load, the bag's numbers and `Now`
 whenever a host asks.
