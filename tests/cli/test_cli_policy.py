@@ -148,10 +148,10 @@ def test_scripts_are_told_on_standard_error_that_none_matches(windfall):
         enough = threading.Timer(60, run.kill)  # else a run that says nothing would be read for ever
         enough.start()
         said_first = run.stderr.readline()
+        windfall("cancel", "choosy")
+        out, _ = run.communicate()
         enough.cancel()
         assert said_first.startswith("of the hosts that serve you now (1) none matches: ")
-        windfall("cancel", "choosy")
-        out, _ = run.communicate(timeout=60)
         assert quietly == "-q" or json.loads(out)["cancelled"] == 4
 
 

@@ -48,6 +48,15 @@ def test_a_bag_with_a_bad_one_is_refused(client, policy):
     assert reply.status == 400 and next(iter(policy)) in reply.body["error"]["message"]
 
 
+def test_tasks_of_batches_never_run_twice(client):
+    bag = client.submit(ruled(batch=3))
+    for policy in ({"replicate": "tail-fast"}, {"attempt-deadline": "60"}):
+        reply = client.call("POST", f"/v1/bags/{bag}/policy", {"policy": policy})
+        assert reply.status == 400 and "go together in batches never run twice" in reply.body["error"]["message"]
+    none = client.call("POST", f"/v1/bags/{bag}/policy", {"policy": {"replicate": "none", "rank": "2"}})
+    assert none.status == 200 and none.body["policy"]["rank"] == "2"
+
+
 def test_nobody_elses(client):
     bag = client.submit(ruled(rank="2"))
     ann = client.token_for("user", user="ann")["token"]
