@@ -111,7 +111,7 @@ def set_policy(core: Core, event: e.SetPolicy) -> None:
         return
     wanted = {key: text for key, text in event.policy.items() if text}
     batch = max(target.shape.batch for target in bag.targets)
-    if error := wrong_policy(wanted) or vain(wanted, bag.external, batch):
+    if error := wrong_policy(wanted) or vain(wanted, bag.external, batch, provision=bag.provision):
         core.refuse(event, error.code, error.message, error.hint)
         return
     policy = {key: text for key, text in {**bag.policy, **event.policy}.items() if text}
