@@ -10,13 +10,29 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing import Pool
 
-from .plan import Plan, data_plan, random_plan
+from .plan import (
+    Plan,
+    data_plan,
+    failing_plan,
+    growing_plan,
+    hole_plan,
+    left_plan,
+    policy_plan,
+    random_plan,
+    repeat_plan,
+    replica_plan,
+)
 from .world import Broken, World, replay
 
-WITH_DATA = 4
+WITH_MORE = 2  # of so many seeds one
+MORE: tuple[Callable[[int], Plan], ...] = (
+    data_plan, partial(data_plan, sites=True), hole_plan, replica_plan, failing_plan, growing_plan, policy_plan,
+    repeat_plan, left_plan,
+)
 
 
 def main() -> int:
@@ -60,9 +76,9 @@ def _played(seeds: range, jobs: int) -> Iterator[tuple[str, dict[str, int]]]:
 
 
 def _play_seed(seed: int) -> tuple[str, dict[str, int]]:
-    """Its world; of every fourth seed also the one with bags that leave files behind."""
+    """Its world; of every other seed also one of those that have more of one thing."""
     told, totals = [], Counter[str]()
-    for plan in (random_plan(seed), *([data_plan(seed)] if seed % WITH_DATA == 0 else ())):
+    for plan in (random_plan(seed), *([MORE[seed // WITH_MORE % len(MORE)](seed)] if seed % WITH_MORE == 0 else ())):
         said, counts = play(plan)
         totals.update(counts)
         if said:
