@@ -454,7 +454,7 @@ def test_nobody_is_left_to_wait_for_what_effects_forbid(b: Bench, policy: dict[s
 def test_how_many_a_host_may_have_says_nothing_of_batches(b: Bench) -> None:
     bag = b.submit(shape(9, batch=3))
     refused = b.do(e.SetPolicy(0, bag, {"per-host": "2"}))
-    assert (refused.error, refused.message) == ("bad-input", "policy: per-host and batch exclude each other")
+    assert (refused.error, refused.message) == ("bad-input", "per-host and batch exclude each other")
 
 
 def test_how_many_bags_there_are_is_known_whatever_became_of_them(b: Bench) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windfall.core import copies, facts as f, intents as i, means
+from windfall.core import copies, facts as f, means
 from windfall.core.bags import (
     add_targets,
     append_key,
@@ -31,6 +31,7 @@ from windfall.core.graph import Graph, as_pairs, graph_of
 from windfall.core.lifecycle import CANCELLED, FIRST_FINAL, FREE, LOST, READY, WAITING
 from windfall.core.rows import carry, drop_attempts, free_row
 from windfall.core.state import BagState, State, fresh_counts
+from windfall.model.check import NAMED
 
 RECENT_KEYS = 1_000  # idempotency keys of appends kept per bag
 
@@ -49,7 +50,7 @@ def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     _note_data(state, bag, fact)
     state.next_bag = max(state.next_bag, fact.bag + 1)
     state.own(fact.owner, count)
-    if bag.provision in i.NAMED:
+    if bag.provision in NAMED:
         state.named_bags[bag.number] = None
     note_repeats(state, bag)
     if fact.key:

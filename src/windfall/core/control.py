@@ -21,7 +21,7 @@ from windfall.core.policies import PROVISIONS, wrong_limit
 from windfall.core.replication import NONE, PRESETS
 from windfall.core.state import BagState, State
 from windfall.model.check import nearest, vain
-from windfall.model.spec import MAX_TASKS
+from windfall.model.spec import MAX_TASKS, MAX_WEIGHT
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -110,7 +110,7 @@ def set_policy(core: Core, event: e.SetPolicy) -> None:
     if (bag := _bag(core, event, event.bag)) is None:
         return
     wanted = {key: text for key, text in event.policy.items() if text}
-    batch = max(target.shape.batch for target in bag.targets)
+    batch = max((target.shape.batch for target in bag.targets), default=0)
     if error := wrong_policy(wanted) or vain(wanted, bag.external, batch, provision=bag.provision):
         core.refuse(event, error.code, error.message, error.hint)
         return
@@ -135,8 +135,8 @@ def set_allowance(core: Core, event: e.SetAllowance) -> None:
 
 
 def set_weight(core: Core, event: e.SetWeight) -> None:
-    if not 1 <= event.weight <= fairness.MOST_WEIGHT or not event.owner:
-        core.refuse(event, "bad-input", f"a weight of {event.weight}", f"from 1 to {fairness.MOST_WEIGHT:,}")
+    if not 1 <= event.weight <= MAX_WEIGHT or not event.owner:
+        core.refuse(event, "bad-input", f"a weight of {event.weight}", f"from 1 to {MAX_WEIGHT:,}")
         return
     if fairness.weight(core.state, event.owner) != event.weight:
         core.emit(f.WeightSet(core.now, event.owner, event.weight, event.by))

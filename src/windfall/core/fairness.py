@@ -11,7 +11,11 @@ Rules
     before all other bags of its owner, whatever their rank, until none of its tasks is ready.  Lifted ones go in the
     order in which they came.  So every bag's turn comes: after that time, and what was lifted before it.
 
-Dealing costs a walk or two over the classes for each owner, and is done only for pilots that serve several.
+  * Where another's narrow tasks would take, one by one, the room that a wide one waits for, its bag being lifted has a
+    host run empty for it (`granting._runs_empty`).
+
+Dealing costs a walk over the classes for each owner, once more whenever some cannot use their part, and once for what
+is left then.  It is done only for pilots that serve several.
 """
 
 from __future__ import annotations
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
     from windfall.core.orders import Entry
 
 USUAL_WEIGHT = 1
-MOST_WEIGHT = 1_000
 LOOKS = 24  # in the time after which a bag is lifted
 
 Room = Callable[[int, int], int]  # class, load → thousandths of a core that the pilot would take of it

@@ -38,7 +38,7 @@ def _feed_best(core: Core, waiting: list[PilotClass]) -> None:
     if not _anything(core):
         return
     in_vain = dict.fromkeys((pc.number for pc in waiting), 0)
-    for number in best_first(state, [number for pc in waiting for number in pc.parked]):
+    for number in best_first(state, waiting):
         pc = state.pilot_classes[state.pilots[number].cls]
         if number in pc.parked and in_vain[pc.number] < MOST_IN_VAIN:
             in_vain[pc.number] += _feed_class(core, pc, [number])

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from windfall.core.facts import Shape
-from windfall.core.intents import NAMED
 from windfall.core.state import BagState, SiteState, State, TaskClass
+from windfall.model.check import NAMED
 
 MILLI = 1_000
 LONGER = 3  # from one wall time to the next that may be chosen: what a duration failure asks for

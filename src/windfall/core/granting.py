@@ -65,8 +65,9 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     if groups and core.kept_tails:
         replication.others_begin(core, groups)
     elif not groups and state.replicating and replication.any_late(core):
-        replication.take(core, pilot, want, _room_of(core, pilot, left, groups), groups)
-        fitting = fitting or replication.any_late(core)
+        fitting = True
+        if pilot.load < pilot.cores * 1000:  # a replica is for who can begin it at once
+            replication.take(core, pilot, want, _room_of(core, pilot, left, groups), groups)
     if not groups and not fitting and len(ready) == len(state.ready) and not state.overdue:
         pc.barren = state.version
     return _hand_out(core, pilot, groups, load)

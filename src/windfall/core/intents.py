@@ -10,9 +10,9 @@ from windfall.core import facts as f
 from windfall.core.facts import Shape
 from windfall.core.lifecycle import ENDED, GONE, INTENDED, LEAVING, QUEUED, RUNNING, STOPPING
 from windfall.core.state import IntentState, SiteState, State, Tending, Waits
+from windfall.model.check import NAMED
 
 MOST_SHAPES = 64  # of which a site remembers how long they waited
-NAMED = ("msr", "broker")  # ways of provisioning that bind a pilot to a task before it starts
 
 
 def site_tended(state: State, fact: f.SiteTended) -> None:

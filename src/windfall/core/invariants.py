@@ -430,6 +430,9 @@ def books_balance(state: State) -> list[str]:
     said += _use_balances(state)
     said += _pilots_balance(state) + _owners_balance(state) + _moves_balance(state) + _intents_balance(state)
     said += _means_balance(state) + _lost_balance(state) + _index_balances(state.attempts)
+    unended = [bag.number for bag in state.bags.values() if not bag.ended]
+    if sorted(state.unended) != sorted(unended):
+        said.append(f"books: bags {unended} have not ended, {[*state.unended]} are listed")
     listed = sorted(entry for cls in state.classes.values() if cls.listed for entry in [(cls.key, cls.number)])
     if listed != state.ready:
         said.append("books: the ready list is not the list of listed classes")

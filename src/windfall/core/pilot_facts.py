@@ -34,8 +34,8 @@ def _reclass(state: State, pilot: PilotState) -> None:
     old, new = state.pilot_classes[pilot.cls], pilot_class_of(state, pilot)
     if new is old:
         return
-    if old.parked.pop(pilot.number, True) is None:
-        new.parked[pilot.number] = None
+    if old.parked.pop(pilot.number, None) is not None:
+        new.parked[pilot.number] = pilot.row
     _leave_class(state, pilot)
     join_class(state, pilot)
     rows = [row for row in state.attempts.of_pilot(pilot.number).tolist() if state.attempts.state[row] != LOST]

@@ -15,16 +15,17 @@ Rules
   * The first good result wins, and the others are cancelled, as always (`endings.py`).
 
 Looking for the late costs one pass over the attempts in play, once a step, and only for bags in their tail; who has
-them is then found by an index.  Where tasks are late by time alone, what was found is kept until another one is late,
-or for a 64th of what such tasks take: averages move slowly.
+them is then found by an index.  Where tasks are late by time alone, what was found is kept, with those that will be
+late next, for a 64th of what such tasks take: averages move slowly.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +33,12 @@ from numpy.typing import NDArray
 from windfall.core import facts as f
 from windfall.core.doubling import cap, left, price, usual_time
 from windfall.core.fairness import weight
-from windfall.core.intents import NAMED
 from windfall.core.lifecycle import ACTIVE, GRANTED, READY, STARTED, WAITING
 from windfall.core.means import PLENTY, Purse
 from windfall.core.speculation import CYCLE, MOST_FOUND, SOON as SOON_AGAIN, scan
 from windfall.core.state import BagState, PilotState, State, TaskClass
 from windfall.model.caps import CAPS, COST, PER_TASK, SHARE
+from windfall.model.check import NAMED
 from windfall.model.units import format_core_time
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ DOUBTED = 64  # of those that are not late, whose hosts are looked at
 ENOUGH = 5  # attempts after which a host is known
 UNRELIABLE = 10  # percent of them that were lost or failed
 NEVER = 1 << 61
+BEYOND = 1 << 54  # ms; later than whatever may be due
 SOON = 4  # part of the time after which a task is late, after which it is on a host that is not trusted
 
 
@@ -88,6 +90,8 @@ class Tail:
 
     late: list[Late] = field(default_factory=list)
     next: int = 0  # when another task will be late; 0: not by time alone
+    coming: list[tuple[int, int, int]] = field(default_factory=list)  # when, row, attempt; last first
+    beyond: int = 0  # when another one is late after those; 0: none
     left: int = PLENTY  # ms of cores that replicas may still take
     until: int = 0  # it holds, but for tasks that end or have a replica meanwhile
     more: bool = False  # there may be others that are late
@@ -129,7 +133,7 @@ def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
         for each in _for_host(tail.late, pilot) if len(groups) < most else ():
             cls = each.cls
             if cls.number in full or not _stands(bag, each):
-                continue
+                continue  # what has ended since then is not taken out of the list, but for the first
             cost = price(core.state, cls, pilot) if tail.left < PLENTY else 0
             if cost > tail.left or room(cls, load) <= 0 or _unpaid(core, pilot, cls, groups):
                 full.add(cls.number)
@@ -198,10 +202,15 @@ def bounded(bag: BagState, task: int) -> str:
     return ""
 
 
-def _for_host(late: list[Late], pilot: PilotState) -> list[Late]:
+def _for_host(late: list[Late], pilot: PilotState) -> Iterator[Late]:
     """Those that its host does not run; what runs at other sites only comes first."""
-    others = [each for each in late if pilot.row not in each.hosts]
-    return sorted(others, key=lambda each: pilot.site in each.sites)
+    here = []
+    for each in [each for each in late if pilot.row not in each.hosts]:
+        if pilot.site in each.sites:
+            here.append(each)
+        else:
+            yield each
+    yield from here
 
 
 # --- who is late ------------------------------------------------------------------------------------------------------
@@ -219,10 +228,14 @@ def look(core: Core, bag: BagState) -> Tail:
         core.tails[bag.number] = tail
         if tail.until:
             _keep(core, bag, tail)
-        if tail.next and tail.next < core.looks_late.get(bag.number, 1 << 62):
-            core.looks_late[bag.number] = tail.next
-            core.timer(tail.next, "late", bag.number)
+        _wake_for(core, bag, tail)
     return tail
+
+
+def _wake_for(core: Core, bag: BagState, tail: Tail) -> None:
+    if tail.next and tail.next < core.looks_late.get(bag.number, 1 << 62):
+        core.looks_late[bag.number] = tail.next
+        core.timer(tail.next, "late", bag.number)
 
 
 def _keep(core: Core, bag: BagState, tail: Tail) -> None:
@@ -238,12 +251,30 @@ def _kept(core: Core, bag: BagState) -> Tail | None:
     tail = core.kept_tails.get(bag.number)
     if tail is None:
         return None
-    tail.late = [each for each in tail.late if _stands(bag, each)]
+    late = tail.late
+    while late and not _stands(bag, late[0]):  # who asks sees about the others
+        del late[0]
     changed = bag.open or bag.counts[READY] or bag.counts[WAITING] or COST in bag.policy
-    if changed or tail.news != bag.news or core.now >= tail.until or (tail.more and not tail.late):
+    if changed or tail.news != bag.news or core.now >= tail.until or (tail.more and not late):
         del core.kept_tails[bag.number]
         return None
+    if tail.coming and tail.coming[-1][0] <= core.now:
+        _come(core, bag, tail)
     return tail
+
+
+def _come(core: Core, bag: BagState, tail: Tail) -> None:
+    """Those that are late by now; after those that have as few attempts, which have run longer."""
+    attempts, coming, rows = core.state.attempts, tail.coming, []
+    while coming and coming[-1][0] <= core.now:
+        _, row, number = coming.pop()
+        if attempts.number[row] == number and attempts.state[row] == STARTED:
+            rows.append(row)
+    for each in _each(core.state, bag, rows):
+        if all(each.task != other.task for other in tail.late):
+            insort(tail.late, each, key=lambda late: late.live)
+    tail.next = coming[-1][0] if coming else tail.beyond
+    _wake_for(core, bag, tail)
 
 
 def _stands(bag: BagState, each: Late) -> bool:
@@ -287,29 +318,51 @@ def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
         return Tail()
     runs = (states[rows] == STARTED) & (live[tasks] < preset.live)
     rows, tasks = rows[runs], tasks[runs]
-    due = np.maximum(_due(state, rows, preset.late), _known_from(core, rows))
-    order = np.lexsort((due, live[tasks]))
-    rows, due = rows[order], due[order]
-    waiting = rows[due > core.now]
-    late = _some_of_each(state, rows[due <= core.now])
-    doubts = {row: _in_doubt(core, row, preset) for row in waiting[:DOUBTED].tolist()}
-    late += [row for row, at in doubts.items() if at <= core.now]
-    first = min([at for at in doubts.values() if at > core.now], default=NEVER)
-    first = min(first, int(due[due > core.now].min())) if len(waiting) else first
-    tail = Tail(list(_each(state, bag, late)), first if first < NEVER else 0)
+    due = _due(core, bag, rows, preset.late)
+    order = live[tasks].astype(np.int64) * BEYOND + np.minimum(due, BEYOND)
+    is_late = due <= core.now
+    late = _some_of_each(state, bag, first_of(rows[is_late], order[is_late], len(rows)))
+    doubted = first_of(rows[~is_late], order[~is_late], DOUBTED)
+    then = np.where(_unreliable(state, doubted), _due(core, bag, doubted, preset.late / SOON), NEVER)
+    late += doubted[then <= core.now].tolist()
+    tail = Tail(list(_each(state, bag, late)))
     if preset.late:
         shortest = min(usual for cls in bag.classes.values() if (usual := usual_time(state, cls)))
-        tail.until = min(tail.next or NEVER, core.now + 1 + round(shortest / KEPT))
-        tail.more = len(rows) - len(waiting) > len(tail.late)
+        tail.until = core.now + 1 + round(shortest / KEPT)
+        tail.more = int(is_late.sum()) > len(tail.late)
+    ahead = then > core.now
+    rows, due = np.append(rows[~is_late], doubted[ahead]), np.append(due[~is_late], then[ahead])
+    _foresee(state, tail, rows, due)
     return tail
 
 
-def _some_of_each(state: State, rows: NDArray[np.int64]) -> list[int]:
+def _foresee(state: State, tail: Tail, rows: NDArray[np.int64], due: NDArray[np.int64]) -> None:
+    """Which of these will be late while it holds, and when another one will be."""
+    soon, numbers = np.flatnonzero(due < tail.until), state.attempts.np_number
+    soon = soon[np.argsort(due[soon], kind="stable")]
+    after = int(np.min(due, initial=NEVER, where=due >= tail.until))
+    if len(soon) > MOST_LATE:
+        after = tail.until = int(due[soon[MOST_LATE]])
+    first = soon[:MOST_LATE][::-1]
+    tail.coming = list(zip(due[first].tolist(), rows[first].tolist(), numbers[rows[first]].tolist(), strict=True))
+    tail.beyond = after if after < NEVER else 0
+    tail.next = tail.coming[-1][0] if tail.coming else tail.beyond
+
+
+def first_of(rows: NDArray[np.int64], order: NDArray[Any], most: int) -> NDArray[np.int64]:
+    """So many of them, in order.  Of thousands the rest is not sorted."""
+    if len(rows) > most:
+        some = np.flatnonzero(order <= np.partition(order, most - 1)[most - 1])
+        rows, order = rows[some], order[some]
+    return rows[np.argsort(order, kind="stable")[:most]]
+
+
+def _some_of_each(state: State, bag: BagState, rows: NDArray[np.int64]) -> list[int]:
     """Of every class the first; half of them are not on the host of the very first, which is to find some, too."""
     classes, pilots = state.attempts.np_cls[rows], state.attempts.np_pilot[rows]
     first: list[int] = []
     others: list[int] = []
-    for number in np.unique(classes).tolist()[: MOST_LATE // 2]:
+    for number in _classes(bag, classes)[: MOST_LATE // 2]:
         alike = np.flatnonzero(classes == number)
         first += alike[: MOST_ALIKE // 2].tolist()
         rest = alike[MOST_ALIKE // 2 :]
@@ -319,33 +372,38 @@ def _some_of_each(state: State, rows: NDArray[np.int64]) -> list[int]:
     return found
 
 
-def _due(state: State, rows: NDArray[np.int64], late: float) -> NDArray[np.int64]:
-    """When each is late; never, where nobody knows how long it takes."""
-    attempts = state.attempts
-    due = attempts.np_started[rows].copy()
-    for number in np.unique(attempts.np_cls[rows]).tolist():
-        mine = attempts.np_cls[rows] == number
-        usual = usual_time(state, state.classes[number])
-        due[mine] += round(late * usual) if usual or not late else NEVER
-    return due
+def _classes(bag: BagState, classes: NDArray[np.int32]) -> list[int]:
+    """Those that are there."""
+    if len(bag.classes) == 1 and len(classes):
+        return [int(classes[0])]
+    found: list[int] = np.unique(classes).tolist()
+    return found
 
 
-def _in_doubt(core: Core, row: int, preset: Preset) -> int:
-    """When it will have been for a while on a host that loses or fails much; never, on others."""
-    state = core.state
-    usual = usual_time(state, state.classes[state.attempts.cls[row]])
-    host, h = state.pilots[state.attempts.pilot[row]].row, state.hosts
-    bad, tried = h.losses[host] + h.failures[host], h.attempts[host]
-    if tried < ENOUGH or 100 * bad <= UNRELIABLE * tried or not usual:
-        return NEVER
-    at = state.attempts.started[row] + math.ceil(preset.late * usual / SOON)
-    return max(at, int(_known_from(core, np.array([row]))[0]))
+def _due(core: Core, bag: BagState, rows: NDArray[np.int64], late: float) -> NDArray[np.int64]:
+    """When each is late; never, where nobody knows how long it takes.  After a restart: what has ended meanwhile will
+    be told of before one lease has passed."""
+    attempts = core.state.attempts
+    due, classes = attempts.np_started[rows], attempts.np_cls[rows]
+    for number in _classes(bag, classes):
+        usual = usual_time(core.state, core.state.classes[number])
+        due[classes == number] += math.ceil(late * usual) if usual or not late else NEVER
+    return np.where(attempts.np_granted[rows] < core.resumed, np.maximum(due, core.settled()), due)
 
 
-def _known_from(core: Core, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """After a restart: what has ended meanwhile will be told of before one lease has passed."""
-    old = core.state.attempts.np_granted[rows] < core.resumed
-    return np.where(old, core.settled(), 0)
+def _unreliable(state: State, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of these attempts are on a host that loses or fails much?"""
+    pilots = state.pilots
+    hosts = [pilots[number].row for number in state.attempts.np_pilot[rows].tolist()]
+    return bad_hosts(state, np.array(hosts, dtype=np.int64))
+
+
+def bad_hosts(state: State, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of these lose or fail much?"""
+    h = state.hosts
+    tried, bad = h.np_attempts[rows].astype(np.int64), h.np_failures[rows].astype(np.int64) + h.np_losses[rows]
+    found: NDArray[np.bool_] = (tried >= ENOUGH) & (100 * bad > UNRELIABLE * tried)
+    return found
 
 
 def _each(state: State, bag: BagState, rows: list[int]) -> Iterator[Late]:

@@ -96,7 +96,7 @@ def note_load(state: State, pilot: PilotState) -> None:
     if pilot.load >= capacity:
         line.pop(pilot.number, None)
     elif pilot.park.want > 0 and pilot.number not in line:
-        line[pilot.number] = None
+        line[pilot.number] = pilot.row
         state.version += 1
 
 

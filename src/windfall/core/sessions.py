@@ -306,7 +306,7 @@ def _park(core: Core, pilot: PilotState, event: e.Exchange) -> None:
     ends = None if event.left is None else core.now + event.left
     pilot.park = Park(event.key, event.seq, event.ack, event.want, ends, wait, until, core.now)
     if event.want > 0 and pilot.load < pilot.cores * 1000:  # a full one joins the line when it has room
-        core.state.pilot_classes[pilot.cls].parked[pilot.number] = None
+        core.state.pilot_classes[pilot.cls].parked[pilot.number] = pilot.row
     if not pilot.alarm or until < pilot.alarm:
         pilot.alarm = until
         core.timer(until, "park", pilot.number)

@@ -279,7 +279,7 @@ class PilotClass:
     nodes: int = 1
     whole: bool = True
     costs: dict[int, int] = field(default_factory=dict)  # task class → thousandths of a core; 0: does not fit
-    parked: dict[int, None] = field(default_factory=dict)  # volatile: pilots waiting, first come first
+    parked: dict[int, int] = field(default_factory=dict)  # volatile: pilots waiting → rows of their hosts
     pilots: int = 0  # how many there are, those included that are gone and not forgotten
     barren: int = -1  # volatile: version of the ready list in which nothing fitted
 

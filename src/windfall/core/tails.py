@@ -12,18 +12,21 @@ And for every bag
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from windfall.core.doubling import usual_time
 from windfall.core.lifecycle import GRANTED, STARTED
-from windfall.core.replication import ENOUGH, UNRELIABLE
-from windfall.core.state import BagState, State, TaskClass
+from windfall.core.replication import bad_hosts, first_of
+from windfall.core.state import BagState, PilotClass, State, TaskClass
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
 
+MOST_ASKED = 64  # of those who wait, mostly
+LAST = 1e9  # later than the slowest
 MOST_SHOWN = 1_000  # tasks out, up to which the end of a bag is estimated
 
 
@@ -36,17 +39,19 @@ def units(core: Core, cls: TaskClass, most: int) -> int:
     return most if short or not core.state.bags[cls.bag].in_tail else min(most, 1)
 
 
-def best_first(state: State, numbers: list[int]) -> list[int]:
-    """These pilots, those on reliable hosts first, of these the fast ones, and else as they stand.
+def best_first(state: State, waiting: list[PilotClass]) -> Iterator[int]:
+    """Pilots of these classes that wait, those on reliable hosts first, of these the fast ones, and else as they stand.
 
     All at once: thousands may wait, and are asked whenever something is late."""
-    h = state.hosts
-    rows = np.array([state.pilots[number].row for number in numbers], dtype=np.int64)
-    tried, bad = h.np_attempts[rows].astype(np.int64), h.np_failures[rows].astype(np.int64) + h.np_losses[rows]
-    doubtful = (tried >= ENOUGH) & (100 * bad > UNRELIABLE * tried)
-    speed = h.np_speed[rows]
-    order = np.lexsort((-np.where(speed > 0, speed, 1), doubtful))
-    return [numbers[at] for at in order.tolist()]
+    numbers = [number for pc in waiting for number in pc.parked]
+    rows = np.array([row for pc in waiting for row in pc.parked.values()], dtype=np.int64)
+    speed = state.hosts.np_speed[rows]
+    place = np.where(bad_hosts(state, rows), LAST, 0) - np.where(speed > 0, speed, 1)
+    every = np.arange(len(numbers))
+    for at in first_of(every, place, MOST_ASKED).tolist():
+        yield numbers[at]
+    for at in first_of(every, place, len(numbers))[MOST_ASKED:].tolist():
+        yield numbers[at]
 
 
 # --- what is to be expected -------------------------------------------------------------------------------------------

@@ -618,8 +618,7 @@ def _suggest(key: str, kind: str) -> str:
     return check.nearest(key, KEYS[kind])
 
 
-_SPOKEN = {"the command": "command", "the environment variable": "environment", "the bag's name": "name",
-           "policy: per-host": "per-host"}
+_SPOKEN = {"the command": "command", "the environment variable": "environment", "the bag's name": "name"}
 
 
 def _key(message: str) -> str:

@@ -52,7 +52,7 @@ from .units import MAX_DURATION, MAX_SIZE, parse_duration
 
 SELECT = ("fcfs", "sjf")
 EXPRESSIONS = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline")
-NAMED = ("msr", "broker")  # a pilot is started for one task
+NAMED = ("msr", "broker")  # ways of provisioning that bind a pilot to one task before it starts
 PROVISION = ("swarm", "demand", *NAMED)
 REPLICATE = ("none", "deadline", "tail-safe", "tail-fast")
 USUAL = Policy().replicate
@@ -517,7 +517,7 @@ def vain(policy: Mapping[str, str], external: bool, batch: int, *, provision: st
     if tasks and twice:
         return BadInput(f"{twice[0]}: {tasks} never run twice at a time", f"leave {twice[0]} out, or {key}")
     if batch > 1 and policy.get("per-host"):
-        return BadInput("policy: per-host and batch exclude each other", "a batch runs in one slot, one after another")
+        return BadInput("per-host and batch exclude each other", "a batch runs in one slot, one after another")
     return None
 
 
