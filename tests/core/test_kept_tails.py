@@ -49,6 +49,48 @@ def test_one_look_serves_many(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(looks) > 1, "averages move"
 
 
+def one_after_the_other(b: Bench, apart: int, running: int) -> dict[int, tuple[int, int]]:
+    """Tasks that start so many ms apart, the last of a bag: when each started → who runs it, pilot and attempt."""
+    b.submit(shape(10 * running, expect=MEAN), replicate="tail-safe", policy={"replicas-per-task": "2"})
+    quick, began = b.pilot(host="quick"), {}
+    for _ in range(9 * running):
+        b.report(quick, b.take(quick, 1)[0][0], wall=MEAN)
+    slow = [b.pilot(host=f"slow{n}") for n in range(running)]
+    held = [b.take(pilot, 1)[0][0] for pilot in slow]
+    for pilot, attempt in zip(slow, held, strict=True):
+        b.exchange(pilot, started=[attempt])
+        began[b.now] = pilot, attempt
+        b.wait(apart)
+    return began
+
+
+def replicas(b: Bench, ran: set[int]) -> list[tuple[int, int]]:
+    """(task, when it was granted) of what others have than those."""
+    attempts = b.core.state.attempts
+    return sorted((attempts.task[row] & 0xFFFFFFFF, attempts.granted[row]) for row in attempts.of_bag(1)
+                  if attempts.pilot[row] not in ran)
+
+
+@pytest.mark.parametrize("most", [256, 3])
+def test_those_that_are_late_next_are_foreseen(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has its replica when its time has come, without another look; one that has ended meanwhile has none."""
+    monkeypatch.setattr(replication, "MOST_LATE", most)
+    bench = Bench(lease=3_600_000, silence=36_000_000)
+    looks, real = [], replication._look
+    began = one_after_the_other(bench, 100, 8)
+    ran = {pilot for pilot, _ in began.values()}
+    bench.wait(min(began) + 3 * MEAN // 2 - bench.now - 10)
+    for n in range(8):
+        assert bench.exchange(bench.pilot(host=f"idle{n}"), want=1, wait=20_000) is None
+    monkeypatch.setattr(replication, "_look", lambda *each: looks.append(1) or real(*each))
+    ended = [*began][5]
+    bench.report(*began.pop(ended), wall=MEAN)
+    bench.wait(900)
+    tasks = [n for n in range(72, 80) if n != 77]
+    assert replicas(bench, ran) == [(n, at + 3 * MEAN // 2) for n, at in zip(tasks, began, strict=True)]
+    assert len(looks) <= (2 if most > 8 else 8)
+
+
 def test_what_has_ended_has_no_replica(bench: Bench) -> None:
     _, slow = late(bench, 3)
     assert asks(bench, "idle") == [0]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from windfall.core import events as e, feeding
+from windfall.core import events as e, feeding, tails
 from windfall.core.queries import bag_view
 from windfall.core.tails import ends
 
@@ -76,6 +78,22 @@ def test_reliable_and_fast_hosts_come_first(b: Bench) -> None:
         order += [host for host, pilot in waiting.items() if any(granted(a) for a in answers(b.effects, pilot))]
     assert order == ["fast", "usual", "fickle"]
     assert b.core.state.bags[bag].in_tail
+
+
+def test_however_many_wait(b: Bench) -> None:
+    """The first few are found without putting all in order; the order is the same."""
+    pilots = [b.pilot(host=f"host{n}") for n in range(3 * tails.MOST_ASKED)]
+    for pilot in pilots:
+        assert b.exchange(pilot, want=1, wait=3_600_000) is None
+    draw, h = random.Random(7), b.core.state.hosts
+    for pilot in pilots:
+        row = b.core.state.pilots[pilot].row
+        h.attempts[row], h.losses[row] = draw.choice((3, 9)), draw.choice((0, 2))
+        h.speed[row] = draw.choice((0, 0.5, 3))
+    rows = {pilot: b.core.state.pilots[pilot].row for pilot in pilots}
+    expected = sorted(pilots, key=lambda pilot: (h.attempts[rows[pilot]] == 9 and h.losses[rows[pilot]] == 2,
+                                                 -(h.speed[rows[pilot]] or 1)))
+    assert list(tails.best_first(b.core.state, [*b.core.state.pilot_classes.values()])) == expected
 
 
 def test_many_who_wait_in_vain_are_looked_at_in_part_there_too(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

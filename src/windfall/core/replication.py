@@ -142,11 +142,23 @@ def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
             groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, one, numbers, over=cls.over))
             load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
             tail.late.remove(each)
-            tail.more = True  # it may have yet another one
+            if tail.until:
+                _again(bag, tail, each, pilot)
             tail.left -= cost
             cls.overdue.pop(each.task, None)
             if len(groups) >= most:
                 break
+
+
+def _again(bag: BagState, tail: Tail, each: Late, pilot: PilotState) -> None:
+    """It may have yet another one, elsewhere, after those that have fewer."""
+    if each.live + 1 < preset(bag).live:
+        hosts, sites = (*each.hosts, pilot.row), (*each.sites, pilot.site)
+        insort(tail.late, each._replace(hosts=hosts, sites=sites, live=each.live + 1, tries=each.tries + 1), key=_has)
+
+
+def _has(each: Late) -> int:
+    return each.live
 
 
 def _unpaid(core: Core, pilot: PilotState, cls: TaskClass, groups: list[f.Group]) -> bool:
@@ -272,7 +284,7 @@ def _come(core: Core, bag: BagState, tail: Tail) -> None:
             rows.append(row)
     for each in _each(core.state, bag, rows):
         if all(each.task != other.task for other in tail.late):
-            insort(tail.late, each, key=lambda late: late.live)
+            insort(tail.late, each, key=_has)
     tail.next = coming[-1][0] if coming else tail.beyond
     _wake_for(core, bag, tail)
 
