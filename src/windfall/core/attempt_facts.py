@@ -46,7 +46,7 @@ def granted(state: State, fact: f.Granted) -> None:
         if means.matters(cls):
             means.count(state, means.rows_of(group.attempts), 1)
             relist_all(state, bag)
-        else:
+        elif not cls.ready or cls.chained:
             state.relist(cls)
     copies.note_moves(state, fact.moves)
     note_load(state, pilot)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
+import msgspec
+
 from windfall.core import (
     batching,
     conscious,
@@ -69,8 +71,7 @@ class Config:
     mark: str = "intent"  # begins the nonces of intents; no other server that uses the same sites may have it
 
 
-@dataclass(slots=True)
-class Step:
+class Step(msgspec.Struct, gc=False):
     facts: list[f.Fact]
     effects: list[x.Effect]
     wake_at: int | None
@@ -118,14 +119,15 @@ class Core:
     # --- driving ---------------------------------------------------------------------------------------------
 
     def step(self, now: int, events: Iterable[e.Event]) -> Step:
-        self.now = self.state.now = now if now > self.state.now else self.state.now
+        state, times = self.state, self._times
+        self.now = state.now = now if now > state.now else state.now
         self.facts, self.effects = [], []
-        if self._times and self._times[0] <= self.now:
+        if times and times[0] <= self.now:
             self._fire()
         for event in events:
             _HANDLERS[type(event)](self, event)
         self._settle()
-        return Step(self.facts, self.effects, self._times[0] if self._times else None)
+        return Step(self.facts, self.effects, times[0] if times else None)
 
     def _fire(self) -> None:
         while self._times and self._times[0] <= self.now:
@@ -134,22 +136,23 @@ class Core:
 
     def _settle(self) -> None:
         """What the events made possible: work for those who wait, orders for those who hold."""
-        if self.stirred or self._fed != self.state.version:
+        state = self.state
+        if self.stirred or self._fed != state.version:
             self._feed()
         if self.poor:
             for number in self.poor:
-                recall_for(self, self.state.pilots[number])
+                recall_for(self, state.pilots[number])
             self.poor.clear()
         if self.barring:
             for row in self.barring:
                 take_back(self, row)
             self.barring.clear()
-        if self.stirred or self.state.provided or self.tended:
+        if self.stirred or state.provided or self.tended:
             self._look_again()
-        if self.state.orders:
-            for number in list(self.state.orders):
-                sessions.nudge(self, self.state.pilots[number])
-            self.state.orders.clear()
+        if state.orders:
+            for number in list(state.orders):
+                sessions.nudge(self, state.pilots[number])
+            state.orders.clear()
             self._look_again()
         if self.fresh:
             self.fresh.clear()

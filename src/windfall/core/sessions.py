@@ -149,15 +149,12 @@ def _adopt(core: Core, pilot: PilotState, event: e.Exchange) -> None:
     numbers = [report.a for report in event.reports]
     if pilot.state != GONE and (event.started or event.held):
         numbers += [*event.started, *(event.held or ())]
-    found: dict[int, None] = {}
-    for number in numbers:
-        row = number & ROW_MASK
-        if row >= attempts.rows or attempts.pilot[row] == pilot.number:
-            continue  # mostly it is its own
-        if attempts.row(number) >= 0 and _follows(core, pilot, attempts.pilot[row]):
-            found[number] = None
-    if found:
-        core.emit(f.Adopted(core.now, pilot.number, list(found)))
+    of, mine = attempts.pilot, pilot.number  # mostly they are its own
+    others = [n for n in numbers if (n & ROW_MASK) < attempts.rows and of[n & ROW_MASK] != mine]
+    if others:
+        found = [n for n in dict.fromkeys(others) if attempts.row(n) >= 0 and _follows(core, pilot, of[n & ROW_MASK])]
+        if found:
+            core.emit(f.Adopted(core.now, mine, found))
 
 
 def _follows(core: Core, pilot: PilotState, number: int) -> bool:
@@ -354,7 +351,7 @@ def compose(core: Core, pilot: PilotState, key: int, seq: int, ack: int) -> x.An
     if answer.grants and core.state.moving:
         answer.moves = _moves(core, answer.grants)
     answer.census = pilot.census
-    answer.stop = pilot.told = _stop(pilot)
+    answer.stop = pilot.told = "" if pilot.state == LIVE else _stop(pilot)
     return answer
 
 

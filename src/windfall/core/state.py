@@ -11,6 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from windfall.core.backlog import Backlog
 from windfall.core.batching import held_back
 from windfall.core.columns import Attempts, Hosts, Tasks
@@ -205,8 +207,7 @@ class BagState:
         return [f"b{self.number}/{name}" for name in names]
 
 
-@dataclass(slots=True)
-class Park:
+class Park(msgspec.Struct, gc=False):
     """A request that waits for something to say."""
 
     key: int

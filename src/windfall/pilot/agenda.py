@@ -45,6 +45,7 @@ NEVER = 1 << 62
 HEAD = frozenset(("v", "epoch", "seq", "lease", "spread", "grants"))  # of an answer that asks for nothing else
 
 QUEUED, FETCHING, READY, PLACED, FINISHING = range(5)
+LONG = frozenset(("out", "err", "out64", "err64", "value", "files"))  # fields of reports that may be
 # Fields of tasks with a directory of their own.
 WITH_FILES = ("inputs", "outputs", "placed", "checkpoint", "scratch", "packed")
 
@@ -61,8 +62,12 @@ class Task:
         self.spec = spec
         self.extra = extra
         self.need = spec.need
-        self.state = QUEUED if (any(map(self.field, WITH_FILES)) if extra else spec.files) else READY
-        self.saves = spec.saves if self.field("checkpoint") else None  # ms it has to save its state
+        if extra:
+            self.state = QUEUED if any(map(self.field, WITH_FILES)) else READY
+            self.saves = spec.saves if self.field("checkpoint") else None  # ms it has to save its state
+        else:
+            self.state = QUEUED if spec.files else READY
+            self.saves = spec.saved
         # ms of wall time without which it is not worth starting
         self.room = spec.room
         self.station = None
@@ -82,7 +87,7 @@ class Task:
 class Spec:
     """What tasks share; one object, and one key, per distinct content."""
 
-    __slots__ = ("key", "fields", "need", "room", "saves", "files")
+    __slots__ = ("key", "fields", "need", "room", "saves", "saved", "files")
 
     def __init__(self, key, fields, whole):
         """`whole` is what the pilot has."""
@@ -93,17 +98,16 @@ class Spec:
             self.need = tuple(map(max, self.need, whole))
         # ms of wall time it takes to save a task's state, and to run it
         self.saves = fields.get("grace", GRACE)
+        self.saved = self.saves if fields.get("checkpoint") else None  # the same, where tasks do so
         self.room = fields.get("need") or fields.get("time") or 0
         self.files = any(map(fields.get, WITH_FILES))
 
 
 def _weight(report):
     """About how many bytes a report takes."""
-    size = 200
-    for name in ("out", "err", "out64", "err64", "value", "files"):
-        if name in report:
-            size += 2 * len(report[name])  # text may be escaped, a file entry is longer than one
-    return size
+    if LONG.isdisjoint(report):
+        return 200
+    return 200 + sum([2 * len(report[name]) for name in LONG if name in report])  # text may be escaped
 
 
 class Flight:
@@ -111,7 +115,7 @@ class Flight:
 
     __slots__ = ("sent", "reports", "started", "want", "parked", "bye", "held")
 
-    def __init__(self, sent, reports, started, *, want, parked, bye, held=False):
+    def __init__(self, sent, reports, started, want, parked, bye, held=False):
         self.sent = sent
         self.reports = reports
         self.started = started
@@ -697,7 +701,7 @@ class Agenda:
         reports = {} if not self.reports or (alone and held) else self._pack_reports()
         started = [] if not self.started or (alone and (held or reports)) else self._pack_started()
         bye = "" if self.reports else bye
-        self.flights[self.seq] = Flight(now, reports, started, want=want, parked=park, bye=bye, held=held)
+        self.flights[self.seq] = Flight(now, reports, started, want, park, bye, held)
         if reports:
             request["reports"] = list(reports.values())
         if started:

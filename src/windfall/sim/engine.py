@@ -24,13 +24,17 @@ class Engine:
     def __init__(self, seed: int = 0) -> None:
         self.now = 0
         self.random = random.Random(seed)
-        self.events = 0  # that have happened
         self._line: deque[Entry] = deque()  # all of them at `now`, by ticket
         self._heap: list[Entry] = []  # of this span
         self._soon = 0  # when it ends
         self._spans: list[int] = []  # numbers of those to come that hold something, a heap
         self._later: dict[int, list[Entry]] = {}  # what
         self._ticket = 0
+
+    @property
+    def events(self) -> int:
+        """That have happened."""
+        return self._ticket - len(self._line) - len(self._heap) - sum(map(len, self._later.values()))
 
     def at(self, when: int, what: Callable[..., None], *args: Any) -> None:
         """What lies in the past happens now."""
@@ -55,11 +59,10 @@ class Engine:
 
     def run(self, until: int | None = None, done: Callable[[], bool] | None = None) -> None:
         """Until nothing is left to happen, the time has come, or `done` says so, which is asked before time goes on."""
-        line = self._line
+        line, heap = self._line, self._heap
         last = until if until is not None else 1 << 62
-        while line or self._heap or self._turn_page():
+        while line or heap or self._turn_page():
             # What was scheduled for this instant before it came stands in the heap, with a lower ticket.
-            heap = self._heap
             if line and (not heap or line[0] < heap[0]):
                 _, _, what, args = line.popleft()
             elif done is not None and done():
@@ -68,7 +71,6 @@ class Engine:
                 self.now, _, what, args = heappop(heap)
             else:
                 break
-            self.events += 1
             what(*args)
         if until is not None:
             self.now = max(self.now, until)
@@ -78,7 +80,7 @@ class Engine:
         if not self._spans:
             return False
         span = heappop(self._spans)
-        self._heap = self._later.pop(span)
+        self._heap += self._later.pop(span)
         heapify(self._heap)
         self._soon = span + 1 << SPAN
         return True

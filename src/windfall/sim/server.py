@@ -52,14 +52,14 @@ class Server:
 
     def put(self, event: e.Event, answer: Callback | None = None) -> None:
         """A request arrives."""
-        if self.service and (self.charges is None or self.charges(event)):
-            start = max(self.engine.now, self._free_at)
-            self._free_at = start + self.service
-            self.engine.at(self._free_at, self._take, event, answer)
-        else:
-            self._take(event, answer)
+        if not self.service or (self.charges is not None and not self.charges(event)):
+            self.take(event, answer)
+            return
+        start = max(self.engine.now, self._free_at)
+        self._free_at = start + self.service
+        self.engine.at(self._free_at, self.take, event, answer)
 
-    def _take(self, event: e.Event, answer: Callback | None) -> None:
+    def take(self, event: e.Event, answer: Callback | None) -> None:
         self._key += 1
         event.key = self._key
         if answer is not None:
