@@ -328,7 +328,7 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
         free_row(state, row, end.charged)
     if current:
         _judge(state, bag, end, fact.at)
-    if old_row == GRANTED and end.bag in state.replicating:
+    if end.bag in state.replicating and (old_row == GRANTED or t.state[end.task] == ACTIVE):
         _note_known(state, bag)
 
 

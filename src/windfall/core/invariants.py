@@ -436,6 +436,9 @@ def books_balance(state: State) -> list[str]:
     listed = sorted(entry for cls in state.classes.values() if cls.listed for entry in [(cls.key, cls.number)])
     if listed != state.ready:
         said.append("books: the ready list is not the list of listed classes")
+    wrong = [cls.number for cls in state.classes.values() if cls.listed != state.offers(cls)]
+    if wrong:
+        said.append(f"books: classes {wrong} are on the ready list and should not be, or the other way round")
     return said
 
 

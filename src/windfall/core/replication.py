@@ -82,6 +82,7 @@ class Late(NamedTuple):
     sites: tuple[str, ...]
     live: int  # attempts that the task has,
     tries: int  # and has had
+    since: int  # when the one that is late started
 
 
 @dataclass(slots=True)
@@ -142,7 +143,7 @@ def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
             groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, one, numbers, over=cls.over))
             load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
             tail.late.remove(each)
-            if tail.until:
+            if tail.until and not tail.more:  # else those come first that were too many to be listed
                 _again(bag, tail, each, pilot)
             tail.left -= cost
             cls.overdue.pop(each.task, None)
@@ -153,12 +154,13 @@ def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
 def _again(bag: BagState, tail: Tail, each: Late, pilot: PilotState) -> None:
     """It may have yet another one, elsewhere, after those that have fewer."""
     if each.live + 1 < preset(bag).live:
-        hosts, sites = (*each.hosts, pilot.row), (*each.sites, pilot.site)
-        insort(tail.late, each._replace(hosts=hosts, sites=sites, live=each.live + 1, tries=each.tries + 1), key=_has)
+        hosts, sites, tries = (*each.hosts, pilot.row), (*each.sites, pilot.site), each.tries + 1 & 0xFFFF
+        insort(tail.late, each._replace(hosts=hosts, sites=sites, live=each.live + 1, tries=tries), key=_turn)
 
 
-def _has(each: Late) -> int:
-    return each.live
+def _turn(each: Late) -> tuple[int, int]:
+    """Whose it is first: that of the one with the fewest attempts, then of that which runs longest."""
+    return each.live, each.since
 
 
 def _unpaid(core: Core, pilot: PilotState, cls: TaskClass, groups: list[f.Group]) -> bool:
@@ -231,23 +233,19 @@ def _for_host(late: list[Late], pilot: PilotState) -> Iterator[Late]:
 def look(core: Core, bag: BagState) -> Tail:
     """Once a step, unless there is news in it."""
     tail = core.tails.get(bag.number)
-    if tail is None and (tail := _kept(core, bag)) is not None:
-        core.tails[bag.number] = tail
-    if tail is None or tail.news != bag.news:
+    if tail is not None and tail.news == bag.news:
+        return tail
+    if (tail := _kept(core, bag)) is None:
         tail = _look(core, bag, preset(bag)) if mode(bag) in PRESETS else _asked_for(core, bag)
         tail.left, tail.news = left(core, bag), bag.news
         tail.late = tail.late if tail.left > 0 else []
-        core.tails[bag.number] = tail
         if tail.until:
             _keep(core, bag, tail)
-        _wake_for(core, bag, tail)
-    return tail
-
-
-def _wake_for(core: Core, bag: BagState, tail: Tail) -> None:
-    if tail.next and tail.next < core.looks_late.get(bag.number, 1 << 62):
+    core.tails[bag.number] = tail
+    if tail.next and tail.next < core.looks_late.get(bag.number, NEVER):  # one that was set before may be for nothing
         core.looks_late[bag.number] = tail.next
         core.timer(tail.next, "late", bag.number)
+    return tail
 
 
 def _keep(core: Core, bag: BagState, tail: Tail) -> None:
@@ -276,17 +274,17 @@ def _kept(core: Core, bag: BagState) -> Tail | None:
 
 
 def _come(core: Core, bag: BagState, tail: Tail) -> None:
-    """Those that are late by now; after those that have as few attempts, which have run longer."""
+    """Those that are late by now."""
     attempts, coming, rows = core.state.attempts, tail.coming, []
     while coming and coming[-1][0] <= core.now:
         _, row, number = coming.pop()
         if attempts.number[row] == number and attempts.state[row] == STARTED:
             rows.append(row)
     for each in _each(core.state, bag, rows):
-        if all(each.task != other.task for other in tail.late):
-            insort(tail.late, each, key=_has)
+        if each not in tail.late:
+            tail.late = [other for other in tail.late if other.task != each.task]  # as it was
+            insort(tail.late, each, key=_turn)
     tail.next = coming[-1][0] if coming else tail.beyond
-    _wake_for(core, bag, tail)
 
 
 def _stands(bag: BagState, each: Late) -> bool:
@@ -333,15 +331,14 @@ def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
     due = _due(core, bag, rows, preset.late)
     order = live[tasks].astype(np.int64) * BEYOND + np.minimum(due, BEYOND)
     is_late = due <= core.now
-    late = _some_of_each(state, bag, first_of(rows[is_late], order[is_late], len(rows)))
+    some = _some_of_each(state, bag, first_of(rows[is_late], order[is_late], len(rows)))
     doubted = first_of(rows[~is_late], order[~is_late], DOUBTED)
     then = np.where(_unreliable(state, doubted), _due(core, bag, doubted, preset.late / SOON), NEVER)
-    late += doubted[then <= core.now].tolist()
-    tail = Tail(list(_each(state, bag, late)))
+    tail = Tail(sorted(_each(state, bag, some + doubted[then <= core.now].tolist()), key=_turn))
     if preset.late:
         shortest = min(usual for cls in bag.classes.values() if (usual := usual_time(state, cls)))
         tail.until = core.now + 1 + round(shortest / KEPT)
-        tail.more = int(is_late.sum()) > len(tail.late)
+        tail.more = int(is_late.sum()) > len(some)
     ahead = then > core.now
     rows, due = np.append(rows[~is_late], doubted[ahead]), np.append(due[~is_late], then[ahead])
     _foresee(state, tail, rows, due)
@@ -433,4 +430,4 @@ def _each(state: State, bag: BagState, rows: list[int]) -> Iterator[Late]:
             continue
         pilots = [state.pilots[attempts.pilot[each]] for each in attempts.of_task(ref)]
         hosts, sites = tuple([p.row for p in pilots]), tuple([p.site for p in pilots])
-        yield Late(task, now, hosts, sites, tasks.live[task], tasks.tries[task])
+        yield Late(task, now, hosts, sites, tasks.live[task], tasks.tries[task], attempts.started[row])

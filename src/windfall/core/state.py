@@ -489,14 +489,18 @@ class State:
 
     # --- the ready list --------------------------------------------------------------------------------------
 
+    def offers(self, cls: TaskClass) -> bool:
+        """Does it belong on the ready list?"""
+        bag = self.bags.get(cls.bag)
+        if bag is None or not cls.ready or bag.paused or bag.targets[cls.target].waits:
+            return False
+        if cls.batch > 1 and cls.ready <= held_back(bag, cls):
+            return False
+        return not cls.budgeted or cls.cores * cls.nodes * cls.lasts <= bag.budget - bag.spent - bag.pledged
+
     def relist(self, cls: TaskClass) -> None:
         """Put a class on the ready list, or take it off, as its backlog and its bag ask for."""
-        bag = self.bags.get(cls.bag)
-        want = cls.ready > 0 and bag is not None and not bag.paused and not bag.targets[cls.target].waits
-        if want and bag is not None and cls.batch > 1:
-            want = cls.ready > held_back(bag, cls)
-        if want and bag is not None and cls.budgeted:
-            want = cls.cores * cls.nodes * cls.lasts <= bag.budget - bag.spent - bag.pledged
+        want = self.offers(cls)
         if want == cls.listed:
             return
         entry = (cls.key, cls.number)
