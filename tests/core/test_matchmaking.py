@@ -475,3 +475,16 @@ def test_how_many_bags_there_are_is_known_whatever_became_of_them(b: Bench) -> N
     b.do(e.Cancel(0, first, None))
     b.do(e.Remove(0, first))
     assert known() == 1
+
+
+def test_what_ranks_lower_does_not_overtake_what_waits_for_room(b: Bench) -> None:
+    """That it waits is right, whatever stands first on a list that nobody sees."""
+    narrow = b.submit(shape(5, expect=600_000))
+    pilot = b.pilot(cores=2)
+    ((attempt, _),) = b.take(pilot, 1)
+    b.exchange(pilot, started=[attempt])
+    wide = b.submit(shape(1, cores=2, expect=600_000), policy={"rank": "5"})
+    assert b.exchange(pilot, want=1, wait=20_000) is None
+    assert (b.tasks(narrow), b.tasks(wide)) == ("arrrr", "r")
+    b.report(pilot, attempt)
+    assert b.tasks(wide) == "a"

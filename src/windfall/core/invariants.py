@@ -51,8 +51,9 @@ from windfall.core.lifecycle import (
     allowed,
 )
 from windfall.core.matchmaking import is_lasting
+from windfall.core.orders import Entry
 from windfall.core.policies import View, Wanted, pilots_for, unstarted
-from windfall.core.state import BagState, State
+from windfall.core.state import BagState, PilotState, State
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -279,7 +280,7 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
         if pilot.row in core.state.barred and not allowance(core.state, core.now, pilot):
             continue
         left = pilot.park.left(core.now)
-        for _, number in core.state.ready:
+        for _, number in _seen_by(core, pilot):
             cls = core.state.classes[number]
             cost = core.state.cost(core.state.pilot_classes[pilot.cls], cls)
             if not cost or cls.bag in core.state.named_bags:
@@ -305,6 +306,17 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
                 said.append(f"P4: pilot {pilot.number} waits while class {number} has {cls.ready} ready")
             break
     return said
+
+
+def _seen_by(core: Core, pilot: PilotState) -> list[Entry]:
+    """The ready list as such a pilot sees it; nothing where what it has no room for may have come first since."""
+    state, pc = core.state, core.state.pilot_classes[pilot.cls]
+    if not state.ruled:
+        return state.ready
+    ruled = [cls for _, number in state.ready if (cls := state.classes[number]).ruled and state.cost(pc, cls)]
+    passing = [cls for cls in ruled if not is_lasting(state.bags[cls.bag])]
+    full = [cls for cls in passing if room(core, pilot, pilot.load, cls, state.cost(pc, cls), ahead=False) <= 0]
+    return [] if full else core.match.order(core, pilot)
 
 
 def p4_what_is_read_is_somewhere(state: State) -> list[str]:
