@@ -200,3 +200,72 @@ def test_nor_is_asking_again_in_vain(b: Bench) -> None:
         b.wait(20_000)
         got += asks(b, f"idle{n}")
     assert got[:1] == [1]
+
+
+def test_the_one_that_runs_longest_stays_first_when_its_replica_is_late_too(b: Bench) -> None:
+    slow = tail(b, [0, 5_000])
+    begin = b.now - 5_000
+    b.wait(begin + LATE - b.now)
+    replica(b, "idle0", 0)
+    began = b.now
+    b.wait(begin + 5_000 + LATE - b.now + 1)
+    replica(b, "idle1", 1)
+    b.wait(began + LATE - 500 - b.now)
+    b.exchange(slow[0][0], want=1, wait=HOUR)  # it is full, but looks
+    b.wait(600)
+    assert asks(b, "third") == [0]
+
+
+def test_an_attempt_that_comes_back_beside_its_replica_hides_nothing() -> None:
+    b = Bench(lease=MEAN, silence=10 * HOUR, park=HOUR, idle=10 * HOUR)
+    b.submit(shape(TASKS, expect=MEAN, retries=9, limit=20_000), replicate="tail-safe")
+    silent, quick = b.pilot(host="silent"), b.pilot(host="quick")
+    ((lost, _),) = b.take(silent, 1)
+    for _ in range(TASKS - 1):
+        b.report(quick, b.take(quick, 1)[0][0], wall=MEAN)
+    b.exchange(quick, bye="idle")
+    b.exchange(silent, started=[lost])
+    begin, live = b.now, b.core.state.bags[1].tasks.live
+    b.wait(LATE)
+    pilot, _ = replica(b, "idle", 0)
+    b.wait(54_000)
+    b.exchange(pilot)
+    b.wait(begin + 2 * LATE - 500 - b.now)
+    assert live[0] == 1, "it was given up"
+    assert b.exchange(b.pilot(host="idle"), want=1, wait=HOUR) is None  # it looks, and runs it already
+    b.wait(550)
+    b.exchange(silent, started=[lost])
+    assert live[0] == 2
+    assert asks(b, "third") == [0]
+
+
+def test_what_fits_nobody_hides_nothing_for_ever(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More are late than are listed, and one of those that are can be had by none of those who wait."""
+    monkeypatch.setattr(replication, "MOST_ALIKE", 4)
+    b.submit(shape(1, name="big", cores=4, expect=MEAN, retries=9), shape(TASKS, expect=MEAN, retries=9),
+             replicate="tail-safe", policy={"replicas-share": "100%"})
+    pilots = [b.pilot(cores=4, host="wide"), *[b.pilot(host=f"slow{n}") for n in range(8)]]
+    held = [b.take(pilot, 1)[0][0] for pilot in pilots]
+    quick = b.pilot(host="quick")
+    for _ in range(TASKS - 8):
+        b.report(quick, b.take(quick, 1)[0][0], wall=MEAN)
+    b.exchange(quick, bye="idle")
+    for pilot, attempt in zip(pilots, held, strict=True):
+        b.exchange(pilot, started=[attempt])
+    for n in range(8):
+        assert b.exchange(b.pilot(host=f"idle{n}"), want=1, wait=HOUR) is None
+    b.wait(LATE + MEAN)
+    assert list(b.core.state.bags[1].tasks.live)[:9] == [1] + [2] * 8
+
+
+def test_nor_in_the_step_in_which_what_came_back_goes_to_another(b: Bench) -> None:
+    """Somebody has looked; then a task fails, and is granted again, and has not started."""
+    slow = tail(b, [0, 0])
+    b.wait(LATE)
+    one, two = b.pilot(host="one"), b.pilot(host="two")
+    seen = b.step(
+        b.asks(slow[0][0], want=1, wait=HOUR),
+        b.asks(slow[1][0], reports=[e.Report(slow[1][1], "failed", "", wall=10)]),
+        b.asks(one, want=1), b.asks(two, want=1),
+    )
+    assert [[task for a in answers(seen, pilot) for _, task in granted(a)] for pilot in (one, two)] == [[1], []]

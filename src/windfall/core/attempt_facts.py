@@ -164,7 +164,7 @@ def started(state: State, fact: f.Started) -> None:
         row = number & ROW_MASK
         if recalling.pop(number, None) is not None:  # too late
             _keep_chain(state, recalling, row)
-        if attempts.state[row] == LOST:
+        if revives := attempts.state[row] == LOST:
             attempts.recover(row)
             means.crowd(state, row, 1)
             _revive(state, row)
@@ -174,15 +174,16 @@ def started(state: State, fact: f.Started) -> None:
         attempts.dirty[row >> 16] = 1
         if state.replicating and (bag := attempts.task[row] >> 32) in state.replicating:
             owner = state.bags[bag]
-            _note_known(state, owner, owner.tasks.live[attempts.task[row] & 0xFFFFFFFF] == 1)
+            _note_known(state, owner, revives or owner.tasks.live[attempts.task[row] & 0xFFFFFFFF] == 1)
 
 
-def _note_known(state: State, bag: BagState, alone: bool = True) -> None:
-    """It runs, or has ended, which nobody had said before; `alone`: as the only attempt of its task.  It may have been
-    the last of those, and others of a bag that may have replicas are late now."""
+def _note_known(state: State, bag: BagState, news: bool = True) -> None:
+    """An attempt runs, or has ended, which nobody had said before.  It may have been the last of those, and others of a
+    bag that may have replicas are late now.  `news`: what is known of its task is not true any more, or it was the only
+    attempt of it."""
     if not bag.has_backlog():
         state.version += 1
-        bag.news += alone
+        bag.news += news
 
 
 def _revive(state: State, row: int) -> None:

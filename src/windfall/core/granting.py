@@ -62,7 +62,7 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
         load, fitting = _dealt(core, pilot, of, want, left, groups), True
     else:
         load, fitting = _walk(core, pilot, ready, want, left, ahead, groups, pilot.load)
-    if groups and core.kept_tails:
+    if groups and (core.kept_tails or core.tails):
         replication.others_begin(core, groups)
     elif not groups and state.replicating and replication.any_late(core):
         fitting = True

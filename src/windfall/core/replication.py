@@ -281,9 +281,12 @@ def _come(core: Core, bag: BagState, tail: Tail) -> None:
         if attempts.number[row] == number and attempts.state[row] == STARTED:
             rows.append(row)
     for each in _each(core.state, bag, rows):
-        if each not in tail.late:
-            tail.late = [other for other in tail.late if other.task != each.task]  # as it was
-            insort(tail.late, each, key=_turn)
+        known = next((other for other in tail.late if other.task == each.task), None)
+        if known is not None and _stands(bag, known):
+            continue  # another attempt of it has been late for longer
+        if known is not None:
+            tail.late.remove(known)
+        insort(tail.late, each, key=_turn)
     tail.next = coming[-1][0] if coming else tail.beyond
 
 
@@ -297,6 +300,7 @@ def others_begin(core: Core, groups: list[f.Group]) -> None:
     """Something that nobody ran was granted.  It has not started: nothing of its bag may have a replica."""
     for group in groups:
         core.kept_tails.pop(group.bag, None)
+        core.tails.pop(group.bag, None)
 
 
 def late_due(core: Core, number: int) -> None:
@@ -352,6 +356,8 @@ def _foresee(state: State, tail: Tail, rows: NDArray[np.int64], due: NDArray[np.
     after = int(np.min(due, initial=NEVER, where=due >= tail.until))
     if len(soon) > MOST_LATE:
         after = tail.until = int(due[soon[MOST_LATE]])
+    elif tail.more:
+        after = min(after, tail.until)  # those that were too many to be listed: there may be somebody for them
     first = soon[:MOST_LATE][::-1]
     tail.coming = list(zip(due[first].tolist(), rows[first].tolist(), numbers[rows[first]].tolist(), strict=True))
     tail.beyond = after if after < NEVER else 0
