@@ -3,13 +3,14 @@
 `bench/simulate.py` simulates 2.2 million tasks of 30 minutes on 10,000 hosts of one slot, a tenth of the attempts lost
 with their pilot and tried again, under a lease of one hour (GridBot's scale; the bar is 5 minutes and 2 GiB on one
 core).  `--tasks`, `--hosts` make it smaller, `--growth` shows how it grows.  A third of it is memory that is found
-cold, so it runs in huge pages, which are worth 4 to 8 %; `--plain` is without them.  `--replicate tail-safe` has late
-tasks run again at the end.
+cold, so where that lies matters: `--memory jemalloc` (the default where it is installed) and `glibc` put it in huge
+pages, `plain` leaves it to Python.  `--replicate tail-safe` has late tasks run again at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes.util
 import gc
 import os
 import random
@@ -23,13 +24,18 @@ from windfall.core.engine import Config
 from windfall.sim.world import Work, World
 
 HOUR = 3_600_000
-HUGE_PAGES = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+JEMALLOC = ctypes.util.find_library("jemalloc") or ""
+MEMORY = {
+    "jemalloc": {"PYTHONMALLOC": "malloc", "LD_PRELOAD": JEMALLOC, "MALLOC_CONF": "thp:always,dirty_decay_ms:-1"},
+    "glibc": {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
+    "plain": {"PYTHONMALLOC": "pymalloc"},
+}
 
 
-def use_huge_pages() -> None:
-    """glibc asks for them only if it is told before the process begins, so it begins again."""
-    if not HUGE_PAGES.keys() & os.environ.keys():
-        os.execve(sys.executable, sys.orig_argv, os.environ | HUGE_PAGES)
+def use_memory(kind: str) -> None:
+    """An allocator is chosen before a process begins, so it begins again."""
+    if "PYTHONMALLOC" not in os.environ:
+        os.execve(sys.executable, sys.orig_argv, os.environ | MEMORY[kind])
 
 
 def half_an_hour(_task: int, draw: random.Random) -> int:
@@ -78,10 +84,12 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=10_000)
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--replicate", default="none", metavar="PRESET", help="e.g. tail-safe")
-    parser.add_argument("--plain", action="store_true", help="without huge pages")
+    parser.add_argument("--memory", choices=MEMORY, default="jemalloc" if JEMALLOC else "glibc")
     options = parser.parse_args()
-    if not options.plain:
-        use_huge_pages()
+    if options.memory == "jemalloc" and not JEMALLOC:
+        parser.error("jemalloc is not installed here (Debian: libjemalloc2); --memory glibc goes without it")
+    use_memory(options.memory)
+    print(f"memory by {options.memory}", flush=True)
     if not options.growth:
         tell(options.tasks, options.hosts, replicate=options.replicate)
         return
