@@ -29,6 +29,9 @@ def test_shown_changed_and_obeyed(client):
     ({"policy": {"rank": "(" * 4_000}}, 400),
     ({"policy": {"per-host": "true"}}, 400),
     ({"policy": {"per-hosts": "1"}}, 400),
+    ({"policy": {"per-host": "0"}}, 400),
+    ({"policy": {"attempt-deadline": "0"}}, 400),
+    ({"policy": {"attempt-deadline": "0 s"}}, 400),
     ({"policy": {str(n): "1" for n in range(99)}}, 400),
     ({"policy": {"x" * 1_000: "1"}}, 400),
     ({"policy": {"rank": 7}}, 400),
@@ -42,10 +45,17 @@ def test_nonsense_is_refused_and_changes_nothing(client, body, status):
     assert client.call("GET", f"/v1/bags/{bag}/policy").body["policy"] == {"rank": "2", **USUAL}
 
 
-@pytest.mark.parametrize("policy", [{"rank": "time()"}, {"requirements": "1"}, {"sites": "Host.Cores > 1"}])
+def test_a_duration_is_understood(client):
+    bag = client.submit(ruled(rank="2"))
+    changed = client.call("POST", f"/v1/bags/{bag}/policy", {"policy": {"attempt-deadline": "2 h"}}).body
+    assert changed["policy"] == {"rank": "2", "attempt-deadline": "7200", **USUAL}
+
+
+@pytest.mark.parametrize("policy", [{"rank": "time()"}, {"requirements": "1"}, {"sites": "Host.Cores > 1"},
+                                    {"per_host": "0"}, {"attempt_deadline": "0"}, {"attempt_deadline": "2 h"}])
 def test_a_bag_with_a_bad_one_is_refused(client, policy):
     reply = client.call("POST", "/v1/bags", ruled(**policy))
-    assert reply.status == 400 and next(iter(policy)) in reply.body["error"]["message"]
+    assert reply.status == 400 and next(iter(policy)).replace("_", "-") in reply.body["error"]["message"]
 
 
 def test_tasks_of_batches_never_run_twice(client):

@@ -17,7 +17,7 @@ from windfall.core.matchmaking import prospects
 from windfall.core.replication import shown_policy
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound
-from windfall.model import check
+from windfall.model import caps, check
 from windfall.model.calls import argument_file
 from windfall.model.extend import same_files
 from windfall.model.parts import check_part
@@ -41,6 +41,7 @@ PAGE_STEP = 250  # rows read at once
 PAGE_BYTES = 8 << 20
 MAX_KEY = 200
 SHORT = 64 << 10  # bytes
+_SETTINGS = (*check.EXPRESSIONS, *caps.CAPS)
 
 _decode_bag = msgspec.json.Decoder(Bag).decode
 _unpack_bag = msgspec.msgpack.Decoder(Bag).decode
@@ -228,8 +229,9 @@ class BagCalls:
         return reply_json(schema.PolicyView(bag.number, shown_policy(bag), *found))
 
     async def set_policy(self, request: Request) -> Answer:
-        bag, wanted = self._own(request), _decode_policy(request.body)
-        await self._writer.do(events.SetPolicy(0, bag.number, wanted.policy, by=request.who.owner))
+        bag, wanted = self._own(request), _decode_policy(request.body).policy
+        policy = {key: check.setting(text, key) if text and key in _SETTINGS else text for key, text in wanted.items()}
+        await self._writer.do(events.SetPolicy(0, bag.number, policy, by=request.who.owner))
         return await self.policy(request)
 
     async def pause(self, request: Request) -> Answer:
