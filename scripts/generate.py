@@ -278,8 +278,8 @@ at which value.
 
 **Bounds.** {length:,} bytes, {nesting} levels of nesting, {chain} operators, {calls}
 calls of functions, {patterns} of them with patterns. Patterns of `regexp` stand there
-as texts of at most {pattern} characters, repeat single characters or classes only, and give up, as an error,
-after {steps:,} steps. There are no clocks and no lots: `Now` is the time.
+as texts of at most {pattern} characters, repeat single characters or classes only, are looked for in one attribute,
+and give up, as an error, after {steps:,} steps. There are no clocks and no lots: `Now` is the time.
 
 **Among several.** `rank` orders one owner's bags among one another; nobody gets before other people's bags by
 it. What must match must match for replicas, too.

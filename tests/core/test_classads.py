@@ -12,6 +12,7 @@ from windfall.core import classads
 from windfall.core.classads import ERROR, UNDEFINED, evaluate, matches
 from windfall.errors import BadInput
 from windfall.model import expressions as x
+from windfall.model.language import tokens
 
 HOST = {"Name": "is3.myhost", "Memory": 4000, "Cores": 4, "JobsToday": 7, "Volunteer": False, "Site": "Technion"}
 ADS = {"Host": HOST, "Bag": {"Tail": True, "JobsLeft": 10, "JobsDone": 5}, "Queue": {"Bags": 1}, "Now": 1000}
@@ -125,6 +126,38 @@ def test_what_we_read_evaluates_as_it_does_without_us() -> None:
     assert same > 2_000
 
 
+PIECES = [
+    "Host.Cores", "Host.Name", "Tail", "0", "1", "08", "017", "1.", ".5", "1e3", "01.5", "1e05", '"a"', '"\\\\"',
+    "true", "undefined", "error", "{", "}", "(", ")", ",", ",", "+", "-", "!", "?", ":", "&&", "==", "=?=", "is",
+    "member(", "min(", "strcat(", "ifThenElse(", "regexp(", "size(", "%", "<",
+]  # fmt: skip
+
+
+def test_whatever_is_taken_can_be_compiled() -> None:
+    """Or it would stand in the journal, and be refused when a host asks."""
+    seeds = ["member(Host.Cores, {1, 2, 3})", 'regexp("a", Host.Name, "i") && Tail', "Host.Cores > 8 ? 1 : 2.5",
+             'strcat("a", Host.Name) == "ab" || {} is undefined', "-(Host.Cores + 1) * 2 < 1e3"]
+    draw, taken = random.Random(9), 0
+    for _ in range(6_000):
+        pieces = [token.text for token in tokens(draw.choice(seeds))][:-1]
+        for _ in range(draw.randint(1, 3)):
+            at = draw.randrange(len(pieces) + 1)
+            pieces[at : at + draw.randint(0, 1)] = draw.choices(PIECES, k=draw.randint(0, 2))
+        text = " ".join(pieces)
+        try:
+            x.parse(text)
+        except BadInput:
+            continue
+        taken += 1
+        assert not classads.program(text).broken, text
+    assert taken > 500
+
+
+def test_what_the_evaluator_cannot_read_matches_nothing() -> None:
+    with pytest.raises(RuntimeError, match="cannot read it"):
+        classads._compiled("{1,}", [])
+
+
 def test_parts_hold_together_exactly_when_the_whole_does() -> None:
     """`why_not` looks at parts: these must be ClassAd's own, by its precedence."""
     draw, seen = random.Random(8), 0
@@ -157,7 +190,8 @@ def test_whatever_is_just_within_bounds_evaluates(text: str) -> None:
     assert evaluate(text, ADS) not in (ERROR, UNDEFINED)
 
 
-@pytest.mark.parametrize("pattern", ["a{0,64}a{0,64}a{0,64}a{0,64}[bc]", "(a|b)?a*a*a*[xy]"])
+@pytest.mark.parametrize("pattern", ["a{0,64}a{0,64}a{0,64}a{0,64}[bc]", "(a|b)?a*a*a*[xy]",
+                                     "a{0,42}a{0,42}a{0,42}[xy]"])
 def test_a_pattern_runs_out_of_steps_long_before_it_has_tried_everything(pattern: str) -> None:
     """Without a limit these are false after many steps; with it they are an error, which matches no more than that."""
     name = "a" * classads.MOST_TEXT
@@ -195,6 +229,14 @@ def test_results_are_remembered_and_that_is_bounded() -> None:
     for n in range(3 * classads.MOST_RESULTS):
         assert known.result((n,)) is (n > 17)
     assert len(known.known) <= classads.MOST_RESULTS
+
+
+def test_so_is_what_all_of_them_remember(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classads, "MOST_OF_ALL", 1_000)
+    programs = [classads.program(f"Host.Cores > {n}") for n in range(100)]
+    for n in range(50):
+        assert [known.result((n,)) for known in programs] == [n > least for least in range(100)]
+        assert sum(len(known.known) for known in programs) <= 1_000
 
 
 def test_the_module_is_not_loaded_before_it_is_needed() -> None:

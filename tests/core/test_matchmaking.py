@@ -451,6 +451,33 @@ def test_nobody_is_left_to_wait_for_what_effects_forbid(b: Bench, policy: dict[s
     set_policy(b, bag, replicate="none", rank="1")
 
 
+def test_what_an_older_version_took_and_nobody_can_read_harms_nobody(b: Bench) -> None:
+    bad, good = b.submit(shape(2)), b.submit(shape(2))
+    b.core.emit(f.PolicySet(b.now, bad, {"requirements": "member(Host.Cores, {1,})", "rank": "08"}, "ann"))
+    b.restart(b.snapshot())
+    assert bag_of(b, b.pilot(cores=4), 4) == [good, good]
+    assert "cannot be evaluated here" in b.explain(bad)
+
+
+@pytest.mark.parametrize("text", ["15" + " " * 1_000 + "%", "15" + "\u2003" * 70 + "%"], ids=["blanks", "wide ones"])
+def test_blanks_are_not_kept_by_the_megabyte(b: Bench, text: str) -> None:
+    bag = b.submit(shape(9))
+    refused = b.do(e.SetPolicy(0, bag, {"replicas-share": text}))
+    assert refused.error == "bad-input" and len(refused.message) < 300 and not b.core.state.bags[bag].policy
+    set_policy(b, bag, **{"replicas-share": "15 %"})
+
+
+def test_nobody_evaluates_for_owners_whom_a_host_does_not_serve(b: Bench) -> None:
+    text = "Host.Cores + Bag.JobsLeft > 1 && Now > 4"
+    his = b.submit(shape(2), owner="bob", policy={"requirements": text})
+    ours = b.submit(shape(2), policy={"requirements": "Host.Cores > 0"})
+    known = classads.program(text).known
+    known.clear()
+    b.do(e.AddSite(0, "bobs", "bob", "local"))
+    assert bag_of(b, b.pilot(cores=4), 4) == [ours, ours] and not known
+    assert bag_of(b, b.pilot(cores=4, site="bobs"), 4) == [his, his] and known
+
+
 def test_how_many_a_host_may_have_says_nothing_of_batches(b: Bench) -> None:
     bag = b.submit(shape(9, batch=3))
     refused = b.do(e.SetPolicy(0, bag, {"per-host": "2"}))

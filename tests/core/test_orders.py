@@ -79,10 +79,10 @@ def test_a_published_ad_holds_for_a_minute(b: Bench, made: list[int]) -> None:
     ((attempt, _),) = b.take(pilot, 1)
     b.report(pilot, attempt)
     b.take(pilot, 1)
-    assert {key for (key, _) in b.core.match._orders.kept} == {(None, 0)}
+    assert {key for (key, _, _) in b.core.match._orders.kept} == {(None, 0)}
     b.wait(MINUTE)
     b.take(pilot, 1)
-    assert {key for (key, _) in b.core.match._orders.kept} == {(None, 0), (0.0, 1)}
+    assert {key for (key, _, _) in b.core.match._orders.kept} == {(None, 0), (0.0, 1)}
 
 
 def test_pilots_that_come_to_wait_change_no_order(b: Bench, made: list[int]) -> None:

@@ -21,7 +21,8 @@ UNDEFINED, ERROR = "undefined", "error"
 Value = bool | int | float | str | None  # of an attribute; None: undefined
 Result = bool | int | float | str  # a text is one of the two above
 
-MOST_RESULTS = 4_096  # remembered, of one expression
+MOST_RESULTS = 4_096  # remembered, of one expression,
+MOST_OF_ALL = 250_000  # and of all of them: about 250 bytes each
 MOST_PROGRAMS = 4_096
 MOST_TEXT = 256  # characters of a value; hosts say their names themselves
 LARGE = 1 << 53
@@ -42,13 +43,34 @@ class Program:
     def result(self, values: tuple[Value, ...]) -> Result:
         found = self.known.get(values)
         if found is None:
-            if len(self.known) >= MOST_RESULTS:
-                self.known.clear()
+            _memory.make_room(self.known)
             # True and 1 are one key; an attribute's type never changes, so that does no harm.
             found = self.known[values] = self._evaluate(values)
         return found
 
 
+class _Memory:
+    """Of all expressions, those included whose bags are gone."""
+
+    def __init__(self) -> None:
+        self.results = 0
+        self.filled: list[dict[tuple[Value, ...], Result]] = []
+
+    def make_room(self, known: dict[tuple[Value, ...], Result]) -> None:
+        """For one more."""
+        if len(known) >= MOST_RESULTS:
+            self.results -= len(known)
+            known.clear()
+        if self.results >= MOST_OF_ALL:
+            for each in self.filled:
+                each.clear()
+            self.filled, self.results = [], 0
+        if not known:
+            self.filled.append(known)
+        self.results += 1
+
+
+_memory = _Memory()
 _programs: dict[str, Program] = {}
 
 
@@ -62,7 +84,8 @@ def program(text: str) -> Program:
         except (BadInput, RuntimeError) as error:
             found = Program.__new__(Program)
             found.expression, found.uses = Expression(text, text, "any", (), ()), ()
-            found.known, found.broken = {(): ERROR}, str(error).split("\n", 1)[0]
+            found.known, found._evaluate = {}, lambda values: ERROR
+            found.broken = str(error).split("\n", 1)[0]
         if len(_programs) >= MOST_PROGRAMS:
             _programs.clear()
         _programs[text] = found
@@ -97,7 +120,10 @@ def _compiled(text: str, paths: list[tuple[str, ...]]) -> Callable[[tuple[Value,
         from classad2 import ClassAd, ClassAdException, ExprTree
     except ImportError as error:
         raise RuntimeError("expressions need HTCondor's classad2, which is not installed here") from error
-    tree = ExprTree(text)
+    try:
+        tree = ExprTree(text)
+    except ClassAdException as error:
+        raise RuntimeError("HTCondor's ClassAds cannot read it") from error
 
     def evaluated(values: tuple[Value, ...]) -> Result:
         ads: dict[str, Any] = {}

@@ -45,14 +45,18 @@ def wrong_policy(policy: Mapping[str, str]) -> BadInput | None:
             return BadInput(f"there is no policy called {key[:40]!r} yet", f"there is {', '.join(POLICIES)}")
         try:
             if key in caps.CAPS:
-                caps.read(text, key)
+                caps.check(text, key)
             elif key != "replicate" or text not in PRESETS:
                 expressions.check(text, key)
         except BadInput as error:
             error.message = error.message if key in caps.CAPS else f"{key}, {error.message}"
             return error
-    if any(key not in caps.CAPS for key in policy) and not available():
+    texts = {key: text for key, text in policy.items() if key not in caps.CAPS and text not in PRESETS}
+    if texts and not available():
         return BadInput("this server cannot evaluate expressions: it has no classad2", "install htcondor beside it")
+    for key, text in texts.items():
+        if why := program(text).broken:
+            return BadInput(f"{key}: {why}", "write it in another way")
     return None
 
 
@@ -91,7 +95,8 @@ class Matchmaker:
         if ad.paths is not orders.paths:
             ad.paths, ad.key = orders.paths, tuple([ad.values[path] for path in orders.paths])
         bag = state.bags[state.classes[state.ready[0][1]].bag]
-        return orders.get(Subject(state, core.now, bag, state.sites[pilot.site], None, pilot), ad.key, ad.values)
+        subject = Subject(state, core.now, bag, state.sites[pilot.site], None, pilot)
+        return orders.get(subject, ad.key, ad.values, state.pilot_classes[pilot.cls].owners)
 
     def admits(self, core: Core, pilot: PilotState, cls: TaskClass) -> bool:
         """May it have tasks of that class, as far as expressions go?"""

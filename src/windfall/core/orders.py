@@ -2,7 +2,8 @@
 
 Rules
   * Hosts that are alike in all that policies now speak of share an order: the key is what their ads say, and what is so
-    at the moment.  What is the same for a minute is looked up for a minute.
+    at the moment.  What is the same for a minute is looked up for a minute.  Bags of owners whom a host does not serve
+    are not evaluated there.
   * An order knows what each bag's own attributes were when it was made.  Where one has changed since, that bag alone is
     evaluated again, and the order is sorted again only if its place is another one.
   * Orders hold while the ready list and the policies are what they were.  Where policies speak of the time they hold
@@ -50,7 +51,7 @@ class Orders:
     def __init__(self) -> None:
         self.paths: tuple[str, ...] = ()  # published attributes that policies now speak of
         self.steady = True  # orders hold until something is heard of
-        self.kept: dict[tuple[Values, Values], Order] = {}
+        self.kept: dict[tuple[Values, Values, tuple[str, ...]], Order] = {}
         self._listed: list[Listed] = []
         self._moving: list[tuple[int, Listed]] = []  # those whose own attributes matter, and where they stand
         self._moment: list[ads.Read] = []
@@ -72,28 +73,31 @@ class Orders:
         self._moving = [(place, each) for place, each in enumerate(listed) if each.rules is not None and each.rules.own]
         self.kept.clear()
 
-    def get(self, subject: Subject, key: Values, published: Mapping[str, Value]) -> list[Entry]:
-        """For a host whose ad has this key; of the subject only the bag and the class will be changed."""
+    def get(
+        self, subject: Subject, key: Values, published: Mapping[str, Value], owners: tuple[str, ...]
+    ) -> list[Entry]:
+        """For a host of these owners whose ad has this key; of the subject only the bag and the class are changed."""
         if self._timed and subject.now // 1000 != self._second:
             self._second = subject.now // 1000
             self.kept.clear()
         moment = tuple([read(subject) for read in self._moment])
-        own = self._own(subject)
-        found = self.kept.get((key, moment))
+        own = self._own(subject, owners)
+        found = self.kept.get((key, moment, owners))
         if found is None:
             if len(self.kept) * len(self._listed) > MOST_KEPT:
                 self.kept.clear()
-            places = [_place(each, subject, published) for each in self._listed]
-            found = self.kept[key, moment] = Order(self._sorted(places), places, own)
+            places = [_place(each, subject, published) if each.bag.owner in owners else None for each in self._listed]
+            found = self.kept[key, moment, owners] = Order(self._sorted(places), places, own)
         elif found.own != own:
             self._mend(found, own, subject, published)
         return found.entries
 
-    def _own(self, subject: Subject) -> list[Values]:
-        found = []
+    def _own(self, subject: Subject, owners: tuple[str, ...]) -> list[Values]:
+        found: list[Values] = []
         for _, each in self._moving:
             subject.bag, subject.cls = each.bag, each.cls
-            found.append(tuple([read(subject) for read in each.rules.own]))  # type: ignore[union-attr]
+            reads = each.rules.own if each.bag.owner in owners else ()  # type: ignore[union-attr]
+            found.append(tuple([read(subject) for read in reads]))
         return found
 
     def _mend(self, order: Order, own: list[Values], subject: Subject, published: Mapping[str, Value]) -> None:

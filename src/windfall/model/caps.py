@@ -17,6 +17,7 @@ CAPS = {
     COST: "what attempts that another one made needless may use, such as 10 core-hours",
 }
 MOST = {PER_TASK: 32, SHARE: 1_000}
+LONGEST = 64  # characters
 _HINTS = {PER_TASK: "a number from 1 to 32; 1: no replicas", SHARE: "a whole number of percent up to 1000%, as in 15%"}
 _FORMS = {PER_TASK: re.compile(r"[0-9]{1,9}"), SHARE: re.compile(r"([0-9]{1,9})\s*%")}
 
@@ -29,6 +30,13 @@ def normal(value: object, key: str) -> str:
     text = " ".join(text.split())
     read(text, key)
     return text
+
+
+def check(text: str, key: str) -> None:
+    """What is kept as it stands."""
+    if len(text) > LONGEST:
+        raise BadInput(f"{key}: {text[:40]!r}… has {len(text):,} characters", f"at most {LONGEST}")
+    read(text, key)
 
 
 @lru_cache(maxsize=1_024)

@@ -3,13 +3,14 @@
 Whoever evaluates one (`core/classads.py`) uses HTCondor's implementation; this decides what may reach it:
 
   * at most 4 kB, 32 levels of nesting, 200 operators: beyond that its parser and evaluator give up, or crash;
-    24 calls, 4 of them with patterns: an evaluation takes less than a millisecond at worst;
+    24 calls, 4 of them with patterns: an evaluation takes about a millisecond at worst;
   * the functions of a short list, none of which reads a clock, draws lots, looks at the machine, or makes much of
     little; what is not on it is refused by name;
   * attributes of the vocabulary (`attributes.py`) and nothing else: an expression defines none, so none can grow
     through another;
-  * patterns are literal, short, repeat single characters only, and carry a limit on the steps of a match;
-  * no records, no subscripts, no comments, no numbers that it would read as others than they look.
+  * patterns are literal, short, repeat single characters only, are looked for in one attribute, and carry a limit on
+    the steps of a match;
+  * no records, no subscripts, no comments, no numbers that it would read as others than they look (017 is 15 there).
 
 Operators and precedence are ClassAd's.  A text where a number is needed, and the like, is refused here: evaluated it
 would be an error every time, and an error never matches.
@@ -34,7 +35,7 @@ MAX_CHAIN = 200  # terms joined by operators
 MAX_INTEGER = 1 << 53
 MAX_CALLS = 24
 MAX_PATTERNS = 4
-STEPS = 2_000  # of one match of a pattern
+STEPS = 1_000  # of one match of a pattern
 
 
 class Expression(NamedTuple):
@@ -180,6 +181,9 @@ class _Reader:
         term = self.unary()
         self.nesting -= 1
         wanted = TRUTH if token.text == "!" else NUMBER
+        if wanted == NUMBER and term.type == TRUTH:
+            raise self.wrong(term.at, f"'{token.text}' does nothing with what is true or false",
+                             "x ? 1 : 0 makes a number of it")
         self.need(term, wanted, f"what stands behind {token.text}")
         return Term(wanted, token.at)
 
@@ -216,10 +220,14 @@ class _Reader:
             if not self.take(","):
                 self.expect("}")
                 break
+            if self.token.text == "}":
+                raise self.wrong(self.token.at, "the list ends behind a comma", "take the comma out")
         self.nesting -= 1
         return Term(LIST, at)
 
     def number(self, token: Token) -> None:
+        if re.match("0[0-9]", token.text):
+            raise self.wrong(token.at, f"{token.text[:40]} begins with a 0", "write it without")
         if not math.isfinite(float(token.text)) or (token.text.isdigit() and int(token.text) > MAX_INTEGER):
             raise self.wrong(token.at, "a number beyond all bounds", f"whole numbers up to {MAX_INTEGER:,}")
 
@@ -277,11 +285,18 @@ class _Reader:
             raise self.wrong(token.at, f"more than {MAX_PATTERNS} patterns", "a|b in one of them finds either")
         if given == 3 and [each.text for each in self.tokens[self.place - 3 : self.place - 1]] != [",", '"i"']:
             raise self.wrong(token.at, 'the third argument of regexp can only be "i"', "leave it out")
+        self.searched(first + 2)
         pattern = self.literal(self.tokens[first])
         if why := refusal(pattern):
             raise self.wrong(self.tokens[first].at, *why)
-        quoted = f"(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS}){pattern}".replace("\\", "\\\\").replace('"', '\\"')
-        self.program[first] = f'"{quoted}"'
+        self.program[first] = '"' + _limited(pattern).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    def searched(self, place: int) -> None:
+        """Where a pattern is looked for: in what is not longer than an attribute may be."""
+        token, behind = self.tokens[place], self.tokens[place + 1]
+        if token.kind != "name" or behind.text not in (",", ")"):
+            raise self.wrong(token.at, "a pattern is looked for in one attribute",
+                             'as in regexp("myhost", Host.Name)')
 
     # --- types
 
@@ -316,6 +331,12 @@ class _Reader:
             raise self.wrong(terms[-1].at, f"{' in one case, '.join(NAMES[each] for each in types)} in the other",
                              "both cases must be of one kind")
         return TRUTH if list(types) == [TRUTH] else next((each for each in types if each != TRUTH), ANY)
+
+
+def _limited(pattern: str) -> str:
+    """The limit holds for a match that begins at one place.  So all begin at the first, and go on to where the pattern
+    is found."""
+    return f"(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS})^(?s:.*?)(?:{pattern})"
 
 
 def _alike(kind: str) -> str:
