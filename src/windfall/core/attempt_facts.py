@@ -26,9 +26,11 @@ from windfall.core.lifecycle import (
 )
 from windfall.core.rows import OUTSTANDING, bear, carry, drop_row, free_row, note_load, recall_lost, split
 from windfall.core.state import BagState, State, TargetState, TaskClass
+from windfall.model.caps import COST
 
 BLAMELESS = ("time", "memory")  # failures that are no host's fault
 MEAN_WEIGHT = 0.2  # of the newest report in a class's mean duration
+SHORTER = 0.75  # of what tasks were thought to take, below which those are late that were not expected to be
 
 
 def granted(state: State, fact: f.Granted) -> None:
@@ -268,6 +270,9 @@ def _note_time(state: State, bag: BagState, cls: TaskClass, wall: float, n: int)
     if not cls.done and bag.counts[ACTIVE]:
         stir(state, bag)  # how long such tasks take is known now: others may be late, or will be
     learn(cls, wall, n)
+    if cls.mean < SHORTER * cls.thought:
+        cls.thought = cls.mean
+        stir(state, bag)
 
 
 def learn(cls: TaskClass, wall: float, n: int) -> None:
@@ -386,3 +391,5 @@ def _drop_others(state: State, bag: BagState, end: f.End, at: int) -> None:
                 drop_row(state, row)
         t.live[end.task] = 0
         t.flags[end.task] &= ~OUTSTANDING & 0xFF
+        if COST in bag.policy:
+            stir(state, bag)  # it may have cost less than was expected: others may have a replica

@@ -186,27 +186,37 @@ def _still(bag: BagState, cls: TaskClass, task: int) -> bool:
 
 
 def offers(state: State) -> list[TaskClass]:
-    """Classes with overdue tasks, those of paused bags aside."""
-    prune(state)
-    classes = [state.classes[number] for number in state.overdue]
-    return [cls for cls in classes if not state.bags[cls.bag].paused]
+    """Classes with overdue tasks, those of paused bags aside.  Every request asks, so of each only the first is looked
+    at; who takes some sees about the others."""
+    found = []
+    for number in list(state.overdue):
+        cls = state.classes.get(number)
+        bag = state.bags[cls.bag] if cls is not None and cls.bag in state.deadlines else None
+        while cls is not None and bag is not None and cls.overdue and not _still(bag, cls, next(iter(cls.overdue))):
+            del cls.overdue[next(iter(cls.overdue))]
+        if cls is None or bag is None or not cls.overdue:
+            del state.overdue[number]
+        elif not bag.paused:
+            found.append(cls)
+    return found
 
 
-def has_for(pilot: PilotState, cls: TaskClass) -> bool:
+def has_for(state: State, pilot: PilotState, cls: TaskClass) -> bool:
     """Is there any overdue task of the class that its host does not run itself?"""
-    return next(_for_host(pilot, cls), None) is not None
+    return next(_for_host(state, pilot, cls), None) is not None
 
 
-def _for_host(pilot: PilotState, cls: TaskClass) -> Iterator[tuple[int, tuple[int, ...]]]:
-    return (each for each in cls.overdue.items() if pilot.row not in each[1])
+def _for_host(state: State, pilot: PilotState, cls: TaskClass) -> Iterator[tuple[int, tuple[int, ...]]]:
+    bag = state.bags[cls.bag]
+    return (each for each in cls.overdue.items() if pilot.row not in each[1] and _still(bag, cls, each[0]))
 
 
 def take(core: Core, pilot: PilotState, cls: TaskClass, most: int, groups: list[f.Group]) -> int:
     """Attempts of overdue tasks that its host does not run, those that other sites have first; how many."""
     state = core.state
-    seen = dict(islice(_for_host(pilot, cls), MOST_SEEN))
+    seen = dict(islice(_for_host(state, pilot, cls), MOST_SEEN))
     here = {task: any(state.host_names[row][0] == pilot.site for row in hosts) for task, hosts in seen.items()}
-    tasks = sorted(here, key=here.__getitem__)[:most]
+    tasks = sorted(here, key=here.__getitem__)[: max(most, 0)]
     for task in tasks:
         del cls.overdue[task]
     if tasks:

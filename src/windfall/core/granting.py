@@ -11,6 +11,7 @@ they are what is counted (`batching.py`).
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from windfall.core import (
@@ -78,8 +79,7 @@ def _walk(
     load: int,
 ) -> tuple[int, bool]:
     """Take from these classes, one after the other.  What the pilot will carry then; and does any of them fit it?"""
-    state, held = core.state, None
-    pc = state.pilot_classes[pilot.cls]
+    state, pc, held = core.state, core.state.pilot_classes[pilot.cls], None
     fitting, budget = False, core.config.message
     looked: dict[int, None] = {}  # bags that have chosen for themselves
     for _, number in ready:
@@ -93,36 +93,33 @@ def _walk(
         fitting = True
         if not fits(pilot, cls, left) or (state.shunned and hosts.shuns(state, core.now, pilot, cls)):
             continue
-        units = room(core, pilot, load, cls, cost, ahead)
-        if units <= 0 and _waits_otherwise(core, pilot, cls, paid, groups):
-            continue
-        if units <= 0 or want <= 0:
-            break  # full: what comes later in the order must not overtake
-        if paid and (units := _affordable(core, pilot, load, cls, groups, units)) <= 0:
-            continue
+        few = perhost.NO_LIMIT
         if cls.capped:
-            held = held or perhost.Held(state, pilot.row)
-            if (units := min(units, perhost.left(core, pilot, cls, groups, held))) <= 0:
-                continue
-            ahead = False  # for what comes behind it
+            few = perhost.left(core, pilot, cls, groups, held := held or perhost.Held(state, pilot.row))
+        if few <= 0:
+            continue
+        units = min(_how_many(core, pilot, load, cls, cost, ahead, paid, groups), few)
+        if units < 0 or want <= 0:
+            break  # full: what comes later in the order must not overtake
+        if not units:
+            continue
+        ahead = ahead and not cls.capped  # for what comes behind it
+        shrunk = False
         if state.replicating and cls.bag in state.replicating:
-            units = tails.units(core, cls, units)
+            most, units = min(units, want, cls.ready), tails.units(core, cls, units)
+            shrunk = units < most
         if cls.overdue:
-            at_once = min(units, want, room(core, pilot, load, cls, cost, ahead=False))
-            n = deadlines.take(core, pilot, cls, at_once, groups)
+            n = deadlines.take(core, pilot, cls, min(units, want, room(core, pilot, load, cls, cost, False)), groups)
             load, want, units = load + n * cost, want - n, units - n
-            if not cls.listed or units <= 0 or want <= 0:
+            if not cls.listed or want <= 0 or (units <= 0 and not shrunk):
                 continue
         if cls.conscious:
             if cls.bag not in looked:
                 looked[cls.bag] = None
-                room_of = _room_of(core, pilot, left, groups)
-                for each, group in conscious.take(core, pilot, cls.bag, load, 1 if paid else want, room_of, groups):
-                    groups.append(group)
-                    load += state.cost(pc, each)
-                    want -= len(group.tasks)
+                load, want = _chosen(core, pilot, cls, load, want, 1 if paid else min(want, few), left, groups)
             continue
-        for group in _take(core, pilot, cls, units, want, budget, left, groups):
+        had = len(groups)
+        for group in _take(core, pilot, cls, units, want, budget, left, groups) if units > 0 else ():
             n = len(group.tasks)
             groups.append(group)
             load += cost * n if group.chain < 0 else 0 if group.behind else cost
@@ -130,14 +127,39 @@ def _walk(
             budget -= n * cls.weight
         if want <= 0 or budget <= 0 or len(groups) >= 64:
             break
+        if shrunk and (len(groups) > had or units <= 0):
+            core.stirred = True  # the rest of a tail is for those who wait, this one included
+            break
     return load, fitting
+
+
+def _how_many(
+    core: Core, pilot: PilotState, load: int, cls: TaskClass, cost: int, ahead: bool, paid: bool, groups: list[f.Group]
+) -> int:
+    """0: it waits for something else than room; less than that: the pilot is full."""
+    units = room(core, pilot, load, cls, cost, ahead)
+    if units <= 0:
+        return 0 if _waits_otherwise(core, pilot, cls, paid, groups) else -1
+    return max(_affordable(core, pilot, load, cls, groups, units), 0) if paid else units
+
+
+def _chosen(
+    core: Core, pilot: PilotState, cls: TaskClass, load: int, want: int, most: int, left: int | None,
+    groups: list[f.Group],
+) -> tuple[int, int]:
+    """What its bag chooses for itself is added to the groups.  What the pilot will carry then, and still wants."""
+    pc, room_of = core.state.pilot_classes[pilot.cls], _room_of(core, pilot, left, groups)
+    found = conscious.take(core, pilot, cls.bag, load, most, room_of, groups)
+    groups += [group for _, group in found]
+    load += sum(core.state.cost(pc, each) for each, _ in found)
+    return load, want - sum(len(group.tasks) for _, group in found)
 
 
 def _waits_otherwise(core: Core, pilot: PilotState, cls: TaskClass, paid: bool, groups: list[f.Group]) -> bool:
     """Is it not for want of room that it is not given to this pilot: for want of means, or because its host runs it?"""
     if paid and Purse(core.state, pilot, core.now, groups).most(cls) <= 0:
         return True
-    return bool(cls.overdue) and not cls.listed and not deadlines.has_for(pilot, cls)
+    return bool(cls.overdue) and not cls.listed and not deadlines.has_for(core.state, pilot, cls)
 
 
 def _dealt(
@@ -150,6 +172,13 @@ def _dealt(
         cls = state.classes[number]
         return max(room(core, pilot, load, cls, state.cost(pc, cls), ahead=False) * state.cost(pc, cls), 0)
 
+    def overtaken(number: int, load: int) -> bool:
+        """Would what comes behind it have what it waits for: room, or its turn in the tail?"""
+        cls = state.classes[number]
+        if spare(number, load) > 0:
+            return cls.bag in state.replicating and tails.units(core, cls, 2) < 2
+        return not _waits_otherwise(core, pilot, cls, True, groups)
+
     taken: dict[int, int] = {}  # class → tasks so far
 
     def walk(entries: list[Entry], most: int, load: int) -> tuple[int, int]:
@@ -157,9 +186,13 @@ def _dealt(
         for number in [number for _, number in entries if number in taken]:
             cls = state.classes[number]
             n = 0 if cls.chained or cls.conscious else min(most - _tasks(groups[had:]), cls.ready - taken[number])
+            before = len(groups)
             load, _ = _walk(core, pilot, [(cls.key, number)], n, left, False, groups, load)
-        others = [entry for entry in entries if entry[1] not in taken]
-        load, _ = _walk(core, pilot, others, most - _tasks(groups[had:]), left, False, groups, load)
+            if n > _tasks(groups[before:]) and overtaken(number, load):
+                break
+        else:
+            others = [entry for entry in entries if entry[1] not in taken]
+            load, _ = _walk(core, pilot, others, most - _tasks(groups[had:]), left, False, groups, load)
         for group in groups[had:]:
             number = state.bags[group.bag].classes[group.target, group.variant].number
             taken[number] = taken.get(number, 0) + len(group.tasks)
@@ -170,14 +203,16 @@ def _dealt(
 
 def _runs_empty(core: Core, pilot: PilotState, of: dict[str, list[Entry]], left: int | None) -> bool:
     """Has a bag waited so long for the room that others' tasks take here that there will be nothing before it?"""
-    state, pc = core.state, core.state.pilot_classes[pilot.cls]
-    first = [state.classes[entries[0][1]] for entries in of.values()]
-    kept_out = [cls for cls in first if state.bags[cls.bag].lifted and not cls.conscious
-                and room(core, pilot, pilot.load, cls, state.cost(pc, cls), ahead=False) <= 0]
-    if not kept_out:
-        return False
+    state = core.state
+    if not any(state.bags[state.classes[entries[0][1]].bag].lifted for entries in of.values()):
+        return False  # what is lifted comes first
     room_of = _room_of(core, pilot, left, [])
-    return any(room_of(cls, 0) > 0 for cls in kept_out)
+    for entries in of.values():
+        lifted = takewhile(lambda cls: state.bags[cls.bag].lifted, (state.classes[number] for _, number in entries))
+        cls = next((cls for cls in lifted if room_of(cls, 0) > 0), None)  # the first that may go there at all
+        if cls is not None and not cls.conscious and room_of(cls, pilot.load) <= 0:
+            return True
+    return False
 
 
 def _tasks(groups: list[f.Group]) -> int:
@@ -291,6 +326,10 @@ def room(core: Core, pilot: PilotState, load: int, cls: TaskClass, cost: int, ah
     """How many more tasks of a class, or batches of them, the pilot should hold."""
     capacity = pilot.cores * 1000
     slots = capacity // cost
+    if cls.memory:  # its class may be said to have a little more than it has
+        slots = min(slots, pilot.memory // cls.memory)
+    if cls.disk:
+        slots = min(slots, pilot.disk // cls.disk)
     bag = core.state.bags[cls.bag]
     # A pilot starts what it holds as cores fall free; of disk it keeps no account, so it holds no more than fits.
     more = prefetch(core, bag, cls) if ahead and not bag.external and not cls.disk else 0

@@ -77,6 +77,7 @@ class View:
         self.answering = [site for site in self.sites if not site.suspect]
         self._classes = [state.classes[number] for _, number in state.ready]
         if state.overdue:
+            deadlines.prune(state)  # what waits is counted
             self._classes += [cls for cls in deadlines.offers(state) if not cls.listed]
             self._classes.sort(key=lambda cls: (cls.key, cls.number))
 

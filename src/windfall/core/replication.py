@@ -340,6 +340,8 @@ def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
     then = np.where(_unreliable(state, doubted), _due(core, bag, doubted, preset.late / SOON), NEVER)
     tail = Tail(sorted(_each(state, bag, some + doubted[then <= core.now].tolist()), key=_turn))
     if preset.late:
+        for cls in bag.classes.values():
+            cls.thought = cls.mean
         shortest = min(usual for cls in bag.classes.values() if (usual := usual_time(state, cls)))
         tail.until = core.now + 1 + round(shortest / KEPT)
         tail.more = int(is_late.sum()) > len(some)

@@ -84,7 +84,7 @@ def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
         "waits": [(name, shape, _pick(waits, _WAITS)) for name, s in state.sites.items()
                   for shape, waits in s.waits.items()],
         "policies": {bag.number: (bag.policy, bag.tail) for bag in state.bags.values() if bag.policy or bag.tail},
-        "served": [(bag.number, bag.served, bag.lifted) for bag in state.bags.values() if not bag.ended],
+        "served": [(bag.number, bag.served, bag.lifted) for bag in state.bags.values() if not bag.ended or bag.lifted],
         "weights": state.weights,
         "links": [(a, b, *link) for (a, b), link in state.links.items()],
         "allowances": state.allowances, "allowed": state.allowed,

@@ -55,6 +55,9 @@ def scan(core: Core, bag: BagState, text: str, most: int) -> Scan:
     found = core.scans.get(bag.number)
     if found is None or found.text != text:
         found = core.scans[bag.number] = Scan(text)
+    if found.queue and core.now >= found.begins and len(found.found) >= MOST_FOUND:
+        found.begins = core.now + CYCLE
+        found.found.clear()  # nobody has taken these: let others be found
     if not found.queue and core.now >= found.begins:
         found.begins, found.queue = core.now + CYCLE, _in_play(core, bag, most)
         found.found.clear()

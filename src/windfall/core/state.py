@@ -71,6 +71,7 @@ class TaskClass:
     overdue: dict[int, tuple[int, ...]] = field(default_factory=dict)
     mean: float = 0.0  # ms a success took, moving average; 0: unknown
     done: int = 0
+    thought: float = 0.0  # volatile: the mean when it was last seen who is late
 
 
 @dataclass(slots=True)
