@@ -43,6 +43,14 @@ def test_ready(bench: Bench) -> None:
     assert "next pilot" in bench.explain(bench.submit())
 
 
+def test_ready_at_one_site_is_ready_whatever_others_are(bench: Bench) -> None:
+    bench.do(e.AddSite(0, "far", "ann", "local"))
+    bag = bench.submit(shape(2), policy={"requirements": 'Host.Name == "near"'})
+    bench.pilot(host="near")
+    bench.pilot(host="other", site="far")
+    assert bench.explain(bag) == "it is ready; the next pilot that asks can take it"
+
+
 def test_whereabouts(bench: Bench) -> None:
     bag, pilot = bench.submit(), bench.pilot()
     (attempt, _), = bench.take(pilot)

@@ -407,7 +407,7 @@ def _owner(state: State, cls: TaskClass, pc: PilotClass) -> Clause:
 def _summary(state: State, now: int, cls: TaskClass, sites: list[dict[str, Any]]) -> str:
     if not sites:
         return "no site is known: start a pilot, or add a site"
-    if all(c["holds"] for s in sites for c in s["clauses"]):
+    if any(all(c["holds"] for c in s["clauses"]) for s in sites):
         return "it is ready; the next pilot that asks can take it"
     held = [c["says"] for s in sites for c in s["clauses"] if c["clause"] == "data" and not c["holds"]]
     if held and any(all(c["holds"] or c["clause"] == "data" for c in s["clauses"]) for s in sites):
