@@ -45,6 +45,13 @@ def test_what_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys)[0] == 2
 
 
+def test_one_that_is_longer_than_a_file_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in (" && ".join(["Host.Cores > 1"] * 30), "Host.Cores > 1\n&& Tail"):
+        assert said(capsys, "--check", text)[0] == 0
+    code, _, err = said(capsys, "--check", "1+" * 3_000 + "1")
+    assert code == 2 and "at most 4,096" in err
+
+
 def test_a_cap(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "--check", "replicas-share=15%") == (
         0, "it is a cap: replicas that the bag may have, such as 15% of its tasks\n", "")
