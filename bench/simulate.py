@@ -24,9 +24,10 @@ from windfall.core.engine import Config
 from windfall.sim.world import Work, World
 
 HOUR = 3_600_000
+CONF = "thp:always,metadata_thp:always,dirty_decay_ms:-1"
 JEMALLOC = ctypes.util.find_library("jemalloc") or ""
 MEMORY = {
-    "jemalloc": {"PYTHONMALLOC": "malloc", "LD_PRELOAD": JEMALLOC, "MALLOC_CONF": "thp:always,dirty_decay_ms:-1"},
+    "jemalloc": {"PYTHONMALLOC": "malloc", "LD_PRELOAD": JEMALLOC, "MALLOC_CONF": CONF},
     "glibc": {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
     "plain": {"PYTHONMALLOC": "pymalloc"},
 }
