@@ -53,6 +53,30 @@ def test_a_request_does_not_look_through_all_that_is_overdue(monkeypatch: pytest
     assert len(looked) < 10
 
 
+def test_what_has_no_deadline_any_more_is_not_overdue() -> None:
+    b = Bench(**PATIENT)
+    bag = b.submit(shape(9, retries=9), policy={"attempt-deadline": "300", "replicate": "none"})
+    slow = b.pilot(cores=5, host="slow")
+    b.exchange(slow, started=[attempt for attempt, _ in b.take(slow, 5)])
+    b.wait(301_000)
+    assert b.core.state.overdue
+    b.do(e.SetPolicy(0, bag, {"attempt-deadline": ""}))
+    assert sorted(task for _, task in b.take(b.pilot(cores=9, host="fast"), 9)) == [5, 6, 7, 8]
+
+
+def test_what_came_back_and_was_handed_out_again_is_not_overdue() -> None:
+    b = Bench(**PATIENT)
+    b.submit(shape(3, retries=9), policy={"attempt-deadline": "300"})
+    slow = b.pilot(cores=3, host="slow")
+    held = b.take(slow, 3)
+    b.exchange(slow, started=[attempt for attempt, _ in held])
+    b.wait(301_000)
+    b.exchange(slow, reports=[e.Report(held[1][0], "returned", "stop")])
+    assert [task for _, task in b.take(slow, 1)] == [1]  # the others it has itself
+    given = [task for _, task in b.take(b.pilot(cores=9, host="third"), 9)]
+    assert sorted(given) == [0, 2]
+
+
 # --- the order of bags --------------------------------------------------------------------------------------------
 
 

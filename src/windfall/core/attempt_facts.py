@@ -41,6 +41,8 @@ def granted(state: State, fact: f.Granted) -> None:
         cls = class_of(state, bag, group.target, group.over << 7 | group.overruns << 4 | group.boosts)
         _open_rows(state, fact, group, bag, cls)
         _activate(bag, cls, group.tasks)
+        for task in group.tasks if cls.overdue else ():
+            cls.overdue.pop(task, None)  # its new attempt is not
         bear(state, pilot, bag, cls, group.tasks, 1)
         bag.touched = bag.served = fact.at
         if bag.counts[READY] < bag.counts[ACTIVE] and (bag.policy or bag.number in state.replicating):

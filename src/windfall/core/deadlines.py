@@ -191,11 +191,14 @@ def offers(state: State) -> list[TaskClass]:
     found = []
     for number in list(state.overdue):
         cls = state.classes.get(number)
-        bag = state.bags[cls.bag] if cls is not None and cls.bag in state.deadlines else None
-        while cls is not None and bag is not None and cls.overdue and not _still(bag, cls, next(iter(cls.overdue))):
-            del cls.overdue[next(iter(cls.overdue))]
-        if cls is None or bag is None or not cls.overdue:
-            del state.overdue[number]
+        if cls is None or cls.bag not in state.deadlines:
+            prune(state)
+            continue
+        bag = state.bags[cls.bag]
+        while cls.overdue and not _still(bag, cls, first := next(iter(cls.overdue))):
+            del cls.overdue[first]
+        if not cls.overdue:
+            state.overdue.pop(number, None)
         elif not bag.paused:
             found.append(cls)
     return found

@@ -146,7 +146,6 @@ def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
             if tail.until and not tail.more:  # else those come first that were too many to be listed
                 _again(bag, tail, each, pilot)
             tail.left -= cost
-            cls.overdue.pop(each.task, None)
             if len(groups) >= most:
                 break
 

@@ -13,11 +13,11 @@ from msgspec import structs
 from windfall.core import events, explain, queries
 from windfall.core.intake import edges_of, submission
 from windfall.core.lifecycle import FIRST_FINAL, TASK_STATES, WAITING
-from windfall.core.matchmaking import prospects
+from windfall.core.matchmaking import POLICIES, prospects
 from windfall.core.replication import shown_policy
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound
-from windfall.model import caps, check
+from windfall.model import check
 from windfall.model.calls import argument_file
 from windfall.model.extend import same_files
 from windfall.model.parts import check_part
@@ -41,7 +41,6 @@ PAGE_STEP = 250  # rows read at once
 PAGE_BYTES = 8 << 20
 MAX_KEY = 200
 SHORT = 64 << 10  # bytes
-_SETTINGS = (*check.EXPRESSIONS, *caps.CAPS)
 
 _decode_bag = msgspec.json.Decoder(Bag).decode
 _unpack_bag = msgspec.msgpack.Decoder(Bag).decode
@@ -230,7 +229,7 @@ class BagCalls:
 
     async def set_policy(self, request: Request) -> Answer:
         bag, wanted = self._own(request), _decode_policy(request.body).policy
-        policy = {key: check.setting(text, key) if text and key in _SETTINGS else text for key, text in wanted.items()}
+        policy = {key: check.setting(text, key) if text and key in POLICIES else text for key, text in wanted.items()}
         await self._writer.do(events.SetPolicy(0, bag.number, policy, by=request.who.owner))
         return await self.policy(request)
 
