@@ -62,7 +62,7 @@ class Row(NamedTuple):
     tail: float  # since fewer of its tasks waited than ran
 
 
-def play(seed: int, study: Study = Study()) -> list[Row]:  # noqa: B008  (frozen)
+def play(seed: int, study: Study = Study()) -> list[Row]:
     lease = 10 * MINUTE
     low, high = (round(each * MINUTE) for each in study.minutes)
     config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=1 << 40, silence=24 * HOUR,

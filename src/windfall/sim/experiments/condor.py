@@ -136,7 +136,7 @@ class Direct:
             self._site.leave(self._job)
 
 
-def plain(seed: int, study: Study = Study(), tasks: int = TASKS) -> list[int]:  # noqa: B008  (frozen)
+def plain(seed: int, study: Study = Study(), tasks: int = TASKS) -> list[int]:
     """When each job ended, given to the pool directly."""
     engine = Engine(seed)
     site = pool(engine, study)
@@ -152,7 +152,7 @@ def plain(seed: int, study: Study = Study(), tasks: int = TASKS) -> list[int]:  
     return sorted(ended.values())
 
 
-def through(seed: int, study: Study = Study(), tasks: int = TASKS, replicate: str = "none") -> Record:  # noqa: B008
+def through(seed: int, study: Study = Study(), tasks: int = TASKS, replicate: str = "none") -> Record:
     """The same through Windfall, its pilots in the same pool."""
     engine = Engine(seed)
     site = pool(engine, study)

@@ -43,7 +43,7 @@ POLICY = {
 }
 
 
-def play(seed: int, policies: bool, study: Study = Study()) -> Record:  # noqa: B008  (frozen)
+def play(seed: int, policies: bool, study: Study = Study()) -> Record:
     lease = 6 * HOUR
     deadline = round(study.deadline * HOUR)
     config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=1 << 40, silence=deadline, prefetch=0)

@@ -95,7 +95,7 @@ def work_of(seed: int, study: Study) -> Work:
     return Work(study.tasks, lambda task, _draw: walls[task], retries=100, expect=750_000)
 
 
-def papers(seed: int, policy: Policy, study: Study = Study()) -> Row:  # noqa: B008  (frozen)
+def papers(seed: int, policy: Policy, study: Study = Study()) -> Row:
     """On the paper's server."""
     world, work = platform(seed, study), work_of(seed, study)
     rules = Rules(REPLICATION[policy.replication], buffer=study.buffer)
@@ -108,7 +108,7 @@ def papers(seed: int, policy: Policy, study: Study = Study()) -> Row:  # noqa: B
     return Row(len(feeder.jobs) * share, feeder.discarded * share, (max(feeder.ends.values()) - begun) / HOUR)
 
 
-def ours(seed: int, policy: Policy, study: Study = Study(), preset: str = "") -> Row:  # noqa: B008  (frozen)
+def ours(seed: int, policy: Policy, study: Study = Study(), preset: str = "") -> Row:
     """On our own server: replicas do not queue, and what is of no use any more is cancelled."""
     world, work = platform(seed, study), work_of(seed, study)
     record = Record()

@@ -101,7 +101,7 @@ def work_of(seed: int, at: int, study: Study, rank: str) -> Work:
                 expect=750_000, policy={"rank": rank}, name=f"R{at + 1}")
 
 
-def play(seed: int, study: Study = Study()) -> list[Row]:  # noqa: B008  (frozen)
+def play(seed: int, study: Study = Study()) -> list[Row]:
     world = platform(seed, study)
     begun = world.engine.now
     feeders = [Feeder(world, work_of(seed, at, study, each.rank), each, seed) for at, each in enumerate(rules(study))]

@@ -149,7 +149,7 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def one_round(seed: int, study: Study = Study()) -> dict[str, Row]:  # noqa: B008  (frozen)
+def one_round(seed: int, study: Study = Study()) -> dict[str, Row]:
     engine = Engine(seed)
     draw = engine.random
     day = _mood(draw, study.days)
