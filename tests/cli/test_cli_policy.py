@@ -127,6 +127,11 @@ def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
     assert "of the hosts that serve you now (1) none matches: " in done.stderr
     assert "Host.Gpus > 1000 is false: Host.Gpus is 0" in done.stderr
     assert "Host.Gpus > 1000 is false: Host.Gpus is 0" in windfall("explain", bag).stdout
+    assert "no; requirements: Host.Gpus > 1000 is false: Host.Gpus is 0" in windfall("policy", bag, "--hosts").stdout
+    assert windfall("policy", "--hosts").stdout.startswith("host ")
+    (host,) = windfall.json("policy", "--hosts")
+    assert host["ad"]["Host"]["Gpus"] == 0
+    assert windfall("policy", bag, "rank=1", "--hosts").returncode == 2
     refused = windfall("policy", bag, "requirements=Host.Gpuz > 1")
     assert (refused.returncode, "Host.Gpus" in refused.stderr) == (2, True)
     assert windfall("policy", bag, "per-host=true").returncode == 2

@@ -146,3 +146,36 @@ def test_nobody_is_warned_of_a_policy_when_nothing_is_left_to_hand_out(bench: Be
     bench.take(bench.pilot(cores=2, host="h"), 2)
     match, known, why = prospects(bench.core.state, bench.now, bench.core.state.bags[bag])
     assert (match, known, why) == (0, 1, "")
+
+
+# --- expressions that come to nothing ---------------------------------------------------------------------------------
+
+
+def _says(bench: Bench, bag: int, name: str) -> str:
+    (site,) = explain(bench.core.state, bench.now, bag)["sites"]
+    return {c["clause"]: c["says"] for c in site["clauses"]}[name]
+
+
+def test_a_rank_is_told_and_why_it_counts_as_nothing(bench: Bench) -> None:
+    bench.pilot(4)
+    assert _says(bench, bench.submit(policy={"rank": "Host.Cores / 2.0"}), "rank") == "it is 2 there"
+    told = _says(bench, bench.submit(policy={"rank": "1 / (Host.Cores - 4)"}), "rank")
+    assert told == "it counts as 0, for 1 / (Host.Cores - 4) is an error: Host.Cores is 4"
+
+
+def test_a_limit_that_is_none_says_why(bench: Bench) -> None:
+    bench.pilot(4)
+    told = _says(bench, bench.submit(policy={"per-host": "10 * Host.ErrorRate"}), "room")
+    assert told == "no limit there, for 10 * Host.ErrorRate is undefined: Host.ErrorRate is not known there"
+
+
+def test_deadlines_and_replicas_that_are_never_asked_for_say_why(bench: Bench) -> None:
+    policy = {"attempt-deadline": "PerHost * 60", "replicate": "Task.Replica1.Host.ErrorRate > 0.1"}
+    bag, pilot = bench.submit(shape(1, expect=1_000), policy=policy), bench.pilot()
+    ((attempt, _),) = bench.take(pilot)
+    bench.exchange(pilot, started=[attempt])
+    told = bench.explain(bag)
+    assert "attempt-deadline sets none on host: PerHost * 60 is undefined: PerHost is not known there" in told
+    assert "replicate asks for no replica: Task.Replica1.Host.ErrorRate > 0.1 is undefined" in told
+    bench.do(e.SetPolicy(0, bag, {"attempt-deadline": "60", "replicate": "NumberOfReplicas < 2"}, "ann"))
+    assert "undefined" not in bench.explain(bag)

@@ -80,7 +80,7 @@ def test_what_a_client_can_do() -> None:
         "add_site", "add_token", "allowances", "append", "append_part", "appended", "bag", "bags", "call", "cancel",
         "close",
         "close_bag",
-        "drain_site", "explain", "extend", "failures", "fetch", "fetch_some", "gone", "health", "log", "pause",
+        "drain_site", "explain", "extend", "failures", "fetch", "fetch_some", "gone", "health", "hosts", "log", "pause",
         "pilots", "policy",
         "remove",
         "remove_site", "remove_token", "results", "retry", "running",

@@ -82,3 +82,36 @@ def test_it_survives_a_kill(start):
     server.kill()
     policy = Client(start().profile).call("GET", f"/v1/bags/{bag}/policy").body["policy"]
     assert policy == {"requirements": "Host.Cores > 64", "rank": "Host.Speed", **USUAL}
+
+
+# --- hosts as expressions see them ------------------------------------------------------------------------------------
+
+
+def test_hosts_publish_ads_and_a_bag_says_what_it_makes_of_them(client):
+    Pilot(client)
+    (found,) = client.call("GET", "/v1/hosts").body["hosts"]
+    host, site = found["ad"]["Host"], found["ad"]["Site"]
+    assert host["Cores"] >= 1 and host["Running"] == 0 and host["ErrorRate"] is None and host["Site"] == site["Name"]
+    assert "match" not in found
+    bag = client.submit(ruled(requirements="Host.Cores > 64", rank="Host.Cores"))
+    (found,) = client.call("GET", f"/v1/bags/{bag}/hosts").body["hosts"]
+    assert not found["match"] and "Host.Cores > 64 is false" in found["why"] and found["rank"] == host["Cores"]
+    client.call("POST", f"/v1/bags/{bag}/policy", {"policy": {"requirements": "", "rank": "1 / Host.ErrorRate",
+                                                              "per-host": "2 * Host.ErrorRate"}})
+    (found,) = client.call("GET", f"/v1/bags/{bag}/hosts").body["hosts"]
+    assert found["match"] and (found["rank"], found["per_host"]) == (0, None)
+    assert "rank counts as 0: 1 / Host.ErrorRate is undefined" in found["why"]
+    assert "per-host is no limit: 2 * Host.ErrorRate is undefined" in found["why"]
+
+
+def test_hosts_come_in_pages_and_are_ones_own(client):
+    for nonce in "abc":
+        Pilot(client, nonce=nonce)
+    first = client.call("GET", "/v1/hosts?limit=2").body
+    rest = client.call("GET", f"/v1/hosts?limit=2&after={first['next']}").body
+    assert [len(first["hosts"]), len(rest["hosts"]), rest["next"]] == [2, 1, None]
+    assert client.call("GET", "/v1/hosts?limit=x").status == 400
+    ann = client.token_for("user", user="ann")["token"]
+    assert client.call("GET", "/v1/hosts", token=ann).body["hosts"] == []
+    bag = client.submit(ruled(rank="2"))
+    assert client.call("GET", f"/v1/bags/{bag}/hosts", token=ann).status == 404

@@ -14,14 +14,16 @@ from .output import print_json, print_table, say, shown
 
 if TYPE_CHECKING:
     from ..client.client import Client
-    from ..client.types import PolicyInfo
+    from ..client.types import HostInfo, PolicyInfo
     from ..model.spec import Policy
 
 EXAMPLES = """examples:
   windfall policy 7 rank='!Tail ? 1 : Host.JobsToday' requirements=
   windfall policy --check 'Host.Memory >= 4000 && Host.ErrorRate < 0.1'
   windfall policy --check bag.toml
-  windfall policy --attributes"""
+  windfall policy --attributes
+  windfall policy --hosts              the hosts that serve you, as expressions see them
+  windfall policy 7 --hosts            which of them bag 7 may use, and its rank there"""
 
 _SETTING = re.compile(r"\s*([A-Za-z-]+)\s*=(?!=|\?=|!=)(.*)", re.DOTALL)
 
@@ -34,11 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", metavar="EXPRESSION", help="is it one, and what does it come to?  KEY=EXPRESSION "
                                                              "asks for a policy, a bag file for all of its own")
     parser.add_argument("--attributes", action="store_true", help="what expressions may speak of")
+    parser.add_argument("--hosts", action="store_true", help="the hosts that serve you and what they say of "
+                                                             "themselves (--json: all of it); with a bag, whether its "
+                                                             "policies let them have its tasks")
 
 
 def execute(args: argparse.Namespace) -> int:
     if args.attributes:
         return _attributes(args.json)
+    if args.hosts:
+        return _hosts(args)
     if args.check is not None:
         return _file(args) if _is_file(args.check) else _expression(args)
     if args.bag is None:
@@ -109,6 +116,46 @@ def warn_of(client: Client, bag: int, policy: Policy) -> None:
     """The same for a bag that has just been submitted."""
     if check.given(policy):
         warn(client.policy(bag))
+
+
+# --- of hosts -----------------------------------------------------------------------------------------------------
+
+
+def _hosts(args: argparse.Namespace) -> int:
+    if args.settings:
+        raise BadInput("--hosts changes nothing", f"windfall policy {args.bag} {args.settings[0]}, then --hosts")
+    from .connect import Session, find_bag
+
+    with Session() as session:
+        bag = find_bag(session.client, args.bag) if args.bag is not None else None
+        found = list(session.client.hosts(bag))
+    if args.json:
+        print_json(found)
+    elif not found:
+        say("no host serves you now: windfall site ls lists your sites")
+    elif bag is None:
+        print_table(["host", "site", "cores", "memory", "load", "attempts", "error rate", "speed", "jobs today"],
+                    map(_host_row, found), right=range(2, 9))
+    else:
+        for each in found:
+            print(_verdict(each))
+    return 0
+
+
+def _host_row(found: HostInfo) -> list[object]:
+    host = found["ad"]["Host"]
+    rate = host["ErrorRate"]
+    return [host["Name"], host["Site"], host["Cores"], f"{host['Memory']} MB", f"{host['Load']:.2f}", host["Attempts"],
+            "" if rate is None else f"{rate:.3f}", f"{host['Speed']:.2f}", host["JobsToday"]]
+
+
+def _verdict(found: HostInfo) -> str:
+    host, rank, most = found["ad"]["Host"], found["rank"], found["per_host"]
+    where, why = f"{shown(host['Name'])} ({shown(host['Site'])})", shown(found["why"], 1000)
+    if not found["match"]:
+        return f"{where}: no; {why}"
+    said = ["yes"] + [f"rank {rank:g}"] * (rank is not None) + [f"{most} at most"] * (most is not None)
+    return f"{where}: {', '.join(said)}" + (f"; {why}" if why else "")
 
 
 # --- of no bag --------------------------------------------------------------------------------------------------

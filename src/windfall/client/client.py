@@ -384,6 +384,16 @@ class Client:
         """Its expressions; of the hosts that serve its owner now, how many match, and why the first does not."""
         return cast("types.PolicyInfo", self._get(f"/v1/bags/{bag:d}/policy"))
 
+    def hosts(self, bag: int | None = None) -> Iterator[types.HostInfo]:
+        """Those that serve one now, as expressions see them; with a bag, what its policies make of each."""
+        path, after = "/v1/hosts" if bag is None else f"/v1/bags/{bag:d}/hosts", -1
+        while True:
+            page = self._get(f"{path}?after={after:d}")
+            yield from page["hosts"]
+            if page["next"] is None:
+                return
+            after = page["next"]
+
     def set_policy(self, bag: int, policy: dict[str, str]) -> types.PolicyInfo:
         """Change some of its expressions, obeyed from the next request of a pilot on; "" takes one away."""
         answer = self._http.call("POST", f"/v1/bags/{bag:d}/policy", {"policy": policy}, repeatable=True)

@@ -6,7 +6,7 @@ further keys.
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 __all__ = [
     "Appended", "BagInfo", "BagSummary", "Cause", "File", "Health", "PilotInfo", "Place", "Row", "SiteInfo", "Slow",
@@ -63,6 +63,18 @@ class PolicyInfo(TypedDict):
     match: int
     hosts: int
     why: str
+
+
+class HostInfo(TypedDict):
+    """A pilot's host."""
+
+    pilot: int
+    silent: bool
+    ad: dict[str, dict[str, Any]]  # entity → attribute → value; null: undefined
+    match: NotRequired[bool]  # these four only for a bag
+    why: NotRequired[str]
+    rank: NotRequired[float | None]
+    per_host: NotRequired[int | None]
 
 
 class Row(TypedDict):

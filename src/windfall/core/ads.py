@@ -44,6 +44,11 @@ def _pilot(read: Callable[[PilotState, int], Value]) -> Read:
     return lambda s: read(s.pilot, s.now) if s.pilot is not None else None
 
 
+_PRESENT: dict[str, Callable[[PilotState, int], Value]] = {
+    "Host.Running": lambda pilot, now: pilot.held,
+    "Host.Load": lambda pilot, now: pilot.load / (pilot.cores * 1000),
+    "Host.TimeLeft": lambda pilot, now: max(pilot.ends - now, 0) // 1000 if pilot.ends else None,
+}
 _READ: dict[str, Read] = {
     "Bag.Number": lambda s: s.bag.number,
     "Bag.Name": lambda s: s.bag.name,
@@ -66,9 +71,7 @@ _READ: dict[str, Read] = {
     "Task.Expect": _task(lambda bag, cls: (cls.mean or bag.targets[cls.target].shape.expect) / 1000 or None),
     "Task.Priority": _task(lambda bag, cls: bag.targets[cls.target].shape.priority),
     "Task.NumberOfReplicas": lambda s: 0,  # what waits to be handed out has none
-    "Host.Running": _pilot(lambda pilot, now: pilot.held),
-    "Host.Load": _pilot(lambda pilot, now: pilot.load / (pilot.cores * 1000)),
-    "Host.TimeLeft": _pilot(lambda pilot, now: max(pilot.ends - now, 0) // 1000 if pilot.ends else None),
+    **{path: _pilot(read) for path, read in _PRESENT.items()},
 }
 """What is read whenever it is asked for."""
 
@@ -122,6 +125,11 @@ def host_ad(state: State, pilot: PilotState, now: int) -> dict[str, Value]:
     made["Host.Volunteer"] = made["Site.Volunteer"]
     made.update(_learnt(state, pilot.row, now))
     return made
+
+
+def present_ad(state: State, pilot: PilotState, now: int) -> dict[str, Value]:
+    """The same with what is read whenever it asks."""
+    return {**host_ad(state, pilot, now), **{path: read(pilot, now) for path, read in _PRESENT.items()}}
 
 
 def reader(path: str) -> Read | None:

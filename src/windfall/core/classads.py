@@ -180,6 +180,15 @@ def why_not(text: str, values: Mapping[str, Value]) -> str:
     return ""
 
 
+def why_no_value(text: str, values: Mapping[str, Value]) -> str:
+    """Why an expression comes to nothing there, neither true nor false nor a number; "" where it comes to something."""
+    known = program(text)
+    if known.broken:
+        return f"{text} cannot be evaluated here: {known.broken}"
+    result = known.result(tuple(values.get(path) for path in known.uses))
+    return _said(text, result, [(path, values.get(path)) for path in known.uses]) if isinstance(result, str) else ""
+
+
 def _said(part: str, result: Result, values: list[tuple[str, Value]]) -> str:
     missing = [path for path, value in values if value is None]
     if result == UNDEFINED and missing:

@@ -18,14 +18,14 @@ when the first of them falls due and at most once a second.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from windfall.core import ads, facts as f, perhost
-from windfall.core.classads import program
+from windfall.core.classads import Value, program, why_no_value
 from windfall.core.doubling import cap, usual_time
 from windfall.core.lifecycle import ACTIVE, GRANTED, STARTED
 from windfall.core.replication import DEADLINE, may_repeat, mode, replicates
@@ -64,13 +64,30 @@ def after(core: Core, cls: TaskClass, pilot: PilotState) -> int:
         usual = usual_time(core.state, cls)
         return max(round(USUAL * usual), LEAST) if usual else NEVER
     known = program(text)
-    subject = ads.Subject(core.state, core.now, bag, core.state.sites[pilot.site], cls, pilot)
-    published = core.match.published(core, pilot)
-    if "PerHost" in known.uses:
-        most = perhost.limit(core.state, core.now, pilot, cls, published)
-        published = {**published, "PerHost": most if most < perhost.NO_LIMIT else None}
-    found = known.result(tuple(ads.known(subject, path, published) for path in known.uses))
+    values = _values(core.state, core.now, cls, pilot, core.match.published(core, pilot))
+    found = known.result(tuple(values.values()))
     return NEVER if isinstance(found, str) or not 0 < found < 1 << 40 else round(found * 1000)
+
+
+def _values(
+    state: State, now: int, cls: TaskClass, pilot: PilotState, published: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Of what its `attempt-deadline` speaks of, in the order in which it does."""
+    bag = state.bags[cls.bag]
+    uses = program(bag.policy["attempt-deadline"]).uses
+    subject = ads.Subject(state, now, bag, state.sites[pilot.site], cls, pilot)
+    if "PerHost" in uses:
+        most = perhost.limit(state, now, pilot, cls, published)
+        published = {**published, "PerHost": most if most < perhost.NO_LIMIT else None}
+    return {path: ads.known(subject, path, published) for path in uses}
+
+
+def why_no_deadline(state: State, now: int, cls: TaskClass, pilot: PilotState) -> str:
+    """Why its `attempt-deadline` sets none for an attempt there; "" if it sets one, or there is none to ask."""
+    text = state.bags[cls.bag].policy.get("attempt-deadline")
+    if text is None:
+        return ""
+    return why_no_value(text, _values(state, now, cls, pilot, ads.host_ad(state, pilot, now)))
 
 
 # --- watching ---------------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core import ads, conscious, means, perhost, replication, tails
+from windfall.core import ads, conscious, deadlines, means, perhost, replication, speculation, tails
 from windfall.core.bags import target_done
 from windfall.core.batching import is_blocked, waiting
+from windfall.core.classads import shown
 from windfall.core.columns import OVER
 from windfall.core.fitting import best_shape, fail_over, unfit
 from windfall.core.hosts import allowance, shuns
@@ -28,7 +29,7 @@ from windfall.core.lifecycle import (
     TASK_STATES,
     WAITING,
 )
-from windfall.core.matchmaking import reasons, seen_by
+from windfall.core.matchmaking import ranked, reasons, seen_by
 from windfall.core.provisioning import unreserved
 from windfall.core.state import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
 from windfall.model.units import format_core_time, format_size, plural
@@ -140,11 +141,26 @@ def _whereabouts(state: State, bag: BagState, task: int) -> str:
             said.append(_silent(state, bag, pilot))
     if bag.tasks.variant[task] >= OVER:
         said.append(f"{_keeps_failing(bag, task)}: {bag.fail_over} is where it goes now")
+    said += _no_word(state, bag, task)
     if said and (why := replication.bounded(bag, task)):
         said.append(f"no replica of it will be made: {why}")
     elif _goes_alone(state, bag, task):
         said.append(f"with replicate = none no other host tries it: windfall policy {bag.number} replicate=tail-safe")
     return "; ".join(said) or "active"
+
+
+def _no_word(state: State, bag: BagState, task: int) -> list[str]:
+    """Expressions that should say whether another host tries it, and cannot."""
+    said = []
+    for row in state.attempts.of_task(bag.number << 32 | task) if bag.number in state.deadlines else ():
+        pilot, cls = state.pilots[state.attempts.pilot[row]], state.classes[state.attempts.cls[row]]
+        if why := deadlines.why_no_deadline(state, state.now, cls, pilot):
+            said.append(f"attempt-deadline sets none on {pilot.host_name}: {why}")
+    text = replication.mode(bag)
+    by_expression = bag.number in state.replicating and text not in replication.PRESETS
+    if by_expression and (why := speculation.why_no_answer(state, state.now, bag, task, text)):
+        said.append(f"replicate asks for no replica: {why}")
+    return said
 
 
 def _goes_alone(state: State, bag: BagState, task: int) -> bool:
@@ -312,7 +328,11 @@ def _ruled(state: State, now: int, cls: TaskClass, site: SiteState, pilot: Pilot
     """What the bag's expressions say of it."""
     if not cls.ruled:
         return []
-    return [clause(key, not why, why or "they match") for key, why in reasons(state, now, cls, site, pilot)]
+    found = [clause(key, not why, why or "they match") for key, why in reasons(state, now, cls, site, pilot)]
+    if pilot is not None and "rank" in state.bags[cls.bag].policy:
+        rank, why = ranked(state, now, cls, pilot)
+        found.append(clause("rank", True, f"it counts as 0, for {why}" if why else f"it is {shown(rank)} there"))
+    return found
 
 
 def _per_host(state: State, now: int, cls: TaskClass, pilot: PilotState) -> Clause:
@@ -321,7 +341,10 @@ def _per_host(state: State, now: int, cls: TaskClass, pilot: PilotState) -> Clau
     if most < 1:
         return clause("per-host", False, perhost.why_none(state, now, pilot, cls))
     held = perhost.held(state, cls.bag, pilot.row)
-    says = "no limit there" if most >= perhost.NO_LIMIT else f"at most {most} of the bag on one host, there are {held}"
+    says = f"at most {most} of the bag on one host, there are {held}"
+    if most >= perhost.NO_LIMIT:
+        why = perhost.why_no_limit(state, now, pilot, cls)
+        says = "no limit there" + (f", for {why}" if why else "")
     return clause("room", held < most, says)
 
 

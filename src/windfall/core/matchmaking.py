@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.core import ads, perhost
 from windfall.core.ads import Subject
-from windfall.core.classads import MOST_PROGRAMS, Value, available, matches, program, why_not
+from windfall.core.classads import MOST_PROGRAMS, Result, Value, available, matches, program, why_no_value, why_not
 from windfall.core.lifecycle import LIVE, READY, WAITING
 from windfall.core.orders import Entry, Orders, listed
 from windfall.core.replication import PRESETS
@@ -182,6 +182,14 @@ def reasons(state: State, now: int, cls: TaskClass, site: SiteState, pilot: Pilo
                      for path in program(text).uses}
             found.append((key, why_not(text, known)))
     return found
+
+
+def ranked(state: State, now: int, cls: TaskClass, pilot: PilotState) -> tuple[Result, str]:
+    """What its bag's rank comes to at a host, and why it comes to nothing there; "" where it does."""
+    bag, site, published = state.bags[cls.bag], state.sites[pilot.site], ads.host_ad(state, pilot, now)
+    subject, text = Subject(state, now, bag, site, cls, pilot), bag.policy["rank"]
+    known = {path: ads.known(subject, path, published) for path in program(text).uses}
+    return program(text).result(tuple(known.values())), why_no_value(text, known)
 
 
 def seen_by(state: State, now: int, pilot: PilotState, classes: list[TaskClass]) -> list[tuple[Any, ...] | None]:

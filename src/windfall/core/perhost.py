@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from windfall.core import ads, facts as f
-from windfall.core.classads import Value, program, shown
+from windfall.core.classads import Value, program, shown, why_no_value
 from windfall.core.lifecycle import DROPPED, GRANTED, STARTED
 from windfall.core.state import PilotState, State, TaskClass
 
@@ -31,14 +31,26 @@ NO_LIMIT = 1 << 40
 
 def limit(state: State, now: int, pilot: PilotState, cls: TaskClass, ad: Mapping[str, Value]) -> int:
     """Of its bag, on that pilot's host, whose ad it is."""
-    bag = state.bags[cls.bag]
-    text = bag.policy.get("per-host")
+    text = state.bags[cls.bag].policy.get("per-host")
     if text is None:
         return NO_LIMIT
-    known = program(text)
-    subject = ads.Subject(state, now, bag, state.sites[pilot.site], cls, pilot)
-    found = known.result(tuple(ads.known(subject, path, ad) for path in known.uses))
+    found = program(text).result(tuple(_values(state, now, pilot, cls, ad).values()))
     return NO_LIMIT if isinstance(found, str) else max(min(int(found), NO_LIMIT), 0)
+
+
+def _values(
+    state: State, now: int, pilot: PilotState, cls: TaskClass, ad: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Of what its bag's `per-host` speaks of, in the order in which it does."""
+    bag = state.bags[cls.bag]
+    subject = ads.Subject(state, now, bag, state.sites[pilot.site], cls, pilot)
+    return {path: ads.known(subject, path, ad) for path in program(bag.policy["per-host"]).uses}
+
+
+def why_no_limit(state: State, now: int, pilot: PilotState, cls: TaskClass) -> str:
+    """Why its bag's `per-host` is no limit there; "" if it is one."""
+    values = _values(state, now, pilot, cls, ads.host_ad(state, pilot, now))
+    return why_no_value(state.bags[cls.bag].policy["per-host"], values)
 
 
 def why_none(state: State, now: int, pilot: PilotState, cls: TaskClass) -> str:
@@ -47,9 +59,8 @@ def why_none(state: State, now: int, pilot: PilotState, cls: TaskClass) -> str:
     if not cls.capped or limit(state, now, pilot, cls, ad) > 0:
         return ""
     text = state.bags[cls.bag].policy["per-host"]
-    subject = ads.Subject(state, now, state.bags[cls.bag], state.sites[pilot.site], cls, pilot)
-    values = [(path, ads.known(subject, path, ad)) for path in program(text).uses]
-    there = ", ".join(f"{path} is {shown(value)}" for path, value in values if value is not None)
+    values = _values(state, now, pilot, cls, ad)
+    there = ", ".join(f"{path} is {shown(value)}" for path, value in values.items() if value is not None)
     return f"{text} is below 1" + (f": {there}" if there else "")
 
 

@@ -10,16 +10,17 @@ after a while.  What was found stands until somebody takes it, its task changes,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from windfall.core import ads
-from windfall.core.classads import Value, matches, program
+from windfall.core.classads import Value, matches, program, why_no_value
 from windfall.core.lifecycle import ACTIVE, GRANTED, STARTED
-from windfall.core.state import BagState, TaskClass
+from windfall.core.state import BagState, PilotState, State, TaskClass
 
 if TYPE_CHECKING:
     from windfall.core.engine import Core
@@ -29,15 +30,17 @@ AT_ONCE = 256  # tasks that are looked at in one step
 SOON = 100  # ms, while there are more
 MOST_FOUND = 256  # that wait to be taken
 
-Read = Callable[["Core", "Case"], Value]
+Read = Callable[["Case"], Value]
+Published = Callable[[PilotState], Mapping[str, Value]]  # the ad of a pilot's host
 
 
 @dataclass(slots=True)
 class Case:
-    """A task that runs, and the rows of its attempts, oldest first."""
+    """A task that runs, the rows of its attempts, oldest first, and where to look up the ads of their hosts."""
 
     subject: ads.Subject
     rows: list[int]
+    published: Published
 
 
 @dataclass(slots=True)
@@ -65,12 +68,16 @@ def scan(core: Core, bag: BagState, text: str, most: int) -> Scan:
     core.state.attempts.index(bag.number)
     for task in [task for task, live in found.found.items() if tasks.state[task] != ACTIVE or tasks.live[task] != live]:
         del found.found[task]
-    reads = [_reader(path) for path in program(text).uses]
+    reads = [reader(path) for path in program(text).uses]
+    published = partial(core.match.published, core)
     for _ in range(AT_ONCE):
         if not found.queue or len(found.found) >= MOST_FOUND:
             break
         task = found.queue.popleft()
-        wanted = tasks.state[task] == ACTIVE and 0 < tasks.live[task] < most and _wanted(core, bag, task, text, reads)
+        case = None
+        if tasks.state[task] == ACTIVE and 0 < tasks.live[task] < most:
+            case = _case(core.state, core.now, bag, task, published)
+        wanted = case is not None and matches(program(text).result(tuple([read(case) for read in reads])))
         if wanted and (len(found.found) < MOST_FOUND // 2 or not _beside_first(core, bag, found, task)):
             found.found[task] = tasks.live[task]
     return found
@@ -97,35 +104,40 @@ def _in_play(core: Core, bag: BagState, most: int) -> deque[int]:
     return deque(dict.fromkeys(tasks[order].tolist()))
 
 
-def _wanted(core: Core, bag: BagState, task: int, text: str, reads: list[Read]) -> bool:
-    state, attempts = core.state, core.state.attempts
+def _case(state: State, now: int, bag: BagState, task: int, published: Published) -> Case | None:
+    attempts = state.attempts
     rows = [row for row in attempts.of_task(bag.number << 32 | task) if attempts.state[row] in (GRANTED, STARTED)]
     rows.sort(key=lambda row: (attempts.granted[row], attempts.number[row]))
     cls: TaskClass | None = bag.classes.get((bag.target_of(task), bag.tasks.variant[task]))
     if not rows or cls is None:
-        return False
+        return None
     site = state.sites[state.pilots[attempts.pilot[rows[0]]].site]
-    case = Case(ads.Subject(state, core.now, bag, site, cls), rows)
-    return matches(program(text).result(tuple([read(core, case) for read in reads])))
+    return Case(ads.Subject(state, now, bag, site, cls), rows, published)
 
 
-def _reader(path: str) -> Read:
+def why_no_answer(state: State, now: int, bag: BagState, task: int, text: str) -> str:
+    """Why the expression says neither yes nor no of a task that runs; "" if it does."""
+    case = _case(state, now, bag, task, lambda pilot: ads.host_ad(state, pilot, now))
+    return why_no_value(text, {path: reader(path)(case) for path in program(text).uses}) if case is not None else ""
+
+
+def reader(path: str) -> Read:
     if path == "Task.NumberOfReplicas":
-        return lambda core, case: len(case.rows)
+        return lambda case: len(case.rows)
     if not path.startswith("Task.Replica"):
-        return lambda core, case: ads.value(case.subject, path)
+        return lambda case: ads.value(case.subject, path)
     which, _, rest = path.removeprefix("Task.Replica").partition(".")
     place = int(which) - 1
-    return lambda core, case: _of_replica(core, case, place, rest)
+    return lambda case: _of_replica(case, place, rest)
 
 
-def _of_replica(core: Core, case: Case, place: int, rest: str) -> Value:
+def _of_replica(case: Case, place: int, rest: str) -> Value:
     """Of the host that has it, as it is published; undefined where there are not so many."""
     if place >= len(case.rows):
         return None
-    attempts, state = core.state.attempts, core.state
+    bag, state, now = case.subject.bag, case.subject.state, case.subject.now
     if rest == "SentTime":
-        return attempts.granted[case.rows[place]] // 1000
-    pilot = state.pilots[attempts.pilot[case.rows[place]]]
-    subject = ads.Subject(state, core.now, case.subject.bag, state.sites[pilot.site], case.subject.cls, pilot)
-    return ads.known(subject, rest, core.match.published(core, pilot))
+        return state.attempts.granted[case.rows[place]] // 1000
+    pilot = state.pilots[state.attempts.pilot[case.rows[place]]]
+    subject = ads.Subject(state, now, bag, state.sites[pilot.site], case.subject.cls, pilot)
+    return ads.known(subject, rest, case.published(pilot))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import structs
 
-from windfall.core import events, explain, queries
+from windfall.core import events, explain, hostviews, queries
 from windfall.core.intake import edges_of, submission
 from windfall.core.lifecycle import FIRST_FINAL, TASK_STATES, WAITING
 from windfall.core.matchmaking import POLICIES, prospects
@@ -37,6 +37,7 @@ T = TypeVar("T")
 Reader = Callable[[bytes | bytearray, Any, Rendering, str], tuple[events.Append | events.AppendPart, dict[str, str]]]
 LARGE = 256 << 10  # bytes of appended commands beyond which they are read in a thread
 MAX_PAGE = 10_000
+HOSTS_PAGE = 500  # each takes about 0.1 ms of the loop
 PAGE_STEP = 250  # rows read at once
 PAGE_BYTES = 8 << 20
 MAX_KEY = 200
@@ -232,6 +233,13 @@ class BagCalls:
         policy = {key: check.setting(text, key) if text and key in POLICIES else text for key, text in wanted.items()}
         await self._writer.do(events.SetPolicy(0, bag.number, policy, by=request.who.owner))
         return await self.policy(request)
+
+    async def hosts(self, request: Request) -> Answer:
+        """As expressions see them; with a bag, what its policies make of each."""
+        bag = self._own(request) if request.args else None
+        most, after = min(max(1, request.number("limit", HOSTS_PAGE)), HOSTS_PAGE), request.number("after", -1)
+        found = hostviews.hosts(self._state, self._writer.clock.now(), request.who.owner, bag, after, most)
+        return reply_json(schema.HostViews(found, found[-1]["pilot"] if len(found) >= most else None))
 
     async def pause(self, request: Request) -> Answer:
         bag = self._own(request)

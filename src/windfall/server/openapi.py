@@ -73,6 +73,8 @@ _OPTIONS = {
     "/v1/bags/{}/results": ("after", "limit", "state"),
     "/v1/bags/{}/tasks/{}/log": ("stream", "follow"),
     "/v1/bags/{}/explain": ("task",),
+    "/v1/hosts": ("after", "limit"),
+    "/v1/bags/{}/hosts": ("after", "limit"),
     "/v1/bags/{}/watch": ("from", "rows"),
     "/v1/events": ("from",),
     "/v1/attempts/{}/output": ("stream", "offset"),

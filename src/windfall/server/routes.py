@@ -52,6 +52,7 @@ def _users(b: BagCalls) -> list[Route]:
         Route("POST", bag + "/budget", b.set_budget, takes=s.NewBudget, gives=s.BagView, says="change its budget"),
         Route("GET", bag + "/policy", b.policy, gives=s.PolicyView, says="its expressions, and which hosts match"),
         Route("POST", bag + "/policy", b.set_policy, takes=s.NewPolicy, gives=s.PolicyView, says="change some of them"),
+        Route("GET", bag + "/hosts", b.hosts, gives=s.HostViews, says="what its policies make of each host"),
         Route("POST", bag + "/remove", b.remove, takes=s.Nothing, gives=s.BagView, says="forget a bag and its results"),
         Route("POST", bag + "/cancel", b.cancel, limit=64 << 20, takes=s.Selection, gives=s.Counted,
               says="cancel tasks"),
@@ -66,6 +67,7 @@ def _users(b: BagCalls) -> list[Route]:
         Route("GET", bag + "/tasks/{}/log", b.log, gives=OCTETS, says="captured output"),
         Route("GET", bag + "/explain", b.explain, says="why it is not running"),
         Route("GET", bag + "/watch", b.watch, gives=LINES, says="follow a bag"),
+        Route("GET", "/v1/hosts", b.hosts, gives=s.HostViews, says="the hosts that serve one, as expressions see them"),
         Route("GET", "/v1/usage", b.usage, gives=s.Usage, says="what files take, and the quota"),
         Route("GET", "/v1/events", b.events, gives=LINES, says="follow all of one's bags"),
     ]

@@ -255,6 +255,13 @@ class PolicyView(Struct):
     why: str
 
 
+class HostViews(Struct):
+    """Of each pilot `pilot`, `silent`, `ad` by entity and attribute; for a bag `match`, `why`, `rank`, `per_host`."""
+
+    hosts: list[dict[str, Any]]
+    next: int | None  # say it as `after` for more
+
+
 class NewSite(Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     kind: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,31}$")] = "local"

@@ -17,6 +17,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from windfall.core.classads import Value, matches, program
 from windfall.core.engine import Core
 from windfall.core.facts import TargetShape
 from windfall.core.lifecycle import GRANTED, O_SUCCEEDED, READY, STARTED
-from windfall.core.speculation import Case, _reader
+from windfall.core.speculation import Case, reader
 from windfall.core.state import BagState
 from windfall.errors import BadInput
 from windfall.sim.world import OWNER, Work, World
@@ -91,8 +92,8 @@ def _read(path: str) -> Callable[[Core, int, BagState, int, list[int]], Value] |
         if ads.reader(rest) is None:
             return lambda core, now, bag, job, rows: (
                 _published(core, rows[place])[rest] if place < len(rows) else None)
-    read = _reader(path)
-    return lambda core, now, bag, job, rows: read(core, _case(core, now, bag, job, rows))
+    read = reader(path)
+    return lambda core, now, bag, job, rows: read(_case(core, now, bag, job, rows))
 
 
 def _published(core: Core, row: int) -> Mapping[str, Value]:
@@ -101,7 +102,8 @@ def _published(core: Core, row: int) -> Mapping[str, Value]:
 
 def _case(core: Core, now: int, bag: BagState, job: int, rows: list[int]) -> Case:
     cls = bag.classes[bag.target_of(job), bag.tasks.variant[job]]
-    return Case(ads.Subject(core.state, now, bag, next(iter(core.state.sites.values())), cls), rows)
+    subject = ads.Subject(core.state, now, bag, next(iter(core.state.sites.values())), cls)
+    return Case(subject, rows, partial(core.match.published, core))
 
 
 class Feeder:

@@ -1,0 +1,50 @@
+"""Hosts as expressions see them, for people: the ad of each, and what a bag's policies make of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windfall.core import ads, perhost
+from windfall.core.classads import Value
+from windfall.core.lifecycle import LIVE
+from windfall.core.matchmaking import ranked, reasons
+from windfall.core.state import BagState, PilotState, State
+
+
+def hosts(state: State, now: int, owner: str, bag: BagState | None, after: int, most: int) -> list[dict[str, Any]]:
+    """Those that serve the owner now: so many, of the pilots after that one.  With a bag, what it makes of them."""
+    found: list[dict[str, Any]] = []
+    for pilot in state.pilots.values():
+        if len(found) >= most:
+            break
+        if pilot.number > after and pilot.state == LIVE and owner in state.pilot_classes[pilot.cls].owners:  # P3
+            made = {} if bag is None else _made_of(state, now, pilot, bag)
+            found.append({"pilot": pilot.number, "silent": pilot.silent, "ad": _ad(state, now, pilot), **made})
+    return found
+
+
+def _ad(state: State, now: int, pilot: PilotState) -> dict[str, dict[str, Value]]:
+    """By entity and attribute; null: undefined."""
+    found: dict[str, dict[str, Value]] = {}
+    for path, value in ads.present_ad(state, pilot, now).items():
+        scope, _, name = path.partition(".")
+        found.setdefault(scope, {})[name] = value
+    return found
+
+
+def _made_of(state: State, now: int, pilot: PilotState, bag: BagState) -> dict[str, Any]:
+    """Of the first of its classes with something to do: policies may speak of tasks, which are not all alike."""
+    classes = sorted(bag.classes.values(), key=lambda cls: (not cls.ready, cls.number))
+    if not classes:
+        return {"match": True, "why": "", "rank": None, "per_host": None}
+    cls, site = classes[0], state.sites[pilot.site]
+    wanting = [f"{key}: {said}" for key, said in reasons(state, now, cls, site, pilot) if said]
+    if said := perhost.why_none(state, now, pilot, cls):
+        wanting.append(f"per-host: {said}")
+    rank, why = ranked(state, now, cls, pilot) if "rank" in bag.policy else (None, "")
+    most = perhost.limit(state, now, pilot, cls, ads.host_ad(state, pilot, now))
+    notes = [f"rank counts as 0: {why}"] if why else []
+    if cls.capped and (said := perhost.why_no_limit(state, now, pilot, cls)):
+        notes.append(f"per-host is no limit: {said}")
+    return {"match": not wanting, "why": "; ".join(wanting or notes), "rank": 0 if why else rank,
+            "per_host": most if most < perhost.NO_LIMIT else None}
