@@ -17,6 +17,7 @@ from windfall.cli.main import COMMANDS
 from windfall.cli.parser import make
 from windfall.cli.pilot import usage
 from windfall.core import lifecycle
+from windfall.core.orders import TIMED_AT_ONCE
 from windfall.model import attributes, expressions, language
 from windfall.model.editor import bag_schema
 from windfall.model.patterns import SHORT
@@ -277,7 +278,7 @@ or `attempt-deadline` they are no limit, as `rank` they count as 0. `windfall ex
 at which value.
 
 **Bounds.** {length:,} bytes, {nesting} levels of nesting, {chain} operators, {calls}
-calls of functions, {patterns} of them with patterns. Patterns of `regexp` stand there
+calls of functions, {patterns} of them with patterns, {listed} members of lists. Patterns of `regexp` stand there
 as texts of at most {pattern} characters, repeat single characters or classes only, are looked for in one attribute,
 and give up, as an error, after {steps:,} steps. There are no clocks and no lots: `Now` is the time.
 
@@ -288,8 +289,9 @@ it. What must match must match for replicas, too.
 out from then on: what runs, and what a pilot holds already, goes on. With nothing behind the `=` one is taken
 away; `replicate=` means `none`.
 
-**When values change.** What a host has learnt is looked at once a minute; its load, the bag's numbers and `Now`
-whenever a host asks.
+**When values change.** What a host has learnt is looked at once a minute; its load and the bag's numbers whenever a
+host asks; `Now` and what else is a matter of time once a second, or, where {timed} bags and more speak of it, once in
+as many seconds as there are times {timed} of them.
 
 ## Functions
 | function | |
@@ -325,7 +327,7 @@ def policies() -> str:
         kinds="\n".join(kinds), functions="\n".join(functions), ads="\n".join(tables),
         length=expressions.MAX_LENGTH, nesting=expressions.MAX_NESTING, chain=expressions.MAX_CHAIN, pattern=SHORT,
         calls=expressions.MAX_CALLS, patterns=expressions.MAX_PATTERNS,
-        steps=expressions.STEPS)
+        steps=expressions.STEPS, listed=expressions.MAX_LISTED, timed=TIMED_AT_ONCE)
 
 
 def _ad(title: str, prefix: str, table: tuple[attributes.Attribute, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from windfall.core.classads import ERROR, UNDEFINED, evaluate, matches
 from windfall.errors import BadInput
 from windfall.model import expressions as x
 from windfall.model.language import tokens
+from windfall.model.patterns import refusal
 
 HOST = {"Name": "is3.myhost", "Memory": 4000, "Cores": 4, "JobsToday": 7, "Volunteer": False, "Site": "Technion"}
 ADS = {"Host": HOST, "Bag": {"Tail": True, "JobsLeft": 10, "JobsDone": 5}, "Queue": {"Bags": 1}, "Now": 1000}
@@ -259,3 +261,36 @@ def test_the_module_is_not_loaded_before_it_is_needed() -> None:
 ])  # fmt: skip
 def test_why_not(text: str, says: str) -> None:
     assert classads.why_not(text, {f"Host.{name}": value for name, value in HOST.items()}) == says
+
+
+ATOMS = ("a", "b", "-", "1", ".", "[ab]", "[^a]", r"\d", r"\.", "a{2}", ".*", ".*", ".+", "b?", "[0-9]*", "(a|b)", "a+",
+         r"\b", "$", "^")  # fmt: skip
+
+
+def test_patterns_find_what_they_say_and_most_never_give_up() -> None:
+    draw, pieces = random.Random(1), 0
+    for _ in range(5_000):
+        pattern = "".join(draw.choice(ATOMS) for _ in range(draw.randint(1, 7)))
+        name = "".join(draw.choice("ab-1.") for _ in range(draw.choice((0, 3, 8, 20, 60))))
+        if refusal(pattern):
+            continue
+        written = pattern.replace("\\", "\\\\")
+        found = evaluate(f'regexp("{written}", Host.Name)', {"Host": {"Name": name}})
+        plain = r"\b" not in pattern and not re.search(r"[?(]|[ab\]]\*|a\+|.\^|\$.", pattern)
+        pieces += plain
+        assert found is bool(re.search(pattern, name)) or (found == ERROR and not plain), (pattern, name)
+    assert pieces > 500
+
+
+@pytest.mark.parametrize("pattern", [".*-2.*edu", ".*gpu.*rack.*edu$", ".*-.*-.*-.*edu", "^node[0-9]{2}.*x.*y.*z.*w$"])
+def test_hosts_with_long_names_are_no_errors(pattern: str) -> None:
+    for name in ("ip-10-0-12-133.eu-central-1.compute.internal", "a-" * 128, "-" * 256, "node12" + "xyz" * 83):
+        assert evaluate(f'!regexp("{pattern}", Host.Name)', {"Host": {"Name": name}}) is True
+
+
+def test_compiled_expressions_are_bounded_by_what_they_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classads, "_programs", {})
+    monkeypatch.setattr(classads, "MOST_WRITTEN", 2_000)
+    for n in range(100):
+        classads.program(f"{n} + " + " + ".join(["Now"] * 20))
+        assert sum(map(len, classads._programs)) <= 2_000

@@ -178,3 +178,18 @@ def test_an_order_that_was_kept_is_what_it_would_be_if_made_afresh(b: Bench, see
                 assert b.core.match.order(b.core, there) == afresh.order(b.core, there)
                 compared += 1
     assert compared > 40
+
+
+@pytest.mark.parametrize("rank", ["Now % {}", "Bag.Age % {}", "Host.Cores + Now % {}"])
+def test_many_that_speak_of_the_time_are_not_all_evaluated_every_second(b: Bench, made: list[int], rank: str) -> None:
+    """Else it grows with bags × hosts, whatever else happens."""
+    many = 3 * orders.TIMED_AT_ONCE
+    for n in range(many):
+        b.submit(shape(9, expect=60_000), policy={"rank": rank.format(n + 2), "requirements": "true"})
+    pilot = b.pilot(cores=64)
+    b.wait(3_000 - b.now % 3_000)
+    counts = []
+    for _ in range(6):
+        counts.append(len(asks(b, pilot, made)))
+        b.wait(1_000)
+    assert sum(count >= many for count in counts) == 2, counts

@@ -114,7 +114,7 @@ def test_many_who_wait_in_vain_are_looked_at_in_part_there_too(b: Bench, monkeyp
 
 def test_what_is_to_be_expected_is_estimated_and_said(b: Bench) -> None:
     bag = b.submit(shape(3, expect=10 * MINUTE))
-    view = bag_view(b.core.state, bag)
+    view = bag_view(b.core.state, b.now, bag)
     assert (view["tail"], view["expected"]) == (False, None)
     pilot = b.pilot(cores=3)
     held = b.take(pilot)
@@ -123,16 +123,16 @@ def test_what_is_to_be_expected_is_estimated_and_said(b: Bench) -> None:
     b.wait(4 * MINUTE)
     b.exchange(pilot, started=[held[1][0], held[2][0]])
     assert ends(b.core.state, b.now, b.core.state.bags[bag])[0] == began + 10 * MINUTE
-    view = bag_view(b.core.state, bag)
+    view = bag_view(b.core.state, b.now, bag)
     assert (view["tail"], view["expected"]) == (True, b.now + 10 * MINUTE)
     assert b.explain(bag, 0) == "running on host (here), expected to end in 6 min"
     b.wait(8 * MINUTE)
     assert b.explain(bag, 0).startswith("running on host (here), expected to have ended 2 min ago; with replicate")
     b.wait(8 * MINUTE)
-    assert bag_view(b.core.state, bag)["expected"] == b.now, "not in the past"
+    assert bag_view(b.core.state, b.now, bag)["expected"] == b.now, "not in the past"
     for attempt, _ in held:
         b.report(pilot, attempt)
-    assert (bag_view(b.core.state, bag)["tail"], bag_view(b.core.state, bag)["expected"]) == (False, None)
+    assert (bag_view(b.core.state, b.now, bag)["tail"], bag_view(b.core.state, b.now, bag)["expected"]) == (False, None)
 
 
 def test_by_the_host_and_by_the_first_of_several_attempts(b: Bench) -> None:
@@ -156,7 +156,7 @@ def test_nothing_is_said_where_nobody_knows(b: Bench) -> None:
     pilot = b.pilot()
     b.exchange(pilot, started=[b.take(pilot)[0][0]])
     assert b.explain(bag, 0) == "running on host (here)"
-    assert bag_view(b.core.state, bag)["expected"] is None
+    assert bag_view(b.core.state, b.now, bag)["expected"] is None
 
 
 def test_who_ends_the_last_that_was_not_known_to_run_gets_what_is_late(bench: Bench) -> None:

@@ -206,6 +206,7 @@ ATTACKS = {
     "dots": "Host" + "." * 4_000,
     "a long chain of attributes": "Host" + ".Host" * 800,
     "a long name": "H" * 4_000,
+    "a long list": "min({" + "1," * 600 + "1}) > 0",
     "a long number": "1" * 4_000,
     "a catastrophic pattern": 'regexp("(a+)+$", Host.Name)',
     "alternatives repeated": 'regexp("(a|a)*$", Host.Name)',

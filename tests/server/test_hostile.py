@@ -126,3 +126,11 @@ def test_others_sites_are_not_told_of(client):
     Pilot(client)
     told = bob.call("GET", f"/v1/bags/{bob.submit(sweep(1))}/explain").body
     assert told["sites"] == [] and "local" not in json.dumps(told)
+
+
+@pytest.mark.parametrize(("path", "body"), [("/v1/bags", b'{"name":"\xff"}'), ("/v1/weights", b'{"user":"\xff"}'),
+                                            ("/v1/bags/1/policy", b'{"policy":{"rank":"\xff"}}')])
+def test_what_is_not_utf_8_is_bad_input(client, path, body):
+    client.submit(sweep(1))
+    reply = client.call("POST", path, raw=body)
+    assert reply.status == 400 and "UTF-8" in reply.body["error"]["message"], reply.raw

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..model.units import format_size
+from ..model.units import format_size, plural
 from .causes import words as cause
 from .connect import Session, find_bag
 from .output import clock, duration, print_json, print_table, quota_line, shown
@@ -39,8 +39,9 @@ def _print_bag(bag: dict[str, Any]) -> None:
     owner = shown(bag.get("owner"))
     print(f"bag {bag['bag']} '{shown(bag['name'])}': {bag['state']}, {bag['tasks']:,} tasks, owner {owner}")
     print(f"submitted {clock(bag.get('submitted'))}" + (f", ended {clock(bag['ended'])}" if bag.get("ended") else ""))
-    if bag.get("expected"):
-        print(f"in its last round, expected to end {clock(bag['expected'])}")
+    if bag.get("tail"):
+        print("in its last round" + (f", expected to end {clock(bag['expected'])}" if bag.get("expected") else "")
+              + (f"; {plural(bag['late'], 'task')} should have ended by now" if bag.get("late") else ""))
     states = ("waiting", "ready", "active", "validating", "succeeded", "failed", "cancelled", "quarantined")
     used = [
         state for state in states if any(t["counts"].get(state) for t in bag["targets"]) or bag["counts"].get(state)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
 from ..model.units import plural
-from .output import duration, print_json, print_table
+from .output import duration, print_json, print_table, shown
 
 if TYPE_CHECKING:
     from ..sim.scenario import Scenario
@@ -107,8 +107,9 @@ def _play(found: Scenario, seed: int, args: argparse.Namespace) -> dict[str, Any
     bar.finish()
     if args.directory is not None:
         pages.write(record, args.directory if args.seeds == 1 else args.directory / f"seed-{seed}")
-    return {"seed": seed, "time": run.world.engine.now, "finished": run.finished, "events": run.world.engine.events,
-            "exchanges": run.world.server.exchanges, "bags": run.summaries()}
+    world = run.world
+    return {"seed": seed, "time": world.engine.now, "finished": run.finished, "why": run.why,
+            "events": world.engine.events, "exchanges": world.server.exchanges, "bags": run.summaries()}
 
 
 class _Bar:
@@ -145,7 +146,8 @@ def _tell(runs: list[dict[str, Any]]) -> None:
     print_table(["bag", "seed", *(title for title, _ in COLUMNS)], rows, right=range(1, 11))
     late = [run for run in runs if not run["finished"]]
     for run in late[:5]:
-        print(f"\nseed {run['seed']}: not everything had ended after {duration(run['time'])}")
+        print(f"\nseed {run['seed']}: not everything had ended after {duration(run['time'])}"
+              + (f"; {shown(run['why'], 1000)}" if run["why"] else ""))
     if len(runs) > 1:
         _means(runs)
 

@@ -54,6 +54,7 @@ class BagInfo(BagSummary):
     targets: list[TargetInfo]
     tail: bool  # in its last round: fewer tasks wait than are out
     expected: int | None  # in its tail: when it should end, if that can be told
+    late: int  # in its tail: tasks that should have ended by now
     position: int
 
 

@@ -58,7 +58,7 @@ _READ: dict[str, Read] = {
     "Bag.JobsDone": lambda s: s.bag.counts[SUCCEEDED],
     "Bag.JobsWaiting": lambda s: s.bag.counts[READY] + s.bag.counts[WAITING],
     "Bag.Tail": lambda s: s.bag.in_tail,
-    "Bag.Age": lambda s: (s.now - s.bag.submitted) // 1000,
+    "Bag.Age": lambda s: max(s.now - s.bag.submitted, 0) // 1000,
     "Bag.BudgetLeft": lambda s: left_of_budget(s.bag) / CORE_HOUR if s.bag.budget else None,
     "Queue.Bags": lambda s: len(s.state.unended),
     "Now": lambda s: s.now // 1000,

@@ -178,7 +178,15 @@ def started(state: State, fact: f.Started) -> None:
         attempts.dirty[row >> 16] = 1
         if state.replicating and (bag := attempts.task[row] >> 32) in state.replicating:
             owner = state.bags[bag]
-            _note_known(state, owner, revives or owner.tasks.live[attempts.task[row] & 0xFFFFFFFF] == 1)
+            _note_known(state, owner, revives or _only_one(state, owner, row))
+
+
+def _only_one(state: State, bag: BagState, row: int) -> bool:
+    """Of its task's attempts, is it the only one that runs?"""
+    attempts, ref = state.attempts, state.attempts.task[row]
+    if bag.tasks.live[ref & 0xFFFFFFFF] == 1:
+        return True
+    return [each for each in attempts.of_task(ref) if attempts.state[each] == STARTED] == [row]
 
 
 def _note_known(state: State, bag: BagState, news: bool = True) -> None:

@@ -119,6 +119,8 @@ def part_appended(state: State, fact: f.PartAppended) -> None:
 def _grow(state: State, bag: BagState, count: int, at: int) -> None:
     """Rows for tasks that are ready, as far as anybody knows."""
     first = bag.size
+    if not bag.counts[READY]:
+        bag.served = at
     bag.tasks.grow(count)
     bag.counts[READY] += count
     if bag.graph is not None:
@@ -250,6 +252,8 @@ def _uncount(bag: BagState, first: int, count: int) -> None:
 def tasks_retried(state: State, fact: f.TasksRetried) -> None:
     bag = state.bags[fact.bag]
     t = bag.tasks
+    if not bag.counts[READY]:
+        bag.served = fact.at
     if fact.why == "copies":
         _take_back(state, bag, fact.runs)
     for first, count in fact.runs:

@@ -24,6 +24,7 @@ Result = bool | int | float | str  # a text is one of the two above
 MOST_RESULTS = 4_096  # remembered, of one expression,
 MOST_OF_ALL = 250_000  # and of all of them: about 250 bytes each
 MOST_PROGRAMS = 4_096
+MOST_WRITTEN = 4 << 20  # characters of all of them: 26 bytes each, compiled
 MOST_TEXT = 256  # characters of a value; hosts say their names themselves
 LARGE = 1 << 53
 
@@ -54,6 +55,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self.results = 0
+        self.written = 0  # characters of programs
         self.filled: list[dict[tuple[Value, ...], Result]] = []
 
     def make_room(self, known: dict[tuple[Value, ...], Result]) -> None:
@@ -68,6 +70,14 @@ class _Memory:
         if not known:
             self.filled.append(known)
         self.results += 1
+
+
+    def keep(self, text: str, found: Program) -> None:
+        if len(_programs) >= MOST_PROGRAMS or self.written + len(text) > MOST_WRITTEN:
+            _programs.clear()
+            self.written = 0
+        _programs[text] = found
+        self.written += len(text)
 
 
 _memory = _Memory()
@@ -86,9 +96,7 @@ def program(text: str) -> Program:
             found.expression, found.uses = Expression(text, text, "any", (), ()), ()
             found.known, found._evaluate = {}, lambda values: ERROR
             found.broken = str(error).split("\n", 1)[0]
-        if len(_programs) >= MOST_PROGRAMS:
-            _programs.clear()
-        _programs[text] = found
+        _memory.keep(text, found)
     return found
 
 

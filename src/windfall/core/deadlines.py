@@ -159,8 +159,14 @@ def _due(core: Core, bag: BagState) -> tuple[dict[int, int], bool]:
         at = attempts.granted[row] + span
         at = max(at, core.settled()) if attempts.granted[row] < core.resumed else at
         due[ref] = max(due.get(ref, 0), at)
-        watchful = watchful or at <= core.now or (span >= NEVER and "attempt-deadline" not in bag.policy)
-    return due, watchful
+        watchful = watchful or at <= core.now
+    return due, watchful or bool(due and _moves(bag))
+
+
+def _moves(bag: BagState) -> bool:
+    """May a deadline come earlier than it was said to be?"""
+    text = bag.policy.get("attempt-deadline")
+    return text is None or not all(path in ads.LASTING for path in program(text).uses)
 
 
 def _hosts(state: State, bag: BagState, found: dict[int, list[int]]) -> dict[int, list[int]]:
@@ -236,7 +242,8 @@ def take(core: Core, pilot: PilotState, cls: TaskClass, most: int, groups: list[
     state = core.state
     seen = dict(islice(_for_host(state, pilot, cls), MOST_SEEN))
     here = {task: any(state.host_names[row][0] == pilot.site for row in hosts) for task, hosts in seen.items()}
-    tasks = sorted(here, key=here.__getitem__)[: max(most, 0)]
+    live = state.bags[cls.bag].tasks.live
+    tasks = sorted(here, key=lambda task: (live[task], here[task]))[: max(most, 0)]
     for task in tasks:
         del cls.overdue[task]
     if tasks:

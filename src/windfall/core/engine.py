@@ -92,7 +92,7 @@ class Core:
         self.makes = 0  # intents that may still be made by this run
         self.provision_timer = 0  # when they will be, at the latest; 0: nothing is planned
         self.blamed: list[tuple[TaskClass, int, int]] = []  # class, grant and ms of failures in this report
-        self.strikes: dict[int, dict[str, hosts.Strikes]] = {}  # against hosts, by guest
+        self.strikes: dict[tuple[str, str], dict[str, hosts.Strikes]] = {}  # against hosts of a site, by guest
         self.barring: list[int] = []  # hosts that this step has barred
         self.watching = False  # a timer of the watchdog runs
         self.lit = 0  # when some pilot was active, or nothing was wanted, last
@@ -154,6 +154,8 @@ class Core:
                 sessions.nudge(self, state.pilots[number])
             state.orders.clear()
             self._look_again()
+        if state.unended and not self.ageing_timer:
+            fairness.arm(self)
         if self.fresh:
             self.fresh.clear()
         if self.tails:

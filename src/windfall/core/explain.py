@@ -29,9 +29,10 @@ from windfall.core.lifecycle import (
     TASK_STATES,
     WAITING,
 )
-from windfall.core.matchmaking import ranked, reasons, seen_by
+from windfall.core.matchmaking import ranked, reasons, seen_by, serving
 from windfall.core.provisioning import unreserved
 from windfall.core.state import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
+from windfall.model import caps
 from windfall.model.units import format_core_time, format_size, plural
 
 Clause = dict[str, Any]
@@ -48,7 +49,7 @@ def explain(state: State, now: int, bag_number: int, task: int | None = None) ->
     name = TASK_STATES[WAITING] if code == READY and target.waits else TASK_STATES[code]
     answer: dict[str, Any] = {"bag": bag_number, "task": task, "state": name, "sites": []}
     if code != READY or target.waits or bag.paused or _fills(bag, task):
-        answer["summary"] = _not_ready(state, bag, task)
+        answer["summary"] = _not_ready(state, now, bag, task)
         return answer
     cls = bag.classes[target.index, bag.tasks.variant[task]]
     if bag.budget and not cls.listed:
@@ -89,7 +90,7 @@ def _not_well(bag: BagState) -> str:
     return f": {said}; windfall results {bag.number} --state {first} has them{cure}"
 
 
-def _not_ready(state: State, bag: BagState, task: int) -> str:
+def _not_ready(state: State, now: int, bag: BagState, task: int) -> str:
     code = bag.tasks.state[task]
     target = bag.targets[bag.target_of(task)]
     if bag.paused and code == READY:
@@ -98,11 +99,11 @@ def _not_ready(state: State, bag: BagState, task: int) -> str:
         open_ = [bag.targets[i].shape.name for i in target.shape.after if not target_done(bag, bag.targets[i])]
         if open_:
             return f"its target waits for {', '.join(open_)}"
-        return "the files it takes are being gathered" if target.held else _waits_for_batch(state, bag, target)
+        return "the files it takes are being gathered" if target.held else _waits_for_batch(now, target)
     if code == WAITING and bag.graph is not None:
         return f"it waits for {plural(bag.graph.pending[task], 'other task')} of the bag"
     if TASK_STATES[code] == "active":
-        return _whereabouts(state, bag, task)
+        return _whereabouts(state, now, bag, task)
     if TASK_STATES[code] == "quarantined":
         return f"it was present at {_deaths(bag, task)}: look at its logs, then windfall retry"
     return f"it has ended: {TASK_STATES[code]}"
@@ -114,74 +115,100 @@ def _fills(bag: BagState, task: int) -> bool:
     return index in waiting(bag, bag.targets[target])
 
 
-def _waits_for_batch(state: State, bag: BagState, target: TargetState) -> str:
+def _waits_for_batch(now: int, target: TargetState) -> str:
     shape, there = target.shape, target.count % target.shape.batch
-    left = max(target.since + shape.patience - state.now, 0)
+    left = max(target.since + shape.patience - now, 0)
     return (f"it waits for its batch to fill: {there} of {shape.batch} tasks are there; what there is goes in "
             f"{-(-left // 1000)} s, or when the bag is closed")
 
 
-def _whereabouts(state: State, bag: BagState, task: int) -> str:
+def _whereabouts(state: State, now: int, bag: BagState, task: int) -> str:
     said = []
     for row in state.attempts.of_task(bag.number << 32 | task):
         pilot = state.pilots[state.attempts.pilot[row]]
         where = f"on {pilot.host_name} ({pilot.site})"
         if state.attempts.state[row] == STARTED:
-            said.append(f"running {where}" + _expected(state, row))
+            said.append(f"running {where}" + _expected(state, now, row))
         elif state.attempts.state[row] == GRANTED:
             behind = is_blocked(state, row)
             said.append(f"handed to a pilot {where}, " + (
                 "to follow the task that it is behind" if behind else "not known to have started"))
         intent = state.intents.get(pilot.intent)
         if intent is not None and intent.salvage:
-            left = spell(intent.salvage - state.now)
+            left = spell(intent.salvage - now)
             said.append(f"salvaging: its job is gone from {pilot.site}'s batch system, what it left there is looked "
                         f"for, for {left} more; then the task runs again")
         elif pilot.silent:
-            said.append(_silent(state, bag, pilot))
+            said.append(_silent(now, bag, pilot))
     if bag.tasks.variant[task] >= OVER:
         said.append(f"{_keeps_failing(bag, task)}: {bag.fail_over} is where it goes now")
-    said += _no_word(state, bag, task)
     if said and (why := replication.bounded(bag, task)):
-        said.append(f"no replica of it will be made: {why}")
-    elif _goes_alone(state, bag, task):
-        said.append(f"with replicate = none no other host tries it: windfall policy {bag.number} replicate=tail-safe")
+        beside = " unless it is overdue" if bag.number in state.deadlines and caps.PER_TASK not in why else ""
+        said.append(f"no replica of it will be made{beside}: {why}")
+    else:
+        said += _untried(state, now, bag, task)
     return "; ".join(said) or "active"
 
 
-def _no_word(state: State, bag: BagState, task: int) -> list[str]:
-    """Expressions that should say whether another host tries it, and cannot."""
+def _untried(state: State, now: int, bag: BagState, task: int) -> list[str]:
+    """Why no other host tries it, where that is for the user to change."""
+    rows = state.attempts.of_task(bag.number << 32 | task)
+    said = _no_deadline(state, now, rows) if bag.number in state.deadlines else []
+    text, late = replication.mode(bag), _is_late(state, now, rows)
+    if bag.number in state.replicating and text not in replication.PRESETS:
+        if why := speculation.why_not_wanted(state, now, bag, task, text):
+            return [*said, f"replicate asks for no replica: {why}"]
+        late = True
+    if not late or not replication.may_repeat(bag):
+        return said
+    if text == replication.NONE and bag.number not in state.deadlines:
+        cure = f"windfall policy {bag.number} replicate=tail-safe"
+        return [*said, f"with replicate = none no other host tries it: {cure}"]
+    return said + _nobody_else(state, now, bag, rows)
+
+
+def _no_deadline(state: State, now: int, rows: list[int]) -> list[str]:
+    """Of those attempts that should have one, and for which it comes to nothing."""
     said = []
-    for row in state.attempts.of_task(bag.number << 32 | task) if bag.number in state.deadlines else ():
+    for row in rows:
         pilot, cls = state.pilots[state.attempts.pilot[row]], state.classes[state.attempts.cls[row]]
-        if why := deadlines.why_no_deadline(state, state.now, cls, pilot):
+        if why := deadlines.why_no_deadline(state, now, cls, pilot):
             said.append(f"attempt-deadline sets none on {pilot.host_name}: {why}")
-    text = replication.mode(bag)
-    by_expression = bag.number in state.replicating and text not in replication.PRESETS
-    if by_expression and (why := speculation.why_no_answer(state, state.now, bag, task, text)):
-        said.append(f"replicate asks for no replica: {why}")
     return said
 
 
-def _goes_alone(state: State, bag: BagState, task: int) -> bool:
-    """Should it have ended by now, and would somebody else run it, too, if its user allowed it?"""
-    if replication.mode(bag) != replication.NONE or not replication.may_repeat(bag):
-        return False
-    running = [row for row in state.attempts.of_task(bag.number << 32 | task) if state.attempts.state[row] == STARTED]
-    return any(0 < tails.attempt_ends(state, state.now, row) < state.now for row in running)
+def _is_late(state: State, now: int, rows: list[int]) -> bool:
+    """Should it have ended by now?"""
+    running = [row for row in rows if state.attempts.state[row] == STARTED]
+    return any(0 < tails.attempt_ends(state, now, row) < now for row in running)
 
 
-def _expected(state: State, row: int) -> str:
+def _nobody_else(state: State, now: int, bag: BagState, rows: list[int]) -> list[str]:
+    """Is there no host, beside those that have it, that may have it, too?"""
+    hosts = [state.pilots[state.attempts.pilot[row]].row for row in rows]
+    others = [pilot for pilot in serving(state, bag.owner) if pilot.row not in hosts]
+    if not others:
+        return ["no other host serves you now"]
+    cls, why = state.classes[state.attempts.cls[rows[0]]], ""
+    for pilot in others:
+        wanting = [said for _, said in reasons(state, now, cls, state.sites[pilot.site], pilot) if said]
+        if not wanting:
+            return []
+        why = why or f"{pilot.host_name}: {wanting[0]}"
+    return [f"of the other hosts that serve you ({len(others)}) none matches: {why}"]
+
+
+def _expected(state: State, now: int, row: int) -> str:
     """When it should have ended, as far as anybody knows."""
-    at = tails.attempt_ends(state, state.now, row)
+    at = tails.attempt_ends(state, now, row)
     if not at:
         return ""
-    left = at - state.now
+    left = at - now
     return f", expected to end in {spell(left)}" if left > 0 else f", expected to have ended {spell(-left)} ago"
 
 
-def _silent(state: State, bag: BagState, pilot: PilotState) -> str:
-    text = f"that pilot has been silent for {spell(state.now - pilot.heard)}"
+def _silent(now: int, bag: BagState, pilot: PilotState) -> str:
+    text = f"that pilot has been silent for {spell(now - pilot.heard)}"
     if bag.external:
         text += "; the bag has external effects, so only you can say whether it still runs; if not, "
         text += f"windfall cancel {bag.number} and windfall retry {bag.number} start it again"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from windfall.core import hosts, perhost
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from windfall.core.engine import Core
 
 MOST_IN_VAIN = 64  # pilots of a class that are looked at, where expressions depend on the moment, or for replicas
+MOST_RICH = 64  # pilots that are asked to give something back
 
 
 def feed_parked(core: Core) -> None:
@@ -78,10 +80,11 @@ def recall_for(core: Core, pilot: PilotState) -> None:
     state = core.state
     if not state.surplus or pilot.state != LIVE or pilot.load >= pilot.cores * 1000 or pilot.row in state.barred:
         return
-    for number in list(state.surplus):
+    for number in list(islice(state.surplus, MOST_RICH)):
         rich = state.pilots[number]
         if rich is not pilot and rich.state == LIVE and not rich.recalling and _recall(core, rich, pilot):
             return
+        state.surplus[number] = state.surplus.pop(number)  # the next who asks looks at others
 
 
 def take_back(core: Core, row: int) -> None:

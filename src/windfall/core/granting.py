@@ -103,19 +103,19 @@ def _walk(
             break  # full: what comes later in the order must not overtake
         if not units:
             continue
-        ahead = ahead and not cls.capped  # for what comes behind it
-        shrunk = False
+        ahead, shrunk = ahead and not cls.capped, False  # for what comes behind it
         if state.replicating and cls.bag in state.replicating:
-            most, units = min(units, want, cls.ready), tails.units(core, cls, units)
+            most, units = min(units, want, cls.ready + len(cls.overdue)), tails.units(core, cls, units)
             shrunk = units < most
         if cls.overdue:
             n = deadlines.take(core, pilot, cls, min(units, want, room(core, pilot, load, cls, cost, False)), groups)
             load, want, units = load + n * cost, want - n, units - n
+            ahead = ahead and (units > 0 or not cls.listed)  # nor before what is ready of it
             if not cls.listed or want <= 0 or (units <= 0 and not shrunk):
                 continue
         if cls.conscious:
             if cls.bag not in looked:
-                looked[cls.bag] = None
+                looked[cls.bag], ahead = None, False
                 load, want = _chosen(core, pilot, cls, load, want, 1 if paid else min(want, few), left, groups)
             continue
         had = len(groups)
@@ -123,8 +123,8 @@ def _walk(
             n = len(group.tasks)
             groups.append(group)
             load += cost * n if group.chain < 0 else 0 if group.behind else cost
-            want -= n
-            budget -= n * cls.weight
+            want, budget = want - n, budget - n * cls.weight
+        ahead = ahead and _tasks(groups[had:]) >= cls.ready  # what comes behind is not held before the rest of it
         if want <= 0 or budget <= 0 or len(groups) >= 64:
             break
         if shrunk and (len(groups) > had or units <= 0):
@@ -195,7 +195,8 @@ def _dealt(
             load, _ = _walk(core, pilot, others, most - _tasks(groups[had:]), left, False, groups, load)
         for group in groups[had:]:
             number = state.bags[group.bag].classes[group.target, group.variant].number
-            taken[number] = taken.get(number, 0) + len(group.tasks)
+            states = state.bags[group.bag].tasks.state  # what is overdue is not ready
+            taken[number] = taken.get(number, 0) + sum(states[task] == READY for task in group.tasks)
         return _tasks(groups[had:]), load
 
     return fairness.deal(core, pilot, of, want, spare, walk)

@@ -96,18 +96,26 @@ def leave(state: State, pilot: PilotState) -> None:
 
 
 def _forget_some(state: State) -> None:
-    """Those that were seen longest ago, but for those that are there or must wait."""
+    """Those that were seen longest ago, but for those that are there or must wait.  Only what is folded from facts says
+    which: doubts are not, and rows must be the same after a restart."""
     order = np.argsort(state.hosts.np_seen[: state.hosts.rows], kind="stable").tolist()
-    for row in [row for row in order if row not in state.on_host and row not in state.barred][: MOST // 16]:
+    rows = [row for row in order if row not in state.on_host and not state.hosts.standing[row]][: MOST // 16]
+    gone = {row: None for row in rows if state.host_names[row][:2] != ("", "")}
+    for row in gone:
         site, host, _ = state.host_names[row]
-        if (site, host) == ("", ""):
-            continue
         del state.host_rows[site, host]
+        state.barred.pop(row, None)
+        state.host_says.pop(row, None)
         state.host_names[row] = ("", "", "")
         for name, _ in state.hosts.LAYOUT:
             getattr(state.hosts, name)[row] = 0
         state.hosts.dirty[row >> 16] = 1
         heappush(state.host_free, row)
+    for key in [key for key in state.shunned if key[0] in gone]:
+        del state.shunned[key]
+    for bag in state.bags.values():  # whoever gets the row has run nothing of it
+        for row in [row for row in bag.latest if row in gone]:
+            del bag.latest[row]
 
 
 def succeeded(state: State, bag: BagState, row: int, n: int, wall: float, at: int, usual: float = 0.0) -> None:
@@ -223,7 +231,7 @@ def blame(core: Core, pilot: PilotState) -> None:
 
 def _strike(core: Core, pilot: PilotState, guest: str, blamed: list[Blamed]) -> None:
     state, row = core.state, pilot.row
-    of_host = core.strikes.setdefault(row, {})
+    of_host = core.strikes.setdefault(state.host_names[row][:2], {})
     said = of_host.get(guest)
     if said is None or said.at <= state.hosts.success[row]:
         said = of_host[guest] = Strikes()
@@ -272,7 +280,7 @@ def _others(state: State, pilot: PilotState, guest: str) -> bool:
 def redeem(core: Core, pilot: PilotState) -> None:
     """A success: whatever was held against its host is over."""
     state, row = core.state, pilot.row
-    core.strikes.pop(row, None)
+    core.strikes.pop(state.host_names[row][:2], None)
     if row not in state.barred:
         return
     if state.hosts.standing[row] != FINE:

@@ -15,14 +15,15 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from windfall.core import ads, perhost
 from windfall.core.ads import Subject
 from windfall.core.classads import MOST_PROGRAMS, Result, Value, available, matches, program, why_no_value, why_not
-from windfall.core.lifecycle import LIVE, READY, WAITING
+from windfall.core.lifecycle import ACTIVE, LIVE, READY, WAITING
 from windfall.core.orders import Entry, Orders, listed
 from windfall.core.replication import PRESETS
 from windfall.core.rules import DECIDE, Rules, rules_of
@@ -206,6 +207,13 @@ def seen_by(state: State, now: int, pilot: PilotState, classes: list[TaskClass])
     return found
 
 
+def serving(state: State, owner: str) -> Iterator[PilotState]:
+    """Pilots that serve him now; not more of them than are looked at."""
+    found = (pilot for pilot in state.pilots.values()
+             if pilot.state == LIVE and owner in state.pilot_classes[pilot.cls].owners)
+    return islice(found, MOST_HOSTS)
+
+
 def prospects(state: State, now: int, bag: BagState) -> tuple[int, int, str]:
     """Of the hosts that serve its owner now: how many match, how many there are, and why the first does not.  Where
     there are none, why no pilot will be started either, if that is so.  Of a bag with nothing to hand out nobody asks
@@ -213,17 +221,14 @@ def prospects(state: State, now: int, bag: BagState) -> tuple[int, int, str]:
     match = known = 0
     why = ""
     classes = sorted(bag.classes.values(), key=lambda cls: (not cls.ready, cls.number))
-    for pilot in state.pilots.values():
-        if pilot.state != LIVE or bag.owner not in state.pilot_classes[pilot.cls].owners or not classes:
-            continue
+    for pilot in serving(state, bag.owner) if classes else ():
         known += 1
         wanting = [said for _, said in reasons(state, now, classes[0], state.sites[pilot.site], pilot) if said]
         wanting += filter(None, [perhost.why_none(state, now, pilot, classes[0])])
         match += not wanting
         why = why or next((f"{pilot.host_name}: {said}" for said in wanting), "")
-        if known >= MOST_HOSTS:
-            break
-    if not (bag.open or bag.counts[READY] or bag.counts[WAITING]):
+    again = bag.counts[ACTIVE] and (bag.number in state.replicating or bag.number in state.deadlines)
+    if not (bag.open or bag.counts[READY] or bag.counts[WAITING] or again):
         return match, known, ""
     return match, known, why if known or not classes else _no_site(state, now, bag, classes[0])
 

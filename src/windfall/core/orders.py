@@ -7,7 +7,8 @@ Rules
   * An order knows what each bag's own attributes were when it was made.  Where one has changed since, that bag alone is
     evaluated again, and the order is sorted again only if its place is another one.
   * Orders hold while the ready list and the policies are what they were.  Where policies speak of the time they hold
-    for the second that they were made in.
+    for the second that they were made in; where those of many bags do, for as many seconds as there are fifties of
+    these, by one time for all: or every host would have all of them evaluated every second.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from windfall.core.classads import Value
 from windfall.core.rules import Rules
 from windfall.core.state import BagState, State, TaskClass
 
+TIMED_AT_ONCE = 50  # bags that speak of the time, evaluated in a second
 MOST_KEPT = 250_000  # entries of all orders together
 
 Entry = tuple[tuple[Any, ...], int]  # as in State.ready
@@ -57,6 +59,7 @@ class Orders:
         self._moment: list[ads.Read] = []
         self._timed = False
         self._second = 0
+        self._tick = 0  # ms for which time stands still here
 
     def renew(self, listed: list[Listed]) -> None:
         """The ready list, or a policy, may have changed."""
@@ -70,6 +73,7 @@ class Orders:
         moment = list(dict.fromkeys(path for each in rules for path in each.moment))
         self._moment = [read for path in moment if (read := ads.reader(path)) is not None]
         self._timed = any(path in ads.TIMED for path in moment)
+        self._tick = sum(each.timed for each in rules) // TIMED_AT_ONCE * 1000
         self._moving = [(place, each) for place, each in enumerate(listed) if each.rules is not None and each.rules.own]
         self.kept.clear()
 
@@ -77,6 +81,8 @@ class Orders:
         self, subject: Subject, key: Values, published: Mapping[str, Value], owners: tuple[str, ...]
     ) -> list[Entry]:
         """For a host of these owners whose ad has this key; of the subject only the bag and the class are changed."""
+        if self._tick:
+            subject.now -= subject.now % self._tick
         if self._timed and subject.now // 1000 != self._second:
             self._second = subject.now // 1000
             self.kept.clear()

@@ -24,7 +24,7 @@ from windfall.core.lifecycle import (
     WAITING,
 )
 from windfall.core.state import BagState, PilotState, SiteState, State, Waits
-from windfall.core.tails import last_end
+from windfall.core.tails import last_end, late
 
 
 def bag_state(bag: BagState) -> str:
@@ -47,12 +47,13 @@ def counts(bag: BagState) -> dict[str, int]:
     return dict(zip(TASK_STATES, numbers, strict=True))
 
 
-def bag_view(state: State, number: int) -> dict[str, Any]:
+def bag_view(state: State, now: int, number: int) -> dict[str, Any]:
     bag = state.bags[number]
     view = summary(bag)
     view["targets"] = [_target_view(bag, index) for index in range(len(bag.targets))]
     view["tail"] = not bag.ended and bag.in_tail
-    view["expected"] = last_end(state, state.now, bag) or None
+    view["expected"] = last_end(state, now, bag) or None
+    view["late"] = late(state, now, bag)
     return view
 
 

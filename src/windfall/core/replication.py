@@ -105,8 +105,9 @@ def mode(bag: BagState) -> str:
 
 
 def shown_policy(bag: BagState) -> dict[str, str]:
-    """With the preset that it was submitted with."""
-    return {**bag.policy, **({"replicate": mode(bag)} if mode(bag) != NONE else {})}
+    """As they are in force: with the preset that it was submitted with, and none where no task can have a replica."""
+    able = may_repeat(bag) and not (bag.classes and all(cls.chained for cls in bag.classes.values()))
+    return {**bag.policy, "replicate": mode(bag) if able else NONE}
 
 
 def preset(bag: BagState) -> Preset:
@@ -216,9 +217,12 @@ def bounded(bag: BagState, task: int) -> str:
 
 
 def _for_host(late: list[Late], pilot: PilotState) -> Iterator[Late]:
-    """Those that its host does not run; what runs at other sites only comes first."""
-    here = []
+    """Those that its host does not run: of what has equally few attempts, that which runs at other sites first."""
+    here: list[Late] = []
     for each in [each for each in late if pilot.row not in each.hosts]:
+        if here and here[0].live != each.live:
+            yield from here
+            here = []
         if pilot.site in each.sites:
             here.append(each)
         else:
@@ -315,7 +319,7 @@ def _asked_for(core: Core, bag: BagState) -> Tail:
     again = seen.begins
     if seen.queue:  # with as many found as may wait there is no hurry
         again = core.now + (SOON_AGAIN if len(seen.found) < MOST_FOUND else CYCLE)
-    return Tail(list(_each(core.state, bag, rows)), again)
+    return Tail(sorted(_each(core.state, bag, rows), key=lambda each: each.live), again)
 
 
 def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
@@ -327,7 +331,8 @@ def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
     states, refs = attempts.np_state[: attempts.rows], attempts.np_task[: attempts.rows]
     rows = np.flatnonzero((refs >> 32 == bag.number) & ((states == STARTED) | (states == GRANTED)))
     tasks = refs[rows] & 0xFFFFFFFF
-    if preset.started and ((states[rows] == GRANTED) & (live[tasks] == 1)).any():
+    is_started = states[rows] == STARTED
+    if preset.started and not np.isin(tasks[~is_started], tasks[is_started]).all():
         return Tail()
     runs = (states[rows] == STARTED) & (live[tasks] < preset.live)
     rows, tasks = rows[runs], tasks[runs]

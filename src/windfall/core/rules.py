@@ -46,6 +46,7 @@ class Rules:
     published: list[str]  # attributes of hosts and sites that they speak of
     moment: list[str]
     own: list[ads.Read]  # how those are read that are the bag's own
+    timed: bool  # they speak of what changes with time alone
     steady: bool  # nothing that they speak of changes by itself
 
     def admit(self, subject: Subject, published: Mapping[str, Value]) -> bool:
@@ -71,5 +72,6 @@ def rules_of(policy: dict[str, str]) -> Rules:
         published=[path for path in uses if ads.reader(path) is None],
         moment=[path for path in moving if path in ads.MOMENT],
         own=[read for path in moving if path not in ads.MOMENT and (read := ads.reader(path)) is not None],
+        timed=any(path in (*ads.TIMED, *ads.PASSING) for path in uses),
         steady=not moving,
     )

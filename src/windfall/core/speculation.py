@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from windfall.core import ads
-from windfall.core.classads import Value, matches, program, why_no_value
+from windfall.core.classads import Value, matches, program, why_not
 from windfall.core.lifecycle import ACTIVE, GRANTED, STARTED
 from windfall.core.state import BagState, PilotState, State, TaskClass
 
@@ -57,6 +57,8 @@ def scan(core: Core, bag: BagState, text: str, most: int) -> Scan:
     """Go on with the cycle, or begin another one."""
     found = core.scans.get(bag.number)
     if found is None or found.text != text:
+        for number in [number for number in core.scans if number not in core.state.replicating]:
+            del core.scans[number]  # bags that have ended since
         found = core.scans[bag.number] = Scan(text)
     if found.queue and core.now >= found.begins and len(found.found) >= MOST_FOUND:
         found.begins = core.now + CYCLE
@@ -115,10 +117,10 @@ def _case(state: State, now: int, bag: BagState, task: int, published: Published
     return Case(ads.Subject(state, now, bag, site, cls), rows, published)
 
 
-def why_no_answer(state: State, now: int, bag: BagState, task: int, text: str) -> str:
-    """Why the expression says neither yes nor no of a task that runs; "" if it does."""
+def why_not_wanted(state: State, now: int, bag: BagState, task: int, text: str) -> str:
+    """Why the expression asks for no replica of a task that runs; "" if it asks for one."""
     case = _case(state, now, bag, task, lambda pilot: ads.host_ad(state, pilot, now))
-    return why_no_value(text, {path: reader(path)(case) for path in program(text).uses}) if case is not None else ""
+    return why_not(text, {path: reader(path)(case) for path in program(text).uses}) if case is not None else ""
 
 
 def reader(path: str) -> Read:

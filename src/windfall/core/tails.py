@@ -78,6 +78,13 @@ def ends(state: State, now: int, bag: BagState) -> dict[int, int]:
     return found
 
 
+def late(state: State, now: int, bag: BagState) -> int:
+    """In its tail: tasks that should have ended by now."""
+    if bag.ended or not bag.in_tail or bag.unfinished() > MOST_SHOWN:
+        return 0
+    return sum(0 < at < now for at in ends(state, now, bag).values())
+
+
 def last_end(state: State, now: int, bag: BagState) -> int:
     """When a bag in its tail should have ended: not before now; 0 if it is not in its tail, or nobody knows."""
     if bag.ended or not bag.in_tail or bag.unfinished() > MOST_SHOWN:

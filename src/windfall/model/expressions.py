@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,13 +28,14 @@ from ..errors import BadInput, TooLarge
 from . import attributes
 from .attributes import ANY, LIST, NUMBER, TEXT, TRUTH, Known
 from .language import BY_NAME, FUNCTIONS, INSTEAD, LEVELS, NAMES, WORDS, Token, no_function, tokens, wrong
-from .patterns import refusal
+from .patterns import refusal, search
 
 MAX_LENGTH = 4_096  # bytes
 MAX_NESTING = 32
 MAX_CHAIN = 200  # terms joined by operators
 MAX_INTEGER = 1 << 53
 MAX_CALLS = 24
+MAX_LISTED = 512  # members of all lists
 MAX_PATTERNS = 4
 STEPS = 1_000  # of one match of a pattern
 
@@ -56,8 +58,11 @@ class Term(NamedTuple):
     at: int
 
 
+@lru_cache(64)
 def parse(text: str) -> Expression:
-    """Read an expression; BadInput says what is wrong, where, and what to do."""
+    """Read an expression; BadInput says what is wrong, where, and what to do.
+
+    Whoever changes a policy has it read several times on its way: by the server, by the core, and to be evaluated."""
     _bounded(text)
     return _Reader(text).read()
 
@@ -80,7 +85,7 @@ class _Reader:
         self.place = 0
         self.nesting = 0
         self.chain = 0
-        self.calls = self.patterns = 0
+        self.calls = self.patterns = self.listed_so_far = 0
         self.uses: dict[str, None] = {}
         self.program = [token.text for token in self.tokens]  # pieces are put in place of names and patterns
         self.ands: list[int] = []  # places of && that no parentheses enclose
@@ -215,6 +220,9 @@ class _Reader:
         self.deeper()
         while not self.take("}"):
             term = self.expression()
+            self.listed_so_far += 1
+            if self.listed_so_far > MAX_LISTED:
+                raise self.wrong(term.at, f"more than {MAX_LISTED} members of lists", "a pattern may say it shorter")
             if term.type == LIST:
                 raise self.wrong(term.at, "a list in a list", "one list of all of them does")
             if not self.take(","):
@@ -334,9 +342,8 @@ class _Reader:
 
 
 def _limited(pattern: str) -> str:
-    """The limit holds for a match that begins at one place.  So all begin at the first, and go on to where the pattern
-    is found."""
-    return f"(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS})^(?s:.*?)(?:{pattern})"
+    """The limit holds for a match that begins at one place, so all begin at the first."""
+    return f"(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS}){search(pattern)}"
 
 
 def _alike(kind: str) -> str:

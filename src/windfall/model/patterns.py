@@ -115,3 +115,45 @@ def _repeats(before: str, sign: str) -> bool:
         return sign == "?"
     counts = [int(each) for each in re.findall(r"\d+", sign)]
     return before in ("class", "escape", "plain") and all(each <= MAX_COUNT for each in counts)
+
+
+def search(pattern: str) -> str:
+    """The same pattern, to be matched at the first place of a text only: it goes on by itself to where it is found.
+
+    Most are pieces of a fixed length with anything between them, as in `^node.*-rack7`.  For these the first place
+    where a piece is found is as good as any, so none is looked for twice, and the time grows with the text alone.
+    """
+    pieces = _pieces(pattern)
+    if pieces is None:
+        return f"^(?s:.*?)(?:{pattern})"
+    begins, ends = pattern.startswith("^"), pattern.endswith("$") and not pattern.endswith(r"\$")
+    first, *others = pieces
+    found = f"^{first}" if begins or not first else f"^(?>(?s:.*?){first})"
+    if not others and ends:
+        return f"^{first}$" if begins else f"^(?s:.*){first}$"
+    *between, last = others or [""]
+    found += "".join(f"(?>(?s:.*?){piece})" for piece in between if piece)
+    if not last:
+        return found
+    return found + (f"(?s:.*){last}$" if ends else f"(?s:.*?){last}")
+
+
+def _pieces(pattern: str) -> list[str] | None:
+    """What stands between `.*`; None if it is not of that kind."""
+    tokens = [(str(match.lastgroup), match[0]) for match in _SIMPLE.finditer(pattern)]
+    tokens = tokens[tokens[:1] == [("plain", "^")] :]
+    tokens = tokens[: len(tokens) - (tokens[-1:] == [("plain", "$")])]
+    pieces, piece = [], [""]
+    for kind, text in tokens:
+        if kind in ("open", "close", "bar") or text in ("^", "$", r"\b", r"\B"):
+            return None
+        if kind != "repeat":
+            piece.append(text)
+        elif piece[-1] == "." and text in "*+":
+            pieces.append("".join(piece[: -1 if text == "*" else None]))
+            piece = [""]
+        elif re.fullmatch(r"\{\d+\}", text):
+            piece.append(text)
+        else:
+            return None
+    return [*pieces, "".join(piece)]

@@ -129,7 +129,7 @@ class BagCalls:
         return bag
 
     def _view(self, bag: Any) -> dict[str, Any]:
-        view = queries.bag_view(self._state, bag.number)
+        view = queries.bag_view(self._state, self._writer.clock.now(), bag.number)
         view["position"] = self._writer.position
         return view
 
@@ -225,7 +225,7 @@ class BagCalls:
 
     async def policy(self, request: Request) -> Answer:
         bag = self._own(request)
-        found = prospects(self._state, self._state.now, bag)
+        found = prospects(self._state, self._writer.clock.now(), bag)
         return reply_json(schema.PolicyView(bag.number, shown_policy(bag), *found))
 
     async def set_policy(self, request: Request) -> Answer:

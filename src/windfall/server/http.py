@@ -604,6 +604,8 @@ def explain(error: Exception) -> WindfallError:
         return BadInput(str(error))
     if isinstance(error, RecursionError):
         return BadInput("nested too deeply")
+    if isinstance(error, UnicodeDecodeError):
+        return BadInput("a text in the body is not UTF-8", "JSON is sent as UTF-8")
     number = next(_numbers)
     log.exception("internal error %d", number, exc_info=error)
     return WindfallError(f"internal error {number}", "the server's log says more under this number")

@@ -345,6 +345,7 @@ class BagView(Struct):
     budget: int | None = None
     tail: bool = False  # in its last round: fewer tasks wait than are out
     expected: int | None = None  # in its tail: when it should end, if that can be told
+    late: int = 0  # in its tail: tasks that should have ended by now
 
 
 class Row(Struct):

@@ -16,7 +16,10 @@ from typing import Any
 import msgspec
 
 from windfall.core.engine import Config
+from windfall.core.explain import explain
 from windfall.core.facts import Conscious, DataShape, Limits, Shape, TargetShape
+from windfall.core.lifecycle import ACTIVE
+from windfall.model.check import USUAL
 from windfall.sim import load
 from windfall.sim.clients import Collector, Poller, Script
 from windfall.sim.laws import Law
@@ -25,11 +28,13 @@ from windfall.sim.scenario import Bag, Scenario, Site, Target
 from windfall.sim.swf import Job
 from windfall.sim.world import Wall, Work, World
 
+DAY = 86_400_000
 LOOK = 20_000  # events between two looks at how far it is
 DEFAULT_GRACE = 5_000
 EVERY = 5_000  # ms between two looks of a script
 MOST_EVENTS = 1_000_000_000  # some hours of computing
-FOREVER = 365 * 86_400_000  # whatever has not ended by then never will
+QUIET, QUEUING = 3 * DAY, 30 * DAY  # ms in which nothing runs: no more will, where pilots are there, or queue
+FOREVER = 365 * DAY  # whatever has not ended by then never will
 
 Tell = Callable[[int, int], None]  # ms of virtual time, tasks that have ended
 
@@ -50,6 +55,7 @@ class Run:
         self._links()
         self.scripts: dict[str, Script] = {}
         self._waiting = 0  # scripts that have not begun
+        self._seen, self._since = (0, 0), 0  # attempts and ends of tasks, and since when there have been so many
         for bag in scenario.bags:
             if bag.client:
                 self._waiting += 1
@@ -69,10 +75,27 @@ class Run:
             looks += 1
             if tell is not None and looks % LOOK == 0:
                 tell(world.engine.now, self.record.done)
-            return looks == most or self.finished
+            return looks == most or self.finished or (looks % LOOK == 0 and self._stalled())
 
         world.engine.run(self.scenario.until or FOREVER, done)
         return self.record
+
+    def _stalled(self) -> bool:
+        """Has nothing been handed out for so long that nothing ever will be?"""
+        world, state = self.world, self.world.server.core.state
+        seen = world.tally.attempts, self.record.done
+        out = any(bag.counts[ACTIVE] for bag in state.bags.values())
+        if seen != self._seen or out or self._waiting or world.coming:
+            self._seen, self._since = seen, world.engine.now
+        queue = any(site.open for site in state.sites.values())
+        return world.engine.now - self._since > (QUEUING if queue else QUIET)
+
+    @property
+    def why(self) -> str:
+        """Of the first bag that has not ended: what it waits for."""
+        state, now = self.world.server.core.state, self.world.engine.now
+        bag = next((bag for bag in state.bags.values() if bag.unfinished()), None)
+        return "" if bag is None else f"{bag.name}: {explain(state, now, bag.number)['summary']}"
 
     @property
     def finished(self) -> bool:
@@ -160,8 +183,7 @@ class Run:
                     targets=shapes, provision=bag.provision, edges=_edges(bag), data=_data(bag, columns),
                     fail_over=bag.fail_over,
                     conscious=Conscious(**bag.conscious) if bag.select == "data-conscious" else None,
-                    policy=bag.policy)
-
+                    replicate=USUAL, policy=bag.policy)
 
     def _script(self, bag: Bag) -> None:
         """Each task is a bag of its own; all have the same name."""

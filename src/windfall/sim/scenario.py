@@ -15,6 +15,7 @@ from typing import Any
 
 from windfall.errors import BadInput, TooLarge
 from windfall.model import bagfile, check
+from windfall.model.caps import CAPS
 from windfall.model.order import find_circle
 from windfall.model.template import excerpt
 from windfall.model.units import format_duration, format_size
@@ -285,7 +286,7 @@ class Reader:
                 raise TooLarge(f"a script submits {MAX_NAMES:,} tasks at most")
         own = ("submit", "fails", "batch", "select", "provision", "staged", "stays", "keeps")
         said = {key: values[key] for key in own if key in values}
-        policy = {key: values[key] for key in check.EXPRESSIONS if key in values}
+        policy = {key: values[key] for key in (*check.EXPRESSIONS, *CAPS) if key in values}
         return Bag(name, targets, policy=policy, conscious=conscious, client=client,
                    fail_over=values.get("fail-over", ""), **said)
 

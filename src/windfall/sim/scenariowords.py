@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from windfall.errors import BadInput, TooLarge
 from windfall.model import units, words
-from windfall.model.check import EXPRESSIONS
+from windfall.model.caps import CAPS
+from windfall.model.check import EXPRESSIONS, USUAL
 from windfall.model.words import wrong
 from windfall.sim import laws
 from windfall.sim.batch import DISCIPLINES
@@ -220,7 +221,9 @@ BAGS = {
     "client": Word(table, "", "a script submits its tasks one by one, and looks after them until all are there"),
     "conscious": Word(table, "", "parameters of `data-conscious`"),
     "provision": Word(words.one_of(*PROVISION), "swarm", "decides how many pilots to have where"),
-    **{key: Word(words.POLICY[key].read, "", f"an expression: {words.POLICY[key].says}") for key in EXPRESSIONS},
+    **{key: Word(words.POLICY[key].read, USUAL * (key == "replicate"), f"an expression: {words.POLICY[key].says}")
+       for key in EXPRESSIONS},
+    **{key: Word(words.POLICY[key].read, "", words.POLICY[key].says) for key in CAPS},
     "fail-over": Word(words.string, "", words.POLICY["fail-over"].says),
 }
 CLIENT = {

@@ -186,6 +186,11 @@ class World:
         self._coming += 1
         self.engine.at(when, self._submit_now, work)
 
+    @property
+    def coming(self) -> int:
+        """Bags that will be submitted later."""
+        return self._coming
+
     def _submit_now(self, work: Work) -> None:
         self._coming -= 1
         self.submit(work)
