@@ -211,6 +211,15 @@ def test_looks_for_replicas_are_forgotten_with_their_bags(b: Bench) -> None:
     assert len(b.core.scans) <= 1
 
 
+def test_who_waits_for_room_on_its_host_is_woken_when_another_pilot_there_makes_some(b: Bench) -> None:
+    b.submit(shape(5), policy={"per-host": "1"})
+    one, two = b.pilot(host="h"), b.pilot(host="h")
+    ((attempt, _),) = b.take(one, 1)
+    assert b.exchange(two, want=1, wait=HOUR) is None
+    b.exchange(one, reports=[e.Report(attempt, "succeeded", wall=100)], bye="idle")
+    assert [task for answer in answers(b.effects, two) for _, task in granted(answer)] == [1]
+
+
 # --- hosts that are forgotten -----------------------------------------------------------------------------------------
 
 

@@ -35,7 +35,7 @@ from windfall.core import (
     watchdog,
 )
 from windfall.core.apply import HANDLERS as FOLDED, apply
-from windfall.core.feeding import feed_parked, recall_for, take_back
+from windfall.core.feeding import feed_hosts, feed_parked, recall_for, take_back
 from windfall.core.lifecycle import GONE, LEAVING, RUNNING
 from windfall.core.matchmaking import Matchmaker
 from windfall.core.snapshot import dump_state, load_state, mark_saved, rebuild
@@ -139,6 +139,8 @@ class Core:
         state = self.state
         if self.stirred or self._fed != state.version:
             self._feed()
+        if state.roomier:
+            feed_hosts(self)
         if self.poor:
             for number in self.poor:
                 recall_for(self, state.pilots[number])

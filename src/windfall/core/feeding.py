@@ -35,6 +35,16 @@ def feed_parked(core: Core) -> None:
         _feed_class(core, pc, list(pc.parked))
 
 
+def feed_hosts(core: Core) -> None:
+    """Where one pilot holds less of a bag that allows few on a host, another one there may have some."""
+    state = core.state
+    rows, state.roomier = state.roomier, {}
+    for number in [number for row in rows for number in state.on_host.get(row, ())]:
+        pc = state.pilot_classes[state.pilots[number].cls]
+        if number in pc.parked:
+            _feed_class(core, pc, [number])
+
+
 def _feed_best(core: Core, waiting: list[PilotClass]) -> None:
     state = core.state
     if not _anything(core):

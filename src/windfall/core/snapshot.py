@@ -422,6 +422,7 @@ def _recount_pilots(state: State) -> None:
     attempts = state.attempts
     state.surplus.clear()
     state.orders.clear()
+    state.roomier.clear()
     for site in state.sites.values():
         site.use.clear()
     for pilot in state.pilots.values():
