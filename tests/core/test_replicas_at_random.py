@@ -11,6 +11,7 @@ import pytest
 from windfall.core import events as e, facts as f, replication
 from windfall.core.doubling import usual_time
 from windfall.core.lifecycle import ACTIVE, GRANTED, STARTED
+from windfall.core.reliability import bad_hosts
 from windfall.core.state import BagState
 
 from .conftest import Bench, Watched, shape
@@ -47,7 +48,7 @@ class Judge:
             "more of a task than may be": len(rows) >= replication.preset(bag).live,
             "more of a bag than may be": replication.spare(bag) <= 0,
             "while others are ready": bag.has_backlog(),
-            "early": ran < enough and not replication.bad_hosts(state, np.array(hosts)).any(),
+            "early": ran < enough and not bad_hosts(state.hosts, np.array(hosts)).any(),
         }
         self.broken += [(what, self.core.now, task) for what, so in said.items() if so]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from windfall.core import events as e, hosts as hosts_module
-from windfall.core.lifecycle import STARTED
+from windfall.core.lifecycle import READY, STARTED
 
 from .conftest import Bench, answers, granted, shape
 
@@ -209,6 +209,37 @@ def test_looks_for_replicas_are_forgotten_with_their_bags(b: Bench) -> None:
         b.report(pilot, attempt)
         b.step(e.Remove(0, bag))
     assert len(b.core.scans) <= 1
+
+
+def test_what_runs_on_a_host_that_turned_bad_is_late_sooner(b: Bench) -> None:
+    """By what became of another bag's tasks there; seen by one who waits."""
+    b.submit(shape(40, expect=MEAN, retries=9), replicate="tail-safe")
+    bad = b.pilot(host="bad", cores=3)
+    ((attempt, task),) = b.take(bad, 1)
+    done_by(b, "quick", 39)
+    b.exchange(bad, started=[attempt])
+    idle, began = b.pilot(host="idle"), b.now
+    assert b.exchange(idle, want=1, wait=10 * HOUR) is None
+    other = b.submit(shape(6, cores=2, retries=0))
+    while b.core.state.bags[other].counts[READY]:
+        ((held, _),) = b.take(bad, 1)
+        b.exchange(bad, started=[held])
+        b.report(bad, held, "failed", "exit", wall=20_000)
+    seen = b.wait(began + LATE // 2 - b.now)
+    assert [each for answer in answers(seen, idle) for _, each in granted(answer)] == [task]
+
+
+def test_fast_pilots_on_the_host_that_runs_it_do_not_hide_another(b: Bench) -> None:
+    b.submit(shape(40, expect=MEAN, retries=9), replicate="tail-safe")
+    slow, _, task = run(b, "slow")
+    done_by(b, "quick", 39)
+    b.core.state.hosts.speed[b.core.state.pilots[slow].row] = 5.0
+    for _ in range(70):
+        assert b.exchange(b.pilot(host="slow"), want=1, wait=10 * HOUR) is None
+    other = b.pilot(host="other")
+    assert b.exchange(other, want=1, wait=10 * HOUR) is None
+    seen = b.wait(LATE)
+    assert [each for answer in answers(seen, other) for _, each in granted(answer)] == [task]
 
 
 def test_who_waits_for_room_on_its_host_is_woken_when_another_pilot_there_makes_some(b: Bench) -> None:

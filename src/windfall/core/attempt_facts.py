@@ -24,6 +24,7 @@ from windfall.core.lifecycle import (
     SUCCEEDED,
     WAITING,
 )
+from windfall.core.reliability import is_bad
 from windfall.core.rows import OUTSTANDING, bear, carry, drop_row, free_row, note_load, recall_lost, split
 from windfall.core.state import BagState, State, TargetState, TaskClass
 from windfall.model.caps import COST
@@ -350,12 +351,24 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
 
 def _note_host(state: State, bag: BagState, fact: f.Ended, end: f.End) -> None:
     row = state.pilots[fact.pilot].row
+    bad = is_bad(state.hosts, row)
     if end.outcome == O_SUCCEEDED:
         hosts.succeeded(state, bag, row, 1, end.wall, fact.at)
     elif end.outcome == O_FAILED and end.why not in BLAMELESS:
         hosts.failed(state, bag, row, fact.at)
     elif end.outcome == O_LOST:
         hosts.lost(state, row, fact.at)
+    if state.replicating and not bad and is_bad(state.hosts, row):
+        _note_bad(state, row)
+
+
+def _note_bad(state: State, row: int) -> None:
+    """Whatever else runs on such a host is late sooner."""
+    for number in state.on_host.get(row, ()):
+        rows = state.attempts.of_pilot(number)
+        for bag in dict.fromkeys((state.attempts.np_task[rows] >> 32).tolist()):
+            if bag in state.replicating and not state.bags[bag].has_backlog():
+                stir(state, state.bags[bag])
 
 
 def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:

@@ -11,7 +11,7 @@ from windfall.core.batching import chain_key
 from windfall.core.fitting import elsewhere
 from windfall.core.granting import fits, grant
 from windfall.core.lifecycle import GRANTED, LIVE, LOST
-from windfall.core.replication import any_late
+from windfall.core.replication import any_late, busy_with_all
 from windfall.core.sessions import answer_parked, nudge
 from windfall.core.state import PilotClass, PilotState, TaskClass
 from windfall.core.tails import best_first
@@ -50,9 +50,10 @@ def _feed_best(core: Core, waiting: list[PilotClass]) -> None:
     if not _anything(core):
         return
     in_vain = dict.fromkeys((pc.number for pc in waiting), 0)
+    busy = {} if state.ready or state.overdue else busy_with_all(core)
     for number in best_first(state, waiting):
         pc = state.pilot_classes[state.pilots[number].cls]
-        if number in pc.parked and in_vain[pc.number] < MOST_IN_VAIN:
+        if number in pc.parked and in_vain[pc.number] < MOST_IN_VAIN and state.pilots[number].row not in busy:
             in_vain[pc.number] += _feed_class(core, pc, [number])
             if not _anything(core):
                 return

@@ -35,6 +35,7 @@ from windfall.core.doubling import cap, left, price, usual_time
 from windfall.core.fairness import weight
 from windfall.core.lifecycle import ACTIVE, GRANTED, READY, STARTED, WAITING
 from windfall.core.means import PLENTY, Purse
+from windfall.core.reliability import bad_hosts
 from windfall.core.speculation import CYCLE, MOST_FOUND, SOON as SOON_AGAIN, scan
 from windfall.core.state import BagState, PilotState, State, TaskClass
 from windfall.model.caps import CAPS, COST, PER_TASK, SHARE
@@ -48,8 +49,6 @@ MOST_LATE = 256  # tasks that are looked at in one step,
 MOST_ALIKE = 64  # and of one class: what does not fit a pilot must not hide what does
 KEPT = 64  # part of the time that a task takes, for which who is late need not be looked for again
 DOUBTED = 64  # of those that are not late, whose hosts are looked at
-ENOUGH = 5  # attempts after which a host is known
-UNRELIABLE = 10  # percent of them that were lost or failed
 NEVER = 1 << 61
 BEYOND = 1 << 54  # ms; later than whatever may be due
 SOON = 4  # part of the time after which a task is late, after which it is on a host that is not trusted
@@ -170,6 +169,17 @@ def _unpaid(core: Core, pilot: PilotState, cls: TaskClass, groups: list[f.Group]
 def any_late(core: Core) -> bool:
     """Is there a replica that somebody may have?"""
     return any(_offers(core, bag) for bag in _bags(core.state))
+
+
+def busy_with_all(core: Core) -> dict[int, None]:
+    """Hosts that run whatever is late: they can have none of it."""
+    found: dict[int, None] | None = None
+    for bag in _bags(core.state):
+        for each in look(core, bag).late:
+            found = {row: None for row in each.hosts if found is None or row in found}
+            if not found:
+                return {}
+    return found or {}
 
 
 def _offers(core: Core, bag: BagState) -> bool:
@@ -416,15 +426,7 @@ def _unreliable(state: State, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of these attempts are on a host that loses or fails much?"""
     pilots = state.pilots
     hosts = [pilots[number].row for number in state.attempts.np_pilot[rows].tolist()]
-    return bad_hosts(state, np.array(hosts, dtype=np.int64))
-
-
-def bad_hosts(state: State, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of these lose or fail much?"""
-    h = state.hosts
-    tried, bad = h.np_attempts[rows].astype(np.int64), h.np_failures[rows].astype(np.int64) + h.np_losses[rows]
-    found: NDArray[np.bool_] = (tried >= ENOUGH) & (100 * bad > UNRELIABLE * tried)
-    return found
+    return bad_hosts(state.hosts, np.array(hosts, dtype=np.int64))
 
 
 def _each(state: State, bag: BagState, rows: list[int]) -> Iterator[Late]:

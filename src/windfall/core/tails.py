@@ -19,7 +19,8 @@ import numpy as np
 
 from windfall.core.doubling import usual_time
 from windfall.core.lifecycle import GRANTED, STARTED
-from windfall.core.replication import bad_hosts, first_of
+from windfall.core.reliability import bad_hosts
+from windfall.core.replication import first_of
 from windfall.core.state import BagState, PilotClass, State, TaskClass
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def best_first(state: State, waiting: list[PilotClass]) -> Iterator[int]:
     numbers = [number for pc in waiting for number in pc.parked]
     rows = np.array([row for pc in waiting for row in pc.parked.values()], dtype=np.int64)
     speed = state.hosts.np_speed[rows]
-    place = np.where(bad_hosts(state, rows), LAST, 0) - np.where(speed > 0, speed, 1)
+    place = np.where(bad_hosts(state.hosts, rows), LAST, 0) - np.where(speed > 0, speed, 1)
     every = np.arange(len(numbers))
     for at in first_of(every, place, MOST_ASKED).tolist():
         yield numbers[at]
