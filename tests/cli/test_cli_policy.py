@@ -70,6 +70,21 @@ def test_a_limit_that_lets_no_task_go_anywhere(capsys: pytest.CaptureFixture[str
         assert code == 2 and "lets no host have any task" in err
 
 
+@pytest.mark.parametrize(("given", "hint"), [
+    ("replicate=tail-fats", "did you mean 'tail-fast'?"), ("sites=mine", """sites = 'Site.Name == "mine"'"""),
+    ('Host.Name =~ "n"', "looks for a pattern"), ("Host.Cores > 1 # c", "there are none in an expression"),
+    ("Host.Cores > 1 and Tail", "&& is and"), ("requirements = undefined", "leave it out"),
+])  # fmt: skip
+def test_mistakes_that_many_make(capsys: pytest.CaptureFixture[str], given: str, hint: str) -> None:
+    code, _, err = said(capsys, "--check", given)
+    assert code == 2 and hint in err
+
+
+@pytest.mark.parametrize("given", ["replicate=Tail-safe", "replicate=Tail", "per_host=2", "budget = 5 core-hours"])
+def test_what_may_be_written_in_other_ways(capsys: pytest.CaptureFixture[str], given: str) -> None:
+    assert said(capsys, "--check", given)[0] == 0
+
+
 def test_a_preset_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     bag = tmp_path / "bag.toml"
     bag.write_text("[bag]\ncommand = 'true'\n[policy]\nreplicate = 'tail-fast'\nrank = 2\n")

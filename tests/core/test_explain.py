@@ -179,3 +179,12 @@ def test_deadlines_and_replicas_that_are_never_asked_for_say_why(bench: Bench) -
     assert "replicate asks for no replica: Task.Replica1.Host.ErrorRate > 0.1 is undefined" in told
     bench.do(e.SetPolicy(0, bag, {"attempt-deadline": "60", "replicate": "NumberOfReplicas < 2"}, "ann"))
     assert "undefined" not in bench.explain(bag)
+
+
+def test_what_is_late_says_that_nobody_else_may_have_it(bench: Bench) -> None:
+    bag = _late(bench, replicate="tail-safe", policy={"requirements": 'Host.Name == "host"'})
+    assert bench.explain(bag).endswith("; no other host serves you now")
+    bench.pilot(host="other")
+    assert bench.explain(bag).endswith(
+        'of the other hosts that serve you (1) none matches: other: Host.Name == "host" is false: Host.Name is "other"')
+    assert prospects(bench.core.state, bench.now, bench.core.state.bags[bag])[2], "it may yet have a replica"

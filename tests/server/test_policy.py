@@ -67,6 +67,22 @@ def test_tasks_of_batches_never_run_twice(client):
     assert none.status == 200 and none.body["policy"]["rank"] == "2"
 
 
+def test_policies_are_shown_as_they_are_in_force(client):
+    for more in ({"batch": 3}, {"replicate": "none"}):
+        bag = client.submit(ruled(**more))
+        assert client.call("GET", f"/v1/bags/{bag}/policy").body["policy"] == {"replicate": "none"}
+
+
+def test_attempts_in_play_are_shown(client):
+    bag, pilot = client.submit(ruled(1)), Pilot(client)
+    ((attempt, _),) = pilot.get(want=1)
+    (held,) = client.call("GET", f"/v1/bags/{bag}/tasks/0").body["in_play"]
+    assert (held["attempt"], held["state"], held["host"], held["started"]) == (attempt, "granted", "host", None)
+    pilot.exchange(started=[attempt])
+    (held,) = client.call("GET", f"/v1/bags/{bag}/tasks/0").body["in_play"]
+    assert held["state"] == "started" and held["started"] and held["expected"] is None
+
+
 def test_nobody_elses(client):
     bag = client.submit(ruled(rank="2"))
     ann = client.token_for("user", user="ann")["token"]

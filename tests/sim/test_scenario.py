@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from windfall.core import replication
 from windfall.core.engine import Config
 from windfall.errors import BadInput
 from windfall.sim import pages, scenario, scenariowords as words
@@ -295,3 +296,25 @@ def test_a_broken_log_is_named_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="18 numbers") as caught:
         Run(scenario.load(tmp_path / "it.toml"), 1)
     assert caught.value.where == f"{tmp_path / 'log.swf'}:2"
+
+
+STUCK = """
+[hosts.h]
+count = 2
+[bags.b]
+tasks = 10
+duration = "10min"
+{}
+"""
+
+
+def test_a_policy_that_matches_no_host_ends_and_is_told() -> None:
+    run, record = played(STUCK.format("requirements = 'Host.Site == \"nosuch\"'"))
+    assert not run.finished and record.done == 0
+    assert run.why.startswith("b: no pilot can run it: h: requirements (Host.Site == \"nosuch\" is false")
+
+
+def test_bags_are_replicated_as_they_are_live_and_caps_can_be_tried() -> None:
+    run, _ = played(STUCK.format('replicas-share = "5%"'))
+    bag = next(iter(run.world.server.core.state.bags.values()))
+    assert replication.mode(bag) == "tail-safe" and bag.policy == {"replicas-share": "5%"}

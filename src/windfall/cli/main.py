@@ -23,7 +23,7 @@ COMMANDS = {
     "results": "one row per ended task, as a table, CSV or JSON",
     "logs": "what a task wrote",
     "explain": "why a bag, or a task, is not running",
-    "policy": "a bag's policies, changed while it runs; is this expression one?",
+    "policy": "a bag's policies, shown and changed while it runs; expressions checked; hosts as these see them",
     "cancel": "cancel a bag, or some of its tasks",
     "retry": "run failed tasks again",
     "rerun": "a workflow again, but only what failed or changed since",

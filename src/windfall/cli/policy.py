@@ -25,7 +25,7 @@ EXAMPLES = """examples:
   windfall policy --hosts              the hosts that serve you, as expressions see them
   windfall policy 7 --hosts            which of them bag 7 may use, and its rank there"""
 
-_SETTING = re.compile(r"\s*([A-Za-z-]+)\s*=(?!=|\?=|!=)(.*)", re.DOTALL)
+_SETTING = re.compile(r"\s*([A-Za-z_-]+)\s*=(?!=|\?=|!=)(.*)", re.DOTALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,6 +102,7 @@ def _settings(texts: list[str]) -> tuple[dict[str, str], int | None]:
 
 
 def _named(name: str, *others: str) -> str:
+    name = name.replace("_", "-")
     return name if name in caps.CAPS else expressions.named(name, *others)
 
 
@@ -182,7 +183,11 @@ def _file(args: argparse.Namespace) -> int:
 
 def _expression(args: argparse.Namespace) -> int:
     setting = _SETTING.match(args.check)
-    key = _named(setting[1]) if setting else ""
+    if setting and setting[1] == "budget":
+        budget = units.parse_core_time(setting[2].strip(), "budget")
+        print_json({"budget": budget}) if args.json else print(f"it is a budget: {units.format_core_time(budget)}")
+        return 0
+    key = _named(setting[1], "budget") if setting else ""
     text = check.setting(setting[2].strip(), key) if setting else args.check
     if key in caps.CAPS:
         print_json({"cap": text}) if args.json else print(f"it is a cap: {caps.CAPS[key]}")
@@ -215,5 +220,8 @@ def _attributes(as_json: bool) -> int:
         names = ("name", "type", "says", "by", "aliases")
         print_json([dict(zip(names, row, strict=True)) for row in rows])
     else:
-        print_table(["attribute", "type", "", "known by"], [row[:4] for row in rows])
+        wide = max(len(row[0]) for row in rows)
+        for name, kind, says, by, _ in rows:
+            print(f"{name:{wide}}  {kind:6}  {by:9}  {says}")
+        print(f"Task.Replica1.… to Task.Replica{attributes.MOST_REPLICAS}.…: SentTime, and Host with its attributes")
     return 0

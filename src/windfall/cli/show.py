@@ -101,6 +101,10 @@ def _print_task(task: dict[str, Any]) -> None:
         ]
         for row in task.get("attempts") or []
     ]
+    for each in task.get("in_play") or []:
+        due = f"to end {clock(each['expected'])}" if each.get("expected") else ""
+        state = {"started": "running", "granted": "handed out"}.get(each["state"], each["state"])
+        rows.append([str(each["attempt"]), state, due, each["site"], each["host"], clock(each.get("started")), ""])
     if rows:
         print_table(["attempt", "outcome", "why", "site", "host", "started", "wall"], rows, right=(0, 6))
     for row in task.get("attempts") or []:

@@ -394,9 +394,10 @@ class Client:
                 return
             after = page["next"]
 
-    def set_policy(self, bag: int, policy: dict[str, str]) -> types.PolicyInfo:
+    def set_policy(self, bag: int, policy: Mapping[str, str | float]) -> types.PolicyInfo:
         """Change some of its expressions, obeyed from the next request of a pilot on; "" takes one away."""
-        answer = self._http.call("POST", f"/v1/bags/{bag:d}/policy", {"policy": policy}, repeatable=True)
+        texts = {key: value if isinstance(value, str) else str(value) for key, value in policy.items()}
+        answer = self._http.call("POST", f"/v1/bags/{bag:d}/policy", {"policy": texts}, repeatable=True)
         return cast("types.PolicyInfo", self._object(answer))
 
     def remove_token(self, token_id: str) -> None:

@@ -109,6 +109,18 @@ class Row(TypedDict):
     scratch: tuple[str, int] | None
 
 
+class InPlay(TypedDict):
+    """An attempt that has not ended."""
+
+    attempt: int
+    state: str  # granted, started, lost, dropped
+    site: str
+    host: str
+    granted: int
+    started: int | None
+    expected: int | None  # when it should end
+
+
 class TaskInfo(TypedDict):
     task: int
     target: str
@@ -116,6 +128,7 @@ class TaskInfo(TypedDict):
     command: str | list[str]
     state: str
     attempts: list[Row]
+    in_play: list[InPlay]
 
 
 class Update(TypedDict, total=False):

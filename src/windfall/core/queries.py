@@ -9,6 +9,7 @@ import numpy as np
 from windfall.core.bags import spans
 from windfall.core.facts import Shape
 from windfall.core.lifecycle import (
+    ATTEMPT_STATES,
     CANCELLED,
     FAILED,
     HOST_STANDINGS,
@@ -24,7 +25,7 @@ from windfall.core.lifecycle import (
     WAITING,
 )
 from windfall.core.state import BagState, PilotState, SiteState, State, Waits
-from windfall.core.tails import last_end, late
+from windfall.core.tails import attempt_ends, last_end, late
 
 
 def bag_state(bag: BagState) -> str:
@@ -103,6 +104,19 @@ def running(state: State, bag: int, most: int) -> list[int]:
     rows = rows[np.lexsort((attempts.np_task[rows], attempts.np_started[rows]))]
     found = (attempts.np_task[rows] & 0xFFFFFFFF).tolist()
     return list(dict.fromkeys(found))[:most]
+
+
+def in_play(state: State, now: int, bag: int, task: int) -> list[dict[str, Any]]:
+    """Attempts of a task that have not ended, oldest first."""
+    attempts, found = state.attempts, []
+    for row in attempts.of_task(bag << 32 | task):
+        pilot, at = state.pilots[attempts.pilot[row]], attempt_ends(state, now, row)
+        found.append({
+            "attempt": attempts.number[row], "state": ATTEMPT_STATES[attempts.state[row]], "site": pilot.site,
+            "host": pilot.host_name, "granted": attempts.granted[row], "started": attempts.started[row] or None,
+            "expected": at if at and attempts.started[row] else None,
+        })
+    return sorted(found, key=lambda each: (each["granted"], each["attempt"]))
 
 
 def pilot_view(pilot: PilotState) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec.structs import replace
 
 from ..errors import BadInput, TooLarge
-from . import caps, expressions, template as tpl
+from . import attributes, caps, expressions, template as tpl
 from .bounds import at_most, check_clean, check_text, distinct, within
 from .columns import text_of
 from .families import named
@@ -57,6 +57,7 @@ PROVISION = ("swarm", "demand", *NAMED)
 REPLICATE = ("none", "deadline", "tail-safe", "tail-fast")
 USUAL = Policy().replicate
 EFFECTS = ("none", "external")
+_BARE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")  # a name without quotes
 _DURATION = re.compile(r"(\s*[0-9][0-9.]*\s*[A-Za-z]+)+\s*")
 _LITERAL = re.compile(r"\s*(-?)\s*(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)\s*")
 KINDS = ("command", "call")
@@ -537,8 +538,11 @@ def setting(text: str, key: str) -> str:
 
 def expression(text: str, key: str) -> str:
     """A policy that can be read: an expression, or what stands for one."""
-    if key == "replicate" and text in REPLICATE:
-        return text
+    if key == "replicate" and text.lower() in REPLICATE:
+        return text.lower()
+    bare = _BARE.fullmatch(text) is not None and attributes.find(text) is None
+    if key == "replicate" and bare and (near := nearest(text.lower(), REPLICATE)).startswith("did"):
+        raise BadInput(f"replicate: there is no preset '{tpl.excerpt(text)}'", near, text=tpl.excerpt(text))
     if key == "attempt-deadline" and len(text) <= expressions.MAX_LENGTH and _DURATION.fullmatch(text):
         seconds = parse_duration(text, key) / 1000
         text = str(int(seconds) if seconds == int(seconds) else seconds)
@@ -550,6 +554,8 @@ def expression(text: str, key: str) -> str:
         expressions.check(text, key)
     except BadInput as error:
         error.message = f"{key}, {error.message}"
+        if key == "sites" and bare:
+            error.hint = f'sites = \'Site.Name == "{tpl.excerpt(text)}"\''
         if key == "replicate":
             error.hint = f"{error.hint}; or one of {', '.join(REPLICATE)}" if error.hint else ""
         raise

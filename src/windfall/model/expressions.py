@@ -130,8 +130,8 @@ class _Reader:
         token = self.token
         if token.kind == "end":
             return self.wrong(token.at, message or "it ends too early", "something is to follow here")
-        hint = INSTEAD.get(token.text, "")
-        if token.kind in ("name", "number", "text") and not message:
+        hint = INSTEAD.get(token.text.lower(), "")
+        if token.kind in ("name", "number", "text") and not message and not hint:
             hint = hint or "an operator is missing before it, such as && or =="
         return self.wrong(token.at, message or f"'{token.text[:40]}' is not expected here", hint)
 
@@ -417,6 +417,8 @@ def check(text: str, key: str) -> Expression:
 def _misfit(found: Expression, key: str) -> tuple[int, str, str] | None:
     """Why it cannot be that policy: where, what, a hint."""
     kind, text = KINDS[key], found.text
+    if text.lower() in ("undefined", "error"):
+        return 0, f"{key} would never come to anything", "leave it out for none"
     for path in found.uses:
         known = attributes.find(path)
         if known is not None and known.scope not in kind.scopes:

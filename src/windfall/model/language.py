@@ -84,14 +84,14 @@ LEVELS = {"||": 1, "&&": 2, "==": 6, "!=": 6, "=?=": 6, "=!=": 6, "is": 6, "isnt
            "<": 7, "<=": 7, ">": 7, ">=": 7, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10}
 WORDS = {"true": TRUTH, "false": TRUTH, "undefined": ANY, "error": ANY}
 INSTEAD = {
-    "=": "== compares",
+    "=": "== compares; regexp(\"^node\", Host.Name) looks for a pattern",
     "&": "&& is and", "|": "|| is or", "^": "!= between truths is either-or", "~": "! is not",
     "<<": "multiply by a power of two", ">>": "divide by a power of two", ">>>": "divide by a power of two",
     "?:": "isUndefined(x) ? y : x does the same",
     "/*": "there are no comments here; a pattern is a text, as in regexp(\"myhost\", Host.Name)",
     "//": "there are no comments here; # begins one in the bag file",
     "[": "there are no records and no subscripts; attributes are called as in Host.Memory",
-    ";": "a policy is one expression",
+    ";": "a policy is one expression", "and": "&& is and", "or": "|| is or", "not": "! is not",
     ".": "an attribute is called by its ad and its name, as in Host.Memory",
 }  # fmt: skip
 NAMES = {NUMBER: "a number", TEXT: "a text", TRUTH: "true or false", LIST: "a list", ANY: "anything"}
@@ -119,6 +119,8 @@ def _no_token(text: str, at: int) -> BadInput:
         return wrong(text, at, "a single quote", 'texts are "…"')
     if text[at].isdigit() or text[at] == ".":
         return wrong(text, at, "not a number", "as in 16, 0.5 or 1e6; sizes are in MB, times in seconds")
+    if text[at] == "#":
+        return wrong(text, at, "a comment", "there are none in an expression")
     return wrong(text, at, f"'{text[at]}' means nothing outside a text", "names are of the letters a to z")
 
 

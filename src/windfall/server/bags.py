@@ -361,9 +361,11 @@ class BagCalls:
         target, index = bag.locate(task)
         renderer = rendering.renderer(target)
         attempts = await self._projector.ask(lambda views: views.attempts(bag.number, task))
+        now = self._writer.clock.now()
         view = schema.TaskView(
             task, renderer.target.name, renderer.params(index), renderer.command(index), queries.task_state(bag, task),
-            [rows.from_view(rendering, row) for row in attempts])
+            [rows.from_view(rendering, row) for row in attempts],
+            [schema.InPlay(**each) for each in queries.in_play(self._state, now, bag.number, task)])
         return reply_json(view)
 
     async def task_spec(self, request: Request) -> Answer:

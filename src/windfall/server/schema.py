@@ -451,6 +451,18 @@ class Running(Struct):
     position: int
 
 
+class InPlay(Struct):
+    """An attempt that has not ended."""
+
+    attempt: int
+    state: str
+    site: str
+    host: str
+    granted: int
+    started: int | None
+    expected: int | None  # when it should end
+
+
 class TaskView(Struct):
     task: int
     target: str
@@ -458,6 +470,7 @@ class TaskView(Struct):
     command: str | list[str]
     state: str
     attempts: list[Row]
+    in_play: list[InPlay] = []
 
 
 class TokenMade(Struct):
