@@ -326,7 +326,7 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
     current = t.generation[end.task] == end.generation
     if old_row in (GRANTED, STARTED) and current:
         t.live[end.task] -= 1
-    if end.outcome == 0 and end.wall and (cls := state.classes.get(attempts.cls[row])) is not None:
+    if end.outcome == O_SUCCEEDED and end.wall and (cls := state.classes.get(attempts.cls[row])) is not None:
         _note_time(state, bag, cls, end.wall, 1)
     _note_host(state, bag, fact, end)
     if old_row != LOST:

@@ -60,15 +60,15 @@ class _Memory:
 
     def make_room(self, known: dict[tuple[Value, ...], Result]) -> None:
         """For one more."""
-        if len(known) >= MOST_RESULTS:
-            self.results -= len(known)
-            known.clear()
         if self.results >= MOST_OF_ALL:
             for each in self.filled:
                 each.clear()
             self.filled, self.results = [], 0
         if not known:
             self.filled.append(known)
+        elif len(known) >= MOST_RESULTS:
+            self.results -= len(known)
+            known.clear()
         self.results += 1
 
 
