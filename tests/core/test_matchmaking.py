@@ -55,7 +55,7 @@ def test_only_hosts_that_match_get_tasks(b: Bench) -> None:
     ("Host.ErrorRate < 0.1", "Host.ErrorRate < 0.1 is undefined: Host.ErrorRate is not known there"),
     ("Host.Memory / 0 > 1", "Host.Memory / 0 > 1 is an error: Host.Memory is 4294"),
     ("Host.Owner != Bag.Owner", 'Host.Owner != Bag.Owner is false: Host.Owner is "ann", Bag.Owner is "ann"'),
-    ("undefined", "undefined is undefined"),
+    ("(undefined)", "(undefined) is undefined"),
     ("Tail", "Tail is false: Bag.Tail is false"),
 ])  # fmt: skip
 def test_what_is_not_true_never_matches_and_is_explained(b: Bench, text: str, says: str) -> None:
