@@ -282,6 +282,11 @@ def test_patterns_find_what_they_say_and_most_never_give_up() -> None:
     assert pieces > 500
 
 
+def test_a_backslash_before_the_end_is_no_escape_of_it() -> None:
+    for name, found in (("rack\\7", False), ("rack\\", True)):
+        assert evaluate('regexp("rack\\\\\\\\$", Host.Name)', {"Host": {"Name": name}}) is found
+
+
 @pytest.mark.parametrize("pattern", [".*-2.*edu", ".*gpu.*rack.*edu$", ".*-.*-.*-.*edu", "^node[0-9]{2}.*x.*y.*z.*w$"])
 def test_hosts_with_long_names_are_no_errors(pattern: str) -> None:
     for name in ("ip-10-0-12-133.eu-central-1.compute.internal", "a-" * 128, "-" * 256, "node12" + "xyz" * 83):

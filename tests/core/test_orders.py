@@ -193,3 +193,13 @@ def test_many_that_speak_of_the_time_are_not_all_evaluated_every_second(b: Bench
         counts.append(len(asks(b, pilot, made)))
         b.wait(1_000)
     assert sum(count >= many for count in counts) == 2, counts
+
+
+def test_the_time_that_is_left_is_never_taken_for_more_than_it_is(b: Bench) -> None:
+    for n in range(2 * orders.TIMED_AT_ONCE):
+        b.submit(shape(1, expect=1_000), policy={"requirements": f"Host.TimeLeft > 600 && Now > {n}"})
+    assert b.take(b.pilot(left=600_500), 1) == []
+    targets = [shape(1, name=f"t{n}", expect=1_000) for n in range(2 * orders.TIMED_AT_ONCE)]
+    b = Bench()
+    b.submit(*targets, policy={"requirements": "Host.TimeLeft >= 600"})
+    assert len(b.take(b.pilot(left=600_500), 1)) == 1, "one bag is not many, however many targets it has"

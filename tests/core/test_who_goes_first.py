@@ -296,3 +296,65 @@ def test_a_host_that_was_forgotten_leaves_no_strikes(monkeypatch: pytest.MonkeyP
         b.exchange(pilot, bye="idle")
         b.wait(10_000)
     pytest.fail("the row was never used again")
+
+
+# --- and nothing else suffers from it ---------------------------------------------------------------------------------
+
+
+def test_cores_are_not_idle_behind_a_class_that_has_more_to_do(b: Bench) -> None:
+    """What a task weighs is rounded up: by that only two tasks of three cores fit on eight, beside one of one core."""
+    b.submit(shape(1, expect=HOUR, priority=3))
+    b.submit(shape(30, cores=3, expect=HOUR, priority=2))
+    third = b.submit(shape(1, cores=3, expect=10, priority=1))
+    assert third in bags(b.exchange(b.pilot(cores=8), want=100))
+
+
+def test_what_is_overdue_on_the_very_host_is_no_reason_to_send_less(b: Bench) -> None:
+    b.submit(shape(4, expect=HOUR), replicate="tail-safe", policy={"attempt-deadline": "60", "rank": "2"})
+    big = b.pilot(cores=8, host="big")
+    for _ in range(3):
+        b.take(big, 1)
+    b.wait(61_000)
+    low = b.submit(shape(9, expect=HOUR), policy={"rank": "1"})
+    assert low in bags(b.exchange(big, want=8))
+
+
+def test_whoever_holds_what_the_poor_one_can_run_is_found_among_many(b: Bench) -> None:
+    b.submit(shape(140, memory=3 << 30, expect=10))
+    rich = [b.pilot(host=f"rich{n}") for n in range(70)]
+    for pilot in rich:
+        assert len(b.take(pilot, 2)) == 2
+    b.submit(shape(2, expect=10))
+    last = b.pilot(host="last")
+    assert len(b.take(last, 2)) == 2
+    poor = b.pilot(host="poor", memory=1 << 30)
+    b.exchange(poor, want=1, wait=HOUR)
+    assert [pilot for pilot in (*rich, last) if b.core.state.pilots[pilot].recalling] == [last]
+
+
+def test_strikes_are_forgotten_with_their_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts_module, "MOST", 16)
+    b = Bench(lease=HOUR, silence=10 * HOUR, forget=1_000)
+    b.submit(shape(400, retries=0))
+    for n in range(100):
+        pilot = b.pilot(host=f"h{n}")
+        b.report(pilot, b.take(pilot, 1)[0][0], "failed", "exit", wall=1)
+        b.exchange(pilot, bye="idle")
+        b.wait(10_000)
+    assert len(b.core.strikes) <= 33
+
+
+def test_room_on_a_host_is_offered_once_to_each_class_of_its_pilots(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from windfall.core import feeding
+
+    b.submit(shape(99, expect=HOUR), policy={"per-host": "2"})
+    pilots = [b.pilot(host="h") for _ in range(30)]
+    for pilot in pilots:
+        b.exchange(pilot, want=1, wait=10 * HOUR)
+    asked: list[int] = []
+    plain = feeding.grant
+    monkeypatch.setattr(feeding, "grant", lambda core, pilot, *more, **how: (
+        asked.append(pilot.number), plain(core, pilot, *more, **how))[1])
+    attempt = b.core.state.attempts.number[b.core.state.attempts.of_pilot(pilots[0])[0]]
+    b.exchange(pilots[0], reports=[e.Report(attempt, "succeeded", wall=100)])
+    assert 0 < len(asked) <= 3

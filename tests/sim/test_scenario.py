@@ -318,3 +318,9 @@ def test_bags_are_replicated_as_they_are_live_and_caps_can_be_tried() -> None:
     run, _ = played(STUCK.format('replicas-share = "5%"'))
     bag = next(iter(run.world.server.core.state.bags.values()))
     assert replication.mode(bag) == "tail-safe" and bag.policy == {"replicas-share": "5%"}
+
+
+def test_hosts_that_are_away_for_long_are_waited_for() -> None:
+    dark = 'dark = [{ at = "1h", lasting = "96h" }]'
+    run, _ = played(f"[hosts.h]\ncount = 60\n{dark}\n[bags.b]\ntasks = 600\nduration = \"20min\"\n")
+    assert run.finished

@@ -31,6 +31,7 @@ class Subject:
     site: SiteState
     cls: TaskClass | None = None
     pilot: PilotState | None = None
+    slack: int = 0  # ms that it may be later than `now` says
 
 
 Read = Callable[[Subject], Value]
@@ -41,7 +42,7 @@ def _task(read: Callable[[BagState, TaskClass], Value]) -> Read:
 
 
 def _pilot(read: Callable[[PilotState, int], Value]) -> Read:
-    return lambda s: read(s.pilot, s.now) if s.pilot is not None else None
+    return lambda s: read(s.pilot, s.now + s.slack) if s.pilot is not None else None
 
 
 _PRESENT: dict[str, Callable[[PilotState, int], Value]] = {

@@ -232,6 +232,11 @@ def has_for(state: State, pilot: PilotState, cls: TaskClass) -> bool:
     return next(_for_host(state, pilot, cls), None) is not None
 
 
+def some_for(state: State, pilot: PilotState, cls: TaskClass, most: int) -> int:
+    """How many of these there are, up to so many."""
+    return sum(1 for _ in islice(_for_host(state, pilot, cls), most)) if cls.overdue else 0
+
+
 def _for_host(state: State, pilot: PilotState, cls: TaskClass) -> Iterator[tuple[int, tuple[int, ...]]]:
     bag = state.bags[cls.bag]
     return (each for each in cls.overdue.items() if pilot.row not in each[1] and _still(bag, cls, each[0]))

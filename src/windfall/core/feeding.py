@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from windfall.core import hosts, perhost
 from windfall.core.batching import chain_key
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from windfall.core.engine import Core
 
 MOST_IN_VAIN = 64  # pilots of a class that are looked at, where expressions depend on the moment, or for replicas
-MOST_RICH = 64  # pilots that are asked to give something back
+MOST_RICH = 64  # pilots that are asked one by one to give something back
 
 
 def feed_parked(core: Core) -> None:
@@ -39,10 +41,17 @@ def feed_hosts(core: Core) -> None:
     """Where one pilot holds less of a bag that allows few on a host, another one there may have some."""
     state = core.state
     rows, state.roomier = state.roomier, {}
-    for number in [number for row in rows for number in state.on_host.get(row, ())]:
-        pc = state.pilot_classes[state.pilots[number].cls]
-        if number in pc.parked:
-            _feed_class(core, pc, [number])
+    for row in rows:
+        in_vain: dict[int, None] = {}  # classes: what one of them is not given for want of room, another is not, either
+        for number in list(state.on_host.get(row, ())):
+            pilot = state.pilots[number]
+            pc = state.pilot_classes[pilot.cls]
+            if number not in pc.parked or pc.number in in_vain:
+                continue
+            if pilot.park is not None and grant(core, pilot, pilot.park.want, pilot.park.left(core.now), ahead=False):
+                answer_parked(core, pilot)
+            else:
+                in_vain[pc.number] = None
 
 
 def _feed_best(core: Core, waiting: list[PilotClass]) -> None:
@@ -91,11 +100,23 @@ def recall_for(core: Core, pilot: PilotState) -> None:
     state = core.state
     if not state.surplus or pilot.state != LIVE or pilot.load >= pilot.cores * 1000 or pilot.row in state.barred:
         return
-    for number in list(islice(state.surplus, MOST_RICH)):
+    first = list(islice(state.surplus, MOST_RICH))
+    for number in first if len(state.surplus) <= MOST_RICH else chain(first, _holders(core, pilot)):
         rich = state.pilots[number]
         if rich is not pilot and rich.state == LIVE and not rich.recalling and _recall(core, rich, pilot):
             return
-        state.surplus[number] = state.surplus.pop(number)  # the next who asks looks at others
+
+
+def _holders(core: Core, poor: PilotState) -> Iterator[int]:
+    """Of the many who hold more than they can run, those with something that the poor one could: one look for all."""
+    state, attempts = core.state, core.state.attempts
+    pc = state.pilot_classes[poor.cls]
+    rows = np.flatnonzero(attempts.np_state[: attempts.rows] == GRANTED)
+    classes = attempts.np_cls[rows]
+    able = [number for number in np.flatnonzero(np.bincount(classes)).tolist()
+            if state.cost(pc, state.classes[number]) and _could_take(core, poor, state.classes[number])]
+    holders = np.bincount(attempts.np_pilot[rows[np.isin(classes, able)]])
+    yield from [number for number in state.surplus if number < len(holders) and holders[number]]
 
 
 def take_back(core: Core, row: int) -> None:

@@ -80,7 +80,7 @@ def _walk(
 ) -> tuple[int, bool]:
     """Take from these classes, one after the other.  What the pilot will carry then; and does any of them fit it?"""
     state, pc, held = core.state, core.state.pilot_classes[pilot.cls], None
-    fitting, budget = False, core.config.message
+    fitting, behind, budget = False, False, core.config.message
     looked: dict[int, None] = {}  # bags that have chosen for themselves
     for _, number in ready:
         cls = state.classes[number]
@@ -98,19 +98,18 @@ def _walk(
             few = perhost.left(core, pilot, cls, groups, held := held or perhost.Held(state, pilot.row))
         if few <= 0:
             continue
-        units = min(_how_many(core, pilot, load, cls, cost, ahead, paid, groups), few)
+        units = min(_how_many(core, pilot, load, cls, cost, ahead, behind, paid, groups), few)
         if units < 0 or want <= 0:
             break  # full: what comes later in the order must not overtake
         if not units:
             continue
         ahead, shrunk = ahead and not cls.capped, False  # for what comes behind it
         if state.replicating and cls.bag in state.replicating:
-            most, units = min(units, want, cls.ready + len(cls.overdue)), tails.units(core, cls, units)
-            shrunk = units < most
+            units, shrunk = _in_tail(core, pilot, cls, units, want)
         if cls.overdue:
             n = deadlines.take(core, pilot, cls, min(units, want, room(core, pilot, load, cls, cost, False)), groups)
             load, want, units = load + n * cost, want - n, units - n
-            ahead = ahead and (units > 0 or not cls.listed)  # nor before what is ready of it
+            ahead = ahead and (units > 0 or not cls.listed)  # nothing is held before what is ready of it
             if not cls.listed or want <= 0 or (units <= 0 and not shrunk):
                 continue
         if cls.conscious:
@@ -124,7 +123,8 @@ def _walk(
             groups.append(group)
             load += cost * n if group.chain < 0 else 0 if group.behind else cost
             want, budget = want - n, budget - n * cls.weight
-        ahead = ahead and _tasks(groups[had:]) >= cls.ready  # what comes behind is not held before the rest of it
+        if ahead and _tasks(groups[had:]) < cls.ready:
+            ahead, behind = False, True  # nothing is held before the rest of it
         if want <= 0 or budget <= 0 or len(groups) >= 64:
             break
         if shrunk and (len(groups) > had or units <= 0):
@@ -133,11 +133,22 @@ def _walk(
     return load, fitting
 
 
+def _in_tail(core: Core, pilot: PilotState, cls: TaskClass, units: int, want: int) -> tuple[int, bool]:
+    """How many of so many in one answer; and does the rest stay for others?"""
+    most = min(units, want, cls.ready + deadlines.some_for(core.state, pilot, cls, units))
+    fewer = tails.units(core, cls, units)
+    return fewer, fewer < most
+
+
 def _how_many(
-    core: Core, pilot: PilotState, load: int, cls: TaskClass, cost: int, ahead: bool, paid: bool, groups: list[f.Group]
+    core: Core, pilot: PilotState, load: int, cls: TaskClass, cost: int, ahead: bool, behind: bool, paid: bool,
+    groups: list[f.Group],
 ) -> int:
-    """0: it waits for something else than room; less than that: the pilot is full."""
+    """0: it waits for something else than room; less than that: the pilot is full.  `behind`: nothing is held ahead
+    since a class before it has more to do; what a task weighs is rounded up, so one may fit all the same."""
     units = room(core, pilot, load, cls, cost, ahead)
+    if units <= 0 and behind and not paid and load < pilot.cores * 1000:
+        return 1
     if units <= 0:
         return 0 if _waits_otherwise(core, pilot, cls, paid, groups) else -1
     return max(_affordable(core, pilot, load, cls, groups, units), 0) if paid else units

@@ -111,6 +111,8 @@ def _forget_some(state: State) -> None:
             getattr(state.hosts, name)[row] = 0
         state.hosts.dirty[row >> 16] = 1
         heappush(state.host_free, row)
+    if not gone:
+        return
     for key in [key for key in state.shunned if key[0] in gone]:
         del state.shunned[key]
     for bag in state.bags.values():  # whoever gets the row has run nothing of it
@@ -231,6 +233,8 @@ def blame(core: Core, pilot: PilotState) -> None:
 
 def _strike(core: Core, pilot: PilotState, guest: str, blamed: list[Blamed]) -> None:
     state, row = core.state, pilot.row
+    if len(core.strikes) > 2 * MOST:  # hosts have been forgotten since
+        core.strikes = {key: said for key, said in core.strikes.items() if key in state.host_rows}
     of_host = core.strikes.setdefault(state.host_names[row][:2], {})
     said = of_host.get(guest)
     if said is None or said.at <= state.hosts.success[row]:

@@ -8,17 +8,18 @@ from windfall.core import ads, perhost
 from windfall.core.classads import Value
 from windfall.core.lifecycle import LIVE
 from windfall.core.matchmaking import ranked, reasons
-from windfall.core.state import BagState, PilotState, State
+from windfall.core.state import BagState, PilotState, State, TaskClass
 
 
 def hosts(state: State, now: int, owner: str, bag: BagState | None, after: int, most: int) -> list[dict[str, Any]]:
     """Those that serve the owner now: so many, of the pilots after that one.  With a bag, what it makes of them."""
     found: list[dict[str, Any]] = []
+    cls = None if bag is None else min(bag.classes.values(), key=lambda cls: (not cls.ready, cls.number), default=None)
     for pilot in state.pilots.values():
         if len(found) >= most:
             break
         if pilot.number > after and pilot.state == LIVE and owner in state.pilot_classes[pilot.cls].owners:  # P3
-            made = {} if bag is None else _made_of(state, now, pilot, bag)
+            made = {} if cls is None else _made_of(state, now, pilot, cls)
             found.append({"pilot": pilot.number, "silent": pilot.silent, "ad": _ad(state, now, pilot), **made})
     return found
 
@@ -32,17 +33,14 @@ def _ad(state: State, now: int, pilot: PilotState) -> dict[str, dict[str, Value]
     return found
 
 
-def _made_of(state: State, now: int, pilot: PilotState, bag: BagState) -> dict[str, Any]:
-    """Of the first of its classes with something to do: policies may speak of tasks, which are not all alike."""
-    classes = sorted(bag.classes.values(), key=lambda cls: (not cls.ready, cls.number))
-    if not classes:
-        return {"match": True, "why": "", "rank": None, "per_host": None}
-    cls, site = classes[0], state.sites[pilot.site]
+def _made_of(state: State, now: int, pilot: PilotState, cls: TaskClass) -> dict[str, Any]:
+    """By the first of its classes with something to do: policies may speak of tasks, which are not all alike."""
+    bag, site = state.bags[cls.bag], state.sites[pilot.site]
     wanting = [f"{key}: {said}" for key, said in reasons(state, now, cls, site, pilot) if said]
     if said := perhost.why_none(state, now, pilot, cls):
         wanting.append(f"per-host: {said}")
     rank, why = ranked(state, now, cls, pilot) if "rank" in bag.policy else (None, "")
-    most = perhost.limit(state, now, pilot, cls, ads.host_ad(state, pilot, now))
+    most = perhost.limit(state, now, pilot, cls, ads.host_ad(state, pilot, now)) if cls.capped else perhost.NO_LIMIT
     notes = [f"rank counts as 0: {why}"] if why else []
     if cls.capped and (said := perhost.why_no_limit(state, now, pilot, cls)):
         notes.append(f"per-host is no limit: {said}")

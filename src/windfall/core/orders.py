@@ -73,7 +73,8 @@ class Orders:
         moment = list(dict.fromkeys(path for each in rules for path in each.moment))
         self._moment = [read for path in moment if (read := ads.reader(path)) is not None]
         self._timed = any(path in ads.TIMED for path in moment)
-        self._tick = sum(each.timed for each in rules) // TIMED_AT_ONCE * 1000
+        timed = {each.bag.number: None for each in listed if each.rules is not None and each.rules.timed}
+        self._tick = len(timed) // TIMED_AT_ONCE * 1000
         self._moving = [(place, each) for place, each in enumerate(listed) if each.rules is not None and each.rules.own]
         self.kept.clear()
 
@@ -82,7 +83,7 @@ class Orders:
     ) -> list[Entry]:
         """For a host of these owners whose ad has this key; of the subject only the bag and the class are changed."""
         if self._tick:
-            subject.now -= subject.now % self._tick
+            subject.now, subject.slack = subject.now - subject.now % self._tick, self._tick
         if self._timed and subject.now // 1000 != self._second:
             self._second = subject.now // 1000
             self.kept.clear()

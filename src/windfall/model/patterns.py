@@ -126,7 +126,7 @@ def search(pattern: str) -> str:
     pieces = _pieces(pattern)
     if pieces is None:
         return f"^(?s:.*?)(?:{pattern})"
-    begins, ends = pattern.startswith("^"), pattern.endswith("$") and not pattern.endswith(r"\$")
+    begins, ends = pattern.startswith("^"), [match[0] for match in _SIMPLE.finditer(pattern)][-1] == "$"
     first, *others = pieces
     found = f"^{first}" if begins or not first else f"^(?>(?s:.*?){first})"
     if not others and ends:

@@ -55,6 +55,11 @@ class Run:
         self._links()
         self.scripts: dict[str, Script] = {}
         self._waiting = 0  # scripts that have not begun
+        groups = [hosts.machines for hosts in scenario.hosts]
+        self._moody = any(each.availability or each.cuts for each in groups)
+        spans = [span for each in groups for span in each.dark] + list(server.get("dark", ()))
+        spans += [span for site in scenario.sites for span in site.values.get("dark", ())]
+        self._absent = max([end for _, end in spans], default=0)  # ms that a place is cut off at most
         self._seen, self._since = (0, 0), 0  # attempts and ends of tasks, and since when there have been so many
         for bag in scenario.bags:
             if bag.client:
@@ -75,7 +80,9 @@ class Run:
             looks += 1
             if tell is not None and looks % LOOK == 0:
                 tell(world.engine.now, self.record.done)
-            return looks == most or self.finished or (looks % LOOK == 0 and self._stalled())
+            if looks == most or self.finished:
+                return True
+            return not self.scenario.until and looks % LOOK == 0 and self._stalled()
 
         world.engine.run(self.scenario.until or FOREVER, done)
         return self.record
@@ -88,7 +95,7 @@ class Run:
         if seen != self._seen or out or self._waiting or world.coming:
             self._seen, self._since = seen, world.engine.now
         queue = any(site.open for site in state.sites.values())
-        return world.engine.now - self._since > (QUEUING if queue else QUIET)
+        return world.engine.now - self._since > (QUEUING if queue or self._moody else QUIET) + self._absent
 
     @property
     def why(self) -> str:
