@@ -48,7 +48,7 @@ def test_what_hangs_beyond_its_deadline_is_given_to_another(
         pilots.start("fine", 1)
         assert client.wait(bag)["counts"]["succeeded"] == 3
         assert {row["site"] for row in windfall.json("results", bag)} == {"fine"}
-        assert windfall("policy", bag).stdout == "attempt-deadline = 2\n"
+        assert windfall("policy", bag).stdout == "attempt-deadline = 2\nreplicate = none\n"
         until(lambda: not [p for p in client.pilots() if p["held"]])
 
 

@@ -22,7 +22,7 @@ from .client import PAGE, Client
 from .executor import Executor
 from .http import PATIENCE
 from .profile import Profile
-from .types import BagInfo, Row, Update
+from .types import BagInfo, HostInfo, Row, Update
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -112,6 +112,9 @@ class AsyncClient:
 
     def results(self, bag: int, state: str = "", after: int = -1, page: int = PAGE) -> AsyncIterator[Row]:
         return self._stream(lambda client: client.results(bag, state, after, page))
+
+    def hosts(self, bag: int | None = None) -> AsyncIterator[HostInfo]:
+        return self._stream(lambda client: client.hosts(bag))
 
     def log(self, bag: int, task: int, stream: str = "out", follow: bool = False) -> AsyncIterator[bytes]:
         return self._stream(lambda client: client.log(bag, task, stream, follow))
