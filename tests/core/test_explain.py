@@ -6,6 +6,7 @@ from typing import Any
 
 from windfall.core import events as e
 from windfall.core.explain import explain
+from windfall.core.hostviews import hosts
 from windfall.core.matchmaking import prospects
 
 from .conftest import GONE_SILENT, Bench, shape
@@ -188,3 +189,10 @@ def test_what_is_late_says_that_nobody_else_may_have_it(bench: Bench) -> None:
     assert bench.explain(bag).endswith(
         'of the other hosts that serve you (1) none matches: other: Host.Name == "host" is false: Host.Name is "other"')
     assert prospects(bench.core.state, bench.now, bench.core.state.bags[bag])[2], "it may yet have a replica"
+
+
+def test_hosts_are_shown_to_a_bag_that_has_no_task_yet(bench: Bench) -> None:
+    bag, _ = bench.submit(shape(1), open=True, policy={"rank": "Host.Cores"}), bench.pilot()
+    bench.core.state.bags[bag].classes.clear()
+    (found,) = hosts(bench.core.state, bench.now, "ann", bench.core.state.bags[bag], -1, 10)
+    assert (found["match"], found["why"], found["rank"], found["per_host"]) == (True, "", None, None)

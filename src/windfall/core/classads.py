@@ -71,7 +71,6 @@ class _Memory:
             known.clear()
         self.results += 1
 
-
     def keep(self, text: str, found: Program) -> None:
         if len(_programs) >= MOST_PROGRAMS or self.written + len(text) > MOST_WRITTEN:
             _programs.clear()

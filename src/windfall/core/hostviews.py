@@ -11,6 +11,9 @@ from windfall.core.matchmaking import ranked, reasons
 from windfall.core.state import BagState, PilotState, State, TaskClass
 
 
+NO_WISHES = {"match": True, "why": "", "rank": None, "per_host": None}  # of a bag that has no task yet
+
+
 def hosts(state: State, now: int, owner: str, bag: BagState | None, after: int, most: int) -> list[dict[str, Any]]:
     """Those that serve the owner now: so many, of the pilots after that one.  With a bag, what it makes of them."""
     found: list[dict[str, Any]] = []
@@ -19,7 +22,7 @@ def hosts(state: State, now: int, owner: str, bag: BagState | None, after: int, 
         if len(found) >= most:
             break
         if pilot.number > after and pilot.state == LIVE and owner in state.pilot_classes[pilot.cls].owners:  # P3
-            made = {} if cls is None else _made_of(state, now, pilot, cls)
+            made = {} if bag is None else NO_WISHES if cls is None else _made_of(state, now, pilot, cls)
             found.append({"pilot": pilot.number, "silent": pilot.silent, "ad": _ad(state, now, pilot), **made})
     return found
 
