@@ -10,7 +10,6 @@ from windfall.core.lifecycle import LIVE
 from windfall.core.matchmaking import ranked, reasons
 from windfall.core.state import BagState, PilotState, State, TaskClass
 
-
 NO_WISHES = {"match": True, "why": "", "rank": None, "per_host": None}  # of a bag that has no task yet
 
 
