@@ -81,7 +81,7 @@ POLICY
 def stopped(pilot: subprocess.Popen[Any]) -> Iterator[None]:
     """The pilot and its helpers, all of them Python, are halted, and so silent; the tasks that it has started go on."""
     root = psutil.Process(pilot.pid)
-    ours = [each for each in [root, *root.children(recursive=True)] if each.exe() == root.exe()]
+    ours = [each for each in [root, *root.children(recursive=True)] if _runs(each, root.exe())]
     assert len(ours) > 2, "guardian, agent, spawners"
     for each in ours:
         each.send_signal(signal.SIGSTOP)
@@ -90,6 +90,14 @@ def stopped(pilot: subprocess.Popen[Any]) -> Iterator[None]:
     finally:
         for each in ours:
             each.send_signal(signal.SIGCONT)
+
+
+def _runs(process: psutil.Process, program: str) -> bool:
+    """Tasks' own children come and go meanwhile."""
+    try:
+        return process.exe() == program
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize("policy", ['replicate = "none"\nattempt-deadline = "2s"', 'replicate = "tail-safe"'])

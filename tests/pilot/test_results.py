@@ -100,8 +100,11 @@ def test_looking_is_killed_with_its_attempt_alone(server, launch):
 
 def _forked(pid):
     """Is this process one that has not executed another program: the looking one?"""
-    with open(f"/proc/{pid}/cmdline") as file:
-        return "--ticket" in file.read()
+    try:
+        with open(f"/proc/{pid}/cmdline") as file:
+            return "--ticket" in file.read()
+    except OSError:  # gone since it was listed
+        return False
 
 
 DEAF = """

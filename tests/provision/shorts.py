@@ -76,8 +76,15 @@ def run(folder: Path, tasks: int, slots: int = 8) -> Measured:
 def _used(pool: Condor, *others: int) -> float:
     """Seconds of processor, of who lives and of the children that they have seen out."""
     roots = [psutil.Process(pid) for pid in (*(daemon.pid for daemon in pool.bed.daemons), *others)]
-    times = [each.cpu_times() for root in roots for each in (root, *root.children(recursive=True))]
-    return float(sum(t.user + t.system + t.children_user + t.children_system for t in times))
+    return sum(_cpu(each) for root in roots for each in (root, *root.children(recursive=True)))
+
+
+def _cpu(process: psutil.Process) -> float:
+    try:
+        t = process.cpu_times()
+    except psutil.NoSuchProcess:  # a job's own process, just gone
+        return 0.0
+    return float(t.user + t.system + t.children_user + t.children_system)
 
 
 def _direct(pool: Condor, chosen: list[str]) -> Way:
