@@ -4,6 +4,9 @@
 host ask for work again and again: each answer is a replica, for the bag's preset or expression says so.  What is told
 is one request (in the core, without network and disk).  "Losers" is one result of a task that has a replica: the other
 attempt is looked up and cancelled.
+
+"Waiting": 500 and 4,000 hosts wait for work beside a bag that none of them matches, while of a `tail-safe` bag every
+task is out.  One report is told of a task that has started, and of one that failed and goes to the first who waits.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class World:
         self.core, self.now, self.seq = Core(Config(lease=1 << 40, silence=1 << 40)), 1_000_000, 0
         self.do(e.AddSite(1, "here", "ann", "local"))
         shape = f.TargetShape("main", tasks, [], 1, 0, 0, 0, 0, 60_000, 1_000, False, 3, 0, 0)
-        self.do(e.Submit(1, "ann", "bag", "", b"", [shape], False, "fcfs", False, policy={"replicate": replicate}))
+        self.submit(shape, {"replicate": replicate})
         for n in range(tasks // CORES):
             pilot = self.enrol(f"h{n}", CORES)
             while held := self.ask(pilot, CORES):
@@ -38,6 +41,9 @@ class World:
 
     def do(self, event: e.Event) -> list[x.Effect]:
         return self.core.step(self.now, [event]).effects
+
+    def submit(self, shape: f.TargetShape, policy: dict[str, str]) -> None:
+        self.do(e.Submit(1, "ann", "bag", "", b"", [shape], False, "fcfs", False, policy=policy))
 
     def enrol(self, host: str, cores: int) -> int:
         enrol = e.Enrol(1, "here", host, host, host, cores, 1 << 40, 0, 1 << 50, None, host.encode())
@@ -72,10 +78,28 @@ def measure(what: str, tasks: int, requests: int = 60) -> None:
           f"{statistics.median(losers):7.3f} ms; {len(held)} replicas", flush=True)
 
 
+def waiting(hosts: int, reports: int = 100) -> None:
+    world = World(2 * CORES, "tail-safe")
+    runs = [world.enrol(f"r{n}", 1) for n in range(2 * reports)]
+    bag = f.TargetShape("main", len(runs), [], 1, 0, 0, 0, 0, 60_000, 1_000, False, 3, 0, 0)
+    world.submit(bag, {"replicate": "tail-safe"})
+    held = [world.ask(pilot, 1) for pilot in runs]
+    world.submit(bag, {"requirements": "Host.Memory < 1"})
+    for n in range(hosts):
+        world.exchange(world.enrol(f"w{n}", 1), want=1, wait=1 << 30)
+    started = [timed(lambda p=p, a=a: world.exchange(p, started=a)) for p, a in zip(runs, held, strict=True)]
+    failed = [timed(lambda p=p, a=a: world.exchange(p, reports=[e.Report(a[0], "failed", "exit", wall=1_000)]))
+              for p, a in zip(runs[:reports], held, strict=False)]
+    print(f"{hosts:>5} hosts wait: a start {statistics.median(started):7.3f} ms, a failure "
+          f"{statistics.median(failed):7.3f} ms", flush=True)
+
+
 def main() -> None:
     for what in POLICIES:
         for tasks in (1_000, 10_000, 100_000):
             measure(what, tasks)
+    for hosts in (500, 4_000):
+        waiting(hosts)
 
 
 if __name__ == "__main__":

@@ -143,3 +143,36 @@ def test_nothing_is_asked_back_for_who_could_not_have_it(policy: dict[str, str],
     b.exchange(rich, started=[attempt for attempt, _ in held[:2]])
     b.exchange(poor, want=2, wait=20_000, left=60_000)
     assert not b.exchange(rich).recall
+
+
+def beside_what_nobody_may_have(b: Bench, many: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """Many wait beside a bag that none of them may have; of another one, which may have replicas, all tasks are out."""
+    b.submit(shape(3, expect=60_000), replicate="tail-safe")
+    busy = [b.pilot(host=f"busy{number}") for number in range(3)]
+    held = [(pilot, attempt) for pilot in busy for attempt, _ in b.take(pilot, 1)]
+    b.submit(shape(1), policy={"requirements": 'Host.Name == "nowhere" && Host.Cores > 1'})
+    return [waits(b, f"h{number % 7}") for number in range(many)], held
+
+
+def test_what_starts_has_nobody_look_at_what_is_ready_again(b: Bench, asked: list[int]) -> None:
+    _, held = beside_what_nobody_may_have(b, 100)
+    asked.clear()
+    for pilot, attempt in held:
+        b.exchange(pilot, started=[attempt])
+    assert not asked
+    b.wait(100_000)
+    assert [b.core.state.pilots[pilot].held for pilot in asked] == [1], "of three that are late one may have a replica"
+
+
+def test_one_is_asked_for_all_that_are_alike(b: Bench, asked: list[int]) -> None:
+    """Seven hosts, and so seven to ask, however many pilots wait there: before somebody has what came back, and when
+    it is gone."""
+    waiting, held = beside_what_nobody_may_have(b, 100)
+    pilot, attempt = held[0]
+    asked.clear()
+    b.report(pilot, attempt, "failed", "exit", wall=10)
+    assert sum(b.core.state.pilots[each].held for each in waiting) == 1
+    assert len(asked) <= 1 + 7 + 7, asked
+    able = waits(b, "nowhere")
+    b.submit(shape(1), policy={"requirements": 'Host.Name == "nowhere"'})
+    assert b.core.state.pilots[able].held == 1, "it is not like them"

@@ -195,7 +195,7 @@ def _note_known(state: State, bag: BagState, news: bool = True) -> None:
     bag that may have replicas are late now.  `news`: what is known of its task is not true any more, or it was the only
     attempt of it."""
     if not bag.has_backlog():
-        state.version += 1
+        state.rerun()
         bag.news += news
 
 

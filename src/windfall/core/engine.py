@@ -35,7 +35,7 @@ from windfall.core import (
     watchdog,
 )
 from windfall.core.apply import HANDLERS as FOLDED, apply
-from windfall.core.feeding import feed_hosts, feed_parked, recall_for, take_back
+from windfall.core.feeding import feed_hosts, feed_late, feed_parked, recall_for, take_back
 from windfall.core.lifecycle import GONE, LEAVING, RUNNING
 from windfall.core.matchmaking import Matchmaker
 from windfall.core.snapshot import dump_state, load_state, mark_saved, rebuild
@@ -101,6 +101,7 @@ class Core:
         self.frugal = False  # volatile: the driver's disk is low, nothing new is granted
         self.withheld: dict[int, None] = {}  # pilots that ready tasks were withheld from
         self.tails: dict[int, replication.Tail] = {}  # of this step: bag → what may have a replica
+        self.any_late = (-1, False)  # of this step: after so many facts, is there anything to replicate?
         self.kept_tails: dict[int, replication.Tail] = {}  # and of steps before
         self.looks_late: dict[int, int] = {}  # bag → when another of its tasks is late
         self.scans: dict[int, speculation.Scan] = {}  # bag → its present cycle of looking for what to replicate
@@ -114,14 +115,15 @@ class Core:
         self.month_timer = 0  # when the next month begins, where that matters
         self._times: list[int] = []  # when something falls due, a heap
         self._timers: dict[int, list[tuple[str, Any]]] = {}  # what does; leases and parked polls do by the dozen
-        self._fed = 0  # version of the ready list that waiting pilots have seen
+        self._fed = 0  # version that waiting pilots have seen,
+        self._fed_ready = 0  # and that of the ready list
 
     # --- driving ---------------------------------------------------------------------------------------------
 
     def step(self, now: int, events: Iterable[e.Event]) -> Step:
         state, times = self.state, self._times
         self.now = state.now = now if now > state.now else state.now
-        self.facts, self.effects = [], []
+        self.facts, self.effects, self.any_late = [], [], (-1, False)
         if times and times[0] <= self.now:
             self._fire()
         for event in events:
@@ -165,8 +167,12 @@ class Core:
 
     def _feed(self) -> None:
         while self.stirred or self._fed != self.state.version:  # what one is granted may make room for another
-            self.stirred, self._fed = False, self.state.version
-            feed_parked(self)
+            ready = self.stirred or self._fed_ready != self.state.listing
+            self.stirred, self._fed, self._fed_ready = False, self.state.version, self.state.listing
+            if ready:
+                feed_parked(self)
+            else:
+                feed_late(self)
 
     def _look_again(self) -> None:
         """What one who waits for data is granted changes what others can expect, and what is wanted of sites."""

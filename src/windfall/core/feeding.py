@@ -15,7 +15,7 @@ from windfall.core.granting import fits, grant
 from windfall.core.lifecycle import GRANTED, LIVE, LOST
 from windfall.core.replication import any_late, busy_with_all
 from windfall.core.sessions import answer_parked, nudge
-from windfall.core.state import PilotClass, PilotState, TaskClass
+from windfall.core.state import PilotClass, PilotState, State, TaskClass
 from windfall.core.tails import best_first
 
 if TYPE_CHECKING:
@@ -28,13 +28,26 @@ MOST_RICH = 64  # pilots that are asked one by one to give something back
 def feed_parked(core: Core) -> None:
     """Work has come: hand it to those who wait, first come first served within their class; in a bag's tail the better
     hosts first (`tails.py`)."""
-    state = core.state
-    waiting = [pc for pc in state.pilot_classes.values() if pc.parked and pc.barren != state.version]
-    if waiting and state.replicating and any(state.bags[number].in_tail for number in state.replicating):
+    waiting = _waiting(core.state)
+    if waiting and _any_tail(core.state):
         _feed_best(core, waiting)
         return
     for pc in waiting:
         _feed_class(core, pc, list(pc.parked))
+
+
+def feed_late(core: Core) -> None:
+    """What is ready is as it was, and nobody who waits may have it.  But something that runs may be late now."""
+    if (waiting := _waiting(core.state)) and any_late(core):
+        _feed_best(core, waiting, only_late=True)
+
+
+def _waiting(state: State) -> list[PilotClass]:
+    return [pc for pc in state.pilot_classes.values() if pc.parked and pc.barren != state.version]
+
+
+def _any_tail(state: State) -> bool:
+    return any(state.bags[number].in_tail for number in state.replicating)
 
 
 def feed_hosts(core: Core) -> None:
@@ -54,26 +67,30 @@ def feed_hosts(core: Core) -> None:
                 in_vain[pc.number] = None
 
 
-def _feed_best(core: Core, waiting: list[PilotClass]) -> None:
+def _feed_best(core: Core, waiting: list[PilotClass], only_late: bool = False) -> None:
     state = core.state
-    if not _anything(core):
+    if not _anything(core, only_late):
         return
     in_vain = dict.fromkeys((pc.number for pc in waiting), 0)
-    busy = {} if state.ready or state.overdue else busy_with_all(core)
+    only_late = only_late or not (state.ready or state.overdue)
+    busy = busy_with_all(core) if only_late else {}
     for number in best_first(state, waiting):
-        pc = state.pilot_classes[state.pilots[number].cls]
-        if number in pc.parked and in_vain[pc.number] < MOST_IN_VAIN and state.pilots[number].row not in busy:
-            in_vain[pc.number] += _feed_class(core, pc, [number])
-            if not _anything(core):
+        pilot = state.pilots[number]
+        pc = state.pilot_classes[pilot.cls]
+        if in_vain[pc.number] >= MOST_IN_VAIN or pc.barren == state.version or number not in pc.parked:
+            continue
+        if pilot.row not in busy and not core.match.in_vain(state, pilot):
+            in_vain[pc.number] += _feed_class(core, pc, [number], only_late)
+            if not _anything(core, only_late):
                 return
 
 
-def _anything(core: Core) -> bool:
+def _anything(core: Core, only_late: bool) -> bool:
     """Is there something that anybody might be given?"""
-    return bool(core.state.ready or core.state.overdue or any_late(core))
+    return (not only_late and bool(core.state.ready or core.state.overdue)) or any_late(core)
 
 
-def _feed_class(core: Core, pc: PilotClass, numbers: list[int]) -> int:
+def _feed_class(core: Core, pc: PilotClass, numbers: list[int], only_late: bool = False) -> int:
     """Those of one class, in this order; how many were looked at in vain, each of them a matter of its own."""
     # While several wait nobody gets more than it can run: a prefetch would starve the next in line.
     ahead = len(pc.parked) == 1
@@ -82,12 +99,14 @@ def _feed_class(core: Core, pc: PilotClass, numbers: list[int]) -> int:
         if not core.state.ready and not core.state.replicating and not core.state.overdue:
             break
         pilot = core.state.pilots[number]
+        if core.match.in_vain(core.state, pilot):
+            continue
         park = pilot.park
         if park is not None and grant(core, pilot, park.want, park.left(core.now), ahead):
             answer_parked(core, pilot)
         elif pc.barren == core.state.version:
             break
-        elif not core.state.ready or (core.state.ruled and not core.match.steady):
+        elif only_late or not core.state.ready or (core.state.ruled and not core.match.steady):
             in_vain += 1
             pc.parked[number] = pc.parked.pop(number)  # to the end of the line: the next time others are asked
             if in_vain >= MOST_IN_VAIN:

@@ -69,8 +69,11 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
         fitting = True
         if pilot.load < pilot.cores * 1000:  # a replica is for who can begin it at once
             replication.take(core, pilot, want, _room_of(core, pilot, left, groups), groups)
-    if not groups and not fitting and len(ready) == len(state.ready) and not state.overdue:
-        pc.barren = state.version
+    if not groups and not fitting and not state.overdue:
+        if len(ready) == len(state.ready):
+            pc.barren = state.version
+        else:
+            core.match.note_in_vain(state, pilot)
     return _hand_out(core, pilot, groups, load)
 
 

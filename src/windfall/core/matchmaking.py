@@ -80,6 +80,8 @@ class Matchmaker:
         self._most = MOST_PROGRAMS  # of them, those of bags that are gone included
         self._stamp: tuple[int, int] = (-1, -1)  # of what the orders are made of
         self._orders = Orders()
+        self._in_vain: dict[tuple[int, tuple[Value, ...]], None] = {}  # class of pilots, key of their ads
+        self._in_vain_at = -1  # in this version
 
     @property
     def steady(self) -> bool:
@@ -89,10 +91,10 @@ class Matchmaker:
     def order(self, core: Core, pilot: PilotState) -> list[Entry]:
         """The ready list as this pilot is to see it: what may go there, the highest rank first."""
         state, ad, orders = core.state, self._ad(core, pilot), self._orders
-        if self._stamp != (state.version, state.allowed):
+        if self._stamp != (state.listing, state.allowed):
             self._most = max(MOST_PROGRAMS, 2 * len(state.bags))  # or every look would read all of them again
             orders.renew(listed(state, self._rules_of))
-            self._stamp = (state.version, state.allowed)
+            self._stamp = (state.listing, state.allowed)
         if ad.paths is not orders.paths:
             ad.paths, ad.key = orders.paths, tuple([ad.values[path] for path in orders.paths])
         bag = state.bags[state.classes[state.ready[0][1]].bag]
@@ -127,6 +129,21 @@ class Matchmaker:
         bag, ad = core.state.bags[cls.bag], self._ad(core, pilot)
         subject = Subject(core.state, core.now, bag, core.state.sites[pilot.site], cls, pilot)
         return self._rules_of(bag).place(cls.key, subject, ad.values)
+
+    def note_in_vain(self, state: State, pilot: PilotState) -> None:
+        """Nothing fits it: nor does anything fit others of its class whose hosts are alike."""
+        if not self._orders.steady:
+            return
+        if self._in_vain_at != state.version:
+            self._in_vain_at, self._in_vain = state.version, {}
+        self._in_vain[pilot.cls, self._ads[pilot.number].key] = None
+
+    def in_vain(self, state: State, pilot: PilotState) -> bool:
+        """Was one like it turned away, and nothing has changed since?"""
+        if self._in_vain_at != state.version:
+            return False
+        ad = self._ads.get(pilot.number)
+        return ad is not None and ad.paths is self._orders.paths and (pilot.cls, ad.key) in self._in_vain
 
     def forget(self, pilot: int) -> None:
         self._ads.pop(pilot, None)

@@ -167,8 +167,13 @@ def _unpaid(core: Core, pilot: PilotState, cls: TaskClass, groups: list[f.Group]
 
 
 def any_late(core: Core) -> bool:
-    """Is there a replica that somebody may have?"""
-    return any(_offers(core, bag) for bag in _bags(core.state))
+    """Is there a replica that somebody may have?  Those who wait are asked one after the other: it is worked out again
+    only when something has happened."""
+    known, found = core.any_late
+    if known != len(core.facts):
+        found = any(_offers(core, bag) for bag in _bags(core.state))
+        core.any_late = (len(core.facts), found)
+    return found
 
 
 def busy_with_all(core: Core) -> dict[int, None]:
@@ -319,7 +324,8 @@ def others_begin(core: Core, groups: list[f.Group]) -> None:
 def late_due(core: Core, number: int) -> None:
     """A task has become late: who waits may have something to do."""
     core.looks_late.pop(number, None)
-    core.state.version += any(bag.number == number and bool(look(core, bag).late) for bag in _bags(core.state))
+    if any(bag.number == number and look(core, bag).late for bag in _bags(core.state)):
+        core.state.rerun()
 
 
 def _asked_for(core: Core, bag: BagState) -> Tail:

@@ -470,7 +470,8 @@ class State:
     conscious: int = 0  # bags that select by where data lies
     ruled: int = 0  # classes on the ready list whose bags have expressions
     ready: list[tuple[tuple[float, ...], int]] = field(default_factory=list)  # (key, class) with something to grant
-    version: int = 0  # of the ready list: counts what may give a waiting pilot something to do
+    version: int = 0  # counts what may give a waiting pilot something to do,
+    reruns: int = 0  # and of that what may only give it a replica
     owned: dict[str, int] = field(default_factory=dict)  # tasks in all bags of an owner
     shapes: dict[tuple[object, ...], int] = field(default_factory=dict)  # pilot classes by what they are
     surplus: dict[int, None] = field(default_factory=dict)  # pilots that hold more than they can run
@@ -499,6 +500,16 @@ class State:
         if cls.batch > 1 and cls.ready <= held_back(bag, cls):
             return False
         return not cls.budgeted or cls.cores * cls.nodes * cls.lasts <= bag.budget - bag.spent - bag.pledged
+
+    @property
+    def listing(self) -> int:
+        """Version of the ready list: counts what may give a waiting pilot some of that."""
+        return self.version - self.reruns
+
+    def rerun(self) -> None:
+        """Something that runs may have a replica now."""
+        self.version += 1
+        self.reruns += 1
 
     def relist(self, cls: TaskClass) -> None:
         """Put a class on the ready list, or take it off, as its backlog and its bag ask for."""
