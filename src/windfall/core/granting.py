@@ -11,6 +11,7 @@ they are what is counted (`batching.py`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,22 @@ if TYPE_CHECKING:
     from windfall.core.engine import Core
 
 AMPLE = 16  # times what a pilot holds ahead must be left of a budget
+MOST_GROUPS = 64  # in one answer
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a pilot is to be given, so far; and what may still be added."""
+
+    groups: list[f.Group]
+    want: int  # tasks
+    load: int  # what it will carry, thousandths of a core
+    budget: int  # bytes
+    ahead: bool  # may it hold more than it can run at once?
+    behind: bool = False  # not any more: there is more of a class than it was given
+    fitting: bool = False  # was there anything that such a pilot could run?
+    looked: dict[int, None] = field(default_factory=dict)  # bags that have chosen for themselves
+    held: perhost.Held | None = None  # what its host has, once somebody has asked
 
 
 def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: bool = True) -> bool:
@@ -62,7 +79,9 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
             return False
         load, fitting = _dealt(core, pilot, of, want, left, groups), True
     else:
-        load, fitting = _walk(core, pilot, ready, want, left, ahead, groups, pilot.load)
+        answer = Answer(groups, want, pilot.load, core.config.message, ahead)
+        _walk(core, pilot, ready, left, answer)
+        load, fitting = answer.load, answer.fitting
     if groups and (core.kept_tails or core.tails):
         replication.others_begin(core, groups)
     elif not groups and state.replicating and replication.any_late(core):
@@ -77,14 +96,9 @@ def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: boo
     return _hand_out(core, pilot, groups, load)
 
 
-def _walk(
-    core: Core, pilot: PilotState, ready: list[Entry], want: int, left: int | None, ahead: bool, groups: list[f.Group],
-    load: int,
-) -> tuple[int, bool]:
-    """Take from these classes, one after the other.  What the pilot will carry then; and does any of them fit it?"""
-    state, pc, held = core.state, core.state.pilot_classes[pilot.cls], None
-    fitting, behind, budget = False, False, core.config.message
-    looked: dict[int, None] = {}  # bags that have chosen for themselves
+def _walk(core: Core, pilot: PilotState, ready: list[Entry], left: int | None, answer: Answer) -> None:
+    """Add to the answer from these classes, one after the other."""
+    state, pc = core.state, core.state.pilot_classes[pilot.cls]
     for _, number in ready:
         cls = state.classes[number]
         cost = state.cost(pc, cls)
@@ -93,47 +107,84 @@ def _walk(
         paid = cls.budgeted or cls.disk > 0 or cls.stinted or cls.at_once > 0
         if paid and unaffordable(state, pilot, cls, core.now):
             continue
-        fitting = True
+        answer.fitting = True
         if not fits(pilot, cls, left) or (state.shunned and hosts.shuns(state, core.now, pilot, cls)):
             continue
-        few = perhost.NO_LIMIT
-        if cls.capped:
-            few = perhost.left(core, pilot, cls, groups, held := held or perhost.Held(state, pilot.row))
-        if few <= 0:
-            continue
-        units = min(_how_many(core, pilot, load, cls, cost, ahead, behind, paid, groups), few)
-        if units < 0 or want <= 0:
-            break  # full: what comes later in the order must not overtake
-        if not units:
-            continue
-        ahead, shrunk = ahead and not cls.capped, False  # for what comes behind it
-        if state.replicating and cls.bag in state.replicating:
-            units, shrunk = _in_tail(core, pilot, cls, units, want)
-        if cls.overdue:
-            n = deadlines.take(core, pilot, cls, min(units, want, room(core, pilot, load, cls, cost, False)), groups)
-            load, want, units = load + n * cost, want - n, units - n
-            ahead = ahead and (units > 0 or not cls.listed)  # nothing is held before what is ready of it
-            if not cls.listed or want <= 0 or (units <= 0 and not shrunk):
-                continue
-        if cls.conscious:
-            if cls.bag not in looked:
-                looked[cls.bag], ahead = None, False
-                load, want = _chosen(core, pilot, cls, load, want, 1 if paid else min(want, few), left, groups)
-            continue
-        had = len(groups)
-        for group in _take(core, pilot, cls, units, want, budget, left, groups) if units > 0 else ():
-            n = len(group.tasks)
-            groups.append(group)
-            load += cost * n if group.chain < 0 else 0 if group.behind else cost
-            want, budget = want - n, budget - n * cls.weight
-        if ahead and _tasks(groups[had:]) < cls.ready:
-            ahead, behind = False, True  # nothing is held before the rest of it
-        if want <= 0 or budget <= 0 or len(groups) >= 64:
-            break
-        if shrunk and (len(groups) > had or units <= 0):
-            core.stirred = True  # the rest of a tail is for those who wait, this one included
-            break
-    return load, fitting
+        if not _add(core, pilot, cls, cost, paid, left, answer):
+            return
+
+
+def _add(
+    core: Core, pilot: PilotState, cls: TaskClass, cost: int, paid: bool, left: int | None, answer: Answer
+) -> bool:
+    """What the pilot may have of one class.  False: nothing may come behind it."""
+    few = _few_left(core, pilot, cls, answer) if cls.capped else perhost.NO_LIMIT
+    if few <= 0:
+        return True
+    units = min(_how_many(core, pilot, cls, cost, paid, answer), few)
+    if units < 0 or answer.want <= 0:
+        return False  # full: what comes later in the order must not overtake
+    if not units:
+        return True
+    answer.ahead, shrunk = answer.ahead and not cls.capped, False  # for what comes behind it
+    if core.state.replicating and cls.bag in core.state.replicating:
+        units, shrunk = _in_tail(core, pilot, cls, units, answer.want)
+    if cls.overdue:
+        units = _add_overdue(core, pilot, cls, cost, units, answer)
+        if not cls.listed or answer.want <= 0 or (units <= 0 and not shrunk):
+            return True
+    if cls.conscious:
+        if cls.bag not in answer.looked:
+            _add_chosen(core, pilot, cls, 1 if paid else min(answer.want, few), left, answer)
+        return True
+    some = _add_ready(core, pilot, cls, cost, units, left, answer) if units > 0 else True
+    if answer.want <= 0 or answer.budget <= 0 or len(answer.groups) >= MOST_GROUPS:
+        return False
+    if shrunk and some:
+        core.stirred = True  # the rest of a tail is for those who wait, this one included
+        return False
+    return True
+
+
+def _few_left(core: Core, pilot: PilotState, cls: TaskClass, answer: Answer) -> int:
+    answer.held = answer.held or perhost.Held(core.state, pilot.row)
+    return perhost.left(core, pilot, cls, answer.groups, answer.held)
+
+
+def _add_overdue(core: Core, pilot: PilotState, cls: TaskClass, cost: int, units: int, answer: Answer) -> int:
+    """How many of so many are left then for what nobody runs."""
+    most = min(units, answer.want, room(core, pilot, answer.load, cls, cost, False))
+    n = deadlines.take(core, pilot, cls, most, answer.groups)
+    answer.load, answer.want = answer.load + n * cost, answer.want - n
+    answer.ahead = answer.ahead and (n < units or not cls.listed)  # nothing is held before what is ready of it
+    return units - n
+
+
+def _add_chosen(core: Core, pilot: PilotState, cls: TaskClass, most: int, left: int | None, answer: Answer) -> None:
+    """What its bag chooses for itself, of all its classes."""
+    answer.looked[cls.bag], answer.ahead = None, False
+    pc, room_of = core.state.pilot_classes[pilot.cls], _room_of(core, pilot, left, answer.groups)
+    found = conscious.take(core, pilot, cls.bag, answer.load, most, room_of, answer.groups)
+    answer.groups += [group for _, group in found]
+    answer.load += sum(core.state.cost(pc, each) for each, _ in found)
+    answer.want -= sum(len(group.tasks) for _, group in found)
+
+
+def _add_ready(
+    core: Core, pilot: PilotState, cls: TaskClass, cost: int, units: int, left: int | None, answer: Answer
+) -> bool:
+    """So many of its tasks, or batches; were there any?"""
+    taken = 0
+    for group in _take(core, pilot, cls, units, left, answer):
+        n = len(group.tasks)
+        answer.groups.append(group)
+        answer.load += cost * n if group.chain < 0 else 0 if group.behind else cost
+        answer.want -= n
+        answer.budget -= n * cls.weight
+        taken += n
+    if answer.ahead and taken < cls.ready:
+        answer.ahead, answer.behind = False, True  # nothing is held before the rest of it
+    return taken > 0
 
 
 def _in_tail(core: Core, pilot: PilotState, cls: TaskClass, units: int, want: int) -> tuple[int, bool]:
@@ -143,30 +194,15 @@ def _in_tail(core: Core, pilot: PilotState, cls: TaskClass, units: int, want: in
     return fewer, fewer < most
 
 
-def _how_many(
-    core: Core, pilot: PilotState, load: int, cls: TaskClass, cost: int, ahead: bool, behind: bool, paid: bool,
-    groups: list[f.Group],
-) -> int:
-    """0: it waits for something else than room; less than that: the pilot is full.  `behind`: nothing is held ahead
-    since a class before it has more to do; what a task weighs is rounded up, so one may fit all the same."""
-    units = room(core, pilot, load, cls, cost, ahead)
-    if units <= 0 and behind and not paid and load < pilot.cores * 1000:
+def _how_many(core: Core, pilot: PilotState, cls: TaskClass, cost: int, paid: bool, answer: Answer) -> int:
+    """0: it waits for something else than room; less than that: the pilot is full.  What a task weighs is rounded up,
+    so where nothing is held ahead any more one may fit all the same."""
+    units = room(core, pilot, answer.load, cls, cost, answer.ahead)
+    if units <= 0 and answer.behind and not paid and answer.load < pilot.cores * 1000:
         return 1
     if units <= 0:
-        return 0 if _waits_otherwise(core, pilot, cls, paid, groups) else -1
-    return max(_affordable(core, pilot, load, cls, groups, units), 0) if paid else units
-
-
-def _chosen(
-    core: Core, pilot: PilotState, cls: TaskClass, load: int, want: int, most: int, left: int | None,
-    groups: list[f.Group],
-) -> tuple[int, int]:
-    """What its bag chooses for itself is added to the groups.  What the pilot will carry then, and still wants."""
-    pc, room_of = core.state.pilot_classes[pilot.cls], _room_of(core, pilot, left, groups)
-    found = conscious.take(core, pilot, cls.bag, load, most, room_of, groups)
-    groups += [group for _, group in found]
-    load += sum(core.state.cost(pc, each) for each, _ in found)
-    return load, want - sum(len(group.tasks) for _, group in found)
+        return 0 if _waits_otherwise(core, pilot, cls, paid, answer.groups) else -1
+    return max(_affordable(core, pilot, answer.load, cls, answer.groups, units), 0) if paid else units
 
 
 def _waits_otherwise(core: Core, pilot: PilotState, cls: TaskClass, paid: bool, groups: list[f.Group]) -> bool:
@@ -195,18 +231,23 @@ def _dealt(
 
     taken: dict[int, int] = {}  # class → tasks so far
 
+    def part(entries: list[Entry], most: int, load: int) -> int:
+        answer = Answer(groups, most, load, core.config.message, ahead=False)
+        _walk(core, pilot, entries, left, answer)
+        return answer.load
+
     def walk(entries: list[Entry], most: int, load: int) -> tuple[int, int]:
         had = len(groups)
         for number in [number for _, number in entries if number in taken]:
             cls = state.classes[number]
             n = 0 if cls.chained or cls.conscious else min(most - _tasks(groups[had:]), cls.ready - taken[number])
             before = len(groups)
-            load, _ = _walk(core, pilot, [(cls.key, number)], n, left, False, groups, load)
+            load = part([(cls.key, number)], n, load)
             if n > _tasks(groups[before:]) and overtaken(number, load):
                 break
         else:
             others = [entry for entry in entries if entry[1] not in taken]
-            load, _ = _walk(core, pilot, others, most - _tasks(groups[had:]), left, False, groups, load)
+            load = part(others, most - _tasks(groups[had:]), load)
         for group in groups[had:]:
             number = state.bags[group.bag].classes[group.target, group.variant].number
             states = state.bags[group.bag].tasks.state  # what is overdue is not ready
@@ -312,14 +353,13 @@ def withheld(core: Core, pilot: PilotState, cls: TaskClass, left: int | None) ->
 
 
 def _take(
-    core: Core, pilot: PilotState, cls: TaskClass, units: int, want: int, budget: int, left: int | None,
-    groups: list[f.Group],
+    core: Core, pilot: PilotState, cls: TaskClass, units: int, left: int | None, answer: Answer
 ) -> list[f.Group]:
     if cls.chained:
-        return batching.take(core, pilot, cls, units, want, budget,
+        return batching.take(core, pilot, cls, units, answer.want, answer.budget,
                              lambda other: fits(pilot, other, left) and core.match.admits(core, pilot, other))
-    n = min(want, units, cls.ready, max(budget // cls.weight, 1))
-    tasks = _others(cls, n, groups)
+    n = min(answer.want, units, cls.ready, max(answer.budget // cls.weight, 1))
+    tasks = _others(cls, n, answer.groups)
     assert len(tasks) == n, "a class counted more ready tasks than its backlog holds"
     numbers = core.state.attempts.numbers(n)
     return [f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, over=cls.over)]
