@@ -19,7 +19,7 @@ from .output import Bytes, counts_of, print_json, say
 
 if TYPE_CHECKING:
     from ..model.bagfile import Parsed
-    from .attending import Attendant
+    from .attending import After, Attendant
     from .connect import Session
     from .progress import Progress
 
@@ -199,10 +199,20 @@ class Home(NamedTuple):
     attendant: Attendant | None = None
 
 
+class Outcome(NamedTuple):
+    """What there is to say of a bag that has ended."""
+
+    bag: dict[str, Any]
+    elapsed: float  # s
+    causes: list[dict[str, Any]]  # of failures
+    directory: Path | None
+    files: int  # that are there now,
+    others: int  # and that are not asked for
+    after: After | None
+
+
 def finish(session: Session, bag: dict[str, Any], started: float | None, home: Home, as_json: bool) -> int:
     """Bring the files home, sum up, choose the exit code.  Without `started`, time counts from its submission."""
-    from . import summary
-
     directory = home.directory
     files, others, problems, trouble = 0, 0, Problems(), None
     if directory:
@@ -212,38 +222,14 @@ def finish(session: Session, bag: dict[str, Any], started: float | None, home: H
         except Unwritable as error:
             trouble = error  # what became of the tasks is to be told all the same
     elapsed = (bag["ended"] - bag["submitted"]) / 1000 if started is None else time.monotonic() - started
-    tasks, succeeded, failed, cancelled = counts_of(bag)
+    tasks, succeeded, failed, _ = counts_of(bag)
     causes = session.ask(lambda client: client.failures(bag["bag"])) if failed else []
     after = home.attendant.after(session, bag, directory or Path()) if home.attendant else None
+    outcome = Outcome(bag, elapsed, causes, directory, files, others, after)
     if as_json:
-        print_json(
-            {
-                "bag": bag["bag"],
-                "name": bag["name"],
-                "state": bag["state"],
-                "tasks": tasks,
-                "succeeded": succeeded,
-                "failed": failed,
-                "cancelled": cancelled,
-                "elapsed": round(elapsed, 3),
-                "files": files,
-                "directory": str(directory) if files else None,
-                "other_files": others,
-                "causes": summary.as_json(causes, bag["bag"]),
-                **(after.fields if after else {}),
-            }
-        )
+        print_json(_as_json(outcome))
     else:
-        if tasks == 1:
-            _show_output(session, bag["bag"])
-        for line in summary.lines(bag, int(elapsed * 1000), causes):
-            say(line)
-        for line in home_lines(directory, files, others) if directory else ():
-            say(line)
-        for line in after.lines if after else ():
-            say(line)
-        if not files and tasks > 1 and succeeded:
-            say(f"  table: windfall results {bag['bag']}")
+        _tell(session, outcome)
     problems.tell()
     if trouble:
         say(f"windfall: {trouble}")
@@ -251,6 +237,45 @@ def finish(session: Session, bag: dict[str, Any], started: float | None, home: H
     if after and not problems.count:
         return after.code
     return 0 if succeeded == tasks and not problems.count else 1
+
+
+def _as_json(outcome: Outcome) -> dict[str, Any]:
+    from . import summary
+
+    bag = outcome.bag
+    tasks, succeeded, failed, cancelled = counts_of(bag)
+    return {
+        "bag": bag["bag"],
+        "name": bag["name"],
+        "state": bag["state"],
+        "tasks": tasks,
+        "succeeded": succeeded,
+        "failed": failed,
+        "cancelled": cancelled,
+        "elapsed": round(outcome.elapsed, 3),
+        "files": outcome.files,
+        "directory": str(outcome.directory) if outcome.files else None,
+        "other_files": outcome.others,
+        "causes": summary.as_json(outcome.causes, bag["bag"]),
+        **(outcome.after.fields if outcome.after else {}),
+    }
+
+
+def _tell(session: Session, outcome: Outcome) -> None:
+    from . import summary
+
+    bag, directory = outcome.bag, outcome.directory
+    tasks, succeeded, _, _ = counts_of(bag)
+    if tasks == 1:
+        _show_output(session, bag["bag"])
+    for line in summary.lines(bag, int(outcome.elapsed * 1000), outcome.causes):
+        say(line)
+    for line in home_lines(directory, outcome.files, outcome.others) if directory else ():
+        say(line)
+    for line in outcome.after.lines if outcome.after else ():
+        say(line)
+    if not outcome.files and tasks > 1 and succeeded:
+        say(f"  table: windfall results {bag['bag']}")
 
 
 def _show_output(session: Session, bag: int) -> None:

@@ -189,24 +189,37 @@ def mark_saved(state: State) -> None:
 def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
     m = msgspec.msgpack.decode(meta)
     _check(m)
-    if m["version"] < 2:
-        for bag in m["bags"]:
-            _upgrade_bag(bag)
-    if m["version"] < 3:
-        _upgrade_provisioning(m)
-    if m["version"] < 4:
-        _upgrade_means(m)
-    if m["version"] < 5:
-        for bag in m["bags"]:
-            bag["record"] += [""]
+    _upgrade(m)
     state = State(now=m["now"], next_bag=m["next_bag"], next_pilot=m["next_pilot"], next_class=m["next_class"],
                   next_intent=m["next_intent"])
+    _load_places(state, m)
+    _load_sites(state, m)
+    for h, *row in m["tokens"]:
+        state.tokens[h] = TokenState(*row)
+        state.token_ids[row[0]] = h
+    _load_hosts(state, m, chunks)
+    for row in m["pilots"]:
+        _load_pilot(state, dict(zip(_PILOT, row, strict=True)))
+    state.nonces = {(site, nonce): pilot for site, nonce, pilot in m["nonces"]}
+    _load_bags(state, m, chunks)
+    _load_attempts(state, m, chunks)
+    mark_saved(state)
+    _mark_unsaved(state, m)
+    intents.recount(state)  # facts that follow move what is counted
+    return state
+
+
+def _load_places(state: State, m: dict[str, Any]) -> None:
+    """Where data may lie, how far that is, what is on the way; and who has used how much."""
     state.place_names = m.get("places", state.place_names)
     state.places = {name: number for number, name in enumerate(state.place_names) if name}
     state.links = {(a, b): (latency, rate) for a, b, latency, rate in m.get("links", ())}
     state.allowances, state.allowed = m["allowances"], m["allowed"]
     state.usage = {(owner, month): used for owner, month, used in m["usage"]}
     note_moves(state, msgspec.convert(m.get("moving", []), list[Move]))
+
+
+def _load_sites(state: State, m: dict[str, Any]) -> None:
     for row in m["sites"]:
         record = dict(zip(_SITE, row, strict=True))
         record["limits"] = msgspec.convert(record["limits"], Limits)
@@ -220,14 +233,10 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
         record = dict(zip(_INTENT, row, strict=True))
         record["shape"] = msgspec.convert(record["shape"], Shape)
         state.intents[row[0]] = IntentState(**record)
-    for h, *row in m["tokens"]:
-        state.tokens[h] = TokenState(*row)
-        state.token_ids[row[0]] = h
-    _load_hosts(state, m, chunks)
+
+
+def _load_bags(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None:
     policies = m.get("policies", {})
-    for row in m["pilots"]:
-        _load_pilot(state, dict(zip(_PILOT, row, strict=True)))
-    state.nonces = {(site, nonce): pilot for site, nonce, pilot in m["nonces"]}
     for bag in m["bags"]:
         _load_bag(state, bag, chunks, *policies.get(bag["record"][0], ({}, 0)))
     state.weights = dict(m.get("weights", {}))
@@ -235,12 +244,18 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
         state.bags[number].served, state.bags[number].lifted = waits
     for owner, key, *value in m["keys"]:
         _load_key(state, (owner, key), value)
+
+
+def _load_attempts(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None:
     state.attempts = Attempts(m["attempts"])
     for name, body in chunks.items():
         if name.startswith("at"):
             state.attempts.load(int(name[2:]), body)
     state.attempts.reindex()  # facts that follow look for what was lost
-    mark_saved(state)
+
+
+def _mark_unsaved(state: State, m: dict[str, Any]) -> None:
+    """What an older version kept in another way is written anew with the next snapshot."""
     if len(m.get("host_layout", ())) != len(Hosts.LAYOUT):
         state.hosts.mark(0, max(state.hosts.rows - 1, 0))  # what is saved has other columns
     if m["version"] < 6:
@@ -248,8 +263,19 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
     for bag in m["bags"]:
         for task, files in bag.get("unsaved", ()):
             state.bags[bag["record"][0]].keep_checkpoint(task, [tuple(file) for file in files])
-    intents.recount(state)  # facts that follow move what is counted
-    return state
+
+
+def _upgrade(m: dict[str, Any]) -> None:
+    if m["version"] < 2:
+        for bag in m["bags"]:
+            _upgrade_bag(bag)
+    if m["version"] < 3:
+        _upgrade_provisioning(m)
+    if m["version"] < 4:
+        _upgrade_means(m)
+    if m["version"] < 5:
+        for bag in m["bags"]:
+            bag["record"] += [""]
 
 
 def _save_edges_anew(state: State) -> None:
