@@ -74,28 +74,60 @@ def test_a_limit_that_lets_no_task_go_anywhere(capsys: pytest.CaptureFixture[str
     ("replicate=tail-fats", "did you mean 'tail-fast'?"), ("sites=mine", """sites = 'Site.Name == "mine"'"""),
     ('Host.Name =~ "n"', "looks for a pattern"), ("Host.Cores > 1 # c", "there are none in an expression"),
     ("Host.Cores > 1 and Tail", "&& is and"), ("requirements = undefined", "leave it out"),
+    ("not Tail", "! is not"), ("Host.Cores => 2", "it is written >="), (r"Tail \|\| Host.Cores > 1", "|| is or"),
+    ("Host.Site == 'lab'", """requirements = 'Host.Site == "lab"'"""), ("Task.Replica20.SentTime", "Task.Replica16"),
+    ("replicate = Task.Replica1.Host.ErrorRat > 1", "Task.Replica1.Host.ErrorRate"),
+    ("select = sjf", "cannot be changed"), ("priority = 3", "rank"), ("deadline = 30min", "attempt-deadline"),
 ])  # fmt: skip
 def test_mistakes_that_many_make(capsys: pytest.CaptureFixture[str], given: str, hint: str) -> None:
     code, _, err = said(capsys, "--check", given)
     assert code == 2 and hint in err
 
 
-@pytest.mark.parametrize("given", ["replicate=Tail-safe", "replicate=Tail", "per_host=2", "budget = 5 core-hours"])
+@pytest.mark.parametrize("beside", [["--check", "rank=Host.Cores", "+", "1"], ["7", "rank=3", "--check", "rank=1"],
+                                    ["7", "--attributes"]])
+def test_nothing_that_stands_there_is_passed_over(capsys: pytest.CaptureFixture[str], beside: list[str]) -> None:
+    code, out, err = said(capsys, *beside)
+    assert (code, out) == (2, "") and "changes nothing" in err
+
+
+def test_options_may_stand_between(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--hosts changes nothing" in said(capsys, "7", "--hosts", "rank=4")[2]
+
+
+@pytest.mark.parametrize("given", ["replicate=Tail-safe", "replicate=Tail", "per_host=2", "budget = 5 core-hours",
+                                   'replicate = "tail-safe"', "attempt-deadline = '30min'", "tail-fast"])
 def test_what_may_be_written_in_other_ways(capsys: pytest.CaptureFixture[str], given: str) -> None:
     assert said(capsys, "--check", given)[0] == 0
 
 
 def test_a_preset_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     bag = tmp_path / "bag.toml"
-    bag.write_text("[bag]\ncommand = 'true'\n[policy]\nreplicate = 'tail-fast'\nrank = 2\n")
-    assert said(capsys, "--check", str(bag)) == (0, f"{bag}: all is well\n  rank = 2\n  replicate = tail-fast\n", "")
+    bag.write_text("[bag]\ncommand = 'true'\n[policy]\nreplicate = 'tail-fast'\nrank = 2\nreplicas-share = '9%'\n")
+    assert said(capsys, "--check", str(bag)) == (
+        0, f"{bag}: all is well\n  rank = 2\n  replicate = tail-fast\n  replicas-share = 9%\n", "")
     found = json.loads(said(capsys, "--check", str(bag), "--json")[1])
-    assert list(found) == ["rank", "replicate"] and found["replicate"] == {"preset": "tail-fast"}
+    assert found["rank"]["type"] == "number"
+    assert (found["replicate"], found["replicas-share"]) == ({"preset": "tail-fast"}, {"cap": "9%"})
+
+
+@pytest.mark.parametrize(("line", "right"), [
+    ('requirements = "Host.Site == "lab""', """requirements = 'Host.Site == "lab"'"""),
+    ("requirements = 'Host.Site == 'lab''", """requirements = 'Host.Site == "lab"'"""),
+    ("requirements = Host.Memory > 4000", 'requirements = "Host.Memory > 4000"'),
+    ("attempt-deadline = 30min  # long", 'attempt-deadline = "30min"'), ("rank = [1", ""), ('rank = "a', ""),
+])
+def test_quotes_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, right: str) -> None:
+    bag = tmp_path / "bag.toml"
+    bag.write_text(f"[bag]\ncommand = 'true'\n[policy]\n{line}\n")
+    code, _, err = said(capsys, "--check", str(bag))
+    assert code == 2 and "not TOML" in err
+    assert f"texts stand in quotes: {right}\n" in err if right else "hint" not in err
 
 
 def test_what_may_be_set_is_said_with_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = said(capsys, "7", "select=sjf")
-    assert code == 2 and "there is no policy 'select'" in err and err.endswith(", replicas-cost, budget\n")
+    code, _, err = said(capsys, "7", "order=sjf")
+    assert code == 2 and "there is no policy 'order'" in err and err.endswith(", replicas-cost, budget\n")
     assert "did you mean 'budget'?" in said(capsys, "7", "buget=1 core-hours")[2]
 
 
@@ -147,6 +179,11 @@ def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
     (host,) = windfall.json("policy", "--hosts")
     assert host["ad"]["Host"]["Gpus"] == 0
     assert windfall("policy", bag, "rank=1", "--hosts").returncode == 2
+    paused = windfall("submit", "sleep 3", "-s", "x=1..2", "--name", "plain").stdout.strip()
+    assert windfall("policy", paused, "--hosts").stdout.endswith("): yes\n"), "it has no rank"
+    assert windfall("policy", paused, "--json", "per-host=1").returncode == 0
+    assert windfall("policy", paused, "--hosts").stdout.endswith("): yes, 1 at most\n")
+    windfall("cancel", paused)
     refused = windfall("policy", bag, "requirements=Host.Gpuz > 1")
     assert (refused.returncode, "Host.Gpus" in refused.stderr) == (2, True)
     assert windfall("policy", bag, "per-host=true").returncode == 2

@@ -123,7 +123,7 @@ WRONG = [
     ("retries = 5", 'inputs = ["in-{sede}"]', "{sede}", "{seed}"),
     ("retries = 5", 'inputs = ["a -> ../b"]', "working directory", ""),
     ('"converged"', '"conv(erged"', "regular expression", ""),
-    ('select = "sjf"', 'select = "adaptive"', "does not exist yet", "fcfs, sjf"),
+    ('select = "sjf"', 'select = "adaptive"', "does not exist", "fcfs, sjf"),
     ('select = "sjf"', 'attempt-deadline = "2 fortnights"', "not a duration", "1h30m"),
     ('select = "sjf"', 'budget = "100 hours"', "not a time of cores", "100 core-hours"),
     ('select = "sjf"', "budget = 100", "not a time of cores", "100 core-hours"),

@@ -51,8 +51,14 @@ def test_a_duration_is_understood(client):
     assert changed["policy"] == {"rank": "2", "attempt-deadline": "7200", **USUAL}
 
 
+def test_a_duration_is_taken_wherever_a_bag_comes_from(client):
+    bag = client.submit(ruled(attempt_deadline="2 h", replicate="Tail-Fast"))
+    assert client.call("GET", f"/v1/bags/{bag}/policy").body["policy"] == {
+        "attempt-deadline": "7200", "replicate": "tail-fast"}
+
+
 @pytest.mark.parametrize("policy", [{"rank": "time()"}, {"requirements": "1"}, {"sites": "Host.Cores > 1"},
-                                    {"per_host": "0"}, {"attempt_deadline": "0"}, {"attempt_deadline": "2 h"}])
+                                    {"per_host": "0"}, {"attempt_deadline": "0"}, {"attempt_deadline": "2 x"}])
 def test_a_bag_with_a_bad_one_is_refused(client, policy):
     reply = client.call("POST", "/v1/bags", ruled(**policy))
     assert reply.status == 400 and next(iter(policy)).replace("_", "-") in reply.body["error"]["message"]

@@ -37,6 +37,6 @@ def find_bag(client: Client, given: str) -> int:
 
         raise BadInput(
             f"there is no bag '{given}'",
-            nearest(given, {bag["name"]: None for bag in bags}) or "'windfall ls' lists them",
+            nearest(given, {bag["name"]: None for bag in reversed(bags)}) or "'windfall ls' lists them",
         )
     return int(max(named))

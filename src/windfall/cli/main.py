@@ -114,7 +114,8 @@ def _run(command: str, rest: list[str]) -> int:
     if "--" in rest:
         at = rest.index("--")
         rest, vector = rest[:at], rest[at + 1 :]
-    args = parser.parse_args(rest)
+    anywhere = getattr(module, "WORDS_ANYWHERE", False)  # words may stand between options, too
+    args = parser.parse_intermixed_args(rest) if anywhere else parser.parse_args(rest)
     args.vector = vector
     if vector is not None and not getattr(module, "TAKES_VECTOR", False):
         parser.error("'--' and what follows it means nothing here")

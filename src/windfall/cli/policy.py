@@ -25,6 +25,7 @@ EXAMPLES = """examples:
   windfall policy --hosts              the hosts that serve you, as expressions see them
   windfall policy 7 --hosts            which of them bag 7 may use, and its rank there"""
 
+_QUOTED = re.compile(r"\"([^\"]+)\"|'([^']+)'", re.DOTALL)
 _SETTING = re.compile(r"\s*([A-Za-z_-]+)\s*=(?!=|\?=|!=)(.*)", re.DOTALL)
 
 
@@ -41,7 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                                                              "policies let them have its tasks")
 
 
+WORDS_ANYWHERE = True  # policy 7 --json rank=1
+
+
 def execute(args: argparse.Namespace) -> int:
+    if args.bag is not None and (args.attributes or args.check is not None):
+        option = "--attributes" if args.attributes else "--check"
+        raise BadInput(f"{option} changes nothing, and '{args.bag[:60]}' stands beside it", "leave that out" if
+                       args.attributes else "an expression is one word for the shell: put all of it in quotes, as in "
+                       "windfall policy --check 'rank = Host.Cores + 1'")
     if args.attributes:
         return _attributes(args.json)
     if args.hosts:
@@ -90,20 +99,21 @@ def _settings(texts: list[str]) -> tuple[dict[str, str], int | None]:
         setting = _SETTING.fullmatch(text)
         if not setting:
             raise BadInput(f"'{text[:60]}' is not KEY=VALUE", "as in rank='Host.Cores'")
-        key = "budget" if setting[1] == "budget" else _named(setting[1], "budget")
+        key = expressions.named(setting[1], "budget")
         if key in given:
             raise BadInput(f"{key} is given twice", "leave one of them out")
         given.append(key)
         if key == "budget":
             budget = units.parse_core_time(setting[2].strip(), "budget") if setting[2].strip() else 0
             continue
-        policy[key] = check.setting(setting[2].strip(), key) if setting[2].strip() else ""
+        policy[key] = check.setting(_bare(setting[2]), key) if setting[2].strip() else ""
     return policy, budget
 
 
-def _named(name: str, *others: str) -> str:
-    name = name.replace("_", "-")
-    return name if name in caps.CAPS else expressions.named(name, *others)
+def _bare(text: str) -> str:
+    """As it would stand in a bag file: no policy is a mere text, so quotes around all of it are TOML's."""
+    found = _QUOTED.fullmatch(text.strip())
+    return found[1] or found[2] if found else text.strip()
 
 
 def warn(view: PolicyInfo) -> None:
@@ -133,7 +143,8 @@ def _hosts(args: argparse.Namespace) -> int:
     if args.json:
         print_json(found)
     elif not found:
-        say("no host serves you now: windfall site ls lists your sites")
+        say("no host serves you now: windfall serve --pilot, or a windfall run that goes on, lets this one; "
+            "windfall site ls lists your sites")
     elif bag is None:
         print_table(["host", "site", "cores", "memory", "load", "attempts", "error rate", "speed", "jobs today"],
                     map(_host_row, found), right=range(2, 9))
@@ -155,7 +166,9 @@ def _verdict(found: HostInfo) -> str:
     where, why = f"{shown(host['Name'])} ({shown(host['Site'])})", shown(found["why"], 1000)
     if not found["match"]:
         return f"{where}: no; {why}"
-    said = ["yes"] + [f"rank {rank:g}"] * (rank is not None) + [f"{most} at most"] * (most is not None)
+    said = ["yes"]
+    said += [f"rank {rank:g}"] if rank is not None else []
+    said += [f"{most} at most"] if most is not None else []
     return f"{where}: {', '.join(said)}" + (f"; {why}" if why else "")
 
 
@@ -171,9 +184,7 @@ def _file(args: argparse.Namespace) -> int:
 
     policy = bagfile.load(args.check).bag.policy
     if args.json:
-        found = check.asked_for(policy, check.EXPRESSIONS)
-        print_json({key: {"preset": text} if text in check.REPLICATE else _view(expressions.check(text, key))
-                    for key, text in found.items()})
+        print_json({key: _shown(key, text) for key, text in check.asked_for(policy).items()})
         return 0
     print(f"{args.check}: all is well")
     for key, text in check.asked_for(policy).items():
@@ -181,19 +192,27 @@ def _file(args: argparse.Namespace) -> int:
     return 0
 
 
+def _shown(key: str, text: str) -> dict[str, list[str] | str]:
+    if key in caps.CAPS:
+        return {"cap": text}
+    return {"preset": text} if text in check.REPLICATE else _view(expressions.check(text, key))
+
+
 def _expression(args: argparse.Namespace) -> int:
     setting = _SETTING.match(args.check)
+    if not setting and args.check.strip().lower() in check.REPLICATE:
+        setting = _SETTING.match(f"replicate = {args.check}")
     if setting and setting[1] == "budget":
         budget = units.parse_core_time(setting[2].strip(), "budget")
         print_json({"budget": budget}) if args.json else print(f"it is a budget: {units.format_core_time(budget)}")
         return 0
-    key = _named(setting[1], "budget") if setting else ""
-    text = check.setting(setting[2].strip(), key) if setting else args.check
+    key = expressions.named(setting[1], "budget") if setting else ""
+    text = check.setting(_bare(setting[2]), key) if setting else args.check
     if key in caps.CAPS:
         print_json({"cap": text}) if args.json else print(f"it is a cap: {caps.CAPS[key]}")
         return 0
     if key == "replicate" and text in check.REPLICATE:
-        print_json({"preset": text}) if args.json else print("it is a preset")
+        print_json({"preset": text}) if args.json else print("it is a preset of replicate")
         return 0
     found = expressions.check(text, key) if setting else expressions.parse(text)
     view = _view(found)

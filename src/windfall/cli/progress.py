@@ -92,6 +92,11 @@ class Progress:
         (start, before), (now, done) = self._history[0], self._history[-1]
         return (done - before) / (now - start) if now > start else 0.0
 
+    def _still(self) -> float:
+        """Seconds since a task ended: a rate says nothing of those that have run for longer than all were to take."""
+        now, done = self._history[-1]
+        return now - next((at for at, was in reversed(self._history) if was < done), self._history[0][0])
+
     def text(self, counts: dict[str, int]) -> str:
         """The most important first: what is too long for the terminal is cut off at the end."""
         total, done = max(self.total, sum(counts.values())), ended(counts)
@@ -99,8 +104,8 @@ class Progress:
         failed, rate = failed_of(counts), self.rate()
         if failed:
             parts.append(f"{failed:,} failed")
-        if rate > 0 and done < total:
-            parts.append(f"ETA {format_duration(max(1, round((total - done) / rate)) * 1000)}")
+        if rate > 0 and done < total and (left := (total - done) / rate) >= self._still():
+            parts.append(f"ETA {format_duration(max(1, round(left)) * 1000)}")
         if rate > 0:
             parts.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s")
         if counts.get("active"):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
-from ..errors import Conflict, NoServer, WindfallError
+from ..errors import BadInput, Conflict, NoServer, WindfallError
 from .http import PATIENCE, Http
 from .profile import Profile, find, from_fields
 
@@ -85,14 +85,14 @@ class Client:
     def append(self, bag: int, source: Source, target: str = "main", key: str = "") -> types.Appended:
         """More tasks for an open bag."""
         body = {"target": target, "source": source}
-        answer = self._http.call("POST", f"/v1/bags/{bag:d}/tasks", body, key=key or new_key())
+        answer = self._http.call("POST", f"{_of(bag)}/tasks", body, key=key or new_key())
         return cast("types.Appended", self._object(answer))
 
     def append_part(self, bag: int, part: Part, key: str = "") -> types.Appended:
         """More tasks for an open bag, of any of its targets, with what they wait for; see `Part`."""
         import msgspec
 
-        path = f"/v1/bags/{bag:d}/parts"
+        path = f"{_of(bag)}/parts"
         answer = self._http.call("POST", path, raw=msgspec.json.encode(part), key=key or new_key())
         return cast("types.Appended", self._object(answer))
 
@@ -126,7 +126,7 @@ class Client:
 
         for count, each in enumerate(found):
             message = {"target": each.target, "source": each.source, "files": each.files, "seen": seen + count}
-            self._http.call("POST", f"/v1/bags/{bag:d}/extend", raw=msgspec.json.encode(message), key=new_key())
+            self._http.call("POST", f"{_of(bag)}/extend", raw=msgspec.json.encode(message), key=new_key())
             added[each.target] = added.get(each.target, 0) + source_count(each.source)
 
     def close_bag(self, bag: int) -> types.BagInfo:
@@ -142,7 +142,7 @@ class Client:
         return list(self._get("/v1/bags")["bags"])
 
     def bag(self, bag: int) -> types.BagInfo:
-        return cast("types.BagInfo", self._get(f"/v1/bags/{bag:d}"))
+        return cast("types.BagInfo", self._get(f"{_of(bag)}"))
 
     def spec(self, bag: int) -> Bag:
         """The bag as it was submitted."""
@@ -150,7 +150,7 @@ class Client:
 
         from ..model.spec import Bag
 
-        return msgspec.convert(self._get(f"/v1/bags/{bag:d}/spec"), Bag)
+        return msgspec.convert(self._get(f"{_of(bag)}/spec"), Bag)
 
     def appended(self, bag: int) -> list[Extension]:
         """What a bag was given after it was submitted, in order."""
@@ -161,7 +161,7 @@ class Client:
         found: list[Extension] = []
         after: int | None = 0
         while after is not None:
-            page = self._get(f"/v1/bags/{bag:d}/appended?after={after:d}")
+            page = self._get(f"{_of(bag)}/appended?after={after:d}")
             rows = [(row["target"], row["source"], row["files"], row["edges"], row["flows"])
                     for row in page["appended"]]
             found += msgspec.convert(rows, list[Extension])
@@ -169,23 +169,23 @@ class Client:
         return found
 
     def task(self, bag: int, task: int) -> types.TaskInfo:
-        return cast("types.TaskInfo", self._get(f"/v1/bags/{bag:d}/tasks/{task:d}"))
+        return cast("types.TaskInfo", self._get(f"{_of(bag)}/tasks/{task:d}"))
 
     def task_spec(self, bag: int, task: int) -> Json:
         """All that a pilot is told of a task: command, files, environment, limits."""
-        return self._get(f"/v1/bags/{bag:d}/tasks/{task:d}/spec")
+        return self._get(f"{_of(bag)}/tasks/{task:d}/spec")
 
     def explain(self, bag: int, task: int | None = None) -> Json:
         """Why it is not running."""
-        return self._get(f"/v1/bags/{bag:d}/explain" + ("" if task is None else f"?task={task:d}"))
+        return self._get(f"{_of(bag)}/explain" + ("" if task is None else f"?task={task:d}"))
 
     def statistics(self, bag: int) -> types.Statistics:
         """What it took: attempts, queuing, real and redundant time, speed-up, sites."""
-        return cast("types.Statistics", self._get(f"/v1/bags/{bag:d}/statistics"))
+        return cast("types.Statistics", self._get(f"{_of(bag)}/statistics"))
 
     def failures(self, bag: int) -> list[types.Cause]:
         """Why tasks stand failed, the commonest cause first: counts, some tasks, and what `retry` takes as `cause`."""
-        return list(self._get(f"/v1/bags/{bag:d}/failures")["failures"])
+        return list(self._get(f"{_of(bag)}/failures")["failures"])
 
     def usage(self, bags: bool = True) -> Json:
         """What files take, in bytes: of each bag, and where there is a quota, all together; see the HTTP reference."""
@@ -193,7 +193,7 @@ class Client:
 
     def running(self, bag: int, most: int = PAGE) -> list[int]:
         """Tasks that have been started, those first that have run longest."""
-        return list(self._get(f"/v1/bags/{bag:d}/running?limit={most:d}")["tasks"])
+        return list(self._get(f"{_of(bag)}/running?limit={most:d}")["tasks"])
 
     def pilots(self) -> list[types.PilotInfo]:
         return list(self._get("/v1/pilots")["pilots"])
@@ -206,7 +206,7 @@ class Client:
         at: int | None = after
         while at is not None:
             query = {"after": at, "limit": page, **({"state": state} if state else {})}
-            answer = self._get(f"/v1/bags/{bag:d}/results?{urlencode(query)}")
+            answer = self._get(f"{_of(bag)}/results?{urlencode(query)}")
             yield from answer["rows"]
             following = answer.get("next")
             at = following if following is None or following > at else None
@@ -221,7 +221,7 @@ class Client:
 
     def log(self, bag: int, task: int, stream: str = "out", follow: bool = False) -> Iterator[bytes]:
         """What the task wrote; with `follow`, until it ends."""
-        path = f"/v1/bags/{bag:d}/tasks/{task:d}/log?stream={quote(stream)}" + ("&follow=1" if follow else "")
+        path = f"{_of(bag)}/tasks/{task:d}/log?stream={quote(stream)}" + ("&follow=1" if follow else "")
         with self._http.sibling() as http:
             answer = http.open(path)
             while data := answer.read():
@@ -231,7 +231,7 @@ class Client:
 
     def watch(self, bag: int, position: int = 0, rows: bool = False) -> Iterator[types.Update]:
         """What happens to a bag, as it happens; ends when the bag does."""
-        path = f"/v1/bags/{bag:d}/watch?from={position:d}" + ("&rows=1" if rows else "")
+        path = f"{_of(bag)}/watch?from={position:d}" + ("&rows=1" if rows else "")
         http = self._spare.pop() if self._spare else self._http.sibling()
         try:
             yield from http.stream(path)
@@ -378,15 +378,15 @@ class Client:
 
     def set_budget(self, bag: int, budget: int) -> None:
         """Ms of cores that its tasks may use together; 0: as many as there are."""
-        self._http.call("POST", f"/v1/bags/{bag:d}/budget", {"budget": budget})
+        self._http.call("POST", f"{_of(bag)}/budget", {"budget": budget})
 
     def policy(self, bag: int) -> types.PolicyInfo:
         """Its expressions; of the hosts that serve its owner now, how many match, and why the first does not."""
-        return cast("types.PolicyInfo", self._get(f"/v1/bags/{bag:d}/policy"))
+        return cast("types.PolicyInfo", self._get(f"{_of(bag)}/policy"))
 
     def hosts(self, bag: int | None = None) -> Iterator[types.HostInfo]:
         """Those that serve one now, as expressions see them; with a bag, what its policies make of each."""
-        path, after = "/v1/hosts" if bag is None else f"/v1/bags/{bag:d}/hosts", -1
+        path, after = "/v1/hosts" if bag is None else f"{_of(bag)}/hosts", -1
         while True:
             page = self._get(f"{path}?after={after:d}")
             yield from page["hosts"]
@@ -394,10 +394,12 @@ class Client:
                 return
             after = page["next"]
 
-    def set_policy(self, bag: int, policy: Mapping[str, str | float]) -> types.PolicyInfo:
-        """Change some of its expressions, obeyed from the next request of a pilot on; "" takes one away."""
-        texts = {key: value if isinstance(value, str) else str(value) for key, value in policy.items()}
-        answer = self._http.call("POST", f"/v1/bags/{bag:d}/policy", {"policy": texts}, repeatable=True)
+    def set_policy(self, bag: int, policy: Mapping[str, str | float | None]) -> types.PolicyInfo:
+        """Change some of its expressions, obeyed from the next request of a pilot on; None, or "", takes one away."""
+        from ..model.expressions import named
+
+        texts = {named(key): "" if value is None else str(value) for key, value in policy.items()}
+        answer = self._http.call("POST", f"{_of(bag)}/policy", {"policy": texts}, repeatable=True)
         return cast("types.PolicyInfo", self._object(answer))
 
     def remove_token(self, token_id: str) -> None:
@@ -409,19 +411,28 @@ class Client:
         return self._object(self._http.call("GET", path))
 
     def _act(self, bag: int, verb: str) -> types.BagInfo:
-        answer = self._http.call("POST", f"/v1/bags/{bag:d}/{verb}", {}, repeatable=True)
+        answer = self._http.call("POST", f"{_of(bag)}/{verb}", {}, repeatable=True)
         return cast("types.BagInfo", self._object(answer))
 
     def _on_tasks(self, bag: int, verb: str, tasks: Iterable[int] | None, **more: Any) -> int:
         body: Json = {"tasks": None if tasks is None else list(tasks), **more}
         # Repeating either changes nothing: what is cancelled stays so, what waits again is not waiting twice.
-        return int(self._object(self._http.call("POST", f"/v1/bags/{bag:d}/{verb}", body, repeatable=True))["count"])
+        return int(self._object(self._http.call("POST", f"{_of(bag)}/{verb}", body, repeatable=True))["count"])
 
     @staticmethod
     def _object(answer: Any) -> Json:
         if not isinstance(answer, dict):
             raise NoServer("what answers is not a Windfall server")
         return answer
+
+
+def _of(bag: int) -> str:
+    """Where a bag is."""
+    try:
+        return f"/v1/bags/{bag:d}"
+    except (TypeError, ValueError):
+        said = f"a bag goes by its number, not by {bag!r:.60}"
+        raise BadInput(said, "client.bags() lists numbers and names") from None
 
 
 def new_key() -> str:

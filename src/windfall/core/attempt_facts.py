@@ -42,8 +42,8 @@ def granted(state: State, fact: f.Granted) -> None:
         cls = class_of(state, bag, group.target, group.over << 7 | group.overruns << 4 | group.boosts)
         _open_rows(state, fact, group, bag, cls)
         _activate(bag, cls, group.tasks)
-        for task in group.tasks if cls.overdue else ():
-            cls.overdue.pop(task, None)  # its new attempt is not
+        if cls.overdue:
+            _not_overdue(state, cls, group.tasks)  # the new attempts are not
         bear(state, pilot, bag, cls, group.tasks, 1)
         bag.touched = bag.served = fact.at
         if bag.counts[READY] < bag.counts[ACTIVE] and (bag.policy or bag.number in state.replicating):
@@ -55,6 +55,13 @@ def granted(state: State, fact: f.Granted) -> None:
             state.relist(cls)
     copies.note_moves(state, fact.moves)
     note_load(state, pilot)
+
+
+def _not_overdue(state: State, cls: TaskClass, tasks: list[int]) -> None:
+    """Any more.  Who waited behind them may have something else now."""
+    for task in tasks:
+        if cls.overdue.pop(task, None) is not None:
+            state.version += 1
 
 
 def _open_rows(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
@@ -273,6 +280,8 @@ def finished(state: State, fact: f.Finished) -> None:
     bag.touched = fact.at
     if unstarted:
         _note_known(state, bag)
+    if cls.overdue:
+        _not_overdue(state, cls, fact.tasks)
     _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)
     maybe_end(state, bag, fact.at)
 
@@ -345,6 +354,8 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
         free_row(state, row, end.charged)
     if current:
         _judge(state, bag, end, fact.at)
+    if state.overdue and (cls := state.classes.get(attempts.cls[row])) is not None:
+        _not_overdue(state, cls, [end.task])  # one of its attempts has ended: it goes another way from now on
     if end.bag in state.replicating and (old_row == GRANTED or t.state[end.task] == ACTIVE):
         _note_known(state, bag)
 

@@ -227,6 +227,7 @@ def tasks_cancelled(state: State, fact: f.TasksCancelled) -> None:
         bag.tasks.mark(first, first + count - 1)
     drop_attempts(state, fact.bag, fact.runs)
     _forget_checkpoints(bag)
+    state.version += bool(state.overdue)  # somebody may wait behind one of these
     bag.touched = fact.at
     recount(bag)
     relist_all(state, bag)
@@ -310,7 +311,7 @@ def batch_released(state: State, fact: f.BatchReleased) -> None:
 
 def policy_set(state: State, fact: f.PolicySet) -> None:
     bag = state.bags[fact.bag]
-    bag.policy, bag.touched = fact.policy, fact.at
+    bag.policy, bag.touched, bag.programs = fact.policy, fact.at, {}
     for cls in bag.classes.values():
         state.ruled += (bag.ruled - cls.ruled) * cls.listed
         cls.ruled = bag.ruled
@@ -324,7 +325,7 @@ def policy_set(state: State, fact: f.PolicySet) -> None:
 def bag_lifted(state: State, fact: f.BagLifted) -> None:
     bag = state.bags[fact.bag]
     bag.served = fact.at
-    state.lift(bag, fact.lifted)
+    state.lift(bag, fact.at if fact.lifted else 0)
 
 
 def budget_set(state: State, fact: f.BudgetSet) -> None:

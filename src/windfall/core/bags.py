@@ -185,7 +185,7 @@ def maybe_end(state: State, bag: BagState, at: int) -> None:
         bag.worked += max(at - bag.began, 0)
         bag.began = 0
     if not bag.open and not bag.ended:
-        bag.ended = at
+        bag.ended, bag.programs = at, {}
         state.unended.pop(bag.number, None)
         state.replicating.pop(bag.number, None)
 

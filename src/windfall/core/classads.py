@@ -11,19 +11,24 @@ The module is loaded when the first expression comes: a server whose bags have n
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from windfall.errors import BadInput
-from windfall.model.expressions import Expression, parse
+from windfall.model.expressions import Expression, flat, parse
+
+if TYPE_CHECKING:
+    from windfall.core.state import BagState
 
 UNDEFINED, ERROR = "undefined", "error"
 Value = bool | int | float | str | None  # of an attribute; None: undefined
 Result = bool | int | float | str  # a text is one of the two above
 
-MOST_RESULTS = 4_096  # remembered, of one expression,
+MOST_RESULTS = 50_000  # remembered, of one expression,
 MOST_OF_ALL = 250_000  # and of all of them: about 250 bytes each
-MOST_PROGRAMS = 4_096
+MOST_PROGRAMS = 4_096  # beside those that bags hold
 MOST_WRITTEN = 4 << 20  # characters of all of them: 26 bytes each, compiled
 MOST_TEXT = 256  # characters of a value; hosts say their names themselves
 LARGE = 1 << 53
@@ -32,13 +37,13 @@ LARGE = 1 << 53
 class Program:
     """An expression, ready to be evaluated; `uses` says which values `result` takes, in that order."""
 
-    __slots__ = ("_evaluate", "broken", "expression", "known", "uses")
+    __slots__ = ("__weakref__", "_evaluate", "broken", "expression", "known", "uses")
 
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
         self.uses = expression.uses
         self.known: dict[tuple[Value, ...], Result] = {}  # by the values of what it uses
-        self._evaluate = _compiled(expression.program, [tuple(path.split(".")) for path in expression.uses])
+        self._evaluate = _compiled(expression.program, [flat(path) for path in expression.uses])
         self.broken = ""  # why it cannot be evaluated
 
     def result(self, values: tuple[Value, ...]) -> Result:
@@ -75,18 +80,19 @@ class _Memory:
         if len(_programs) >= MOST_PROGRAMS or self.written + len(text) > MOST_WRITTEN:
             _programs.clear()
             self.written = 0
-        _programs[text] = found
+        _programs[text] = _alive[text] = found
         self.written += len(text)
 
 
 _memory = _Memory()
 _programs: dict[str, Program] = {}
+_alive: WeakValueDictionary[str, Program] = WeakValueDictionary()  # those included that only bags hold
 
 
 def program(text: str) -> Program:
     """Read and compiled once.  A bag may come from a journal that was written where more was taken, or where there was
     a `classad2`: what cannot be evaluated here is an error always, and so matches nothing."""
-    found = _programs.get(text)
+    found = _programs.get(text) or _alive.get(text)
     if found is None:
         try:
             found = Program(parse(text))
@@ -96,6 +102,15 @@ def program(text: str) -> Program:
             found.known, found._evaluate = {}, lambda values: ERROR
             found.broken = str(error).split("\n", 1)[0]
         _memory.keep(text, found)
+    return found
+
+
+def program_of(bag: BagState, key: str) -> Program:
+    """Of one of its policies.  The bag holds it: however many others there are, it is not compiled again and again."""
+    text = bag.policy[key]
+    found = bag.programs.get(text)
+    if found is None:
+        found = bag.programs[text] = program(text)
     return found
 
 
@@ -122,7 +137,16 @@ def _lookup(ads: Mapping[str, Any], path: list[str]) -> Value:
     return None if isinstance(found, Mapping) else found
 
 
-def _compiled(text: str, paths: list[tuple[str, ...]]) -> Callable[[tuple[Value, ...]], Result]:
+class _Scope(threading.local):
+    """What an expression is evaluated in: one ad for all, since `classad2` gives back the memory of none."""
+
+    ad: Any = None
+
+
+_scope = _Scope()
+
+
+def _compiled(text: str, names: list[str]) -> Callable[[tuple[Value, ...]], Result]:
     try:
         from classad2 import ClassAd, ClassAdException, ExprTree
     except ImportError as error:
@@ -133,22 +157,22 @@ def _compiled(text: str, paths: list[tuple[str, ...]]) -> Callable[[tuple[Value,
         raise RuntimeError("HTCondor's ClassAds cannot read it") from error
 
     def evaluated(values: tuple[Value, ...]) -> Result:
-        ads: dict[str, Any] = {}
-        for path, value in zip(paths, values, strict=True):
-            if value is not None:
-                _put(ads, path, _clean(value))
+        if (ad := _scope.ad) is None:
+            ad = _scope.ad = ClassAd()
+        given = []
         try:
-            return _result(tree.eval(ClassAd(ads)))
+            for name, value in zip(names, values, strict=True):
+                if (clean := _clean(value)) is not None:
+                    ad[name] = clean
+                    given.append(name)
+            return _result(tree.eval(ad))
         except ClassAdException:
             return ERROR
+        finally:
+            for name in given:
+                del ad[name]
 
     return evaluated
-
-
-def _put(ads: dict[str, Any], path: tuple[str, ...], value: Value) -> None:
-    for name in path[:-1]:
-        ads = ads.setdefault(name, {})
-    ads[path[-1]] = value
 
 
 def _clean(value: Value) -> Value:

@@ -49,7 +49,7 @@ def submit(core: Core, event: e.Submit) -> None:
     if misfit := batching.misfit(event.targets, event.open):
         core.refuse(event, "bad-input", misfit)
         return
-    if error := wrong_policy(event.policy):
+    if error := wrong_policy(event.policy, len(event.targets)):
         core.refuse(event, error.code, error.message, error.hint)
         return
     if event.data is not None and (wrong := wrong_with(event.data, sum(shape.count for shape in event.targets))):
@@ -111,7 +111,7 @@ def set_policy(core: Core, event: e.SetPolicy) -> None:
         return
     wanted = {key: text for key, text in event.policy.items() if text}
     batch = max((target.shape.batch for target in bag.targets), default=0)
-    if error := wrong_policy(wanted) or vain(wanted, bag.external, batch, provision=bag.provision):
+    if error := wrong_policy(wanted, len(bag.targets)) or vain(wanted, bag.external, batch, provision=bag.provision):
         core.refuse(event, error.code, error.message, error.hint)
         return
     policy = {key: text for key, text in {**bag.policy, **event.policy}.items() if text}

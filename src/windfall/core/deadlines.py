@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from windfall.core import ads, facts as f, perhost
-from windfall.core.classads import Value, program, why_no_value
+from windfall.core.classads import Value, program_of, why_no_value
 from windfall.core.doubling import cap, usual_time
 from windfall.core.lifecycle import ACTIVE, GRANTED, STARTED
 from windfall.core.replication import DEADLINE, may_repeat, mode, replicates
@@ -59,11 +59,10 @@ def note_repeats(state: State, bag: BagState) -> None:
 def after(core: Core, cls: TaskClass, pilot: PilotState) -> int:
     """Ms from its grant that an attempt of such a task on such a pilot may take."""
     bag = core.state.bags[cls.bag]
-    text = bag.policy.get("attempt-deadline")
-    if text is None:
+    if "attempt-deadline" not in bag.policy:
         usual = usual_time(core.state, cls)
         return max(round(USUAL * usual), LEAST) if usual else NEVER
-    known = program(text)
+    known = program_of(bag, "attempt-deadline")
     values = _values(core.state, core.now, cls, pilot, core.match.published(core, pilot))
     found = known.result(tuple(values.values()))
     return NEVER if isinstance(found, str) or not 0 < found < 1 << 40 else round(found * 1000)
@@ -74,7 +73,7 @@ def _values(
 ) -> dict[str, Value]:
     """Of what its `attempt-deadline` speaks of, in the order in which it does."""
     bag = state.bags[cls.bag]
-    uses = program(bag.policy["attempt-deadline"]).uses
+    uses = program_of(bag, "attempt-deadline").uses
     subject = ads.Subject(state, now, bag, state.sites[pilot.site], cls, pilot)
     if "PerHost" in uses:
         most = perhost.limit(state, now, pilot, cls, published)
@@ -165,8 +164,9 @@ def _due(core: Core, bag: BagState) -> tuple[dict[int, int], bool]:
 
 def _moves(bag: BagState) -> bool:
     """May a deadline come earlier than it was said to be?"""
-    text = bag.policy.get("attempt-deadline")
-    return text is None or not all(path in ads.LASTING for path in program(text).uses)
+    if "attempt-deadline" not in bag.policy:
+        return True
+    return not all(path in ads.LASTING for path in program_of(bag, "attempt-deadline").uses)
 
 
 def _hosts(state: State, bag: BagState, found: dict[int, list[int]]) -> dict[int, list[int]]:
@@ -252,6 +252,7 @@ def take(core: Core, pilot: PilotState, cls: TaskClass, most: int, groups: list[
     for task in tasks:
         del cls.overdue[task]
     if tasks:
+        state.version += 1  # who waited behind them may have something else now
         _look_at(core, cls.bag, core.now + EVERY)
         numbers = state.attempts.numbers(len(tasks))
         groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, over=cls.over))

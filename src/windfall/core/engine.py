@@ -105,10 +105,12 @@ class Core:
         self.kept_tails: dict[int, replication.Tail] = {}  # and of steps before
         self.looks_late: dict[int, int] = {}  # bag → when another of its tasks is late
         self.scans: dict[int, speculation.Scan] = {}  # bag → its present cycle of looking for what to replicate
+        self.scanned = 0  # of this step: tasks of all bags that were looked at for that
         self.expiries: dict[int, int] = {}  # bag → when the next of its attempts may be overdue
         self.moving_over: dict[int, None] = {}  # bags with tasks for their fail-over sites that may have to wait first
         self.looks: dict[int, int] = {}  # bag → when to look at what it withholds again
         self.stirred = False  # what was withheld may go now
+        self.cut = False  # of those who wait not all were asked about what is ready
         self.alive = 0  # pilots that are not gone
         self.match = Matchmaker()
         self.ageing_timer = 0  # when to look at how long bags have waited; 0: nothing is planned
@@ -123,7 +125,7 @@ class Core:
     def step(self, now: int, events: Iterable[e.Event]) -> Step:
         state, times = self.state, self._times
         self.now = state.now = now if now > state.now else state.now
-        self.facts, self.effects, self.any_late = [], [], (-1, False)
+        self.facts, self.effects, self.any_late, self.scanned = [], [], (-1, False), 0
         if times and times[0] <= self.now:
             self._fire()
         for event in events:
@@ -167,7 +169,8 @@ class Core:
 
     def _feed(self) -> None:
         while self.stirred or self._fed != self.state.version:  # what one is granted may make room for another
-            ready = self.stirred or self._fed_ready != self.state.listing
+            ready = self.stirred or self.cut or self._fed_ready != self.state.listing
+            self.cut = False
             self.stirred, self._fed, self._fed_ready = False, self.state.version, self.state.listing
             if ready:
                 feed_parked(self)

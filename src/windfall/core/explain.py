@@ -29,7 +29,7 @@ from windfall.core.lifecycle import (
     TASK_STATES,
     WAITING,
 )
-from windfall.core.matchmaking import ranked, reasons, seen_by, serving
+from windfall.core.matchmaking import looked_at, ranked, reasons, seen_by, serving
 from windfall.core.provisioning import unreserved
 from windfall.core.state import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
 from windfall.model import caps
@@ -186,7 +186,7 @@ def _is_late(state: State, now: int, rows: list[int]) -> bool:
 def _nobody_else(state: State, now: int, bag: BagState, rows: list[int]) -> list[str]:
     """Is there no host, beside those that have it, that may have it, too?"""
     hosts = [state.pilots[state.attempts.pilot[row]].row for row in rows]
-    others = [pilot for pilot in serving(state, bag.owner) if pilot.row not in hosts]
+    others = [pilot for pilot in serving(state, bag) if pilot.row not in hosts]
     if not others:
         return ["no other host serves you now"]
     cls, why = state.classes[state.attempts.cls[rows[0]]], ""
@@ -231,7 +231,8 @@ def _site(state: State, now: int, cls: TaskClass, task: int, site: str) -> dict[
         refused = [each for each in _ruled(state, now, cls, there, None) if not each["holds"]]
         nobody = refused or [_no_means(state, there, cls, now) or _nobody(there, cls, now)]
         return {"site": site, "clauses": [*_over(state, cls, task, site), *nobody]}
-    best = max((_clauses(state, now, cls, task, p) for p in pilots), key=_nearness)
+    free_first = sorted(pilots, key=lambda p: p.load >= p.cores * 1000)[: looked_at(state.bags[cls.bag])]
+    best = max((_clauses(state, now, cls, task, p) for p in free_first), key=_nearness)
     return {"site": site, "pilots": len(pilots), "clauses": best}
 
 

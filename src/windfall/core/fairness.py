@@ -8,8 +8,9 @@ Rules
   * Everybody's weight is 1 unless an admin has said otherwise.  What is used at other sites counts for nothing.
   * Within one owner rank is strict: his order is his own matter, and nobody else's rank or priority touches it.
   * A bag that had tasks ready and was given to nobody for a stated time (`Config.ageing`, a day) is *lifted*: it goes
-    before all other bags of its owner, whatever their rank, until none of its tasks is ready.  Lifted ones go in the
-    order in which they came.  So every bag's turn comes: after that time, and what was lifted before it.
+    before all other bags of its owner, whatever their rank, until none of its tasks is ready, or that time has passed
+    again and it has had some.  Lifted ones go in the order in which they came.  So every bag's turn comes: after that
+    time, and what was lifted before it.
 
   * Where another's narrow tasks would take, one by one, the room that a wide one waits for, its bag being lifted has a
     host run empty for it (`granting._runs_empty`).
@@ -111,6 +112,6 @@ def age_due(core: Core, _: int) -> None:
         waits = any(cls.listed for cls in bag.classes.values())
         if waits and not bag.lifted and core.now - bag.served >= core.config.ageing:
             core.emit(f.BagLifted(core.now, bag.number, True))
-        elif bag.lifted and not waits:
+        elif bag.lifted and (not waits or (bag.served > bag.lifted and core.now - bag.lifted >= core.config.ageing)):
             core.emit(f.BagLifted(core.now, bag.number, False))
     arm(core)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from windfall.core.engine import Core
 
 MOST_IN_VAIN = 64  # pilots of a class that are looked at, where expressions depend on the moment, or for replicas
+MOST_THERE = 8  # of them on one host, where they have not the same time left
 MOST_RICH = 64  # pilots that are asked one by one to give something back
 
 
@@ -55,16 +56,20 @@ def feed_hosts(core: Core) -> None:
     state = core.state
     rows, state.roomier = state.roomier, {}
     for row in rows:
-        in_vain: dict[int, None] = {}  # classes: what one of them is not given for want of room, another is not, either
+        in_vain: dict[tuple[int, ...], int] = {}  # what one is not given there others like it are not, either
         for number in list(state.on_host.get(row, ())):
             pilot = state.pilots[number]
             pc = state.pilot_classes[pilot.cls]
-            if number not in pc.parked or pc.number in in_vain:
+            if number not in pc.parked or pilot.park is None:
                 continue
-            if pilot.park is not None and grant(core, pilot, pilot.park.want, pilot.park.left(core.now), ahead=False):
+            left = pilot.park.left(core.now)
+            like = (pc.number, pilot.load, pilot.memory, pilot.disk) if left is None else (pc.number,)
+            if in_vain.get(like, 0) >= (MOST_THERE if left is not None else 1):
+                continue
+            if grant(core, pilot, pilot.park.want, left, ahead=False):
                 answer_parked(core, pilot)
             else:
-                in_vain[pc.number] = None
+                in_vain[like] = in_vain.get(like, 0) + 1
 
 
 def _feed_best(core: Core, waiting: list[PilotClass], only_late: bool = False) -> None:
@@ -79,8 +84,9 @@ def _feed_best(core: Core, waiting: list[PilotClass], only_late: bool = False) -
         pc = state.pilot_classes[pilot.cls]
         if in_vain[pc.number] >= MOST_IN_VAIN or pc.barren == state.version or number not in pc.parked:
             continue
-        if pilot.row not in busy and not core.match.in_vain(state, pilot):
+        if pilot.row not in busy and not core.match.in_vain(core, pilot):
             in_vain[pc.number] += _feed_class(core, pc, [number], only_late)
+            core.cut = core.cut or (not only_late and in_vain[pc.number] >= MOST_IN_VAIN)
             if not _anything(core, only_late):
                 return
 
@@ -99,7 +105,7 @@ def _feed_class(core: Core, pc: PilotClass, numbers: list[int], only_late: bool 
         if not core.state.ready and not core.state.replicating and not core.state.overdue:
             break
         pilot = core.state.pilots[number]
-        if core.match.in_vain(core.state, pilot):
+        if core.match.in_vain(core, pilot):
             continue
         park = pilot.park
         if park is not None and grant(core, pilot, park.want, park.left(core.now), ahead):
@@ -110,6 +116,7 @@ def _feed_class(core: Core, pc: PilotClass, numbers: list[int], only_late: bool 
             in_vain += 1
             pc.parked[number] = pc.parked.pop(number)  # to the end of the line: the next time others are asked
             if in_vain >= MOST_IN_VAIN:
+                core.cut = core.cut or not only_late
                 break
     return in_vain
 

@@ -130,7 +130,9 @@ def _add(
     if core.state.replicating and cls.bag in core.state.replicating:
         units, shrunk = _in_tail(core, pilot, cls, units, answer.want)
     if cls.overdue:
-        units = _add_overdue(core, pilot, cls, cost, units, answer)
+        wanted, units = units, _add_overdue(core, pilot, cls, cost, units, answer)
+        if not cls.listed and units == wanted:
+            return not _lacks_room(core, pilot, cls, cost, answer)
         if not cls.listed or answer.want <= 0 or (units <= 0 and not shrunk):
             return True
     if cls.conscious:
@@ -158,6 +160,11 @@ def _add_overdue(core: Core, pilot: PilotState, cls: TaskClass, cost: int, units
     answer.load, answer.want = answer.load + n * cost, answer.want - n
     answer.ahead = answer.ahead and (n < units or not cls.listed)  # nothing is held before what is ready of it
     return units - n
+
+
+def _lacks_room(core: Core, pilot: PilotState, cls: TaskClass, cost: int, answer: Answer) -> bool:
+    """Is it for want of room alone that it is given none of what is overdue?  That must not be overtaken."""
+    return room(core, pilot, answer.load, cls, cost, False) <= 0 and deadlines.has_for(core.state, pilot, cls)
 
 
 def _add_chosen(core: Core, pilot: PilotState, cls: TaskClass, most: int, left: int | None, answer: Answer) -> None:

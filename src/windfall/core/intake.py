@@ -25,7 +25,7 @@ def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
     return Submit(
         key, owner, bag.name, idempotency, _packed(bag), shapes, bag.effects == "external",
         bag.policy.select, bag.open, edges, bag.policy.provision, budget=bag.policy.budget,
-        replicate=bag.policy.replicate if bag.policy.replicate in REPLICATE else "none",
+        replicate=preset if (preset := bag.policy.replicate.lower()) in REPLICATE else "none",
         policy=given(bag.policy),
         fail_over=bag.policy.fail_over,
     )

@@ -50,7 +50,7 @@ from windfall.core.lifecycle import (
     WAITING,
     allowed,
 )
-from windfall.core.matchmaking import is_lasting
+from windfall.core.matchmaking import Matchmaker, is_lasting
 from windfall.core.orders import Entry
 from windfall.core.policies import View, Wanted, pilots_for, unstarted
 from windfall.core.state import BagState, PilotState, State
@@ -270,7 +270,16 @@ def p3_own_pilots(state: State) -> list[str]:
 
 
 def p4_nobody_waits_in_vain(core: Core) -> list[str]:
-    """No pilot is parked while something is ready that it could run now."""
+    """No pilot is parked while something is ready that it could run now.  Whoever looks keeps what was published to
+    itself: hosts' ads must not become newer by that."""
+    match, core.match = core.match, Matchmaker()
+    try:
+        return _waiting_in_vain(core)
+    finally:
+        core.match = match
+
+
+def _waiting_in_vain(core: Core) -> list[str]:
     said = []
     for pilot in core.state.pilots.values():
         if pilot.park is None or pilot.park.want <= 0 or pilot.state != LIVE or pilot.silent or core.frugal:
@@ -290,6 +299,8 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
                     break  # it came first when the pilot asked, and time alone has changed that; it asks again
                 continue
             if cls.capped:
+                if room(core, pilot, pilot.load, cls, cost, ahead=False) <= 0:
+                    break  # it may come first, and have no room
                 continue  # what its host holds changes without it; it asks again
             if elsewhere(core.state, pilot.site, cls) or shuns(core.state, core.now, pilot, cls):
                 continue
@@ -311,12 +322,14 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
 def _seen_by(core: Core, pilot: PilotState) -> list[Entry]:
     """The ready list as such a pilot sees it; nothing where what it has no room for may have come first since."""
     state, pc = core.state, core.state.pilot_classes[pilot.cls]
-    if not state.ruled:
+    overdue = [state.classes[number] for number in state.overdue if number in state.classes]
+    passing = [cls for cls in overdue if cls.overdue and state.cost(pc, cls)]  # these may be on no list
+    if not state.ruled and not passing:
         return state.ready
     ruled = [cls for _, number in state.ready if (cls := state.classes[number]).ruled and state.cost(pc, cls)]
-    passing = [cls for cls in ruled if not is_lasting(state.bags[cls.bag])]
+    passing += [cls for cls in ruled if not is_lasting(state.bags[cls.bag])]
     full = [cls for cls in passing if room(core, pilot, pilot.load, cls, state.cost(pc, cls), ahead=False) <= 0]
-    return [] if full else core.match.order(core, pilot)
+    return [] if full else core.match.order(core, pilot) if state.ruled else state.ready
 
 
 def p4_what_is_read_is_somewhere(state: State) -> list[str]:

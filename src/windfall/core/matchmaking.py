@@ -22,7 +22,18 @@ from typing import TYPE_CHECKING, Any
 
 from windfall.core import ads, perhost
 from windfall.core.ads import Subject
-from windfall.core.classads import MOST_PROGRAMS, Result, Value, available, matches, program, why_no_value, why_not
+from windfall.core.classads import (
+    MOST_PROGRAMS,
+    Result,
+    Value,
+    available,
+    matches,
+    program,
+    program_of,
+    shown,
+    why_no_value,
+    why_not,
+)
 from windfall.core.lifecycle import ACTIVE, LIVE, READY, WAITING
 from windfall.core.orders import Entry, Orders, listed
 from windfall.core.replication import PRESETS
@@ -36,11 +47,14 @@ if TYPE_CHECKING:
 
 POLICIES = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline", *caps.CAPS)
 MINUTE = 60_000  # ms for which an ad stands
-MOST_HOSTS = 1_000  # that are looked at to warn of a policy that matches none
+MOST_HOSTS = 1_000  # that are looked at to warn of a policy that matches none,
+LEAST_HOSTS = 25
+MOST_BY_TASK = 1_000_000  # characters of expressions that speak of tasks, times a bag's targets
+MOST_READ = 200_000  # and characters of expressions that are evaluated for them
 
 
-def wrong_policy(policy: Mapping[str, str]) -> BadInput | None:
-    """Why these cannot be a bag's policies."""
+def wrong_policy(policy: Mapping[str, str], targets: int = 1) -> BadInput | None:
+    """Why these cannot be the policies of a bag with so many targets."""
     for key, text in policy.items():
         if key not in POLICIES:
             return BadInput(f"there is no policy called {key[:40]!r} yet", f"there is {', '.join(POLICIES)}")
@@ -58,6 +72,10 @@ def wrong_policy(policy: Mapping[str, str]) -> BadInput | None:
     for key, text in texts.items():
         if why := program(text).broken:
             return BadInput(f"{key}: {why}", "write it in another way")
+    written = sum(len(text) for text in texts.values() if any(path.startswith("Task.") for path in program(text).uses))
+    if written * targets > MOST_BY_TASK:
+        return BadInput(f"expressions of {written:,} characters that speak of tasks, for {targets:,} targets: every "
+                        "host would have all of them evaluated", f"at most {MOST_BY_TASK:,} characters times targets")
     return None
 
 
@@ -138,12 +156,14 @@ class Matchmaker:
             self._in_vain_at, self._in_vain = state.version, {}
         self._in_vain[pilot.cls, self._ads[pilot.number].key] = None
 
-    def in_vain(self, state: State, pilot: PilotState) -> bool:
+    def in_vain(self, core: Core, pilot: PilotState) -> bool:
         """Was one like it turned away, and nothing has changed since?"""
-        if self._in_vain_at != state.version:
+        if self._in_vain_at != core.state.version:
             return False
         ad = self._ads.get(pilot.number)
-        return ad is not None and ad.paths is self._orders.paths and (pilot.cls, ad.key) in self._in_vain
+        if ad is None or ad.paths is not self._orders.paths or core.now - ad.at >= MINUTE:
+            return False
+        return (pilot.cls, ad.key) in self._in_vain
 
     def forget(self, pilot: int) -> None:
         self._ads.pop(pilot, None)
@@ -165,22 +185,20 @@ class Matchmaker:
 
 def is_lasting(bag: BagState) -> bool:
     """Does nothing that its expressions speak of change by itself, or with what hosts do?"""
-    texts = [bag.policy[key] for key in MATCHED if key in bag.policy]
-    return all(path in ads.LASTING for text in texts for path in program(text).uses)
+    keys = [key for key in MATCHED if key in bag.policy]
+    return all(path in ads.LASTING for key in keys for path in program_of(bag, key).uses)
 
 
 def tells_time(bag: BagState) -> bool:
     """Will other sites do for it after a while, though nothing happens?"""
-    text = bag.policy.get("sites", "")
-    return text != "" and any(path in ads.PASSING for path in program(text).uses)
+    return "sites" in bag.policy and any(path in ads.PASSING for path in program_of(bag, "sites").uses)
 
 
 def serves_site(state: State, now: int, bag: BagState, site: SiteState) -> bool:
     """May pilots be started there for the bag?"""
-    text = bag.policy.get("sites")
-    if not text:
+    if "sites" not in bag.policy:
         return True
-    known, subject = program(text), Subject(state, now, bag, site)
+    known, subject = program_of(bag, "sites"), Subject(state, now, bag, site)
     return matches(known.result(tuple(ads.value(subject, path) for path in known.uses)))
 
 
@@ -224,11 +242,17 @@ def seen_by(state: State, now: int, pilot: PilotState, classes: list[TaskClass])
     return found
 
 
-def serving(state: State, owner: str) -> Iterator[PilotState]:
-    """Pilots that serve him now; not more of them than are looked at."""
+def looked_at(bag: BagState) -> int:
+    """How many hosts are gone through for somebody who asks about a bag: fewer, where its expressions are long."""
+    written = sum(map(len, bag.policy.values()))
+    return max(min(MOST_HOSTS, MOST_READ // max(written, 1)), LEAST_HOSTS)
+
+
+def serving(state: State, bag: BagState) -> Iterator[PilotState]:
+    """Pilots that serve its owner now; not more of them than are looked at."""
     found = (pilot for pilot in state.pilots.values()
-             if pilot.state == LIVE and owner in state.pilot_classes[pilot.cls].owners)
-    return islice(found, MOST_HOSTS)
+             if pilot.state == LIVE and bag.owner in state.pilot_classes[pilot.cls].owners)
+    return islice(found, looked_at(bag))
 
 
 def prospects(state: State, now: int, bag: BagState) -> tuple[int, int, str]:
@@ -238,12 +262,16 @@ def prospects(state: State, now: int, bag: BagState) -> tuple[int, int, str]:
     match = known = 0
     why = ""
     classes = sorted(bag.classes.values(), key=lambda cls: (not cls.ready, cls.number))
-    for pilot in serving(state, bag.owner) if classes else ():
+    rules = rules_of(bag.policy)
+    for pilot in serving(state, bag) if classes else ():
         known += 1
-        wanting = [said for _, said in reasons(state, now, classes[0], state.sites[pilot.site], pilot) if said]
-        wanting += filter(None, [perhost.why_none(state, now, pilot, classes[0])])
-        match += not wanting
-        why = why or next((f"{pilot.host_name}: {said}" for said in wanting), "")
+        subject = Subject(state, now, bag, state.sites[pilot.site], classes[0], pilot)
+        wanting = perhost.why_none(state, now, pilot, classes[0])
+        fits = not wanting and rules.admit(subject, ads.host_ad(state, pilot, now))
+        match += fits
+        if not fits and not why:
+            said = [text for _, text in reasons(state, now, classes[0], subject.site, pilot) if text]
+            why = f"{shown(pilot.host_name)[1:-1]}: {next(iter(said), wanting)}"
     again = bag.counts[ACTIVE] and (bag.number in state.replicating or bag.number in state.deadlines)
     if not (bag.open or bag.counts[READY] or bag.counts[WAITING] or again):
         return match, known, ""

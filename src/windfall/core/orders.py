@@ -23,7 +23,7 @@ from windfall.core.classads import Value
 from windfall.core.rules import Rules
 from windfall.core.state import BagState, State, TaskClass
 
-TIMED_AT_ONCE = 50  # bags that speak of the time, evaluated in a second
+TIMED_AT_ONCE = 50  # bags that speak of the time, or classes of those that speak of tasks, too, evaluated in a second
 MOST_KEPT = 250_000  # entries of all orders together
 
 Entry = tuple[tuple[Any, ...], int]  # as in State.ready
@@ -73,7 +73,8 @@ class Orders:
         moment = list(dict.fromkeys(path for each in rules for path in each.moment))
         self._moment = [read for path in moment if (read := ads.reader(path)) is not None]
         self._timed = any(path in ads.TIMED for path in moment)
-        timed = {each.bag.number: None for each in listed if each.rules is not None and each.rules.timed}
+        timed = dict.fromkeys((each.bag.number, each.rules.by_task and each.cls.number)
+                              for each in listed if each.rules is not None and each.rules.timed)
         self._tick = len(timed) // TIMED_AT_ONCE * 1000
         self._moving = [(place, each) for place, each in enumerate(listed) if each.rules is not None and each.rules.own]
         self.kept.clear()

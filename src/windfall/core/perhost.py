@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from windfall.core import ads, facts as f
-from windfall.core.classads import Value, program, shown, why_no_value
+from windfall.core.classads import Value, program_of, shown, why_no_value
 from windfall.core.lifecycle import DROPPED, GRANTED, STARTED
 from windfall.core.state import PilotState, State, TaskClass
 
@@ -31,10 +31,10 @@ NO_LIMIT = 1 << 40
 
 def limit(state: State, now: int, pilot: PilotState, cls: TaskClass, ad: Mapping[str, Value]) -> int:
     """Of its bag, on that pilot's host, whose ad it is."""
-    text = state.bags[cls.bag].policy.get("per-host")
-    if text is None:
+    bag = state.bags[cls.bag]
+    if "per-host" not in bag.policy:
         return NO_LIMIT
-    found = program(text).result(tuple(_values(state, now, pilot, cls, ad).values()))
+    found = program_of(bag, "per-host").result(tuple(_values(state, now, pilot, cls, ad).values()))
     return NO_LIMIT if isinstance(found, str) else max(min(int(found), NO_LIMIT), 0)
 
 
@@ -44,7 +44,7 @@ def _values(
     """Of what its bag's `per-host` speaks of, in the order in which it does."""
     bag = state.bags[cls.bag]
     subject = ads.Subject(state, now, bag, state.sites[pilot.site], cls, pilot)
-    return {path: ads.known(subject, path, ad) for path in program(bag.policy["per-host"]).uses}
+    return {path: ads.known(subject, path, ad) for path in program_of(bag, "per-host").uses}
 
 
 def why_no_limit(state: State, now: int, pilot: PilotState, cls: TaskClass) -> str:
@@ -85,16 +85,15 @@ class Held:
 
     def _count(self) -> dict[int, int]:
         state, attempts = self._state, self._state.attempts
+        there = [number for number in state.on_host.get(self._row, ()) if state.pilots[number].held]
+        if not there:
+            return {}
         pilots = attempts.np_pilot[: attempts.rows]
-        found: dict[int, int] = {}
-        for number in state.on_host.get(self._row, ()):
-            if state.pilots[number].held:
-                rows = (pilots == number).nonzero()[0]
-                states = attempts.np_state[rows]
-                rows = rows[(states == GRANTED) | (states == STARTED) | (states == DROPPED)]
-                for bag, n in zip(*np.unique(attempts.np_task[rows] >> 32, return_counts=True), strict=True):
-                    found[int(bag)] = found.get(int(bag), 0) + int(n)
-        return found
+        rows = np.flatnonzero(pilots == there[0] if len(there) == 1 else np.isin(pilots, there))
+        states = attempts.np_state[rows]
+        rows = rows[(states == GRANTED) | (states == STARTED) | (states == DROPPED)]
+        bags, counts = np.unique(attempts.np_task[rows] >> 32, return_counts=True)
+        return dict(zip(bags.tolist(), counts.tolist(), strict=True))
 
 
 def left(core: Core, pilot: PilotState, cls: TaskClass, groups: list[f.Group], held: Held) -> int:

@@ -143,7 +143,7 @@ def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
             groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, one, numbers, over=cls.over))
             load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
             tail.late.remove(each)
-            if tail.until and not tail.more:  # else those come first that were too many to be listed
+            if mode(bag) in PRESETS and not tail.more:  # else those come first that were too many to be listed
                 _again(bag, tail, each, pilot)
             tail.left -= cost
             if len(groups) >= most:
@@ -206,8 +206,13 @@ def _in_order(core: Core, pilot: PilotState) -> list[BagState]:
 def _bags(state: State) -> Iterator[BagState]:
     for number in state.replicating:
         bag = state.bags[number]
-        if bag.counts[ACTIVE] and not bag.paused and not bag.has_backlog():
+        if _is_out(bag):
             yield bag
+
+
+def _is_out(bag: BagState) -> bool:
+    """Does something of it run, and nothing wait that could?"""
+    return bag.counts[ACTIVE] > 0 and not bag.paused and not bag.has_backlog()
 
 
 def spare(bag: BagState) -> int:
@@ -324,7 +329,8 @@ def others_begin(core: Core, groups: list[f.Group]) -> None:
 def late_due(core: Core, number: int) -> None:
     """A task has become late: who waits may have something to do."""
     core.looks_late.pop(number, None)
-    if any(bag.number == number and look(core, bag).late for bag in _bags(core.state)):
+    bag = core.state.bags.get(number)
+    if bag is not None and number in core.state.replicating and _is_out(bag) and look(core, bag).late:
         core.state.rerun()
 
 
@@ -349,7 +355,7 @@ def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
     tasks = refs[rows] & 0xFFFFFFFF
     is_started = states[rows] == STARTED
     if preset.started and not np.isin(tasks[~is_started], tasks[is_started]).all():
-        return Tail()
+        return Tail(until=NEVER)  # but for news
     runs = (states[rows] == STARTED) & (live[tasks] < preset.live)
     rows, tasks = rows[runs], tasks[runs]
     due = _due(core, bag, rows, preset.late)

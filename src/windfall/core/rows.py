@@ -78,7 +78,7 @@ def bear(state: State, pilot: PilotState, bag: BagState, cls: TaskClass, tasks: 
         for task in tasks:
             more += shift(pilot, (bag.number, chain_of(bag, task)), cls.number, pc.costs, sign)
     pilot.load += more
-    if sign < 0 and cls.capped and len(state.on_host.get(pilot.row, ())) > 1:
+    if cls.capped and len(state.on_host.get(pilot.row, ())) > 1:
         state.roomier[pilot.row] = None
     if len(pc.owners) > 1:
         use = state.sites[pilot.site].use

@@ -47,6 +47,7 @@ class Rules:
     moment: list[str]
     own: list[ads.Read]  # how those are read that are the bag's own
     timed: bool  # they speak of what changes with time alone
+    by_task: bool  # and of tasks, so that one class is not like another
     steady: bool  # nothing that they speak of changes by itself
 
     def admit(self, subject: Subject, published: Mapping[str, Value]) -> bool:
@@ -73,5 +74,6 @@ def rules_of(policy: dict[str, str]) -> Rules:
         moment=[path for path in moving if path in ads.MOMENT],
         own=[read for path in moving if path not in ads.MOMENT and (read := ads.reader(path)) is not None],
         timed=any(path in (*ads.TIMED, *ads.PASSING) for path in uses),
+        by_task=any(path.startswith("Task.") for path in uses),
         steady=not moving,
     )

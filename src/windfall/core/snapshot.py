@@ -241,7 +241,7 @@ def _load_bags(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> Non
         _load_bag(state, bag, chunks, *policies.get(bag["record"][0], ({}, 0)))
     state.weights = dict(m.get("weights", {}))
     for number, *waits in m.get("served", ()):
-        state.bags[number].served, state.bags[number].lifted = waits
+        state.bags[number].served, state.bags[number].lifted = map(int, waits)
     for owner, key, *value in m["keys"]:
         _load_key(state, (owner, key), value)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from windfall.core import ads
-from windfall.core.classads import Value, matches, program, why_not
+from windfall.core.classads import Value, matches, program, program_of, why_not
 from windfall.core.lifecycle import ACTIVE, GRANTED, STARTED
 from windfall.core.state import BagState, PilotState, State, TaskClass
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from windfall.core.engine import Core
 
 CYCLE = 10_000  # ms from the beginning of one to that of the next
-AT_ONCE = 256  # tasks that are looked at in one step
+AT_ONCE = 256  # tasks that are looked at in one step, of all bags,
+AT_LEAST = 8  # and of each of them
 SOON = 100  # ms, while there are more
 MOST_FOUND = 256  # that wait to be taken
 
@@ -70,16 +71,18 @@ def scan(core: Core, bag: BagState, text: str, most: int) -> Scan:
     core.state.attempts.index(bag.number)
     for task in [task for task, live in found.found.items() if tasks.state[task] != ACTIVE or tasks.live[task] != live]:
         del found.found[task]
-    reads = [reader(path) for path in program(text).uses]
+    wants = program_of(bag, "replicate")
+    reads = [reader(path) for path in wants.uses]
     published = partial(core.match.published, core)
-    for _ in range(AT_ONCE):
+    for _ in range(max(AT_ONCE - core.scanned, AT_LEAST)):
         if not found.queue or len(found.found) >= MOST_FOUND:
             break
         task = found.queue.popleft()
+        core.scanned += 1
         case = None
         if tasks.state[task] == ACTIVE and 0 < tasks.live[task] < most:
             case = _case(core.state, core.now, bag, task, published)
-        wanted = case is not None and matches(program(text).result(tuple([read(case) for read in reads])))
+        wanted = case is not None and matches(wants.result(tuple([read(case) for read in reads])))
         if wanted and (len(found.found) < MOST_FOUND // 2 or not _beside_first(core, bag, found, task)):
             found.found[task] = tasks.live[task]
     return found

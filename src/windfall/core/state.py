@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -129,7 +129,7 @@ class BagState:
     spent: int = 0  # ms of cores, of attempts that are over
     replicate: str = "none"
     served: int = 0  # when one of its tasks was handed out last, or the first of them became ready
-    lifted: bool = False  # it has waited so long that it goes before its owner's others
+    lifted: int = 0  # since when, having waited long, it goes before its owner's others; 0: it does not
     replicas: int = 0  # attempts that were granted while another one of the same task was in play
     doubled: int = 0  # ms of cores, of attempts that another one made needless
     saved: bool = False  # its specification is in a snapshot
@@ -137,6 +137,7 @@ class BagState:
     armed: bool = False  # volatile: a timer runs for an incomplete batch
     news: int = 0  # volatile: counts what may let more of its tasks have a replica
     latest: dict[int, bool] = field(default_factory=dict)  # volatile: hosts seen last → did their last task succeed?
+    programs: dict[str, Any] = field(default_factory=dict)  # volatile: its policies, compiled
     tail: int = 0  # where it has policies, or may have replicas: tasks that had not ended when its last round began
     pledged: int = 0  # derived, under a budget: ms of cores that attempts in play may take
     crowds: dict[int, int] = field(default_factory=dict)  # derived: attempts in play of those that have a limit
@@ -527,7 +528,7 @@ class State:
         if cls.ruled:
             self.ruled += 1 if want else -1
 
-    def lift(self, bag: BagState, lifted: bool) -> None:
+    def lift(self, bag: BagState, lifted: int) -> None:
         """Put its classes before all others, or back in their places."""
         bag.lifted = lifted
         for cls in bag.classes.values():

@@ -140,6 +140,9 @@ def nearest(path: str) -> str:
     """A hint for a name that is nobody's."""
     from difflib import get_close_matches
 
+    if path.lower().startswith("task.replica"):
+        return (f"Task.Replica1 to Task.Replica{MOST_REPLICAS} are the hosts that have the task: "
+                "Task.Replica1.SentTime, Task.Replica1.Host.ErrorRate and so on")
     scope, _, name = path.lower()[:100].rpartition(".")
     if not scope and name in _BY_SCOPE:
         return f"{path} is an ad: name an attribute of it, as in {next(iter(_BY_SCOPE[name].values())).path}"

@@ -244,8 +244,28 @@ def toml(text: str, file: str) -> dict[str, Any]:
         lines = text.split("\n")
         line = min(int(found[1]), len(lines))
         raise BadInput(
-            f"not TOML: {message}", where=f"{file}:{line}", text=tpl.excerpt(lines[line - 1].strip())
+            f"not TOML: {message}", _quoted(lines[line - 1][:1_000]), where=f"{file}:{line}",
+            text=tpl.excerpt(lines[line - 1].strip()),
         ) from None
+
+
+def _quoted(line: str) -> str:
+    """How a text without quotes, or with the same ones inside as around it, is written; "" if that is not it."""
+    import tomllib
+
+    found = re.fullmatch(r"\s*([A-Za-z0-9_-]+)\s*=\s*([^\s\[{#][^#]*?)\s*(?:#.*)?", line)
+    if found is None:
+        return ""
+    text = found[2][1:-1] if len(found[2]) > 1 and found[2][0] == found[2][-1] and found[2][0] in "\"'" else found[2]
+    text = text.replace("'", '"')
+    if text.count('"') % 2:
+        return ""  # one was not closed
+    right = f"{found[1]} = '{text}'" if '"' in text else f'{found[1]} = "{text}"'
+    try:
+        tomllib.loads(right)
+    except ValueError:
+        return ""
+    return f"texts stand in quotes: {right}"
 
 
 def from_options(

@@ -59,7 +59,7 @@ USUAL = Policy().replicate
 EFFECTS = ("none", "external")
 _BARE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")  # a name without quotes
 _DURATION = re.compile(r"(\s*[0-9][0-9.]*\s*[A-Za-z]+)+\s*")
-_LITERAL = re.compile(r"\s*(-?)\s*(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)\s*")
+_LITERAL = re.compile(r"(-?)\s*([0-9]{0,40}\.?[0-9]{0,40}([eE][+-]?[0-9]{1,9})?)")
 KINDS = ("command", "call")
 SCRATCH = ("", "failed")
 RESULTS = (
@@ -68,6 +68,7 @@ RESULTS = (
 )  # fmt: skip
 """Columns that results have anyway: a captured value must not be called like one."""
 
+LONGEST_LITERAL = 100  # characters: nobody writes a longer number, and a pattern would take its time
 MAX_WORDS = 10_000
 MAX_FILES = 10_000
 MAX_VARIABLES = 1_000
@@ -484,14 +485,13 @@ def _is_number(value: Value) -> bool:
 
 def check_policy(policy: Policy) -> None:
     if policy.select not in SELECT:
-        raise BadInput(
-            f"policy: select = '{tpl.excerpt(policy.select)}' does not exist yet", f"there is {', '.join(SELECT)}"
-        )
+        raise BadInput(f"policy: select = '{tpl.excerpt(policy.select)}' does not exist",
+                       f"there is {', '.join(SELECT)}")
     if policy.provision not in PROVISION:
         raise BadInput(f"policy: provision = '{tpl.excerpt(policy.provision)}' does not exist",
                        f"there is {', '.join(PROVISION)}")
     if policy.deadline:
-        raise BadInput("policy: deadline does not exist yet", "there is select")
+        raise BadInput("policy: deadline does not exist yet", expressions.INSTEAD_OF["deadline"])
     if policy.batch < 0 or policy.batch_timeout < 0:
         raise BadInput("policy: batch and batch-timeout must be 0 or more")
     at_most(policy.batch, MAX_BATCH, "batch: tasks that go together")
@@ -501,8 +501,9 @@ def check_policy(policy: Policy) -> None:
 
 
 def given(policy: Policy, keys: Iterable[str] = (*EXPRESSIONS, *caps.CAPS)) -> dict[str, str]:
-    """The policies that are expressions, and caps."""
-    return {key: text for key, text in asked_for(policy, keys).items() if text not in REPLICATE}
+    """The policies that are expressions, and caps, as they are kept."""
+    found = {key: setting(text, key) for key, text in asked_for(policy, keys).items()}
+    return {key: text for key, text in found.items() if text not in REPLICATE}
 
 
 def asked_for(policy: Policy, keys: Iterable[str] = (*EXPRESSIONS, *caps.CAPS)) -> dict[str, str]:
@@ -513,7 +514,8 @@ def asked_for(policy: Policy, keys: Iterable[str] = (*EXPRESSIONS, *caps.CAPS)) 
 
 def vain(policy: Mapping[str, str], external: bool, batch: int, *, provision: str = "") -> BadInput | None:
     """Why these can never do anything for such a bag."""
-    twice = [key for key in ("replicate", "attempt-deadline") if policy.get(key, "none") != "none"]
+    doubles = ("replicate", "attempt-deadline", *caps.CAPS)
+    twice = [key for key in doubles if policy.get(key, "none") != "none"]
     tasks, key = _run_once(external, batch, provision)
     if tasks and twice:
         return BadInput(f"{twice[0]}: {tasks} never run twice at a time", f"leave {twice[0]} out, or {key}")
@@ -564,8 +566,8 @@ def expression(text: str, key: str) -> str:
 
 def _literal(text: str, other: float) -> float:
     """The number that it is, or the other where it is an expression."""
-    found = _LITERAL.fullmatch(text) if len(text) <= expressions.MAX_LENGTH else None
-    return float(found[1] + found[2]) if found else other
+    found = _LITERAL.fullmatch(text.strip()) if len(text) <= LONGEST_LITERAL else None
+    return float(found[1] + found[2]) if found and re.search("^[.]?[0-9]", found[2]) else other
 
 
 def _prerequisites(bag: Bag) -> None:

@@ -42,10 +42,15 @@ STEPS = 1_000  # of one match of a pattern
 
 class Expression(NamedTuple):
     text: str  # as it was given
-    program: str  # the same for the evaluator: names as they are in ads, patterns with a limit
+    program: str  # the same for the evaluator: flat names, patterns with a limit
     type: str
     uses: tuple[str, ...]  # attributes, in the order of their first use
     parts: tuple[tuple[str, str], ...]  # what stands between && at the top: text, program
+
+
+def flat(path: str) -> str:
+    """What the evaluator calls an attribute: `classad2` never gives back the memory of an ad within another."""
+    return path.replace(".", "_")
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -251,9 +256,10 @@ class _Reader:
     def attribute(self, token: Token) -> Term:
         known: Known | None = attributes.find(token.text)
         if known is None:
-            raise self.wrong(token.at, f"there is no attribute '{token.text[:80]}'", attributes.nearest(token.text))
+            hint = INSTEAD.get(token.text.lower()) or attributes.nearest(token.text)
+            raise self.wrong(token.at, f"there is no attribute '{token.text[:80]}'", hint)
         self.uses.setdefault(known.path)
-        self.program[self.place - 1] = known.path
+        self.program[self.place - 1] = flat(known.path)
         return Term(known.type, token.at)
 
     # --- calls
@@ -388,14 +394,26 @@ KINDS = {
 ALIASES = {kind.alias: key for key, kind in KINDS.items()}
 
 
+INSTEAD_OF = {
+    "deadline": "attempt-deadline gives what takes longer than that to another host, too",
+    "budget": "Client.set_budget changes it",
+    "priority": "rank says which of your bags goes first at a host",
+    **dict.fromkeys(("select", "batch", "batch-timeout", "provision", "fail-over"),
+                    "that is said when the bag is submitted, and cannot be changed"),
+}
+
+
 def named(name: str, *others: str) -> str:
     """The policy that is called so, by us or by GridBot; the others may stand there, too."""
     from .caps import CAPS
     from .check import nearest
 
-    key = next((key for key in (*KINDS, *ALIASES) if key.lower() == name.lower()), "")
+    name, known = name.replace("_", "-"), (*KINDS, *CAPS, *others)
+    if name in INSTEAD_OF and name not in others:  # before GridBot's Deadline
+        raise BadInput(f"there is no policy '{name}' to set", INSTEAD_OF[name])
+    key = next((key for key in (*known, *ALIASES) if key.lower() == name.lower()), "")
     if not key:
-        raise BadInput(f"there is no policy '{name[:40]}'", nearest(name, (*KINDS, *CAPS, *others)))
+        raise BadInput(f"there is no policy '{name[:40]}'", nearest(name, known))
     return ALIASES.get(key, key)
 
 

@@ -77,7 +77,7 @@ _TOKEN = re.compile(r"""
   | (?P<number>(?:\d+\.\d+|\.\d+|\d+)(?:[eE][+-]?\d+)?(?![\w.]))
   | (?P<text>"(?:[^"\\]|\\.)*")
   | (?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
-  | (?P<operator>\?:|=\?=|=!=|>>>|<<|>>|&&|\|\||==|!=|<=|>=|/\*|//|[-+*/%<>!?:(),{}&|^~=\[\];.])
+  | (?P<operator>\?:|=\?=|=!=|>>>|<<|>>|&&|\|\||==|!=|<=|>=|=>|=<|/\*|//|[-+*/%<>!?:(),{}&|^~=\[\];.])
 """, re.VERBOSE | re.ASCII | re.DOTALL)  # fmt: skip
 
 LEVELS = {"||": 1, "&&": 2, "==": 6, "!=": 6, "=?=": 6, "=!=": 6, "is": 6, "isnt": 6,
@@ -85,6 +85,7 @@ LEVELS = {"||": 1, "&&": 2, "==": 6, "!=": 6, "=?=": 6, "=!=": 6, "is": 6, "isnt
 WORDS = {"true": TRUTH, "false": TRUTH, "undefined": ANY, "error": ANY}
 INSTEAD = {
     "=": "== compares; regexp(\"^node\", Host.Name) looks for a pattern",
+    "=>": "it is written >=", "=<": "it is written <=",
     "&": "&& is and", "|": "|| is or", "^": "!= between truths is either-or", "~": "! is not",
     "<<": "multiply by a power of two", ">>": "divide by a power of two", ">>>": "divide by a power of two",
     "?:": "isUndefined(x) ? y : x does the same",
@@ -116,12 +117,14 @@ def _no_token(text: str, at: int) -> BadInput:
     if text[at] == '"':
         return wrong(text, at, "a text without its closing quote", 'texts are "…"')
     if text[at] == "'":
-        return wrong(text, at, "a single quote", 'texts are "…"')
+        return wrong(text, at, "a single quote",
+                     'texts are "…"; single quotes go around the whole: requirements = \'Host.Site == "lab"\'')
     if text[at].isdigit() or text[at] == ".":
         return wrong(text, at, "not a number", "as in 16, 0.5 or 1e6; sizes are in MB, times in seconds")
     if text[at] == "#":
         return wrong(text, at, "a comment", "there are none in an expression")
-    return wrong(text, at, f"'{text[at]}' means nothing outside a text", "names are of the letters a to z")
+    hint = "&& is and, || is or" if text[at] == "\\" else "names are of the letters a to z"
+    return wrong(text, at, f"'{text[at]}' means nothing outside a text", hint)
 
 
 # --- complaints -------------------------------------------------------------------------------------------------

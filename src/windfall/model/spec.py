@@ -227,6 +227,13 @@ class Policy(Record, frozen=True):
     replicas_share: str = ""
     replicas_cost: str = ""
 
+    def __post_init__(self) -> None:
+        """Of a number that is given in the place of a text: Policy(rank=2)."""
+        for name in ("rank", "per_host", "attempt_deadline", "replicas_per_task"):
+            value: object = getattr(self, name)
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                msgspec.structs.force_setattr(self, name, str(value))
+
 
 class Flows(Record, frozen=True):
     """Files that go from task to task, as columns: `after[k]` waits for `before[k]` and is brought one of its outputs.

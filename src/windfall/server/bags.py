@@ -13,7 +13,7 @@ from msgspec import structs
 from windfall.core import events, explain, hostviews, queries
 from windfall.core.intake import edges_of, submission
 from windfall.core.lifecycle import FIRST_FINAL, TASK_STATES, WAITING
-from windfall.core.matchmaking import POLICIES, prospects
+from windfall.core.matchmaking import POLICIES, looked_at, prospects
 from windfall.core.replication import shown_policy
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound
@@ -238,6 +238,7 @@ class BagCalls:
         """As expressions see them; with a bag, what its policies make of each."""
         bag = self._own(request) if request.args else None
         most, after = min(max(1, request.number("limit", HOSTS_PAGE)), HOSTS_PAGE), request.number("after", -1)
+        most = most if bag is None else min(most, looked_at(bag))
         found = hostviews.hosts(self._state, self._writer.clock.now(), request.who.owner, bag, after, most)
         return reply_json(schema.HostViews(found, found[-1]["pilot"] if len(found) >= most else None))
 

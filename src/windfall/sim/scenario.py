@@ -346,8 +346,10 @@ class Reader:
         for key, value in table.items():
             with self.place.at(*path, key):
                 if key not in known:
-                    raise BadInput(f"{where} has no key '{excerpt(key)}'", check.nearest(key, names or known),
-                                   text=excerpt(key))
+                    hint = check.nearest(key, names or known)
+                    if path[:1] == ("bags",) and key == "policy":
+                        hint = "policies stand beside its other keys: rank = 5"
+                    raise BadInput(f"{where} has no key '{excerpt(key)}'", hint, text=excerpt(key))
                 found[key] = known[key].read(value, key)
         return found
 
