@@ -40,10 +40,14 @@ def test_one_look_serves_many(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
     looks = []
     real = replication._look
     monkeypatch.setattr(replication, "_look", lambda *each: looks.append(1) or real(*each))
-    late(bench, 5)
+    _, slow = late(bench, 5)
     looks.clear()
     assert [asks(bench, f"idle{n}") for n in range(5)] == [[0], [1], [2], [3], [4]]
     assert len(looks) == 1
+    bench.wait(MEAN)
+    asks(bench, "another")
+    assert len(looks) == 1, "nothing has ended since"
+    bench.report(*slow[0], wall=MEAN)
     bench.wait(MEAN)
     asks(bench, "another")
     assert len(looks) > 1, "averages move"

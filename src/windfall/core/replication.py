@@ -95,6 +95,7 @@ class Tail:
     left: int = PLENTY  # ms of cores that replicas may still take
     until: int = 0  # it holds, but for tasks that end or have a replica meanwhile
     more: bool = False  # there may be others that are late
+    done: int = -1  # tasks of its classes that had ended then, where that is all it depends on
     news: int = 0  # of the bag, when it was looked for
 
 
@@ -287,6 +288,8 @@ def _kept(core: Core, bag: BagState) -> Tail | None:
     late = tail.late
     while late and not _stands(bag, late[0]):  # who asks sees about the others
         del late[0]
+    if core.now >= tail.until and not tail.coming and not tail.more and tail.done == _done(bag):
+        tail.until = tail.beyond or NEVER  # nothing that it depends on has changed
     changed = bag.open or bag.counts[READY] or bag.counts[WAITING] or COST in bag.policy
     if changed or tail.news != bag.news or core.now >= tail.until or (tail.more and not late):
         del core.kept_tails[bag.number]
@@ -371,10 +374,15 @@ def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
         shortest = min(usual for cls in bag.classes.values() if (usual := usual_time(state, cls)))
         tail.until = core.now + 1 + round(shortest / KEPT)
         tail.more = int(is_late.sum()) > len(some)
+        tail.done = _done(bag) if len(rows) <= DOUBTED else -1
     ahead = then > core.now
     rows, due = np.append(rows[~is_late], doubted[ahead]), np.append(due[~is_late], then[ahead])
     _foresee(state, tail, rows, due)
     return tail
+
+
+def _done(bag: BagState) -> int:
+    return sum(cls.done for cls in bag.classes.values())
 
 
 def _foresee(state: State, tail: Tail, rows: NDArray[np.int64], due: NDArray[np.int64]) -> None:
