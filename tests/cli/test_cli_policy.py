@@ -175,6 +175,11 @@ def test_a_bag_that_matches_nobody_and_is_changed_while_it_runs(windfall):
     assert "Host.Gpus > 1000 is false: Host.Gpus is 0" in done.stderr
     assert "Host.Gpus > 1000 is false: Host.Gpus is 0" in windfall("explain", bag).stdout
     assert "no; requirements: Host.Gpus > 1000 is false: Host.Gpus is 0" in windfall("policy", bag, "--hosts").stdout
+    shown = windfall("show", bag)
+    assert "\nrequirements = Host.Gpus > 1000 && Host.Cores > 0\n" in shown.stdout and "none matches" in shown.stderr
+    assert "requirements = Host.Gpus > 1000 && Host.Cores > 0\n" in windfall("run", "bag.toml", "--dry-run").stdout
+    assert windfall.json("run", "bag.toml", "--dry-run")["policy"] == {
+        "requirements": "Host.Gpus > 1000 && Host.Cores > 0"}
     assert windfall("policy", "--hosts").stdout.startswith("host ")
     (host,) = windfall.json("policy", "--hosts")
     assert host["ad"]["Host"]["Gpus"] == 0

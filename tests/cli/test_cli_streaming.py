@@ -59,7 +59,11 @@ def facts(windfall: CommandLine, bag: int) -> list[Any]:
     connection = sqlite3.connect(windfall.folder / "journal.db")
     rows = [body for (body,) in connection.execute("SELECT body FROM journal ORDER BY seq")]
     connection.close()
-    return [fact for body in rows for fact in codec.decode(body) if getattr(fact, "bag", None) == bag]
+    return [fact for body in rows for fact in codec.decode(body) if bag in bags_of(fact)]
+
+
+def bags_of(fact: Any) -> list[int]:
+    return [end.bag for end in fact.ends] if isinstance(fact, f.Ended) else [getattr(fact, "bag", 0)]
 
 
 def total(windfall: CommandLine) -> int:
@@ -75,7 +79,7 @@ def test_the_first_tasks_end_before_the_last_are_there(windfall: CommandLine) ->
     assert done["succeeded"] == done["tasks"] == 17 and total(windfall) == sum(range(2, 10))
     made = facts(windfall, done["bag"])
     parts = [fact for fact in made if isinstance(fact, f.PartAppended)]
-    ends = [fact for fact in made if isinstance(fact, f.Finished)]
+    ends = [fact for fact in made if isinstance(fact, (f.Finished, f.Ended))]  # one by one, where the server is busy
     assert [(part.first, part.count) for part in parts] == [(4, 4), (8, 4), (12, 4), (16, 1)]
     assert ends[0].at <= parts[-1].at and made.index(ends[0]) < made.index(parts[-1])
     again = windfall.json("rerun", "app.query", "-o", "out")

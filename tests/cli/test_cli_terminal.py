@@ -176,6 +176,15 @@ def test_the_text_of_the_bar(monkeypatch):
     )
 
 
+def test_a_rate_says_nothing_of_who_runs_for_longer_than_all_were_to_take():
+    progress = Progress("sweep", 8)
+    progress.terminal = False
+    progress._history.extend([(0.0, 0), (1.0, 7)])
+    assert "ETA 1s" in progress.text({"succeeded": 7, "active": 1})
+    progress._history.append((9.0, 7))
+    assert "ETA" not in progress.text({"succeeded": 7, "active": 1})
+
+
 STEERING = r"printf 'a\033[2Jb\302\233c\r\nd\007'; printf 'e\033]0;title' >&2; exit {x}"
 
 

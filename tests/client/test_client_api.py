@@ -17,7 +17,7 @@ from windfall.client.calls import unpacked
 from windfall.client.client import new_key
 from windfall.client.payload import CallFailed, Packer
 from windfall.model import bagfile
-from windfall.model.spec import Bag, Items, Range, Sweep, Target
+from windfall.model.spec import Bag, Items, Policy, Range, Sweep, Target
 
 
 def sweep(n, command="printf {x} > o-{x}", outputs=("o-{x}",)):
@@ -92,6 +92,23 @@ def test_errors_come_as_they_were_raised(client):
         client.bag(10**9)
     with pytest.raises(errors.BadInput, match="no command"):
         client.submit(Bag(name="x", targets=[Target()]))
+
+
+def test_policies(client):
+    policy = Policy(rank=2, per_host=1, attempt_deadline="30 min", replicate="Tail-Fast", replicas_per_task=2)
+    bag = client.submit(Bag(name="b", targets=[Target(source=Items(items=["true"]))], policy=policy))
+    assert client.policy(bag)["policy"] == {
+        "rank": "2", "per-host": "1", "attempt-deadline": "1800", "replicate": "tail-fast", "replicas-per-task": "2"}
+    changed = client.set_policy(bag, {"Rank": 3.5, "per_host": None, "attempt_deadline": "2min", "Concurrency": ""})
+    assert changed["policy"] == {"rank": "3.5", "attempt-deadline": "120", "replicate": "tail-fast",
+                                 "replicas-per-task": "2"}
+    for wrong, hint in (("budget", "set_budget"), ("priority", "rank"), ("rnak", "'rank'"), ("deadline", "attempt-")):
+        with pytest.raises(errors.BadInput) as caught:
+            client.set_policy(bag, {wrong: "3"})
+        assert hint in caught.value.hint
+    with pytest.raises(errors.BadInput, match="goes by its number, not by 'b'"):
+        client.policy("b")
+    client.wait(bag)
 
 
 def test_a_wrong_token(server):

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from windfall.core import classads
@@ -299,3 +300,34 @@ def test_compiled_expressions_are_bounded_by_what_they_are_long(monkeypatch: pyt
     for n in range(100):
         classads.program(f"{n} + " + " + ".join(["Now"] * 20))
         assert sum(map(len, classads._programs)) <= 2_000
+
+
+def test_nothing_is_lost_with_an_evaluation() -> None:
+    """`classad2` gives back neither ads nor compiled expressions: of each there is one."""
+    text = 'Host.Disk * Now != 3 && Host.Name != "x" && Task.Replica1.Host.Memory isnt undefined'
+    known = classads.program(text)
+
+    def evaluate_many(times: int) -> None:
+        for n in range(times):
+            known._evaluate((n, n, "host", None if n % 2 else n))
+
+    evaluate_many(5_000)
+    before = psutil.Process().memory_info().rss
+    evaluate_many(50_000)
+    assert psutil.Process().memory_info().rss - before < 2_000_000, "an ad of its own would take 144 bytes each"
+    assert classads._scope.ad is None or not list(classads._scope.ad), "what one was given another must not see"
+
+
+def test_what_one_is_given_no_other_sees() -> None:
+    assert evaluate("Host.Cores + Now", {"Host": {"Cores": 3}, "Now": 4}) == 7
+    assert evaluate("Host.Cores + Bag.Age", {"Bag": {"Age": 4}}) == "undefined"
+    assert evaluate("1 / 0 + Host.Cores", {"Host": {"Cores": 3}}) == "error"
+    assert evaluate("Host.Cores", {}) == "undefined"
+
+
+def test_what_bags_hold_is_not_compiled_again_however_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classads, "_programs", {})
+    monkeypatch.setattr(classads, "MOST_WRITTEN", 500)
+    held = {text: classads.program(text) for text in [f"Now + Host.Cores > {n}" for n in range(100)]}
+    assert len(classads._programs) < 100
+    assert all(classads.program(text) is known for text, known in held.items())

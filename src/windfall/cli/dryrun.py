@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..model.check import asked_for
 from ..model.units import plural
 from .output import print_json
 
@@ -39,12 +40,16 @@ def dry_run(parsed: Parsed, as_json: bool, extends: str | None = None) -> int:
     shown = [(part, _taken(renderers, part.renderer.target)) for part in parts if part.tasks]
     if as_json:
         batch = {"batch": parsed.bag.policy.batch} if parsed.bag.policy.batch > 1 else {}
-        print_json({"name": parsed.bag.name, "tasks": total, **batch, "targets": [_described(*each) for each in shown]})
+        policy = {"policy": policies} if (policies := asked_for(parsed.bag.policy)) else {}
+        targets = [_described(*each) for each in shown]
+        print_json({"name": parsed.bag.name, "tasks": total, **batch, **policy, "targets": targets})
         return 0
     print(f"{parsed.bag.name}: {plural(total, 'new task' if extends else 'task')}")
     for part, taken in shown:
         for line in _lines(part, taken, many=len(parts) > 1):
             print(line)
+    for key, text in asked_for(parsed.bag.policy).items():
+        print(f"{key} = {text}")
     if parsed.bag.policy.batch > 1:
         print(f"in batches of {parsed.bag.policy.batch}: one after the other, in one slot of one pilot")
     for name, path in parsed.pythons.items():

@@ -95,7 +95,7 @@ class Progress:
     def _still(self) -> float:
         """Seconds since a task ended: a rate says nothing of those that have run for longer than all were to take."""
         now, done = self._history[-1]
-        return now - next((at for at, was in reversed(self._history) if was < done), self._history[0][0])
+        return now - min(at for at, was in self._history if was == done)
 
     def text(self, counts: dict[str, int]) -> str:
         """The most important first: what is too long for the terminal is cut off at the end."""

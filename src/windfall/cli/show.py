@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ..model.check import USUAL
 from ..model.units import format_size, plural
 from .causes import words as cause
 from .connect import Session, find_bag
 from .output import clock, duration, print_json, print_table, quota_line, shown
 from .parser import add_bag, task_number
+from .policy import warn
 
 FULL = 100_000  # characters of a reason
 
@@ -24,6 +26,7 @@ def execute(args: argparse.Namespace) -> int:
         bag = find_bag(session.client, args.bag)
         found = session.client.bag(bag) if args.task is None else session.client.task(bag, args.task)
         if args.task is None:
+            found["policy"] = session.client.policy(bag)
             found["statistics"] = session.client.statistics(bag)
             found["usage"] = session.client.usage(bags=False)
     if args.json:
@@ -42,6 +45,11 @@ def _print_bag(bag: dict[str, Any]) -> None:
     if bag.get("tail"):
         print("in its last round" + (f", expected to end {clock(bag['expected'])}" if bag.get("expected") else "")
               + (f"; {plural(bag['late'], 'task')} should have ended by now" if bag.get("late") else ""))
+    for key, text in bag["policy"]["policy"].items():
+        if (key, text) != ("replicate", USUAL):
+            print(f"{key} = {shown(text, 500)}")
+    if not bag.get("ended"):
+        warn(bag["policy"])
     states = ("waiting", "ready", "active", "validating", "succeeded", "failed", "cancelled", "quarantined")
     used = [
         state for state in states if any(t["counts"].get(state) for t in bag["targets"]) or bag["counts"].get(state)
