@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import tarfile
+import time
 from types import SimpleNamespace
 
 from harness import wait_until
@@ -196,3 +197,28 @@ def test_killed_spawner_says_nothing_of_a_checkpoint(server, launch, tmp_path):
     wait_until((tmp_path / "begun").exists)
     os.kill(pilot.spawners()[0], signal.SIGKILL)
     assert (server.result(1)["o"], server.result(1)["why"]) == ("returned", "gone")
+
+
+class LinkStub:
+    def abort(self):
+        pass
+
+
+def test_what_a_task_writes_is_shown_in_order(tmp_path):
+    """Three threads carry; of two pieces the second does not come first, however long the first one takes."""
+    folders = SimpleNamespace(tasks=str(tmp_path), cache=str(tmp_path / "c"), environments=str(tmp_path / "e"))
+    made, seen = porters.Porters(folders, LinkStub, lambda: "", lambda: None), []
+
+    def send(blobs, attempt, stream, offset, data):
+        time.sleep(0.05 if offset % 3 == 0 else 0)
+        seen.append(offset)
+
+    made._send = send
+    for offset in range(40):
+        made.show(1, "out", offset, b"x")
+        made.errand(lambda blobs: None)
+    wait_until(lambda: len(seen) == 40 and not made.showing)
+    assert seen == list(range(40))
+    made.show(1, "out", 40, b"x")
+    wait_until(lambda: seen[-1] == 40)
+    assert made.close(5)

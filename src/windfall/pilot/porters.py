@@ -17,6 +17,7 @@ from . import clock, homeward, packed, slot, staging
 from .blobs import Blobs, Closing
 
 THREADS = 3
+AT_A_TIME = 16  # pieces of output
 
 
 class Porters:
@@ -35,6 +36,9 @@ class Porters:
         self.threads = 0
         self.working = []            # of each thread: its Blobs, and a lock it holds while it lives
         self.closed = False
+        self.shown = deque()         # pieces of output to show, and whether somebody is about it
+        self.showing = False
+        self.order = _thread.allocate_lock()
         self.carried = {}            # attempt → (folder, report, cargo): being brought home
 
     def fetch(self, task):
@@ -49,7 +53,12 @@ class Porters:
         self._add(self._bring, attempt, report, cargo)
 
     def show(self, attempt, stream, offset, data):
-        self._add(self._show, attempt, stream, offset, data)
+        """One thread at a time sees to these: of two pieces the second must not come first."""
+        with self.order:
+            self.shown.append((attempt, stream, offset, data))
+            begins, self.showing = not self.showing, True
+        if begins:
+            self._add(self._show)
 
     def discard(self, attempt):
         self._add(self._discard, attempt)
@@ -156,12 +165,24 @@ class Porters:
             report.update(_failure(attempt, "output", trouble))
         self._post("brought", attempt, report)
 
-    def _show(self, blobs, attempt, stream, offset, data):
+    def _show(self, blobs):
+        for _ in range(AT_A_TIME):
+            with self.order:
+                self.showing = bool(self.shown)
+                if not self.showing:
+                    return
+                piece = self.shown.popleft()
+            self._send(blobs, *piece)
+        self.jobs.put((self._show,))  # others want the thread, too
+
+    def _send(self, blobs, attempt, stream, offset, data):
         path = "/v1/attempts/{}/output?stream={}&offset={}".format(attempt, stream, offset)
         try:
             reply = blobs.request("POST", path, [("Content-Type", "application/octet-stream")], data)
             go = reply.status == 200 and b"false" not in reply.body
-        except WindfallError:
+        except Closing:
+            raise
+        except Exception:
             go = False  # live output is a courtesy: what is kept comes with the report
         if not go:
             self._post("unwatch", attempt, None)
