@@ -11,7 +11,6 @@ The module is loaded when the first expression comes: a server whose bags have n
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -137,13 +136,7 @@ def _lookup(ads: Mapping[str, Any], path: list[str]) -> Value:
     return None if isinstance(found, Mapping) else found
 
 
-class _Scope(threading.local):
-    """What an expression is evaluated in: one ad for all, since `classad2` gives back the memory of none."""
-
-    ad: Any = None
-
-
-_scope = _Scope()
+_idle: list[Any] = []  # ads in which expressions are evaluated, again and again: `classad2` gives back none's memory
 
 
 def _compiled(text: str, names: list[str]) -> Callable[[tuple[Value, ...]], Result]:
@@ -157,8 +150,7 @@ def _compiled(text: str, names: list[str]) -> Callable[[tuple[Value, ...]], Resu
         raise RuntimeError("HTCondor's ClassAds cannot read it") from error
 
     def evaluated(values: tuple[Value, ...]) -> Result:
-        if (ad := _scope.ad) is None:
-            ad = _scope.ad = ClassAd()
+        ad = _idle.pop() if _idle else ClassAd()
         given = []
         try:
             for name, value in zip(names, values, strict=True):
@@ -171,6 +163,7 @@ def _compiled(text: str, names: list[str]) -> Callable[[tuple[Value, ...]], Resu
         finally:
             for name in given:
                 del ad[name]
+            _idle.append(ad)
 
     return evaluated
 
