@@ -278,7 +278,8 @@ or `attempt-deadline` they are no limit, as `rank` they count as 0. `windfall ex
 at which value.
 
 **Bounds.** {length:,} bytes, {nesting} levels of nesting, {chain} operators, {calls}
-calls of functions, {patterns} of them with patterns, {listed} members of lists. Patterns of `regexp` stand there
+calls of functions, {patterns} of them with patterns, {listed} members of lists; where they speak of
+tasks, a million characters times the bag's targets. Patterns of `regexp` stand there
 as texts of at most {pattern} characters, repeat single characters or classes only, are looked for in one attribute,
 and give up, as an error, after {steps:,} steps. There are no clocks and no lots: `Now` is the time.
 

@@ -49,8 +49,8 @@ POLICIES = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-d
 MINUTE = 60_000  # ms for which an ad stands
 MOST_HOSTS = 1_000  # that are looked at to warn of a policy that matches none,
 LEAST_HOSTS = 25
-MOST_BY_TASK = 1_000_000  # characters of expressions that speak of tasks, times a bag's targets
 MOST_READ = 200_000  # and characters of expressions that are evaluated for them
+MOST_BY_TASK = 1_000_000  # characters of expressions that speak of tasks, times a bag's targets
 
 
 def wrong_policy(policy: Mapping[str, str], targets: int = 1) -> BadInput | None:
