@@ -17,6 +17,8 @@ from windfall.model import expressions as x
 from windfall.model.language import tokens
 from windfall.model.patterns import refusal
 
+from .conftest import Bench, shape
+
 HOST = {"Name": "is3.myhost", "Memory": 4000, "Cores": 4, "JobsToday": 7, "Volunteer": False, "Site": "Technion"}
 ADS = {"Host": HOST, "Bag": {"Tail": True, "JobsLeft": 10, "JobsDone": 5}, "Queue": {"Bags": 1}, "Now": 1000}
 
@@ -328,6 +330,9 @@ def test_what_one_is_given_no_other_sees() -> None:
 def test_what_bags_hold_is_not_compiled_again_however_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classads, "_programs", {})
     monkeypatch.setattr(classads, "MOST_WRITTEN", 500)
-    held = {text: classads.program(text) for text in [f"Now + Host.Cores > {n}" for n in range(100)]}
+    b = Bench()
+    numbers = [b.submit(shape(1), policy={"per-host": f"Host.Cores + {n}"}) for n in range(100)]
+    bags = [b.core.state.bags[number] for number in numbers]
+    held = [classads.program_of(bag, "per-host") for bag in bags]
     assert len(classads._programs) < 100
-    assert all(classads.program(text) is known for text, known in held.items())
+    assert [classads.program_of(bag, "per-host") for bag in bags] == held

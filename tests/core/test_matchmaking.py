@@ -283,7 +283,6 @@ def test_a_server_that_has_lost_the_library_comes_back(b: Bench, monkeypatch: py
     bag = b.submit(shape(2), policy={"requirements": "Host.Cores > 0 && 17 > 4"})
     monkeypatch.setitem(sys.modules, "classad2", None)
     monkeypatch.setattr(classads, "_programs", {})
-    monkeypatch.setattr(classads, "_alive", {})
     b.restart()
     assert bag_of(b, b.pilot()) == []
     assert "need HTCondor's classad2, which is not installed here" in b.explain(bag)

@@ -173,7 +173,6 @@ PURE = {
     "__future__", "typing", "collections", "collections.abc", "dataclasses", "enum", "bisect", "heapq", "itertools",
     "functools", "operator", "math", "struct", "array", "base64", "binascii", "zlib", "msgspec", "numpy",
     "numpy.typing", "fractions", "highspy", "classad2",
-    "weakref",  # of what is compiled: whether it is still there changes how long something takes, and nothing else
 }  # fmt: skip
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "compile", "__import__", "breakpoint", "hash", "id"}
 IMPURE_ATTRIBUTES = {"random", "fromfile", "tofile", "memmap", "load", "save", "loadtxt", "savetxt"}  # of numpy

@@ -93,7 +93,6 @@ def test_a_study_whose_policies_cannot_be_evaluated_says_so_instead_of_numbers(m
         raise RuntimeError("no classad2")
 
     monkeypatch.setattr(classads, "_programs", {})
-    monkeypatch.setattr(classads, "_alive", {})
     monkeypatch.setattr(classads, "_compiled", missing)
     with pytest.raises(BadInput, match="cannot be evaluated") as refused:
         replicas.papers(1, replicas.POLICIES[0], SMALL)

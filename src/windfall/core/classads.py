@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
 
 from windfall.errors import BadInput
 from windfall.model.expressions import Expression, flat, parse
@@ -79,19 +78,18 @@ class _Memory:
         if len(_programs) >= MOST_PROGRAMS or self.written + len(text) > MOST_WRITTEN:
             _programs.clear()
             self.written = 0
-        _programs[text] = _alive[text] = found
+        _programs[text] = found
         self.written += len(text)
 
 
 _memory = _Memory()
 _programs: dict[str, Program] = {}
-_alive: WeakValueDictionary[str, Program] = WeakValueDictionary()  # those included that only bags hold
 
 
 def program(text: str) -> Program:
     """Read and compiled once.  A bag may come from a journal that was written where more was taken, or where there was
     a `classad2`: what cannot be evaluated here is an error always, and so matches nothing."""
-    found = _programs.get(text) or _alive.get(text)
+    found = _programs.get(text)
     if found is None:
         try:
             found = Program(parse(text))
