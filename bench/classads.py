@@ -12,11 +12,11 @@ import statistics
 import time
 
 from common import ROOT  # noqa: F401  (puts src/ on the path)
-from windfall.core import events as e, facts as f
-from windfall.core.classads import Program, program
-from windfall.core.engine import Core
-from windfall.core.matchmaking import MINUTE
-from windfall.model.expressions import parse
+from windfall.core.decide.grant.order import MINUTE
+from windfall.core.expressions.classads import Program, program
+from windfall.core.messages import events as e, facts as f
+from windfall.core.step import Core
+from windfall.model.policies.expressions import parse
 
 STEADY = {"requirements": 'Host.Memory >= 1000 && (Host.ErrorRate is undefined || Host.ErrorRate < 0.1) && '
                           'regexp("^node", Host.Name)', "rank": "{n} - Host.Attempts / 1000.0"}

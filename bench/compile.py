@@ -38,10 +38,10 @@ GRAPHS = {
 
 
 def one(name: str) -> None:
-    from windfall.workflow.files import loads
-    from windfall.workflow.plan import plan
-    from windfall.workflow.program import Shelf, compile_application
-    from windfall.workflow.report import requirements
+    from windfall.workflow.components.files import loads
+    from windfall.workflow.graphs.plan import plan
+    from windfall.workflow.graphs.report import requirements
+    from windfall.workflow.yvetteml.program import Shelf, compile_application
 
     began = time.perf_counter()
     application = loads(f"<application><graph>{GRAPHS[name]}</graph></application>".encode(), name).application

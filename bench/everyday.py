@@ -20,11 +20,11 @@ FAILING = 33  # one in so many fails
 
 def fill(folder: Path, tasks: int) -> int:
     """Bags of a million tasks; the number of the last one."""
-    from windfall.core import events as e
-    from windfall.core.engine import Config, Core
-    from windfall.core.intake import submission
+    from windfall.core.decide.requests.intake import submission
+    from windfall.core.messages import events as e
+    from windfall.core.step import Config, Core
     from windfall.model.spec import Bag, Range, Sweep, Target
-    from windfall.server.home import user
+    from windfall.server.local.data_folder import user
     from windfall.store import codec
     from windfall.store.journal import Journal
     from windfall.store.views import Views

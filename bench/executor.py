@@ -84,7 +84,7 @@ def futures_alone(count: int) -> None:
     import threading
 
     from windfall import as_completed
-    from windfall.client.futures import CallFuture, settle
+    from windfall.client.functions.futures import CallFuture, settle
 
     class Flow:
         condition = threading.Condition()

@@ -85,8 +85,8 @@ def two_slots() -> Iterator[Server]:
 
 
 def measure(server: Server, data: bytes, name: str, times: int) -> None:
-    from windfall.workflow.standins import timed
-    from windfall.workflow.wfformat import loads
+    from windfall.workflow.wfformat.instance import loads
+    from windfall.workflow.wfformat.sleep_tasks import timed
 
     workflow = loads(data, name)
     bag = timed(workflow, [SECONDS] * workflow.tasks)

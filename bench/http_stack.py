@@ -48,7 +48,7 @@ _decode = _encode = None
 def _work(body: bytes) -> bytes:
     global _decode, _encode
     if _decode is None:
-        from windfall.server import schema
+        from windfall.server.http import schema
         _decode = msgspec.json.Decoder(schema.Exchange).decode
         _encode = msgspec.json.Encoder().encode
     _decode(body)
@@ -77,9 +77,9 @@ def serve_own(folder: Path) -> None:
 
     import uvloop
 
-    from windfall.server import tls
-    from windfall.server.http import HttpServer, Route
-    from windfall.server.listen import TlsListener
+    from windfall.server.http import tls
+    from windfall.server.http.listen import TlsListener
+    from windfall.server.http.server import HttpServer, Route
 
     def exchange(request) -> None:
         request.reply(_work(request.body))
@@ -121,7 +121,7 @@ def serve_aiohttp(folder: Path) -> None:
     async def exchange(request):
         return web.Response(body=_work(await request.read()), content_type="application/json")
 
-    from windfall.server import tls
+    from windfall.server.http import tls
     app = web.Application()
     app.router.add_post(PATH, exchange)
     port = free_port()
@@ -189,7 +189,7 @@ def cpu(pid: int) -> float:
 
 
 def measure(stack: str, seconds: float) -> list[tuple[float, float]]:
-    from windfall.server import tls
+    from windfall.server.http import tls
 
     folder = Path(tempfile.mkdtemp())
     tls.context(folder)

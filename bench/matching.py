@@ -10,7 +10,7 @@ import random
 import time
 
 from common import ROOT  # noqa: F401  (puts src/ on the path)
-from windfall.core.matching import spread
+from windfall.core.decide.provision.matching import spread
 
 
 def problem(classes: int, sites: int) -> tuple[list[int], list[int], dict[tuple[int, int], int]]:

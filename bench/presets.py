@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from common import ROOT  # noqa: F401  (puts src/ on the path)
-from windfall.core.lifecycle import O_CANCELLED, O_SUCCEEDED
-from windfall.core.replication import PRESETS
+from windfall.core.decide.replicas.candidates import PRESETS
+from windfall.core.messages.lifecycle import O_CANCELLED, O_SUCCEEDED
 from windfall.sim.experiments import condor, replicas, swarm_table
 from windfall.sim.record import Record
 from windfall.sim.world import Work

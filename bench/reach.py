@@ -30,14 +30,14 @@ class Ways:
     def __init__(self, s: Server, folder: str, ssh: str) -> None:
         from windfall.pilot import bundle
         from windfall.provision.relay import Relay
-        from windfall.sites.here import Here
+        from windfall.sites.channels.here import Here
 
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
         pilot, _ = bundle.build(folder)
         channel: Any = Here(home=folder)
         if ssh:
-            from windfall.sites.secure import Secure
+            from windfall.sites.channels.ssh import Secure
 
             user, _, place = ssh.rpartition("@")
             host, _, port = place.partition(":")
@@ -70,7 +70,7 @@ def pilot(s: Server, folder: str, way: str, address: str) -> subprocess.Popen[by
 
 def bag(client: Any, text: str) -> float:
     """Seconds from submitting to the end."""
-    from windfall.model.bagfile import parse
+    from windfall.model.bagfile.reader import parse
 
     made = parse(text)
     began = time.perf_counter()
@@ -81,7 +81,7 @@ def bag(client: Any, text: str) -> float:
 
 def send(client: Any, folder: str) -> None:
     """What is sent by the client is not what we ask about."""
-    from windfall.model.bagfile import parse
+    from windfall.model.bagfile.reader import parse
 
     made = parse(f'[bag]\nname = "sent"\ncommand = "true"\n[task]\ninputs = ["{folder}/data -> data"]\n')
     client.cancel(client.submit(made.bag, made.uploads))

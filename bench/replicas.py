@@ -15,8 +15,8 @@ import statistics
 import time
 
 from common import ROOT  # noqa: F401  (puts src/ on the path)
-from windfall.core import effects as x, events as e, facts as f
-from windfall.core.engine import Config, Core
+from windfall.core.messages import effects as x, events as e, facts as f
+from windfall.core.step import Config, Core
 
 CORES = 100
 POLICIES = {

@@ -19,11 +19,11 @@ MADE = "".join(f'<component type="impl" name="{name}I" abstract="{name}"><impl l
 
 
 def one(running: Server, name: str, whole: bool) -> str:
-    from windfall.model.check import validate
-    from windfall.workflow.building import build
-    from windfall.workflow.files import loads
-    from windfall.workflow.program import Shelf, compile_application
-    from windfall.workflow.streaming import cut
+    from windfall.model.checks.bag import validate
+    from windfall.workflow.build.builder import build
+    from windfall.workflow.build.streaming import cut
+    from windfall.workflow.components.files import loads
+    from windfall.workflow.yvetteml.program import Shelf, compile_application
 
     began = time.time()
     application = loads(f"<application><graph>{GRAPHS[name]}</graph></application>".encode(), name).application

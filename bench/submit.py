@@ -22,8 +22,8 @@ def accepted(bag) -> float:  # type: ignore[no-untyped-def]
 
 def core_bytes(bag) -> float:  # type: ignore[no-untyped-def]
     """Bytes per task that stay: the core's state with every page touched, and what renders the commands."""
-    from windfall.core.engine import Core
-    from windfall.core.intake import submission
+    from windfall.core.decide.requests.intake import submission
+    from windfall.core.step import Core
     from windfall.server.grants import Renderings
 
     core = Core()

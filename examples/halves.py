@@ -1,7 +1,7 @@
 """A workflow in Python: needs a server, `windfall serve --pilot`."""
 
 from windfall import Client
-from windfall.workflow.compose import Workflow, component, data, par, seq
+from windfall.workflow.build.compose import Workflow, component, data, par, seq
 
 
 @component

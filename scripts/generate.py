@@ -9,20 +9,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from importlib import import_module
 from pathlib import Path
 
 from windfall import __version__
-from windfall.cli.main import COMMANDS
+from windfall.cli.commands.sites.pilot import usage
+from windfall.cli.main import COMMANDS, module_of
 from windfall.cli.parser import make
-from windfall.cli.pilot import usage
-from windfall.core import lifecycle
-from windfall.core.orders import TIMED_AT_ONCE
-from windfall.model import attributes, expressions, language
-from windfall.model.editor import bag_schema
-from windfall.model.patterns import SHORT
-from windfall.sim import scenariowords
-from windfall.sim.laws import KINDS
+from windfall.core.decide.grant.host_orders import TIMED_AT_ONCE
+from windfall.core.messages import lifecycle
+from windfall.model.bagfile.editor_schema import bag_schema
+from windfall.model.checks.patterns import SHORT
+from windfall.model.policies import attributes, expressions, language
+from windfall.sim import scenario_words
+from windfall.sim.models.laws import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTE = "<!-- Made by scripts/docs from {}; changes here are lost. -->\n\n"
@@ -77,7 +76,7 @@ def _diagram(names: tuple[str, ...], moves: tuple[tuple[int, int, str], ...]) ->
 
 
 def lives() -> str:
-    return NOTE.format("src/windfall/core/lifecycle.py") + LIVES.format(
+    return NOTE.format("src/windfall/core/messages/lifecycle.py") + LIVES.format(
         tasks=_diagram(lifecycle.TASK_STATES, lifecycle.TASK_MOVES),
         attempts=_diagram(lifecycle.ATTEMPT_STATES, lifecycle.ATTEMPT_MOVES),
         pilots=_diagram(lifecycle.PILOT_STATES, lifecycle.PILOT_MOVES),
@@ -117,7 +116,7 @@ def _command(name: str, text: str) -> str:
     lines = [f"## windfall {name}", text[0].upper() + text[1:] + ".", ""]
     if name == "pilot":
         return "\n".join([*lines, "```text", usage().rstrip(), "```", ""])
-    module = import_module(f"windfall.cli.{name}")
+    module = module_of(name)
     parser = make(name, text)
     module.add_arguments(parser)
     lines += ["| argument | |", "|---|---|"]
@@ -183,7 +182,7 @@ def _pilot_page() -> str:
 
 
 def _command_page(name: str, text: str) -> str:
-    module = import_module(f"windfall.cli.{name}")
+    module = module_of(name)
     parser = make(name, text)
     module.add_arguments(parser)
     positional = [a for a in parser._actions if not a.option_strings]
@@ -239,10 +238,10 @@ ROW = "| `{}` | {} | {} |"
 
 def scenario() -> str:
     laws = ", ".join(f"`{name}({', '.join(each for each, _ in kind.arguments)})`" for name, kind in KINDS.items())
-    head = SCENARIO.format(tasks=scenariowords.MAX_TASKS, hosts=scenariowords.MAX_HOSTS, laws=laws,
-                           processors=scenariowords.MAX_PROCESSORS)
-    parts = [NOTE.format("src/windfall/sim/scenariowords.py") + head]
-    for name, words in scenariowords.TABLES.items():
+    head = SCENARIO.format(tasks=scenario_words.MAX_TASKS, hosts=scenario_words.MAX_HOSTS, laws=laws,
+                           processors=scenario_words.MAX_PROCESSORS)
+    parts = [NOTE.format("src/windfall/sim/scenario_words.py") + head]
+    for name, words in scenario_words.TABLES.items():
         rows = [ROW.format(key, word.says, f"`{word.default}`" if word.default else "") for key, word in words.items()]
         title = f"## [{name}]" if name else "## At the top"
         parts.append("\n".join([title, "| key | | default |", "|---|---|---|", *rows, ""]))
@@ -324,7 +323,7 @@ def policies() -> str:
     tables = [_ad(f"{scope}: {attributes.SAYS[scope]}", f"{scope}.", table) for scope, table in attributes.ADS.items()]
     tables += [_ad("Replicas: of `Task.Replica1` to `Task.Replica16`, beside their hosts", "", attributes.REPLICA),
                _ad("On their own", "", attributes.LONE)]
-    return NOTE.format("src/windfall/model/attributes.py, expressions.py and language.py") + POLICIES.format(
+    return NOTE.format("src/windfall/model/policies/attributes.py, expressions.py and language.py") + POLICIES.format(
         kinds="\n".join(kinds), functions="\n".join(functions), ads="\n".join(tables),
         length=expressions.MAX_LENGTH, nesting=expressions.MAX_NESTING, chain=expressions.MAX_CHAIN, pattern=SHORT,
         calls=expressions.MAX_CALLS, patterns=expressions.MAX_PATTERNS,

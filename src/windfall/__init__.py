@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .client import Client as Client
-    from .client.aio import AsyncClient as AsyncClient
-    from .client.executor import Executor as Executor
-    from .client.futures import as_completed as as_completed
-    from .errors import WindfallError as WindfallError
+    from windfall.client import Client as Client
+    from windfall.client.aio import AsyncClient as AsyncClient
+    from windfall.client.functions.executor import Executor as Executor
+    from windfall.client.functions.futures import as_completed as as_completed
+    from windfall.errors import WindfallError as WindfallError
 
 __version__ = "0.1.0"
 __all__ = ["AsyncClient", "Client", "Executor", "WindfallError", "__version__", "as_completed"]
@@ -20,9 +20,9 @@ __all__ = ["AsyncClient", "Client", "Executor", "WindfallError", "__version__", 
 _HOMES = {
     "AsyncClient": "client.aio",
     "Client": "client",
-    "Executor": "client.executor",
+    "Executor": "client.functions.executor",
     "WindfallError": "errors",
-    "as_completed": "client.futures",
+    "as_completed": "client.functions.futures",
 }
 
 

@@ -5,7 +5,7 @@ import sys
 
 gc.set_threshold(100_000, 20, 20)  # imports and results make very many objects, and hardly any cycle
 
-from .cli.main import main  # noqa: E402
+from windfall.cli.main import main  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(main())

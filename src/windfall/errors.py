@@ -177,7 +177,7 @@ class SiteError(WindfallError):
 
 
 class SiteRefused(SiteError):
-    """`kind`: see windfall.sites.text."""
+    """`kind`: see windfall.sites.dialects.text."""
 
     code = "site-refused"
 

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from .client.client import Client
-from .client.profile import Profile, chosen, find, from_fields, make_home
-from .errors import NoServer, StoreLocked, Unavailable
+from windfall.client.client import Client
+from windfall.client.profile import Profile, chosen, find, from_fields, make_home
+from windfall.errors import NoServer, StoreLocked, Unavailable
 
 if TYPE_CHECKING:
-    from .server.embedded import Embedded
+    from windfall.server.embedded import Embedded
 
 T = TypeVar("T")
 CONTENDING = 15.0  # seconds to wait while another process starts, or stops, the server of this home
@@ -101,7 +101,7 @@ class Session:
                 "no server is known here, and this system cannot run one itself",
                 "'windfall login https://HOST:PORT' lets you in at one that runs elsewhere",
             )
-        from .server.embedded import Embedded
+        from windfall.server.embedded import Embedded
 
         embedded = Embedded(directory)
         try:

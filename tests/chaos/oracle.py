@@ -120,7 +120,7 @@ def accepted_in_journal(home: Path, bag: int) -> Counter[tuple[int, int]]:
 
     Every acceptance is counted, also a second one of the same task; a retry by the user opens a new generation.
     """
-    from windfall.core import facts as f
+    from windfall.core.messages import facts as f
     from windfall.store import codec
     from windfall.store.journal import Journal
 

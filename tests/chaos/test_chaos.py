@@ -16,7 +16,7 @@ from tests.chaos.flushes import Flushes, compiler_here
 from tests.chaos.oracle import Oracle, accepted_in_journal, count_accepted
 from tests.chaos.rig import Rig
 from windfall import Client
-from windfall.core import facts as f
+from windfall.core.messages import facts as f
 
 TASKS = int(os.environ.get("WINDFALL_CHAOS_TASKS", "20000"))
 KILLS = int(os.environ.get("WINDFALL_CHAOS_KILLS", "300"))

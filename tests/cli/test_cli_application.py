@@ -12,7 +12,7 @@ import pytest
 
 from tests.live.real import CommandLine, environment
 from windfall import Client
-from windfall.workflow import compose, streaming
+from windfall.workflow.build import compose, streaming
 
 HERE = f"{platform.system()}-{platform.machine()}".lower()
 

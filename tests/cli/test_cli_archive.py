@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.live.real import environment
-from windfall.client import archive
+from windfall.client.files import archive
 from windfall.errors import BadInput, WindfallError
 
 

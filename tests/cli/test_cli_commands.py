@@ -15,9 +15,9 @@ import pytest
 
 from tests.live.real import CommandLine, environment, free_port, serving, until
 from windfall import Client
-from windfall.cli import following
 from windfall.cli.main import COMMANDS, main
 from windfall.cli.parser import task_numbers
+from windfall.cli.watch import follow_logs as following
 from windfall.errors import BadInput
 
 SWEEP = """\

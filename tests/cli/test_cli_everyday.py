@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from tests.live.real import CommandLine, environment, free_port, serving
-from windfall.cli.completion import _plain, candidates
-from windfall.cli.rm import chosen
+from windfall.cli.commands.bags.rm import chosen
+from windfall.cli.commands.completion import _plain, candidates
 
 # --- login and user -----------------------------------------------------------------------------------------
 

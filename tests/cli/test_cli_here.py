@@ -5,7 +5,7 @@ import os
 import sys
 import venv
 
-from windfall.cli.here import left_undone
+from windfall.cli.retry_here import left_undone
 
 MODULE = 'module() {\n  if [ "$2" = broken ]; then return 1; fi\n  LOADED="$LOADED $2"; export LOADED\n}\n'
 RUNTIME = """#!/bin/sh

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.live.real import environment
-from windfall.cli.results import Names
+from windfall.cli.commands.bags.results import Names
 from windfall.errors import NoServer
 
 
@@ -103,7 +103,7 @@ def test_ls_shows_the_latest_twenty(alone):
 
 def test_a_terminal_without_a_size():
     controller, terminal = pty.openpty()
-    code = "from windfall.cli.progress import columns; print(columns())"
+    code = "from windfall.cli.watch.progress import columns; print(columns())"
     done = subprocess.run([sys.executable, "-c", code], stderr=terminal, stdout=subprocess.PIPE, text=True, check=True,
                           env=environment("/nowhere"))
     os.close(controller), os.close(terminal)

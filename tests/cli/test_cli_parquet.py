@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.live.real import environment
-from windfall.cli import parquet
+from windfall.cli.present import parquet
 from windfall.errors import BadInput
 
 CELLS = st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text())

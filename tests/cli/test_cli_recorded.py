@@ -11,7 +11,7 @@ import pytest
 
 from tests.live.real import CommandLine
 from tests.workflow.test_wfformat import FILES, FOLDER, instance, needs_data, order, task
-from windfall.workflow.wfformat import load
+from windfall.workflow.wfformat.instance import load
 
 
 def scale(path: Path) -> str:

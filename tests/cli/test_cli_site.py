@@ -14,8 +14,8 @@ from tests.live.real import CommandLine, serving, until
 from windfall import Client
 from windfall.client.profile import Profile
 from windfall.errors import BadInput, Forbidden
-from windfall.sites import config
-from windfall.sites.dialects import DIALECTS
+from windfall.sites import site_file
+from windfall.sites.dialects.table import DIALECTS
 from windfall.sites.write import written
 
 
@@ -36,8 +36,8 @@ def test_every_option_arrives_in_the_file(windfall: CommandLine) -> None:
     path = windfall.home / "sites" / "big.toml"
     assert made == {"site": "big", "dialect": "slurm", "file": str(path)}
     assert path.stat().st_mode & 0o777 == 0o600
-    site = config.named(path)
-    assert site == config.parse("""
+    site = site_file.named(path)
+    assert site == site_file.parse("""
         [site]
         name = "big"
         dialect = "slurm"
@@ -78,7 +78,7 @@ def test_what_stands_there_as_a_comment_can_be_used(named: str) -> None:
     assert len(commented) >= 10
     for line in commented:
         extra = 'pe-nodes = "mpi"' if named == "gridengine" else ""
-        config.parse(text.replace(line, line[2:]) + f"\n[options]\n{extra}\n")
+        site_file.parse(text.replace(line, line[2:]) + f"\n[options]\n{extra}\n")
 
 
 def test_nothing_is_overwritten_and_nothing_wrong_is_written(windfall: CommandLine) -> None:
@@ -189,7 +189,7 @@ TEXT = st.text(max_size=20)
 def test_whatever_is_given_is_read_back_or_refused(account: str, python: str, lines: list[str], more: Any) -> None:
     site = {"name": "x", "dialect": "slurm", "account": account, "python": python, "setup": lines}
     try:
-        read = config.parse(written(site, {"walltime": "1h"}, {"variables": more}))
+        read = site_file.parse(written(site, {"walltime": "1h"}, {"variables": more}))
     except (BadInput, UnicodeEncodeError):
         return
     assert (read.account, read.python, read.setup, read.variables) == (account, python, tuple(lines), more)

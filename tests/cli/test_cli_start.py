@@ -29,7 +29,7 @@ PROBE = "import sys; {}; print([name for name in {!r} if name in sys.modules])"
         "import windfall.cli.main as m; m.main(['--help'])",
         "import windfall.cli.main as m; m.main(['run', 'p {x}', '--sweep', 'x=1..3', '--dry-run'])",
         "import windfall.client",
-        "import windfall.cli.connect, windfall.cli.run, windfall.cli.summary",
+        "import windfall.cli.connect, windfall.cli.commands.bags.run, windfall.cli.present.summary",
     ],
 )
 def test_nothing_heavy(code):

@@ -14,7 +14,7 @@ from tests.cli.test_cli_application import application, component
 from tests.live.real import CommandLine, environment, until
 from windfall import Client
 from windfall.client.profile import load
-from windfall.core import facts as f
+from windfall.core.messages import facts as f
 from windfall.store import codec
 
 SENDER = """

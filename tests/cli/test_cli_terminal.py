@@ -11,8 +11,8 @@ import time
 import pytest
 
 from tests.live.real import environment, until
-from windfall.cli.output import say
-from windfall.cli.progress import Progress
+from windfall.cli.present.output import say
+from windfall.cli.watch.progress import Progress
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x0c\x0e-\x1f]")
 

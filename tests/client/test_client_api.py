@@ -13,10 +13,10 @@ import windfall
 from tests.live.real import until
 from windfall import errors
 from windfall.client import Client
-from windfall.client.calls import unpacked
 from windfall.client.client import new_key
-from windfall.client.payload import CallFailed, Packer
-from windfall.model import bagfile
+from windfall.client.functions.calls import unpacked
+from windfall.client.functions.payload import CallFailed, Packer
+from windfall.model.bagfile import reader
 from windfall.model.spec import Bag, Items, Policy, Range, Sweep, Target
 
 
@@ -73,7 +73,7 @@ def test_fetching_again_leaves_what_is_there_and_mends_what_is_not(client, tmp_p
 def test_inputs_are_sent_once(client, tmp_path):
     data = os.urandom(1000)
     (tmp_path / "in.dat").write_bytes(data)
-    bag, uploads, *_ = bagfile.parse("[bag]\ncommand='cat in.dat'\n[task]\ninputs=['in.dat']", "b.toml", tmp_path)
+    bag, uploads, *_ = reader.parse("[bag]\ncommand='cat in.dat'\n[task]\ninputs=['in.dat']", "b.toml", tmp_path)
     first = client.submit(bag, uploads)
     client.wait(first)
     assert b"".join(client.log(first, 0)) == data

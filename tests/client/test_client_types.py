@@ -8,7 +8,7 @@ import pytest
 from tests.live.real import until
 from windfall.client import types
 from windfall.model.spec import Bag, Range, Sweep, Target
-from windfall.server import schema
+from windfall.server.http import schema
 
 
 def test_the_public_names_are_pinned():

@@ -16,9 +16,9 @@ import pytest
 import windfall
 from tests.live.real import CommandLine, environment, processes_of, sweep_up, until
 from windfall import Executor, as_completed
-from windfall.client.flow import WAITING_BYTES
+from windfall.client.functions.flow import WAITING_BYTES
+from windfall.client.functions.payload import CallFailed, RemoteTraceback
 from windfall.client.http import Http
-from windfall.client.payload import CallFailed, RemoteTraceback
 from windfall.errors import BadInput, Conflict, NoServer
 
 
@@ -70,7 +70,7 @@ def test_without_cloudpickle_it_says_what_to_do(executor, monkeypatch):
 
 
 def test_another_python_is_refused_before_anything_runs(executor, monkeypatch):
-    monkeypatch.setattr("windfall.client.payload.VERSION", "3.5")
+    monkeypatch.setattr("windfall.client.functions.payload.VERSION", "3.5")
     error = executor.submit(abs, -1).exception()
     assert isinstance(error, RuntimeError) and "Python 3.5" in str(error) and "same" in str(error)
 

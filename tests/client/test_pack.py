@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from windfall.client.pack import pack
+from windfall.client.files.pack import pack
 from windfall.errors import BadInput
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"

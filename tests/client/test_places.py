@@ -2,9 +2,9 @@
 
 import pytest
 
-from windfall.client import places
 from windfall.client.extend import Extension
-from windfall.client.places import check_template, is_flat
+from windfall.client.files import places
+from windfall.client.files.places import check_template, is_flat
 from windfall.errors import BadInput
 from windfall.model.spec import Bag, Sweep, Target, Values
 

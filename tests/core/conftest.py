@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from windfall.core import effects as x, events as e, facts as f
-from windfall.core.engine import Config, Core
-from windfall.core.explain import explain
-from windfall.core.fingerprint import fingerprint
-from windfall.core.invariants import Moves, Witness, check_all
-from windfall.core.lifecycle import ATTEMPT_STATES, TASK_STATES
+from windfall.core.invariants.promises import Moves, Witness, check_all
+from windfall.core.messages import effects as x, events as e, facts as f
+from windfall.core.messages.lifecycle import ATTEMPT_STATES, TASK_STATES
+from windfall.core.persist.fingerprint import fingerprint
+from windfall.core.read.explain import explain
+from windfall.core.step import Config, Core
 from windfall.store import codec
 
 LEASE, MARGIN = 60_000, 5_000

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.core.conftest import GONE_SILENT, Bench, shape
-from windfall.core import effects as x, events as e, facts as f
+from windfall.core.messages import effects as x, events as e, facts as f
 
 
 def batched(count: int = 20, batch: int = 4, **more: Any) -> f.TargetShape:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from windfall.core import events as e
-from windfall.core.speculation import CYCLE
+from windfall.core.decide.replicas.by_expression import CYCLE
+from windfall.core.messages import events as e
 
 from .conftest import Bench, shape
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from windfall.core import events as e
+from windfall.core.messages import events as e
 
 from .conftest import Bench, shape
 

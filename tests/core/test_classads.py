@@ -10,12 +10,12 @@ import sys
 import psutil
 import pytest
 
-from windfall.core import classads
-from windfall.core.classads import ERROR, UNDEFINED, evaluate, matches
+from windfall.core.expressions import classads
+from windfall.core.expressions.classads import ERROR, UNDEFINED, evaluate, matches
 from windfall.errors import BadInput
-from windfall.model import expressions as x
-from windfall.model.language import tokens
-from windfall.model.patterns import refusal
+from windfall.model.checks.patterns import refusal
+from windfall.model.policies import expressions as x
+from windfall.model.policies.language import tokens
 
 from .conftest import Bench, shape
 
@@ -245,7 +245,8 @@ def test_so_is_what_all_of_them_remember(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_module_is_not_loaded_before_it_is_needed() -> None:
-    code = ("import sys; import windfall.core.engine, windfall.core.classads, windfall.model.expressions as x;"
+    code = ("import sys; import windfall.core.step, windfall.core.expressions.classads;"
+            "import windfall.model.policies.expressions as x;"
             "x.check('Host.Memory > 1', 'requirements'); print('classad2' in sys.modules)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from windfall.core import conscious, events as e, facts as f
-from windfall.core.lifecycle import SUCCEEDED
+from windfall.core.decide.grant import nearest_data
+from windfall.core.messages import events as e, facts as f
+from windfall.core.messages.lifecycle import SUCCEEDED
 
 from .conftest import GONE_SILENT, answers, granted, shape
 from .test_copies import DataBench, column, data
@@ -275,8 +276,8 @@ def test_what_a_request_costs_does_not_depend_on_how_many_tasks_there_are(monkey
                      conscious=f.Conscious(candidates=20))
     bench.do(event)
     weighed: list[list[int]] = []
-    weigh = conscious.weigh
-    monkeypatch.setattr(conscious, "weigh", lambda *args: weighed.append(args[3]) or weigh(*args))
+    weigh = nearest_data.weigh
+    monkeypatch.setattr(nearest_data, "weigh", lambda *args: weighed.append(args[3]) or weigh(*args))
     assert granted(bench.ask(bench.host("a")))[0][1] == 0
     assert weighed[:20] == [[task] for task in range(20)] and len(weighed) <= 40  # once more by the promises
 
@@ -293,4 +294,4 @@ def test_the_one_that_asks_is_not_among_those_to_come() -> None:
     """What lies on its own disk would otherwise seem to cost little later, and older tasks would come first."""
     bench, bag, a, _ = prepared()
     state = bench.core.state
-    assert list(conscious.outlook(state, bench.now, state.bags[bag], state.pilots[a]).places) == ["host here b"]
+    assert list(nearest_data.outlook(state, bench.now, state.bags[bag], state.pilots[a]).places) == ["host here b"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from windfall.core import effects as x, events as e, facts as f
+from windfall.core.messages import effects as x, events as e, facts as f
 
 from .conftest import GONE_SILENT, Bench, granted, shape
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.core import events as e
-from windfall.core.deadlines import LEAST, MOST_LIVE, MOST_SEEN
+from windfall.core.decide.replicas.by_deadline import LEAST, MOST_LIVE, MOST_SEEN
+from windfall.core.messages import events as e
 
 from .conftest import Bench, answers, granted, shape
 

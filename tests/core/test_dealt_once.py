@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windfall.core import events as e
+from windfall.core.messages import events as e
 
 from .conftest import Bench, shape
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core import events as e
-from windfall.core.explain import explain
-from windfall.core.hostviews import hosts
-from windfall.core.matchmaking import prospects
+from windfall.core.decide.grant.order import prospects
+from windfall.core.messages import events as e
+from windfall.core.read.explain import explain
+from windfall.core.read.host_views import hosts
 
 from .conftest import GONE_SILENT, Bench, shape
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from windfall.core import effects as x, events as e, facts as f
-from windfall.core.columns import OVER
-from windfall.core.queries import site_detail
+from windfall.core.messages import effects as x, events as e, facts as f
+from windfall.core.read.views import site_detail
+from windfall.core.state.columns import OVER
 
 from .conftest import Bench, granted, shape
 from .test_copies import EDGES, DataBench, data

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from windfall.core import events as e
-from windfall.core.fairness import _parts
+from windfall.core.decide.grant.fair_share import _parts
+from windfall.core.messages import events as e
 
 from .conftest import Bench, shape
 

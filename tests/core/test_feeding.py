@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from windfall.core import events as e, feeding
+from windfall.core.decide.grant import wake
+from windfall.core.messages import events as e
 
 from .conftest import Bench, shape
 
@@ -24,13 +25,13 @@ def b() -> Bench:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Pilots, in the order in which those who wait were asked."""
     seen: list[int] = []
-    plain = feeding.grant
+    plain = wake.grant
 
     def noted(core: Any, pilot: Any, *more: Any) -> bool:
         seen.append(pilot.number)
         return plain(core, pilot, *more)
 
-    monkeypatch.setattr(feeding, "grant", noted)
+    monkeypatch.setattr(wake, "grant", noted)
     return seen
 
 
@@ -77,7 +78,7 @@ def stir(b: Bench, bag: int) -> None:
 def test_the_last_in_line_has_its_turn(b: Bench, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
     """Five before it cannot take what there is, for their host has it already, or may not; three are asked at
     a time."""
-    monkeypatch.setattr(feeding, "MOST_IN_VAIN", 3)
+    monkeypatch.setattr(wake, "MOST_IN_VAIN", 3)
     bag = make(b)
     b.do(e.Pause(0, bag, True))
     for _ in range(5):
@@ -96,7 +97,7 @@ def test_nobody_is_asked_twice_before_everybody_was_asked_once(
 ) -> None:
     """Whoever waits all the time, while others come and go."""
     draw = random.Random(seed)
-    monkeypatch.setattr(feeding, "MOST_IN_VAIN", draw.randint(2, 6))
+    monkeypatch.setattr(wake, "MOST_IN_VAIN", draw.randint(2, 6))
     bag = make(b)
     lasting = [waits(b, "busy") for _ in range(draw.randint(5, 20))]
     passing: list[int] = []
@@ -108,7 +109,7 @@ def test_nobody_is_asked_twice_before_everybody_was_asked_once(
             b.exchange(passing.pop(draw.randrange(len(passing))), bye="idle")
         before = len(asked)
         stir(b, bag)
-        assert len(asked) - before <= feeding.MOST_IN_VAIN
+        assert len(asked) - before <= wake.MOST_IN_VAIN
     times = Counter(pilot for pilot in asked if pilot in lasting)
     assert set(times) == set(lasting) and max(times.values()) - min(times.values()) <= 2, times
     assert min(times.values()) > 5, "they were, many times"

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from windfall.core import events as e
-from windfall.core.copies import missing
-from windfall.core.facts import Conscious, DataShape, Limits, Shape
-from windfall.core.lifecycle import CANCELLED, SUCCEEDED
-from windfall.core.policies import MOST_PILOTS
-from windfall.core.provisioning import AT_ONCE
+from windfall.core.decide.provision.demand import MOST_PILOTS
+from windfall.core.decide.provision.reconcile import AT_ONCE
+from windfall.core.messages import events as e
+from windfall.core.messages.facts import Conscious, DataShape, Limits, Shape
+from windfall.core.messages.lifecycle import CANCELLED, SUCCEEDED
+from windfall.core.state.copies import missing
 
 from .conftest import Bench, shape
 from .test_provisioning import HOUR, LANDING, ONE, Tender, bag, site, states

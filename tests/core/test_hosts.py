@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from windfall.core import events as e, hosts
-from windfall.core.explain import explain
-from windfall.core.lifecycle import FINE, HELD_BACK, PROBATION
+from windfall.core.decide.hosts import quarantine
+from windfall.core.messages import events as e
+from windfall.core.messages.lifecycle import FINE, HELD_BACK, PROBATION
+from windfall.core.read.explain import explain
 
 from .conftest import Bench, granted, shape
 
@@ -152,7 +153,7 @@ def test_the_only_host_is_never_barred(bench: Bench) -> None:
 
 
 def test_so_many_are_remembered_those_seen_last(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts, "MOST", 32)
+    monkeypatch.setattr(quarantine, "MOST", 32)
     bench.submit(shape(1_000, expect=60_000))
     for number in range(100):
         pilot = on(bench, f"h{number}")

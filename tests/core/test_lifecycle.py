@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windfall.core import lifecycle as lc
-from windfall.core.columns import Tasks
+from windfall.core.messages import lifecycle as lc
+from windfall.core.state.columns import Tasks
 
 
 def test_tables_name_known_states_once() -> None:

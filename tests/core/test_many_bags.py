@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.core import classads, events as e
-from windfall.core.classads import MOST_PROGRAMS
-from windfall.core.engine import Core
+from windfall.core.expressions import classads
+from windfall.core.expressions.classads import MOST_PROGRAMS
+from windfall.core.messages import events as e
+from windfall.core.step import Core
 
 from .conftest import shape
 

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from windfall.core.matching import spread
+from windfall.core.decide.provision.matching import spread
 
 Problem = tuple[list[int], list[int], dict[tuple[int, int], int]]
 

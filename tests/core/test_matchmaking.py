@@ -10,10 +10,12 @@ import pytest
 
 from tests.core.conftest import Bench, shape
 from tests.core.test_replication import MEAN, tail
-from windfall.core import ads, classads, events as e, facts as f, feeding, matchmaking
-from windfall.core.engine import Core
-from windfall.core.explain import explain
-from windfall.core.matchmaking import MINUTE, Matchmaker
+from windfall.core.decide.grant import order, wake
+from windfall.core.decide.grant.order import MINUTE, Matchmaker
+from windfall.core.expressions import attributes as ads, classads
+from windfall.core.messages import events as e, facts as f
+from windfall.core.read.explain import explain
+from windfall.core.step import Core
 
 GB = 1_000_000_000
 
@@ -116,7 +118,7 @@ def test_every_attribute_of_the_vocabulary_can_be_read(b: Bench) -> None:
     subject = ads.Subject(state, b.now, state.bags[bag], state.sites["here"], state.classes[1], pilot)
     unknown = {"Host.TimeLeft", "Host.ErrorRate", "Host.Turnaround", "Host.LastSuccess", "Task.Expect",
                "Bag.BudgetLeft"}
-    from windfall.model import attributes
+    from windfall.model.policies import attributes
 
     for scope, table in attributes.ADS.items():
         for each in table:
@@ -230,7 +232,7 @@ def test_a_policy_that_no_host_matches_says_so(b: Bench) -> None:
     assert (done.value, done.extra) == (1, 2)
     done = set_policy(b, bag, requirements="Host.Gpus > 1")
     assert (done.value, done.extra) == (0, 2)
-    match, known, why = matchmaking.prospects(b.core.state, b.now, b.core.state.bags[bag])
+    match, known, why = order.prospects(b.core.state, b.now, b.core.state.bags[bag])
     assert (match, known, why) == (0, 2, "host: Host.Gpus > 1 is false: Host.Gpus is 0")
 
 
@@ -238,7 +240,7 @@ def test_where_no_host_is_there_yet_the_sites_are_asked(b: Bench) -> None:
     bag = b.submit(shape(9), policy={"sites": 'Site.Name == "hear"', "requirements": "Host.Cores > 99"})
 
     def said() -> tuple[int, int, str]:
-        return matchmaking.prospects(b.core.state, b.now, b.core.state.bags[bag])
+        return order.prospects(b.core.state, b.now, b.core.state.bags[bag])
 
     assert said() == (0, 0, 'here: Site.Name == "hear" is false: Site.Name is "here"')
     b.step(e.AddSite(0, "hear", "bob", "local"))
@@ -266,7 +268,7 @@ def test_bad_ones_are_refused_and_change_nothing(b: Bench, policy: dict[str, str
 
 
 def test_without_the_library_bags_with_expressions_are_refused(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matchmaking, "available", lambda: False)
+    monkeypatch.setattr(order, "available", lambda: False)
     event = e.Submit(0, "ann", "bag", "", b"spec", [shape(1)], False, "fcfs", False, policy={"rank": "1"})
     assert "no classad2" in b.do(event).message
 
@@ -359,7 +361,7 @@ def test_a_class_of_pilots_that_nothing_fits_is_still_turned_away_at_once(b: Ben
 
 
 def test_many_who_wait_in_vain_are_looked_at_in_part_and_ask_again(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "MOST_IN_VAIN", 3)
+    monkeypatch.setattr(wake, "MOST_IN_VAIN", 3)
     bag = b.submit(shape(9), policy={"requirements": 'Bag.Age >= 0 && Host.Name == "last"'})
     pilots = [b.pilot(host=f"h{number}") for number in range(5)] + [b.pilot(host="last")]
     set_policy(b, bag, requirements='Bag.Age >= 0 && Host.Name == "nobody"')

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from windfall.core import effects as x, events as e
-from windfall.core.explain import explain
-from windfall.core.facts import COUNTS, COUNTS_NOT, Limits, Shape
-from windfall.core.means import month, next_month
+from windfall.core.messages import effects as x, events as e
+from windfall.core.messages.facts import COUNTS, COUNTS_NOT, Limits, Shape
+from windfall.core.read.explain import explain
+from windfall.core.state.accounts import month, next_month
 
 from .conftest import GONE_SILENT, Bench, shape
 from .test_provisioning import HOUR, ONE, Tender, site, states

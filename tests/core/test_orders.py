@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from tests.core.conftest import Bench, shape
-from windfall.core import events as e, invariants, orders
-from windfall.core.matchmaking import MINUTE, Matchmaker
-from windfall.core.orders import Orders
-from windfall.core.rules import Rules
+from windfall.core.decide.grant import host_orders
+from windfall.core.decide.grant.host_orders import Orders
+from windfall.core.decide.grant.order import MINUTE, Matchmaker
+from windfall.core.expressions.rules import Rules
+from windfall.core.invariants import promises
+from windfall.core.messages import events as e
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return plain(self, subject, published)
 
     monkeypatch.setattr(Rules, "admit", admit)
-    monkeypatch.setattr(invariants, "_waiting_in_vain", lambda core: [])  # who looks for that evaluates, too
+    monkeypatch.setattr(promises, "_waiting_in_vain", lambda core: [])  # who looks for that evaluates, too
     yield seen
 
 
@@ -116,7 +118,7 @@ def test_hosts_that_are_alike_share_an_order_and_what_is_kept_is_bounded(
     kept = b.core.match._orders.kept
     assert len(kept) == 1
     b.do(e.SetPolicy(0, 2, {"requirements": 'Host.Name != "h3"'}, "ann"))
-    monkeypatch.setattr(orders, "MOST_KEPT", 6)
+    monkeypatch.setattr(host_orders, "MOST_KEPT", 6)
     for number in range(5):
         b.take(b.pilot(host=f"h{number}"), 1)
         assert 1 <= len(kept) <= 3
@@ -184,7 +186,7 @@ def test_an_order_that_was_kept_is_what_it_would_be_if_made_afresh(b: Bench, see
 @pytest.mark.parametrize("rank", ["Now % {}", "Bag.Age % {}", "Host.Cores + Now % {}"])
 def test_many_that_speak_of_the_time_are_not_all_evaluated_every_second(b: Bench, made: list[int], rank: str) -> None:
     """Else it grows with bags × hosts, whatever else happens."""
-    many = 3 * orders.TIMED_AT_ONCE
+    many = 3 * host_orders.TIMED_AT_ONCE
     for n in range(many):
         b.submit(shape(9, expect=60_000), policy={"rank": rank.format(n + 2), "requirements": "true"})
     pilot = b.pilot(cores=64)
@@ -197,10 +199,10 @@ def test_many_that_speak_of_the_time_are_not_all_evaluated_every_second(b: Bench
 
 
 def test_the_time_that_is_left_is_never_taken_for_more_than_it_is(b: Bench) -> None:
-    for n in range(2 * orders.TIMED_AT_ONCE):
+    for n in range(2 * host_orders.TIMED_AT_ONCE):
         b.submit(shape(1, expect=1_000), policy={"requirements": f"Host.TimeLeft > 600 && Now > {n}"})
     assert b.take(b.pilot(left=600_500), 1) == []
-    targets = [shape(1, name=f"t{n}", expect=1_000) for n in range(2 * orders.TIMED_AT_ONCE)]
+    targets = [shape(1, name=f"t{n}", expect=1_000) for n in range(2 * host_orders.TIMED_AT_ONCE)]
     b = Bench()
     b.submit(*targets, policy={"requirements": "Host.TimeLeft >= 600"})
     assert len(b.take(b.pilot(left=600_500), 1)) == 1, "one bag is not many, however many targets it has"

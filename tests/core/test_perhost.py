@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from windfall.core import events as e
-from windfall.core.deadlines import NEVER, after
-from windfall.core.perhost import Held, held
+from windfall.core.decide.grant.per_host import Held, held
+from windfall.core.decide.replicas.by_deadline import NEVER, after
+from windfall.core.messages import events as e
 
 from .conftest import Bench, shape
 
@@ -36,7 +36,7 @@ def test_no_more_than_so_many_on_a_host_whatever_it_has_room_for(b: Bench) -> No
 
 
 def clauses(b: Bench, bag: int) -> list[dict[str, object]]:
-    from windfall.core.explain import explain
+    from windfall.core.read.explain import explain
 
     return [clause for site in explain(b.core.state, b.now, bag, 5)["sites"] for clause in site["clauses"]]
 

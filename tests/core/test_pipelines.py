@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.core.conftest import GONE_SILENT, Bench, shape
-from windfall.core import effects as x, events as e, facts as f
+from windfall.core.messages import effects as x, events as e, facts as f
 
 
 def stages(count: int = 2, number: int = 2, **more: Any) -> list[f.TargetShape]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from windfall.core import effects as x, events as e
-from windfall.core.facts import IntentsEnded, Limits, Shape
-from windfall.core.lifecycle import INTENT_STATES
+from windfall.core.messages import effects as x, events as e
+from windfall.core.messages.facts import IntentsEnded, Limits, Shape
+from windfall.core.messages.lifecycle import INTENT_STATES
 
 from .conftest import GONE_SILENT, Bench, shape
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from windfall.core import events as e
-from windfall.core.engine import Config, Core
-from windfall.core.facts import Limits, Shape
-from windfall.core.fingerprint import fingerprint
+from windfall.core.messages import events as e
+from windfall.core.messages.facts import Limits, Shape
+from windfall.core.persist.fingerprint import fingerprint
+from windfall.core.step import Config, Core
 from windfall.store import codec
 
 from .conftest import Bench, shape

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from windfall.core import events as e, facts as f, replication
-from windfall.core.doubling import usual_time
-from windfall.core.lifecycle import ACTIVE, GRANTED, STARTED
-from windfall.core.reliability import bad_hosts
-from windfall.core.state import BagState
+from windfall.core.decide.replicas import candidates
+from windfall.core.decide.replicas.caps import usual_time
+from windfall.core.messages import events as e, facts as f
+from windfall.core.messages.lifecycle import ACTIVE, GRANTED, STARTED
+from windfall.core.state.estimates import bad_hosts
+from windfall.core.state.world import BagState
 
 from .conftest import Bench, Watched, shape
 
@@ -45,8 +46,8 @@ class Judge:
         ran = max(self.core.now - a.started[row] for row in rows if a.state[row] == STARTED)
         said = {
             "on a host that runs it": host in hosts,
-            "more of a task than may be": len(rows) >= replication.preset(bag).live,
-            "more of a bag than may be": replication.spare(bag) <= 0,
+            "more of a task than may be": len(rows) >= candidates.preset(bag).live,
+            "more of a bag than may be": candidates.spare(bag) <= 0,
             "while others are ready": bag.has_backlog(),
             "early": ran < enough and not bad_hosts(state.hosts, np.array(hosts)).any(),
         }
@@ -56,9 +57,9 @@ class Judge:
         """Nobody waits for long beside something late that he could have."""
         state = self.core.state
         for bag in [state.bags[number] for number in state.replicating]:
-            if not bag.counts[ACTIVE] or bag.has_backlog() or replication.spare(bag) <= 0:
+            if not bag.counts[ACTIVE] or bag.has_backlog() or candidates.spare(bag) <= 0:
                 continue
-            late = replication._look(self.core, bag, replication.preset(bag)).late
+            late = candidates._look(self.core, bag, candidates.preset(bag)).late
             waiting = [state.pilots[number] for pc in state.pilot_classes.values() for number in pc.parked]
             for pilot in waiting:
                 for each in late:

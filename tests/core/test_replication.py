@@ -8,8 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from windfall.core import events as e, facts as f, replication
-from windfall.core.intake import submission
+from windfall.core.decide.replicas import candidates
+from windfall.core.decide.requests.intake import submission
+from windfall.core.messages import events as e, facts as f
 from windfall.model.spec import Bag, Policy, Sweep, Target
 
 from .conftest import Bench, answers, granted, shape
@@ -80,7 +81,7 @@ def test_and_sooner_where_its_host_fails_much(bench: Bench) -> None:
     bench.wait(3 * MEAN)
     attempts = bench.core.state.attempts
     (when,) = [attempts.granted[row] - began for row in attempts.of_bag(bag) if attempts.pilot[row] == idle]
-    assert when == 1.5 * MEAN / replication.SOON
+    assert when == 1.5 * MEAN / candidates.SOON
 
 
 def test_never_on_the_host_that_runs_it(bench: Bench) -> None:
@@ -278,8 +279,8 @@ def test_where_nobody_knows_how_long_tasks_take_the_attempts_are_not_gone_throug
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = []
-    plain = replication._due
-    monkeypatch.setattr(replication, "_due", lambda *args: looked.append(1) or plain(*args))
+    plain = candidates._due
+    monkeypatch.setattr(candidates, "_due", lambda *args: looked.append(1) or plain(*args))
     for _ in range(3):
         bench.submit(shape(1), replicate="tail-safe")
         pilot = bench.pilot()

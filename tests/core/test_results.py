@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.core import events as e, facts as f
-from windfall.core.state import TaskClass
+from windfall.core.messages import events as e, facts as f
+from windfall.core.state.world import TaskClass
 
 from .conftest import GONE_SILENT, Bench, shape
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from windfall.core import events as e
-from windfall.core.backlog import Backlog
-from windfall.core.columns import Tasks
+from windfall.core.messages import events as e
+from windfall.core.state.backlog import Backlog
+from windfall.core.state.columns import Tasks
 
 from .conftest import Bench, answers, granted, shape
 

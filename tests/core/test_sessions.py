@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windfall.core import effects as x, events as e
+from windfall.core.messages import effects as x, events as e
 
 from .conftest import GONE_SILENT, Bench, answers, granted, shape
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from windfall.core import effects as x, events as e
-from windfall.core.facts import Limits
-from windfall.core.lifecycle import DRAINING
+from windfall.core.messages import effects as x, events as e
+from windfall.core.messages.facts import Limits
+from windfall.core.messages.lifecycle import DRAINING
 
 from .conftest import Bench, shape
 from .test_provisioning import HOUR, LANDING, ONE, Tender, bag, site, states
@@ -168,7 +168,7 @@ def test_only_its_owner_may(bench: Bench) -> None:
 
 
 def test_explain_says_so(bench: Bench) -> None:
-    from windfall.core.explain import explain
+    from windfall.core.read.explain import explain
 
     site(bench)
     drain(bench)

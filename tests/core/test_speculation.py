@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.core import events as e
-from windfall.core.replication import BY_EXPRESSION
-from windfall.core.speculation import AT_ONCE, CYCLE
+from windfall.core.decide.replicas.by_expression import AT_ONCE, CYCLE
+from windfall.core.decide.replicas.candidates import BY_EXPRESSION
+from windfall.core.messages import events as e
 
 from .conftest import Bench, answers, granted, shape
 

@@ -6,9 +6,11 @@ import random
 
 import pytest
 
-from windfall.core import events as e, feeding, tails
-from windfall.core.queries import bag_view
-from windfall.core.tails import ends
+from windfall.core.decide.grant import wake
+from windfall.core.decide.replicas import tail
+from windfall.core.decide.replicas.tail import ends
+from windfall.core.messages import events as e
+from windfall.core.read.views import bag_view
 
 from .conftest import Bench, answers, granted, shape
 
@@ -82,7 +84,7 @@ def test_reliable_and_fast_hosts_come_first(b: Bench) -> None:
 
 def test_however_many_wait(b: Bench) -> None:
     """The first few are found without putting all in order; the order is the same."""
-    pilots = [b.pilot(host=f"host{n}") for n in range(3 * tails.MOST_ASKED)]
+    pilots = [b.pilot(host=f"host{n}") for n in range(3 * tail.MOST_ASKED)]
     for pilot in pilots:
         assert b.exchange(pilot, want=1, wait=3_600_000) is None
     draw, h = random.Random(7), b.core.state.hosts
@@ -93,15 +95,15 @@ def test_however_many_wait(b: Bench) -> None:
     rows = {pilot: b.core.state.pilots[pilot].row for pilot in pilots}
     expected = sorted(pilots, key=lambda pilot: (h.attempts[rows[pilot]] == 9 and h.losses[rows[pilot]] == 2,
                                                  -(h.speed[rows[pilot]] or 1)))
-    assert list(tails.best_first(b.core.state, [*b.core.state.pilot_classes.values()])) == expected
+    assert list(tail.best_first(b.core.state, [*b.core.state.pilot_classes.values()])) == expected
 
 
 def test_many_who_wait_in_vain_are_looked_at_in_part_there_too(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is late is for none of them; there may be thousands."""
     asked = []
-    plain = feeding.grant
-    monkeypatch.setattr(feeding, "MOST_IN_VAIN", 3)
-    monkeypatch.setattr(feeding, "grant", lambda core, pilot, *rest: asked.append(pilot) or plain(core, pilot, *rest))
+    plain = wake.grant
+    monkeypatch.setattr(wake, "MOST_IN_VAIN", 3)
+    monkeypatch.setattr(wake, "grant", lambda core, pilot, *rest: asked.append(pilot) or plain(core, pilot, *rest))
     b.submit(shape(1, expect=MINUTE), replicate="tail-safe", policy={"requirements": 'Host.Name == "busy"'})
     busy = b.pilot(host="busy")
     b.exchange(busy, started=[b.take(busy, 1)[0][0]])

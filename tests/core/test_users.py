@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from windfall.core import bag_facts, control, effects as x, events as e, facts as f
-from windfall.core.columns import ROW_MASK
-from windfall.core.endings import runs_where
-from windfall.core.explain import explain
+from windfall.core.apply import bags
+from windfall.core.decide.exchange.verdicts import runs_where
+from windfall.core.decide.requests import bags as control
+from windfall.core.messages import effects as x, events as e, facts as f
+from windfall.core.read.explain import explain
+from windfall.core.state.columns import ROW_MASK
 from windfall.store import codec
 
 from .conftest import Bench, answers, shape
@@ -327,7 +329,7 @@ def test_a_key_belongs_to_one_bag_and_one_request(bench: Bench) -> None:
 
 
 def test_only_the_latest_keys_of_appends_are_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bag_facts, "RECENT_KEYS", 10)
+    monkeypatch.setattr(bags, "RECENT_KEYS", 10)
     bag = bench.submit(shape(0), open=True)
     for i in range(30):
         bench.append(bag, 1, key=f"k{i}")

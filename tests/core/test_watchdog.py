@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core import events as e, facts as f
-from windfall.core.queries import site_detail, site_view
+from windfall.core.messages import events as e, facts as f
+from windfall.core.read.views import site_detail, site_view
 
 from .conftest import Bench, shape
 from .test_provisioning import HOUR, LANDING, ONE, Tender, bag, site, states

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from windfall.core import events as e, hosts as hosts_module
-from windfall.core.lifecycle import READY, STARTED
+from windfall.core.decide.hosts import quarantine as hosts_module
+from windfall.core.messages import events as e
+from windfall.core.messages.lifecycle import READY, STARTED
 
 from .conftest import Bench, answers, granted, shape
 
@@ -345,15 +346,15 @@ def test_strikes_are_forgotten_with_their_hosts(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_room_on_a_host_is_offered_once_to_each_class_of_its_pilots(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from windfall.core import feeding
+    from windfall.core.decide.grant import wake
 
     b.submit(shape(99, expect=HOUR), policy={"per-host": "2"})
     pilots = [b.pilot(host="h") for _ in range(30)]
     for pilot in pilots:
         b.exchange(pilot, want=1, wait=10 * HOUR)
     asked: list[int] = []
-    plain = feeding.grant
-    monkeypatch.setattr(feeding, "grant", lambda core, pilot, *more, **how: (
+    plain = wake.grant
+    monkeypatch.setattr(wake, "grant", lambda core, pilot, *more, **how: (
         asked.append(pilot.number), plain(core, pilot, *more, **how))[1])
     attempt = b.core.state.attempts.number[b.core.state.attempts.of_pilot(pilots[0])[0]]
     b.exchange(pilots[0], reports=[e.Report(attempt, "succeeded", wall=100)])

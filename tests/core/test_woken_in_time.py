@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from windfall.core.matchmaking import looked_at
+from windfall.core.decide.grant.order import looked_at
 from windfall.errors import BadInput
-from windfall.model.check import setting
+from windfall.model.checks.bag import setting
 
 from . import conftest
 from .conftest import Bench, granted, shape
@@ -24,7 +24,7 @@ def waits(b: Bench, pilot: int) -> bool:
 
 @pytest.mark.parametrize("how", ["taken", "ended", "cancelled"])
 def test_who_waits_behind_an_overdue_task_is_woken_when_that_is_gone(how: str) -> None:
-    from windfall.core import events as e
+    from windfall.core.messages import events as e
 
     b = Bench()
     high = b.submit(shape(1, cores=2, expect=600_000), policy={"rank": "2", "attempt-deadline": "60"})
@@ -166,7 +166,7 @@ def test_of_long_expressions_fewer_hosts_are_gone_through() -> None:
 
 
 def test_expressions_of_tasks_are_short_where_there_are_many_targets() -> None:
-    from windfall.core import effects as x, events as e
+    from windfall.core.messages import effects as x, events as e
 
     b = Bench()
     targets = [shape(1, name=f"t{number}") for number in range(1_000)]

@@ -17,7 +17,7 @@ import pytest
 
 from tests.live.real import MARK as OF_HOME, free_port, sweep_up
 from windfall.cli.main import COMMANDS
-from windfall.model import bagfile
+from windfall.model.bagfile import reader
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -128,7 +128,7 @@ def _anchors(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_named_in_the_pages_exist(page: Path) -> None:
-    for name in re.findall(r"`((?:core|model|wire|pilot|data|store|server|client|cli)/\w+\.py)`", page.read_text()):
+    for name in re.findall(r"`((?:core|model|wire|pilot|data|store|server|client|cli)/[\w/]+\.py)`", page.read_text()):
         assert (ROOT / "src" / "windfall" / name).exists(), f"{name_of(page)} names {name}"
     for name in re.findall(r"`((?:scripts|examples|tests|bench|docs)/[\w./-]+)`", page.read_text()):
         assert (ROOT / name).exists(), f"{name_of(page)} names {name}"
@@ -249,12 +249,12 @@ def test_bag_files_parse(text: str, tmp_path: Path) -> None:
 
         assert scenario.parse(text, base=tmp_path).bags
     elif "[site]" in text:
-        from windfall.provision.equipment import example
-        from windfall.sites import config
+        from windfall.provision.site_files import example
+        from windfall.sites import site_file
 
-        assert example(config.parse(text), "0" * 64)
+        assert example(site_file.parse(text), "0" * 64)
     else:
-        assert bagfile.parse(text, base=tmp_path).bag.targets
+        assert reader.parse(text, base=tmp_path).bag.targets
 
 
 def test_every_key_is_described() -> None:
@@ -264,18 +264,18 @@ def test_every_key_is_described() -> None:
         section = next(text for text in sections if text.startswith(f"[{kind}]"))
         rows = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
         described = [key for row in rows for key in re.findall(r"`([\w-]+)`", row)]
-        assert sorted(described) == sorted(bagfile.KEYS[kind])
+        assert sorted(described) == sorted(reader.KEYS[kind])
 
 
 def test_every_key_of_a_site_is_described() -> None:
-    from windfall.sites import config
+    from windfall.sites import site_file
 
     sections = re.split(r"^## ", (DOCS / "reference" / "site-file.md").read_text(), flags=re.MULTILINE)
-    for kind, known in (("[site]", config.KEYS["site"]), ("[[shapes]]", config.KEYS["shapes"])):
+    for kind, known in (("[site]", site_file.KEYS["site"]), ("[[shapes]]", site_file.KEYS["shapes"])):
         section = next(text for text in sections if text.startswith(kind))
         rows = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
         assert sorted(key for row in rows for key in re.findall(r"`([\w-]+)`", row)) == sorted(known)
-    assert [name for name in config.KEYS["tables"] if not any(s.startswith((f"[{name}]", f"[[{name}]]"))
+    assert [name for name in site_file.KEYS["tables"] if not any(s.startswith((f"[{name}]", f"[[{name}]]"))
                                                               for s in sections)] == []
 
 

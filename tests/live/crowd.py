@@ -17,7 +17,7 @@ from collections import Counter
 from typing import Any
 
 from windfall.pilot import clock
-from windfall.pilot.agenda import Agenda
+from windfall.pilot.agenda.agenda import Agenda
 
 HOST, MEMORY = "127.0.0.1", 1 << 30
 TURNED_AWAY = (429, 503)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.live.real import CommandLine, serving
 from tests.live.six_causes import walk
-from windfall.cli import causes
+from windfall.cli.present import causes
 
 
 @pytest.mark.slow

@@ -12,8 +12,10 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from windfall.errors import BadInput, TooLarge
-from windfall.model import attributes, bagfile, check, expressions as x
-from windfall.model.editor import bag_schema
+from windfall.model.bagfile import reader
+from windfall.model.bagfile.editor_schema import bag_schema
+from windfall.model.checks import bag as check
+from windfall.model.policies import attributes, expressions as x
 
 SCHEMA = Draft202012Validator(bag_schema())
 
@@ -248,9 +250,9 @@ HEAD = '[bag]\ncommand = "echo {x}"\n[sweep]\nx = "1..3"\n[policy]\n'
 
 
 def test_expressions_of_a_bag_file_by_either_name() -> None:
-    ours = bagfile.parse(HEAD + "requirements = 'Host.Cores > 1'\nrank = 'Host.Cores'\nsites = 'Site.Shared'\n").bag
+    ours = reader.parse(HEAD + "requirements = 'Host.Cores > 1'\nrank = 'Host.Cores'\nsites = 'Site.Shared'\n").bag
     named = "JobRequirements = 'Host.Cores > 1'\nRank = 'Host.Cores'\nGridPolicy = 'Site.Shared'\n"
-    assert ours.policy == bagfile.parse(HEAD + named).bag.policy
+    assert ours.policy == reader.parse(HEAD + named).bag.policy
     assert (ours.policy.requirements, ours.policy.rank, ours.policy.sites) == ("Host.Cores > 1", "Host.Cores",
                                                                               "Site.Shared")
 
@@ -260,7 +262,7 @@ def test_expressions_of_a_bag_file_by_either_name() -> None:
     ("attempt-deadline = 0.5", "0.5"), ("Deadline = 90", "90"),
 ])  # fmt: skip
 def test_a_policy_that_is_a_number_needs_no_quotes(line: str, kept: str) -> None:
-    policy = bagfile.parse(f"{HEAD}{line}\n").bag.policy
+    policy = reader.parse(f"{HEAD}{line}\n").bag.policy
     assert kept in (policy.rank, policy.per_host, policy.attempt_deadline)
     assert SCHEMA.is_valid(tomllib.loads(HEAD + line))
 
@@ -275,13 +277,13 @@ def test_a_policy_that_is_a_number_needs_no_quotes(line: str, kept: str) -> None
 ])  # fmt: skip
 def test_what_is_no_expression_is_told_what_one_looks_like(line: str, hint: str) -> None:
     with pytest.raises(BadInput, match="must be a text") as caught:
-        bagfile.parse(f"{HEAD}{line}\n")
+        reader.parse(f"{HEAD}{line}\n")
     assert caught.value.hint == f"an expression in quotes, as in {hint}"
 
 
 def test_a_number_of_many_digits_is_refused_like_others() -> None:
     with pytest.raises(BadInput, match="beyond all bounds"):
-        bagfile.parse(f"{HEAD}rank = {'9' * 400}\n")
+        reader.parse(f"{HEAD}rank = {'9' * 400}\n")
 
 
 @pytest.mark.parametrize(("line", "where", "says"), [
@@ -298,7 +300,7 @@ def test_a_number_of_many_digits_is_refused_like_others() -> None:
 ])  # fmt: skip
 def test_bad_ones_are_refused_with_file_line_and_column(line: str, where: str, says: str) -> None:
     with pytest.raises(BadInput) as caught:
-        bagfile.parse(HEAD + line + "\n")
+        reader.parse(HEAD + line + "\n")
     assert caught.value.where == where and says in caught.value.message and str(caught.value)
     if where.count(":") == 2:
         shown, caret = caught.value.text.split("\n")
@@ -306,7 +308,7 @@ def test_bad_ones_are_refused_with_file_line_and_column(line: str, where: str, s
 
 
 def test_a_client_that_checks_nothing_is_refused_by_the_server() -> None:
-    bag = bagfile.parse(HEAD).bag
+    bag = reader.parse(HEAD).bag
     for key, text in (("requirements", "Host.Memry > 1"), ("rank", "time()"), ("sites", "1" * 5_000)):
         with pytest.raises(BadInput, match=key):
             check.validate(replace(bag, policy=replace(bag.policy, **{key: text})))

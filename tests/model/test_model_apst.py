@@ -3,9 +3,9 @@
 import pytest
 
 from windfall.errors import BadInput
-from windfall.model import apst
-from windfall.model.check import validate
-from windfall.model.render import Renderer
+from windfall.model.bagfile import apst
+from windfall.model.checks.bag import validate
+from windfall.model.templates.render import Renderer
 
 TASKS = """\
 # two tasks and a half

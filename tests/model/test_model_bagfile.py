@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.model.everything import texts
 
 from windfall.errors import BadInput, TooLarge
-from windfall.model import bagfile
-from windfall.model.check import setting, validate
-from windfall.model.render import Renderer, source_count
+from windfall.model.bagfile import reader
+from windfall.model.checks.bag import setting, validate
 from windfall.model.spec import Bag, Derived, Range, Values, Zip
+from windfall.model.templates.render import Renderer, source_count
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
 
@@ -60,14 +60,14 @@ exit = 1
 
 
 def test_batches():
-    policy = bagfile.parse(FULL.replace('"external"', '"none"').replace("select =", "batch = 16\nselect =")).bag.policy
+    policy = reader.parse(FULL.replace('"external"', '"none"').replace("select =", "batch = 16\nselect =")).bag.policy
     assert (policy.batch, policy.batch_timeout) == (16, 30_000)
     text = '[bag]\nname = "b"\ncommand = "true"\n[policy]\nbatch = 4\nbatch-timeout = "2min"'
-    assert bagfile.parse(text).bag.policy.batch_timeout == 120_000
+    assert reader.parse(text).bag.policy.batch_timeout == 120_000
 
 
 def test_every_word_of_the_language():
-    bag = bagfile.parse(FULL).bag
+    bag = reader.parse(FULL).bag
     main, merge = bag.targets
     assert (bag.name, bag.effects, bag.policy.select) == ("ldla", "external", "sjf")
     assert main.source.axes == [
@@ -97,7 +97,7 @@ def test_every_word_of_the_language():
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_are_good(path):
-    validate(bagfile.load(path).bag)
+    validate(reader.load(path).bag)
 
 
 # old text, new text, line, what the message says, what the hint says
@@ -205,7 +205,7 @@ def test_a_deadline_of_a_million_parts_is_refused_before_it_is_read():
 def test_expressions_that_say_when_tasks_run_twice(line, says, hints, column):
     text = FULL.replace(SJF, line, 1)
     with pytest.raises(BadInput) as caught:
-        bagfile.parse(text, "sweep.toml")
+        reader.parse(text, "sweep.toml")
     number = text[: text.index(line)].count("\n") + 1
     assert says in caught.value.message and hints in caught.value.hint
     assert caught.value.where == f"sweep.toml:{number}:{column}"
@@ -225,7 +225,7 @@ def test_expressions_that_say_when_tasks_run_twice(line, says, hints, column):
 ])  # fmt: skip
 def test_when_tasks_run_twice(line, key, text):
     text_of = FULL.replace('"external"', '"none"').replace(SJF, line, 1)
-    assert getattr(bagfile.parse(text_of, "f.toml").bag.policy, key) == text
+    assert getattr(reader.parse(text_of, "f.toml").bag.policy, key) == text
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "'0'", "'-5'", "' - 0.5'", "'0s'", "'0h 0ms'", "'0.0'", "'0e3'"])
@@ -233,7 +233,7 @@ def test_when_tasks_run_twice(line, key, text):
 def test_a_deadline_is_some_time_away(name, text):
     """One of 0 or less would be none at all, and nobody would be told."""
     with pytest.raises(BadInput, match="leaves no time for an attempt") as caught:
-        bagfile.parse(f"[bag]\ncommand = 'true'\n[policy]\n{name} = {text}\n", "f.toml")
+        reader.parse(f"[bag]\ncommand = 'true'\n[policy]\n{name} = {text}\n", "f.toml")
     assert caught.value.where == "f.toml:4" and caught.value.hint == "leave it out for none"
 
 
@@ -251,7 +251,7 @@ BATCHES, OWN_PILOTS = "batch = 4", 'provision = "msr"'
 def test_what_can_never_run_twice_cannot_be_asked_to(line, way, says, hints):
     text = FULL.replace('"external"', '"none"').replace(SJF, f"{way}\n{line}", 1)
     with pytest.raises(BadInput) as caught:
-        bagfile.parse(text, "sweep.toml")
+        reader.parse(text, "sweep.toml")
     assert says in caught.value.message and hints in caught.value.hint
     assert caught.value.where == f"sweep.toml:{text[: text.index(line)].count(chr(10)) + 1}"
 
@@ -259,8 +259,8 @@ def test_what_can_never_run_twice_cannot_be_asked_to(line, way, says, hints):
 @pytest.mark.parametrize("way", [BATCHES, OWN_PILOTS, 'provision = "broker"'])
 def test_what_nobody_asked_for_stands_in_the_way_of_nothing(way):
     plain = FULL.replace('"external"', '"none"')
-    assert bagfile.parse(plain.replace(SJF, way, 1), "f.toml").bag.policy.replicate == "tail-safe"
-    without = bagfile.parse(plain.replace(SJF, f'{way}\nreplicate = "none"', 1), "f.toml")
+    assert reader.parse(plain.replace(SJF, way, 1), "f.toml").bag.policy.replicate == "tail-safe"
+    without = reader.parse(plain.replace(SJF, f'{way}\nreplicate = "none"', 1), "f.toml")
     assert without.bag.policy.replicate == "none"
 
 
@@ -269,7 +269,7 @@ def test_what_is_wrong_is_said_with_its_line(old, new, says, hints):
     assert old in FULL
     text = FULL.replace(old, new, 1)
     with pytest.raises(BadInput) as caught:
-        bagfile.parse(text, "sweep.toml")
+        reader.parse(text, "sweep.toml")
     error = caught.value
     assert says in error.message
     assert hints in error.hint
@@ -312,18 +312,18 @@ def test_what_is_wrong_is_said_with_its_line(old, new, says, hints):
 )
 def test_shapes_that_make_no_bag(text, says):
     with pytest.raises(BadInput) as caught:
-        bagfile.parse(text, "f.toml")
+        reader.parse(text, "f.toml")
     assert says in str(caught.value) or "nested" in str(caught.value)
     assert caught.value.where.startswith("f.toml")
 
 
 def test_too_many_tasks_and_files_too_large(monkeypatch, tmp_path):
     with pytest.raises(TooLarge, match="1,000,000,000,000 tasks"):
-        bagfile.parse("[bag]\ncommand='p {x}'\n[sweep]\nx = '1..1000000000000'")
-    monkeypatch.setattr(bagfile, "MAX_FILE", 10)
+        reader.parse("[bag]\ncommand='p {x}'\n[sweep]\nx = '1..1000000000000'")
+    monkeypatch.setattr(reader, "MAX_FILE", 10)
     (tmp_path / "b.toml").write_text("[bag]\ncommand='p'")
     with pytest.raises(TooLarge):
-        bagfile.load(tmp_path / "b.toml")
+        reader.load(tmp_path / "b.toml")
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -335,7 +335,7 @@ def test_files_that_cannot_be_read(tmp_path):
         ("a\0b", "file name"),
     ):
         with pytest.raises(BadInput, match=says):
-            bagfile.load(tmp_path / name)
+            reader.load(tmp_path / name)
 
 
 def test_inputs_are_hashed_and_kept_apart(tmp_path):
@@ -343,7 +343,7 @@ def test_inputs_are_hashed_and_kept_apart(tmp_path):
     (tmp_path / "run.sh").write_bytes(b"#!/bin/sh\n")
     (tmp_path / "run.sh").chmod(0o755)
     text = f"[bag]\ncommand='p'\n[task]\ninputs = ['a.dat', './run.sh -> bin/run', '{tmp_path}/a.dat -> z', './run.sh']"
-    parsed = bagfile.parse(text, "x.toml", tmp_path)
+    parsed = reader.parse(text, "x.toml", tmp_path)
     alpha = hashlib.sha256(b"alpha").hexdigest()
     inputs = parsed.bag.targets[0].inputs
     assert (inputs[0].path, inputs[0].blob, inputs[0].size, inputs[0].mode) == ("a.dat", alpha, 5, 0o644)
@@ -354,23 +354,23 @@ def test_inputs_are_hashed_and_kept_apart(tmp_path):
 def test_two_inputs_at_one_place(tmp_path):
     (tmp_path / "a").write_bytes(b"1")
     with pytest.raises(BadInput, match="would lie at"):
-        bagfile.parse("[bag]\ncommand='p'\n[task]\ninputs = ['a', 'a -> a']", "x.toml", tmp_path)
+        reader.parse("[bag]\ncommand='p'\n[task]\ninputs = ['a', 'a -> a']", "x.toml", tmp_path)
 
 
 def test_options_of_run():
-    parsed = bagfile.from_options("p {x} {y} {o}", ["x=1..3", "y=a,007,1.50,2", "o=r-{x}.txt"], "n", {"memory": "1GB"})
+    parsed = reader.from_options("p {x} {y} {o}", ["x=1..3", "y=a,007,1.50,2", "o=r-{x}.txt"], "n", {"memory": "1GB"})
     target = parsed.bag.targets[0]
     assert target.source.axes == [Range(name="x", first=1, last=3), Values(name="y", values=["a", "007", "1.50", 2])]
     assert target.resources.memory == 10**9
     assert Renderer(target).command(0) == ["p", "1", "a", "r-1.txt"]
     for wrong in (["x"], ["=1"], ["x=1", "x=2"], ["x=5..1"], ["x y=1"]):
         with pytest.raises(BadInput):
-            bagfile.from_options("p", wrong, "n", {})
+            reader.from_options("p", wrong, "n", {})
 
 
 @pytest.mark.parametrize("value", ["../up", "a..b", "v1..2/x", ".", "..", "1.5", "-", "hg38", ""])
 def test_constants_that_look_a_little_like_ranges(value):
-    assert bagfile.axis("x", value) == Values(name="x", values=[value])
+    assert reader.axis("x", value) == Values(name="x", values=[value])
 
 
 # --- five hundred mutated files ----------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ def test_constants_that_look_a_little_like_ranges(value):
 @given(texts(FULL))
 def test_a_mutant_is_a_bag_or_bad_input_and_nothing_else(text):
     try:
-        bag = bagfile.parse(text, "mutant.toml", Path("/nowhere")).bag
+        bag = reader.parse(text, "mutant.toml", Path("/nowhere")).bag
     except BadInput as error:
         assert error.where.startswith("mutant.toml")
         assert error.message
@@ -396,31 +396,31 @@ def test_a_mutant_is_a_bag_or_bad_input_and_nothing_else(text):
 @given(st.text(max_size=80))
 def test_noise_is_bad_input(text):
     with pytest.raises(BadInput):
-        bagfile.parse(text)
+        reader.parse(text)
 
 
 def test_a_mark_that_an_editor_put_first_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "b.toml"
     path.write_bytes(b'\xef\xbb\xbf[bag]\r\nname = "n"\r\ncommand = "true"\r\n')
-    assert bagfile.load(path).bag.name == "n"
+    assert reader.load(path).bag.name == "n"
 
 
 def test_files_of_a_target_that_makes_none_are_refused() -> None:
     text = '[bag]\nname = "n"\ncommand = "true"\n[targets.merge]\nafter = ["main"]\ncommand = "cat {main.outputs}"\n'
     with pytest.raises(BadInput, match="'main' has no outputs") as caught:
-        bagfile.parse(text, "b.toml")
+        reader.parse(text, "b.toml")
     assert caught.value.where == "b.toml:6"
 
 
 def test_a_site_for_tasks_that_keep_failing():
     text = '[bag]\nname = "b"\ncommand = "true"\n[policy]\nfail-over = "safe"\n'
-    assert bagfile.parse(text).bag.policy.fail_over == "safe"
-    assert bagfile.parse(text.replace("safe", "")).bag.policy.fail_over == ""
+    assert reader.parse(text).bag.policy.fail_over == "safe"
+    assert reader.parse(text.replace("safe", "")).bag.policy.fail_over == ""
 
 
 def test_a_budget_needs_time_limits():
     text = '[bag]\nname = "b"\ncommand = "true"\n[policy]\nbudget = "1.5 core-hours"\n'
     with pytest.raises(BadInput, match="every task needs a time limit"):
-        bagfile.parse(text)
-    bag = bagfile.parse(text + '[task]\ntime = "1min"\nnodes = 2\n').bag
+        reader.parse(text)
+    bag = reader.parse(text + '[task]\ntime = "1min"\nnodes = 2\n').bag
     assert bag.policy.budget == 5_400_000 and bag.targets[0].resources.nodes == 2

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from windfall.errors import BadInput, TooLarge
-from windfall.model.check import validate, validate_source
+from windfall.model.checks.bag import validate, validate_source
 from windfall.model.spec import (
     MAX_TASKS,
     MAX_TEXT,

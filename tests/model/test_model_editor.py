@@ -10,8 +10,8 @@ from jsonschema import Draft202012Validator
 from tests.model.everything import EVERYTHING, lay, tables, toml
 
 from windfall.errors import BadInput
-from windfall.model import bagfile
-from windfall.model.editor import bag_schema
+from windfall.model.bagfile import reader
+from windfall.model.bagfile.editor_schema import bag_schema
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = Draft202012Validator(bag_schema())
@@ -35,9 +35,9 @@ def test_every_key_is_in_it():
     schema = bag_schema()
     known = {**schema["properties"], **schema["$defs"]}
     for table in ("bag", "task", "check", "policy"):
-        assert sorted(known[table]["properties"]) == sorted(bagfile.KEYS[table])
+        assert sorted(known[table]["properties"]) == sorted(reader.KEYS[table])
     further = schema["properties"]["targets"]["additionalProperties"]["properties"]
-    assert sorted(further) == sorted(bagfile.KEYS["targets"])
+    assert sorted(further) == sorted(reader.KEYS["targets"])
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
@@ -47,7 +47,7 @@ def test_what_the_schema_refuses_the_parser_refuses(tmp_path, tree):
     if SCHEMA.is_valid(tree):
         return
     with pytest.raises(BadInput):
-        bagfile.parse(toml(tree), "b.toml", tmp_path)
+        reader.parse(toml(tree), "b.toml", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from windfall.errors import BadInput, TooLarge
-from windfall.model.check import validate_source
-from windfall.model.columns import text_of
+from windfall.model.checks.bag import validate_source
 from windfall.model.extend import boxes, new_points, same_files
-from windfall.model.render import Renderer, Space, source_count
-from windfall.model.sample import parse_law
 from windfall.model.spec import Derived, Family, Latin, Range, Sample, Sweep, Table, Target, Values, Zip
+from windfall.model.templates.columns import text_of
+from windfall.model.templates.render import Renderer, Space, source_count
+from windfall.model.templates.sample import parse_law
 
 NAMES = ["a", "b", "c"]
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from windfall.errors import BadInput, TooLarge
-from windfall.model import bagfile, families
-from windfall.model.check import RESULTS, validate
-from windfall.model.render import Renderer
+from windfall.model.bagfile import reader
+from windfall.model.checks.bag import RESULTS, validate
 from windfall.model.spec import Bag, Capture, Check, Family, Input, Packed, Placed, Range, Sweep, Target, Values
+from windfall.model.templates import families
+from windfall.model.templates.render import Renderer
 
 HASH = "ab" * 32
 
@@ -21,7 +22,7 @@ def sha(text):
 
 def parse(tmp_path, inputs, more="", sweep='x = "1..2"\ny = ["a", "b"]\nname = "{y}-{x}"'):
     text = f"[bag]\ncommand = 'p'\n[task]\ninputs = {inputs!r}\n{more}\n[sweep]\n{sweep}\n"
-    return bagfile.parse(text, "b.toml", tmp_path)
+    return reader.parse(text, "b.toml", tmp_path)
 
 
 def test_a_family_is_every_file_once(tmp_path):
@@ -158,9 +159,9 @@ def test_outputs_of_another_target():
 
 def test_takes_are_filled_in_and_must_be_waited_for(tmp_path):
     text = "[bag]\ncommand='p'\n[task]\noutputs=['o']\n[targets.t]\nafter = ['main']\ncommand = 'q {main.outputs}'\n"
-    assert bagfile.parse(text).bag.targets[1].takes == ["main"]
+    assert reader.parse(text).bag.targets[1].takes == ["main"]
     with pytest.raises(BadInput, match="does not wait"):
-        bagfile.parse(text.replace("after = ['main']\n", ""), "b.toml")
+        reader.parse(text.replace("after = ['main']\n", ""), "b.toml")
     with pytest.raises(BadInput, match="does not wait"):
         validate(Bag(name="b", targets=[Target(command="p"), Target(name="t", command="q", takes=["main"])]))
     with pytest.raises(BadInput):
@@ -216,7 +217,7 @@ def test_the_server_refuses(target):
 
 
 def test_names_of_results_are_taken():
-    from windfall.cli.results import TAKEN
+    from windfall.cli.commands.bags.results import TAKEN
 
     assert TAKEN <= set(RESULTS)
 
@@ -238,12 +239,12 @@ ENTRIES = [
 @given(st.permutations(ENTRIES))
 def test_rendering_does_not_depend_on_the_order_of_keys(entries):
     head = "[bag]\ncommand = 'p {x} {y} {z} {u} {p} {q} {s} {t} > {out}'\n[sweep]\n"
-    renderers = [Renderer(bagfile.parse(head + "\n".join(order)).bag.targets[0]) for order in (ENTRIES, entries)]
+    renderers = [Renderer(reader.parse(head + "\n".join(order)).bag.targets[0]) for order in (ENTRIES, entries)]
     first, second = (renderer.commands(range(renderer.count)) for renderer in renderers)
     assert sorted(first) == sorted(second) and len(set(first)) == len(first) == 3 * 2 * 2 * 2 * 2
 
 
 def test_the_order_of_tables_changes_nothing():
     parts = ["[bag]\ncommand = 'p {x}'", "[sweep]\nx = '1..3'", "[task]\ncores = 2\nretries = 1", "[check]\nexit = [0]"]
-    bags = [bagfile.parse("\n".join(order)).bag for order in permutations(parts)]
+    bags = [reader.parse("\n".join(order)).bag for order in permutations(parts)]
     assert all(bag == bags[0] for bag in bags)

@@ -11,8 +11,8 @@ from tests.model.everything import EVERYTHING, lay, tables, texts, toml
 
 from windfall.cli.main import main
 from windfall.errors import BadInput
-from windfall.model import bagfile
-from windfall.model.render import Renderer
+from windfall.model.bagfile import reader
+from windfall.model.templates.render import Renderer
 
 LIMITS = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
@@ -68,7 +68,7 @@ def test_five_hundred_spoiled_files_three_hundred_of_them_bad(folder):
 @given(st.one_of(texts(), tables().map(toml)))
 def test_what_parses_can_be_rendered(folder, text):
     try:
-        bag = bagfile.parse(text, "mutant.toml", folder).bag
+        bag = reader.parse(text, "mutant.toml", folder).bag
     except BadInput as error:
         assert error.where.startswith(("mutant.toml", "points.csv"))
         return

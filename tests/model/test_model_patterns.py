@@ -5,8 +5,8 @@ import json
 import pytest
 
 from windfall.errors import TooLarge
-from windfall.model.check import validate
-from windfall.model.patterns import MAX_EFFORT, check_effort, effort
+from windfall.model.checks.bag import validate
+from windfall.model.checks.patterns import MAX_EFFORT, check_effort, effort
 from windfall.model.spec import Bag, Capture, Check, Target
 
 WIDE = "(?i)" + "[\x01-\uffff]" * 800

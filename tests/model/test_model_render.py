@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from windfall.errors import BadInput
-from windfall.model.columns import text_of
-from windfall.model.render import Renderer, source_count
 from windfall.model.spec import Derived, Items, Lines, Range, Sweep, Target, Values, Zip
+from windfall.model.templates.columns import text_of
+from windfall.model.templates.render import Renderer, source_count
 
 NAMES = ["a", "b", "c", "d", "e", "f"]
 SCALARS = st.one_of(st.integers(-99, 99), st.text("xyz %{}'", max_size=4), st.booleans(), st.floats(-9, 9, width=16))

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from windfall.errors import BadInput
-from windfall.model.render import Space
-from windfall.model.sample import draw_latin, draw_sample, parse_law
 from windfall.model.spec import Latin, Sample, Sweep
+from windfall.model.templates.render import Space
+from windfall.model.templates.sample import draw_latin, draw_sample, parse_law
 
 
 def sample(law, n=1000, seed=7, name="x"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from windfall.errors import BadInput, TooLarge
-from windfall.model.schema import KEYWORDS, check_schema
+from windfall.model.checks.result_schema import KEYWORDS, check_schema
 
 GOOD = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -5,9 +5,9 @@ import subprocess
 import pytest
 
 from windfall.errors import BadInput
-from windfall.model.check import check_target
-from windfall.model.render import Renderer
+from windfall.model.checks.bag import check_target
 from windfall.model.spec import Sweep, Target, Values
+from windfall.model.templates.render import Renderer
 
 MARK = "touch hit"
 HOSTILE = [

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from windfall.errors import BadInput
-from windfall.model import bagfile, table
-from windfall.model.check import validate
-from windfall.model.render import Renderer, Space, lean
+from windfall.model.bagfile import reader
+from windfall.model.checks.bag import validate
 from windfall.model.spec import Bag, Sweep, Table, Target
+from windfall.model.templates import table
+from windfall.model.templates.render import Renderer, Space, lean
 
 FIELDS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=8) | st.sampled_from(
     ['"', '""', ",", "\n", "\r\n", "a,b", ' "x" ', "", "007", "\ufeff", "\u2028", "'"]
@@ -59,7 +60,7 @@ file = "p.csv"
 columns = ["x", "the label -> label"]
 delimiter = ";"
 """
-    bag = bagfile.parse(text, "b.toml", tmp_path).bag
+    bag = reader.parse(text, "b.toml", tmp_path).bag
     renderer = Renderer(bag.targets[0])
     assert renderer.commands(range(4)) == [
         ["p", "007", "a;b\nc", "1"], ["p", "2", "it's", "1"], ["p", "007", "a;b\nc", "2"], ["p", "2", "it's", "2"]]
@@ -85,7 +86,7 @@ delimiter = ";"
 def test_what_is_wrong_is_said_with_file_and_row(tmp_path, data, where, says):
     (tmp_path / "p.csv").write_bytes(data)
     with pytest.raises(BadInput) as caught:
-        bagfile.parse("[bag]\ncommand = 'p'\n[sweep.csv]\nfile = 'p.csv'\n", "b.toml", tmp_path)
+        reader.parse("[bag]\ncommand = 'p'\n[sweep.csv]\nfile = 'p.csv'\n", "b.toml", tmp_path)
     assert (caught.value.where, says in caught.value.message) == (where, True), str(caught.value)
 
 
@@ -103,7 +104,7 @@ def test_what_is_wrong_is_said_with_file_and_row(tmp_path, data, where, says):
 def test_keys_that_do_not_fit(tmp_path, keys, says):
     (tmp_path / "p.csv").write_text("x\n1\n")
     with pytest.raises(BadInput, match=says) as caught:
-        bagfile.parse(f"[bag]\ncommand = 'p'\n[sweep.csv]\nfile = 'p.csv'\n{keys}\n", "b.toml", tmp_path)
+        reader.parse(f"[bag]\ncommand = 'p'\n[sweep.csv]\nfile = 'p.csv'\n{keys}\n", "b.toml", tmp_path)
     assert caught.value.where.startswith("b.toml:")
 
 

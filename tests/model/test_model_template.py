@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from windfall.errors import BadInput
-from windfall.model import template as tpl
-from windfall.model.render import Renderer
 from windfall.model.spec import Sweep, Target, Values
+from windfall.model.templates import template as tpl
+from windfall.model.templates.render import Renderer
 
 VALUES = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=12)
 

@@ -4,8 +4,8 @@ import json
 
 from hypothesis import given, settings, strategies as st
 
-from windfall.pilot.agenda import COMPANY, LINGER, PER_CORE, Agenda
-from windfall.pilot.seats import Seats
+from windfall.pilot.agenda.agenda import COMPANY, LINGER, PER_CORE, Agenda
+from windfall.pilot.agenda.seats import Seats
 from windfall.wire.messages import EXCHANGE, MAX_REPORTS, check
 
 LEASE, IDLE = 60000, 120000

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from windfall.pilot import calls, spawner, staging, stations
+from windfall.pilot.files import staging
+from windfall.pilot.run import calls, spawner, stations
 
 
 def test_more_bags_than_are_remembered(server, launch):

@@ -3,7 +3,7 @@
 from hypothesis import given, settings, strategies as st
 
 from tests.pilot.test_agenda import LEASE, agenda, answer, give, runs
-from windfall.pilot.agenda import LINGER
+from windfall.pilot.agenda.agenda import LINGER
 
 
 def chain(number, *attempts, behind=None, bag=1, **spec):

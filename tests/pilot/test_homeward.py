@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from harness import wait_until
 
-from windfall.pilot import homeward, porters
+from windfall.pilot.files import outputs, transfers
 
 # Counts in a file from where it stands; writes it when it is told to end.
 COUNTER = """
@@ -148,13 +148,13 @@ def test_directory_that_is_very_deep(server, launch):
 
 def test_whatever_goes_wrong_with_the_files_ends_the_attempt(tmp_path, monkeypatch):
     folders = SimpleNamespace(tasks=str(tmp_path), cache=str(tmp_path / "c"), environments=str(tmp_path / "e"))
-    made = porters.Porters(folders, lambda: None, lambda: "", lambda: None)
+    made = transfers.Porters(folders, lambda: None, lambda: "", lambda: None)
 
     def wrong(*arguments):
         raise RecursionError("too deep")
 
-    monkeypatch.setattr(homeward, "send", wrong)
-    monkeypatch.setattr(porters.staging, "stage_in", wrong)
+    monkeypatch.setattr(outputs, "send", wrong)
+    monkeypatch.setattr(transfers.staging, "stage_in", wrong)
     made._bring(None, 1, {"a": 1}, {})
     made._fetch(None, 2, lambda name: None)
     ends = [(kind, report["a"], report["why"]) for kind, _, report in made.done]
@@ -168,10 +168,10 @@ class Blobs:
 
 
 def test_large_directory_is_only_noted(tmp_path, monkeypatch):
-    monkeypatch.setattr(homeward, "ARCHIVE_BYTES", 1000)
+    monkeypatch.setattr(outputs, "ARCHIVE_BYTES", 1000)
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "big").write_bytes(bytes(2000))
-    fields = homeward.send(str(tmp_path / "t"), {"scratch": True}, {"a": 1, "note": "exit code 1"}, Blobs())
+    fields = outputs.send(str(tmp_path / "t"), {"scratch": True}, {"a": 1, "note": "exit code 1"}, Blobs())
     assert list(fields) == ["note"] and fields["note"].startswith("exit code 1; the directory was not kept")
     assert os.listdir(str(tmp_path)) == ["t"]
 
@@ -207,7 +207,7 @@ class LinkStub:
 def test_what_a_task_writes_is_shown_in_order(tmp_path):
     """Three threads carry; of two pieces the second does not come first, however long the first one takes."""
     folders = SimpleNamespace(tasks=str(tmp_path), cache=str(tmp_path / "c"), environments=str(tmp_path / "e"))
-    made, seen = porters.Porters(folders, LinkStub, lambda: "", lambda: None), []
+    made, seen = transfers.Porters(folders, LinkStub, lambda: "", lambda: None), []
 
     def send(blobs, attempt, stream, offset, data):
         time.sleep(0.05 if offset % 3 == 0 else 0)

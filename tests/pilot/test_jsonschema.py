@@ -6,7 +6,7 @@ import jsonschema as oracle
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from windfall.pilot import jsonschema
+from windfall.pilot.files import json_schema
 
 NAMES = st.sampled_from(["a", "b", "c", "x/y", "~"])
 NUMBERS = st.one_of(st.integers(-5, 5), st.floats(-5, 5).map(lambda x: round(x, 1)))
@@ -45,12 +45,12 @@ ROOTS = st.builds(lambda root, p, q: dict(root, **{"$defs": {"p": p}, "definitio
 @settings(deadline=None, max_examples=400)
 @given(ROOTS, VALUES)
 def test_agrees_with_the_library(schema, value):
-    said = jsonschema.problem(json.dumps(schema), json.dumps(value), "doc")
+    said = json_schema.problem(json.dumps(schema), json.dumps(value), "doc")
     assert (said == "") == oracle.Draft202012Validator(schema).is_valid(value), said
 
 
 def say(schema, text):
-    return jsonschema.problem(json.dumps(schema), text, "result.json")
+    return json_schema.problem(json.dumps(schema), text, "result.json")
 
 
 def test_says_where():
@@ -80,11 +80,11 @@ def test_depth_is_bounded():
     for schema in ({"const": 1}, {"enum": [1]}, {"uniqueItems": True}, {}):
         assert "deep" in say(schema, "[" * 700 + "]" * 700)
         assert "deep" in say(schema, '{"a":' * 700 + "1" + "}" * 700)
-    assert "schema: nested" in jsonschema.problem('{"const":' + "[" * 700 + "]" * 700 + "}", "1", "doc")
-    deep = "[" * jsonschema.LEVELS + "]" * jsonschema.LEVELS
+    assert "schema: nested" in json_schema.problem('{"const":' + "[" * 700 + "]" * 700 + "}", "1", "doc")
+    deep = "[" * json_schema.LEVELS + "]" * json_schema.LEVELS
     assert say({"uniqueItems": True}, deep) == "" and "is not 1" in say({"const": 1}, deep)
 
 
 def test_half_a_character_is_named_in_ascii():
     assert say({"additionalProperties": {"type": "null"}}, '{"\\ud800": 1}') == "result.json: /\\ud800: 1 is not null"
-    assert "larger than" in jsonschema.problem("{}", " " * (jsonschema.MAX_BYTES + 1), "doc")
+    assert "larger than" in json_schema.problem("{}", " " * (json_schema.MAX_BYTES + 1), "doc")

@@ -12,8 +12,8 @@ import pytest
 from harness import wait_until, zipapp
 
 from windfall.errors import WindfallError
-from windfall.pilot import claims, outbox, salvage as salvaging
-from windfall.pilot.ways import Ways
+from windfall.pilot.files import folder_locks, outbox, salvage as salvaging
+from windfall.pilot.net.ways import Ways
 
 
 def drop(handler):
@@ -208,13 +208,13 @@ def test_what_a_pilot_left_where_others_find_it_is_sent_home_by_its_nonce(
     wait_until(lambda: gone)
     assert pilot.stop(60) == 3
     assert not os.path.exists(os.path.join(pilot.dir, "outbox")) and len(os.listdir(box)) == 1
-    monkeypatch.setattr("windfall.pilot.salvage.SECONDS", 1.0)
+    monkeypatch.setattr("windfall.pilot.files.salvage.SECONDS", 1.0)
     assert salvaging.main(["--ticket", server.ticket("looking"), "--outbox", box, "--nonce", "n1"]) != 0
     assert len(os.listdir(box)) == 1  # the server is away: it stays
     server.intercept = None
     assert salvage(server, box, "another") == (0, {"another": 0})
     (folder,) = outbox.left_behind(box)
-    held = claims.take(folder)
+    held = folder_locks.take(folder)
     assert salvage(server, box, "n1") == (0, {"n1": -1})
     held.release()
     torn = os.path.join(box, "torn")
@@ -258,8 +258,8 @@ def hangs(fd, how):
 def test_a_file_system_without_locks(server, tmp_path, monkeypatch, flock):
     """Results are kept and delivered there, too, by one at a time; a claim that was left behind is nobody's."""
     monkeypatch.setattr("fcntl.flock", flock)
-    monkeypatch.setattr(claims, "SECONDS", 0.2)
-    monkeypatch.setattr(claims, "RENEWED", 0.0)
+    monkeypatch.setattr(folder_locks, "SECONDS", 0.2)
+    monkeypatch.setattr(folder_locks, "RENEWED", 0.0)
     box, ways = str(tmp_path / "box"), Ways(server.url, server.certificate)
     made = outbox.Outbox(box, "one")
     made.open({"server": server.url, "certificate": server.certificate, "nonce": "n1"})
@@ -271,7 +271,7 @@ def test_a_file_system_without_locks(server, tmp_path, monkeypatch, flock):
     made.renew()
     assert outbox.deliver(made.folder, ways, None) is None, "renewed in time"
     os.utime(os.path.join(made.folder, "claim"), (1, 1))
-    taken = [claims.take(made.folder) for _ in range(3)]
+    taken = [folder_locks.take(made.folder) for _ in range(3)]
     assert [bool(each) for each in taken] == [True, False, False], "taken over once"
     made.renew()
     assert not made.close() and os.path.exists(os.path.join(made.folder, "claim")), "it is not his any more"

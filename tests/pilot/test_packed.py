@@ -10,7 +10,7 @@ import pytest
 from harness import alive, call, value, wait_until
 
 from windfall.errors import BadInput
-from windfall.pilot import packed
+from windfall.pilot.files import packed
 
 HERE = subprocess.run(["python3", "-c", packed._ASK], stdout=subprocess.PIPE, check=True).stdout.decode().strip()
 

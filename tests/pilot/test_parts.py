@@ -7,9 +7,12 @@ import threading
 import pytest
 
 from windfall.errors import BadInput, TrustError
-from windfall.pilot import host, lanes, link, slot, spawn, staging, ticket, ways
-from windfall.pilot.capture import GAP, Capture
+from windfall.pilot import host, ticket
+from windfall.pilot.files import staging
 from windfall.pilot.main import parse
+from windfall.pilot.net import lanes, link, ways
+from windfall.pilot.run import slot, spawn
+from windfall.pilot.run.capture import GAP, Capture
 
 
 @pytest.mark.parametrize("size", [0, 1, 19, 20, 21, 39, 40, 41, 1000])

@@ -7,11 +7,11 @@ import pytest
 
 from windfall.client import Client
 from windfall.model.spec import Bag, Items, Target
-from windfall.pilot import enrol
-from windfall.pilot.agenda import Agenda
-from windfall.pilot.link import Link
+from windfall.pilot.agenda.agenda import Agenda
+from windfall.pilot.net import enrol
+from windfall.pilot.net.link import Link
+from windfall.pilot.net.ways import Ways
 from windfall.pilot.notes import short
-from windfall.pilot.ways import Ways
 from windfall.server.embedded import Embedded
 
 HUGE = 1 << 40  # no exit code

@@ -11,7 +11,7 @@ import pytest
 from harness import alive, children, wait_until
 
 from windfall.errors import BadInput
-from windfall.pilot import looking
+from windfall.pilot.files import checks
 
 SCHEMA = json.dumps({"type": "object", "required": ["lod"], "properties": {"lod": {"type": "number"}}})
 
@@ -143,7 +143,7 @@ def test_looking_says_more_than_a_pipe_holds(one):
 def test_an_alarm_at_the_last_moment_stays_inside():
     for _ in range(300):
         try:
-            looking.bounded(0.0003, lambda: time.sleep(0.0002), "it")
+            checks.bounded(0.0003, lambda: time.sleep(0.0002), "it")
         except BadInput as error:
             assert error.message == "it took longer than 0.0003 s"
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL

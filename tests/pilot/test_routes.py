@@ -14,10 +14,10 @@ from test_versions import FOUND
 
 from windfall.errors import BadInput, NoServer, TrustError
 from windfall.pilot import ticket
-from windfall.pilot.ways import Ways
+from windfall.pilot.net.ways import Ways
 from windfall.provision import relay
 from windfall.provision.relay import Relay
-from windfall.sites.here import Here
+from windfall.sites.channels.here import Here
 
 
 class Through:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from harness import alive, children, wait_until
 
-from windfall.pilot.capture import GAP
+from windfall.pilot.run.capture import GAP
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 import pytest
 from harness import alive, wait_until
 
-from windfall.pilot import proctree
+from windfall.pilot.run import proctree
 
 TREE = "echo $$ > {0}/a$$; (setsid sleep 60 & echo $! > {0}/b$$); env -i sleep 60 & echo $! > {0}/c$$; sleep 60"
 

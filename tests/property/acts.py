@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from windfall.core import effects as x, events as e
-from windfall.core.facts import Conscious, DataShape, TargetShape
-from windfall.model.caps import CAPS
+from windfall.core.messages import effects as x, events as e
+from windfall.core.messages.facts import Conscious, DataShape, TargetShape
+from windfall.model.policies.replica_caps import CAPS
 
 from .plan import POLICIES, REPEATS, Act, BagPlan
 from .sites import limits_of

@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from windfall.core import events as e
-from windfall.core.engine import Config, Core
-from windfall.core.facts import Fact
-from windfall.core.fingerprint import fingerprint
-from windfall.core.invariants import Moves, check_all
+from windfall.core.invariants.promises import Moves, check_all
+from windfall.core.messages import events as e
+from windfall.core.messages.facts import Fact
+from windfall.core.persist.fingerprint import fingerprint
+from windfall.core.step import Config, Core
 from windfall.server.clock import Clock
 from windfall.store import codec
 
@@ -115,7 +115,7 @@ class Server:
         )
 
     def frugal(self, low: bool) -> None:
-        """What `server/disk.py` says when it has looked."""
+        """What `server/files/disk_guard.py` says when it has looked."""
         self.low = low
         if self.up:
             self.put(e.Frugal(0, low))

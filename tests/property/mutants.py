@@ -12,33 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from windfall.core import (
-    attempt_facts,
-    bag_facts,
-    batching,
-    control,
-    endings,
-    engine,
-    events as e,
-    feeding,
-    fitting,
-    granting,
-    leases,
-    means,
-    provisioning,
-    sessions,
-    snapshot,
-    state as state_module,
-    tending,
-)
-from windfall.core.columns import Table
-from windfall.core.graph import Edges, Graph
-from windfall.core.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, READY, STOPPING, SUCCEEDED
-from windfall.core.state import State, TargetState
-from windfall.pilot import agenda
-from windfall.pilot.agenda import Agenda
-from windfall.pilot.chains import Chains, Line
-from windfall.pilot.seats import Seats
+from windfall.core import step as engine
+from windfall.core.apply import attempts, bags as bag_facts
+from windfall.core.decide.exchange import exchange, leases, verdicts
+from windfall.core.decide.grant import grant as granting, wake
+from windfall.core.decide.provision import reconcile, site_session
+from windfall.core.decide.requests import bags as control
+from windfall.core.messages import events as e
+from windfall.core.messages.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, READY, STOPPING, SUCCEEDED
+from windfall.core.persist import snapshot
+from windfall.core.state import accounts, capacity, chains, world as state_module
+from windfall.core.state.columns import Table
+from windfall.core.state.graph import Edges, Graph
+from windfall.core.state.world import State, TargetState
+from windfall.pilot.agenda import agenda
+from windfall.pilot.agenda.agenda import Agenda
+from windfall.pilot.agenda.chains import Chains, Line
+from windfall.pilot.agenda.seats import Seats
 
 from . import driver
 from .plan import (
@@ -126,7 +116,7 @@ def a_flush_that_fails_is_forgotten(patch: Patch) -> None:
 @mutant("P1", regretted_plan)
 def no_generation_fence(patch: Patch) -> None:
     """A success of an older generation counts for the present one."""
-    original = endings._reported
+    original = verdicts._reported
 
     def reported(core: Any, row: int, report: Any) -> Any:
         end = original(core, row, report)
@@ -135,7 +125,7 @@ def no_generation_fence(patch: Patch) -> None:
             end.generation, end.verdict, end.decides = tasks.generation[end.task], SUCCEEDED, True
         return end
 
-    patch.setattr(endings, "_reported", reported)
+    patch.setattr(verdicts, "_reported", reported)
 
 
 @mutant("rule 8")
@@ -150,7 +140,7 @@ def no_epoch_fence(patch: Patch) -> None:
         finally:
             pilot.state = state
 
-    patch.setattr(sessions, "grant", grant)
+    patch.setattr(exchange, "grant", grant)
 
 
 @mutant("P1")
@@ -159,15 +149,15 @@ def anybody_may_report(patch: Patch) -> None:
         for report in reports:
             row = core.state.attempts.row(report.a)
             if row >= 0:
-                yield endings._reported(core, row, report)
+                yield verdicts._reported(core, row, report)
 
     def settle(core: Any, pilot: int, ends: Iterator[Any]) -> None:
         for end in ends:
-            core.emit(endings.f.Ended(core.now, pilot, [end]))
+            core.emit(verdicts.f.Ended(core.now, pilot, [end]))
 
-    patch.setattr(endings, "_reported_ends", ends)
-    patch.setattr(endings, "settle", settle)
-    patch.setattr(endings, "_finish_in_bulk", lambda *_: False)
+    patch.setattr(verdicts, "_reported_ends", ends)
+    patch.setattr(verdicts, "settle", settle)
+    patch.setattr(verdicts, "_finish_in_bulk", lambda *_: False)
 
 
 @mutant("P3")
@@ -189,56 +179,56 @@ def owners_do_not_matter(patch: Patch) -> None:
 
 @mutant("P1")
 def lost_is_guessed_to_be_done(patch: Patch) -> None:
-    original = endings.lose
+    original = verdicts.lose
 
     def lose(core: Any, row: int, why: str, present: bool, stays: bool, outcome: int = 0) -> Any:
         del outcome
         return original(core, row, why, present, False, O_SUCCEEDED)
 
     patch.setattr(leases, "lose", lose)
-    patch.setattr(sessions, "lose", lose)
+    patch.setattr(exchange, "lose", lose)
 
 
 @mutant("P1")
 def a_success_counts_twice(patch: Patch) -> None:
     """A second success of the same generation is taken for the result, too."""
-    original = endings._end
+    original = verdicts._end
 
     def end(core: Any, row: int, outcome: int, *rest: Any, **more: Any) -> Any:
         made = original(core, row, outcome, *rest, **more)
         made.decides = made.decides or (outcome == O_SUCCEEDED and made.verdict == SUCCEEDED)
         return made
 
-    patch.setattr(endings, "_end", end)
+    patch.setattr(verdicts, "_end", end)
 
 
 @mutant("books")
 def a_success_is_counted_twice_in_its_target(patch: Patch) -> None:
-    original = attempt_facts._succeeded
+    original = attempts._succeeded
 
     def succeeded(state: Any, bag: Any, target: Any, tasks: list[int], finished: int) -> None:
         target.left -= len(tasks)
         original(state, bag, target, tasks, finished)
 
-    patch.setattr(attempt_facts, "_succeeded", succeeded)
+    patch.setattr(attempts, "_succeeded", succeeded)
 
 
 @mutant("P2")
 def a_duplicate_epoch_is_a_stranger(patch: Patch) -> None:
     """Reports under a new epoch for what the older one was granted are ignored."""
-    patch.setattr(sessions, "_adopt", lambda *_: None)
+    patch.setattr(exchange, "_adopt", lambda *_: None)
 
 
 @mutant("cost")
 def returned_counts_as_failed(patch: Patch) -> None:
-    original = endings._end
+    original = verdicts._end
 
     def end(core: Any, row: int, outcome: int, *rest: Any, **more: Any) -> Any:
         made = original(core, row, O_FAILED if outcome == O_RETURNED else outcome, *rest, **more)
         made.outcome = outcome
         return made
 
-    patch.setattr(endings, "_end", end)
+    patch.setattr(verdicts, "_end", end)
 
 
 # --- waiting for ever --------------------------------------------------------------------------------------------
@@ -246,7 +236,7 @@ def returned_counts_as_failed(patch: Patch) -> None:
 
 @mutant("P4")
 def a_grant_is_not_sent_again(patch: Patch) -> None:
-    patch.setattr(sessions, "_unacknowledged", lambda *_: [])
+    patch.setattr(exchange, "_unacknowledged", lambda *_: [])
 
 
 @mutant("P4")
@@ -257,7 +247,7 @@ def a_lease_that_runs_out_gives_nothing_back(patch: Patch) -> None:
 @mutant("P4")
 def a_wake_up_is_lost(patch: Patch) -> None:
     patch.setattr(engine, "feed_parked", lambda _: None)
-    patch.setattr(feeding, "feed_parked", lambda _: None)
+    patch.setattr(wake, "feed_parked", lambda _: None)
 
 
 @mutant("P4", hole_plan)
@@ -268,18 +258,18 @@ def a_host_that_has_waited_is_forgotten(patch: Patch) -> None:
 
 @mutant("P4")
 def nobody_cancels_what_is_stranded(patch: Patch) -> None:
-    patch.setattr(endings, "_maybe_strand", lambda *_, **__: None)
+    patch.setattr(verdicts, "_maybe_strand", lambda *_, **__: None)
 
 
 @mutant("books")
 def what_comes_back_is_not_ready(patch: Patch) -> None:
-    original = attempt_facts.set_task
+    original = attempts.set_task
 
     def set_task(state: Any, bag: Any, task: int, new: int) -> None:
         if new != READY:
             original(state, bag, task, new)
 
-    patch.setattr(attempt_facts, "set_task", set_task)
+    patch.setattr(attempts, "set_task", set_task)
 
 
 # --- leases ------------------------------------------------------------------------------------------------------
@@ -381,7 +371,7 @@ def files_are_not_waited_for(patch: Patch) -> None:
 
 @mutant("P5")
 def what_was_saved_is_forgotten(patch: Patch) -> None:
-    patch.setattr(attempt_facts, "_keep_checkpoint", lambda *_: None)
+    patch.setattr(attempts, "_keep_checkpoint", lambda *_: None)
 
 
 @mutant("P5")
@@ -414,7 +404,7 @@ def the_time_that_is_left_does_not_matter(patch: Patch) -> None:
 
 @mutant("P6")
 def limits_do_not_matter(patch: Patch) -> None:
-    patch.setattr(provisioning, "_room", lambda *_: 1 << 30)
+    patch.setattr(reconcile, "_room", lambda *_: 1 << 30)
 
 
 @mutant("P6")
@@ -424,29 +414,29 @@ def a_goodbye_is_the_end_of_the_job(patch: Patch) -> None:
 
 
 def _ends_with_its_pilot(patch: Patch, when: Callable[[str], bool]) -> None:
-    original = tending.pilot_left
+    original = site_session.pilot_left
 
     def pilot_left(core: Any, pilot: Any, why: str) -> None:
         original(core, pilot, why)
         intent = core.state.intents.get(pilot.intent)
         if when(why) and intent is not None and intent.pilot == pilot.number:
-            tending.end_intents(core, core.state.sites[intent.site], [intent], why)
+            site_session.end_intents(core, core.state.sites[intent.site], [intent], why)
 
-    patch.setattr(sessions, "pilot_left", pilot_left)
+    patch.setattr(exchange, "pilot_left", pilot_left)
 
 
 @mutant("P6", crowded_plan("requeued"))
 def what_went_back_into_the_queue_does_not_count(patch: Patch) -> None:
-    original = tending._adopt
+    original = site_session._adopt
 
     def adopt(core: Any, site: Any, listed: Any, began: int) -> None:
         original(core, site, listed, began)
         stopping = [core.state.intents[number] for number in site.intents[STOPPING]]
         for intent in [intent for intent in stopping if intent.began]:
             site.tending.strays[intent.nonce, intent.outside] = False
-            tending.end_intents(core, site, [intent], "requeued")
+            site_session.end_intents(core, site, [intent], "requeued")
 
-    patch.setattr(tending, "_adopt", adopt)
+    patch.setattr(site_session, "_adopt", adopt)
 
 
 @mutant("P6", crowded_plan("cut off"))
@@ -459,91 +449,91 @@ def a_silent_pilot_holds_nothing(patch: Patch) -> None:
 @mutant("P6")
 def queued_pilots_reserve_nothing(patch: Patch) -> None:
     """What has been used counts, what waits in the queue does not."""
-    original = provisioning.unreserved
-    patch.setattr(provisioning, "unreserved", lambda site: original(site) + site.reserved)
+    original = reconcile.unreserved
+    patch.setattr(reconcile, "unreserved", lambda site: original(site) + site.reserved)
 
 
 @mutant("P6: the account")
 def an_account_has_no_end(patch: Patch) -> None:
-    original = tending._take_info
+    original = site_session._take_info
 
     def take_info(core: Any, site: Any, info: Any, seen: int) -> None:
         info.balance = -1
         original(core, site, info, seen)
 
-    patch.setattr(tending, "_take_info", take_info)
+    patch.setattr(site_session, "_take_info", take_info)
 
 
 @mutant("P6: the user")
 def other_jobs_of_the_user_do_not_count(patch: Patch) -> None:
-    original = tending._take_info
+    original = site_session._take_info
 
     def take_info(core: Any, site: Any, info: Any, seen: int) -> None:
         info.others = 0
         original(core, site, info, seen)
 
-    patch.setattr(tending, "_take_info", take_info)
+    patch.setattr(site_session, "_take_info", take_info)
 
 
 @mutant("P6: bag")
 def a_budget_forgets_what_is_in_play(patch: Patch) -> None:
-    patch.setattr(means, "left_of_budget", lambda bag: bag.budget - bag.spent if bag.budget else means.PLENTY)
+    patch.setattr(accounts, "left_of_budget", lambda bag: bag.budget - bag.spent if bag.budget else accounts.PLENTY)
 
 
 @mutant("P6")
 def an_allowance_forgets_what_is_in_play(patch: Patch) -> None:
-    original = means.left_of_allowance
-    patch.setattr(means, "left_of_allowance",
+    original = accounts.left_of_allowance
+    patch.setattr(accounts, "left_of_allowance",
                   lambda state, owner, at: original(state, owner, at) + state.pledged.get(owner, 0))
 
 
 @mutant("P6: tasks at")
 def a_disk_has_no_end(patch: Patch) -> None:
-    patch.setattr(means, "left_of_disk", lambda site: means.PLENTY)
+    patch.setattr(accounts, "left_of_disk", lambda site: accounts.PLENTY)
 
 
 @mutant("P4")
 def what_was_reserved_and_not_used_is_not_noticed(patch: Patch) -> None:
-    patch.setattr(means, "stir", lambda *_: None)
+    patch.setattr(accounts, "stir", lambda *_: None)
 
 
 @mutant("P5")
 def any_pilot_is_a_node_of_ones_own(patch: Patch) -> None:
     patch.setattr(state_module, "_roomy", lambda pc, cls: True)
-    patch.setattr(fitting, "_slots", lambda shape, cls: max(shape.cores // cls.cores, 0))
+    patch.setattr(capacity, "_slots", lambda shape, cls: max(shape.cores // cls.cores, 0))
 
 
 @mutant("S5", left_plan)
 def what_pilots_leave_behind_is_not_looked_for(patch: Patch) -> None:
-    patch.setattr(tending, "_salvage", lambda *_: False)
+    patch.setattr(site_session, "_salvage", lambda *_: False)
 
 
 @mutant("P7")
 def queued_pilots_stay_when_the_demand_is_gone(patch: Patch) -> None:
-    patch.setattr(provisioning, "_shrink", lambda *_: None)
+    patch.setattr(reconcile, "_shrink", lambda *_: None)
 
 
 @mutant("rule 7")
 def what_may_have_been_submitted_is_submitted_again(patch: Patch) -> None:
     """A new tender is told to start what the one before it was told, and nobody asks for a listing first."""
-    original = tending.renew
+    original = site_session.renew
 
     def renew(core: Any, site: Any) -> None:
         original(core, site)
         for intent in core.state.intents.values():
             intent.given = 0 if intent.site == site.name else intent.given
 
-    patch.setattr(tending, "renew", renew)
+    patch.setattr(site_session, "renew", renew)
 
 
 @mutant("P6", crowded_plan("listing short"))
 def one_short_listing_is_believed(patch: Patch) -> None:
-    patch.setattr(tending, "_lacks", lambda *_: True)
+    patch.setattr(site_session, "_lacks", lambda *_: True)
 
 
 @mutant("rule 7", short_plan)
 def one_short_listing_tells_what_was_not_submitted(patch: Patch) -> None:
-    patch.setattr(tending, "_is_sure", lambda *_: True)
+    patch.setattr(site_session, "_is_sure", lambda *_: True)
 
 
 @mutant("rule 6")
@@ -578,7 +568,7 @@ def a_snapshot_forgets_who_keeps_failing(patch: Patch) -> None:
 
 @mutant("P4")
 def a_site_that_refused_once_is_never_asked_again(patch: Patch) -> None:
-    patch.setattr(tending, "hold_off", lambda core, site: setattr(site.tending, "hold", 1 << 60))
+    patch.setattr(site_session, "hold_off", lambda core, site: setattr(site.tending, "hold", 1 << 60))
 
 
 # --- recovery ----------------------------------------------------------------------------------------------------
@@ -612,7 +602,7 @@ def a_batch_runs_all_at_once(patch: Patch) -> None:
 
 @mutant("T7")
 def an_incomplete_batch_does_not_wait(patch: Patch) -> None:
-    for module in (batching, bag_facts):
+    for module in (chains, bag_facts):
         patch.setattr(module, "waiting", lambda bag, target: range(0))
 
 
@@ -624,7 +614,7 @@ def a_stage_starts_whatever_became_of_the_one_before(patch: Patch) -> None:
 
 @mutant("T8")
 def a_stage_is_granted_behind_nothing(patch: Patch) -> None:
-    original = batching._followers
+    original = chains._followers
 
     def followers(*args: Any) -> Any:
         groups = original(*args)
@@ -632,7 +622,7 @@ def a_stage_is_granted_behind_nothing(patch: Patch) -> None:
             group.behind = []
         return groups
 
-    patch.setattr(batching, "_followers", followers)
+    patch.setattr(chains, "_followers", followers)
 
 
 # --- graphs that grow ------------------------------------------------------------------------------------------------

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from windfall.core import facts as f
-from windfall.core.invariants import Witness
-from windfall.core.lifecycle import FIRST_FINAL, O_LOST, SUCCEEDED, TASK_STATES
-from windfall.core.state import State
+from windfall.core.invariants.promises import Witness
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import FIRST_FINAL, O_LOST, SUCCEEDED, TASK_STATES
+from windfall.core.state.world import State
 
 Ref = tuple[int, int, int]  # bag, task, generation
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from windfall.core import effects as x, events as e
-from windfall.pilot.agenda import Agenda
+from windfall.core.messages import effects as x, events as e
+from windfall.pilot.agenda.agenda import Agenda
 
 from .clocks import Steady, rate
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from windfall.core import effects as x, events as e
-from windfall.core.facts import Limits, Shape
+from windfall.core.messages import effects as x, events as e
+from windfall.core.messages.facts import Limits, Shape
 
 from .plan import SitePlan
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from windfall.core import conscious, losses
+from windfall.core.decide.data import lost_copies
+from windfall.core.decide.grant import nearest_data
 
 from .caught import caught_by
 from .plan import data_plan
@@ -17,16 +18,16 @@ Patch = pytest.MonkeyPatch
 
 def nobody_looks_again(patch: Patch) -> None:
     """What was withheld waits for somebody to ask, whoever that may be."""
-    patch.setattr(conscious, "_look_again", lambda *_: None)
+    patch.setattr(nearest_data, "_look_again", lambda *_: None)
 
 
 def others_are_not_minded(patch: Patch) -> None:
     """Who waits is not looked at when others come or go."""
-    patch.setattr(conscious, "stir", lambda _core: None)
+    patch.setattr(nearest_data, "stir", lambda _core: None)
 
 
 def the_lost_is_not_made_again(patch: Patch) -> None:
-    patch.setattr(losses, "make_again", lambda *_: None)
+    patch.setattr(lost_copies, "make_again", lambda *_: None)
 
 
 MUTANTS: dict[str, Callable[[Patch], None]] = {

@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from windfall.core import siting
+from windfall.core.decide.requests import sites
 
 from .plan import HORIZON, Act, Plan, crowded_plan, random_plan
 from .world import World
@@ -33,7 +33,7 @@ def test_one_site_that_comes_and_goes() -> None:
 
 def test_a_mistake_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is taken back."""
-    monkeypatch.setattr(siting, "_empty", lambda core, site, now: None)
+    monkeypatch.setattr(sites, "_empty", lambda core, site, now: None)
     with pytest.raises(AssertionError, match="P6"):
         for seed in range(60):
             World(crowded_plan("drained")(seed)).run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from windfall.core.facts import PartAppended, PolicySet, TasksCancelled
+from windfall.core.messages.facts import PartAppended, PolicySet, TasksCancelled
 from windfall.store import codec
 
 from .plan import (

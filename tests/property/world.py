@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from windfall.core import effects as x, events as e
-from windfall.core.bags import SAVING
-from windfall.core.explain import explain
-from windfall.core.facts import Limits, TargetShape
+from windfall.core.messages import effects as x, events as e
+from windfall.core.messages.facts import Limits, TargetShape
+from windfall.core.read.explain import explain
+from windfall.core.state.classes import SAVING
 
 from . import acts
 from .driver import Server
@@ -188,7 +188,7 @@ class World:
             self.new_pilot(4)
 
     def _gather(self) -> None:
-        """What `server/gather.py` does: in time, more than once, or never, because there is too much."""
+        """What `server/dataflow/gather.py` does: in time, more than once, or never, because there is too much."""
         self.after(self.random.choice((50, 700, 3_000)), self._gather)
         core = self.server.core
         for number, bag in core.state.bags.items() if core is not None else ():
@@ -275,7 +275,7 @@ class World:
                     self.after(self._lag(), lambda process=process, seq=seq: process.awake(lambda: process.lost(seq)))
 
     def render(self, effect: x.Answer) -> dict[str, Any]:
-        """What `server/exchange.py` makes of an answer, as far as the agenda reads it."""
+        """What `server/calls/exchange.py` makes of an answer, as far as the agenda reads it."""
         assert isinstance(effect, x.Answer)
         shapes = self.oracle.shapes
         grants = [{"n": number, "groups": [

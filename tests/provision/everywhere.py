@@ -34,11 +34,11 @@ from tests.testbed.condor import Condor
 from tests.testbed.gridengine import GridEngine
 from tests.testbed.login import Login
 from tests.testbed.slurm import Slurm
-from windfall.core import facts
-from windfall.sites.channel import Channel
-from windfall.sites.dialects import dialect
-from windfall.sites.here import Here
-from windfall.sites.job import ENDED, QUEUED, RUNNING, Listed
+from windfall.core.messages import facts
+from windfall.sites.channels.channel import Channel
+from windfall.sites.channels.here import Here
+from windfall.sites.dialects.job import ENDED, QUEUED, RUNNING, Listed
+from windfall.sites.dialects.table import dialect
 from windfall.store import codec
 from windfall.store.journal import Journal
 

@@ -18,7 +18,7 @@ from tests.testbed.base import USER
 from tests.testbed.login import Login
 from tests.testbed.slurm import Slurm
 from windfall import Client
-from windfall.model.bagfile import parse
+from windfall.model.bagfile.reader import parse
 from windfall.provision import control
 
 NAME = f"q{os.getpid():x}"

@@ -23,7 +23,7 @@ from tests.testbed.base import USER, eventually
 from tests.testbed.condor import Condor
 from tests.testbed.login import Login
 from windfall.model.spec import Bag, Lines, Target
-from windfall.sites.here import Here
+from windfall.sites.channels.here import Here
 
 DESCRIBED = """executable = /bin/sleep
 arguments = $(seconds)

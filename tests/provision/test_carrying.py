@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core.effects import Orders
-from windfall.core.facts import Shape
-from windfall.provision.carrying import Cancel, Carrier, Look, News, Submit, follows
+from windfall.core.messages.effects import Orders
+from windfall.core.messages.facts import Shape
+from windfall.provision.order_book import Cancel, Carrier, Look, News, Submit, follows
 
 ONE, FOUR = Shape(1), Shape(4)
 NOTHING = News([], [], [], [], [])

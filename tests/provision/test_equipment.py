@@ -12,13 +12,13 @@ import pytest
 
 from tests.testbed.base import USER
 from windfall.errors import SiteError
-from windfall.provision.attempt import Attempt
-from windfall.provision.equipment import Equipped, equip
-from windfall.provision.line import Door
 from windfall.provision.routes import Reach
-from windfall.sites.config import Site
-from windfall.sites.here import Here
-from windfall.sites.job import Shape
+from windfall.provision.server_link import Door
+from windfall.provision.site_files import Equipped, equip
+from windfall.provision.trial_pilot import Attempt
+from windfall.sites.channels.here import Here
+from windfall.sites.dialects.job import Shape
+from windfall.sites.site_file import Site
 
 PILOT = b"a pilot" * 1000
 OTHER = pwd.getpwnam(USER).pw_uid

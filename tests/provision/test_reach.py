@@ -26,9 +26,9 @@ from tests.testbed.network import Network, inside
 from tests.testbed.slurm import Slurm
 from tests.testbed.sshd import Sshd
 from windfall import Client
-from windfall.model.bagfile import parse
-from windfall.sites import slurm as dialect
-from windfall.sites.job import ENDED, Job, Shape
+from windfall.model.bagfile.reader import parse
+from windfall.sites.dialects import slurm as dialect
+from windfall.sites.dialects.job import ENDED, Job, Shape
 
 pytestmark = [pytest.mark.slow, pytest.mark.testbed, pytest.mark.root]
 

@@ -21,10 +21,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from windfall.errors import NoServer, SiteError, TrustError
-from windfall.pilot import bundle, relay as program, spool
+from windfall.pilot import bundle
+from windfall.pilot.net import relay as program, spool
 from windfall.provision import relay as relays
 from windfall.provision.relay import Hello, Relay
-from windfall.sites.here import Here
+from windfall.sites.channels.here import Here
 from windfall.wire import frames
 
 

@@ -9,17 +9,17 @@ import pytest
 
 from windfall.errors import BadInput
 from windfall.provision import routes
-from windfall.provision.line import Door
 from windfall.provision.relay import Hello
-from windfall.sites import config
-from windfall.sites.config import Site
+from windfall.provision.server_link import Door
+from windfall.sites import site_file
+from windfall.sites.site_file import Site
 
 OFFER = Hello("head", 4711, ("head", "10.0.0.1", "fd00::1"), "/home/me/relay")
 
 
 def site(**fields: str) -> Site:
     lines = "".join(f'{key} = "{value}"\n' for key, value in fields.items())
-    return config.parse(f'[site]\nname = "x"\ndialect = "slurm"\n{lines}[[shapes]]\nwalltime = "1h"\n')
+    return site_file.parse(f'[site]\nname = "x"\ndialect = "slurm"\n{lines}[[shapes]]\nwalltime = "1h"\n')
 
 
 def test_directly() -> None:

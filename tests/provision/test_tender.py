@@ -6,14 +6,14 @@ import asyncio
 import stat
 from pathlib import Path
 
-from windfall.core.effects import Orders
-from windfall.core.events import Tend
-from windfall.provision.equipment import Equipped
+from windfall.core.messages.effects import Orders
+from windfall.core.messages.events import Tend
+from windfall.provision.site_files import Equipped
+from windfall.provision.site_limits import SALVAGES as SALVAGED
 from windfall.provision.tender import SALVAGES, Tender
-from windfall.provision.terms import SALVAGES as SALVAGED
-from windfall.sites.config import Site
-from windfall.sites.here import Here
-from windfall.sites.job import Shape
+from windfall.sites.channels.here import Here
+from windfall.sites.dialects.job import Shape
+from windfall.sites.site_file import Site
 
 MANY = 3 * SALVAGED + 7
 PYTHON = """#!/bin/sh

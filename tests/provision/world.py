@@ -20,7 +20,7 @@ from tests.testbed.sshd import Sshd
 from windfall import Client
 from windfall.pilot import bundle
 from windfall.provision.relay import Relay
-from windfall.sites.secure import Secure
+from windfall.sites.channels.ssh import Secure
 
 T = TypeVar("T")
 

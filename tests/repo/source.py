@@ -41,7 +41,7 @@ def path_of(module: str) -> Path:
 
 
 def package_of(module: str) -> str:
-    """`windfall.core.apply` → `core`; modules directly in windfall stand for themselves."""
+    """`windfall.core.apply.table` → `core`; modules directly in windfall stand for themselves."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "windfall"
 

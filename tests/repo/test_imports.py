@@ -18,7 +18,8 @@ from tests.repo.source import Import, imports, package_of, path_of, trees
 # --- the table ----------------------------------------------------------------------------------------------
 
 ANY = ("*",)
-HERE = ("pilot.job", "pilot.packed", "pilot.spawn", "pilot.staging", "pilot.surroundings")  # retry --here
+HERE = ("pilot.run.job", "pilot.files.packed", "pilot.run.spawn", "pilot.files.staging",
+        "pilot.run.environment_modules")  # retry --here
 SERVER = ("model", "wire", "core", "pilot", "workflow", "sites", "market", "data", "store", "provision")
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own package, always
@@ -34,12 +35,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {  # of ours; `errors`, and one's own p
     "sites": ("model",),
     "market": ("model",),
     "data": ("model",),
-    "store": ("model", "core.facts", "core.lifecycle"),
-    "provision": ("model", "sites", "client", "wire", "pilot.bundle", "core.events", "core.effects", "core.facts"),
+    "store": ("model", "core.messages"),
+    "provision": ("model", "sites", "client", "wire", "pilot.bundle", "core.messages"),
     "client": ("model", "data", "wire.archive", "session"),
     "session": ("client", "server.embedded"),  # finds a server, or becomes one
-    "sim": ("core", "model", "drawing", "wire", "workflow", "market", "pilot.agenda", "pilot.seats",
-            "provision.carrying"),
+    "sim": ("core", "model", "drawing", "wire", "workflow", "market", "pilot.agenda", "provision.order_book"),
     "server": SERVER,
     "cli": ("client", "model", "data", "workflow", "sim", "pilot.main", "pilot.bundle", "server.main",
             "sites", "provision", *HERE, "session"),
@@ -153,7 +153,7 @@ def test_what_ships_uses_no_newer_module() -> None:
 
 # --- dialects of sites ---------------------------------------------------------------------------------------
 
-DIALECTS = ("job", "text", "script", "slurm", "gridengine", "htcondor", "pbs", "torque", "lsf", "bare", "dialects")
+DIALECTS = ("job", "text", "script", "slurm", "gridengine", "htcondor", "pbs", "torque", "lsf", "bare", "table")
 WORDS_ONLY = {
     "__future__", "typing", "collections.abc", "dataclasses", "itertools", "difflib", "re", "shlex", "json",
     "xml.parsers.expat", "calendar", "datetime",
@@ -161,10 +161,10 @@ WORDS_ONLY = {
 
 
 def test_dialects_build_words_and_read_text_and_do_nothing_else() -> None:
-    wrong = [str(each) for each in imports() if each.module.removeprefix("windfall.sites.") in DIALECTS
+    wrong = [str(each) for each in imports() if each.module.removeprefix("windfall.sites.dialects.") in DIALECTS
              and each.target.split(".")[0] != "windfall" and each.target not in WORDS_ONLY]
     assert wrong == []
-    assert {f"windfall.sites.{name}" for name in DIALECTS} <= set(trees())
+    assert {f"windfall.sites.dialects.{name}" for name in DIALECTS} <= set(trees())
 
 
 # --- purity of the core -------------------------------------------------------------------------------------
@@ -188,7 +188,8 @@ def test_the_core_imports_only_what_is_pure() -> None:
 def test_one_module_knows_classads() -> None:
     theirs = ("classad2", "classad", "htcondor2", "htcondor")
     users = [each for each in imports() if each.target.split(".")[0] in theirs]
-    assert {each.module for each in users} == {"windfall.core.classads"} and all(each.lazy for each in users)
+    assert {each.module for each in users} == {"windfall.core.expressions.classads"}
+    assert all(each.lazy for each in users)
 
 
 @pytest.mark.parametrize("module", CORE)

@@ -160,7 +160,7 @@ def test_over_tls(tls):
 def test_a_page_is_bounded_in_bytes_too():
     from types import SimpleNamespace
 
-    from windfall.server.bags import PAGE_BYTES, _page
+    from windfall.server.calls.bags import PAGE_BYTES, _page
 
     class Large:
         def results(self, bag, after, limit, state):

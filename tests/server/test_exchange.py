@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from server_tools import Client, Pilot, sweep, tasks, until
 
-from windfall.server import schema
+from windfall.server.http import schema
 from windfall.wire import messages
 
 KINDS = {"i": int, "s": str, "b": bool, "l": list, "d": dict, "n": int}
@@ -169,7 +169,7 @@ def test_grants_come_again_until_acknowledged(client):
 
 def test_a_spoiled_core_ends_the_process_and_says_why(start):
     """An event that the core does not know: what it had begun is not trusted any more."""
-    from windfall.core import events
+    from windfall.core.messages import events
     from windfall.server.writer import Writer
 
     class Strange(events.Event):
@@ -177,7 +177,7 @@ def test_a_spoiled_core_ends_the_process_and_says_why(start):
 
     import asyncio
 
-    from windfall.core.engine import Core
+    from windfall.core.step import Core
 
     class NoJournal:
         position = tail_bytes = 0

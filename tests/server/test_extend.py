@@ -11,7 +11,8 @@ from server_tools import Pilot, sweep
 import windfall
 from windfall.errors import Conflict
 from windfall.model.spec import Bag, Family, Range, Source, Sweep, Target
-from windfall.server import bags, grants
+from windfall.server import grants
+from windfall.server.calls import bags
 
 
 def points(first, last):

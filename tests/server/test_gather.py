@@ -6,7 +6,7 @@ import pytest
 from server_tools import Client, Pilot, sweep, tasks, until
 
 from windfall.errors import BadInput
-from windfall.server import gather
+from windfall.server.dataflow import gather
 
 BLOB = hashlib.sha256(b"part").hexdigest()
 

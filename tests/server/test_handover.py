@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from server_tools import Client, Pilot, until
 
-from windfall.server import handover
+from windfall.server.dataflow import handover
 
 
 def sha(text):

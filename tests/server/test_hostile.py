@@ -7,7 +7,7 @@ import threading
 import pytest
 from server_tools import Client, Pilot, sweep
 
-from windfall.server import bags
+from windfall.server.calls import bags
 
 FAMILY = {"path": "p-{n}", "source": "{e}", "files": {}}
 

@@ -163,7 +163,7 @@ def test_connections_are_bounded(server, client):
 
 
 def test_one_who_dawdles_is_closed(server, client, monkeypatch):
-    from windfall.server import http as layer
+    from windfall.server.http import server as layer
     monkeypatch.setattr(layer, "DAWDLE_S", 0)
     monkeypatch.setattr(layer, "IDLE_S", 0)
     running = server._runtime.http
@@ -195,7 +195,7 @@ def test_a_streamed_body_does_not_pile_up(server, client):
 
 
 def test_a_request_that_trickles_is_timed_from_its_first_byte(server, client, monkeypatch):
-    from windfall.server import http
+    from windfall.server.http import server as http
     monkeypatch.setattr(http, "DAWDLE_S", 0.3)
     layer = server._runtime.http
     with socket.socket(socket.AF_UNIX) as sock:
@@ -217,7 +217,7 @@ def test_a_request_that_trickles_is_timed_from_its_first_byte(server, client, mo
 
 
 def test_a_large_request_that_comes_steadily_is_waited_for(server, client, monkeypatch):
-    from windfall.server import http
+    from windfall.server.http import server as http
     monkeypatch.setattr(http, "DAWDLE_S", 1.5)
     layer = server._runtime.http
     token = client.profile["token"].encode()

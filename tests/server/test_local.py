@@ -3,8 +3,8 @@
 import asyncio
 from types import SimpleNamespace
 
-from windfall.core import facts as f
-from windfall.server.local import Supervisor
+from windfall.core.messages import facts as f
+from windfall.server.local.pilot import Supervisor
 
 
 class Bag:

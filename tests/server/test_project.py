@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from windfall.core import facts as f
+from windfall.core.messages import facts as f
 from windfall.errors import StoreError, Unavailable
-from windfall.server import project
-from windfall.server.project import Projector
+from windfall.server.views import projector as project
+from windfall.server.views.projector import Projector
 from windfall.store import codec
 from windfall.store.journal import Journal
 

@@ -5,8 +5,8 @@ import hashlib
 import pytest
 from server_tools import Client, Pilot, sweep, until
 
-from windfall.server import quota
-from windfall.server.quota import Quota
+from windfall.server.files import quota
+from windfall.server.files.quota import Quota
 
 
 def put(client, body, **headers):

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from windfall.core.engine import Core
-from windfall.core.snapshot import VERSION
+from windfall.core.persist.snapshot import VERSION
+from windfall.core.step import Core
 from windfall.errors import StoreCorrupt, StoreTooNew
 from windfall.server.recovery import recover
 from windfall.store.journal import Journal

@@ -8,8 +8,8 @@ import pytest
 from server_tools import Client as Plain, Pilot, sweep as small, until
 
 from windfall import Client
-from windfall.core import facts as f
-from windfall.core.intake import submission
+from windfall.core.decide.requests.intake import submission
+from windfall.core.messages import facts as f
 from windfall.errors import StoreError
 from windfall.model.spec import Bag, Input, Items, Range, Sweep, Target
 from windfall.server import retention

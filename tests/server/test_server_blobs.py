@@ -9,7 +9,7 @@ import time
 import pytest
 from server_tools import Client, Pilot, sweep, until
 
-from windfall.server import blobs
+from windfall.server.calls import blobs
 
 
 def sha(body):
@@ -222,7 +222,7 @@ def test_what_was_here_before_must_be_sent_all_the_same(client):
 
 
 def test_who_sent_what_is_known_after_a_restart_and_forgotten_with_the_attempt(tmp_path):
-    from windfall.server.sent import Sent
+    from windfall.server.files.sent import Sent
 
     ended = set()
     first = Sent(tmp_path / "sent", lambda attempt: attempt not in ended)

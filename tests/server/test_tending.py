@@ -10,13 +10,13 @@ import pytest
 from windfall import Client
 from windfall.client.http import Http
 from windfall.client.profile import from_fields
-from windfall.core.effects import Orders
-from windfall.core.events import Info, Listed, Tend
-from windfall.core.facts import Limits, Shape
+from windfall.core.messages.effects import Orders
+from windfall.core.messages.events import Info, Listed, Tend
+from windfall.core.messages.facts import Limits, Shape
 from windfall.errors import BadInput, NotFound
-from windfall.model.bagfile import parse
-from windfall.provision.remote import Remote
-from windfall.server.tending import MAX_WORD, Inside
+from windfall.model.bagfile.reader import parse
+from windfall.provision.remote_link import Remote
+from windfall.server.calls.provisioners import MAX_WORD, Inside
 
 SHAPE = Shape(1, 1 << 40, 0, 1 << 40, 3_600_000)
 LIMITS = Limits([SHAPE], pilots=3, flight=2)

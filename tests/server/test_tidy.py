@@ -5,8 +5,8 @@ import json
 import pytest
 from server_tools import Pilot, sweep
 
-from windfall.server import schema
-from windfall.server.exchange import _read
+from windfall.server.calls.exchange import _read
+from windfall.server.http import schema
 
 
 def read(report, **more):

@@ -5,7 +5,7 @@ import ssl
 import pytest
 from server_tools import Client, connect
 
-from windfall.server import tls as certificates
+from windfall.server.http import tls as certificates
 
 
 def test_elliptic_curve_self_signed_no_authority(tmp_path):
@@ -60,7 +60,7 @@ def test_connections_that_say_nothing_keep_nobody_out(server, client, tmp_path, 
     import concurrent.futures
     import socket
 
-    from windfall.server import listen
+    from windfall.server.http import listen
     monkeypatch.setattr(listen, "MAX_HANDSHAKES", 20)
     monkeypatch.setattr(listen, "PATIENCE_S", 0.1)
     monkeypatch.setattr(listen, "HANDSHAKE_S", 10_000.0)

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 from server_tools import Client, Pilot, sweep, until
 
-from windfall.server import grants, subscribe
+from windfall.server import grants
 from windfall.server.embedded import Embedded
+from windfall.server.views import subscribe
 
 
 def test_watch_says_everything_until_it_is_done(client):

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from windfall.errors import BadInput
-from windfall.sim import swf
-from windfall.sim.batch import BatchQueue
+from windfall.sim.models import swf
+from windfall.sim.models.batch import BatchQueue
+from windfall.sim.models.swf import Job
 from windfall.sim.replay import replay
-from windfall.sim.swf import Job
 
 
 def test_every_wait_of_a_published_easy_schedule(data: Path) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from windfall.core.engine import Config
-from windfall.core.facts import TargetShape
-from windfall.core.lifecycle import SUCCEEDED
-from windfall.sim.pilot import Pilot
+from windfall.core.messages.facts import TargetShape
+from windfall.core.messages.lifecycle import SUCCEEDED
+from windfall.core.step import Config
+from windfall.sim.models.pilot import Pilot
 from windfall.sim.world import Work, World
 
 

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from windfall.core.engine import Config
-from windfall.core.lifecycle import FAILED, SUCCEEDED
-from windfall.sim.hosts import Host
+from windfall.core.messages.lifecycle import FAILED, SUCCEEDED
+from windfall.core.step import Config
+from windfall.sim.models.hosts import Host
 from windfall.sim.world import Place, Work, World
 
 MINUTE = 60_000

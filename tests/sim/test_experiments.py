@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from windfall.cli import experiment
+from windfall.cli.commands.studies import experiment
 from windfall.sim import experiments
 from windfall.sim.experiments.base import Cell, Experiment, Outcome
 

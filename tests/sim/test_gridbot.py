@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from windfall.core import classads
-from windfall.core.lifecycle import O_LOST
+from windfall.core.expressions import classads
+from windfall.core.messages.lifecycle import O_LOST
 from windfall.errors import BadInput
 from windfall.sim.experiments import bags, condor, naive, replicas, scale, several
 from windfall.sim.record import Record

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from windfall.errors import BadInput
-from windfall.sim import scenario, swf
+from windfall.sim import scenario
+from windfall.sim.models import swf
 
 
 def test_processors_count_not_nodes(tmp_path: Path) -> None:

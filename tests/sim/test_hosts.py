@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from windfall.core.engine import Config
-from windfall.core.lifecycle import O_FAILED, SUCCEEDED
+from windfall.core.messages.lifecycle import O_FAILED, SUCCEEDED
+from windfall.core.step import Config
 from windfall.errors import BadInput
-from windfall.sim import laws, load
-from windfall.sim.hosts import Availability, Host, Machines, stretched
+from windfall.sim.models import laws, load
+from windfall.sim.models.hosts import Availability, Host, Machines, stretched
 from windfall.sim.record import Record
 from windfall.sim.replay import replay
 from windfall.sim.world import Work, World
@@ -116,7 +116,7 @@ def test_hosts_that_suspend_lose_nothing() -> None:
 def test_a_black_hole_swallows_far_more_than_its_share_unless_it_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     _, record = playing(Machines(10, holes=0.1), wall=60_000)
     assert 5 <= len([attempt for attempt in record.attempts() if attempt.outcome == O_FAILED]) < 20
-    monkeypatch.setattr("windfall.core.hosts._weigh", lambda *_: None)
+    monkeypatch.setattr("windfall.core.decide.hosts.quarantine._weigh", lambda *_: None)
     _, record = playing(Machines(10, holes=0.1), wall=60_000)
     failed = [attempt for attempt in record.attempts() if attempt.outcome == O_FAILED]
     assert len({attempt.pilot for attempt in failed}) == 1 and len(failed) > 100
@@ -124,7 +124,7 @@ def test_a_black_hole_swallows_far_more_than_its_share_unless_it_is_held_back(mo
 
 def test_a_host_comes_back_after_it_had_nothing_to_do() -> None:
     """Two stages: while the one task of the first runs, the others leave; the second finds them again."""
-    from windfall.core.facts import TargetShape
+    from windfall.core.messages.facts import TargetShape
 
     world, record = World(1, Config(idle=60_000)), Record()
     record.attach(world.server)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from windfall.core import facts as f
-from windfall.core.engine import Config, Core
-from windfall.core.lifecycle import SUCCEEDED
-from windfall.sim.hosts import Host
-from windfall.sim.pilot import Pilot
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import SUCCEEDED
+from windfall.core.step import Config, Core
+from windfall.sim.models.hosts import Host
+from windfall.sim.models.pilot import Pilot
 from windfall.sim.world import Place, Work, World
 from windfall.store import codec
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from windfall.core import facts as f
-from windfall.core.engine import Config
-from windfall.core.lifecycle import SUCCEEDED
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import SUCCEEDED
+from windfall.core.step import Config
 from windfall.errors import BadInput
 from windfall.sim.engine import Engine
-from windfall.sim.network import Network
-from windfall.sim.storage import Storage
+from windfall.sim.models.network import Network
+from windfall.sim.models.storage import Storage
 from windfall.sim.world import Work, World
 
 

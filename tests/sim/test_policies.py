@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from windfall.core import events as e
-from windfall.core.engine import Config
-from windfall.core.lifecycle import SUCCEEDED
-from windfall.sim.hosts import Host
+from windfall.core.messages import events as e
+from windfall.core.messages.lifecycle import SUCCEEDED
+from windfall.core.step import Config
+from windfall.sim.models.hosts import Host
 from windfall.sim.play import Run
 from windfall.sim.record import Record
 from windfall.sim.scenario import parse

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from windfall.core import replication
-from windfall.core.engine import Config
+from windfall.core.decide.replicas import candidates
+from windfall.core.step import Config
 from windfall.errors import BadInput
-from windfall.sim import pages, scenario, scenariowords as words
-from windfall.sim.hosts import Machines
+from windfall.sim import pages, scenario, scenario_words as words
+from windfall.sim.models.hosts import Machines
 from windfall.sim.play import Run
 from windfall.sim.record import Record
 
@@ -317,7 +317,7 @@ def test_a_policy_that_matches_no_host_ends_and_is_told() -> None:
 def test_bags_are_replicated_as_they_are_live_and_caps_can_be_tried() -> None:
     run, _ = played(STUCK.format('replicas-share = "5%"'))
     bag = next(iter(run.world.server.core.state.bags.values()))
-    assert replication.mode(bag) == "tail-safe" and bag.policy == {"replicas-share": "5%"}
+    assert candidates.mode(bag) == "tail-safe" and bag.policy == {"replicas-share": "5%"}
 
 
 def test_hosts_that_are_away_for_long_are_waited_for() -> None:

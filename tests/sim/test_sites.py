@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.core.engine import Config
-from windfall.core.facts import Limits, Shape
+from windfall.core.messages.facts import Limits, Shape
+from windfall.core.step import Config
 from windfall.sim.engine import Engine
-from windfall.sim.site import Job, Refused, Site, machine
-from windfall.sim.swf import Job as Load
+from windfall.sim.models.site import Job, Refused, Site, machine
+from windfall.sim.models.swf import Job as Load
 from windfall.sim.world import Work, World
 
 MINUTE = 60_000

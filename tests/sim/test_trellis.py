@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from windfall.core.facts import Conscious
+from windfall.core.messages.facts import Conscious
 from windfall.sim.experiments import trellis as t
 from windfall.sim.experiments.base import Options
 

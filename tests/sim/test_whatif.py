@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from windfall.core.lifecycle import OUTCOMES
-from windfall.model import bagfile
+from windfall.core.messages.lifecycle import OUTCOMES
+from windfall.model.bagfile import reader
 from windfall.sim import scenario, whatif
 from windfall.sim.play import Run
 from windfall.sim.record import Record
@@ -34,7 +34,7 @@ BAG = '[bag]\nname = "lab"\ncommand = "x {n}"\n[sweep]\nn = "1..600"\n[targets.t
 
 def exported(record: Record, bag: str = BAG) -> whatif.Export:
     """As the public API would tell it."""
-    spec = bagfile.parse(bag).bag
+    spec = reader.parse(bag).bag
     first = record.bags[1].targets
     tasks = {}
     for each in record.attempts():

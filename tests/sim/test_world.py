@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from windfall.core.engine import Config
-from windfall.core.lifecycle import FAILED, SUCCEEDED
-from windfall.pilot.agenda import Agenda
+from windfall.core.messages.lifecycle import FAILED, SUCCEEDED
+from windfall.core.step import Config
+from windfall.pilot.agenda.agenda import Agenda
 from windfall.sim.world import Work, World
 
 

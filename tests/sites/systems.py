@@ -16,12 +16,12 @@ from tests.testbed.condor import Condor
 from tests.testbed.gridengine import GridEngine
 from tests.testbed.slurm import Slurm, torque_bin
 from tests.testbed.sshd import Sshd
-from windfall.sites.channel import Channel
-from windfall.sites.dialects import Dialect, dialect
-from windfall.sites.here import Here
-from windfall.sites.job import ENDED, Job, Listed, Shape, nth
-from windfall.sites.script import prepare
-from windfall.sites.secure import Secure
+from windfall.sites.channels.channel import Channel
+from windfall.sites.channels.here import Here
+from windfall.sites.channels.ssh import Secure
+from windfall.sites.dialects.job import ENDED, Job, Listed, Shape, nth
+from windfall.sites.dialects.script import prepare
+from windfall.sites.dialects.table import Dialect, dialect
 
 RUN = f"t{os.getpid():x}"  # nonces of this run begin so: others may use the same machine
 

@@ -17,10 +17,10 @@ import uvloop
 from tests.testbed.base import USER, require
 from tests.testbed.sshd import Sshd
 from windfall.errors import BadInput, SiteError, SiteRefused, SiteUnreachable, TooLarge, TrustError
-from windfall.sites import keys
-from windfall.sites.channel import Channel, checked
-from windfall.sites.here import Here
-from windfall.sites.secure import Question, Secure
+from windfall.sites.channels import keys
+from windfall.sites.channels.channel import Channel, checked
+from windfall.sites.channels.here import Here
+from windfall.sites.channels.ssh import Question, Secure
 
 pytestmark = [pytest.mark.testbed]
 ODD = ["it's", '"x"', "$HOME", "`id`", "a\\b", "*", "a;b", "#c", "", "ü", "-n", "{x}", "~", "!1", "a  b", "%s", "\t"]

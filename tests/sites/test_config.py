@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from windfall.errors import BadInput
-from windfall.provision.equipment import example
-from windfall.sites import config
-from windfall.sites.dialects import DIALECTS
-from windfall.sites.job import Shape
+from windfall.provision.site_files import example
+from windfall.sites import site_file
+from windfall.sites.dialects.job import Shape
+from windfall.sites.dialects.table import DIALECTS
 
 DIGEST = "0123456789abcdef" * 4
 FULL = """\
@@ -58,8 +58,8 @@ SHORT = '[site]\nname = "x"\ndialect = "local"\n[[shapes]]\nwalltime = "1h"\n'
 
 
 def test_a_full_file() -> None:
-    site = config.parse(FULL)
-    assert site == config.Site(
+    site = site_file.parse(FULL)
+    assert site == site_file.Site(
         "big", "slurm", (Shape(14400, 4, 8 << 30), Shape(43200, 64, 0, 2, 1, True)), "login.example.org", "me", 2222,
         "proj-7", "normal", "windfall/big", True, 50, 5, 5000, 180, "python3.11", ("#SBATCH --constraint=avx2",),
         ("module load python", "ulimit -c 0"), {"SCRATCH": "/scratch/me", "OMP_NUM_THREADS": "4"}, {"signal": "yes"},
@@ -68,11 +68,11 @@ def test_a_full_file() -> None:
 
 def test_a_short_file(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text(SHORT)
-    assert config.load(tmp_path / "x.toml") == config.Site("x", "local", (Shape(3600),), folder="windfall/x")
+    assert site_file.load(tmp_path / "x.toml") == site_file.Site("x", "local", (Shape(3600),), folder="windfall/x")
 
 
 def test_what_would_be_submitted_is_shown() -> None:
-    text = example(config.parse(FULL), DIGEST)
+    text = example(site_file.parse(FULL), DIGEST)
     assert text.startswith("$ sbatch --parsable --no-requeue --job-name=wfexample-1 ")
     for line in ("#SBATCH --constraint=avx2", "SCRATCH=/scratch/me; export SCRATCH", "module load python",
                  "cd windfall/big"):
@@ -84,7 +84,7 @@ def test_what_would_be_submitted_is_shown() -> None:
 @pytest.mark.parametrize("named", list(DIALECTS))
 def test_every_dialect_is_shown(named: str) -> None:
     host = 'host = "a@b"\n' if named == "ssh" else ""
-    text = example(config.parse(SHORT.replace('"local"\n', f'"{named}"\n{host}')), DIGEST)
+    text = example(site_file.parse(SHORT.replace('"local"\n', f'"{named}"\n{host}')), DIGEST)
     assert f"exec python3 pilot-{DIGEST[:24]}.pyz" in text
 
 
@@ -114,25 +114,25 @@ def test_every_dialect_is_shown(named: str) -> None:
 def test_complaints_name_the_place(old: str, new: str, line: int, says: str) -> None:
     assert old in FULL
     with pytest.raises(BadInput) as wrong:
-        config.parse(FULL.replace(old, new, 1), "big.toml")
+        site_file.parse(FULL.replace(old, new, 1), "big.toml")
     assert wrong.value.where == f"big.toml:{line}" and says in str(wrong.value)
 
 
 def test_what_does_not_go_together() -> None:
     with pytest.raises(BadInput, match="needs a host"):
-        config.parse(SHORT.replace('"local"', '"ssh"'))
+        site_file.parse(SHORT.replace('"local"', '"ssh"'))
     with pytest.raises(BadInput, match="no host"):
-        config.parse(SHORT.replace('"local"', '"local"\nhost = "a@b"'))
+        site_file.parse(SHORT.replace('"local"', '"local"\nhost = "a@b"'))
     with pytest.raises(BadInput, match="at least one"):
-        config.parse(SHORT.partition("[[shapes]]")[0])
+        site_file.parse(SHORT.partition("[[shapes]]")[0])
     with pytest.raises(BadInput, match="parallel environment"):
-        config.parse(SHORT.replace('"local"', '"gridengine"') + "nodes = 2\n")
+        site_file.parse(SHORT.replace('"local"', '"gridengine"') + "nodes = 2\n")
 
 
 @given(st.integers(0, len(FULL)), st.integers(0, 40), st.text(max_size=10))
 def test_whatever_is_written(at: int, gone: int, instead: str) -> None:
     try:
-        site = config.parse(FULL[:at] + instead + FULL[at + gone :])
+        site = site_file.parse(FULL[:at] + instead + FULL[at + gone :])
     except BadInput as error:
         assert error.where.startswith("site") and error.message
     else:

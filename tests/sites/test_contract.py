@@ -11,7 +11,7 @@ import pytest
 from tests.sites.systems import RUN, SYSTEMS, System
 from tests.testbed.base import require
 from windfall.errors import SiteRefused
-from windfall.sites.job import ENDED, HELD, QUEUED, RUNNING, Job, Shape
+from windfall.sites.dialects.job import ENDED, HELD, QUEUED, RUNNING, Job, Shape
 
 pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 QUEUELESS = ("ssh", "local")

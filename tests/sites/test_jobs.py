@@ -14,9 +14,9 @@ from hypothesis import given, strategies as st
 
 from tests.live.real import until
 from windfall.errors import BadInput
-from windfall.sites import gridengine, lsf, pbs, slurm
-from windfall.sites.dialects import DIALECTS, Dialect, dialect
-from windfall.sites.job import Job, Shape, check, nonce_of
+from windfall.sites.dialects import gridengine, lsf, pbs, slurm
+from windfall.sites.dialects.job import Job, Shape, check, nonce_of
+from windfall.sites.dialects.table import DIALECTS, Dialect, dialect
 
 SHAPE = Shape(walltime=7200, cores=4, memory=8 << 30, gpus=2, nodes=2, whole=True)
 NAMED = pytest.mark.parametrize("named", list(DIALECTS))

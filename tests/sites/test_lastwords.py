@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from windfall.pilot import bundle
-from windfall.provision.lastwords import cause, last
+from windfall.provision.job_log import cause, last
 from windfall.provision.trial import _whole
-from windfall.sites import slurm
-from windfall.sites.job import Job, Shape
+from windfall.sites.dialects import slurm
+from windfall.sites.dialects.job import Job, Shape
 
 
 @pytest.mark.parametrize(("log", "kind", "says"), [

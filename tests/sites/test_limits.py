@@ -11,8 +11,8 @@ from tests.sites import systems
 from tests.sites.systems import System
 from tests.testbed.base import require
 from windfall.errors import SiteRefused, SiteUnreachable
-from windfall.sites import text
-from windfall.sites.job import Shape
+from windfall.sites.dialects import text
+from windfall.sites.dialects.job import Shape
 
 pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 MOST = 3

@@ -17,7 +17,7 @@ from tests.testbed.base import USER, require
 from tests.testbed.codes import Codes
 from tests.testbed.sshd import Sshd
 from windfall.errors import SiteRefused, SiteUnreachable
-from windfall.sites.secure import Question, Secure
+from windfall.sites.channels.ssh import Question, Secure
 
 pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from windfall.errors import SiteError, SiteRefused, SiteUnreachable
-from windfall.sites import bare, gridengine, htcondor, lsf, pbs, slurm, text
-from windfall.sites.dialects import DIALECTS, dialect
-from windfall.sites.job import ENDED, HELD, QUEUED, RUNNING, Answer, Balance, Listed, Room
+from windfall.sites.dialects import bare, gridengine, htcondor, lsf, pbs, slurm, text
+from windfall.sites.dialects.job import ENDED, HELD, QUEUED, RUNNING, Answer, Balance, Listed, Room
+from windfall.sites.dialects.table import DIALECTS, dialect
 
 
 def printed(out: str, exit: int = 0, err: str = "") -> Answer:

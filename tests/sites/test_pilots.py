@@ -15,9 +15,9 @@ from tests.live.real import free_port, serving, until
 from tests.sites.systems import RUN, SYSTEMS, System
 from tests.testbed.base import require
 from windfall import Client
-from windfall.model.bagfile import parse
+from windfall.model.bagfile.reader import parse
 from windfall.pilot import bundle
-from windfall.sites.job import ENDED, Job, Shape
+from windfall.sites.dialects.job import ENDED, Job, Shape
 
 pytestmark = [pytest.mark.slow, pytest.mark.testbed]
 PER_SITE = 2

@@ -27,11 +27,11 @@ from tests.testbed.network import Network, inside
 from tests.testbed.slurm import Slurm
 from tests.testbed.sshd import Sshd
 from windfall import Client
-from windfall.provision.attempt import Step
 from windfall.provision.trial import Trial
-from windfall.sites import config
-from windfall.sites.config import Site
-from windfall.sites.job import ENDED, Shape
+from windfall.provision.trial_pilot import Step
+from windfall.sites import site_file
+from windfall.sites.dialects.job import ENDED, Shape
+from windfall.sites.site_file import Site
 
 pytestmark = [pytest.mark.slow, pytest.mark.testbed, pytest.mark.root]
 PASSED = ["file", "reach", "commands", "server", "folder", "submit", "start", "pilot", "task", "clean"]
@@ -305,7 +305,7 @@ def test_a_node_without_a_route_is_reached_otherwise(place: Place, island: Netwo
     place.add("island", host=island.head)
     answer = place.test("island")
     assert answer["ok"] and "by relay" in answer["steps"][-3]["says"], answer["steps"]
-    assert config.named(place.home / "sites" / "island.toml").reach == "relay"
+    assert site_file.named(place.home / "sites" / "island.toml").reach == "relay"
     assert passed(place.test("island")), "and so it stays"
 
 
@@ -313,7 +313,7 @@ def test_a_node_without_any_network_is_reached_by_files(place: Place, island: Ne
     place.add("cave", "--python", isolated(place), host=island.head)
     answer = place.test("cave")
     print(json.dumps(answer["steps"], indent=1))
-    assert answer["ok"] and config.named(place.home / "sites" / "cave.toml").reach == "spool"
+    assert answer["ok"] and site_file.named(place.home / "sites" / "cave.toml").reach == "spool"
 
 
 def test_a_node_without_any_way(place: Place, island: Network) -> None:
@@ -324,7 +324,7 @@ def test_a_node_without_any_way(place: Place, island: Network) -> None:
     assert [name for name, _, _ in failed] == ["folder", "pilot"], failed
     assert "relay has ended" in failed[0][1]
     assert "does not reach the server at 127.0.0.1" in failed[1][1] and "head node" in failed[1][2]
-    assert config.named(place.home / "sites" / "cut.toml").reach == "direct"
+    assert site_file.named(place.home / "sites" / "cut.toml").reach == "direct"
 
 
 def test_without_any_server(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_without_any_server(tmp_path: Path) -> None:
         place.add("desk")
         answer = place.windfall.json("site", "test", "desk", **place.env)
         print(json.dumps(answer["steps"], indent=1))
-        assert answer["ok"] and config.named(place.home / "sites" / "desk.toml").reach == "relay"
+        assert answer["ok"] and site_file.named(place.home / "sites" / "desk.toml").reach == "relay"
 
         place.add("bare", "--python", "python9")
         answer = place.windfall.json("site", "test", "bare", code=1, **place.env)

@@ -8,7 +8,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
-from windfall.core.facts import FACTS, BagClosed, Detail, Finished
+from windfall.core.messages.facts import FACTS, BagClosed, Detail, Finished
 from windfall.errors import StoreCorrupt, StoreTooNew
 from windfall.store.codec import UPCASTERS, Codec, decode, encode
 

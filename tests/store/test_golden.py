@@ -9,9 +9,17 @@ from typing import Any
 
 import pytest
 
-from windfall.core.facts import FACTS, BagSubmitted, Ended, Granted, PartAppended, TasksAppended, TasksCancelled
-from windfall.core.fingerprint import fingerprint
-from windfall.core.snapshot import dump_state, load_state, rebuild
+from windfall.core.messages.facts import (
+    FACTS,
+    BagSubmitted,
+    Ended,
+    Granted,
+    PartAppended,
+    TasksAppended,
+    TasksCancelled,
+)
+from windfall.core.persist.fingerprint import fingerprint
+from windfall.core.persist.snapshot import dump_state, load_state, rebuild
 from windfall.store import codec
 from windfall.store.journal import Journal
 

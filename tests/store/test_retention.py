@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from windfall.core import facts as f
-from windfall.core.lifecycle import O_LOST, READY
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import O_LOST, READY
 from windfall.store import codec
 from windfall.store.journal import Journal
 from windfall.store.retention import Without

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from windfall.core import facts as f
-from windfall.core.lifecycle import CANCELLED, FAILED, FIRST_FINAL, OUTCOMES, READY, SUCCEEDED, TASK_STATES
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import CANCELLED, FAILED, FIRST_FINAL, OUTCOMES, READY, SUCCEEDED, TASK_STATES
 from windfall.errors import NotFound, StoreError
 from windfall.store import views as module
 from windfall.store.views import Views, exit_of

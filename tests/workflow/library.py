@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windfall.workflow.files import loads
-from windfall.workflow.program import Program, Shelf, compile_application
+from windfall.workflow.components.files import loads
+from windfall.workflow.yvetteml.program import Program, Shelf, compile_application
 
 
 def abstract(name: str, *params: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.workflow import ast
+from windfall.workflow.yvetteml import ast
 
 
 class Wrong(Exception):

@@ -11,8 +11,8 @@ import pytest
 
 from tests.workflow.library import abstract
 from windfall.errors import BadInput, NotFound
-from windfall.workflow.catalogue import Catalogue, gather
-from windfall.workflow.program import Shelf
+from windfall.workflow.components.catalogue import Catalogue, gather
+from windfall.workflow.yvetteml.program import Shelf
 
 
 @pytest.fixture

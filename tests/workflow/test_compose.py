@@ -7,11 +7,11 @@ import pytest
 
 from tests.workflow.library import abstract, program_of
 from windfall.errors import BadInput
-from windfall.workflow.building import build
-from windfall.workflow.compose import Made, Workflow, component, data, event, notify, par, seq, wait
-from windfall.workflow.gates import without_gates
-from windfall.workflow.plan import plan
-from windfall.workflow.program import Program
+from windfall.workflow.build.builder import build
+from windfall.workflow.build.compose import Made, Workflow, component, data, event, notify, par, seq, wait
+from windfall.workflow.graphs.gates import without_gates
+from windfall.workflow.graphs.plan import plan
+from windfall.workflow.yvetteml.program import Program
 
 
 @component

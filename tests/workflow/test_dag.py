@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from windfall.workflow import dag as dags
-from windfall.workflow.dag import Dag, chain, cycle, distinct, reduction, shape
+from windfall.workflow.graphs import dag as dags
+from windfall.workflow.graphs.dag import Dag, chain, cycle, distinct, reduction, shape
 
 
 @st.composite

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from windfall.errors import BadInput, Mistakes, TooLarge
-from windfall.workflow import dagbag, dagcommands, daglines, dagman, rescue
-from windfall.workflow.dagjobs import Jobs
-from windfall.workflow.dagnodes import Graph
-from windfall.workflow.submitfile import Values, read
+from windfall.workflow.dagman import bag as dagbag, commands, lines as daglines, reader, rescue
+from windfall.workflow.dagman.jobs import Jobs
+from windfall.workflow.dagman.nodes import Graph
+from windfall.workflow.dagman.submit_file import Values, read
 from windfall.workflow.text import plain
 
 TRUE = "executable = /bin/true\nqueue\n"
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 def load(folder: Path, text: str, name: str = "x.dag") -> Graph:
     (folder / name).write_text(text)
-    return dagman.load(folder / name)
+    return reader.load(folder / name)
 
 
 def edges(graph: Graph) -> set[tuple[str, str]]:
@@ -226,28 +226,28 @@ def test_files_that_include_each_other(folder: Path) -> None:
     for number, text in enumerate(load_):
         (folder / f"{number}.dag").write_text(text)
     with pytest.raises(BadInput, match="comes to include itself"):
-        dagman.load(folder / "0.dag")
+        reader.load(folder / "0.dag")
     (folder / "i.dag").write_text("INCLUDE j.dag")
     (folder / "j.dag").write_text("INCLUDE i.dag")
     with pytest.raises(BadInput, match="comes to include itself"):
-        dagman.load(folder / "i.dag")
+        reader.load(folder / "i.dag")
 
 
 def test_nests_are_bounded(folder: Path) -> None:
     for number in range(40):
         (folder / f"{number}.dag").write_text(f"SPLICE S {number + 1}.dag")
     with pytest.raises(BadInput, match="more than 32 deep"):
-        dagman.load(folder / "0.dag")
+        reader.load(folder / "0.dag")
     for number in range(30):  # 2 to the 30th files, if it were followed
         (folder / f"{number}.dag").write_text(f"SPLICE S {number + 1}.dag\nSPLICE T {number + 1}.dag")
     (folder / "30.dag").write_text("JOB A t.sub")
     with pytest.raises(TooLarge, match="more than 10,000 files"):
-        dagman.load(folder / "0.dag")
+        reader.load(folder / "0.dag")
 
 
 def test_what_is_read_over_and_over_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A megabyte of comments, spliced ten thousand times, is ten gigabytes to be read."""
-    monkeypatch.setattr(dagman, "MAX_TEXT", 1 << 20)
+    monkeypatch.setattr(reader, "MAX_TEXT", 1 << 20)
     (folder / "long.dag").write_text("# nothing\n" * 10_000)
     for line in ("INCLUDE long.dag", "SPLICE S{} long.dag"):
         text = "JOB A t.sub\n" + "".join(line.format(number) + "\n" for number in range(20))
@@ -260,7 +260,7 @@ def test_what_is_read_over_and_over_is_bounded(folder: Path, monkeypatch: pytest
 def test_what_is_said_of_all_nodes_is_bounded(
     folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, bound: str
 ) -> None:
-    monkeypatch.setattr(dagcommands, bound, 1_000)
+    monkeypatch.setattr(commands, bound, 1_000)
     jobs = "".join(f"JOB n{number} t.sub\n" for number in range(100))
     load(folder, jobs + f"{line}\n" * 5)
     with pytest.raises(TooLarge):

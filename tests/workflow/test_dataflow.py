@@ -13,15 +13,15 @@ from hypothesis import given, settings, strategies as st
 
 from tests.workflow.naive import Naive, Wrong
 from windfall.errors import BadInput
-from windfall.model.check import validate
-from windfall.workflow import ast
-from windfall.workflow.building import build
-from windfall.workflow.files import Application, Component, Implementation, Parameter
-from windfall.workflow.gates import without_gates
-from windfall.workflow.plan import plan
-from windfall.workflow.printer import show
-from windfall.workflow.program import Program, Shelf, compile_application
+from windfall.model.checks.bag import validate
+from windfall.workflow.build.builder import build
+from windfall.workflow.components.files import Application, Component, Implementation, Parameter
+from windfall.workflow.graphs.gates import without_gates
+from windfall.workflow.graphs.plan import plan
 from windfall.workflow.text import plain
+from windfall.workflow.yvetteml import ast
+from windfall.workflow.yvetteml.printer import show
+from windfall.workflow.yvetteml.program import Program, Shelf, compile_application
 
 N = Parameter("n", "integer")
 OUT, INOUT, IN = Parameter("x", "T", "out"), Parameter("x", "T", "inout"), Parameter("y", "T")
@@ -234,7 +234,7 @@ def test_who_reads_what(made: tuple[ast.Block, ast.Block]) -> None:
 
 def _compare(program: Program, walk: Walk, before: dict[int, set[int]]) -> None:
     """By the tasks' places among those of one call: both count instances in the same order within a call."""
-    from windfall.workflow.dataflow import things
+    from windfall.workflow.graphs.dataflow import things
 
     reads: dict[tuple[int, str], set[int]] = {}
     for thing in things(program):

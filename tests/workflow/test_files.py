@@ -9,8 +9,9 @@ from hypothesis import given, settings, strategies as st
 
 from tests.workflow import papers
 from windfall.errors import BadInput, Mistakes, WindfallError, from_wire
-from windfall.workflow import ast, xmlfile
-from windfall.workflow.files import File, load, loads
+from windfall.workflow.components import xmlfile
+from windfall.workflow.components.files import File, load, loads
+from windfall.workflow.yvetteml import ast
 
 
 def wrong(text: str) -> BadInput:

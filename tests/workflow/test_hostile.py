@@ -9,12 +9,13 @@ import pytest
 
 from tests.workflow.library import abstract, program_of
 from windfall.errors import BadInput, Mistakes, TooLarge
-from windfall.workflow import building, effort, unroll
-from windfall.workflow.building import build
-from windfall.workflow.files import loads
-from windfall.workflow.picture import LONGEST, picture
-from windfall.workflow.program import Shelf, compile_application
-from windfall.workflow.report import requirements
+from windfall.workflow.build import builder
+from windfall.workflow.build.builder import build
+from windfall.workflow.components.files import loads
+from windfall.workflow.graphs.picture import LONGEST, picture
+from windfall.workflow.graphs.report import requirements
+from windfall.workflow.yvetteml import effort, unroll
+from windfall.workflow.yvetteml.program import Shelf, compile_application
 
 SECONDS = 15.0  # of the processor; each took minutes, or gigabytes
 ONE = abstract("t", "in integer p")
@@ -124,7 +125,7 @@ def test_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert requirements(program)["components"][0]["bytes_in"] == 9_000 * 90_000
     with pytest.raises(TooLarge, match="hand long texts over as data"):
         build(program, shelf)
-    monkeypatch.setattr(building, "MAX_LETTERS", 1 << 40)
+    monkeypatch.setattr(builder, "MAX_LETTERS", 1 << 40)
     few = program_of(application(graph.replace("9000", "90", 1)), TEXTS)
     assert max(len(node.label) for node in picture(few).nodes) == LONGEST
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from windfall.errors import BadInput
-from windfall.workflow import ast, parse as parsing
-from windfall.workflow.parse import KEYWORDS, parse
-from windfall.workflow.printer import show
 from windfall.workflow.text import plain
+from windfall.workflow.yvetteml import ast, parse as parsing
+from windfall.workflow.yvetteml.parse import KEYWORDS, parse
+from windfall.workflow.yvetteml.printer import show
 
 
 def tree(text: str) -> ast.Block:

@@ -13,9 +13,9 @@ from PIL import Image
 
 from tests.workflow import papers
 from tests.workflow.library import MATRICES, abstract, program_of
-from windfall.workflow import picture as pictures, sheet
-from windfall.workflow.picture import Picture, dot, picture
-from windfall.workflow.program import Program
+from windfall.workflow.graphs import picture as pictures, sheet
+from windfall.workflow.graphs.picture import Picture, dot, picture
+from windfall.workflow.yvetteml.program import Program
 
 FIGURE_2 = papers.without_credentials(papers.FIGURE_2)
 LARGE = FIGURE_2.replace("div       := 2;", "div       := 20;")

@@ -8,13 +8,13 @@ from tests.workflow import papers
 from tests.workflow.library import MATRICES, abstract, program_of
 from tests.workflow.test_unroll import COUNTS, PAIR, programs
 from windfall.errors import BadInput
-from windfall.workflow import ast
-from windfall.workflow.dag import reduction, shape
-from windfall.workflow.files import Application
-from windfall.workflow.plan import plan
-from windfall.workflow.printer import show
-from windfall.workflow.program import compile_application
+from windfall.workflow.components.files import Application
+from windfall.workflow.graphs.dag import reduction, shape
+from windfall.workflow.graphs.plan import plan
 from windfall.workflow.text import plain
+from windfall.workflow.yvetteml import ast
+from windfall.workflow.yvetteml.printer import show
+from windfall.workflow.yvetteml.program import compile_application
 
 
 @settings(max_examples=200, deadline=None)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from windfall.workflow import quick, worker
-from windfall.workflow.compiled import program
-from windfall.workflow.files import Component, loads
+from windfall.workflow.components import quick, worker
+from windfall.workflow.components.compiled import program
+from windfall.workflow.components.files import Component, loads
 
 ECHO = """<yml-query><component type="abstract" name="Echo"><params>
 <param name="to" type="string" mode="out"/><param name="text" type="string"/><param name="how" type="integer"/>

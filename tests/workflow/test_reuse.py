@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.workflow.test_running import Shape, built, shapes, written
-from windfall.model.render import Renderer, source_count
 from windfall.model.spec import Bag
-from windfall.workflow import gates
-from windfall.workflow.building import Built
-from windfall.workflow.gates import GATES
-from windfall.workflow.reuse import File, done_by, rest
+from windfall.model.templates.render import Renderer, source_count
+from windfall.workflow.build.builder import Built
+from windfall.workflow.build.reuse import File, done_by, rest
+from windfall.workflow.graphs import gates
+from windfall.workflow.graphs.gates import GATES
 
 FILE: list[File] = [("out/x", "0" * 64, 1, 0o644)]
 
@@ -65,7 +65,7 @@ def wide(number: int) -> Built:
 
 def test_between_wide_sections_that_changed_the_gate_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has run before, with the same words; but what it waits for has not."""
-    monkeypatch.setattr("windfall.workflow.reuse.MAX_BRIDGED", 10_000)
+    monkeypatch.setattr("windfall.workflow.build.reuse.MAX_BRIDGED", 10_000)
     before, now = wide(0).bag, wide(5000).bag
     assert before.targets[-1].name == now.targets[-1].name == GATES
     left = rest(now, done_by(1, before, dict.fromkeys(range(601), FILE)))

@@ -10,18 +10,18 @@ from hypothesis import given, settings, strategies as st
 
 from tests.core.conftest import Bench
 from tests.workflow.library import abstract
-from windfall.cli.results import parameters
-from windfall.core.intake import submission
+from windfall.cli.commands.bags.results import parameters
+from windfall.core.decide.requests.intake import submission
 from windfall.errors import BadInput
-from windfall.model.check import validate
-from windfall.model.render import Renderer, source_count
+from windfall.model.checks.bag import validate
 from windfall.model.spec import Bag
-from windfall.workflow import gates
-from windfall.workflow.building import Built, build
-from windfall.workflow.dag import Dag
-from windfall.workflow.files import loads
-from windfall.workflow.gates import GATES, without_gates
-from windfall.workflow.program import Shelf, compile_application
+from windfall.model.templates.render import Renderer, source_count
+from windfall.workflow.build.builder import Built, build
+from windfall.workflow.components.files import loads
+from windfall.workflow.graphs import gates
+from windfall.workflow.graphs.dag import Dag
+from windfall.workflow.graphs.gates import GATES, without_gates
+from windfall.workflow.yvetteml.program import Shelf, compile_application
 
 PARTS = "".join(
     abstract(name, *params) + f'<component type="impl" name="{name}I" abstract="{name}"><impl lang="SHELL">'

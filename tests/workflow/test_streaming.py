@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.workflow.test_running import built
-from windfall.model.check import validate
-from windfall.model.parts import check_part
-from windfall.model.render import Renderer, source_count
+from windfall.model.checks.bag import validate
+from windfall.model.checks.parts import check_part
 from windfall.model.spec import Bag, Flows, Items, Policy, Range, Sweep, Table, Target
-from windfall.workflow.streaming import Cut, cut, whole
+from windfall.model.templates.render import Renderer, source_count
+from windfall.workflow.build.streaming import Cut, cut, whole
 
 
 def table(*rows: str) -> Sweep:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from windfall.errors import BadInput
-from windfall.model.check import validate
-from windfall.model.render import Renderer, source_count
+from windfall.model.checks.bag import validate
 from windfall.model.spec import Resources, Target
-from windfall.workflow.submit import Job, assemble
+from windfall.model.templates.render import Renderer, source_count
+from windfall.workflow.build.assemble import Job, assemble
 
 BIG = Target(resources=Resources(cores=4))
 

@@ -9,13 +9,13 @@ from tests.workflow import naive, papers
 from tests.workflow.library import MATRICES, SORT, abstract, library, program_of
 from tests.workflow.test_parse import blocks
 from windfall.errors import BadInput
-from windfall.workflow import ast, effort, unroll
-from windfall.workflow.dag import reduction
-from windfall.workflow.files import Application, Component, Parameter, loads
-from windfall.workflow.printer import show
-from windfall.workflow.program import Program, Shelf, compile_application
-from windfall.workflow.report import requirements
+from windfall.workflow.components.files import Application, Component, Parameter, loads
+from windfall.workflow.graphs.dag import reduction
+from windfall.workflow.graphs.report import requirements
 from windfall.workflow.text import plain
+from windfall.workflow.yvetteml import ast, effort, unroll
+from windfall.workflow.yvetteml.printer import show
+from windfall.workflow.yvetteml.program import Program, Shelf, compile_application
 
 # --- random programs -------------------------------------------------------------------------------------------------
 

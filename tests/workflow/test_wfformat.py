@@ -15,11 +15,12 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from windfall.errors import BadInput
 from windfall.model.spec import Bag, Lines, Target
-from windfall.workflow import recorded, sheet
-from windfall.workflow.dag import reduction
-from windfall.workflow.exporting import exported
-from windfall.workflow.picture import dot, workflow_picture
-from windfall.workflow.wfformat import Workflow, dumps, load, loads, longest
+from windfall.workflow.graphs import sheet
+from windfall.workflow.graphs.dag import reduction
+from windfall.workflow.graphs.picture import dot, workflow_picture
+from windfall.workflow.wfformat import recorded
+from windfall.workflow.wfformat.export import exported
+from windfall.workflow.wfformat.instance import Workflow, dumps, load, loads, longest
 
 FOLDER = Path(os.environ.get("WINDFALL_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "wfformat"
 FILES = sorted(path for path in FOLDER.glob("*.json") if not path.name.startswith("schema"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from windfall.workflow import worker
+from windfall.workflow.components import worker
 
 
 def task(place: Path, lang: str, source: str, params: str, header: str = "") -> None:

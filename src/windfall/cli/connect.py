@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ..client.client import Client
-from ..errors import BadInput
-from ..session import Session as Quiet
-from .output import say
+from windfall.cli.present.output import say
+from windfall.client.client import Client
+from windfall.errors import BadInput
+from windfall.session import Session as Quiet
 
 
 class Session(Quiet):
@@ -33,7 +33,7 @@ def find_bag(client: Client, given: str) -> int:
     bags: list[dict[str, Any]] = client.bags()
     named = [bag["bag"] for bag in bags if bag["name"] == given]
     if not named:
-        from ..model.check import nearest
+        from windfall.model.checks.bag import nearest
 
         raise BadInput(
             f"there is no bag '{given}'",

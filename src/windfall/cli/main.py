@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from types import ModuleType
 
-from ..errors import NotFound, Unwritable, WindfallError
+from windfall.errors import NotFound, Unwritable, WindfallError
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM)
 
@@ -44,6 +45,23 @@ COMMANDS = {
     "experiment": "run one of the papers' studies, their numbers beside ours",
     "completion": "a script that completes commands, options and bags in your shell",
 }
+
+FOLDERS = {
+    "bags": ("run", "submit", "ls", "show", "wait", "results", "logs", "explain", "policy", "cancel", "retry", "rerun",
+             "pause", "unpause", "rm"),
+    "sites": ("site", "provision", "pilot"),
+    "server": ("serve", "login", "user", "token"),
+    "workflows": ("compile", "graph", "component"),
+    "studies": ("simulate", "experiment"),
+}  # fmt: skip
+_MODULES = {name: f"{folder}.{name}" for folder, names in FOLDERS.items() for name in names}
+
+
+def module_of(command: str) -> ModuleType:
+    """Import and return the module of a command of COMMANDS."""
+    from importlib import import_module
+
+    return import_module(f"windfall.cli.commands.{_MODULES.get(command, command)}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -91,7 +109,7 @@ def dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         return _help(arguments[1:] if arguments[:1] == ["help"] else [])
     if arguments[0] in ("-V", "--version", "version"):
-        from .. import __version__
+        from windfall import __version__
 
         print(f"windfall {__version__}")
         return 0
@@ -101,12 +119,10 @@ def dispatch(arguments: list[str]) -> int:
 def _run(command: str, rest: list[str]) -> int:
     if command not in COMMANDS:
         raise _unknown(command)
-    from importlib import import_module
-
-    module = import_module(f"windfall.cli.{command}")
+    module = module_of(command)
     if command == "pilot":
         return int(module.execute(rest))  # has a parser of its own, in the zipapp
-    from .parser import make
+    from windfall.cli.parser import make
 
     parser = make(command, COMMANDS[command], getattr(module, "EXAMPLES", ""))
     module.add_arguments(parser)
@@ -120,7 +136,7 @@ def _run(command: str, rest: list[str]) -> int:
     if vector is not None and not getattr(module, "TAKES_VECTOR", False):
         parser.error("'--' and what follows it means nothing here")
     if sys.stdout.isatty():
-        from .output import Screen
+        from windfall.cli.present.output import Screen
 
         sys.stdout = Screen(sys.stdout)
     return int(module.execute(args))
@@ -129,7 +145,7 @@ def _run(command: str, rest: list[str]) -> int:
 def _unknown(command: str) -> WindfallError:
     from difflib import get_close_matches
 
-    from ..errors import BadInput
+    from windfall.errors import BadInput
 
     near = get_close_matches(command, COMMANDS, 1)
     hint = f"did you mean 'windfall {near[0]}'?" if near else "'windfall help' lists the commands"
@@ -158,7 +174,7 @@ def complain(error: WindfallError, as_json: bool = False) -> int:
         import json
 
         print(json.dumps(error.to_wire()))
-    from .output import harmless
+    from windfall.cli.present.output import harmless
 
     print(harmless(f"windfall: {error}"), file=sys.stderr)
     return 2 if isinstance(error, NotFound) else error.exit_code

@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Any, NoReturn
 
-from ..errors import BadInput
+from windfall.errors import BadInput
 
 
 def _width() -> int:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .client import Client
+from windfall.client.client import Client
 
 __all__ = ["Client"]

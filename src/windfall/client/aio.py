@@ -18,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from .client import PAGE, Client
-from .executor import Executor
-from .http import PATIENCE
-from .profile import Profile
-from .types import BagInfo, HostInfo, Row, Update
+from windfall.client.client import PAGE, Client
+from windfall.client.functions.executor import Executor
+from windfall.client.http import PATIENCE
+from windfall.client.profile import Profile
+from windfall.client.types import BagInfo, HostInfo, Row, Update
 
 P = ParamSpec("P")
 T = TypeVar("T")

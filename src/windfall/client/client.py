@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
-from ..errors import BadInput, Conflict, NoServer, WindfallError
-from .http import PATIENCE, Http
-from .profile import Profile, find, from_fields
+from windfall.client.http import PATIENCE, Http
+from windfall.client.profile import Profile, find, from_fields
+from windfall.errors import BadInput, Conflict, NoServer, WindfallError
 
 if TYPE_CHECKING:
-    from ..model.spec import Bag, Part, Source
-    from . import types
-    from .extend import Extension
-    from .table import Table
-    from .types import Row
+    from windfall.client import types
+    from windfall.client.extend import Extension
+    from windfall.client.table import Table
+    from windfall.client.types import Row
+    from windfall.model.spec import Bag, Part, Source
 
 Json = dict[str, Any]
 Upload = str | os.PathLike[str] | bytes  # a file, or what is in it
@@ -100,7 +100,7 @@ class Client:
         self, bag: int, wanted: Bag, uploads: Mapping[str, Upload] | None = None
     ) -> dict[str, int]:
         """Run the points of a sweep that the bag has not had yet; returns how many there are of each target."""
-        from .extend import extensions
+        from windfall.client.extend import extensions
 
         added: dict[str, int] = {}
         had, seen = self.spec(bag), -1
@@ -122,7 +122,7 @@ class Client:
         """Refused where somebody else added something that we have not seen."""
         import msgspec
 
-        from ..model.render import source_count
+        from windfall.model.templates.render import source_count
 
         for count, each in enumerate(found):
             message = {"target": each.target, "source": each.source, "files": each.files, "seen": seen + count}
@@ -148,7 +148,7 @@ class Client:
         """The bag as it was submitted."""
         import msgspec
 
-        from ..model.spec import Bag
+        from windfall.model.spec import Bag
 
         return msgspec.convert(self._get(f"{_of(bag)}/spec"), Bag)
 
@@ -156,7 +156,7 @@ class Client:
         """What a bag was given after it was submitted, in order."""
         import msgspec
 
-        from .extend import Extension
+        from windfall.client.extend import Extension
 
         found: list[Extension] = []
         after: int | None = 0
@@ -215,7 +215,7 @@ class Client:
         """A bag and its first results, as a notebook shows them."""
         from itertools import islice
 
-        from .table import Table
+        from windfall.client.table import Table
 
         return Table(self.bag(bag), list(islice(self.results(bag, page=max(1, min(most, PAGE))), most)))
 
@@ -292,7 +292,7 @@ class Client:
 
         `files` is a template of where each lands, such as "{target}/{task}/{path}"; parameters can be in it too.
         """
-        from .fetch import fetch
+        from windfall.client.files.fetch import fetch
 
         return fetch(self, self._http, bag, Path(directory), on_file, files, on_problem)
 
@@ -302,7 +302,7 @@ class Client:
         on_problem: Callable[[int, str, WindfallError], None] | None = None,
     ) -> int:  # fmt: skip
         """As `fetch`, but only these: (task, output) → where in the directory it lands."""
-        from .fetch import fetch_some
+        from windfall.client.files.fetch import fetch_some
 
         return fetch_some(self, self._http, bag, wanted, Path(directory), on_file, on_problem)
 
@@ -315,7 +315,7 @@ class Client:
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run one Python call on a pilot and return what it returns, or raise what it raises."""
         if self._calls is None:
-            from .calls import Calls
+            from windfall.client.functions.calls import Calls
 
             self._calls = Calls(self)
         return self._calls.call(function, args, kwargs)
@@ -396,7 +396,7 @@ class Client:
 
     def set_policy(self, bag: int, policy: Mapping[str, str | float | None]) -> types.PolicyInfo:
         """Change some of its expressions, obeyed from the next request of a pilot on; None, or "", takes one away."""
-        from ..model.expressions import named
+        from windfall.model.policies.expressions import named
 
         texts = {named(key): "" if value is None else str(value) for key, value in policy.items()}
         answer = self._http.call("POST", f"{_of(bag)}/policy", {"policy": texts}, repeatable=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ..errors import BadInput
-from ..model.extend import new_points, same_files
-from ..model.render import Files, all_files
-from ..model.spec import Bag, Flows, Source, Sweep, Target
+from windfall.errors import BadInput
+from windfall.model.extend import new_points, same_files
+from windfall.model.spec import Bag, Flows, Source, Sweep, Target
+from windfall.model.templates.render import Files, all_files
 
 
 class Extension(NamedTuple):

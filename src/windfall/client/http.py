@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from .. import errors
-from .profile import Profile
+from windfall import errors
+from windfall.client.profile import Profile
 
 if TYPE_CHECKING:
     import ssl

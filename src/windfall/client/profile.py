@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import BadInput, NoServer, TrustError
+from windfall.errors import BadInput, NoServer, TrustError
 
 MAX_FILE = 1 << 20
 

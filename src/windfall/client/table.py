@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import NamedTuple
 
-from .types import BagInfo, Row
+from windfall.client.types import BagInfo, Row
 
 MOST_TEXT = 80  # characters of a cell
 

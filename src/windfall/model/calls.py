@@ -1,7 +1,7 @@
 """Large arguments of a Python call: a blob, which lies as a file beside the call when it runs.
 
-A call is text (see `client/payload.py`); in place of its arguments it may say `@SHA256:SIZE`.  No other part of a call
-contains an `@`, being base64.
+A call is text (`client/functions/payload.py`); in place of its arguments it may say `@SHA256:SIZE`.  No other part of a
+call contains an `@`, being base64.
 """
 
 from __future__ import annotations

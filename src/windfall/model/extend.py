@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from ..errors import BadInput, TooLarge
-from . import template as tpl
-from .columns import text_of
-from .render import Files, Space, axis_names, range_size, same_parameters, source_count
-from .spec import Axis, Range, Sweep, Value, Values, Zip
+from windfall.errors import BadInput, TooLarge
+from windfall.model.spec import Axis, Range, Sweep, Value, Values, Zip
+from windfall.model.templates import template as tpl
+from windfall.model.templates.columns import text_of
+from windfall.model.templates.render import Files, Space, axis_names, range_size, same_parameters, source_count
 
 MAX_LISTED = 2_000_000  # points of axes that are compared one by one, or put together
 

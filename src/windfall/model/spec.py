@@ -1,7 +1,7 @@
 """What a bag is: the form in which it travels from client to server and rests in the journal.
 
-A bag file is parsed into these records (`model/bagfile.py`), checked (`model/check.py`), and expanded only when a
-task is granted (`model/render.py`): a sweep of ten million tasks is one record.
+A bag file is parsed into these records (`model/bagfile/reader.py`), checked (`model/checks/bag.py`), and expanded only
+when a task is granted (`model/templates/render.py`): a sweep of ten million tasks is one record.
 
 Times are integers in milliseconds, sizes in bytes, everywhere inside; only files and screens have units.
 """
@@ -152,7 +152,7 @@ class Capture(Record, frozen=True):
 
 
 class Packed(Record, frozen=True):
-    """A Python environment, packed once (`client/pack.py`), unpacked once per host.
+    """A Python environment, packed once (`client/files/pack.py`), unpacked once per host.
 
     The blob is a tar.gz with one directory, `site-packages`, that PYTHONPATH is to begin with.
     """
@@ -217,13 +217,13 @@ class Policy(Record, frozen=True):
     provision: str = "swarm"  # how many pilots to ask for, and where
     budget: int = 0  # ms of cores; 0: none
     replicate: str = "tail-safe"  # may late tasks run twice?  A preset, or an expression
-    requirements: str = ""  # expressions (`model/expressions.py`); "": none
+    requirements: str = ""  # expressions (`model/policies/expressions.py`); "": none
     rank: str = ""
     sites: str = ""
     fail_over: str = ""  # the site where tasks go that keep failing
     per_host: str = ""  # an expression: how many tasks of the bag a host may hold
     attempt_deadline: str = ""  # an expression: s in which an attempt is to have ended
-    replicas_per_task: str = ""  # caps (`model/caps.py`); "": the preset's own
+    replicas_per_task: str = ""  # caps (`model/policies/replica_caps.py`); "": the preset's own
     replicas_share: str = ""
     replicas_cost: str = ""
 

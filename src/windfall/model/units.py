@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from ..errors import BadInput
+from windfall.errors import BadInput
 
 MAX_SIZE = 1 << 60
 MAX_DURATION = 100 * 366 * 86_400_000  # a century

@@ -13,12 +13,13 @@ import time
 from collections import deque
 
 from windfall.errors import Overloaded, VersionMismatch, WindfallError, from_wire
+from windfall.pilot import clock, host
+from windfall.pilot.net import enrol
+from windfall.pilot.net.link import Link
+from windfall.pilot.net.ways import Ways
+from windfall.pilot.run import runners
+from windfall.pilot.run.stations import Stations, count_for
 from windfall.wire.messages import ANSWER, check
-
-from . import clock, enrol, host, runners
-from .link import Link
-from .stations import Stations, count_for
-from .ways import Ways
 
 NODE_LISTS = ("SLURM_JOB_NODELIST", "PBS_NODEFILE", "PE_HOSTFILE", "LSB_MCPU_HOSTS", "LSB_HOSTS")  # of batch systems
 LOOK_SECONDS = 0.25      # between looks at what runs
@@ -90,7 +91,7 @@ class Agent:
     def _count_nodes(self):
         if not any(name in os.environ for name in NODE_LISTS):
             return 1
-        from . import nodes
+        from windfall.pilot.run import nodes
         return len(nodes.hosts(os.environ))
 
     def _enrol(self):
@@ -111,13 +112,13 @@ class Agent:
         self._make_lanes(link)
 
     def _make_agenda(self):
-        from .agenda import Agenda
+        from windfall.pilot.agenda.agenda import Agenda
         idle = None if self.options.idle is None else int(self.options.idle * 1000)
         self.agenda = Agenda(self.cores, self.memory, [gpu["id"] for gpu in self.gpus],
                              stations=len(self.stations.posts), end=self.end, idle=idle, jitter=enrol.fraction)
 
     def _make_lanes(self, link):
-        from .lanes import Lane
+        from windfall.pilot.net.lanes import Lane
         self.lanes = [Lane(link, self), Lane(Link(self.ways), self)]
         if link.sock is not None:
             self.lanes[0].adopt()
@@ -127,7 +128,7 @@ class Agent:
         for post in self.stations.posts:
             self._watch_post(post)
         self._talk(clock.milliseconds())
-        from . import proctree
+        from windfall.pilot.run import proctree
         proctree.become_subreaper()
         self.folders.clear_others()
         self._deliver_leftovers()
@@ -153,7 +154,7 @@ class Agent:
 
     def _close(self):
         """Let the spawners end what runs, and clear up."""
-        from . import proctree
+        from windfall.pilot.run import proctree
         for post in self.stations.posts:
             post.order("quit")
             post.flush()
@@ -244,7 +245,7 @@ class Agent:
         self.passed_on += len(said)
         if said:
             return
-        from . import proctree
+        from windfall.pilot.run import proctree
         proctree.kill_descendants()
         os._exit(1)
 
@@ -303,7 +304,7 @@ class Agent:
         self.stations.posts[task.station.index].run(task, cwd)
 
     def _do_fetch(self, task):
-        from .homeward import Wants
+        from windfall.pilot.files.outputs import Wants
         self.files[task.attempt] = Wants(task)
         self._porters().fetch(task)
 
@@ -367,7 +368,7 @@ class Agent:
 
     def _spawner_died(self, post):
         """Somebody killed it.  What ran there is over, by our hand at the latest; what waited there is not lost."""
-        from . import proctree
+        from windfall.pilot.run import proctree
         now = clock.milliseconds()
         there = [task for task in self.agenda.placed.values() if task.station.index == post.index]
         ran = [task.attempt for task in there if task.serial <= post.last_begun()]
@@ -492,7 +493,7 @@ class Agent:
 
     def _porters(self):
         if self.porters_ is None:
-            from .porters import Porters
+            from windfall.pilot.files.transfers import Porters
             self.porters_ = Porters(self.folders, lambda: Link(self.ways), self.token, self._ring, self._settling)
         return self.porters_
 
@@ -563,7 +564,7 @@ class Agent:
 
     def _wake_spawners(self):
         """A task can stop the process that watches it, which then neither ends it nor tells."""
-        from . import proctree
+        from windfall.pilot.run import proctree
         for post in self.stations.posts:
             if proctree.stopped(post.pid):
                 self.say("a spawner had been stopped, and goes on")
@@ -626,13 +627,13 @@ class Agent:
             except (OSError, ValueError) as error:
                 if last or getattr(error, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
                     return str(error)
-            from .staging import Cache
+            from windfall.pilot.files.staging import Cache
             Cache(self.folders.cache).purge()
         return ""
 
     def _open_outbox(self):
         if self.outbox_ is None:
-            from .outbox import Outbox
+            from windfall.pilot.files.outbox import Outbox
             self.outbox_ = Outbox(self.folders.outbox, self.folders.name)
         self.outbox_.open({"server": self.ticket.server, "certificate": self.ticket.certificate,
                            "routes": self.ticket.routes, "token": self.pilot_token, "v": self.agenda.version,
@@ -649,13 +650,13 @@ class Agent:
 
     def _deliver_leftovers(self):
         if os.path.isdir(self.folders.outbox):
-            from . import outbox
+            from windfall.pilot.files import outbox
             for folder in outbox.left_behind(self.folders.outbox):
                 self._porters().errand(lambda blobs, folder=folder: self._deliver(folder))
 
     def _deliver(self, folder):
-        from . import outbox
-        from .blobs import AGAIN, Blobs
+        from windfall.pilot.files import outbox
+        from windfall.pilot.files.blobs import AGAIN, Blobs
         again = [status for status in AGAIN if status != 401]  # there is no other token for it
         until = clock.seconds() + SETTLE_SECONDS
 

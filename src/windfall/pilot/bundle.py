@@ -27,8 +27,11 @@ def _sources():
     files = [("__main__.py", _MAIN), ("windfall/__init__.py", b"")]
     names = ["errors.py"]
     for folder in ("pilot", "wire"):
-        names.extend(os.path.join(folder, name) for name in sorted(os.listdir(os.path.join(root, folder)))
-                     if name.endswith(".py") and (folder, name) != ("pilot", "bundle.py"))
+        for at, folders, found in os.walk(os.path.join(root, folder)):
+            folders.sort()
+            place = os.path.relpath(at, root)
+            names.extend(os.path.join(place, name) for name in sorted(found)
+                         if name.endswith(".py") and (place, name) != ("pilot", "bundle.py"))
     for name in names:
         with open(os.path.join(root, name), "rb") as file:
             files.append(("windfall/" + name.replace(os.sep, "/"), file.read()))

@@ -9,7 +9,7 @@ Signals that come before anybody listens end the pilot, which has nothing yet; n
 import os
 import signal
 
-from . import proctree
+from windfall.pilot.run import proctree
 
 PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR2", "SIGXCPU")  # SIGUSR2: Grid Engine's "about to be killed"
 WARNING = "WINDFALL_WARNING"  # says that SIGUSR2 goes to every process of the job: all but us ignore it

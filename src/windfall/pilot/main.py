@@ -92,17 +92,17 @@ def main(argv=None):
 def _other(name):
     """What else this file is good for."""
     if name == "relay":
-        from .relay import main as function
+        from windfall.pilot.net.relay import main as function
     elif name == "salvage":
-        from .salvage import main as function
+        from windfall.pilot.files.salvage import main as function
     else:
-        from .reach import main as function
+        from windfall.pilot.net.reach import main as function
     return function
 
 
 def _run(options):
-    from . import guardian, ticket as tickets
-    from .folders import Folders
+    from windfall.pilot import guardian, ticket as tickets
+    from windfall.pilot.files.folders import Folders
     ticket = tickets.read(options.ticket)
     folders = Folders(options.dir, options.outbox)
     mark = os.urandom(8).hex()
@@ -110,7 +110,7 @@ def _run(options):
 
 
 def _agent(options, ticket, folders, mark, guard):
-    from .agent import Agent
+    from windfall.pilot.agent import Agent
     try:
         return Agent(options, ticket, folders, mark, guard).run()
     except WindfallError as error:

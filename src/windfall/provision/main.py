@@ -10,9 +10,8 @@ from pathlib import Path
 
 from windfall.client.profile import Profile
 from windfall.errors import BadInput
-
-from .provisioner import Provisioner
-from .remote import Remote
+from windfall.provision.provisioner import Provisioner
+from windfall.provision.remote_link import Remote
 
 
 def provision(home: Path, profile: Profile, landing: float) -> int:

@@ -14,19 +14,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windfall.core.facts import Limits
+from windfall.core.messages.facts import Limits
 from windfall.errors import NotFound, WindfallError
-from windfall.sites import config, text
-from windfall.sites.channel import Channel, Question
-from windfall.sites.channels import channel
-from windfall.sites.config import Site
-from windfall.sites.dialects import dialect
-
-from . import control, terms
-from .equipment import equip
-from .line import Line
-from .routes import Reach
-from .tender import FIRST_S, LANDING_S, LONGEST_S, Over, Tender
+from windfall.provision import control, site_limits
+from windfall.provision.routes import Reach
+from windfall.provision.server_link import Line
+from windfall.provision.site_files import equip
+from windfall.provision.tender import FIRST_S, LANDING_S, LONGEST_S, Over, Tender
+from windfall.sites import site_file
+from windfall.sites.channels.channel import Channel, Question
+from windfall.sites.channels.open import channel
+from windfall.sites.dialects import text
+from windfall.sites.dialects.table import dialect
+from windfall.sites.site_file import Site
 
 if TYPE_CHECKING:
     from windfall.client.profile import Profile
@@ -145,7 +145,7 @@ class Provisioner:
     async def _load(self, name: str, stamp: Any) -> None:
         old = self.places.get(name)
         try:
-            site = config.named(self.home / "sites" / name)
+            site = site_file.named(self.home / "sites" / name)
         except WindfallError as error:
             if self.bad.get(name) != str(error):
                 log.warning("%s", error)
@@ -215,7 +215,7 @@ class Provisioner:
 
     async def _tend(self, place: Place, name: str) -> None:
         site = place.site
-        limits = Limits() if place.closing else terms.limits(site, await _cores(place))
+        limits = Limits() if place.closing else site_limits.limits(site, await _cores(place))
         await self.line.add_site(site.name, site.dialect, limits)
         opened = place.channel
         kept = self.home / "provision" / f"{site.name}.json"
@@ -246,10 +246,10 @@ class Provisioner:
         await talk.say(says=await (await self._named(wanted)).channel.login(ask))
 
     async def _test(self, talk: control.Talk, wanted: dict[str, Any]) -> None:
-        from . import lent
+        from windfall.provision import trial_by_proxy
 
         place = await self._named(wanted)
-        await lent.trial(talk, wanted, place.site, place.channel, self.profile())
+        await trial_by_proxy.trial(talk, wanted, place.site, place.channel, self.profile())
 
     async def _named(self, wanted: dict[str, Any]) -> Place:
         await self.look()

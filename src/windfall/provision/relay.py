@@ -1,8 +1,8 @@
 """Our end of a site's relay: every connection that pilots make there becomes one to the server here.
 
-The relay (pilot/relay.py) runs on the head node as a command over the site's one SSH connection; its stdin and stdout
-carry frames (wire/frames.py).  Bytes go through unread: TLS is between pilot and server.  Memory is bounded: by the
-credit of each connection, by a bound on what waits for the pipe, and by not reading from the server while that is full.
+The relay (pilot/net/relay.py) runs on the head node as a command over the site's one SSH connection; its stdin and
+stdout carry frames (wire/frames.py).  Bytes go through unread: TLS is between pilot and server.  Memory is bounded: by
+the credit of each connection, by a bound on what waits for the pipe, and by not reading from the server while that is full.
 
 `Relay.run` keeps it going: when it ends, or the connection breaks, it is started again, on the same port if that can be
 had, so that tickets of pilots in the queue stay true.  Pilots meanwhile keep trying; their leases cover it.
@@ -19,8 +19,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from windfall.errors import SiteError, SiteRefused, SiteUnreachable, WindfallError
-from windfall.sites.channel import Channel, Stream
-from windfall.sites.text import plain
+from windfall.sites.channels.channel import Channel, Stream
+from windfall.sites.dialects.text import plain
 from windfall.wire import frames
 
 log = logging.getLogger("windfall.provision")

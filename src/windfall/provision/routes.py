@@ -18,11 +18,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from windfall.errors import BadInput, WindfallError
-from windfall.sites.channel import Channel
-from windfall.sites.config import Site
-
-from .line import Door, Doors
-from .relay import Hello, Relay
+from windfall.provision.relay import Hello, Relay
+from windfall.provision.server_link import Door, Doors
+from windfall.sites.channels.channel import Channel
+from windfall.sites.site_file import Site
 
 log = logging.getLogger("windfall.provision")
 

@@ -15,18 +15,17 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from windfall.core import effects as x, events as e
+from windfall.core.messages import effects as x, events as e
 from windfall.errors import BadInput, NotFound, SiteError, SiteRefused, TrustError, WindfallError
-from windfall.sites import text
-from windfall.sites.channel import Channel, read_aside
-from windfall.sites.config import Site
-from windfall.sites.dialects import dialect
-from windfall.sites.job import ENDED, HELD, RUNNING, Answer, Command as Words, Job, Listed
-
-from . import terms
-from .carrying import Cancel, Carrier, Command, Look, Pair, Salvage, Submit
-from .equipment import Equipped
-from .line import Line
+from windfall.provision import site_limits
+from windfall.provision.order_book import Cancel, Carrier, Command, Look, Pair, Salvage, Submit
+from windfall.provision.server_link import Line
+from windfall.provision.site_files import Equipped
+from windfall.sites.channels.channel import Channel, read_aside
+from windfall.sites.dialects import text
+from windfall.sites.dialects.job import ENDED, HELD, RUNNING, Answer, Command as Words, Job, Listed
+from windfall.sites.dialects.table import dialect
+from windfall.sites.site_file import Site
 
 log = logging.getLogger("windfall.provision")
 
@@ -56,7 +55,7 @@ class Tender:
         self._books = ""  # what keeps its balance from being known
         self.listed = 0.0  # when it was last seen, time.time()
         self._dialect = dialect(site.dialect)
-        self._carrier = Carrier(terms.ARRAY if site.arrays else 1, terms.CANCELS, terms.SALVAGES)
+        self._carrier = Carrier(site_limits.ARRAY if site.arrays else 1, site_limits.CANCELS, site_limits.SALVAGES)
         self._equip, self._equipping = equip, asyncio.Lock()
         self._equipped: Equipped | None = None
         self._since = 0.0  # loop time
@@ -222,7 +221,8 @@ class Tender:
     async def _submit(self, submit: Submit) -> None:
         try:
             equipped = await self.equipped()
-            job = equipped.job(self.site, submit.nonces[0], terms.back(self.site, submit.shape), len(submit.nonces))
+            shape = site_limits.back(self.site, submit.shape)
+            job = equipped.job(self.site, submit.nonces[0], shape, len(submit.nonces))
             command = self._dialect.submit(job)
         except (SiteError, BadInput, TrustError) as error:
             self._failed(error)

@@ -16,15 +16,15 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from ..client.client import Client
-from ..client.profile import Profile
-from ..errors import BadInput, SiteError, SiteRefused, WindfallError
-from ..sites import text
-from ..sites.channel import Channel
-from ..sites.config import Site
-from ..sites.job import ENDED
-from .attempt import Attempt, Step, Tell, Unreached, listing
-from .line import Door
+from windfall.client.client import Client
+from windfall.client.profile import Profile
+from windfall.errors import BadInput, SiteError, SiteRefused, WindfallError
+from windfall.provision.server_link import Door
+from windfall.provision.trial_pilot import Attempt, Step, Tell, Unreached, listing
+from windfall.sites.channels.channel import Channel
+from windfall.sites.dialects import text
+from windfall.sites.dialects.job import ENDED
+from windfall.sites.site_file import Site
 
 Work = Callable[[], Awaitable[Any]]
 
@@ -112,7 +112,7 @@ class Trial:
         return f"{text.plain(host, 60)} as {text.plain(self._user, 40)}, in {text.plain(home)}"
 
     def _closed(self, error: SiteRefused) -> SiteRefused:
-        from ..sites import keys
+        from windfall.sites.channels import keys
 
         if getattr(self._channel, "needs_login", False):
             return SiteRefused(error.message, error.hint.replace("NAME", self.site.name), kind="login")

@@ -18,9 +18,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windfall.server import numerics
-from windfall.server.home import Home
-from windfall.server.local import LocalPilot, Supervisor
+from windfall.server.local import numpy_threads
+from windfall.server.local.data_folder import Home
+from windfall.server.local.pilot import LocalPilot, Supervisor
 
 if TYPE_CHECKING:
     from windfall.server.runtime import Runtime
@@ -127,7 +127,7 @@ class Embedded:
             self._ready.set()
 
     async def _serve(self) -> None:
-        numerics.load()
+        numpy_threads.load()
         from windfall.server.runtime import Runtime
 
         self._loop = asyncio.get_running_loop()
@@ -147,7 +147,7 @@ class Embedded:
         """At the user's sites, if there are any and there is work to be done."""
         if self._pilot is None or not any((self._home.path / "sites").glob("*.toml")):
             return None
-        from windfall.server.pilots import Pilots
+        from windfall.server.local.site_pilots import Pilots
 
         return Pilots(self._runtime, brief=True)
 

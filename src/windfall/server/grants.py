@@ -13,15 +13,15 @@ from typing import Any
 
 import msgspec
 
-from windfall.core.bags import SAVING
-from windfall.core.facts import Group
+from windfall.core.messages.facts import Group
+from windfall.core.state.classes import SAVING
 from windfall.errors import Unavailable
 from windfall.model.calls import argument_file
-from windfall.model.render import Files, Renderer, all_files, lean, source_count
 from windfall.model.spec import Bag, Flows, Source, Target
-from windfall.server import schema
-from windfall.server.flowing import Flowing
-from windfall.server.http import log
+from windfall.model.templates.render import Files, Renderer, all_files, lean, source_count
+from windfall.server.dataflow.flows import Flowing
+from windfall.server.http import schema
+from windfall.server.http.server import log
 
 MAX_RENDERINGS = 4096  # bags kept ready
 File = tuple[str, str, int, int]  # path, blob, size, mode

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windfall.errors import StoreLocked, WindfallError
-from windfall.server import numerics
-from windfall.server.home import Home
-from windfall.server.local import LocalPilot, Supervisor
-from windfall.server.pilots import Pilots
+from windfall.server.local import numpy_threads
+from windfall.server.local.data_folder import Home
+from windfall.server.local.pilot import LocalPilot, Supervisor
+from windfall.server.local.site_pilots import Pilots
 
 if TYPE_CHECKING:
-    from windfall.core.engine import Config
+    from windfall.core.step import Config
     from windfall.server.runtime import Runtime
 
 COLLECT_S = 2.0
@@ -37,7 +37,7 @@ def serve(
     """Serve until SIGTERM or SIGINT, with a pilot for this machine where asked.  Returns the exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     limit = _connections()
-    numerics.load()
+    numpy_threads.load()
     import uvloop
 
     try:
@@ -53,7 +53,7 @@ def serve(
 
 def _config(lease: float | None, idle: float | None) -> Config:
     """A short lease is for tests: what else is waited for follows it."""
-    from windfall.core.engine import Config
+    from windfall.core.step import Config
 
     given: dict[str, int] = {} if idle is None else {"idle": int(idle * 1000)}
     if lease is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from windfall.core.lifecycle import PILOT_STATES, TASK_STATES
+from windfall.core.messages.lifecycle import PILOT_STATES, TASK_STATES
 from windfall.server.writer import BUCKETS
 
 Sample = tuple[str, int]  # labels, value

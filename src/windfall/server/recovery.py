@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from windfall.core.engine import Config, Core
-from windfall.core.snapshot import VERSION
+from windfall.core.persist.snapshot import VERSION
+from windfall.core.step import Config, Core
 from windfall.errors import StoreCorrupt, StoreError, StoreTooNew, WindfallError
 from windfall.server.clock import Clock
 from windfall.store import codec

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from windfall.core import events
-from windfall.core.facts import BagRemoved, Fact
+from windfall.core.messages import events
+from windfall.core.messages.facts import BagRemoved, Fact
 from windfall.data.blobs import Blobs
 from windfall.errors import WindfallError
 from windfall.model.calls import blobs_in

@@ -8,27 +8,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from windfall.core import events
-from windfall.core.engine import Config
-from windfall.server import auth, listen, metrics, tokens
-from windfall.server.admin import AdminCalls
-from windfall.server.bags import BagCalls
-from windfall.server.blobs import BlobCalls
-from windfall.server.disk import DiskGuard
-from windfall.server.exchange import Exchanges
-from windfall.server.gather import Gatherer
+from windfall.core.messages import events
+from windfall.core.step import Config
+from windfall.server import metrics
+from windfall.server.calls.admin import AdminCalls
+from windfall.server.calls.bags import BagCalls
+from windfall.server.calls.blobs import BlobCalls
+from windfall.server.calls.exchange import Exchanges
+from windfall.server.calls.logs import Live
+from windfall.server.calls.provisioners import Tendings
+from windfall.server.dataflow.gather import Gatherer
+from windfall.server.dataflow.handover import Handover
+from windfall.server.files.disk_guard import DiskGuard
+from windfall.server.files.quota import Quota
 from windfall.server.grants import Renderings
-from windfall.server.handover import Handover
-from windfall.server.home import Home, user
-from windfall.server.http import HttpServer
-from windfall.server.logs import Live
-from windfall.server.project import Projector
-from windfall.server.quota import Quota
+from windfall.server.http import auth, listen, tokens
+from windfall.server.http.routes import routes
+from windfall.server.http.server import HttpServer
+from windfall.server.local.data_folder import Home, user
 from windfall.server.recovery import recover
 from windfall.server.retention import Keeper
-from windfall.server.routes import routes
-from windfall.server.subscribe import Hub
-from windfall.server.tending import Tendings
+from windfall.server.views.projector import Projector
+from windfall.server.views.subscribe import Hub
 from windfall.server.writer import Die, Writer, die as end_process
 from windfall.store.disk import Room
 from windfall.store.journal import Journal
@@ -162,7 +163,7 @@ class Runtime:
         self._inner = self._listen_tls(address, ())
 
     def _listen_tls(self, address: str, names: tuple[str, ...]) -> tuple[str, str]:
-        from windfall.server import tls
+        from windfall.server.http import tls
 
         host, port = listen.address(address)
         context, certificate = tls.context(self.home.tls, names)
@@ -204,6 +205,6 @@ class Runtime:
 
 
 def _describe(table: list[Any]) -> bytes:
-    from windfall.server import openapi
+    from windfall.server.http import openapi
 
     return openapi.document(table)

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from windfall import errors
-from windfall.core import effects, events
-from windfall.core.facts import Fact
+from windfall.core.messages import effects, events
+from windfall.core.messages.facts import Fact
 from windfall.server.clock import Clock
-from windfall.server.http import log, overloaded
+from windfall.server.http.server import log, overloaded
 from windfall.store import codec
 
 MAX_INBOX = 50_000  # events of one turn

@@ -20,7 +20,7 @@ from heapq import merge
 from pathlib import Path
 from typing import Any
 
-from windfall.core.lifecycle import O_FAILED, OUTCOMES
+from windfall.core.messages.lifecycle import O_FAILED, OUTCOMES
 from windfall.drawing import Sheet
 from windfall.errors import Unwritable
 from windfall.sim import plots

@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
-from windfall.core.engine import Config
-from windfall.core.explain import explain
-from windfall.core.facts import Conscious, DataShape, Limits, Shape, TargetShape
-from windfall.core.lifecycle import ACTIVE
-from windfall.model.check import USUAL
-from windfall.sim import load
-from windfall.sim.clients import Collector, Poller, Script
-from windfall.sim.laws import Law
+from windfall.core.messages.facts import Conscious, DataShape, Limits, Shape, TargetShape
+from windfall.core.messages.lifecycle import ACTIVE
+from windfall.core.read.explain import explain
+from windfall.core.step import Config
+from windfall.model.checks.bag import USUAL
+from windfall.sim.models import load
+from windfall.sim.models.clients import Collector, Poller, Script
+from windfall.sim.models.laws import Law
+from windfall.sim.models.swf import Job
 from windfall.sim.record import Record
 from windfall.sim.scenario import Bag, Scenario, Site, Target
-from windfall.sim.swf import Job
 from windfall.sim.world import Wall, Work, World
 
 DAY = 86_400_000
@@ -142,7 +142,7 @@ class Run:
             self.world.link(link.a, link.b, start=link.start, rate=float(link.bandwidth), shared=link.shared)
 
     def _cluster(self, site: Site) -> None:
-        from windfall.sim.site import machine
+        from windfall.sim.models.site import machine
 
         get = site.values.get
         where = machine(

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from windfall.core import facts as f
-from windfall.core.lifecycle import O_FAILED, O_SUCCEEDED, OUTCOMES, SUCCEEDED
-from windfall.sim.server import Server
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import O_FAILED, O_SUCCEEDED, OUTCOMES, SUCCEEDED
+from windfall.sim.models.server import Server
 
 
 class Attempt(NamedTuple):

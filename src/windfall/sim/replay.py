@@ -6,8 +6,8 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from windfall.errors import BadInput
-from windfall.sim.batch import BatchQueue
-from windfall.sim.swf import Job
+from windfall.sim.models.batch import BatchQueue
+from windfall.sim.models.swf import Job
 
 TAU = 10.0  # seconds: below this a job's run time does not make its slowdown larger
 

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from windfall.errors import BadInput, TooLarge
-from windfall.model import bagfile, check
-from windfall.model.caps import CAPS
-from windfall.model.order import find_circle
-from windfall.model.template import excerpt
+from windfall.model.bagfile import reader
+from windfall.model.checks import bag as check
+from windfall.model.checks.cycles import find_circle
+from windfall.model.policies.replica_caps import CAPS
+from windfall.model.templates.template import excerpt
 from windfall.model.units import format_duration, format_size
-from windfall.sim import scenariowords as w
-from windfall.sim.hosts import ONE, Availability, Cuts, Machines
-from windfall.sim.laws import Law
+from windfall.sim import scenario_words as w
+from windfall.sim.models.hosts import ONE, Availability, Cuts, Machines
+from windfall.sim.models.laws import Law
 
 MAX_FILE = 1 << 20
 MAX_NAMES = 1_000  # of sites, groups of hosts, bags
@@ -113,19 +114,19 @@ class Scenario:
 def load(path: str | Path, bags: bool = True) -> Scenario:
     """Without `bags`: places only, where others' bags are played."""
     path = Path(path)
-    return parse(bagfile.read_text(path, "the scenario"), str(path), path.parent, bags)
+    return parse(reader.read_text(path, "the scenario"), str(path), path.parent, bags)
 
 
 def parse(text: str, file: str = "scenario", base: Path = Path("."), bags: bool = True) -> Scenario:
     """`file` is for messages, `base` where logs are looked for."""
     if len(text) > MAX_FILE:
         raise TooLarge(f"the scenario is larger than {MAX_FILE >> 20} MiB", where=file)
-    found = Reader(bagfile.Place(file, text), base, bags).scenario(bagfile.toml(text, file))
+    found = Reader(reader.Place(file, text), base, bags).scenario(reader.toml(text, file))
     return found if bags else replace(found, bags=[])
 
 
 class Reader:
-    def __init__(self, place: bagfile.Place, base: Path, bags: bool = True) -> None:
+    def __init__(self, place: reader.Place, base: Path, bags: bool = True) -> None:
         self.place, self.base, self.bags = place, base, bags
 
     def scenario(self, data: Values) -> Scenario:

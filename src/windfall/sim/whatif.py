@@ -18,14 +18,14 @@ from typing import Any
 
 import msgspec
 
-from windfall.core.engine import Config
-from windfall.core.intake import submission
+from windfall.core.decide.requests.intake import submission
+from windfall.core.step import Config
 from windfall.errors import BadInput
-from windfall.model import bagfile
-from windfall.model.check import validate
+from windfall.model.bagfile import reader
+from windfall.model.checks.bag import validate
 from windfall.model.spec import Bag
-from windfall.sim.hosts import Host
-from windfall.sim.laws import always
+from windfall.sim.models.hosts import Host
+from windfall.sim.models.laws import always
 from windfall.sim.play import Run
 from windfall.sim.record import Record
 from windfall.sim.scenario import Scenario
@@ -74,7 +74,7 @@ def dump(export: Export) -> bytes:
 
 
 def load(path: Path) -> Export:
-    text = bagfile.read_text(path, "the export")
+    text = reader.read_text(path, "the export")
     try:
         found = msgspec.json.decode(text.encode(), type=Export)
     except msgspec.MsgspecError as error:

@@ -18,22 +18,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from windfall.core import effects as x, events as e
-from windfall.core.copies import place_of, site_of
-from windfall.core.engine import Config
-from windfall.core.facts import Conscious, DataShape, Group, Limits, Move, TargetShape
-from windfall.core.invariants import Witness, check_all
-from windfall.core.state import BagState
+from windfall.core.invariants.promises import Witness, check_all
+from windfall.core.messages import effects as x, events as e
+from windfall.core.messages.facts import Conscious, DataShape, Group, Limits, Move, TargetShape
+from windfall.core.state.copies import place_of, site_of
+from windfall.core.state.world import BagState
+from windfall.core.step import Config
 from windfall.sim.engine import Engine
-from windfall.sim.hosts import Host, Machines
-from windfall.sim.laws import Law, always
-from windfall.sim.network import Network
-from windfall.sim.pilot import Pilot
-from windfall.sim.placeholder import Placeholder, Turns
-from windfall.sim.server import Server
-from windfall.sim.site import Job, Site
-from windfall.sim.storage import Storage
-from windfall.sim.tending import Tender
+from windfall.sim.models.hosts import Host, Machines
+from windfall.sim.models.laws import Law, always
+from windfall.sim.models.network import Network
+from windfall.sim.models.pilot import Pilot
+from windfall.sim.models.placeholder import Placeholder, Turns
+from windfall.sim.models.provisioner import Tender
+from windfall.sim.models.server import Server
+from windfall.sim.models.site import Job, Site
+from windfall.sim.models.storage import Storage
 
 OWNER = "user"
 Wall = Callable[[int, random.Random], int]
@@ -335,7 +335,7 @@ class World:
                 self.engine.at(max(pilot.began.values()) + deadline, self.server.put, e.Gone(0, pilot.number))
 
     def _render(self, answer: x.Answer) -> dict[str, Any]:
-        """What `server/exchange.py` makes of an answer; a task's command is its place."""
+        """What `server/calls/exchange.py` makes of an answer; a task's command is its place."""
         rendered: dict[str, Any] = {
             "epoch": answer.epoch, "seq": answer.seq, "lease": answer.lease, "spread": answer.spread,
         }

@@ -12,7 +12,7 @@ from typing import Any, Union, cast
 
 import msgspec
 
-from windfall.core.facts import FACTS, Fact
+from windfall.core.messages.facts import FACTS, Fact
 from windfall.errors import StoreCorrupt, StoreTooNew
 
 Upcaster = Callable[[list[Any]], list[Any]]

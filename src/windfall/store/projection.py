@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from windfall.core import facts as f
-from windfall.core.lifecycle import CANCELLED, O_SUCCEEDED, READY, SUCCEEDED
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import CANCELLED, O_SUCCEEDED, READY, SUCCEEDED
 from windfall.store.tally import Tally
 
 TABLES = """

@@ -10,7 +10,7 @@ from collections.abc import Container
 
 import msgspec
 
-from windfall.core import facts as f
+from windfall.core.messages import facts as f
 from windfall.store import codec
 
 

@@ -18,8 +18,8 @@ from bisect import bisect_right
 from heapq import nlargest
 from typing import Any
 
-from windfall.core import facts as f
-from windfall.core.lifecycle import O_FAILED, O_SUCCEEDED, QUARANTINED, SUCCEEDED, TASK_STATES
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import O_FAILED, O_SUCCEEDED, QUARANTINED, SUCCEEDED, TASK_STATES
 
 TABLES = """
 CREATE TABLE usage (bag INTEGER, pilot INTEGER, outcome INTEGER, why TEXT, counts INTEGER, attempts INTEGER,

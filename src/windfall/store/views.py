@@ -23,8 +23,8 @@ from typing import Any
 
 import msgspec
 
-from windfall.core.facts import Fact
-from windfall.core.lifecycle import CANCELLED, FIRST_FINAL, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
+from windfall.core.messages.facts import Fact
+from windfall.core.messages.lifecycle import CANCELLED, FIRST_FINAL, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
 from windfall.errors import NotFound, StoreError, Unavailable
 from windfall.store import projection, tally
 from windfall.store.schema import run

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
 
-from ..errors import BadInput, Mistakes
-from .text import Source
+from windfall.errors import BadInput, Mistakes
+from windfall.workflow.text import Source
 
 MOST = 50  # told of one file
 KEPT = 100  # then nothing more is looked for

@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import BadInput, TooLarge
+from windfall.errors import BadInput, TooLarge
 
 SHOWN = 100  # letters of a line
 

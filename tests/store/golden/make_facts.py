@@ -17,11 +17,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from windfall.core import events as e
-from windfall.core.engine import Config, Core
-from windfall.core.facts import BagLifted, Conscious, DataShape, Fact, HostJudged, Limits, Shape, SiteJudged, SiteNoted
-from windfall.core.fingerprint import fingerprint
-from windfall.core.intake import submission
+from windfall.core.decide.requests.intake import submission
+from windfall.core.messages import events as e
+from windfall.core.messages.facts import (
+    BagLifted,
+    Conscious,
+    DataShape,
+    Fact,
+    HostJudged,
+    Limits,
+    Shape,
+    SiteJudged,
+    SiteNoted,
+)
+from windfall.core.persist.fingerprint import fingerprint
+from windfall.core.step import Config, Core
 from windfall.model.spec import Bag, Items, Range, Resources, Sweep, Target
 from windfall.store import codec
 from windfall.store.journal import Journal

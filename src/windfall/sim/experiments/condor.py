@@ -12,12 +12,12 @@ import random
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from windfall.core.engine import Config
-from windfall.core.facts import Limits, Shape
+from windfall.core.messages.facts import Limits, Shape
+from windfall.core.step import Config
 from windfall.sim.engine import Engine
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
+from windfall.sim.models.site import Job, Site
 from windfall.sim.record import Record
-from windfall.sim.site import Job, Site
 from windfall.sim.world import Work, World
 
 SOURCE = "Silberstein, Sharov, Geiger, Schuster: GridBot, execution of bags of tasks in multiple grids (2009)"

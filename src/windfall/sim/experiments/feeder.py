@@ -22,13 +22,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from windfall.core import ads, events as e, facts as f
-from windfall.core.classads import Value, matches, program
-from windfall.core.engine import Core
-from windfall.core.facts import TargetShape
-from windfall.core.lifecycle import GRANTED, O_SUCCEEDED, READY, STARTED
-from windfall.core.speculation import Case, reader
-from windfall.core.state import BagState
+from windfall.core.decide.replicas.by_expression import Case, reader
+from windfall.core.expressions import attributes
+from windfall.core.expressions.classads import Value, matches, program
+from windfall.core.messages import events as e, facts as f
+from windfall.core.messages.facts import TargetShape
+from windfall.core.messages.lifecycle import GRANTED, O_SUCCEEDED, READY, STARTED
+from windfall.core.state.world import BagState
+from windfall.core.step import Core
 from windfall.errors import BadInput
 from windfall.sim.world import OWNER, Work, World
 
@@ -89,7 +90,7 @@ def _read(path: str) -> Callable[[Core, int, BagState, int, list[int]], Value] |
         if rest == "SentTime":
             return lambda core, now, bag, job, rows: (
                 core.state.attempts.granted[rows[place]] // 1000 if place < len(rows) else None)
-        if ads.reader(rest) is None:
+        if attributes.reader(rest) is None:
             return lambda core, now, bag, job, rows: (
                 _published(core, rows[place])[rest] if place < len(rows) else None)
     read = reader(path)
@@ -102,7 +103,7 @@ def _published(core: Core, row: int) -> Mapping[str, Value]:
 
 def _case(core: Core, now: int, bag: BagState, job: int, rows: list[int]) -> Case:
     cls = bag.classes[bag.target_of(job), bag.tasks.variant[job]]
-    subject = ads.Subject(core.state, now, bag, next(iter(core.state.sites.values())), cls)
+    subject = attributes.Subject(core.state, now, bag, next(iter(core.state.sites.values())), cls)
     return Case(subject, rows, partial(core.match.published, core))
 
 

@@ -12,8 +12,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windfall.sim.hosts import ONE, Host
-from windfall.sim.laws import Law
+from windfall.sim.models.hosts import ONE, Host
+from windfall.sim.models.laws import Law
 from windfall.sim.world import Place, World
 
 SOURCE = "Silberstein, Sharov, Geiger, Schuster: GridBot, execution of bags of tasks in multiple grids (2009)"

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from windfall.core.engine import Config
+from windfall.core.step import Config
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
 from windfall.sim.experiments.feeder import Feeder, Rules
 from windfall.sim.experiments.grids import HOUR, MINUTE, SECOND, SOURCE, Kind, remember, settle_in, some
-from windfall.sim.laws import Law
+from windfall.sim.models.laws import Law
 from windfall.sim.world import Work, World
 
 SEEDS = 5  # each takes eight minutes

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from windfall.core import facts as f
-from windfall.core.engine import Config
-from windfall.core.facts import Limits, Shape
+from windfall.core.messages import facts as f
+from windfall.core.messages.facts import Limits, Shape
+from windfall.core.step import Config
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
 from windfall.sim.experiments.swarm_table import run_t2
-from windfall.sim.site import Site
+from windfall.sim.models.site import Site
 from windfall.sim.world import Work, World
 
 SOURCE = "Grunchec, Hernández-Sánchez, Knott: SWARM, a meta-scheduler to minimize job queuing times (2009)"

@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from windfall.core import facts as f
-from windfall.core.engine import Config
-from windfall.core.facts import Limits, Shape
-from windfall.sim.clients import Collector, Poller, Script
+from windfall.core.messages import facts as f
+from windfall.core.messages.facts import Limits, Shape
+from windfall.core.step import Config
 from windfall.sim.engine import Engine
 from windfall.sim.experiments.base import Cell, Figure, Options, Outcome, Series
-from windfall.sim.site import Site, machine
-from windfall.sim.swf import Job as Load
+from windfall.sim.models.clients import Collector, Poller, Script
+from windfall.sim.models.site import Site, machine
+from windfall.sim.models.swf import Job as Load
 from windfall.sim.world import Work, World
 
 SYSTEMS = ("broker", "MSR", "SWARM")

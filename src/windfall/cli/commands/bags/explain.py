@@ -1,0 +1,62 @@
+"""`windfall explain`: why it is not running, site by site and clause by clause."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from windfall.cli.connect import Session, find_bag
+from windfall.cli.parser import add_bag, task_number
+from windfall.cli.present.causes import words
+from windfall.cli.present.output import print_json, shown
+from windfall.cli.watch.explain_line import reason
+
+if TYPE_CHECKING:
+    from windfall.client.types import TaskInfo
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_bag(parser)
+    parser.add_argument("task", metavar="TASK", nargs="?", type=task_number, help="number of a task")
+
+
+def execute(args: argparse.Namespace) -> int:
+    with Session() as session:
+        bag = find_bag(session.client, args.bag)
+        found = session.client.explain(bag, args.task)
+        why = _ended_by(session.client.task(bag, args.task)) if args.task is not None else ""
+    if args.json:
+        print_json(found)
+        return 0
+    if found.get("task") is not None:
+        print(f"task {found['task']}: {found.get('state', '')}")
+    remedy = f"'windfall wait {bag}' brings its own"
+    if session.separate:
+        remedy = "start one with 'windfall pilot --ticket FILE', or the server with --pilot"
+    print(reason(found, remedy))
+    if why:
+        print(f"its last attempt: {why}; windfall logs {bag} {args.task} has its output")
+    troubles = _troubles() if found.get("sites") else {}
+    for site in found.get("sites") or []:
+        print(f"  {shown(site.get('site'))}")
+        if said := troubles.get(str(site.get("site"))):
+            print(f"    NO   trouble: {said}")
+        for clause in site.get("clauses") or []:
+            mark = "yes" if clause.get("holds") else "NO "
+            print(f"    {mark}  {shown(clause.get('clause'), 100)}: {shown(clause.get('says'), 200)}")
+    return 0
+
+
+def _troubles() -> dict[str, str]:
+    """Of sites, as whoever starts pilots there knows them; the server knows only that none come."""
+    from windfall.cli.commands.sites.test import status
+
+    return {line["site"]: shown(line["trouble"], 1000) for line in status() if line.get("site") and line.get("trouble")}
+
+
+def _ended_by(task: TaskInfo) -> str:
+    """Why the last attempt of a task that did not succeed ended."""
+    attempts = task.get("attempts") or []
+    if task["state"] not in ("failed", "quarantined") or not attempts:
+        return ""
+    return words(attempts[-1])

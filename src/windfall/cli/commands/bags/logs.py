@@ -1,0 +1,122 @@
+"""`windfall logs`: what a task wrote, byte for byte."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windfall.cli.connect import Session, find_bag
+from windfall.cli.parser import add_bag, task_number
+from windfall.cli.present.causes import words as cause
+from windfall.cli.present.output import Bytes, print_json, say
+from windfall.client.client import FINAL
+from windfall.errors import BadInput, NotFound
+from windfall.model.units import plural
+
+if TYPE_CHECKING:
+    from windfall.client.client import Client
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_bag(parser)
+    parser.add_argument(
+        "task", metavar="TASK", nargs="?", type=task_number,
+        help="number of the task (default: 0; with -f: all that run, each line with its task's number before it)",
+    )
+    parser.add_argument("--out", action="store_true", help="standard output only")
+    parser.add_argument("--err", action="store_true", help="standard error only")
+    parser.add_argument("--scratch", metavar="DIR", help="unpack the failed task's directory, if it was kept, to DIR")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on while the task, or the bag, runs")
+
+
+def execute(args: argparse.Namespace) -> int:
+    streams = [name for name in ("out", "err") if getattr(args, name)] or ["out", "err"]
+    with Session() as session:
+        bag = find_bag(session.client, args.bag)
+        if args.task is None and args.follow and not (args.scratch or args.json):
+            return _all(session, bag, streams[0])
+        args.task = args.task or 0
+        if args.scratch:
+            return _scratch(session.client, bag, args)
+        try:
+            written = (_print_json if args.json else _print)(session.client, bag, args, streams)
+        except NotFound:
+            return _absent(session.client, bag, args.task, args.json)
+        if not written:
+            _say_nothing_came(session.client, bag, args.task)
+    return 0
+
+
+def _all(session: Session, bag: int, stream: str) -> int:
+    from windfall.cli.watch.follow_logs import follow
+
+    if session.embedded is not None and session.client.bag(bag)["state"] not in FINAL:
+        raise BadInput(f"nobody runs bag {bag} now", f"windfall wait {bag}")
+    follow(session.client, bag, stream)
+    return 0
+
+
+def _scratch(client: Client, bag: int, args: argparse.Namespace) -> int:
+    from windfall.cli.retry_here import scratch_of
+    from windfall.client.files.archive import unpack
+
+    kept = scratch_of(client.task(bag, args.task))
+    if kept is None:
+        raise NotFound(f"nothing was kept of task {args.task}", 'put scratch = "failed" under [task]')
+    count, left_out = unpack(client, *kept, Path(args.scratch))
+    if args.json:
+        found = {"bag": bag, "task": args.task, "directory": args.scratch, "files": count, "left_out": left_out}
+        print_json(found)
+    else:
+        print(f"{plural(count, 'file')} in {args.scratch}/")
+        if left_out:
+            say(f"{plural(left_out, 'link')} left out")
+    return 0
+
+
+def _print_json(client: Client, bag: int, args: argparse.Namespace, streams: list[str]) -> int:
+    texts = {name: b"".join(client.log(bag, args.task, name)).decode("utf-8", "replace") for name in streams}
+    print_json({"bag": bag, "task": args.task, **texts})
+    return sum(map(len, texts.values()))
+
+
+def _print(client: Client, bag: int, args: argparse.Namespace, streams: list[str]) -> int:
+    """How many bytes there were."""
+    if args.follow and len(streams) > 1:
+        streams = ["out"]
+    written = 0
+    for name in streams:
+        target = Bytes(sys.stderr if name == "err" and len(streams) > 1 else sys.stdout)
+        for data in client.log(bag, args.task, name, args.follow):
+            target.write(data)
+            written += len(data)
+    return written
+
+
+def _absent(client: Client, bag: int, number: int, as_json: bool) -> int:
+    """No attempt has ended: say how that is, or that there is no such task."""
+    task = client.task(bag, number)
+    row = _row(client, bag, number)
+    if as_json:
+        print_json({"bag": bag, "task": number, "state": task["state"]})
+    if row is not None:
+        say(f"task {number} never ran: {row['state']} ({cause(row)})")
+    elif task["state"] == "active":
+        say(f"task {number} has not ended; to follow it: windfall logs -f {bag} {number}")
+    else:
+        say(f"task {number} has not run yet; why: windfall explain {bag} {number}")
+    return 1
+
+
+def _say_nothing_came(client: Client, bag: int, number: int) -> None:
+    row = _row(client, bag, number)
+    if row is not None and row["state"] != "succeeded":
+        say(f"task {number} wrote nothing; {row['state']}: {cause(row, 10_000)}")
+
+
+def _row(client: Client, bag: int, number: int) -> dict[str, Any] | None:
+    """The task's result, if it has one."""
+    row = next(client.results(bag, after=number - 1, page=1), None)
+    return row if row is not None and row["task"] == number else None

@@ -1,0 +1,249 @@
+"""`windfall policy`: a bag's policies, shown and changed while it runs; what may be said in an expression."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from typing import TYPE_CHECKING
+
+from windfall.cli.present.output import print_json, print_table, say, shown
+from windfall.client.client import FINAL
+from windfall.errors import BadInput
+from windfall.model import units
+from windfall.model.checks import bag as check
+from windfall.model.policies import attributes, expressions, language, replica_caps
+
+if TYPE_CHECKING:
+    from windfall.client.client import Client
+    from windfall.client.types import HostInfo, PolicyInfo
+    from windfall.model.spec import Policy
+
+EXAMPLES = """examples:
+  windfall policy 7 rank='!Tail ? 1 : Host.JobsToday' requirements=
+  windfall policy --check 'Host.Memory >= 4000 && Host.ErrorRate < 0.1'
+  windfall policy --check bag.toml
+  windfall policy --attributes
+  windfall policy --hosts              the hosts that serve you, as expressions see them
+  windfall policy 7 --hosts            which of them bag 7 may use, and its rank there"""
+
+_QUOTED = re.compile(r"\"([^\"]+)\"|'([^']+)'", re.DOTALL)
+_SETTING = re.compile(r"\s*([A-Za-z_-]+)\s*=(?!=|\?=|!=)(.*)", re.DOTALL)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bag", metavar="BAG", nargs="?", help="number of the bag, or its name")
+    parser.add_argument("settings", metavar="KEY=VALUE", nargs="*",
+                        help=f"{', '.join((*check.EXPRESSIONS, *replica_caps.CAPS))}, budget; with nothing behind = it "
+                         "is "
+                             "taken away")
+    parser.add_argument("--check", metavar="EXPRESSION", help="is it one, and what does it come to?  KEY=EXPRESSION "
+                                                             "asks for a policy, a bag file for all of its own")
+    parser.add_argument("--attributes", action="store_true", help="what expressions may speak of")
+    parser.add_argument("--hosts", action="store_true", help="the hosts that serve you and what they say of "
+                                                             "themselves (--json: all of it); with a bag, whether its "
+                                                             "policies let them have its tasks")
+
+
+WORDS_ANYWHERE = True  # policy 7 --json rank=1
+
+
+def execute(args: argparse.Namespace) -> int:
+    if args.bag is not None and (args.attributes or args.check is not None):
+        option = "--attributes" if args.attributes else "--check"
+        raise BadInput(f"{option} changes nothing, and '{args.bag[:60]}' stands beside it", "leave that out" if
+                       args.attributes else "an expression is one word for the shell: put all of it in quotes, as in "
+                       "windfall policy --check 'rank = Host.Cores + 1'")
+    if args.attributes:
+        return _attributes(args.json)
+    if args.hosts:
+        return _hosts(args)
+    if args.check is not None:
+        return _file(args) if _is_file(args.check) else _expression(args)
+    if args.bag is None:
+        raise BadInput("no bag is named", "windfall policy BAG, or windfall policy --check 'Host.Memory >= 4000'")
+    return _bag(args)
+
+
+# --- of a bag ---------------------------------------------------------------------------------------------------
+
+
+def _bag(args: argparse.Namespace) -> int:
+    policy, budget = _settings(args.settings)
+    from windfall.cli.connect import Session, find_bag
+
+    with Session() as session:
+        bag = find_bag(session.client, args.bag)
+        if budget is not None:
+            session.client.set_budget(bag, budget)
+        view = session.client.set_policy(bag, policy) if policy else session.client.policy(bag)
+        about = session.client.bag(bag)
+    shown_budget = about["budget"]
+    if args.json:
+        print_json({**view, "budget": shown_budget})
+        return 0
+    for key, text in view["policy"].items():
+        print(f"{key} = {shown(text, 5_000)}")
+    if shown_budget:
+        print(f"budget = {units.format_core_time(shown_budget)}")
+    if args.settings and about["state"] in FINAL:
+        say(f"bag {bag} has ended: this counts only for tasks that are tried again, or added")
+    else:
+        warn(view)
+    return 0
+
+
+def _settings(texts: list[str]) -> tuple[dict[str, str], int | None]:
+    """Expressions, and a budget in ms of cores; what is wrong is said before a server is asked."""
+    policy: dict[str, str] = {}
+    budget = None
+    given: list[str] = []
+    for text in texts:
+        setting = _SETTING.fullmatch(text)
+        if not setting:
+            raise BadInput(f"'{text[:60]}' is not KEY=VALUE", "as in rank='Host.Cores'")
+        key = expressions.named(setting[1], "budget")
+        if key in given:
+            raise BadInput(f"{key} is given twice", "leave one of them out")
+        given.append(key)
+        if key == "budget":
+            budget = units.parse_core_time(setting[2].strip(), "budget") if setting[2].strip() else 0
+            continue
+        policy[key] = check.setting(_bare(setting[2]), key) if setting[2].strip() else ""
+    return policy, budget
+
+
+def _bare(text: str) -> str:
+    """As it would stand in a bag file: no policy is a mere text, so quotes around all of it are TOML's."""
+    found = _QUOTED.fullmatch(text.strip())
+    return found[1] or found[2] if found else text.strip()
+
+
+def warn(view: PolicyInfo) -> None:
+    """Of a policy that matches nobody."""
+    if view["policy"] and view["why"] and not view["match"]:
+        of = f"hosts that serve you now ({view['hosts']})" if view["hosts"] else "sites that you have"
+        say(f"of the {of} none matches: {shown(view['why'], 500)}")
+
+
+def warn_of(client: Client, bag: int, policy: Policy) -> None:
+    """The same for a bag that has just been submitted."""
+    if check.given(policy):
+        warn(client.policy(bag))
+
+
+# --- of hosts -----------------------------------------------------------------------------------------------------
+
+
+def _hosts(args: argparse.Namespace) -> int:
+    if args.settings:
+        raise BadInput("--hosts changes nothing", f"windfall policy {args.bag} {args.settings[0]}, then --hosts")
+    from windfall.cli.connect import Session, find_bag
+
+    with Session() as session:
+        bag = find_bag(session.client, args.bag) if args.bag is not None else None
+        found = list(session.client.hosts(bag))
+    if args.json:
+        print_json(found)
+    elif not found:
+        say("no host serves you now: windfall serve --pilot, or a windfall run that goes on, lets this one; "
+            "windfall site ls lists your sites")
+    elif bag is None:
+        print_table(["host", "site", "cores", "memory", "load", "attempts", "error rate", "speed", "jobs today"],
+                    map(_host_row, found), right=range(2, 9))
+    else:
+        for each in found:
+            print(_verdict(each))
+    return 0
+
+
+def _host_row(found: HostInfo) -> list[object]:
+    host = found["ad"]["Host"]
+    rate = host["ErrorRate"]
+    return [host["Name"], host["Site"], host["Cores"], f"{host['Memory']} MB", f"{host['Load']:.2f}", host["Attempts"],
+            "" if rate is None else f"{rate:.3f}", f"{host['Speed']:.2f}", host["JobsToday"]]
+
+
+def _verdict(found: HostInfo) -> str:
+    host, rank, most = found["ad"]["Host"], found["rank"], found["per_host"]
+    where, why = f"{shown(host['Name'])} ({shown(host['Site'])})", shown(found["why"], 1000)
+    if not found["match"]:
+        return f"{where}: no; {why}"
+    said = ["yes"]
+    said += [f"rank {rank:g}"] if rank is not None else []
+    said += [f"{most} at most"] if most is not None else []
+    return f"{where}: {', '.join(said)}" + (f"; {why}" if why else "")
+
+
+# --- of no bag --------------------------------------------------------------------------------------------------
+
+
+def _is_file(text: str) -> bool:
+    return text.endswith(".toml") or os.path.isfile(text)  # which a long expression is not, either
+
+
+def _file(args: argparse.Namespace) -> int:
+    from windfall.model.bagfile import reader
+
+    policy = reader.load(args.check).bag.policy
+    if args.json:
+        print_json({key: _shown(key, text) for key, text in check.asked_for(policy).items()})
+        return 0
+    print(f"{args.check}: all is well")
+    for key, text in check.asked_for(policy).items():
+        print(f"  {key} = {text}")
+    return 0
+
+
+def _shown(key: str, text: str) -> dict[str, list[str] | str]:
+    if key in replica_caps.CAPS:
+        return {"cap": text}
+    return {"preset": text} if text in check.REPLICATE else _view(expressions.check(text, key))
+
+
+def _expression(args: argparse.Namespace) -> int:
+    setting = _SETTING.match(args.check)
+    if not setting and args.check.strip().lower() in check.REPLICATE:
+        setting = _SETTING.match(f"replicate = {args.check}")
+    if setting and setting[1] == "budget":
+        budget = units.parse_core_time(setting[2].strip(), "budget")
+        print_json({"budget": budget}) if args.json else print(f"it is a budget: {units.format_core_time(budget)}")
+        return 0
+    key = expressions.named(setting[1], "budget") if setting else ""
+    text = check.setting(_bare(setting[2]), key) if setting else args.check
+    if key in replica_caps.CAPS:
+        print_json({"cap": text}) if args.json else print(f"it is a cap: {replica_caps.CAPS[key]}")
+        return 0
+    if key == "replicate" and text in check.REPLICATE:
+        print_json({"preset": text}) if args.json else print("it is a preset of replicate")
+        return 0
+    found = expressions.check(text, key) if setting else expressions.parse(text)
+    view = _view(found)
+    if args.json:
+        print_json(view)
+        return 0
+    kind = language.NAMES[found.type]
+    print(f"it comes to {kind}, and speaks of {', '.join(found.uses) or 'nothing'}")
+    if not setting:
+        print(f"it can be: {', '.join(view['policies']) or 'no policy'}")
+    return 0
+
+
+def _view(found: expressions.Expression) -> dict[str, list[str] | str]:
+    return {"expression": found.text, "type": found.type, "attributes": list(found.uses),
+            "policies": expressions.serves(found)}
+
+
+def _attributes(as_json: bool) -> int:
+    rows = [(f"{scope}.{each.name}", each.type, each.says, each.by, list(each.aliases))
+            for scope, table in attributes.ADS.items() for each in table]
+    rows += [(each.name, each.type, each.says, each.by, list(each.aliases)) for each in attributes.LONE]
+    if as_json:
+        names = ("name", "type", "says", "by", "aliases")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        wide = max(len(row[0]) for row in rows)
+        for name, kind, says, by, _ in rows:
+            print(f"{name:{wide}}  {kind:6}  {by:9}  {says}")
+        print(f"Task.Replica1.… to Task.Replica{attributes.MOST_REPLICAS}.…: SentTime, and Host with its attributes")
+    return 0

@@ -1,0 +1,114 @@
+"""`windfall rerun`: a workflow again, but only what failed or changed since."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windfall.cli.commands.bags import run
+from windfall.cli.connect import Session, find_bag
+from windfall.cli.present.output import print_json, say
+from windfall.cli.submission import application
+from windfall.cli.watch.progress import Progress
+from windfall.model.units import plural
+
+if TYPE_CHECKING:
+    from windfall.client.client import Client
+    from windfall.model.bagfile.reader import Parsed
+    from windfall.workflow.build.reuse import Done, Rest
+
+EARLIER = 20  # bags of that name that are looked at
+EXAMPLES = """examples:
+  windfall rerun product.query --components components/ --set div=4 -o product.results
+  windfall rerun 12"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="APP | BAG", help="an application's file, or a bag: its number or its name")
+    application.add_options(parser)
+    parser.add_argument("--name", help="name of the bags that count as earlier runs (default: the application's)")
+    parser.add_argument("-o", dest="directory", metavar="DIR", help="where results land (default: NAME.results)")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def execute(args: argparse.Namespace) -> int:
+    started = time.monotonic()
+    with Session(work=True) as session:
+        parsed = _wanted(args, session.client)
+        from windfall.workflow.build.reuse import rest
+
+        left = rest(parsed.bag, _done(session.client, parsed.bag.name))
+        quiet, directory = args.quiet or args.json, run.directory_of(args, parsed.bag.name)
+        if not quiet:
+            say(f"{parsed.bag.name}: {plural(run.count(parsed), 'task')}, {len(left.done):,} of them done before")
+        brought = _bring_old(session.client, parsed, left, directory)
+        if left.bag is None:
+            return _nothing(args, parsed, brought)
+        return _run(session, parsed, left, started, directory, args)
+
+
+def _wanted(args: argparse.Namespace, client: Client) -> Parsed:
+    from windfall.model.bagfile.reader import Parsed
+    from windfall.workflow.build.streaming import whole
+
+    if args.what.endswith(application.KINDS):
+        return application.parsed(args, Path(args.what))
+    bag = find_bag(client, args.what)
+    return Parsed(whole(client.spec(bag), client.appended(bag))[0], {}, {})
+
+
+def _done(client: Client, name: str) -> Done:
+    """By all earlier bags of that name that are still there; of two that did the same, by the later one."""
+    from windfall.errors import BadInput
+    from windfall.workflow.build.reuse import done_by
+    from windfall.workflow.build.streaming import whole
+
+    found: Done = {}
+    for bag in sorted(each["bag"] for each in client.bags() if each["name"] == name)[-EARLIER:]:
+        spec, there = whole(client.spec(bag), client.appended(bag))
+        here = {number: task for task, number in enumerate(there)}
+        files = {here[row["task"]]: [tuple(file) for file in row["files"]] for row in client.results(bag, "succeeded")
+                 if row["task"] in here}
+        try:
+            made = done_by(bag, spec, files)  # type: ignore[arg-type]
+        except BadInput:
+            continue  # of that name, and something else
+        found.update((key, (number, there[task], left)) for key, (number, task, left) in made.items())
+    return found
+
+
+def _bring_old(client: Client, parsed: Parsed, left: Rest, directory: Path) -> int:
+    """Results that earlier bags have."""
+    wanted: dict[int, dict[tuple[int, str], str]] = {}
+    for (task, path), name in (parsed.results or {}).items():
+        if task in left.done:
+            bag, there = left.done[task]
+            wanted.setdefault(bag, {})[there, path] = name
+    return sum(client.fetch_some(bag, files, directory) for bag, files in wanted.items())
+
+
+def _nothing(args: argparse.Namespace, parsed: Parsed, brought: int) -> int:
+    total = run.count(parsed)
+    if args.json:
+        print_json({"bag": None, "name": parsed.bag.name, "state": "succeeded", "tasks": 0, "succeeded": 0, "failed": 0,
+                    "cancelled": 0, "done_before": total, "files": brought})
+    else:
+        say("  nothing has failed or changed: nothing is run")
+    return 0
+
+
+def _run(
+    session: Session, parsed: Parsed, left: Rest, started: float, directory: Path, args: argparse.Namespace
+) -> int:
+    assert left.bag is not None
+    results: Any = parsed.results if parsed.results is None else {
+        (left.tasks[task], path): name for (task, path), name in parsed.results.items() if task in left.tasks}
+    part = parsed._replace(bag=left.bag, results=results)
+    sent, quiet = run.submit(session, part), args.quiet or args.json
+    total = run.told(sent, run.count(part), quiet)
+    progress = Progress(part.bag.name, total, quiet)
+    run.feed(session, sent, total, progress)
+    final = run.attend(session, sent.bag, progress, directory)
+    return run.finish(session, final, started, run.Home(directory, "", sent.parsed.results), args.json)

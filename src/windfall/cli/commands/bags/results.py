@@ -1,0 +1,248 @@
+"""`windfall results`: one row per ended task.
+
+--json prints one JSON array with a row per line; --jsonl the rows alone.  CSV has times in milliseconds and sizes in
+bytes, as the API has them; the table has them as people write them; Parquet has moments as such.  A parameter called
+as a column is goes by `param_NAME`, a captured value by `value_NAME`; JSON has them apart, in `params` and `values`.
+Everything streams: no format holds more than some thousand rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windfall.cli.connect import Session, find_bag
+from windfall.cli.parser import add_bag
+from windfall.cli.present.causes import words as cause
+from windfall.cli.present.fetch_outputs import Problems, add_files
+from windfall.cli.present.output import clock, duration, print_json, print_json_rows, print_table
+from windfall.errors import BadInput
+from windfall.model.units import format_size, plural
+
+if TYPE_CHECKING:
+    from windfall.model.spec import Bag
+
+FIELDS = (
+    *("state", "exit", "signal", "why", "attempt", "site", "host"),
+    *("granted", "started", "ended", "wall", "cpu", "rss", "out_size", "err_size", "note"),
+)
+MOMENTS = ("granted", "started", "ended")
+TEXTS = ("state", "why", "site", "host", "note")
+TAKEN = frozenset(("task", "target", "memory", *FIELDS))
+STATES = ("succeeded", "failed", "cancelled", "quarantined")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_bag(parser)
+    parser.add_argument("--state", choices=STATES, help="only tasks that ended so")
+    parser.add_argument("--csv", action="store_true", help="comma-separated, with a header")
+    parser.add_argument("--jsonl", action="store_true", help="one JSON object per line")
+    parser.add_argument("--parquet", metavar="FILE", help="write a Parquet file")
+    parser.add_argument("--wfformat", metavar="FILE", type=Path, help="write graph and times, as WfFormat 1.5")
+    parser.add_argument("-o", dest="directory", metavar="DIR", help="bring the output files home to DIR instead")
+    add_files(parser)
+    parser.add_argument("--archive", metavar="FILE", type=Path, help="write them into one .tar, .tar.gz or .zip")
+
+
+def execute(args: argparse.Namespace) -> int:
+    if args.files and not (args.directory or args.archive):
+        raise BadInput("--files says where files land", "say where with -o DIR or --archive FILE")
+    with Session() as session:
+        bag = find_bag(session.client, args.bag)
+        if args.directory:
+            return _bring(session, bag, args)
+        if args.archive:
+            return _archive(session, bag, args)
+        if args.parquet:
+            return _parquet(session, bag, args)
+        if args.wfformat:
+            return _wfformat(session, bag, args)
+        rows = session.client.results(bag, args.state or "")
+        if args.json:
+            print_json_rows(rows)
+        elif args.jsonl:
+            _print_lines(rows)
+        else:
+            spec = session.client.spec(bag)
+            names = Names(parameters(spec), captured(spec))
+            if args.csv:
+                print_csv(rows, names)
+            else:
+                print_rows(rows, names, len(spec.targets) > 1)
+    return 0
+
+
+def _archive(session: Session, bag: int, args: argparse.Namespace) -> int:
+    from windfall.client.files.archive import save
+
+    problems = Problems()
+    count = save(session.client, bag, args.archive, args.files, problems.add)
+    if args.json:
+        print_json({"bag": bag, "files": count, "archive": str(args.archive)})
+    else:
+        print(f"{plural(count, 'file')} in {args.archive}")
+    problems.tell()
+    return 1 if problems.count else 0
+
+
+def _print_lines(rows: Iterable[dict[str, Any]]) -> None:
+    import json
+
+    for row in rows:
+        print(json.dumps(row, ensure_ascii=False))
+
+
+def _wfformat(session: Session, bag: int, args: argparse.Namespace) -> int:
+    from windfall.workflow.build.streaming import whole
+    from windfall.workflow.wfformat import export, instance
+
+    client = session.client
+    spec, there = whole(client.spec(bag), client.appended(bag))
+    export.refuse_grown(client.bag(bag)["tasks"] - len(there))
+    here = {number: task for task, number in enumerate(there)}
+    workflow = export.exported(spec, ({**row, "task": here[row["task"]]} for row in client.results(bag)))
+    args.wfformat.write_bytes(instance.dumps(workflow))
+    if args.json:
+        print_json({"bag": bag, "file": str(args.wfformat), "tasks": workflow.tasks, "edges": len(workflow.dag.src)})
+    else:
+        print(f"{plural(workflow.tasks, 'task')} and {plural(len(workflow.dag.src), 'edge')} in {args.wfformat}")
+    return 0
+
+
+def _parquet(session: Session, bag: int, args: argparse.Namespace) -> int:
+    from windfall.cli.present import parquet
+
+    spec = session.client.spec(bag)
+    names = Names(parameters(spec), captured(spec))
+    kinds = {**dict.fromkeys(MOMENTS, parquet.MOMENT), **dict.fromkeys(TEXTS, parquet.TEXT)}
+    columns = [
+        *(("task", parquet.INT), ("target", parquet.TEXT)),
+        *((title, None) for title in (*names.parameters.values(), *names.captured.values())),
+        *((field, kinds.get(field, parquet.INT)) for field in FIELDS),
+    ]
+    count = parquet.write(
+        args.parquet, columns, lambda: _numbered(session.client.results(bag, args.state or ""), names)
+    )
+    if args.json:
+        print_json({"bag": bag, "file": args.parquet, "rows": count})
+    else:
+        print(f"{plural(count, 'row')} in {args.parquet}")
+    return 0
+
+
+def _numbered(rows: Iterable[dict[str, Any]], names: Names) -> Iterator[list[Any]]:
+    from windfall.cli.present.parquet import number
+
+    for row in rows:
+        params, values = row.get("params") or {}, row.get("values") or {}
+        yield [
+            *(row["task"], row.get("target", "main")),
+            *map(params.get, names.parameters),
+            *(number(values.get(name)) for name in names.captured),
+            *map(row.get, FIELDS),
+        ]
+
+
+def _bring(session: Session, bag: int, args: argparse.Namespace) -> int:
+    from windfall.cli.present.fetch_outputs import bring, lines
+
+    directory, problems = Path(args.directory), Problems()
+    files, others = bring(session.client, bag, directory, args.files, problems)
+    if args.json:
+        print_json({"bag": bag, "files": files, "directory": str(directory), "other_files": others,
+                    "problems": problems.count})  # fmt: skip
+    else:
+        for line in lines(directory, files, others) or ([] if problems.count else ["the bag has no output files"]):
+            print(line.strip())
+    problems.tell()
+    return 1 if problems.count else 0
+
+
+def parameters(bag: Bag) -> list[str]:
+    """Names of all parameters of all targets, in the order they are met; of an application not those of data, which
+    are empty, nor the mere number of a task."""
+    from windfall.model.spec import INSTANCE, Sweep
+    from windfall.model.templates.render import axis_names
+
+    names: dict[str, None] = {}
+    for target in bag.targets:
+        if isinstance(target.source, Sweep):
+            for axis in target.source.axes:
+                names.update(dict.fromkeys(name for name in axis_names(axis) if name != INSTANCE))
+            names.update(dict.fromkeys(derived.name for derived in target.source.derived if derived.template))
+    return list(names)
+
+
+def captured(bag: Bag) -> list[str]:
+    """Names of all captured values of all targets."""
+    return list(dict.fromkeys(capture.name for target in bag.targets for capture in target.capture))
+
+
+class Names:
+    """Parameters and captured values, each with what it is called above its column."""
+
+    def __init__(self, parameters: list[str], captured: list[str]):
+        self.parameters = _titles(parameters, "param", TAKEN | {f"value_{name}" for name in captured})
+        self.captured = _titles(captured, "value", TAKEN | set(self.parameters.values()))
+
+
+def _titles(names: list[str], prefix: str, taken: frozenset[str] | set[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in names:
+        title = name
+        while title in taken or title in found.values() or (title != name and title in names):
+            title = f"{prefix}_{title}"
+        found[name] = title
+    return found
+
+
+def print_csv(rows: Iterable[dict[str, Any]], names: Names) -> None:
+    import csv
+    import sys
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["task", "target", *names.parameters.values(), *names.captured.values(), *FIELDS])
+    for row in rows:
+        own, fields = _own(row, names), (_cell(row.get(field)) for field in FIELDS)
+        writer.writerow([row["task"], row.get("target", "main"), *own, *fields])
+
+
+def _own(row: dict[str, Any], names: Names) -> Iterator[object]:
+    """The cells that the bag brings: parameters, then captured values."""
+    params, values = row.get("params") or {}, row.get("values") or {}
+    yield from (_cell(params.get(name)) for name in names.parameters)
+    yield from (_cell(values.get(name)) for name in names.captured)
+
+
+def _cell(value: object) -> object:
+    return ("true" if value else "false") if isinstance(value, bool) else value
+
+
+def print_rows(rows: Iterable[dict[str, Any]], names: Names, targets: bool) -> None:
+    header = [
+        *(["task", "target"] if targets else ["task"]),
+        *(*names.parameters.values(), *names.captured.values()),
+        *("state", "exit", "site", "host", "started", "wall", "cpu", "memory", "why"),
+    ]
+    first = len(header) - 9
+    print_table(header, _shown(rows, names, targets), right=(0, first + 1, *range(first + 5, first + 8)))
+
+
+def _shown(rows: Iterable[dict[str, Any]], names: Names, targets: bool) -> Iterator[list[Any]]:
+    for row in rows:
+        yield [
+            row["task"],
+            *([row.get("target")] if targets else []),
+            *_own(row, names),
+            row.get("state"),
+            row.get("exit"),
+            row.get("site"),
+            row.get("host"),
+            clock(row.get("started")),
+            duration(row.get("wall")),
+            duration(row.get("cpu")),
+            format_size(row["rss"]) if row.get("rss") else "",
+            "" if row.get("state") == "succeeded" else cause(row),
+        ]

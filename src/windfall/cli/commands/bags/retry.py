@@ -1,0 +1,67 @@
+"""`windfall retry`: run again what failed, was cancelled or quarantined: all, some by number, or by why they failed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from itertools import islice
+
+from windfall.cli.connect import Session, find_bag
+from windfall.cli.parser import add_bag, add_tasks, task_numbers
+from windfall.cli.present import causes
+from windfall.cli.present.output import print_json, say
+from windfall.client.client import Client
+from windfall.errors import BadInput
+from windfall.model.units import plural
+
+EXAMPLES = """examples:
+  windfall retry 7                     all that failed, were cancelled or quarantined
+  windfall retry 7 12 20..29           these
+  windfall retry 7 --why exit --exit 3
+  windfall retry 7 --why output --note 'the file out-#.txt is missing'
+  windfall retry 7 --state quarantined
+  windfall retry 7 12 --here           that task, here, in task-7-12/"""
+
+AT_ONCE = 100_000  # tasks named in one request
+MOST_NAMED = 5  # causes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_bag(parser)
+    add_tasks(parser, "only these")
+    causes.add_arguments(parser)
+    parser.add_argument("--here", action="store_true", help="run the one task in a new directory on this machine")
+    parser.add_argument("-o", dest="directory", metavar="DIR", help="with --here: that directory")
+
+
+def execute(args: argparse.Namespace) -> int:
+    tasks, by_cause = task_numbers(args.tasks), causes.chosen(args)
+    if tasks is not None and by_cause is not None:
+        raise BadInput("tasks are chosen by number or by cause, not both")
+    if args.here and (tasks is None or len(tasks) != 1):
+        raise BadInput("--here takes one task", f"windfall retry {args.bag} TASK --here")
+    with Session() as session:
+        bag = find_bag(session.client, args.bag)
+        if args.here and tasks:
+            from windfall.cli.retry_here import run_here
+
+            return run_here(session.client, bag, tasks[0], args.directory, args.json)
+        count = session.client.retry(bag, cause=by_cause) if tasks is None else _retry(session.client, bag, tasks)
+        found = session.client.failures(bag) if by_cause and not count else []
+    if args.json:
+        print_json({"bag": bag, "count": count})
+    else:
+        print(f"bag {bag}: {plural(count, 'task')} to run again")
+        if count:
+            say(f"  watch: windfall wait {bag}")
+        elif found:
+            others = "; ".join(causes.options(cause, found) for cause in found[:MOST_NAMED])
+            say(f"  none stands failed so; the causes are: {others}")
+    return 0
+
+
+def _retry(client: Client, bag: int, tasks: Iterable[int]) -> int:
+    rest, count = iter(tasks), 0
+    while some := list(islice(rest, AT_ONCE)):
+        count += client.retry(bag, some)
+    return count

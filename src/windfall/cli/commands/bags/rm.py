@@ -1,0 +1,60 @@
+"""`windfall rm`: forget bags that have ended, with their results and files on the server."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from windfall.cli.connect import Session, find_bag
+from windfall.cli.present.output import clock, print_json, print_table
+from windfall.client.client import FINAL
+from windfall.errors import BadInput
+from windfall.model.units import parse_duration, plural
+
+EXAMPLES = """examples:
+  windfall rm 7
+  windfall rm --older 30d --dry-run
+  windfall rm --older 2d --state failed"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bags", metavar="BAG", nargs="*", help="numbers or names (the latest of that name)")
+    parser.add_argument("--older", metavar="AGE", help="all that ended longer ago than this, such as 30d")
+    parser.add_argument("--state", choices=FINAL, help="only those that ended so")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="say which; remove nothing")
+
+
+def execute(args: argparse.Namespace) -> int:
+    if bool(args.bags) == bool(args.older or args.state):
+        raise BadInput("rm takes bags, or --older and --state", "windfall rm 7, or windfall rm --older 30d")
+    age = parse_duration(args.older) if args.older else 0
+    with Session() as session:
+        if args.bags:
+            found = [session.client.bag(find_bag(session.client, bag)) for bag in args.bags]
+        else:
+            found = chosen(session.client.bags(), age, args.state or "", int(time.time() * 1000))
+        if not args.dry_run:
+            for bag in found:
+                session.client.remove(bag["bag"])
+    _say(found, args)
+    return 0
+
+
+def chosen(bags: list[dict[str, Any]], age: int, state: str, now: int) -> list[dict[str, Any]]:
+    """Ended, that long ago, and so."""
+    ended = [bag for bag in bags if bag["state"] in FINAL and bag.get("ended")]
+    return [bag for bag in ended if now - bag["ended"] >= age and state in ("", bag["state"])]
+
+
+def _say(found: list[dict[str, Any]], args: argparse.Namespace) -> None:
+    numbers = [bag["bag"] for bag in found]
+    if args.json:
+        print_json({"bags": numbers, "removed": not args.dry_run})
+    elif args.dry_run:
+        rows = ([bag["bag"], bag["name"], bag["state"], f"{bag['tasks']:,}", clock(bag.get("ended"))] for bag in found)
+        print_table(["bag", "name", "state", "tasks", "ended"], rows, right=(0, 3))
+    elif len(numbers) == 1:
+        print(f"bag {numbers[0]} is removed")
+    else:
+        print(f"{plural(len(numbers), 'bag')} removed" + (f": {', '.join(map(str, numbers[:20]))}" if numbers else ""))

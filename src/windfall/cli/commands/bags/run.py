@@ -1,0 +1,290 @@
+"""`windfall run`: submit, watch, fetch, sum up."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from windfall.cli.commands.bags import policy
+from windfall.cli.present.fetch_outputs import Problems, add_files, bring, lines as home_lines
+from windfall.cli.present.output import Bytes, counts_of, print_json, say
+from windfall.cli.submission import arguments
+from windfall.cli.submission.send_parts import Sent, feed, submit as send
+from windfall.cli.watch import detach_prompt, notify
+from windfall.errors import BadInput, NoServer, NotFound, Unwritable
+from windfall.model.units import plural
+
+if TYPE_CHECKING:
+    from windfall.cli.connect import Session
+    from windfall.cli.watch.dagman_run import After, Attendant
+    from windfall.cli.watch.progress import Progress
+    from windfall.model.bagfile.reader import Parsed
+
+TAKES_VECTOR = True
+EXAMPLES = """examples:
+  windfall run sweep.toml
+  windfall run 'prog --seed {x} > out-{x}.txt' --sweep x=1..100 --output 'out-{x}.txt'
+  windfall run --sweep x=1..100 -- /bin/prog --seed {x}
+  windfall run sweep.toml --extend sweep"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_arguments(parser)
+    parser.add_argument("-o", dest="directory", metavar="DIR", help="where output files land (default: NAME.results)")
+    add_files(parser)
+    parser.add_argument("-n", "--dry-run", action="store_true", help="show the commands and the files; run nothing")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    notify.add_arguments(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    parsed = arguments.parsed(args)
+    if args.dry_run:
+        from windfall.cli.submission.dry_run import dry_run
+
+        return dry_run(parsed, args.json, args.extend)
+    if args.files:
+        from windfall.client.files.places import check_template
+
+        check_template(args.files, parsed.bag)
+    started, whom, attendant = time.monotonic(), notify.wanted(args), getattr(args, "attendant", None)
+    total = count(parsed)
+    quiet = args.quiet or args.json
+    if not quiet:
+        say(f"{parsed.bag.name}: {plural(total, 'task')}")
+    from windfall.cli.connect import Session
+    from windfall.cli.watch.progress import Progress
+
+    with Session(work=True) as session:
+        if args.extend:
+            bag = _extend(session, parsed, args.extend, quiet)
+        else:
+            sent = submit(session, parsed)
+            bag, parsed, total = sent.bag, sent.parsed, told(sent, total, quiet)
+        directory = directory_of(args, parsed.bag.name) if any(t.outputs for t in parsed.bag.targets) else None
+        policy.warn_of(session.client, bag, parsed.bag.policy)
+        progress = Progress(parsed.bag.name, total, quiet)
+        if not args.extend:
+            progress({"ready": total})  # at once: the first news may take a while
+            feed(session, sent, total, progress)
+        final = attend(session, bag, progress, directory, attendant)
+        if attendant:
+            final = _rounds(session, final, parsed, directory, attendant, quiet)
+            bag = final["bag"]
+        _remember(session, bag, parsed)
+        code = finish(session, final, started, Home(directory, args.files, parsed.results, attendant), args.json)
+        notify.tell(whom, final)
+        return code
+
+
+def _rounds(session: Session, final: dict[str, Any], parsed: Parsed, directory: Path | None, attendant: Attendant,
+            quiet: bool) -> dict[str, Any]:
+    """Of a DAG, what is tried again by whoever runs it; how the last of its bags has ended."""
+    from windfall.cli.watch.progress import Progress
+
+    while more := attendant.again(session, final["bag"], parsed, directory or Path()):
+        parsed = more
+        final = attend(session, send(session, parsed).bag, Progress(parsed.bag.name, count(parsed), quiet), directory,
+                       attendant)
+    return final
+
+
+def _remember(session: Session, bag: int, parsed: Parsed) -> None:
+    if parsed.results is not None:
+        from windfall.cli.submission.compile_cache import remember
+
+        session.ask(lambda client: remember(client, bag, parsed))
+
+
+def count(parsed: Parsed) -> int:
+    from windfall.model.templates.render import source_count
+
+    return sum(source_count(target.source) for target in parsed.bag.targets)
+
+
+def told(sent: Sent, wanted: int, quiet: bool) -> int:
+    """How many tasks it has now; where that is less than was said before, why."""
+    total = count(sent.parsed)
+    if total < wanted and not quiet:
+        say(f"  {wanted - total:,} of them compiled before, and not again")
+    return total
+
+
+def directory_of(args: argparse.Namespace, name: str) -> Path:
+    if getattr(args, "attendant", None) and not args.directory:
+        return Path(args.attendant.graph.base)  # where DAGMan leaves them, and where a rescue looks for them
+    return Path(args.directory or re.sub(r"[/\0]+|^\.+", "_", name) + ".results")
+
+
+def submit(session: Session, parsed: Parsed) -> Sent:
+    """An application is submitted without what was compiled before, as long as the server has that still."""
+    from windfall.cli.submission import compile_cache
+
+    light = compile_cache.lighter(parsed) if parsed.results is not None else parsed
+    if light is not parsed:
+        try:
+            return send(session, light)
+        except BadInput as error:
+            if not compile_cache.is_missing(error):
+                raise
+    return send(session, parsed)
+
+
+def _extend(session: Session, parsed: Parsed, given: str, quiet: bool) -> int:
+    bag, new = arguments.extended(session.client, parsed, given)
+    if not quiet:
+        say(f"  {new:,} of them new" if new else "  none of them is new")
+    return bag
+
+
+def attend(
+    session: Session, bag: int, progress: Progress, directory: Path | None = None, attendant: Attendant | None = None
+) -> dict[str, Any]:
+    """Wait for the bag.  On Ctrl-C ask what to do, where somebody can be asked; else say so and leave."""
+    while True:
+        try:
+            return _watched(session, bag, progress, attendant)
+        except KeyboardInterrupt:
+            session.fresh()  # the old connection may be in the middle of an answer
+            choice = detach_prompt.ask(bag) if detach_prompt.can_ask() and not progress.quiet else detach_prompt.DETACH
+            if choice == detach_prompt.DETACH:
+                say(_interrupted(bag, directory, session.separate))
+                if attendant:
+                    attendant.interrupted(session, bag, directory)
+                raise
+            if choice == detach_prompt.CANCEL:
+                say(f"bag {bag}: {plural(session.client.cancel(bag), 'task')} cancelled")
+
+
+def _watched(session: Session, bag: int, progress: Progress, attendant: Attendant | None) -> dict[str, Any]:
+    from windfall.cli.watch.explain_line import Watchman
+
+    watchman = Watchman(session, bag, progress)
+
+    def look(counts: dict[str, int]) -> None:
+        watchman(counts)
+        if attendant:
+            attendant.look(session, bag, counts)
+
+    try:
+        while True:
+            try:
+                return session.client.wait(bag, look)
+            except NoServer:
+                progress.finish()
+                session.again()
+    finally:
+        watchman.stop()
+        progress.finish()
+
+
+def _interrupted(bag: int, directory: Path | None, separate: bool) -> str:
+    goes_on = "it goes on without you" if separate else "it goes on when any 'windfall run' or 'wait' runs here"
+    fetched = f" -o {directory}" if directory else ""
+    return (
+        f"bag {bag} is kept; {goes_on}. To stop it: windfall pause {bag}\n"
+        f"  watch it: windfall wait {bag}{fetched}\n  give up:  windfall cancel {bag}"
+    )
+
+
+class Home(NamedTuple):
+    """Where output files go, if anywhere: a directory, and a template of places in it; who sees to the rest."""
+
+    directory: Path | None
+    files: str = ""
+    results: Mapping[tuple[int, str], str] | None = None  # of an application, what its results are
+    attendant: Attendant | None = None
+
+
+class Outcome(NamedTuple):
+    """What there is to say of a bag that has ended."""
+
+    bag: dict[str, Any]
+    elapsed: float  # s
+    causes: list[dict[str, Any]]  # of failures
+    directory: Path | None
+    files: int  # that are there now,
+    others: int  # and that are not asked for
+    after: After | None
+
+
+def finish(session: Session, bag: dict[str, Any], started: float | None, home: Home, as_json: bool) -> int:
+    """Bring the files home, sum up, choose the exit code.  Without `started`, time counts from its submission."""
+    directory = home.directory
+    files, others, problems, trouble = 0, 0, Problems(), None
+    if directory:
+        try:
+            found = session.ask(lambda client: bring(client, bag["bag"], directory, home.files, problems, home.results))
+            files, others = found
+        except Unwritable as error:
+            trouble = error  # what became of the tasks is to be told all the same
+    elapsed = (bag["ended"] - bag["submitted"]) / 1000 if started is None else time.monotonic() - started
+    tasks, succeeded, failed, _ = counts_of(bag)
+    causes = session.ask(lambda client: client.failures(bag["bag"])) if failed else []
+    after = home.attendant.after(session, bag, directory or Path()) if home.attendant else None
+    outcome = Outcome(bag, elapsed, causes, directory, files, others, after)
+    if as_json:
+        print_json(_as_json(outcome))
+    else:
+        _tell(session, outcome)
+    problems.tell()
+    if trouble:
+        say(f"windfall: {trouble}")
+        return trouble.exit_code
+    if after and not problems.count:
+        return after.code
+    return 0 if succeeded == tasks and not problems.count else 1
+
+
+def _as_json(outcome: Outcome) -> dict[str, Any]:
+    from windfall.cli.present import summary
+
+    bag = outcome.bag
+    tasks, succeeded, failed, cancelled = counts_of(bag)
+    return {
+        "bag": bag["bag"],
+        "name": bag["name"],
+        "state": bag["state"],
+        "tasks": tasks,
+        "succeeded": succeeded,
+        "failed": failed,
+        "cancelled": cancelled,
+        "elapsed": round(outcome.elapsed, 3),
+        "files": outcome.files,
+        "directory": str(outcome.directory) if outcome.files else None,
+        "other_files": outcome.others,
+        "causes": summary.as_json(outcome.causes, bag["bag"]),
+        **(outcome.after.fields if outcome.after else {}),
+    }
+
+
+def _tell(session: Session, outcome: Outcome) -> None:
+    from windfall.cli.present import summary
+
+    bag, directory = outcome.bag, outcome.directory
+    tasks, succeeded, _, _ = counts_of(bag)
+    if tasks == 1:
+        _show_output(session, bag["bag"])
+    for line in summary.lines(bag, int(outcome.elapsed * 1000), outcome.causes):
+        say(line)
+    for line in home_lines(directory, outcome.files, outcome.others) if directory else ():
+        say(line)
+    for line in outcome.after.lines if outcome.after else ():
+        say(line)
+    if not outcome.files and tasks > 1 and succeeded:
+        say(f"  table: windfall results {bag['bag']}")
+
+
+def _show_output(session: Session, bag: int) -> None:
+    """A single task's output is what its user wants to see."""
+    for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
+        try:
+            data = session.ask(lambda client, name=name: b"".join(client.log(bag, 0, name)))  # what is kept is bounded
+        except NotFound:
+            return  # it was cancelled before it ran
+        Bytes(stream).write(data, final=True)

@@ -1,0 +1,123 @@
+"""`windfall show`: a bag, or one task with its attempts."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from windfall.cli.commands.bags.policy import warn
+from windfall.cli.connect import Session, find_bag
+from windfall.cli.parser import add_bag, task_number
+from windfall.cli.present.causes import words as cause
+from windfall.cli.present.output import clock, duration, print_json, print_table, quota_line, shown
+from windfall.model.checks.bag import USUAL
+from windfall.model.units import format_size, plural
+
+FULL = 100_000  # characters of a reason
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_bag(parser)
+    parser.add_argument("task", metavar="TASK", nargs="?", type=task_number, help="number of a task")
+
+
+def execute(args: argparse.Namespace) -> int:
+    with Session() as session:
+        bag = find_bag(session.client, args.bag)
+        found = session.client.bag(bag) if args.task is None else session.client.task(bag, args.task)
+        if args.task is None:
+            found["policy"] = session.client.policy(bag)
+            found["statistics"] = session.client.statistics(bag)
+            found["usage"] = session.client.usage(bags=False)
+    if args.json:
+        print_json(found)
+    elif args.task is None:
+        _print_bag(found)
+    else:
+        _print_task(found)
+    return 0
+
+
+def _print_bag(bag: dict[str, Any]) -> None:
+    owner = shown(bag.get("owner"))
+    print(f"bag {bag['bag']} '{shown(bag['name'])}': {bag['state']}, {bag['tasks']:,} tasks, owner {owner}")
+    print(f"submitted {clock(bag.get('submitted'))}" + (f", ended {clock(bag['ended'])}" if bag.get("ended") else ""))
+    if bag.get("tail"):
+        print("in its last round" + (f", expected to end {clock(bag['expected'])}" if bag.get("expected") else "")
+              + (f"; {plural(bag['late'], 'task')} should have ended by now" if bag.get("late") else ""))
+    for key, text in bag["policy"]["policy"].items():
+        if (key, text) != ("replicate", USUAL):
+            print(f"{key} = {shown(text, 500)}")
+    if not bag.get("ended"):
+        warn(bag["policy"])
+    states = ("waiting", "ready", "active", "validating", "succeeded", "failed", "cancelled", "quarantined")
+    used = [
+        state for state in states if any(t["counts"].get(state) for t in bag["targets"]) or bag["counts"].get(state)
+    ]
+    rows = [
+        [
+            target["name"],
+            str(target["count"]),
+            ", ".join(target.get("after") or []),
+            *(f"{target['counts'].get(state, 0):,}" for state in used),
+        ]
+        for target in bag["targets"]
+    ]
+    print_table(["target", "tasks", "after", *used], rows, right=(1, *range(3, 3 + len(used))))
+    _print_statistics(bag["statistics"])
+    takes = [f"files of its results: {format_size(bag['statistics']['stored'])}"] if bag["statistics"]["stored"] else []
+    if said := "; ".join(filter(None, [*takes, quota_line(bag["usage"])])):
+        print(said)
+
+
+def _print_statistics(found: dict[str, Any]) -> None:
+    """What it took (S11): nothing before the first attempt has ended."""
+    if not found["attempts"]:
+        return
+    print(
+        f"attempts {found['attempts']:,}, queued {duration(round(found['queuing_average']))} on average, "
+        f"{duration(found['queuing_longest'])} at most"
+    )
+    print(
+        f"real time {duration(found['real'])}, redundant {duration(found['redundant'])}, "
+        f"wall clock {duration(found['wall_clock'])}, speed-up {found['speed_up']:.2f}"
+    )
+    failed = ", ".join(f"{why} {count:,}" for why, count in found["failures"].items())
+    if failed:
+        print(f"failed attempts: {failed}")
+    rows = ([site["name"], site["attempts"], site["accepted"], duration(site["wall"])] for site in found["sites"])
+    print_table(["site", "attempts", "accepted", "time"], rows, right=(1, 2, 3))
+
+
+def _print_task(task: dict[str, Any]) -> None:
+    from windfall.model.templates.template import quote_bare
+
+    command = task.get("command")
+    print(f"task {task['task']} of {task.get('target', 'main')}: {task['state']}")
+    for name, value in (task.get("params") or {}).items():
+        print(f"  {name} = {shown(value)}")
+    print("  " + shown(" ".join(map(quote_bare, command)) if isinstance(command, list) else command, 500))
+    rows = [
+        [
+            str(row.get("attempt", "")),
+            row.get("outcome") or row.get("state") or "",
+            "" if row.get("outcome") in (None, "succeeded") else cause(row),
+            row.get("site"),
+            row.get("host"),
+            clock(row.get("started")),
+            duration(row.get("wall")),
+        ]
+        for row in task.get("attempts") or []
+    ]
+    for each in task.get("in_play") or []:
+        due = f"to end {clock(each['expected'])}" if each.get("expected") else ""
+        state = {"started": "running", "granted": "handed out"}.get(each["state"], each["state"])
+        rows.append([str(each["attempt"]), state, due, each["site"], each["host"], clock(each.get("started")), ""])
+    if rows:
+        print_table(["attempt", "outcome", "why", "site", "host", "started", "wall"], rows, right=(0, 6))
+    for row in task.get("attempts") or []:
+        why = cause(row, FULL)
+        if row.get("note") and row["note"] not in why and row.get("why") not in ("exit", "signal"):
+            why += f": {shown(row['note'], FULL)}"
+        if row.get("outcome") not in (None, "succeeded") and why != shown(cause(row)):
+            print(f"attempt {row.get('attempt')}: {why}")

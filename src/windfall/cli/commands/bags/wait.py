@@ -1,0 +1,36 @@
+"""`windfall wait`: go on watching a bag; where no server runs, this runs it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from windfall.cli.commands.bags.run import Home, attend, finish
+from windfall.cli.connect import Session, find_bag
+from windfall.cli.parser import add_bag
+from windfall.cli.present.fetch_outputs import add_files
+from windfall.cli.watch import notify
+from windfall.cli.watch.progress import Progress
+from windfall.errors import BadInput
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_bag(parser)
+    parser.add_argument("-o", dest="directory", metavar="DIR", help="bring output files home to DIR at the end")
+    add_files(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    notify.add_arguments(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    if args.files and not args.directory:
+        raise BadInput("--files says where in a directory files land", "say which with -o DIR")
+    whom = notify.wanted(args)
+    with Session(work=True) as session:
+        number = find_bag(session.client, args.bag)
+        bag = session.client.bag(number)
+        directory = Path(args.directory) if args.directory else None
+        final = attend(session, number, Progress(bag["name"], bag["tasks"], args.quiet or args.json), directory)
+        code = finish(session, final, None, Home(directory, args.files), args.json)
+        notify.tell(whom, final)
+        return code

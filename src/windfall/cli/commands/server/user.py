@@ -1,0 +1,140 @@
+"""`windfall user add | ls | set | rm`: who may use the server, and how much.
+
+A user is whoever holds a user token; admins make those.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from typing import Any
+
+from windfall.cli.commands.server.login import fingerprint
+from windfall.cli.connect import Session
+from windfall.cli.present.output import print_json, print_json_rows, print_table, say
+from windfall.cli.secret_files import write_private
+from windfall.errors import BadInput
+from windfall.model.spec import MAX_WEIGHT
+from windfall.model.units import format_core_time, format_size, parse_core_time, plural
+
+EXAMPLES = """examples:
+  windfall user add ada -o ada.json        a file for: windfall login --profile ada.json
+  windfall user ls
+  windfall user set ada --allowance '500 core-hours'    a month; '*' is everybody else
+  windfall user set ada --weight 2         twice as many slots as others where a site is shared
+  windfall user rm ada"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("add", "ls", "set", "rm"), help="let in, list, limit or put out")
+    parser.add_argument("name", nargs="?", help="of the user")
+    parser.add_argument("--days", type=int, help="how long the token is valid (default: 365)")
+    parser.add_argument("--allowance", metavar="TIME", help="a month, as '500 core-hours'; 'none' takes it away")
+    parser.add_argument("--weight", metavar="N", type=int,
+                        help="part of the slots where several share a site; 2: twice as many as others, who have 1")
+    parser.add_argument("-o", dest="file", metavar="FILE", help="write all that 'windfall login' needs, mode 0600")
+
+
+def execute(args: argparse.Namespace) -> int:
+    if (args.action == "ls") != (args.name is None):
+        raise BadInput(f"'windfall user {args.action}' takes {'no' if args.action == 'ls' else 'the'} name of a user")
+    if args.weight is not None and not 1 <= args.weight <= MAX_WEIGHT:
+        raise BadInput(f"--weight {args.weight} is not a whole number from 1 to {MAX_WEIGHT:,}",
+                       "2: twice as many slots as others, who have 1")
+    with Session() as session:
+        return {"add": _add, "ls": _list, "set": _set, "rm": _remove}[args.action](session, args)
+
+
+def _add(session: Session, args: argparse.Namespace) -> int:
+    made = session.client.add_token("user", args.name, "", args.days)
+    profile = session.client.profile
+    mark = fingerprint(profile.certificate) if profile.certificate else None
+    if args.file:
+        fields = {"server": profile.server, "certificate": profile.certificate, "token": made["token"]}
+        write_private(args.file, json.dumps(fields) + "\n")
+        made = {**made, "token": None, "file": args.file}
+    if args.json:
+        print_json({"user": args.name, "server": profile.server, "fingerprint": mark, **made})
+        return 0
+    print(args.file or made["token"])
+    if mark is None:
+        say("this server listens on a Unix socket only, so nobody else reaches it; see 'windfall serve --listen'")
+    elif args.file:
+        say(f"{args.file} lets {args.name} in: windfall login --profile {args.file}")
+    else:
+        say(f"for {args.name}: windfall login {profile.server} --fingerprint {mark}\n  the token is not shown again")
+    return 0
+
+
+def _set(session: Session, args: argparse.Namespace) -> int:
+    if not args.allowance and args.weight is None:
+        raise BadInput("say what is to be set", "--allowance '500 core-hours', or --weight 2")
+    view: dict[str, Any] = {"user": args.name}
+    said = []
+    if args.allowance:
+        allowance = -1 if args.allowance == "none" else parse_core_time(args.allowance, "--allowance")
+        session.client.set_allowance(args.name, allowance)
+        view["allowance"] = None if allowance < 0 else allowance
+        said.append("no allowance" if allowance < 0 else f"{format_core_time(allowance)} a month")
+    if args.weight is not None:
+        session.client.set_weight(args.name, args.weight)
+        view["weight"] = args.weight
+        said.append(f"weight {args.weight} at shared sites")
+    print_json(view) if args.json else print(f"{args.name}: {', '.join(said)}")
+    return 0
+
+
+def _list(session: Session, args: argparse.Namespace) -> int:
+    tokens = [token for token in session.client.tokens() if token["scope"] in ("user", "admin")]
+    counted = Counter(token["user"] for token in tokens)
+    admins = {token["user"] for token in tokens if token["scope"] == "admin"}
+    usage = session.client.usage(bags=False)
+    allowed = {row["user"]: row for row in session.client.allowances()}
+    rows = [
+        {"user": user, "tokens": counted[user], "admin": user in admins,
+         **({"bytes": usage["users"].get(user, 0), "quota": usage["quota"]} if usage["quota"] else {}),
+         **_allowed(allowed.get(user)), **_weighs(allowed.get(user))}
+        for user in sorted(counted)
+    ]  # fmt: skip
+    if args.json:
+        print_json_rows(rows)
+    else:
+        weighed, stinted = any("weight" in row for row in rows), any("allowance" in row for row in rows)
+        cells = ([row["user"], row["tokens"], "yes" if row["admin"] else "",
+                  *([row.get("weight", 1)] if weighed else []), *_taken(row, stinted)] for row in rows)
+        more = ["weight"] if weighed else []
+        more += ["files", "quota"] if usage["quota"] else []
+        more += ["this month", "allowance"] if stinted else []
+        print_table(["user", "tokens", "admin", *more], cells, right=(1, 3, 4))
+    return 0
+
+
+def _taken(row: dict[str, Any], stinted: bool) -> list[str]:
+    files = [format_size(row["bytes"]), format_size(row["quota"])] if "quota" in row else []
+    if not stinted:
+        return files
+    return files + ([format_core_time(row["used"]), format_core_time(row["allowance"])] if "allowance" in row
+                    else ["", ""])
+
+
+def _weighs(row: Any) -> dict[str, int]:
+    return {} if row is None or row["weight"] == 1 else {"weight": row["weight"]}
+
+
+def _allowed(row: Any) -> dict[str, int]:
+    return {} if row is None or row["allowance"] is None else {"used": row["used"], "allowance": row["allowance"]}
+
+
+def _remove(session: Session, args: argparse.Namespace) -> int:
+    """Revokes all tokens; the bags stay."""
+    theirs = [token["id"] for token in session.client.tokens() if token["user"] == args.name]
+    if not theirs:
+        raise BadInput(f"there is no user '{args.name}'", "'windfall user ls' lists them")
+    for token in theirs:
+        session.client.remove_token(token)
+    if args.json:
+        print_json({"user": args.name, "revoked": len(theirs)})
+    else:
+        print(f"{args.name} is out: {plural(len(theirs), 'token')} revoked; the bags stay")
+    return 0

@@ -1,0 +1,128 @@
+"""`windfall site test`: the steps of a trial, each said as it happens.  Ctrl-C ends the job and removes all."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from windfall.cli.connect import Session
+from windfall.cli.present.output import print_json, say
+from windfall.errors import BadInput, WindfallError
+
+WIDTH = 9
+
+
+def execute(args: argparse.Namespace, site: Any, file: str) -> int:
+    from windfall.model.units import parse_duration
+    from windfall.provision.trial_pilot import Step
+
+    patience = parse_duration(args.timeout, "--timeout") / 1000 if args.timeout else 0.0
+    steps: list[Any] = []
+
+    def tell(step: Step) -> None:
+        steps.append(step)
+        if not args.json:
+            _say(step)
+
+    tell(Step("file", True, f"{file} can be read"))
+    with Session() as session:
+        if lent(site.name):
+            passed, found = _asked(site.name, tell, patience)
+        else:
+            passed, found = asyncio.run(_tried(site, session.client, tell, patience))
+    if passed and found:
+        _write(Path(file), found)
+        tell(Step("file", True, f'reach = "{found}" is written down in {file}'))
+    passed = passed and all(step.ok is not False for step in steps)
+    if args.json:
+        shown = [step._asdict() for step in steps if step.ok is not None]
+        print_json({"site": site.name, "ok": passed, "steps": shown})
+    elif passed:
+        print(f"site {site.name} works")
+    return 0 if passed else 1
+
+
+def lent(name: str) -> bool:
+    """Has whoever starts pilots a connection to it?  Then that one is used: it may have cost a code."""
+    return any(line.get("connected") for line in status() if line.get("site") == name)
+
+
+def status() -> list[dict[str, Any]]:
+    """What the provisioner of this home says of each site; nothing where there is none."""
+    from windfall.cli.commands.sites import add
+    from windfall.provision import control
+
+    said: list[dict[str, Any]] = []
+    try:
+        control.call(add.folder().parent, {"do": "ls"}, lambda line: said.extend(line.get("sites", ())))
+    except (WindfallError, OSError, ValueError):
+        return []
+    return said
+
+
+def _asked(name: str, tell: Any, patience: float) -> tuple[bool, str]:
+    """By the provisioner.  It ends the trial when we hang up."""
+    from windfall.cli.commands.sites import add
+    from windfall.provision import control
+    from windfall.provision.trial_pilot import Step
+
+    result: dict[str, Any] = {}
+
+    def answer(line: dict[str, Any]) -> None:
+        if "step" in line:
+            tell(Step(**line["step"]))
+        result.update(line)
+
+    try:
+        control.call(add.folder().parent, {"do": "test", "site": name, "timeout": patience}, answer)
+    except KeyboardInterrupt:
+        say("what was begun is ended and removed by whoever starts pilots there")
+        raise
+    return bool(result.get("passed")), str(result.get("found", ""))
+
+
+async def _tried(site: Any, client: Any, tell: Any, patience: float) -> tuple[bool, str]:
+    """SIGTERM and SIGHUP are as good as Ctrl-C: what was begun is ended."""
+    from windfall.cli.commands.sites import login
+    from windfall.provision.trial import Trial
+    from windfall.sites.channels.open import channel
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with suppress(NotImplementedError, ValueError):
+            loop.add_signal_handler(number, task.cancel)
+    way = channel(site, login.here if login.can_ask() else None)
+    trial = Trial(site, way, client, tell, patience)
+    try:
+        return await trial.run(), trial.found
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        await way.close()
+
+
+def _write(path: Path, reach: str) -> None:
+    from windfall.sites import site_file
+    from windfall.sites.write import changed
+
+    text = changed(path.read_text(encoding="utf-8"), "reach", reach)
+    if site_file.parse(text, str(path)).reach != reach:
+        raise BadInput(f"{path} has a shape of its own", f'write reach = "{reach}" into its [site] yourself')
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.chmod(path.stat().st_mode & 0o777)
+    fresh.replace(path)
+
+
+def _say(step: Any) -> None:
+    mark = {True: "ok", False: "FAILED", None: "…"}[step.ok]
+    says = step.says.replace("\n", "\n" + " " * (WIDTH + 10))
+    print(f"{step.name:{WIDTH}} {mark:7} {says}", flush=True)
+    if step.hint:
+        say(f"{'':{WIDTH}} hint:   {step.hint}")

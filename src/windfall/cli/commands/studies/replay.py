@@ -1,0 +1,147 @@
+"""`windfall simulate --replay` and `--export`: a finished bag, exported through the public API, played again."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windfall.cli.present.output import duration, print_json, print_table
+from windfall.errors import BadInput, Unwritable
+from windfall.model.units import plural
+
+if TYPE_CHECKING:
+    from windfall.client.client import Client
+    from windfall.sim.record import Record
+    from windfall.sim.whatif import Export, Guest, Task
+
+MOST = 10_000_000  # tasks
+
+
+def export(args: argparse.Namespace) -> int:
+    from windfall.sim import whatif
+
+    data = whatif.dump(_fetched(args.export))
+    if args.directory is None:
+        print(data.decode(), end="")
+        return 0
+    try:
+        args.directory.write_bytes(data)
+    except OSError as error:
+        raise Unwritable(f"cannot write {args.directory}: {error.strerror}", "write elsewhere: -o FILE") from None
+    print_json({"file": str(args.directory)}) if args.json else print(f"bag {args.export} is in {args.directory}")
+    return 0
+
+
+def replay(args: argparse.Namespace) -> int:
+    from windfall.sim import scenario, whatif
+
+    file = Path(args.replay)
+    found = whatif.load(file) if file.suffix == ".json" else _fetched(args.replay)
+    places = scenario.load(args.sites, bags=False) if args.sites else None
+    if args.provision and places is None:
+        raise BadInput("--provision decides how many pilots to have where, and these were there already",
+                       "say where: --sites FILE")
+    seed = 1 if args.seed is None else args.seed
+    records = {"as it was": whatif.as_it_was(found, seed)}
+    if places is not None:
+        records["what if"] = whatif.elsewhere(found, places, seed, args.select or "", args.provision or "")
+    elif args.select:
+        records["what if"] = whatif.as_it_was(found, seed, args.select)
+    if args.directory is not None:
+        from windfall.sim import pages
+
+        for name, record in records.items():
+            pages.write(record, args.directory / name.replace(" ", "-"))
+    _tell(found, records, args.json)
+    return 0
+
+
+def _tell(found: Export, records: dict[str, Record], as_json: bool) -> None:
+    recorded = {**found.statistics, "tasks": len(found.tasks), "wall_clock": found.wall_clock}
+    runs = {name: record.summary(1) for name, record in records.items()}
+    off = runs["as it was"]["wall_clock"] / found.wall_clock - 1 if found.wall_clock else 0.0
+    if as_json:
+        print_json({"bag": found.bag, "tasks": len(found.tasks), "recorded": recorded, "replayed": runs["as it was"],
+                    "difference": off, "what_if": runs.get("what if")})
+        return
+    print(f"bag {found.bag} ({found.spec.name}): {plural(len(found.tasks), 'task')}, "
+          f"{plural(len(found.pilots), 'pilot')}\n")
+    print_table(["", "makespan", "queuing", "longest", "real time", "redundant", "speed-up", "succeeded"],
+                [_row("recorded", recorded), *(_row(name, run) for name, run in runs.items())], right=range(1, 8))
+    print(f"\nplayed again as it was, it takes {abs(off):.1%} {'longer' if off > 0 else 'less'} than it did")
+
+
+def _row(name: str, found: dict[str, Any]) -> list[Any]:
+    times = (found["wall_clock"], round(found["queuing_average"]), found["queuing_longest"], found["real"],
+             found["redundant"])
+    return [name, *map(duration, times), f"{found['speed_up']:.2f}", f"{found['accepted']:,}"]
+
+
+# --- the export ------------------------------------------------------------------------------------------------------
+
+
+def _fetched(given: str) -> Export:
+    from windfall.cli.connect import Session, find_bag
+
+    with Session() as session:
+        return fetch(session.client, find_bag(session.client, given))
+
+
+def fetch(client: Client, bag: int) -> Export:
+    from windfall.client.client import FINAL
+    from windfall.sim import whatif
+
+    info = client.bag(bag)
+    if info["state"] not in FINAL:
+        raise BadInput(f"bag {bag} has not ended: it is {info['state']}", f"'windfall wait {bag}' waits for it")
+    if info["tasks"] > MOST:
+        raise BadInput(f"{info['tasks']:,} tasks are more than the {MOST:,} that can be simulated")
+    statistics = dict(client.statistics(bag))
+    submitted = info["submitted"]
+    tasks = [_task(row, submitted) for row in client.results(bag)]
+    ran = [task for task in tasks if task.host]
+    if not ran:
+        raise BadInput(f"nothing of bag {bag} ran: there is nothing to play again")
+    end = max(task.start + task.wall for task in ran)
+    found = whatif.Export(whatif.FORMAT, bag, client.spec(bag), statistics["wall_clock"], statistics, tasks,
+                          _guests(client, ran, submitted, end))
+    whatif.check(found)
+    return found
+
+
+def _task(row: dict[str, Any], submitted: int) -> Task:
+    from windfall.sim.whatif import Task
+
+    start = (row.get("started") or row.get("granted") or submitted) - submitted
+    return Task(row["target"], row["state"], row.get("site") or "", row.get("host") or "", max(0, start),
+                row.get("wall") or 0)
+
+
+def _guests(client: Client, ran: list[Task], submitted: int, end: int) -> list[Guest]:
+    """Pilots of the hosts on which something ran, while it ran; where the server has forgotten them, what the tasks
+    themselves say: as many cores as tasks ran at once."""
+    from windfall.sim.whatif import Guest
+
+    hosts = dict.fromkeys((task.site, task.host) for task in ran)
+    found = []
+    for pilot in client.pilots():
+        came, left = pilot["enrolled"] - submitted, pilot["ended"] and pilot["ended"] - submitted
+        if (pilot["site"], pilot["host"]) in hosts and came < end and (not left or left > 0):
+            found.append(Guest(pilot["site"], pilot["host"], pilot["cores"], pilot["memory"], max(0, came),
+                               left if left and left < end else None))
+    known = {(guest.site, guest.host) for guest in found}
+    for site, host in hosts:
+        if (site, host) not in known:
+            own = [task for task in ran if (task.site, task.host) == (site, host)]
+            found.append(Guest(site, host, _at_once(own), 0, min(task.start for task in own), None))
+    return found
+
+
+def _at_once(tasks: list[Task]) -> int:
+    changes = sorted([(task.start, 1) for task in tasks] + [(task.start + max(1, task.wall), -1) for task in tasks])
+    level = most = 0
+    for _, change in changes:
+        level += change
+        most = max(most, level)
+    return most

@@ -1,0 +1,90 @@
+"""Bringing output files home, and saying what else lies there."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windfall.cli.present.output import say, shown
+from windfall.errors import WindfallError
+from windfall.model.units import plural
+
+if TYPE_CHECKING:
+    from windfall.client.client import Client
+
+FEW = 5  # names that are told
+MOST_LOOKED_AT = 1_000_000  # files of a directory
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--files",
+        metavar="TEMPLATE",
+        default="",
+        help="where in DIR each output file lands: {task}, {target}, {path} and parameters, as in '{x}/{path}'",
+    )
+
+
+class Problems:
+    """Files that could not be brought: how many, and the first few by name."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.count = 0
+        self.first: list[str] = []
+
+    def add(self, task: int, path: str, error: WindfallError) -> None:
+        self.count += 1
+        if len(self.first) < FEW:
+            self.first.append(f"task {task}: {shown(path, 200)}: {shown(error.message, 200)}")
+
+    def tell(self) -> None:
+        if self.count:
+            say(f"  {plural(self.count, 'file')} could not be brought:")
+            for line in self.first:
+                say(f"    {line}")
+
+
+def bring(
+    client: Client, bag: int, directory: Path, files: str, problems: Problems,
+    results: Mapping[tuple[int, str], str] | None = None,
+) -> tuple[int, int]:
+    """How many files of the bag are in the directory now, and how many others."""
+    problems.clear()  # it may be another try, at another server
+    ours: set[str] = set()
+
+    def arrived(path: Path) -> None:
+        ours.add(os.path.abspath(path))
+
+    if results is None:
+        count = client.fetch(bag, directory, arrived, files, problems.add)
+    else:
+        count = client.fetch_some(bag, results, directory, arrived, problems.add)
+    return count, _others(directory, ours)
+
+
+def _others(directory: Path, ours: set[str]) -> int:
+    """Not counted where one works: there, other files are no surprise."""
+    base = os.path.abspath(directory)
+    if base == os.getcwd() or not os.path.isdir(base):
+        return 0
+    count = looked = 0
+    for folder, _, names in os.walk(base):
+        looked += len(names)
+        count += sum(os.path.join(folder, name) not in ours for name in names)
+        if looked > MOST_LOOKED_AT:
+            break
+    return count
+
+
+def lines(directory: Path, files: int, others: int) -> list[str]:
+    text = [f"  {plural(files, 'file')} in {directory}/"] if files else []
+    if others:
+        verb = "is" if others == 1 else "are"
+        text.append(f"  {directory}/ also holds {plural(others, 'file')} that {verb} not of this bag")
+    return text

@@ -1,0 +1,114 @@
+"""An application on the command line: its file, its components, its parameters → a program."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windfall.cli.present.output import say
+from windfall.client.profile import home
+from windfall.errors import BadInput
+
+if TYPE_CHECKING:
+    from windfall.model.bagfile.reader import Parsed
+    from windfall.workflow.components.catalogue import Catalogue
+    from windfall.workflow.graphs.named_graph import Listed
+    from windfall.workflow.yvetteml.program import Program, Shelf
+
+KINDS = (".query", ".xml", ".yml")
+Adds = argparse._ActionsContainer  # a parser, or a group of one
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("application", metavar="APP", type=Path,
+                        help="an application's file (XML), a bare graph, WfFormat 1.5 (.json), or a DAG file (.dag)")
+    _add_shared(parser)
+
+
+def _add_shared(parser: Adds) -> None:
+    parser.add_argument("--components", metavar="PATH", type=Path, action="append", default=[],
+                        help="a file or a folder with components; they go before those of the catalogue")
+    parser.add_argument("--set", metavar="NAME=VALUE", dest="given", action="append", default=[],
+                        help="the value of one of the application's parameters")
+
+
+def add_options(parser: Adds) -> None:
+    """Of commands that run one."""
+    _add_shared(parser)
+    parser.add_argument("--data", metavar="NAME=FILE", action="append", default=[],
+                        help="data for one of its parameters, 'mat=FILE' or 'mat[1][2]=FILE'; may be repeated")
+
+
+def catalogue() -> Catalogue:
+    from windfall.workflow.components.catalogue import Catalogue
+
+    return Catalogue(home() / "components")
+
+
+def compiled(args: argparse.Namespace) -> Program | Listed:
+    if args.application.suffix.lower() in (".json", ".dag"):
+        return _of_others(args)
+    return read(args, args.application)[0]
+
+
+def read(args: argparse.Namespace, path: Path) -> tuple[Program, Shelf]:
+    from windfall.workflow.components.catalogue import gather
+    from windfall.workflow.components.files import load
+    from windfall.workflow.yvetteml.program import Shelf, compile_application
+
+    file = load(path)
+    if file.application is None:
+        raise BadInput(f"{path} holds components, and no application", f"'windfall component add {path}' adds them")
+    for note in file.notes:
+        say(f"{note}")
+    own = {component.name: component for component in file.components}
+    shelf = Shelf(own, gather(args.components), catalogue())
+    return compile_application(file.application, shelf, _given(args.given)), shelf
+
+
+def parsed(args: argparse.Namespace, path: Path) -> Parsed:
+    """As a bag."""
+    import msgspec
+
+    from windfall.model.bagfile.reader import Parsed
+    from windfall.model.checks.bag import validate
+    from windfall.workflow.build.builder import Landing, build
+
+    program, shelf = read(args, path)
+    if not program.tasks:
+        raise BadInput(f"{path} computes nothing", "a 'compute' in its graph makes a task")
+    for doubt in program.doubts:
+        say(f"in doubt: {doubt}")
+    built = build(program, shelf, {name: Path(file) for name, file in _given(args.data, "data").items()})
+    for name in shelf.damaged:
+        say(f"passed over: '{name}' of the catalogue is damaged; 'windfall component rm {name}', and add it again")
+    bag = msgspec.structs.replace(built.bag, name=args.name) if args.name else built.bag
+    validate(bag)
+    return Parsed(bag, built.uploads, {},
+                  Landing(lambda: {(each.task, each.path): each.name for each in built.results}))
+
+
+def _of_others(args: argparse.Namespace) -> Listed:
+    if args.components or args.given:
+        raise BadInput("--components and --set are for applications of YvetteML", "WfFormat and DAG files have neither")
+    if args.application.suffix.lower() == ".json":
+        from windfall.workflow.wfformat import instance
+
+        return instance.load(args.application)
+    from windfall.workflow.dagman import jobs, reader
+
+    graph = reader.load(args.application)
+    graph.notes = jobs.checked(graph)
+    return graph
+
+
+def _given(texts: list[str], option: str = "set") -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            example = "--set n=8" if option == "set" else "--data mat=matrix.csv"
+            raise BadInput(f"--{option} {text}: a name and a value are asked for", f"as in {example}")
+        found[name] = value
+    return found

@@ -1,0 +1,190 @@
+"""What `run` and `submit` take: a bag file, or a command and options."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windfall.cli.submission import foreign_graphs
+from windfall.errors import BadInput
+
+if TYPE_CHECKING:
+    from windfall.client.client import Client
+    from windfall.model.bagfile.reader import Parsed
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what",
+        metavar="BAG.toml | 'COMMAND'",
+        nargs="*",
+        help="a bag file, or a command in quotes with {name} for parameters; "
+        "after -- an argument vector that no shell sees; TASKS.apst is --apst TASKS.apst",
+    )
+    parser.add_argument(
+        "-s",
+        "--sweep",
+        metavar="NAME=VALUES",
+        action="append",
+        default=[],
+        help="a parameter: x=1..100, x=0..1:0.1, x=a,b,c, or out=r-{x}.txt; several make a product",
+    )
+    parser.add_argument("--csv", metavar="FILE", help="parameters from a file: a column each, a task per row")
+    parser.add_argument("--apst", metavar="FILE", help="a task per line: command ; in: files ; out: files ; cost: n")
+    parser.add_argument("--name", help="name of the bag")
+    parser.add_argument(
+        "--extend", metavar="BAG", help="a bag run before, by number or name: run only the points it has not had"
+    )
+    task = parser.add_argument_group("each task (instead of [task] in a bag file)")
+    task.add_argument("--cores", type=int, metavar="N", help="how many a task takes (default: 1)")
+    task.add_argument("--memory", metavar="SIZE", help="such as 2GB")
+    task.add_argument("--time", metavar="DURATION", help="limit, such as 30min")
+    task.add_argument(
+        "--retries",
+        type=int,
+        metavar="N",
+        help="failed tasks are tried again this often (default: 3; time limits count apart)",
+    )
+    task.add_argument(
+        "--input", dest="inputs", action="append", metavar="FILE", help="'FILE' or 'FILE -> PATH'; may be repeated"
+    )
+    task.add_argument(
+        "--output", dest="outputs", action="append", metavar="PATH", help="file to bring home; may be repeated"
+    )
+    foreign_graphs.add_arguments(parser)
+
+
+TASK_OPTIONS = ("cores", "memory", "time", "retries", "inputs", "outputs")
+
+
+def parsed(args: argparse.Namespace) -> Parsed:
+    found = _parsed(args)
+    return _with_pythons(found) if found.pythons and not getattr(args, "dry_run", False) else found
+
+
+def _with_pythons(parsed: Parsed) -> Parsed:
+    """Pack the environments that targets take along; two that name the same one share it."""
+    import msgspec
+
+    from windfall.client.files.pack import pack
+    from windfall.client.profile import home
+
+    made = {path: pack(path, home() / "packed") for path in dict.fromkeys(parsed.pythons.values())}
+    found = {name: made[path] for name, path in parsed.pythons.items()}
+    targets = [
+        msgspec.structs.replace(target, packed=found[target.name][0]) if target.name in found else target
+        for target in parsed.bag.targets
+    ]
+    uploads = {**parsed.uploads, **{packed.blob: file for packed, file in found.values()}}
+    return parsed._replace(bag=msgspec.structs.replace(parsed.bag, targets=targets), uploads=uploads)
+
+
+def _parsed(args: argparse.Namespace) -> Parsed:
+    from windfall.model.bagfile import reader
+
+    graph, task = _graph(args), {key: getattr(args, key) for key in TASK_OPTIONS if getattr(args, key) is not None}
+    foreign_graphs.check(args, graph)
+    if graph is not None:
+        if args.sweep or args.csv or task or args.extend:
+            raise BadInput("a graph's file says all about its tasks", "leave out the options that speak of tasks")
+        return foreign_graphs.parsed(args, graph)
+    lines = _apst(args)
+    command = _command(args) if lines is None else None
+    if lines is not None:
+        return _one_per_line(args, lines, task)
+    if command is not None:
+        first = command[0] if isinstance(command, list) else (command.split() or [""])[0]
+        return reader.from_options(command, args.sweep, args.name or _name_of(first), task, csv=args.csv or "")
+    if args.csv:
+        raise BadInput("--csv goes with a command, not with a bag file", f'put file = "{args.csv}" under [sweep.csv]')
+    if args.sweep or task:
+        raise _belongs_in_file(args.sweep, task)
+    found = reader.load(args.what[0])
+    if args.name:
+        import msgspec
+
+        from windfall.model.checks.bag import validate
+
+        found = found._replace(bag=msgspec.structs.replace(found.bag, name=args.name))
+        validate(found.bag)
+    return found
+
+
+def _graph(args: argparse.Namespace) -> str | None:
+    if args.apst is not None:
+        return None
+    return next((args.what[0] for kind in foreign_graphs.KINDS if _given(args, kind)), None)
+
+
+def _given(args: argparse.Namespace, suffix: str) -> bool:
+    """Is what was given one file of that kind?"""
+    return len(args.what) == 1 and args.vector is None and _names_file(args.what[0], suffix)
+
+
+def _apst(args: argparse.Namespace) -> str | None:
+    """The file of tasks that was given, if one was."""
+    if args.apst is None:
+        return args.what[0] if _given(args, ".apst") else None
+    if args.what or args.vector is not None:
+        raise BadInput("--apst takes no command beside it", "the commands stand in the file")
+    return str(args.apst)
+
+
+def _one_per_line(args: argparse.Namespace, file: str, task: dict[str, object]) -> Parsed:
+    from windfall.model.bagfile import apst
+
+    if args.sweep or args.csv:
+        raise BadInput("a file with a task per line takes no parameters", "leave out --sweep and --csv")
+    return apst.load(file, args.name or "", task)
+
+
+def _names_file(text: str, suffix: str) -> bool:
+    return text.endswith(suffix) and (os.path.exists(text) or not re.search(r"\s", text))
+
+
+def _belongs_in_file(sweeps: list[str], task: dict[str, object]) -> BadInput:
+    import json
+
+    if sweeps:
+        name, _, values = sweeps[0].partition("=")
+        option, line = "sweep", f"{name} = {json.dumps(values)} under [sweep]"
+    else:
+        key, value = next(iter(task.items()))
+        option = key.removesuffix("s") if key in ("inputs", "outputs") else key
+        line = f"{key} = {json.dumps(value)} under [task]"
+    return BadInput(f"--{option} goes with a command, not with a bag file", f"put {line}")
+
+
+def _command(args: argparse.Namespace) -> str | list[str] | None:
+    """The command that was given, or None for a bag file."""
+    if args.vector is not None:
+        if args.what:
+            raise BadInput(f"'{args.what[0]}' stands before '--', which begins the command")
+        if not args.vector:
+            raise BadInput("there is no command after '--'")
+        return list(args.vector)
+    if not args.what:
+        raise BadInput("there is nothing to run", "windfall run BAG.toml, or windfall run 'prog {x}' --sweep x=1..10")
+    if len(args.what) > 1:
+        raise BadInput(
+            "one bag file or one command in quotes is taken",
+            f"put the command in quotes, or: windfall run [options] -- {' '.join(args.what)}",
+        )
+    text: str = args.what[0]
+    return None if _names_file(text, ".toml") else text
+
+
+def _name_of(program: str) -> str:
+    name = re.sub(r"[^\w.-]+", "-", Path(program).name).strip("-.")
+    return name[:50] or "command"
+
+
+def extended(client: Client, parsed: Parsed, given: str) -> tuple[int, int]:
+    """Give a bag the points it has not had: its number, and how many they are."""
+    from windfall.cli.connect import find_bag
+
+    bag = find_bag(client, given)
+    return bag, sum(client.extend(bag, parsed.bag, parsed.uploads).values())

@@ -1,0 +1,226 @@
+"""`windfall run --dry-run`: the commands as they would run, and what would be sent along.  Nothing is started.
+
+With `--extend` the server is asked what the bag has had; shown are the points that would run, under their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from windfall.cli.present.output import print_json
+from windfall.model.checks.bag import asked_for
+from windfall.model.units import plural
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from windfall.client.client import Client
+    from windfall.model.bagfile.reader import Parsed
+    from windfall.model.spec import Family, Target
+    from windfall.model.templates.render import Renderer
+
+SHOWN = 20  # commands; in JSON, SHOWN_JSON
+SHOWN_JSON = 1000
+SHOWN_TAKEN = 3  # of another target's output files
+
+
+class Part(NamedTuple):
+    """Tasks of one target that would run."""
+
+    renderer: Renderer
+    tasks: range  # within the target
+    first: int  # what the first of them is called in the bag
+
+
+def dry_run(parsed: Parsed, as_json: bool, extends: str | None = None) -> int:
+    parts, files = _of_extension(parsed, extends) if extends else (_of_bag(parsed), set(parsed.uploads))
+    total = sum(len(part.tasks) for part in parts)
+    renderers = {part.renderer.target.name: part.renderer for part in parts}
+    shown = [(part, _taken(renderers, part.renderer.target)) for part in parts if part.tasks]
+    if as_json:
+        batch = {"batch": parsed.bag.policy.batch} if parsed.bag.policy.batch > 1 else {}
+        policy = {"policy": policies} if (policies := asked_for(parsed.bag.policy)) else {}
+        targets = [_described(*each) for each in shown]
+        print_json({"name": parsed.bag.name, "tasks": total, **batch, **policy, "targets": targets})
+        return 0
+    print(f"{parsed.bag.name}: {plural(total, 'new task' if extends else 'task')}")
+    for part, taken in shown:
+        for line in _lines(part, taken, many=len(parts) > 1):
+            print(line)
+    for key, text in asked_for(parsed.bag.policy).items():
+        print(f"{key} = {text}")
+    if parsed.bag.policy.batch > 1:
+        print(f"in batches of {parsed.bag.policy.batch}: one after the other, in one slot of one pilot")
+    for name, path in parsed.pythons.items():
+        print(f"to pack: {path}, for target {name}")
+    if sizes := [_size(data) for sha, data in parsed.uploads.items() if sha in files]:
+        print(f"to send: {_amount(sizes)}")
+    return 0
+
+
+def _of_bag(parsed: Parsed) -> list[Part]:
+    from windfall.model.templates.render import Renderer
+
+    parts: list[Part] = []
+    first = 0
+    for target in parsed.bag.targets:
+        renderer = Renderer(target)
+        parts.append(Part(renderer, range(renderer.count), first))
+        first += renderer.count
+    return parts
+
+
+def _of_extension(parsed: Parsed, given: str) -> tuple[list[Part], set[str]]:
+    """And the files that the bag has not had."""
+    from windfall.cli.connect import Session, find_bag
+
+    with Session() as session:
+        bag = find_bag(session.client, given)
+        return _extended(session.client, bag, parsed)
+
+
+def _extended(client: Client, bag: int, parsed: Parsed) -> tuple[list[Part], set[str]]:
+    from msgspec.structs import replace
+
+    from windfall.client.extend import extensions
+    from windfall.model.templates.render import Renderer
+
+    had, appended, first = client.spec(bag), client.appended(bag), client.bag(bag)["tasks"]
+    new = {each.target: each for each in extensions(had, appended, parsed.bag)}
+    parts = []
+    for before, target in zip(had.targets, parsed.bag.targets, strict=True):
+        renderer = Renderer(replace(target, source=before.source))
+        for each in appended:
+            if each.target == target.name:
+                renderer.extend(each.source)
+        start = renderer.count
+        if target.name in new:
+            renderer.extend(new[target.name].source)
+        parts.append(Part(renderer, range(start, renderer.count), first))
+        first += renderer.count - start
+    return parts, {sha for each in new.values() for files in each.files for sha, _, _ in files.values()}
+
+
+def _taken(renderers: dict[str, Renderer], target: Target) -> dict[str, list[str]]:
+    """The first files of each target that `{name.outputs}` stands for, where they will lie."""
+    from windfall.model.templates.template import taken_path
+
+    found = {}
+    for name in target.takes:
+        made = renderers[name]
+        first = range(min(made.count, SHOWN_TAKEN))
+        files = [taken_path(name, index, path) for index in first for path in made.outputs(index)]
+        more = made.count * len(made.target.outputs) > SHOWN_TAKEN
+        found[name] = files[:SHOWN_TAKEN] + (["..."] if more else [])
+    return found
+
+
+def _described(part: Part, taken: dict[str, list[str]]) -> dict[str, Any]:
+    renderer, shown = part.renderer, part.tasks[:SHOWN_JSON]
+    target = renderer.target
+    return {
+        "name": target.name,
+        "after": target.after,
+        "first": part.first,
+        "tasks": len(part.tasks),
+        "cores": target.resources.cores,
+        "memory": target.resources.memory,
+        "gpus": target.resources.gpus,
+        "disk": target.resources.disk,
+        "whole_node": target.resources.whole,
+        "time": target.time,
+        "retries": target.retries,
+        "container": target.container,
+        "modules": target.modules,
+        "environment": [renderer.environment(index) for index in shown] if target.environment else [],
+        "commands": renderer.commands(shown, taken),
+        "inputs": [[each.path, each.blob, each.size] for each in target.inputs],
+        "task_inputs": [[list(each[:3]) for each in renderer.inputs(index)] for index in shown]
+        if target.families
+        else [],
+        "placed": [renderer.placed(index) for index in shown] if target.placed else [],
+        "outputs": [renderer.outputs(index) for index in shown] if target.outputs else [],
+        "checkpoint": [renderer.checkpoint(index) for index in shown] if target.checkpoint else [],
+        "captured": [each.name for each in target.capture],
+    }
+
+
+def _lines(part: Part, taken: dict[str, list[str]], many: bool) -> Iterator[str]:
+    target = part.renderer.target
+    if many:
+        yield f"target {target.name}" + (f", after {', '.join(target.after)}" if target.after else "")
+    for number, command in enumerate(part.renderer.commands(part.tasks[:SHOWN], taken), start=part.first):
+        yield f"  {number:>6}  {_words(command)}"
+    if len(part.tasks) > SHOWN:
+        yield f"          … {len(part.tasks) - SHOWN:,} more"
+    for title, text in _facts(part.renderer, part.tasks):
+        yield f"  {title:<7} {text}"
+
+
+def _facts(renderer: Renderer, tasks: range) -> Iterator[tuple[str, str]]:
+    """What goes for each task, one line each."""
+    from windfall.model.units import format_size
+
+    target, first = renderer.target, tasks[0]
+    rest = " …" if len(tasks) > 1 else ""
+    yield "each", _needs(target)
+    yield from _surroundings(renderer, first, rest)
+    for each in target.inputs:
+        yield "input", f"{each.path} ({format_size(each.size)})"
+    for family in target.families:
+        yield "input", f"{family.source} -> {family.path}: {_amount([size for _, size, _ in _distinct(family)])}"
+    for path, there in renderer.placed(first):
+        yield "input", (f"{path} -> {there}" if path else there) + " (there already)" + rest
+    if target.outputs:
+        yield "output", ", ".join(renderer.outputs(first)) + rest
+    if target.checkpoint:
+        yield "saved", ", ".join(renderer.checkpoint(first)) + rest
+    if target.check.command:
+        yield "check", _words(renderer.check_command(first)) + rest
+    if target.capture:
+        yield "columns", ", ".join(each.name for each in target.capture)
+
+
+def _surroundings(renderer: Renderer, first: int, rest: str) -> Iterator[tuple[str, str]]:
+    target = renderer.target
+    if target.modules:
+        yield "modules", ", ".join(target.modules)
+    if target.container:
+        yield "inside", target.container
+    if target.environment:
+        varies = rest if any("{" in value for value in target.environment.values()) else ""
+        environment = renderer.environment(first).items()
+        yield "env", " ".join(f"{name}={_words([value])}" for name, value in environment) + varies
+
+
+def _distinct(family: Family) -> list[tuple[str, int, int]]:
+    return list({blob[0]: blob for blob in family.files.values()}.values())
+
+
+def _amount(sizes: list[int]) -> str:
+    from windfall.model.units import format_size
+
+    return f"{plural(len(sizes), 'file')}, {format_size(sum(sizes))}"
+
+
+def _words(command: str | list[str]) -> str:
+    from windfall.model.templates.template import quote_bare
+
+    return command if isinstance(command, str) else " ".join(map(quote_bare, command))
+
+
+def _needs(target: Target) -> str:
+    from windfall.model.units import exact_duration, exact_size
+
+    needs = target.resources
+    parts = ["a whole node, at least " + plural(needs.cores, "core") if needs.whole else plural(needs.cores, "core")]
+    parts += [plural(needs.gpus, "GPU")] if needs.gpus else []
+    parts += [f"{exact_size(needs.memory)} of memory" if needs.memory else "no limit of memory"]
+    parts += [f"{exact_size(needs.disk)} of disk"] if needs.disk else []
+    parts += [f"{exact_duration(target.time)} at most" if target.time else "no limit of time"]
+    return ", ".join([*parts, f"retries: {target.retries}"])
+
+
+def _size(data: Path | bytes) -> int:
+    return len(data) if isinstance(data, bytes) else data.stat().st_size

@@ -1,0 +1,123 @@
+"""Telling somebody that a bag has ended: a web address, a mail, a command.
+
+It is done by the `run` or `wait` that watches; one that was detached, or killed, tells nobody.  Bounded in time, and
+what goes wrong is said and changes no exit code.  An address may hold a secret: it is never shown, and can be kept in
+a file (`@FILE`) or in `WINDFALL_NOTIFY`, out of the list of processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from typing import Any
+
+from windfall.cli.present.output import counts_of, say, shown
+from windfall.errors import BadInput
+from windfall.model.units import plural
+
+SECONDS = 20
+MAX_FILE = 64 << 10
+SENDMAIL = "/usr/sbin:/usr/lib"  # where it is, if not on the path
+FIELDS = ("bag", "name", "state", "tasks", "succeeded", "failed", "cancelled")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--notify", action="append", metavar="WHOM",
+        help="at the end: https://… (POST of JSON), mailto:me@example.org, 'command:prog {name}', or @FILE with one "
+        "of these per line (default: $WINDFALL_NOTIFY)",
+    )  # fmt: skip
+
+
+def wanted(args: argparse.Namespace) -> list[str]:
+    """Whom to tell, checked before anything runs."""
+    given = args.notify if args.notify is not None else [os.environ.get("WINDFALL_NOTIFY", "")]
+    found = [whom for text in given for whom in (_from_file(text[1:]) if text.startswith("@") else [text]) if whom]
+    for whom in found:
+        kind, colon, rest = whom.partition(":")
+        if kind not in _WAYS or not colon or not rest:
+            raise BadInput("--notify names no way to tell anybody", "https://…, mailto:…, command:… or @FILE")
+        if kind == "mailto" and not re.fullmatch(r"[^\s@,:;<>()]{1,64}@[\w.-]{1,255}", rest):
+            raise BadInput("--notify: what follows mailto: is not an address")
+        if kind == "command":
+            _words(rest, dict.fromkeys(FIELDS, ""))
+    return found
+
+
+def _from_file(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return [line.strip() for line in stream.read(MAX_FILE).splitlines() if line.strip()]
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from None
+
+
+def tell(whom: list[str], bag: dict[str, Any]) -> None:
+    tasks, succeeded, failed, cancelled = counts_of(bag)
+    facts = dict(zip(FIELDS, (bag["bag"], bag["name"], bag["state"], tasks, succeeded, failed, cancelled), strict=True))
+    for each in whom:
+        kind, _, rest = each.partition(":")
+        try:
+            _WAYS[kind](rest if kind in ("mailto", "command") else each, facts)
+        except Exception as error:  # whatever a server answers: the bag has ended as it has
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            say(f"  nobody was told by {kind}: {shown(reason)}")
+
+
+def _post(url: str, facts: dict[str, Any]) -> None:
+    import json
+    from urllib.request import Request, urlopen
+
+    headers = {"Content-Type": "application/json", "User-Agent": "windfall"}
+    with urlopen(Request(url, json.dumps(facts).encode(), headers), timeout=SECONDS) as answer:
+        answer.read(1)
+
+
+def _mail(address: str, facts: dict[str, Any]) -> None:
+    from email.message import EmailMessage
+    from shutil import which
+
+    program = which("sendmail", path=f"{os.environ.get('PATH', os.defpath)}:{SENDMAIL}")
+    if program is None:
+        raise FileNotFoundError(2, "this machine has no sendmail")
+    mail = EmailMessage()
+    mail["To"] = address
+    mail["Subject"] = f"windfall: bag {facts['bag']} '{shown(facts['name'])}' {facts['state']}"
+    mail.set_content(
+        f"{plural(facts['tasks'], 'task')}: {facts['succeeded']:,} succeeded, {facts['failed']:,} failed, "
+        f"{facts['cancelled']:,} cancelled\n"
+    )
+    _run([program, "-i", "--", address], bytes(mail))
+
+
+def _command(command: str, facts: dict[str, Any]) -> None:
+    import json
+
+    _run(_words(command, facts), json.dumps(facts).encode())
+
+
+def _words(command: str, facts: dict[str, Any]) -> list[str]:
+    """No shell: a bag's name is one word, whatever is in it."""
+    import shlex
+
+    try:
+        words = shlex.split(command)
+        return [re.sub(r"\{(\w+)\}", lambda found: str(facts[found[1]]), word) for word in words]
+    except (ValueError, KeyError) as error:
+        problem = f"{{{error.args[0]}}} is unknown" if isinstance(error, KeyError) else str(error)
+        raise BadInput(f"--notify command: {problem}", "it may use " + ", ".join(f"{{{f}}}" for f in FIELDS)) from None
+
+
+def _run(words: list[str], text: bytes) -> None:
+    import subprocess as sub  # not needed, nor loaded, before the end
+
+    try:
+        sub.run(words, input=text, stdout=sub.DEVNULL, stderr=sub.DEVNULL, timeout=SECONDS, check=True)
+    except sub.CalledProcessError as error:
+        raise OSError(0, f"it ended with {error.returncode}") from None
+    except sub.TimeoutExpired:
+        raise OSError(0, f"it took longer than {SECONDS} s") from None
+
+
+_WAYS = {"http": _post, "https": _post, "mailto": _mail, "command": _command}

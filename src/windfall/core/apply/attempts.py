@@ -1,0 +1,431 @@
+"""Fold into the state what happens to attempts: granted, adopted, started, ended."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windfall.core.decide.hosts import quarantine
+from windfall.core.decide.replicas.caps import in_vain
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import (
+    ACTIVE,
+    FIRST_FINAL,
+    FREE,
+    GRANTED,
+    LOST,
+    O_FAILED,
+    O_LOST,
+    O_SUCCEEDED,
+    READY,
+    STARTED,
+    SUCCEEDED,
+    WAITING,
+)
+from windfall.core.state import accounts, copies
+from windfall.core.state.chains import chain_key
+from windfall.core.state.classes import class_of, maybe_end, release_dependents, relist_all, set_task, stir, target_done
+from windfall.core.state.columns import FEW, ROW_MASK, Attempts, Tasks
+from windfall.core.state.estimates import is_bad
+from windfall.core.state.graph import Graph
+from windfall.core.state.load import OUTSTANDING, bear, carry, drop_row, free_row, note_load, recall_lost, split
+from windfall.core.state.world import BagState, State, TargetState, TaskClass
+from windfall.model.policies.replica_caps import COST
+
+BLAMELESS = ("time", "memory")  # failures that are no host's fault
+MEAN_WEIGHT = 0.2  # of the newest report in a class's mean duration
+SHORTER = 0.75  # of what tasks were thought to take, below which those are late that were not expected to be
+
+
+def granted(state: State, fact: f.Granted) -> None:
+    pilot = state.pilots[fact.pilot]
+    pilot.granted = fact.number
+    for group in fact.groups:
+        bag = state.bags[group.bag]
+        cls = class_of(state, bag, group.target, group.over << 7 | group.overruns << 4 | group.boosts)
+        _open_rows(state, fact, group, bag, cls)
+        _activate(bag, cls, group.tasks)
+        if cls.overdue:
+            _not_overdue(state, cls, group.tasks)  # the new attempts are not
+        bear(state, pilot, bag, cls, group.tasks, 1)
+        bag.touched = bag.served = fact.at
+        if bag.counts[READY] < bag.counts[ACTIVE] and (bag.policy or bag.number in state.replicating):
+            bag.note_tail()  # it begins now at the earliest
+        if accounts.matters(cls):
+            accounts.count(state, accounts.rows_of(group.attempts), 1)
+            relist_all(state, bag)
+        elif not cls.ready or cls.chained:
+            state.relist(cls)
+    copies.note_moves(state, fact.moves)
+    note_load(state, pilot)
+
+
+def _not_overdue(state: State, cls: TaskClass, tasks: list[int]) -> None:
+    """Any more.  Who waited behind them may have something else now."""
+    for task in tasks:
+        if cls.overdue.pop(task, None) is not None:
+            state.version += 1
+
+
+def _open_rows(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
+    attempts = state.attempts
+    numbers = group.attempts  # the highest number need not have the last row
+    top = numbers[0] & ROW_MASK if len(numbers) == 1 else max([number & ROW_MASK for number in numbers])
+    if top >= attempts.rows:
+        attempts.grow(top + 1 - attempts.rows)
+    if len(group.attempts) > FEW:
+        _open_many(state, fact, group, bag, cls)
+    else:
+        _open_few(state, fact, group, bag, cls)
+    if attempts.indexed:
+        attempts.enter(group.bag, [number & ROW_MASK for number in numbers])
+
+
+def _open_few(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
+    attempts = state.attempts
+    generation = bag.tasks.generation
+    high = group.bag << 32
+    for number, task in zip(group.attempts, group.tasks, strict=True):
+        row = number & ROW_MASK
+        attempts.number[row] = number
+        attempts.task[row] = high | task
+        attempts.granted[row] = fact.at
+        attempts.started[row] = 0
+        attempts.pilot[row] = fact.pilot
+        attempts.cls[row] = cls.number
+        attempts.grant[row] = fact.number
+        attempts.generation[row] = generation[task]
+        attempts.state[row] = GRANTED
+        attempts.dirty[row >> 16] = 1
+
+
+def _open_many(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
+    attempts = state.attempts
+    numbers = np.array(group.attempts, dtype=np.int64)
+    tasks = np.array(group.tasks, dtype=np.int64)
+    rows = numbers & ROW_MASK
+    attempts.np_number[rows] = numbers
+    attempts.np_task[rows] = tasks | (group.bag << 32)
+    attempts.np_granted[rows] = fact.at
+    attempts.np_started[rows] = 0
+    attempts.np_pilot[rows] = fact.pilot
+    attempts.np_cls[rows] = cls.number
+    attempts.np_grant[rows] = fact.number
+    attempts.np_generation[rows] = bag.tasks.np_generation[tasks]
+    attempts.np_state[rows] = GRANTED
+    attempts.mark(int(rows.min()), int(rows.max()))
+
+
+def _activate(bag: BagState, cls: TaskClass, tasks: list[int]) -> None:
+    """Ready tasks become active, and those that go behind their prerequisite; an active one gets one more attempt."""
+    t = bag.tasks
+    first, n = tasks[0], len(tasks)
+    fresh, behind = n, 0
+    if n > FEW and tasks[-1] - first == n - 1 and not t.np_state[first : first + n].any():
+        t.np_state[first : first + n] = ACTIVE
+        t.np_live[first : first + n] += 1
+        t.np_tries[first : first + n] += 1
+        t.mark(first, first + n - 1)
+    else:
+        fresh = behind = 0
+        for task in tasks:
+            fresh += t.state[task] == READY
+            behind += t.state[task] == WAITING
+            t.state[task] = ACTIVE
+            t.live[task] += 1
+            t.tries[task] = (t.tries[task] + 1) & 0xFFFF
+            t.dirty[task >> 16] = 1
+    bag.replicas += n - fresh - behind
+    bag.counts[READY] -= fresh
+    bag.counts[WAITING] -= behind
+    bag.counts[ACTIVE] += fresh + behind
+    cls.ready -= fresh
+
+
+def adopted(state: State, fact: f.Adopted) -> None:
+    attempts = state.attempts
+    new = state.pilots[fact.pilot]
+    for number in fact.attempts:
+        row = number & ROW_MASK
+        old = state.pilots[attempts.pilot[row]]
+        held = attempts.state[row] != LOST
+        if held:
+            carry(state, row, -1)
+        accounts.count(state, [row], -1)
+        attempts.pilot[row] = new.number
+        accounts.count(state, [row], 1)
+        attempts.grant[row] = 0  # it was taken in long ago
+        attempts.dirty[row >> 16] = 1
+        if held:
+            carry(state, row, 1)
+        old.recalling.pop(number, None)
+        if old.cancelling.pop(number, None) is not None:
+            new.cancelling[number] = False
+            state.orders[new.number] = None
+
+
+def _keep_chain(state: State, recalling: dict[int, bool], row: int) -> None:
+    """A chain that has begun stays where it is, unless its bag is paused."""
+    if not state.bags[state.attempts.task[row] >> 32].paused:
+        key = chain_key(state, row)
+        for number in [n for n in recalling if chain_key(state, n & ROW_MASK) == key]:
+            del recalling[number]
+
+
+def started(state: State, fact: f.Started) -> None:
+    attempts = state.attempts
+    recalling = state.pilots[fact.pilot].recalling
+    for number in fact.attempts:
+        row = number & ROW_MASK
+        if recalling.pop(number, None) is not None:  # too late
+            _keep_chain(state, recalling, row)
+        if revives := attempts.state[row] == LOST:
+            attempts.recover(row)
+            accounts.crowd(state, row, 1)
+            _revive(state, row)
+            state.pilots[fact.pilot].cancelling.pop(number, None)
+        attempts.state[row] = STARTED
+        attempts.started[row] = fact.at
+        attempts.dirty[row >> 16] = 1
+        if state.replicating and (bag := attempts.task[row] >> 32) in state.replicating:
+            owner = state.bags[bag]
+            _note_known(state, owner, revives or _only_one(state, owner, row))
+
+
+def _only_one(state: State, bag: BagState, row: int) -> bool:
+    """Of its task's attempts, is it the only one that runs?"""
+    attempts, ref = state.attempts, state.attempts.task[row]
+    if bag.tasks.live[ref & 0xFFFFFFFF] == 1:
+        return True
+    return [each for each in attempts.of_task(ref) if attempts.state[each] == STARTED] == [row]
+
+
+def _note_known(state: State, bag: BagState, news: bool = True) -> None:
+    """An attempt runs, or has ended, which nobody had said before.  It may have been the last of those, and others of a
+    bag that may have replicas are late now.  `news`: what is known of its task is not true any more, or it was the only
+    attempt of it."""
+    if not bag.has_backlog():
+        state.rerun()
+        bag.news += news
+
+
+def _revive(state: State, row: int) -> None:
+    """A lost attempt turns out to be running."""
+    bag, task = split(state.attempts.task[row])
+    owner = state.bags[bag]
+    t = owner.tasks
+    if t.state[task] == READY:
+        cls = class_of(state, owner, owner.target_of(task), t.variant[task])
+        cls.ready -= 1
+        owner.counts[READY] -= 1
+        owner.counts[ACTIVE] += 1
+        t.state[task] = ACTIVE
+        state.relist(cls)
+    elif t.state[task] == WAITING:
+        set_task(state, owner, task, ACTIVE)
+    t.live[task] += 1
+    t.dirty[task >> 16] = 1
+    carry(state, row, 1)
+
+
+def _finish_one(attempts: Attempts, t: Tasks, row: int, task: int) -> None:
+    attempts.state[row] = FREE
+    attempts.dirty[row >> 16] = 1
+    attempts.free.append(row)
+    t.state[task] = SUCCEEDED
+    t.live[task] = 0
+    t.dirty[task >> 16] = 1
+
+
+def _finish_many(attempts: Attempts, t: Tasks, fact: f.Finished) -> None:
+    rows = np.array(fact.attempts, dtype=np.int64) & ROW_MASK
+    tasks = np.array(fact.tasks, dtype=np.int64)
+    attempts.np_state[rows] = FREE
+    attempts.mark(int(rows.min()), int(rows.max()))
+    attempts.free.extend(rows.tolist())
+    t.np_state[tasks] = SUCCEEDED
+    t.np_live[tasks] = 0
+    t.mark(int(tasks.min()), int(tasks.max()))
+
+
+def finished(state: State, fact: f.Finished) -> None:
+    bag = state.bags[fact.bag]
+    attempts = state.attempts
+    n = len(fact.tasks)
+    cls = state.classes[attempts.cls[fact.attempts[0] & ROW_MASK]]
+    tail = fact.bag in state.replicating and not bag.has_backlog()
+    unstarted = tail and any(attempts.state[number & ROW_MASK] == GRANTED for number in fact.attempts)
+    if n == 1:
+        _finish_one(attempts, bag.tasks, fact.attempts[0] & ROW_MASK, fact.tasks[0])
+    else:
+        _finish_many(attempts, bag.tasks, fact)
+    if attempts.indexed:
+        attempts.leave(fact.bag, [number & ROW_MASK for number in fact.attempts])
+    bag.counts[ACTIVE] -= n
+    bag.counts[SUCCEEDED] += n
+    pilot = state.pilots[fact.pilot]
+    accounts.leave_many(state, bag, cls, pilot, fact)
+    bear(state, pilot, bag, cls, fact.tasks, -1)
+    if pilot.recalling:
+        for number in fact.attempts:
+            pilot.recalling.pop(number, None)
+    note_load(state, pilot)
+    wall = sum(fact.walls) / n
+    _note_time(state, bag, cls, wall, n)
+    quarantine.succeeded(state, bag, pilot.row, n, wall, fact.at, cls.mean)
+    if bag.checkpoints:
+        for task in fact.tasks:
+            bag.drop_checkpoint(task)
+    if bag.data is not None:
+        for place, (attempt, task) in enumerate(zip(fact.attempts, fact.tasks, strict=True)):
+            fetched = copies.end_moves(state, attempt)
+            copies.note_success(state, bag, task, pilot, fact.left.get(place), fetched)
+    bag.touched = fact.at
+    if unstarted:
+        _note_known(state, bag)
+    if cls.overdue:
+        _not_overdue(state, cls, fact.tasks)
+    _succeeded(state, bag, bag.targets[cls.target], fact.tasks, n)
+    maybe_end(state, bag, fact.at)
+
+
+def _note_time(state: State, bag: BagState, cls: TaskClass, wall: float, n: int) -> None:
+    if not cls.done and bag.counts[ACTIVE]:
+        stir(state, bag)  # how long such tasks take is known now: others may be late, or will be
+    learn(cls, wall, n)
+    if cls.mean < SHORTER * cls.thought:
+        cls.thought = cls.mean
+        stir(state, bag)
+
+
+def learn(cls: TaskClass, wall: float, n: int) -> None:
+    wall = max(wall, 0.5)
+    weight = 1.0 if not cls.done else MEAN_WEIGHT
+    cls.mean += weight * (wall - cls.mean)
+    cls.done += n
+
+
+def _succeeded(state: State, bag: BagState, target: TargetState, tasks: list[int], finished: int) -> None:
+    target.left -= len(tasks)
+    target.unfinished -= finished
+    if bag.graph is not None:
+        _release_successors(state, bag, bag.graph, tasks)
+    if target_done(bag, target):
+        release_dependents(state, bag, [target])
+
+
+def _release_successors(state: State, bag: BagState, graph: Graph, tasks: list[int]) -> None:
+    pending, states = graph.pending, bag.tasks.state
+    for task in tasks:
+        for after in graph.after(task):
+            pending[after] -= 1
+            if pending[after] == 0 and states[after] == WAITING:
+                set_task(state, bag, after, READY)
+
+
+def ended(state: State, fact: f.Ended) -> None:
+    for end in fact.ends:
+        _end(state, fact, end)
+
+
+def _end(state: State, fact: f.Ended, end: f.End) -> None:
+    attempts = state.attempts
+    row = end.attempt & ROW_MASK
+    old_row = attempts.state[row]
+    bag = state.bags[end.bag]
+    bag.touched = fact.at
+    t = bag.tasks
+    current = t.generation[end.task] == end.generation
+    if old_row in (GRANTED, STARTED) and current:
+        t.live[end.task] -= 1
+    if end.outcome == O_SUCCEEDED and end.wall and (cls := state.classes.get(attempts.cls[row])) is not None:
+        _note_time(state, bag, cls, end.wall, 1)
+    _note_host(state, bag, fact, end)
+    if old_row != LOST:
+        carry(state, row, -1)
+    fetched = copies.end_moves(state, end.attempt) if state.moving else []
+    if current and bag.data is not None and end.verdict == SUCCEEDED != t.state[end.task]:
+        copies.note_success(state, bag, end.task, state.pilots[fact.pilot], end.left, fetched)
+    if end.stays:
+        if old_row == GRANTED and end.outcome == O_LOST:
+            recall_lost(state, row)
+        if old_row != LOST:
+            accounts.crowd(state, row, -1)
+        attempts.give_up(row)
+        t.flags[end.task] |= OUTSTANDING
+    else:
+        free_row(state, row, end.charged)
+    if current:
+        _judge(state, bag, end, fact.at)
+    if state.overdue and (cls := state.classes.get(attempts.cls[row])) is not None:
+        _not_overdue(state, cls, [end.task])  # one of its attempts has ended: it goes another way from now on
+    if end.bag in state.replicating and (old_row == GRANTED or t.state[end.task] == ACTIVE):
+        _note_known(state, bag)
+
+
+def _note_host(state: State, bag: BagState, fact: f.Ended, end: f.End) -> None:
+    row = state.pilots[fact.pilot].row
+    bad = is_bad(state.hosts, row)
+    if end.outcome == O_SUCCEEDED:
+        quarantine.succeeded(state, bag, row, 1, end.wall, fact.at)
+    elif end.outcome == O_FAILED and end.why not in BLAMELESS:
+        quarantine.failed(state, bag, row, fact.at)
+    elif end.outcome == O_LOST:
+        quarantine.lost(state, row, fact.at)
+    if state.replicating and not bad and is_bad(state.hosts, row):
+        _note_bad(state, row)
+
+
+def _note_bad(state: State, row: int) -> None:
+    """Whatever else runs on such a host is late sooner."""
+    for number in state.on_host.get(row, ()):
+        rows = state.attempts.of_pilot(number)
+        for bag in dict.fromkeys((state.attempts.np_task[rows] >> 32).tolist()):
+            if bag in state.replicating and not state.bags[bag].has_backlog():
+                stir(state, state.bags[bag])
+
+
+def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
+    t, task = bag.tasks, end.task
+    old, new = t.state[task], end.verdict
+    if new in (READY, WAITING) and bag.graph is not None:  # its prerequisite may have ended in the same report
+        new = WAITING if bag.graph.waits(task) else READY
+    t.failures[task] = end.failures
+    t.deaths[task] = end.deaths
+    variant = end.over << 7 | end.overruns << 4 | end.boosts
+    if old == READY and variant != t.variant[task]:
+        set_task(state, bag, task, ACTIVE)  # leave the old class before joining the new one
+        old = ACTIVE
+    t.variant[task] = variant
+    t.dirty[task >> 16] = 1
+    set_task(state, bag, task, new)
+    _keep_checkpoint(bag, end)
+    target = bag.targets[bag.target_of(task)]
+    if new == SUCCEEDED and old != SUCCEEDED:
+        _succeeded(state, bag, target, [task], 1 if old < FIRST_FINAL else 0)
+        _drop_others(state, bag, end, at)
+    elif new >= FIRST_FINAL and old < FIRST_FINAL:
+        target.unfinished -= 1
+    maybe_end(state, bag, at)
+
+
+def _keep_checkpoint(bag: BagState, end: f.End) -> None:
+    """For the next attempt.  None where there is no next one, or where the files could not be had."""
+    if end.verdict >= FIRST_FINAL or end.why == "input":
+        bag.drop_checkpoint(end.task)
+    elif end.detail is not None and end.detail.saved:
+        bag.keep_checkpoint(end.task, end.detail.saved)
+
+
+def _drop_others(state: State, bag: BagState, end: f.End, at: int) -> None:
+    t = bag.tasks
+    attempts, ref = state.attempts, end.bag << 32 | end.task
+    if t.live[end.task] or t.flags[end.task] & OUTSTANDING:
+        # Mostly it was tried again after a loss: nothing that runs need be looked for.
+        for row in attempts.of_task(ref) if t.live[end.task] else sorted(attempts.lost.get(ref, ())):
+            if attempts.number[row] != end.attempt:
+                in_vain(state, bag, row, at)
+                drop_row(state, row)
+        t.live[end.task] = 0
+        t.flags[end.task] &= ~OUTSTANDING & 0xFF
+        if COST in bag.policy:
+            stir(state, bag)  # it may have cost less than was expected: others may have a replica

@@ -1,0 +1,350 @@
+"""Fold into the state what happens to bags: submitted, appended to, cancelled, retried, removed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windfall.core.decide.replicas.by_deadline import note_repeats
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import CANCELLED, FIRST_FINAL, FREE, LOST, READY, WAITING
+from windfall.core.state import accounts, copies
+from windfall.core.state.chains import waiting
+from windfall.core.state.classes import (
+    add_targets,
+    append_key,
+    class_of,
+    digest,
+    go_on,
+    maybe_end,
+    part_body,
+    parts,
+    recount,
+    release_dependents,
+    relist_all,
+    renew,
+    set_task,
+    stir,
+    submission_key,
+    tally_of,
+    target_done,
+)
+from windfall.core.state.columns import Tasks
+from windfall.core.state.graph import Graph, as_pairs, graph_of
+from windfall.core.state.load import carry, drop_attempts, free_row
+from windfall.core.state.world import BagState, State, fresh_counts
+from windfall.model.checks.bag import NAMED
+
+RECENT_KEYS = 1_000  # idempotency keys of appends kept per bag
+
+
+def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
+    count = sum(t.count for t in fact.targets)
+    bag = BagState(
+        number=fact.bag, owner=fact.owner, name=fact.name, key=fact.key, spec=fact.spec, external=fact.external,
+        select=fact.select, open=fact.open, submitted=fact.at, tasks=Tasks(count), targets=[], runs=[],
+        counts=fresh_counts(count), touched=fact.at, served=fact.at, began=fact.at if count else 0,
+        provision=fact.provision, options=fact.options, budget=fact.budget, replicate=fact.replicate,
+        policy=fact.policy, fail_over=fact.fail_over,
+    )
+    state.bags[fact.bag] = bag
+    state.unended[fact.bag] = None
+    _note_data(state, bag, fact)
+    state.next_bag = max(state.next_bag, fact.bag + 1)
+    state.own(fact.owner, count)
+    if bag.provision in NAMED:
+        state.named_bags[bag.number] = None
+    note_repeats(state, bag)
+    if fact.key:
+        state.keys[submission_key(fact.owner, fact.key)] = (fact.bag, 0, count, digest(fact.spec))
+    add_targets(state, bag, fact.targets)
+    if fact.edges:
+        bag.graph = graph_of(as_pairs(fact.edges), bag.tasks.np_state[:count])
+        _hold_back(bag, 0)
+        recount(bag)
+    relist_all(state, bag)
+    maybe_end(state, bag, fact.at)
+
+
+def _note_data(state: State, bag: BagState, fact: f.BagSubmitted) -> None:
+    if fact.conscious is not None:
+        bag.conscious = fact.conscious
+        state.conscious += 1
+    if fact.data is not None or fact.conscious is not None:
+        bag.data = copies.bag_data(fact.data or f.DataShape(), bag.size)
+        copies.link_up(bag.data, as_pairs(fact.edges), bag.size)
+
+
+def _hold_back(bag: BagState, first: int) -> None:
+    """Of the tasks from there on, which are all ready, those wait that have open prerequisites."""
+    assert bag.graph is not None
+    waiting = bag.graph.np_pending[first:] > 0
+    blocked = int(np.count_nonzero(waiting))
+    if blocked:
+        bag.tasks.np_state[first : bag.size][waiting] = WAITING
+        bag.tasks.mark(first, bag.size - 1)
+    bag.counts[READY] -= blocked
+    bag.counts[WAITING] += blocked
+
+
+def _remember_append(state: State, bag: BagState, fact: f.TasksAppended | f.PartAppended, body: bytes) -> None:
+    """Appends are sent again within moments; the keys of the last thousand are enough."""
+    key = append_key(bag, fact.key)
+    state.keys[key] = (fact.bag, fact.first, fact.count, digest(body))
+    bag.recent.append(key)
+    if len(bag.recent) > RECENT_KEYS:
+        state.keys.pop(bag.recent.popleft(), None)
+
+
+def tasks_appended(state: State, fact: f.TasksAppended) -> None:
+    bag = state.bags[fact.bag]
+    _grow(state, bag, fact.count, fact.at)
+    _take_in(state, bag, fact, [(fact.target, fact.count)], [fact.source])
+    if fact.key:
+        _remember_append(state, bag, fact, fact.source)
+
+
+def part_appended(state: State, fact: f.PartAppended) -> None:
+    bag = state.bags[fact.bag]
+    _grow(state, bag, fact.count, fact.at)
+    if fact.edges:
+        bag.graph = bag.graph or Graph(bag.size)
+        bag.graph.add(as_pairs(fact.edges), bag.tasks.np_state)
+        _hold_back(bag, fact.first)
+        if bag.data is not None:
+            copies.link_up(bag.data, bag.pairs, bag.size)
+    _take_in(state, bag, fact, fact.pieces, fact.sources)
+    if fact.key:
+        _remember_append(state, bag, fact, part_body(fact.sources, fact.edges))
+
+
+def _grow(state: State, bag: BagState, count: int, at: int) -> None:
+    """Rows for tasks that are ready, as far as anybody knows."""
+    first = bag.size
+    if not bag.counts[READY]:
+        bag.served = at
+    bag.tasks.grow(count)
+    bag.counts[READY] += count
+    if bag.graph is not None:
+        bag.graph.grow(count)
+    if bag.data is not None:
+        bag.data.columns.grow(count)
+        bag.data.columns.np_since[first : first + count] = at
+        bag.data.columns.mark(first, first + count - 1)
+    state.own(bag.owner, count)
+
+
+def _take_in(
+    state: State, bag: BagState, fact: f.TasksAppended | f.PartAppended, pieces: f.Runs, sources: list[bytes]
+) -> None:
+    """New rows of these targets, in this order; their states say whether they wait."""
+    bag.appended += sources
+    bag.touched = fact.at
+    go_on(state, bag, fact.at)
+    note_repeats(state, bag)
+    first = fact.first
+    for (target, count), source in zip(pieces, sources, strict=True):
+        _add_run(bag, target, first, count, fact.at)
+        cls = class_of(state, bag, target, 0)
+        cls.weight = max(cls.weight, len(source) // max(count, 1))
+        cls.backlog.add_run(first, count)
+        cls.ready += count - int(np.count_nonzero(bag.tasks.np_state[first : first + count]))
+        state.relist(cls)
+        first += count
+
+
+def _add_run(bag: BagState, index: int, first: int, count: int, at: int) -> None:
+    target = bag.targets[index]
+    if bag.runs and bag.runs[-1][1] == index:
+        pass  # it follows on from the last run
+    else:
+        bag.runs.append((first, index, target.count))
+    had, target.count = target.count, target.count + count
+    if target.shape.batch > 1 and waiting(bag, target).start >= had:  # who waited so far for the batch to fill need not
+        target.since = at
+    target.left += count
+    target.unfinished += count
+
+
+def bag_closed(state: State, fact: f.BagClosed) -> None:
+    bag = state.bags[fact.bag]
+    bag.open = False
+    bag.touched = fact.at
+    if bag.policy or bag.number in state.replicating:
+        bag.note_tail()
+    release_dependents(state, bag, [t for t in bag.targets if t.count == 0 and target_done(bag, t)])
+    relist_all(state, bag)  # no batch waits for more tasks now
+    stir(state, bag)  # the last task may have started long ago
+    maybe_end(state, bag, fact.at)
+
+
+def bag_paused(state: State, fact: f.BagPaused) -> None:
+    bag = state.bags[fact.bag]
+    bag.paused, bag.served = fact.paused, fact.at
+    bag.touched = fact.at
+    relist_all(state, bag)
+    state.version += 1  # what may have a replica, or is overdue, is on no list
+
+
+def bag_removed(state: State, fact: f.BagRemoved) -> None:
+    attempts = state.attempts
+    used = attempts.rows
+    mine = (attempts.np_state[:used] != FREE) & (attempts.np_task[:used] >> 32 == fact.bag)
+    for row in np.flatnonzero(mine).tolist():
+        if attempts.state[row] != LOST:
+            carry(state, row, -1)
+            pilot = state.pilots[attempts.pilot[row]]
+            pilot.strays.append(attempts.number[row])
+            state.orders[pilot.number] = None
+        free_row(state, row)
+    state.version += bool(state.barred)  # what a host was tried with may be gone
+    bag = state.bags.pop(fact.bag)
+    state.named_bags.pop(fact.bag, None)
+    state.unended.pop(fact.bag, None)
+    state.replicating.pop(fact.bag, None)
+    state.deadlines.pop(fact.bag, None)
+    state.own(bag.owner, -bag.size)
+    state.conscious -= bag.conscious is not None
+    state.dropped += bag.chunk_names()
+    for cls in bag.classes.values():
+        state.relist(cls)
+        state.classes.pop(cls.number, None)
+        for pc in state.pilot_classes.values():
+            pc.costs.pop(cls.number, None)
+        for name in state.provided:
+            state.sites[name].fits.pop(cls.number, None)
+    for key in [k for k, v in state.keys.items() if v[0] == fact.bag]:
+        del state.keys[key]
+
+
+def tasks_cancelled(state: State, fact: f.TasksCancelled) -> None:
+    bag = state.bags[fact.bag]
+    for first, count in fact.runs:
+        states = bag.tasks.np_state[first : first + count]
+        _uncount(bag, first, count)
+        states[:] = CANCELLED
+        live = bag.tasks.np_live[first : first + count]
+        if live.any():  # pages that nothing has touched stay so
+            live[:] = 0
+        bag.tasks.mark(first, first + count - 1)
+    drop_attempts(state, fact.bag, fact.runs)
+    _forget_checkpoints(bag)
+    state.version += bool(state.overdue)  # somebody may wait behind one of these
+    bag.touched = fact.at
+    recount(bag)
+    relist_all(state, bag)
+    stir(state, bag)  # those that run may be the last now
+    maybe_end(state, bag, fact.at)
+
+
+def _forget_checkpoints(bag: BagState) -> None:
+    """Many tasks may have ended: what they saved is of no use any more."""
+    for task in [task for task in bag.checkpoints if bag.tasks.state[task] >= FIRST_FINAL]:
+        bag.drop_checkpoint(task)
+
+
+def _uncount(bag: BagState, first: int, count: int) -> None:
+    """These tasks are about to be cancelled."""
+    for lo, target, hi in parts(bag, first, count):
+        tally = tally_of(bag, lo, hi)
+        bag.counts[:] = [old - n for old, n in zip(bag.counts, tally, strict=True)]
+        bag.targets[target].unfinished -= sum(tally[:FIRST_FINAL])
+    bag.counts[CANCELLED] += count
+
+
+def tasks_retried(state: State, fact: f.TasksRetried) -> None:
+    bag = state.bags[fact.bag]
+    t = bag.tasks
+    if not bag.counts[READY]:
+        bag.served = fact.at
+    if fact.why == "copies":
+        _take_back(state, bag, fact.runs)
+    for first, count in fact.runs:
+        for lo, target, hi in parts(bag, first, count):
+            renew(state, bag, target, lo, hi)
+            if bag.data is not None:
+                bag.data.columns.np_since[lo:hi] = fact.at
+                bag.data.columns.mark(lo, hi - 1)
+        t.mark(first, first + count - 1)
+    state.version += bag.conscious is not None
+    drop_attempts(state, fact.bag, fact.runs)  # lost ones of the generation before
+    bag.touched = fact.at
+    go_on(state, bag, fact.at)
+    note_repeats(state, bag)
+    recount(bag)
+    relist_all(state, bag)
+
+
+def _take_back(state: State, bag: BagState, runs: f.Runs) -> None:
+    """These had succeeded and must run again: who comes after them waits again."""
+    done = [t for t in bag.targets if target_done(bag, t)]
+    for first, count in runs:
+        for lo, target, hi in parts(bag, first, count):
+            bag.targets[target].left += hi - lo
+        for task in range(first, first + count):
+            for after in bag.graph.after(task) if bag.graph is not None else ():
+                _wait_again(state, bag, after)
+    while undone := [t for t in done if not target_done(bag, t)]:
+        done = [t for t in done if t not in undone]
+        for index in [index for target in undone for index in target.dependents]:
+            bag.targets[index].pending += 1
+
+
+def _wait_again(state: State, bag: BagState, task: int) -> None:
+    assert bag.graph is not None
+    bag.graph.pending[task] += 1
+    if bag.tasks.state[task] == READY:
+        set_task(state, bag, task, WAITING)
+
+
+def target_gathered(state: State, fact: f.TargetGathered) -> None:
+    bag = state.bags[fact.bag]
+    bag.targets[fact.target].held = False
+    bag.touched = bag.served = fact.at
+    relist_all(state, bag)
+
+
+def batch_released(state: State, fact: f.BatchReleased) -> None:
+    bag = state.bags[fact.bag]
+    bag.targets[fact.target].released = fact.count
+    bag.touched = fact.at
+    relist_all(state, bag)
+
+
+def policy_set(state: State, fact: f.PolicySet) -> None:
+    bag = state.bags[fact.bag]
+    bag.policy, bag.touched, bag.programs = fact.policy, fact.at, {}
+    for cls in bag.classes.values():
+        state.ruled += (bag.ruled - cls.ruled) * cls.listed
+        cls.ruled = bag.ruled
+        cls.capped = "per-host" in bag.policy and not cls.chained
+    note_repeats(state, bag)
+    bag.note_tail()
+    bag.news += 1
+    state.version += 1
+
+
+def bag_lifted(state: State, fact: f.BagLifted) -> None:
+    bag = state.bags[fact.bag]
+    bag.served = fact.at
+    state.lift(bag, fact.at if fact.lifted else 0)
+
+
+def budget_set(state: State, fact: f.BudgetSet) -> None:
+    bag = state.bags[fact.bag]
+    bag.budget, bag.touched = fact.budget, fact.at
+    for cls in bag.classes.values():
+        cls.budgeted = fact.budget > 0
+    accounts.recount(state)
+    relist_all(state, bag)
+    state.version += 1
+
+
+def copies_lost(state: State, fact: f.CopiesLost) -> None:
+    number = state.places[fact.place]
+    for bag, runs in fact.lost:
+        data = state.bags[bag].data
+        assert data is not None
+        for first, count in runs:
+            for task in range(first, first + count):
+                data.drop(task, number)
+    state.version += state.conscious > 0

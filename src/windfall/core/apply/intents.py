@@ -1,0 +1,166 @@
+"""Fold facts about intents into the state: the part of `apply` that is about pilots in batch systems.
+
+Every count that is kept of intents (by state, by shape, what they reserve, which task they are for) is kept here, by
+`_add` and `_move` alone; after a recovery `recount` makes them afresh.
+"""
+
+from __future__ import annotations
+
+from windfall.core.messages import facts as f
+from windfall.core.messages.facts import Shape
+from windfall.core.messages.lifecycle import ENDED, GONE, INTENDED, LEAVING, QUEUED, RUNNING, STOPPING
+from windfall.core.state.world import IntentState, SiteState, State, Tending, Waits
+from windfall.model.checks.bag import NAMED
+
+MOST_SHAPES = 64  # of which a site remembers how long they waited
+
+
+def site_tended(state: State, fact: f.SiteTended) -> None:
+    state.sites[fact.site].tender = fact.tender
+
+
+def site_drained(state: State, fact: f.SiteDrained) -> None:
+    state.sites[fact.site].drained = fact.on
+    state.version += 1  # what was to go there may go elsewhere
+
+
+def site_removed(state: State, fact: f.SiteRemoved) -> None:
+    site = state.sites[fact.site]
+    site.removed, site.drained, site.limits = True, False, f.Limits()
+    site.fits.clear()
+    state.provided.pop(fact.site, None)
+    state.version += 1
+
+
+def intents_made(state: State, fact: f.IntentsMade) -> None:
+    for made in fact.intents:
+        intent = IntentState(
+            made.number, made.nonce, fact.site, made.shape, made.reserved, made.bag, made.task, fact.at,
+            changed=fact.at,
+        )
+        state.intents[made.number] = intent
+        state.next_intent = max(state.next_intent, made.number + 1)
+        _add(state, intent)
+
+
+def intents_accepted(state: State, fact: f.IntentsAccepted) -> None:
+    for number, name in zip(fact.intents, fact.ids, strict=True):
+        intent = state.intents[number]
+        intent.outside = name
+        if intent.state == INTENDED:
+            _move(state, intent, QUEUED, fact.at)
+
+
+def intents_running(state: State, fact: f.IntentsRunning) -> None:
+    site = state.sites[fact.site]
+    for number in fact.intents:
+        intent = state.intents[number]
+        intent.began = fact.at
+        site.fresh[number] = None
+        waits_of(site, intent.shape).waited(fact.at - intent.made)
+        _move(state, intent, RUNNING, fact.at)
+
+
+def waits_of(site: SiteState, shape: Shape) -> Waits:
+    """Of the shapes that were used last."""
+    waits = site.waits.pop(shape, None) or Waits()
+    site.waits[shape] = waits
+    if len(site.waits) > MOST_SHAPES:
+        del site.waits[next(iter(site.waits))]
+    return waits
+
+
+def intents_stopping(state: State, fact: f.IntentsStopping) -> None:
+    for number in fact.intents:
+        state.sites[fact.site].fresh.pop(number, None)
+        _move(state, state.intents[number], STOPPING, fact.at)
+
+
+def intents_leaving(state: State, fact: f.IntentsLeaving) -> None:
+    for number in fact.intents:
+        state.sites[fact.site].fresh.pop(number, None)
+        _move(state, state.intents[number], LEAVING, fact.at)
+
+
+def intents_ended(state: State, fact: f.IntentsEnded) -> None:
+    """Nothing is kept of it: a nonce that is not open is one to be stopped."""
+    site = state.sites[fact.site]
+    for number, used in zip(fact.intents, fact.used, strict=True):
+        intent = state.intents.pop(number)
+        _move(state, intent, ENDED, fact.at)
+        if used:
+            site.used += used
+            site.fits.clear()  # what it can still pay for may be less
+        site.fresh.pop(number, None)
+        site.reserved -= intent.reserved
+        site.released += intent.reserved
+        del state.intent_nonces[intent.site, intent.nonce]
+        if intent.task >= 0:
+            of = state.named[intent.bag << 32 | intent.task]
+            del of[number]
+            if not of:
+                del state.named[intent.bag << 32 | intent.task]
+        if intent.pilot in state.pilots:
+            state.pilots[intent.pilot].intent = 0
+
+
+def take_pilot(state: State, number: int) -> None:
+    """A pilot has enrolled: if under an intent, it is that one's."""
+    pilot = state.pilots[number]
+    intent = state.intents.get(state.intent_nonces.get((pilot.site, pilot.nonce), 0))
+    if intent is not None:
+        if intent.pilot in state.pilots:
+            state.pilots[intent.pilot].intent = 0
+        elif intent.state == RUNNING:  # said before by its batch system
+            waits_of(state.sites[pilot.site], intent.shape).started(pilot.enrolled - intent.began)
+        intent.pilot, pilot.intent = number, intent.number
+
+
+def _add(state: State, intent: IntentState) -> None:
+    site = state.sites[intent.site]
+    site.intents[intent.state][intent.number] = None
+    state.stirred[site.name] = None
+    site.reserved += intent.reserved
+    _pool(site, intent, 1)
+    state.intent_nonces[intent.site, intent.nonce] = intent.number
+    if intent.task >= 0:
+        state.named.setdefault(intent.bag << 32 | intent.task, {})[intent.number] = None
+
+
+def _move(state: State, intent: IntentState, new: int, at: int) -> None:
+    site = state.sites[intent.site]
+    del site.intents[intent.state][intent.number]
+    _pool(site, intent, -1)
+    intent.state, intent.changed = new, at
+    _pool(site, intent, 1)
+    state.stirred[site.name] = None
+    if new != ENDED:
+        site.intents[new][intent.number] = None
+
+
+def _pool(site: SiteState, intent: IntentState, sign: int) -> None:
+    if intent.state in (INTENDED, QUEUED) and intent.task < 0:
+        left = site.pool.get(intent.shape, 0) + sign
+        site.pool[intent.shape] = left
+        if not left:
+            del site.pool[intent.shape]
+
+
+def recount(state: State) -> None:
+    """After a recovery: what is derived, and sessions with tenders, begin afresh."""
+    state.intent_nonces.clear()
+    state.named.clear()
+    sites = {intent.site: None for intent in state.intents.values()}
+    state.provided = {s.name: None for s in state.sites.values() if s.limits.shapes or s.name in sites}
+    state.named_bags = {bag.number: None for bag in state.bags.values() if bag.provision in NAMED}
+    for site in state.sites.values():
+        site.intents, site.pool, site.reserved = [{}, {}, {}, {}, {}], {}, 0
+        site.fresh, site.tending = {}, Tending()
+    for intent in state.intents.values():
+        _add(state, intent)
+        intent.given, intent.told = 2, False
+        pilot = state.pilots.get(intent.pilot)
+        if pilot is not None and pilot.state != GONE:
+            pilot.intent = intent.number
+        if intent.state == RUNNING and (pilot is None or not pilot.granted):
+            state.sites[intent.site].fresh[intent.number] = None

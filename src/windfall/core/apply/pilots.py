@@ -1,0 +1,183 @@
+"""Fold into the state what happens to sites, tokens and pilots."""
+
+from __future__ import annotations
+
+from windfall.core.apply import intents as i
+from windfall.core.decide.hosts import quarantine
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import DRAINING, DROPPED, GONE, LOST, SUPERSEDED
+from windfall.core.state import accounts
+from windfall.core.state.load import carry, free_row
+from windfall.core.state.world import PilotClass, PilotState, SiteState, State, TokenState
+
+
+def site_added(state: State, fact: f.SiteAdded) -> None:
+    site = state.sites.get(fact.name)
+    if site is None:
+        site = state.sites[fact.name] = SiteState(fact.name, fact.owner, fact.kind, fact.shared, fact.at)
+    site.removed = False
+    site.kind, site.shared, site.added, site.disk = fact.kind, fact.shared, fact.at, fact.disk
+    if fact.limits is not None:
+        site.limits = fact.limits
+        state.provided.pop(fact.name, None)
+        site.fits.clear()
+        if fact.limits.shapes or site.open:  # what is queued there must be stopped
+            state.provided[fact.name] = None
+    for pilot in state.pilots.values():
+        if pilot.site == fact.name:
+            _reclass(state, pilot)
+    recount_use(state, site)
+    state.allowed = fact.at
+    accounts.recount(state)  # other things may count now
+    state.version += 1
+
+
+def _reclass(state: State, pilot: PilotState) -> None:
+    """Its site serves others now: so does the pilot."""
+    old, new = state.pilot_classes[pilot.cls], pilot_class_of(state, pilot)
+    if new is old:
+        return
+    if old.parked.pop(pilot.number, None) is not None:
+        new.parked[pilot.number] = pilot.row
+    _leave_class(state, pilot)
+    join_class(state, pilot)
+    rows = [row for row in state.attempts.of_pilot(pilot.number).tolist() if state.attempts.state[row] != LOST]
+    pilot.held = pilot.load = 0
+    pilot.chains.clear()
+    for row in rows:
+        carry(state, row, 1)
+    state.version += 1  # who could not run something may now
+
+
+def token_issued(state: State, fact: f.TokenIssued) -> None:
+    state.tokens[fact.hash] = TokenState(fact.id, fact.scope, fact.owner, fact.site, -1, fact.expires, fact.at)
+    state.token_ids[fact.id] = fact.hash
+
+
+def token_revoked(state: State, fact: f.TokenRevoked) -> None:
+    state.tokens.pop(state.token_ids.pop(fact.id, b""), None)
+
+
+def pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
+    older = state.pilots.get(state.nonces.get((fact.site, fact.nonce), 0))
+    if older is not None and older.state != GONE:
+        older.state = SUPERSEDED
+    pilot = PilotState(
+        number=fact.pilot, nonce=fact.nonce, epoch=fact.epoch, site=fact.site, owner=fact.owner, host=fact.host,
+        host_name=fact.host_name, cores=fact.cores, memory=fact.memory, gpus=fact.gpus, disk=fact.disk,
+        enrolled=fact.at, ends=fact.ends, token=fact.token, detail=fact.detail, cls=0, heard=fact.at,
+        nodes=fact.nodes, whole=fact.whole,
+    )
+    join_class(state, pilot)
+    quarantine.settle(state, pilot)
+    state.nonces[fact.site, fact.nonce] = fact.pilot
+    i.take_pilot(state, fact.pilot)
+    state.next_pilot = max(state.next_pilot, fact.pilot + 1)
+    token = TokenState(f"pilot-{fact.pilot}", "pilot", fact.owner, fact.site, fact.pilot, fact.expires, fact.at)
+    state.tokens[fact.token] = token
+    state.token_ids[token.id] = fact.token
+
+
+def pilot_class_of(state: State, pilot: PilotState) -> PilotClass:
+    site = state.sites.get(pilot.site)
+    owners = (pilot.owner, *(site.shared if site else ()))
+    # Nodes of one kind differ by a few pages.  Rounded up, so that a class turns nothing away that one of its pilots
+    # could run; each pilot's own memory and disk are looked at when it asks.
+    memory = _rounded_up(pilot.memory)
+    disk = _rounded_up(pilot.disk)
+    what = (owners, pilot.site, pilot.cores, memory, pilot.gpus, disk, pilot.nodes, pilot.whole)
+    number = state.shapes.get(what)
+    if number is None:
+        number = state.shapes[what] = max(state.pilot_classes, default=0) + 1
+        state.pilot_classes[number] = PilotClass(number, *what)
+    return state.pilot_classes[number]
+
+
+def join_class(state: State, pilot: PilotState) -> None:
+    pc = pilot_class_of(state, pilot)
+    pilot.cls = pc.number
+    pc.pilots += 1
+
+
+def _leave_class(state: State, pilot: PilotState) -> None:
+    """One that no pilot is in any more is nothing that anybody need look at."""
+    pc = state.pilot_classes[pilot.cls]
+    pc.pilots -= 1
+    if not pc.pilots:
+        del state.pilot_classes[pc.number]
+        what = (pc.owners, pc.site, pc.cores, pc.memory, pc.gpus, pc.disk, pc.nodes, pc.whole)
+        del state.shapes[what]
+
+
+def _rounded_up(size: int) -> int:
+    grain = 1 << max(size.bit_length() - 5, 0)
+    return -(-size // grain) * grain
+
+
+def pilot_draining(state: State, fact: f.PilotDraining) -> None:
+    state.pilots[fact.pilot].state = DRAINING
+
+
+def pilot_ended(state: State, fact: f.PilotEnded) -> None:
+    pilot = state.pilots[fact.pilot]
+    rows = state.attempts.of_pilot(fact.pilot).tolist()
+    accounts.count(state, rows, -1)
+    pilot.state = GONE
+    pilot.ended = fact.at
+    pilot.why = fact.why
+    accounts.count(state, rows, 1)
+    for row in rows:
+        accounts.stir(state, row)
+        if state.attempts.state[row] == DROPPED:
+            carry(state, row, -1)
+            free_row(state, row)
+
+
+def pilots_forgotten(state: State, fact: f.PilotsForgotten) -> None:
+    for number in fact.pilots:
+        pilot = state.pilots.pop(number)
+        quarantine.leave(state, pilot)
+        _leave_class(state, pilot)
+        state.tokens.pop(pilot.token, None)
+        state.token_ids.pop(f"pilot-{number}", None)
+        state.surplus.pop(number, None)
+        state.orders.pop(number, None)
+        if state.nonces.get((pilot.site, pilot.nonce)) == number:
+            del state.nonces[pilot.site, pilot.nonce]
+        seen = state.arrivals.get((pilot.site, pilot.host))
+        if seen is not None and seen.pilot == number:
+            del state.arrivals[pilot.site, pilot.host]
+
+
+def allowance_set(state: State, fact: f.AllowanceSet) -> None:
+    state.allowances.pop(fact.owner, None)
+    if fact.allowance >= 0:
+        state.allowances[fact.owner] = fact.allowance
+    for cls in state.classes.values():
+        cls.stinted = accounts.allowance(state, state.bags[cls.bag].owner) >= 0
+    state.allowed = fact.at
+    accounts.recount(state)
+    state.version += 1
+
+
+def weight_set(state: State, fact: f.WeightSet) -> None:
+    state.weights[fact.owner] = fact.weight
+
+
+def recount_use(state: State, site: SiteState) -> None:
+    """How many cores each of several owners has in use there, afresh."""
+    site.use.clear()
+    attempts = state.attempts
+    for pilot in state.pilots.values():
+        if pilot.site != site.name or len(state.pilot_classes[pilot.cls].owners) < 2:
+            continue
+        rows = [row for row in attempts.of_pilot(pilot.number).tolist() if attempts.state[row] != LOST]
+        pilot.held = pilot.load = 0
+        pilot.chains.clear()
+        for row in rows:
+            carry(state, row, 1)
+
+
+def link_known(state: State, fact: f.LinkKnown) -> None:
+    state.links[fact.a, fact.b] = (fact.latency, fact.rate)
+    state.version += state.conscious > 0

@@ -1,0 +1,263 @@
+"""Data-conscious selection: a ready task goes where its data lies, unless waiting for that costs more (T9).
+
+For a candidate x and the pilot that asks (equations 6.2 to 6.4 of the Trellis thesis, after Nicholas Lamb), with all
+times in units of `Conscious.unit`:
+
+    cost(x, pilot) = arrival(pilot) + penalty · transfer(x, pilot) + runtime(x)
+    priority(x)    = min over the next arrivals of cost(x, other) − cost(x, this one) + time in the queue / latency
+
+The run time is taken to be the same everywhere, so it cancels and is left out.  The arrival of the one that asks is
+now; that of any other is worked out from the gaps between its past requests.
+
+Rules
+  * The candidate with the highest priority is granted; among equals the first in the queue.
+  * If even that is negative nothing is granted: the task is *withheld*, for it is better off elsewhere.  The pilot
+    waits, and is looked at again when another one asks or is granted something, when a task becomes ready, when a pilot
+    is not expected any more, and when time alone could have made a priority positive (it grows by at most one per
+    latency): never in a loop, never for ever.
+  * A host is expected while its last pilot lives; one that left of itself may come back (T3), for as long as four of
+    its gaps.  Of a host that has asked only once nobody knows when it asks again: it is expected only while it waits.
+  * At most `candidates` of a bag's ready tasks, or batches, are looked at, in the order of the queue, against at most
+    `arrivals` others: what a request costs does not depend on how many tasks there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import LIVE
+from windfall.core.state.chains import chain_of, mates
+from windfall.core.state.copies import is_at, place_of, site_of, sources, transfer
+from windfall.core.state.world import Arrivals, BagState, PilotState, State, TaskClass
+
+if TYPE_CHECKING:
+    from windfall.core.step import Core
+
+Room = Callable[[TaskClass, int], int]  # of a pilot, for a class, if it holds so much
+PATIENCE = 4  # gaps after which a host whose pilot has left is not expected any more
+
+
+class Outlook(NamedTuple):
+    """Who will ask next: when, from now, at each place and first of all at each site."""
+
+    places: dict[str, int]
+    sites: dict[str, int]
+    until: int | None  # when the first of those who left is not expected any more
+
+
+class Scored(NamedTuple):
+    priority: float
+    cls: TaskClass
+    tasks: list[int]
+
+
+# --- arrivals --------------------------------------------------------------------------------------------------------
+
+
+def note_arrival(core: Core, pilot: PilotState) -> None:
+    """A pilot asks for work and has room for it."""
+    arrivals, key, now = core.state.arrivals, (pilot.site, pilot.host), core.now
+    seen = arrivals.get(key)
+    if seen is None:
+        arrivals[key] = Arrivals(pilot.number, now)
+    elif now > seen.last or seen.pilot != pilot.number:
+        seen.gaps += 1
+        seen.mean += (now - seen.last - seen.mean) / seen.gaps
+        seen.last, seen.pilot = now, pilot.number
+    stir(core)
+
+
+def not_expected(core: Core, pilot: PilotState) -> None:
+    """It is gone, or silent: nobody waits for its host."""
+    seen = core.state.arrivals.get((pilot.site, pilot.host))
+    if seen is not None and seen.pilot == pilot.number:
+        del core.state.arrivals[pilot.site, pilot.host]
+        stir(core)
+
+
+def stir(core: Core) -> None:
+    """What waits because of somebody else's arrival is to be looked at again."""
+    if core.withheld:
+        core.withheld.clear()
+        core.stirred = True
+
+
+def outlook(state: State, now: int, bag: BagState, asks: PilotState) -> Outlook:
+    """The next arrivals of the others who may run the bag's tasks."""
+    assert bag.conscious is not None
+    due: list[tuple[int, str, str]] = []
+    until: int | None = None
+    for seen in state.arrivals.values():
+        pilot = state.pilots.get(seen.pilot)
+        if pilot is None or pilot is asks or pilot.row in state.barred:
+            continue
+        if bag.owner not in state.pilot_classes[pilot.cls].owners:
+            continue
+        at = _due(pilot, seen, now)
+        if at is None:
+            continue
+        if pilot.state != LIVE:
+            until = min(until or 1 << 62, _expiry(seen))
+        due.append((at, place_of(state, pilot), pilot.site))
+    due.sort()
+    places: dict[str, int] = {}
+    sites: dict[str, int] = {}
+    for at, place, site in due[: bag.conscious.arrivals]:
+        places.setdefault(place, max(at - now, 0))
+        sites.setdefault(site, max(at - now, 0))
+    return Outlook(places, sites, until)
+
+
+def _due(pilot: PilotState, seen: Arrivals, now: int) -> int | None:
+    """When it asks next; None: nobody knows, or never.  One that waits has asked long ago."""
+    if pilot.park is not None and pilot.park.want > 0 and pilot.load < pilot.cores * 1000:
+        return 0
+    if not seen.gaps or pilot.silent or (pilot.state != LIVE and now >= _expiry(seen)):
+        return None
+    return round(seen.last + seen.mean)
+
+
+def _expiry(seen: Arrivals) -> int:
+    return seen.last + round(PATIENCE * seen.mean)
+
+
+def wrong_parameter(policy: f.Conscious) -> str:
+    """A sentence, if nothing can be reckoned with them."""
+    for name in ("arrivals", "candidates", "latency", "unit"):
+        if not 1 <= getattr(policy, name) < 1 << 40:
+            return f"conscious: {name} is {getattr(policy, name)}, and must be 1 or more"
+    return "" if 0 <= policy.penalty <= 1e6 else f"conscious: penalty is {policy.penalty}, and must be from 0 to 10⁶"
+
+
+# --- priorities ------------------------------------------------------------------------------------------------------
+
+
+class Costs(NamedTuple):
+    """Of a task, or a batch, in ms: to bring what it reads to the pilot that asks, and of the best that is to come."""
+
+    here: float
+    best: float  # with the wait for it
+    where: str  # place or site
+    wait: int
+    queued: int  # ms since it became ready
+
+
+def priority(state: State, now: int, bag: BagState, tasks: list[int], pilot: PilotState, ahead: Outlook) -> float:
+    """Of a task, or a batch, for the pilot that asks."""
+    assert bag.conscious is not None
+    costs = weigh(state, now, bag, tasks, pilot, ahead)
+    return (costs.best - costs.here) / bag.conscious.unit + costs.queued / bag.conscious.latency
+
+
+def weigh(state: State, now: int, bag: BagState, tasks: list[int], pilot: PilotState, ahead: Outlook) -> Costs:
+    policy, data = bag.conscious, bag.data
+    assert policy is not None and data is not None
+    items = [(item, sources(state, bag, item)) for task in tasks for item in data.inputs(task)]
+
+    def fetch(place: str) -> float:
+        """What it costs to bring everything to a place, inflated."""
+        total = 0
+        for item, found in items:
+            if found and not is_at(bag, item, found, place):
+                total += min(transfer(state, site_of(each), site_of(place), item.size, item.files) for each in found)
+        return policy.penalty * total
+
+    sites = ahead.sites or {pilot.site: 0}  # nobody is expected: as if a neighbour asked now
+    others = [(when + fetch(f"any {site}"), site, when) for site, when in sites.items()]
+    holders = {place: None for _, found in items for place in found if place in ahead.places}
+    others += [(ahead.places[place] + fetch(place), place, ahead.places[place]) for place in holders]
+    best, where, wait = min(others)
+    queued = now - max(data.columns.since[tasks[0]], data.released.get(bag.target_of(tasks[0]), 0), bag.submitted)
+    return Costs(fetch(place_of(state, pilot)), best, where, wait, queued)
+
+
+# --- choosing --------------------------------------------------------------------------------------------------------
+
+
+def take(
+    core: Core, pilot: PilotState, number: int, load: int, want: int, room_of: Room, groups: list[f.Group]
+) -> list[tuple[TaskClass, f.Group]]:
+    """Up to `want` tasks of a bag for the pilot that asks, none of them in `groups`; none if all are withheld."""
+    bag = core.state.bags[number]
+    taken: list[tuple[TaskClass, f.Group]] = []
+    gone = dict.fromkeys(task for group in groups if group.bag == number for task in group.tasks)
+    ahead = outlook(core.state, core.now, bag, pilot)
+    while want > 0 and (best := choose(core, pilot, bag, load, gone, room_of, ahead)) is not None:
+        if is_withheld(bag, best):
+            core.withheld[pilot.number] = None
+            _look_again(core, bag, best.priority, ahead.until)
+            break
+        cls, tasks = best.cls, best.tasks
+        numbers = core.state.attempts.numbers(len(tasks))
+        chain = chain_of(bag, tasks[0])
+        group = f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, chain, over=cls.over)
+        taken.append((cls, group))
+        gone.update(dict.fromkeys(tasks))
+        load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
+        want -= len(tasks)
+    if taken:
+        stir(core)
+    return taken
+
+
+def choose(
+    core: Core, pilot: PilotState, bag: BagState, load: int, gone: dict[int, None], room_of: Room, ahead: Outlook
+) -> Scored | None:
+    """The candidate with the highest priority, of those that are not `gone`."""
+    best: Scored | None = None
+    for cls, tasks in _candidates(bag, load, gone, room_of):
+        score = priority(core.state, core.now, bag, tasks, pilot, ahead)
+        if best is None or score > best.priority:
+            best = Scored(score, cls, tasks)
+    return best
+
+
+def is_withheld(bag: BagState, best: Scored) -> bool:
+    """Better off elsewhere."""
+    return bag.conscious is not None and bag.conscious.withhold and best.priority < 0
+
+
+def _candidates(
+    bag: BagState, load: int, gone: dict[int, None], room_of: Room
+) -> Iterator[tuple[TaskClass, list[int]]]:
+    assert bag.conscious is not None
+    most = bag.conscious.candidates
+    for cls in sorted((cls for cls in bag.classes.values() if cls.listed), key=lambda cls: cls.key):
+        if most <= 0:
+            return
+        if room_of(cls, load) <= 0:
+            continue
+        for tasks in _units(bag, cls, gone, most):
+            most -= 1
+            yield cls, tasks
+
+
+def _units(bag: BagState, cls: TaskClass, gone: dict[int, None], most: int) -> Iterator[list[int]]:
+    """The first ready tasks of a class; where they go in batches, all of a batch."""
+    seen = dict(gone)
+    for head in cls.backlog.peek(most * max(cls.batch, 1) + len(gone)):
+        tasks = [] if head in seen else mates(bag, cls, head, seen) if cls.batch > 1 else [head]
+        if tasks and most > 0:
+            most -= 1
+            seen.update(dict.fromkeys(tasks))
+            yield tasks
+
+
+def _look_again(core: Core, bag: BagState, best: float, until: int | None) -> None:
+    """No sooner than time alone can have made the best priority positive."""
+    assert bag.conscious is not None
+    at = core.now + max(ceil(-best * bag.conscious.latency - 1e-6), 1)
+    if until is not None:
+        at = min(at, max(until, core.now + 1))
+    if at < core.looks.get(bag.number, 1 << 62):
+        core.looks[bag.number] = at
+        core.timer(at, "look", bag.number)
+
+
+def look_due(core: Core, number: int) -> None:
+    if core.looks.get(number, 1 << 62) <= core.now:
+        del core.looks[number]
+        stir(core)

@@ -1,0 +1,197 @@
+"""Provisioning: make intents and take them back, so that what is queued at the sites is what the policies want.
+
+Runs after a step in which something happened, at most once in `provision` milliseconds, less often where much is to be
+matched; its work depends on classes and sites, and is none where no site has shapes.
+
+P6 is kept here and nowhere else as far as it is about pilots: every intent is made by `_make`, which makes none beyond
+the site's limits, and reserves the worst case of its budget and of the balance its user's account has there.  What
+bags and owners may use is kept where tasks are granted (`means.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windfall.core.decide.provision import site_watch
+from windfall.core.decide.provision.demand import (
+    MOST_PILOTS,
+    View,
+    Wanted,
+    capacity,
+    coming,
+    demand,
+    named,
+    pilots_for,
+    swarm,
+)
+from windfall.core.decide.provision.site_session import end_intents, look_for_room, used
+from windfall.core.messages import facts as f
+from windfall.core.messages.facts import Shape
+from windfall.core.messages.lifecycle import INTENDED, LEAVING, QUEUED, READY, STOPPING
+from windfall.core.state.accounts import PLENTY
+from windfall.core.state.capacity import elsewhere
+from windfall.core.state.world import IntentState, SiteState, State
+
+if TYPE_CHECKING:
+    from windfall.core.step import Core
+
+AT_ONCE = 10_000  # intents made by one run: others wait for it
+MATCHED = 20  # pairs of classes and sites to match, per ms until that is done again: a tenth of the server's time
+
+
+def settle(core: Core) -> None:
+    """At the end of a step."""
+    core.changed = core.changed or bool(core.facts)
+    if not core.changed or not core.state.provided:
+        return
+    due = core.provisioned + max(core.config.provision, core.matched // MATCHED)
+    if due <= core.now:
+        run(core)
+    elif not core.provision_timer or due < core.provision_timer:
+        core.provision_timer = due
+        core.timer(due, "provision", 0)
+
+
+def provision_due(core: Core, _: int) -> None:
+    core.provision_timer = 0
+    core.changed = True
+
+
+def run(core: Core) -> None:
+    core.provisioned, core.makes = core.now, AT_ONCE
+    site_watch.arm(core)
+    view = View(core.state, core.now, core.config.margin)
+    core.matched = len(view.classes("demand")) * len(view.sites)
+    _stop_started(core)
+    for site in view.sites:
+        site.tending.eager = False
+    targets = wanted_pilots(view)
+    for site in view.sites:
+        _reconcile(core, site, targets[site.name])
+    for each in named(view):
+        _make(core, each.site, each.shape, 1, each.bag, each.task)
+    core.changed = False  # what it did itself is no reason to run again
+    soon = 0 if core.makes else core.now + core.config.provision
+    later = [at for at in (soon, view.later, *(site.tending.hold for site in view.sites)) if at > core.now]
+    if later and (not core.provision_timer or min(later) < core.provision_timer):
+        core.provision_timer = min(later)
+        core.timer(core.provision_timer, "provision", 0)
+
+
+def wanted_pilots(view: View) -> dict[str, dict[Shape, int]]:
+    """Per site: pilots of each shape to have queued, within what the site has room for."""
+    by_swarm = swarm(view)
+    by_demand = demand(view, by_swarm)
+    return {site.name: _clip(view.state, site, [*by_swarm.get(site.name, ()), *by_demand.get(site.name, ())])
+            for site in view.sites}
+
+
+def _clip(state: State, site: SiteState, wanted: list[Wanted]) -> dict[Shape, int]:
+    """In the order of selection, so that what comes first is not kept out by what came earlier."""
+    room, money = capacity(site), _money(state, site)
+    targets = {}
+    fresh = coming(state, site)
+    for shape, pilots in pilots_for(wanted).items():
+        n = min(pilots - fresh.get(shape, 0) + site.pool.get(shape, 0), room)
+        n = min(n, max(money, 0) // (shape.worst or 1))
+        money -= max(n, 0) * shape.worst
+        room -= max(n, 0)
+        targets[shape] = max(n, 0)
+    return targets
+
+
+def _money(state: State, site: SiteState) -> int:
+    """Ms of cores for those that are queued; as with room, those that are being stopped are as good as gone."""
+    free = sum(shape.worst * n for shape, n in site.pool.items())
+    free += sum(state.intents[number].reserved for number in site.intents[STOPPING])
+    free += sum(i.reserved - used(i, state.now) for i in map(state.intents.__getitem__, site.intents[LEAVING]))
+    return unreserved(site) + free
+
+
+def unreserved(site: SiteState) -> int:
+    """Ms of cores that no pilot has reserved there, of our budget and of what the account has left."""
+    of_budget = site.limits.budget - site.used if site.limits.budget else PLENTY
+    return min(of_budget, _balance(site)) - site.reserved
+
+
+def _balance(site: SiteState) -> int:
+    """Of the account.  What runs stands in its books and is reserved in ours: it counts twice, rather than not at all.
+    So does what has ended since the balance was looked up."""
+    t = site.tending
+    if not site.limits.account or (t.counted >= 0 and t.balance < 0):
+        return PLENTY
+    return t.balance - (site.released - t.balanced) if t.balanced >= 0 else 0
+
+
+def _reconcile(core: Core, site: SiteState, target: dict[Shape, int]) -> None:
+    for shape in [shape for shape in site.pool if site.pool[shape] > target.get(shape, 0)]:
+        _shrink(core, site, shape, site.pool[shape] - target.get(shape, 0))
+    for shape, n in target.items():
+        if n > site.pool.get(shape, 0):
+            _make(core, site, shape, n - site.pool.get(shape, 0))
+
+
+def _shrink(core: Core, site: SiteState, shape: Shape, n: int) -> None:
+    """Newest first: what has waited longest will start soonest."""
+    state = core.state
+    line = [*site.intents[QUEUED], *site.intents[INTENDED]]
+    chosen = [i for number in reversed(line) if (i := state.intents[number]).task < 0 and i.shape == shape]
+    stop(core, site, chosen[:n], "demand")
+
+
+def _stop_started(core: Core) -> None:
+    """Pilots for a task that has started elsewhere, or ended, or goes elsewhere now."""
+    stale: dict[str, list[IntentState]] = {}
+    for ref, of in core.state.named.items():
+        for intent in map(core.state.intents.__getitem__, of):
+            if intent.state in (INTENDED, QUEUED) and not _may_start(core.state, ref, intent.site):
+                stale.setdefault(intent.site, []).append(intent)
+    for name, intents in stale.items():
+        stop(core, core.state.sites[name], intents, "started")
+
+
+def _may_start(state: State, ref: int, site: str) -> bool:
+    """A task, there."""
+    bag, task = state.bags.get(ref >> 32), ref & 0xFFFFFFFF
+    if bag is None or bag.paused or bag.tasks.state[task] != READY:
+        return False
+    cls = bag.classes[bag.target_of(task), bag.tasks.variant[task]]
+    return not (cls.over and elsewhere(state, site, cls))
+
+
+def stop(core: Core, site: SiteState, intents: list[IntentState], why: str) -> None:
+    unsent = [i for i in intents if i.state == INTENDED and not i.given]
+    sent = [i.number for i in intents if i.state != INTENDED or i.given]
+    if unsent:
+        end_intents(core, site, unsent, why)
+    if sent:
+        core.emit(f.IntentsStopping(core.now, site.name, sent, why))
+
+
+def _make(core: Core, site: SiteState, shape: Shape, n: int, bag: int = 0, task: int = -1) -> None:
+    wanted, n = n, min(n, _room(core, site, shape))
+    if n < wanted and site.intents[LEAVING] and not site.tending.eager:
+        look_for_room(core, site)
+    if n <= 0:
+        return
+    n = min(n, core.makes)  # the rest in a moment
+    core.makes -= n
+    first = core.state.next_intent
+    made = [f.Intent(k, f"{core.config.mark}-{k}", shape, shape.worst, bag, task) for k in range(first, first + n)]
+    core.emit(f.IntentsMade(core.now, site.name, made))
+
+
+def _room(core: Core, site: SiteState, shape: Shape) -> int:
+    limits = site.limits
+    if site.tending.hold > core.now or site.drained or site.suspect:
+        return 0
+    rooms: list[int] = [MOST_PILOTS - site.open, *([1 - site.waiting] if site.tending.probing else ())]
+    if limits.pilots:
+        rooms.append(limits.pilots - site.open)
+    if limits.queued:
+        rooms.append(limits.queued - site.waiting)
+    if limits.jobs:  # before its tender has said what else is there, nothing is safe
+        rooms.append(limits.jobs - site.open - site.tending.others if site.tending.counted >= 0 else 0)
+    if shape.worst:
+        rooms.append(unreserved(site) // shape.worst)
+    return min(rooms)

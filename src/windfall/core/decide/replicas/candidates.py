@@ -1,0 +1,467 @@
+"""Replicas: one more attempt of a task that runs, for a pilot that has nothing else to do (G6; GridBot's algorithm 2).
+
+Rules
+  * Only when nothing of the bag is ready: what nobody runs comes first.  Tasks of targets that wait for others are not.
+    `tail-safe` waits until the last of all has started (SWARM's rule); while a bag is open nobody knows which that is.
+  * A task is *late* when it has run several times as long as others of its class took, or a while on a host that loses
+    or fails much.  Fewest attempts first, then the one that runs longest.
+  * Never on a host that runs it already; at another site rather than at the same.  Of several bags the one goes first
+    whose tasks would, if they were ready.
+  * A preset bounds the attempts of one task at a time, and the replicas of the bag as a share of its tasks.  So is an
+    expression bounded, which says in the place of a preset which tasks are to have one (`speculation.py`).  A bag may
+    have bounds of its own in their place, and one on what replicas cost (`doubling.py`).
+  * After a restart nothing that was handed out before it is late before one lease has passed.
+  * External effects are not done twice, and what goes together in batches or pipelines has no replicas.
+  * The first good result wins, and the others are cancelled, as always (`endings.py`).
+
+Looking for the late costs one pass over the attempts in play, once a step, and only for bags in their tail; who has
+them is then found by an index.  Where tasks are late by time alone, what was found is kept, with those that will be
+late next, for a 64th of what such tasks take: averages move slowly.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windfall.core.decide.grant.fair_share import weight
+from windfall.core.decide.replicas.by_expression import CYCLE, MOST_FOUND, SOON as SOON_AGAIN, scan
+from windfall.core.decide.replicas.caps import cap, left, price, usual_time
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import ACTIVE, GRANTED, READY, STARTED, WAITING
+from windfall.core.state.accounts import PLENTY, Purse
+from windfall.core.state.estimates import bad_hosts
+from windfall.core.state.world import BagState, PilotState, State, TaskClass
+from windfall.model.checks.bag import NAMED
+from windfall.model.policies.replica_caps import CAPS, COST, PER_TASK, SHARE
+from windfall.model.units import format_core_time
+
+if TYPE_CHECKING:
+    from windfall.core.step import Core
+
+MOST_LATE = 256  # tasks that are looked at in one step,
+MOST_ALIKE = 64  # and of one class: what does not fit a pilot must not hide what does
+KEPT = 64  # part of the time that a task takes, for which who is late need not be looked for again
+DOUBTED = 64  # of those that are not late, whose hosts are looked at
+NEVER = 1 << 61
+BEYOND = 1 << 54  # ms; later than whatever may be due
+SOON = 4  # part of the time after which a task is late, after which it is on a host that is not trusted
+
+
+class Preset(NamedTuple):
+    late: float  # times what such a task takes on average
+    live: int  # attempts of one task at a time
+    share: int  # percent of the bag's tasks that may have a replica
+    started: bool  # not before every task has started
+
+
+NONE, DEADLINE = "none", "deadline"
+PRESETS = {
+    NONE: Preset(0, 1, 0, True),
+    DEADLINE: Preset(0, 1, 0, True),  # nothing by way of speculation: see `deadlines.py`
+    "tail-safe": Preset(1.5, 3, 15, True),
+    "tail-fast": Preset(0, 3, 100, False),
+}
+BY_EXPRESSION = Preset(0, 6, 300, False)
+
+
+Room = Callable[[TaskClass, int], int]  # how many more of a class a pilot may hold, holding so much
+
+
+class Late(NamedTuple):
+    task: int
+    cls: TaskClass
+    hosts: tuple[int, ...]  # rows of those that run it
+    sites: tuple[str, ...]
+    live: int  # attempts that the task has,
+    tries: int  # and has had
+    since: int  # when the one that is late started
+
+
+@dataclass(slots=True)
+class Tail:
+    """What of one bag may have a replica now."""
+
+    late: list[Late] = field(default_factory=list)
+    next: int = 0  # when another task will be late; 0: not by time alone
+    coming: list[tuple[int, int, int]] = field(default_factory=list)  # when, row, attempt; last first
+    beyond: int = 0  # when another one is late after those; 0: none
+    left: int = PLENTY  # ms of cores that replicas may still take
+    until: int = 0  # it holds, but for tasks that end or have a replica meanwhile
+    more: bool = False  # there may be others that are late
+    done: int = -1  # tasks of its classes that had ended then, where that is all it depends on
+    news: int = 0  # of the bag, when it was looked for
+
+
+def mode(bag: BagState) -> str:
+    """A preset, or an expression."""
+    return bag.policy.get("replicate", bag.replicate)
+
+
+def shown_policy(bag: BagState) -> dict[str, str]:
+    """As they are in force: with the preset that it was submitted with, and none where no task can have a replica."""
+    able = may_repeat(bag) and not (bag.classes and all(cls.chained for cls in bag.classes.values()))
+    return {**bag.policy, "replicate": mode(bag) if able else NONE}
+
+
+def preset(bag: BagState) -> Preset:
+    """With the bag's own bounds, where it has some."""
+    found = PRESETS.get(mode(bag), BY_EXPRESSION)
+    return found._replace(live=cap(bag, PER_TASK, found.live), share=cap(bag, SHARE, found.share))
+
+
+def may_repeat(bag: BagState) -> bool:
+    """May a task of it run twice at a time at all?"""
+    return not bag.external and bag.provision not in NAMED
+
+
+def replicates(bag: BagState) -> bool:
+    return mode(bag) not in (NONE, DEADLINE) and may_repeat(bag)
+
+
+def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Group]) -> None:
+    """Replicas for a pilot, as many as it can run at once; they are added to the groups."""
+    load = pilot.load
+    for bag in _in_order(core, pilot):
+        tail = look(core, bag)
+        most = min(want, len(groups) + spare(bag)) if tail.late else 0
+        full: set[int] = set()  # classes of which it can have no more
+        for each in _for_host(tail.late, pilot) if len(groups) < most else ():
+            cls = each.cls
+            if cls.number in full or not _stands(bag, each):
+                continue  # what has ended since then is not taken out of the list, but for the first
+            cost = price(core.state, cls, pilot) if tail.left < PLENTY else 0
+            if cost > tail.left or room(cls, load) <= 0 or _unpaid(core, pilot, cls, groups):
+                full.add(cls.number)
+                continue
+            one, numbers = [each.task], core.state.attempts.numbers(1)
+            groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, one, numbers, over=cls.over))
+            load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
+            tail.late.remove(each)
+            if mode(bag) in PRESETS and not tail.more:  # else those come first that were too many to be listed
+                _again(bag, tail, each, pilot)
+            tail.left -= cost
+            if len(groups) >= most:
+                break
+
+
+def _again(bag: BagState, tail: Tail, each: Late, pilot: PilotState) -> None:
+    """It may have yet another one, elsewhere, after those that have fewer."""
+    if each.live + 1 < preset(bag).live:
+        hosts, sites, tries = (*each.hosts, pilot.row), (*each.sites, pilot.site), each.tries + 1 & 0xFFFF
+        insort(tail.late, each._replace(hosts=hosts, sites=sites, live=each.live + 1, tries=tries), key=_turn)
+
+
+def _turn(each: Late) -> tuple[int, int]:
+    """Whose it is first: that of the one with the fewest attempts, then of that which runs longest."""
+    return each.live, each.since
+
+
+def _unpaid(core: Core, pilot: PilotState, cls: TaskClass, groups: list[f.Group]) -> bool:
+    return Purse(core.state, pilot, core.now, groups).most(cls) <= 0
+
+
+def any_late(core: Core) -> bool:
+    """Is there a replica that somebody may have?  Those who wait are asked one after the other: it is worked out again
+    only when something has happened."""
+    known, found = core.any_late
+    if known != len(core.facts):
+        found = any(_offers(core, bag) for bag in _bags(core.state))
+        core.any_late = (len(core.facts), found)
+    return found
+
+
+def busy_with_all(core: Core) -> dict[int, None]:
+    """Hosts that run whatever is late: they can have none of it."""
+    found: dict[int, None] | None = None
+    for bag in _bags(core.state):
+        for each in look(core, bag).late:
+            found = {row: None for row in each.hosts if found is None or row in found}
+            if not found:
+                return {}
+    return found or {}
+
+
+def _offers(core: Core, bag: BagState) -> bool:
+    return bool(look(core, bag).late) and spare(bag) > 0
+
+
+def _in_order(core: Core, pilot: PilotState) -> list[BagState]:
+    """Bags with something that runs late: as with what nobody runs, the owner goes first who has least for his weight,
+    and of his bags the one that ranks highest there."""
+    state = core.state
+    found = [bag for bag in _bags(state) if _offers(core, bag)]
+    if len(found) < 2:
+        return found
+    use = state.sites[pilot.site].use
+    return sorted(found, key=lambda bag: (use.get(bag.owner, 0) / weight(state, bag.owner),
+                                          core.match.place(core, pilot, look(core, bag).late[0].cls)))
+
+
+def _bags(state: State) -> Iterator[BagState]:
+    for number in state.replicating:
+        bag = state.bags[number]
+        if _is_out(bag):
+            yield bag
+
+
+def _is_out(bag: BagState) -> bool:
+    """Does something of it run, and nothing wait that could?"""
+    return bag.counts[ACTIVE] > 0 and not bag.paused and not bag.has_backlog()
+
+
+def spare(bag: BagState) -> int:
+    """How many more replicas it may have."""
+    share = cap(bag, SHARE, PRESETS.get(mode(bag), BY_EXPRESSION).share)
+    return -(-bag.size * share // 100) - bag.replicas
+
+
+def bounded(bag: BagState, task: int) -> str:
+    """What keeps a running task from having one more attempt, of those bounds that do not pass by themselves."""
+    if not replicates(bag):
+        return ""
+    own = {key: f"{key} = {text}" for key, text in bag.policy.items() if key in CAPS}
+    most, of = preset(bag), f"replicate = {mode(bag)}" if mode(bag) in PRESETS else "an expression"
+    if most.live <= bag.tasks.live[task]:
+        return f"{own.get(PER_TASK, of)} allows {most.live} of a task at a time"
+    if spare(bag) <= 0:
+        return f"the bag has had {bag.replicas}, and {own.get(SHARE, of)} allows no more for {bag.size} tasks"
+    if cap(bag, COST, PLENTY) <= bag.doubled:
+        return f"needless attempts have used {format_core_time(bag.doubled)}, and {own[COST]} allows no more"
+    return ""
+
+
+def _for_host(late: list[Late], pilot: PilotState) -> Iterator[Late]:
+    """Those that its host does not run: of what has equally few attempts, that which runs at other sites first."""
+    here: list[Late] = []
+    for each in [each for each in late if pilot.row not in each.hosts]:
+        if here and here[0].live != each.live:
+            yield from here
+            here = []
+        if pilot.site in each.sites:
+            here.append(each)
+        else:
+            yield each
+    yield from here
+
+
+# --- who is late ------------------------------------------------------------------------------------------------------
+
+
+def look(core: Core, bag: BagState) -> Tail:
+    """Once a step, unless there is news in it."""
+    tail = core.tails.get(bag.number)
+    if tail is not None and tail.news == bag.news:
+        return tail
+    if (tail := _kept(core, bag)) is None:
+        tail = _look(core, bag, preset(bag)) if mode(bag) in PRESETS else _asked_for(core, bag)
+        tail.left, tail.news = left(core, bag), bag.news
+        tail.late = tail.late if tail.left > 0 else []
+        if tail.until:
+            _keep(core, bag, tail)
+    core.tails[bag.number] = tail
+    if tail.next and tail.next < core.looks_late.get(bag.number, NEVER):  # one that was set before may be for nothing
+        core.looks_late[bag.number] = tail.next
+        core.timer(tail.next, "late", bag.number)
+    return tail
+
+
+def _keep(core: Core, bag: BagState, tail: Tail) -> None:
+    kept = core.kept_tails
+    kept[bag.number] = tail
+    if len(kept) > len(core.state.replicating):  # bags have ended since
+        for number in [number for number in kept if number not in core.state.replicating]:
+            del kept[number]
+
+
+def _kept(core: Core, bag: BagState) -> Tail | None:
+    """What was found in a step before, if it still holds."""
+    tail = core.kept_tails.get(bag.number)
+    if tail is None:
+        return None
+    late = tail.late
+    while late and not _stands(bag, late[0]):  # who asks sees about the others
+        del late[0]
+    if core.now >= tail.until and not tail.coming and not tail.more and tail.done == _done(bag):
+        tail.until = tail.beyond or NEVER  # nothing that it depends on has changed
+    changed = bag.open or bag.counts[READY] or bag.counts[WAITING] or COST in bag.policy
+    if changed or tail.news != bag.news or core.now >= tail.until or (tail.more and not late):
+        del core.kept_tails[bag.number]
+        return None
+    if tail.coming and tail.coming[-1][0] <= core.now:
+        _come(core, bag, tail)
+    return tail
+
+
+def _come(core: Core, bag: BagState, tail: Tail) -> None:
+    """Those that are late by now."""
+    attempts, coming, rows = core.state.attempts, tail.coming, []
+    while coming and coming[-1][0] <= core.now:
+        _, row, number = coming.pop()
+        if attempts.number[row] == number and attempts.state[row] == STARTED:
+            rows.append(row)
+    for each in _each(core.state, bag, rows):
+        known = next((other for other in tail.late if other.task == each.task), None)
+        if known is not None and _stands(bag, known):
+            continue  # another attempt of it has been late for longer
+        if known is not None:
+            tail.late.remove(known)
+        insort(tail.late, each, key=_turn)
+    tail.next = coming[-1][0] if coming else tail.beyond
+
+
+def _stands(bag: BagState, each: Late) -> bool:
+    """Is its task as it was: has it not ended, nor one of its attempts, and has nobody else got it?"""
+    tasks = bag.tasks
+    return (tasks.state[each.task], tasks.live[each.task], tasks.tries[each.task]) == (ACTIVE, each.live, each.tries)
+
+
+def others_begin(core: Core, groups: list[f.Group]) -> None:
+    """Something that nobody ran was granted.  It has not started: nothing of its bag may have a replica."""
+    for group in groups:
+        core.kept_tails.pop(group.bag, None)
+        core.tails.pop(group.bag, None)
+
+
+def late_due(core: Core, number: int) -> None:
+    """A task has become late: who waits may have something to do."""
+    core.looks_late.pop(number, None)
+    bag = core.state.bags.get(number)
+    if bag is not None and number in core.state.replicating and _is_out(bag) and look(core, bag).late:
+        core.state.rerun()
+
+
+def _asked_for(core: Core, bag: BagState) -> Tail:
+    """Those for which the bag's expression is true."""
+    seen = scan(core, bag, mode(bag), preset(bag).live)
+    rows = [row for task in seen.found for row in core.state.attempts.of_task(bag.number << 32 | task)[:1]]
+    again = seen.begins
+    if seen.queue:  # with as many found as may wait there is no hurry
+        again = core.now + (SOON_AGAIN if len(seen.found) < MOST_FOUND else CYCLE)
+    return Tail(sorted(_each(core.state, bag, rows), key=lambda each: each.live), again)
+
+
+def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
+    state, attempts, live = core.state, core.state.attempts, bag.tasks.np_live
+    if preset.started and (bag.open or bag.counts[READY] or bag.counts[WAITING]):
+        return Tail()
+    if preset.late and not any(usual_time(state, cls) for cls in bag.classes.values()):
+        return Tail()  # nothing can be late: there may be a thousand bags of which one task runs
+    states, refs = attempts.np_state[: attempts.rows], attempts.np_task[: attempts.rows]
+    rows = np.flatnonzero((refs >> 32 == bag.number) & ((states == STARTED) | (states == GRANTED)))
+    tasks = refs[rows] & 0xFFFFFFFF
+    is_started = states[rows] == STARTED
+    if preset.started and not np.isin(tasks[~is_started], tasks[is_started]).all():
+        return Tail(until=NEVER)  # but for news
+    runs = (states[rows] == STARTED) & (live[tasks] < preset.live)
+    rows, tasks = rows[runs], tasks[runs]
+    due = _due(core, bag, rows, preset.late)
+    order = live[tasks].astype(np.int64) * BEYOND + np.minimum(due, BEYOND)
+    is_late = due <= core.now
+    some = _some_of_each(state, bag, first_of(rows[is_late], order[is_late], len(rows)))
+    doubted = first_of(rows[~is_late], order[~is_late], DOUBTED)
+    then = np.where(_unreliable(state, doubted), _due(core, bag, doubted, preset.late / SOON), NEVER)
+    tail = Tail(sorted(_each(state, bag, some + doubted[then <= core.now].tolist()), key=_turn))
+    if preset.late:
+        for cls in bag.classes.values():
+            cls.thought = cls.mean
+        shortest = min(usual for cls in bag.classes.values() if (usual := usual_time(state, cls)))
+        tail.until = core.now + 1 + round(shortest / KEPT)
+        tail.more = int(is_late.sum()) > len(some)
+        tail.done = _done(bag) if len(rows) <= DOUBTED else -1
+    ahead = then > core.now
+    rows, due = np.append(rows[~is_late], doubted[ahead]), np.append(due[~is_late], then[ahead])
+    _foresee(state, tail, rows, due)
+    return tail
+
+
+def _done(bag: BagState) -> int:
+    return sum(cls.done for cls in bag.classes.values())
+
+
+def _foresee(state: State, tail: Tail, rows: NDArray[np.int64], due: NDArray[np.int64]) -> None:
+    """Which of these will be late while it holds, and when another one will be."""
+    soon, numbers = np.flatnonzero(due < tail.until), state.attempts.np_number
+    soon = soon[np.argsort(due[soon], kind="stable")]
+    after = int(np.min(due, initial=NEVER, where=due >= tail.until))
+    if len(soon) > MOST_LATE:
+        after = tail.until = int(due[soon[MOST_LATE]])
+    elif tail.more:
+        after = min(after, tail.until)  # those that were too many to be listed: there may be somebody for them
+    first = soon[:MOST_LATE][::-1]
+    tail.coming = list(zip(due[first].tolist(), rows[first].tolist(), numbers[rows[first]].tolist(), strict=True))
+    tail.beyond = after if after < NEVER else 0
+    tail.next = tail.coming[-1][0] if tail.coming else tail.beyond
+
+
+def first_of(rows: NDArray[np.int64], order: NDArray[Any], most: int) -> NDArray[np.int64]:
+    """So many of them, in order.  Of thousands the rest is not sorted."""
+    if len(rows) > most:
+        some = np.flatnonzero(order <= np.partition(order, most - 1)[most - 1])
+        rows, order = rows[some], order[some]
+    return rows[np.argsort(order, kind="stable")[:most]]
+
+
+def _some_of_each(state: State, bag: BagState, rows: NDArray[np.int64]) -> list[int]:
+    """Of every class the first; half of them are not on the host of the very first, which is to find some, too."""
+    classes, pilots = state.attempts.np_cls[rows], state.attempts.np_pilot[rows]
+    first: list[int] = []
+    others: list[int] = []
+    for number in _classes(bag, classes)[: MOST_LATE // 2]:
+        alike = np.flatnonzero(classes == number)
+        first += alike[: MOST_ALIKE // 2].tolist()
+        rest = alike[MOST_ALIKE // 2 :]
+        beside = [*state.on_host.get(state.pilots[int(pilots[alike[0]])].row, ())]
+        others += rest[~np.isin(pilots[rest], beside)][: MOST_ALIKE // 2].tolist() if len(rest) else []
+    found: list[int] = rows[sorted(sorted(first)[: MOST_LATE // 2] + sorted(others)[: MOST_LATE // 2])].tolist()
+    return found
+
+
+def _classes(bag: BagState, classes: NDArray[np.int32]) -> list[int]:
+    """Those that are there."""
+    if len(bag.classes) == 1 and len(classes):
+        return [int(classes[0])]
+    found: list[int] = np.unique(classes).tolist()
+    return found
+
+
+def _due(core: Core, bag: BagState, rows: NDArray[np.int64], late: float) -> NDArray[np.int64]:
+    """When each is late; never, where nobody knows how long it takes.  After a restart: what has ended meanwhile will
+    be told of before one lease has passed."""
+    attempts = core.state.attempts
+    due, classes = attempts.np_started[rows], attempts.np_cls[rows]
+    for number in _classes(bag, classes):
+        usual = usual_time(core.state, core.state.classes[number])
+        due[classes == number] += math.ceil(late * usual) if usual or not late else NEVER
+    return np.where(attempts.np_granted[rows] < core.resumed, np.maximum(due, core.settled()), due)
+
+
+def _unreliable(state: State, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of these attempts are on a host that loses or fails much?"""
+    pilots = state.pilots
+    hosts = [pilots[number].row for number in state.attempts.np_pilot[rows].tolist()]
+    return bad_hosts(state.hosts, np.array(hosts, dtype=np.int64))
+
+
+def _each(state: State, bag: BagState, rows: list[int]) -> Iterator[Late]:
+    """Each task once, whichever of its attempts is late."""
+    attempts, tasks, most = state.attempts, bag.tasks, preset(bag).live
+    if rows:
+        attempts.index(bag.number)
+    first: dict[int, int] = {}
+    for row in rows:
+        first.setdefault(attempts.task[row], row)
+    for ref, row in first.items():
+        task, cls = ref & 0xFFFFFFFF, state.classes[attempts.cls[row]]
+        now = bag.classes.get((cls.target, tasks.variant[task]))
+        if cls.chained or tasks.live[task] >= most or now is None:
+            continue
+        pilots = [state.pilots[attempts.pilot[each]] for each in attempts.of_task(ref)]
+        hosts, sites = tuple([p.row for p in pilots]), tuple([p.site for p in pilots])
+        yield Late(task, now, hosts, sites, tasks.live[task], tasks.tries[task], attempts.started[row])

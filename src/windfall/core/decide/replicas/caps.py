@@ -1,0 +1,68 @@
+"""Caps of replicas, as the bag's user has set them (`model/policies/replica_caps.py`), and the cost of replicas.
+
+What they cost is what was used, until a task ended, by those of its attempts that did not end it: the original's time,
+where a replica was faster.  Of several that are in play all but the oldest are expected to be in vain; each is taken to
+need as long as such tasks do, or as long as it has had.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from windfall.core.messages.lifecycle import GRANTED, STARTED
+from windfall.core.state.accounts import PLENTY, charge, width
+from windfall.core.state.world import BagState, PilotState, State, TaskClass
+from windfall.model.policies import replica_caps
+
+if TYPE_CHECKING:
+    from windfall.core.step import Core
+
+
+def cap(bag: BagState, key: str, usual: int) -> int:
+    """As its user has said, or else as usual."""
+    text = bag.policy.get(key)
+    return usual if text is None else replica_caps.read(text, key)
+
+
+def usual_time(state: State, cls: TaskClass) -> float:
+    """Ms that such a task takes; 0: nobody knows."""
+    return cls.mean or float(state.bags[cls.bag].targets[cls.target].shape.expect)
+
+
+def left(core: Core, bag: BagState) -> int:
+    """Ms of cores that more replicas may take."""
+    if replica_caps.COST not in bag.policy:
+        return PLENTY
+    return cap(bag, replica_caps.COST, 0) - bag.doubled - expected(core, bag)
+
+
+def price(state: State, cls: TaskClass, pilot: PilotState) -> int:
+    """Ms of cores that one more attempt should take; where nobody knows, more than may be left under a cap."""
+    usual = usual_time(state, cls) or cls.lasts
+    return width(cls, pilot) * round(usual) if usual else PLENTY - 1
+
+
+def expected(core: Core, bag: BagState) -> int:
+    """Ms of cores of what is in play and should turn out to be in vain."""
+    state, attempts = core.state, core.state.attempts
+    rows = np.array(attempts.of_bag(bag.number), dtype=np.int64)
+    rows = rows[np.isin(attempts.np_state[rows], (GRANTED, STARTED))]
+    rows = rows[bag.tasks.np_live[attempts.np_task[rows] & 0xFFFFFFFF] > 1]
+    oldest: dict[int, int] = {}
+    total = 0
+    for row in rows[np.lexsort((attempts.np_number[rows], attempts.np_granted[rows]))].tolist():
+        if oldest.setdefault(attempts.task[row], row) != row:
+            cls, pilot = state.classes[attempts.cls[row]], state.pilots[attempts.pilot[row]]
+            had = core.now - attempts.granted[row]
+            total += width(cls, pilot) * round(max(had, usual_time(state, cls) or cls.lasts))
+    return total
+
+
+def in_vain(state: State, bag: BagState, row: int, at: int) -> None:
+    """Another attempt has just ended its task."""
+    attempts = state.attempts
+    generation = bag.tasks.generation[attempts.task[row] & 0xFFFFFFFF]
+    if attempts.state[row] == STARTED and attempts.generation[row] == generation:
+        bag.doubled += charge(state, row, max(at - attempts.started[row], 0))

@@ -1,0 +1,95 @@
+"""The tail of a bag: its last round, in which fewer of its tasks wait than are out (`BagState.in_tail`).  To see it
+nobody need know how many hosts there are.
+
+Rules, for bags that may have replicas
+  * Grants shrink to one task an answer, unless tasks are so short that several are sent at a time anyhow: what is left
+    is spread over those who ask.
+  * Of those who wait, hosts that are known to be reliable come first, and of these the fast ones.
+And for every bag
+  * When each task that is out should have ended is estimated: from when it started, how long such tasks take, and how
+    fast its host is.  It is shown, and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from windfall.core.decide.replicas.candidates import first_of
+from windfall.core.decide.replicas.caps import usual_time
+from windfall.core.messages.lifecycle import GRANTED, STARTED
+from windfall.core.state.estimates import bad_hosts
+from windfall.core.state.world import BagState, PilotClass, State, TaskClass
+
+if TYPE_CHECKING:
+    from windfall.core.step import Core
+
+MOST_ASKED = 64  # of those who wait, mostly
+LAST = 1e9  # later than the slowest
+MOST_SHOWN = 1_000  # tasks out, up to which the end of a bag is estimated
+
+
+def units(core: Core, cls: TaskClass, most: int) -> int:
+    """How many of so many to hand out in one answer."""
+    if most <= 1:
+        return most
+    usual = usual_time(core.state, cls)
+    short = 0 < usual < core.config.prefetch
+    return most if short or not core.state.bags[cls.bag].in_tail else min(most, 1)
+
+
+def best_first(state: State, waiting: list[PilotClass]) -> Iterator[int]:
+    """Pilots of these classes that wait, those on reliable hosts first, of these the fast ones, and else as they stand.
+
+    All at once: thousands may wait, and are asked whenever something is late."""
+    numbers = [number for pc in waiting for number in pc.parked]
+    rows = np.array([row for pc in waiting for row in pc.parked.values()], dtype=np.int64)
+    speed = state.hosts.np_speed[rows]
+    place = np.where(bad_hosts(state.hosts, rows), LAST, 0) - np.where(speed > 0, speed, 1)
+    every = np.arange(len(numbers))
+    for at in first_of(every, place, MOST_ASKED).tolist():
+        yield numbers[at]
+    for at in first_of(every, place, len(numbers))[MOST_ASKED:].tolist():
+        yield numbers[at]
+
+
+# --- what is to be expected -------------------------------------------------------------------------------------------
+
+
+def attempt_ends(state: State, now: int, row: int) -> int:
+    """When an attempt in play should have ended; 0: nobody knows."""
+    attempts = state.attempts
+    usual = usual_time(state, state.classes[attempts.cls[row]])
+    if not usual:
+        return 0
+    speed = state.hosts.speed[state.pilots[attempts.pilot[row]].row] or 1.0
+    return (attempts.started[row] or now) + round(usual / speed)
+
+
+def ends(state: State, now: int, bag: BagState) -> dict[int, int]:
+    """When each of its tasks that are out should have ended, by the first of its attempts; 0: nobody knows."""
+    attempts = state.attempts
+    found: dict[int, int] = {}
+    for row in attempts.of_bag(bag.number):
+        if attempts.state[row] in (GRANTED, STARTED):
+            task, at = attempts.task[row] & 0xFFFFFFFF, attempt_ends(state, now, row)
+            found[task] = min(found.get(task, at), at)
+    return found
+
+
+def late(state: State, now: int, bag: BagState) -> int:
+    """In its tail: tasks that should have ended by now."""
+    if bag.ended or not bag.in_tail or bag.unfinished() > MOST_SHOWN:
+        return 0
+    return sum(0 < at < now for at in ends(state, now, bag).values())
+
+
+def last_end(state: State, now: int, bag: BagState) -> int:
+    """When a bag in its tail should have ended: not before now; 0 if it is not in its tail, or nobody knows."""
+    if bag.ended or not bag.in_tail or bag.unfinished() > MOST_SHOWN:
+        return 0
+    found = ends(state, now, bag)
+    known = len(found) == bag.unfinished() and all(found.values())
+    return max(now, *found.values()) if found and known else 0

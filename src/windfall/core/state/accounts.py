@@ -1,0 +1,320 @@
+"""Means: what may still be used.  A bag's budget, its owner's allowance, a site's disk.
+
+Rules
+  * Every attempt in play pledges the worst case: its cores until its time limit and the grace after it, or until its
+    pilot's wall time is over; its disk.  What it did not use comes back when it is over.  One that was given up may
+    still run: it keeps its pledge, unless its site has said that its pilot is dead.
+  * A budget is a bag's: what its attempts have used and pledged never goes beyond it (P6, which outranks P4).
+  * An allowance is an owner's, for a month by UTC.  What is used and pledged at sites that count never goes beyond it;
+    who has used it up goes on at those that do not.  An attempt counts in the month in which it ends.  A task without
+    a time limit, on a pilot without an end, has no worst case: under an allowance it runs where nothing is counted.
+  * A site's disk is shared by all its pilots.
+  * Of a crowd of tasks (a target that says `at-once`, or several that count together) no more are in play than that.
+    One that was given up does not count; should it turn out to run, it goes on if there is room for it.
+What is pledged is counted by `count` alone, which `apply` calls around whatever changes it; `recount` makes it afresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from windfall.core.messages.facts import COUNTS, COUNTS_FOR_OTHERS, Finished, Group, Shape
+from windfall.core.messages.lifecycle import FREE, GONE, LOST
+from windfall.core.state.columns import ROW_MASK
+
+if TYPE_CHECKING:
+    from windfall.core.state.world import BagState, PilotState, SiteState, State, TaskClass
+
+PLENTY = 1 << 60
+MONTHS = 12  # of which usage is kept
+DAY = 86_400_000  # ms
+ANYBODY = "*"
+
+
+# --- what one attempt takes -------------------------------------------------------------------------------------------
+
+
+def width(cls: TaskClass, pilot: PilotState) -> int:
+    """Cores."""
+    return pilot.cores * pilot.nodes if cls.whole or cls.nodes > 1 else cls.cores
+
+
+def lasts(cls: TaskClass, pilot: PilotState, granted: int) -> int:
+    """Ms that an attempt takes at most; 0: nobody knows."""
+    most = cls.lasts or (max(pilot.ends - granted, 1) if pilot.ends else 0)
+    if pilot.state == GONE and pilot.why != "silent":
+        ran = max(pilot.ended - granted, 0)
+        return min(most, ran) if most else ran
+    return most
+
+
+def pledge(state: State, row: int) -> int:
+    """Ms of cores that an attempt in play may take."""
+    attempts = state.attempts
+    cls, pilot = state.classes[attempts.cls[row]], state.pilots[attempts.pilot[row]]
+    return width(cls, pilot) * lasts(cls, pilot, attempts.granted[row])
+
+
+def elapsed(state: State, row: int, now: int) -> int:
+    """Ms of cores that an attempt may have taken so far."""
+    attempts = state.attempts
+    return min(charge(state, row, max(now - attempts.granted[row], 0)), pledge(state, row) or PLENTY)
+
+
+def charge(state: State, row: int, wall: int) -> int:
+    """Ms of cores for an attempt that took so long: never more than it pledged, since its pilot ends it then."""
+    attempts = state.attempts
+    cls, pilot = state.classes[attempts.cls[row]], state.pilots[attempts.pilot[row]]
+    most = cls.lasts
+    return width(cls, pilot) * (min(wall, most) if most else wall)
+
+
+# --- the books --------------------------------------------------------------------------------------------------------
+
+
+def matters(cls: TaskClass) -> bool:
+    """Is anything of it pledged?"""
+    return cls.budgeted or cls.disk > 0 or cls.stinted or cls.at_once > 0
+
+
+def count(state: State, rows: list[int], sign: int) -> None:
+    """Attempts come into play, or leave it."""
+    attempts = state.attempts
+    for row in rows:
+        cls = state.classes.get(attempts.cls[row])
+        if cls is None or not matters(cls):
+            continue
+        pilot, bag = state.pilots[attempts.pilot[row]], state.bags[cls.bag]
+        site = state.sites[pilot.site]
+        if cls.disk and pilot.state != GONE:
+            site.filled += sign * cls.disk
+        if attempts.state[row] != LOST:
+            crowd(state, row, sign)
+        if cls.budgeted:
+            bag.pledged += sign * pledge(state, row)
+        if cls.stinted and counts(site, bag.owner):
+            state.pledged[bag.owner] = state.pledged.get(bag.owner, 0) + sign * pledge(state, row)
+
+
+def crowd(state: State, row: int, sign: int) -> None:
+    """One more of its crowd is in play, or one less.  What is lost is not, or it would keep its own task waiting."""
+    cls = state.classes.get(state.attempts.cls[row])
+    if cls is not None and cls.at_once:
+        crowds = state.bags[cls.bag].crowds
+        crowds[cls.crowd] = crowds.get(cls.crowd, 0) + sign
+        state.version += sign < 0
+
+
+def stir(state: State, row: int) -> None:
+    """What it pledged has become less: who waits may be granted something."""
+    cls = state.classes.get(state.attempts.cls[row])
+    if cls is None or not matters(cls):
+        return
+    if cls.budgeted:
+        for each in state.bags[cls.bag].classes.values():
+            state.relist(each)
+    state.version += 1
+
+
+def leave(state: State, row: int, charged: int) -> None:
+    """An attempt is over, and took so much; -1: nobody knows, so as much as it could."""
+    cls = state.classes.get(state.attempts.cls[row])
+    pilot = state.pilots.get(state.attempts.pilot[row])
+    if cls is None or pilot is None:
+        return
+    used = charged if charged >= 0 else pledge(state, row)
+    spend(state, state.bags[cls.bag], state.sites[pilot.site], used)
+    if matters(cls):
+        count(state, [row], -1)
+        stir(state, row)
+
+
+def leave_many(state: State, bag: BagState, cls: TaskClass, pilot: PilotState, fact: Finished) -> None:
+    """The same for successes of one class."""
+    ran = sum(fact.walls) if not cls.lasts else sum([min(wall, cls.lasts) for wall in fact.walls])
+    spend(state, bag, state.sites[pilot.site], ran * width(cls, pilot))
+    if matters(cls):
+        rows = rows_of(fact.attempts)
+        count(state, rows, -1)
+        stir(state, rows[0])
+
+
+def spend(state: State, bag: BagState, site: SiteState, used: int) -> None:
+    """Attempts are over that took so much."""
+    bag.spent += used
+    if used and counts(site, bag.owner):
+        key = (bag.owner, month(state.now))
+        if key not in state.usage:
+            for old in [k for k in state.usage if k[0] == key[0] and k[1] <= key[1] - MONTHS]:
+                del state.usage[old]
+        state.usage[key] = state.usage.get(key, 0) + used
+
+
+def recount(state: State) -> None:
+    """What is pledged, from the attempts in play."""
+    state.pledged.clear()
+    for bag in state.bags.values():
+        bag.pledged = 0
+        bag.crowds.clear()
+    for site in state.sites.values():
+        site.filled = 0
+    if any(matters(cls) for cls in state.classes.values()):
+        count(state, np.flatnonzero(state.attempts.np_state[: state.attempts.rows] != FREE).tolist(), 1)
+
+
+# --- what is left -----------------------------------------------------------------------------------------------------
+
+
+def counts(site: SiteState, owner: str) -> bool:
+    """Against this owner's allowance?"""
+    return site.limits.counts == COUNTS or (site.limits.counts == COUNTS_FOR_OTHERS and site.owner != owner)
+
+
+def month(at: int) -> int:
+    """By UTC, counted from 1970."""
+    return _month_of(at // DAY)
+
+
+@lru_cache(maxsize=64)
+def _month_of(day: int) -> int:
+    """Kept, since every success asks."""
+    return int(np.datetime64(day, "D").astype("datetime64[M]").astype(np.int64))
+
+
+def next_month(at: int) -> int:
+    """When it begins."""
+    return int(np.datetime64(month(at) + 1, "M").astype("datetime64[ms]").astype(np.int64))
+
+
+def allowance(state: State, owner: str) -> int:
+    """Ms of cores a month; -1: as much as there is."""
+    return state.allowances.get(owner, state.allowances.get(ANYBODY, -1))
+
+
+def left_of_allowance(state: State, owner: str, at: int) -> int:
+    most = allowance(state, owner)
+    return PLENTY if most < 0 else most - state.usage.get((owner, month(at)), 0) - state.pledged.get(owner, 0)
+
+
+def left_of_budget(bag: BagState) -> int:
+    return bag.budget - bag.spent - bag.pledged if bag.budget else PLENTY
+
+
+def left_of_crowd(bag: BagState, cls: TaskClass) -> int:
+    return cls.at_once - bag.crowds.get(cls.crowd, 0) if cls.at_once else PLENTY
+
+
+def left_of_disk(site: SiteState) -> int:
+    return site.limits.disk - site.filled if site.limits.disk else PLENTY
+
+
+class Purse:
+    """What one pilot may still be granted, beside the groups of a grant that is being put together."""
+
+    def __init__(self, state: State, pilot: PilotState, now: int, groups: Iterable[Group] = ()) -> None:
+        self.state, self.pilot, self.now = state, pilot, now
+        self.site = state.sites[pilot.site]
+        self.disk = left_of_disk(self.site)
+        self.money: dict[int, int] = {}  # by bag
+        self.allowed: dict[str, int] = {}  # by owner
+        self.crowds: dict[tuple[int, int], int] = {}  # by bag and crowd, what this grant has taken
+        for group in groups:
+            classes = state.bags[group.bag].classes
+            variant = group.over << 7 | group.overruns << 4 | group.boosts
+            self._take(classes[group.target, variant], len(group.tasks))
+
+    def most(self, cls: TaskClass) -> int:
+        """Tasks, or batches with all that goes behind them."""
+        if not matters(cls):
+            return PLENTY
+        bag = self.state.bags[cls.bag]
+        price, disk, known = self._unit(bag, cls)
+        found = [(left_of_crowd(bag, cls) - self.crowds.get((cls.bag, cls.crowd), 0)) // max(cls.batch, 1)]
+        if disk:
+            found.append(self.disk // disk)
+        if bag.budget:
+            found.append(self._money(bag) // max(price, 1))
+        if self._counted(bag):
+            found.append(self._allowed(bag) // max(price, 1) if known else 0)
+        return max(min(found), 0)
+
+    def _take(self, cls: TaskClass, n: int) -> None:
+        bag = self.state.bags[cls.bag]
+        price = n * width(cls, self.pilot) * lasts(cls, self.pilot, self.now)
+        self.disk -= n * cls.disk
+        if cls.at_once:
+            self.crowds[cls.bag, cls.crowd] = self.crowds.get((cls.bag, cls.crowd), 0) + n
+        if bag.budget:
+            self.money[bag.number] = self._money(bag) - price
+        if self._counted(bag):
+            self.allowed[bag.owner] = self._allowed(bag) - price
+
+    def _money(self, bag: BagState) -> int:
+        return self.money.get(bag.number, left_of_budget(bag))
+
+    def _allowed(self, bag: BagState) -> int:
+        if bag.owner not in self.allowed:
+            self.allowed[bag.owner] = left_of_allowance(self.state, bag.owner, self.now)
+        return self.allowed[bag.owner]
+
+    def _counted(self, bag: BagState) -> bool:
+        state = self.state
+        return bool(state.allowances) and counts(self.site, bag.owner) and allowance(state, bag.owner) >= 0
+
+    def _unit(self, bag: BagState, cls: TaskClass) -> tuple[int, int, bool]:
+        """Price and disk of what goes together; is the price known?"""
+        price = disk = 0
+        known = True
+        for each in unit(bag, cls):
+            span = lasts(each, self.pilot, self.now)
+            price += width(each, self.pilot) * span
+            disk += each.disk
+            known = known and span > 0
+        size = max(cls.batch, 1)
+        return price * size, disk * size, known
+
+
+def unaffordable(state: State, pilot: PilotState, cls: TaskClass, now: int) -> bool:
+    """To every pilot like this one, so that a thousand of them that wait need not be asked one by one: where all that
+    goes together has a limit, its price is the same for all."""
+    if left_of_crowd(state.bags[cls.bag], cls) <= 0:
+        return True
+    return all(each.lasts for each in unit(state.bags[cls.bag], cls)) and not Purse(state, pilot, now).most(cls)
+
+
+def unit(bag: BagState, cls: TaskClass) -> list[TaskClass]:
+    """A class and those whose tasks go behind its own."""
+    found = [cls]
+    while cls.chained and (index := bag.targets[found[-1].target].follower) >= 0:
+        found.append(bag.classes[index, 0])
+    return found
+
+
+def slots(state: State, site: SiteState, cls: TaskClass, shape: Shape, now: int) -> int:
+    """How many tasks, or batches, of a class could be paid for at a site, on pilots of this shape."""
+    if not matters(cls):
+        return PLENTY
+    bag = state.bags[cls.bag]
+    price = disk = 0
+    known = True
+    for each in unit(bag, cls):
+        cores = shape.cores * shape.nodes if each.whole or each.nodes > 1 else each.cores
+        price += cores * (each.lasts or shape.wall)
+        disk += each.disk
+        known = known and (each.lasts or shape.wall) > 0
+    size = max(cls.batch, 1)
+    found = [left_of_budget(bag) // max(price * size, 1), left_of_crowd(bag, cls) // size]
+    if disk:
+        found.append(left_of_disk(site) // (disk * size))
+    if state.allowances and counts(site, bag.owner) and allowance(state, bag.owner) >= 0:
+        left = left_of_allowance(state, bag.owner, now)
+        found.append(left // (price * size) if known else 0)
+    return max(min(found), 0)
+
+
+def rows_of(numbers: list[int]) -> list[int]:
+    return [number & ROW_MASK for number in numbers]

@@ -1,0 +1,103 @@
+"""What fits where: which shape of a site is best for a class of tasks, who may use it, and where tasks go that keep
+failing (G11).
+
+A task that keeps failing (`endings.py`) is *over*: it goes to the one site that its bag names for such tasks.  P4
+outranks that: it goes to any site while that one is gone, drained or suspect, could not hold it, or has had nobody to
+take it for long (`failover.py`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from windfall.core.messages.facts import Shape
+from windfall.core.state.world import BagState, SiteState, State, TaskClass
+from windfall.model.checks.bag import NAMED
+
+MILLI = 1_000
+LONGER = 3  # from one wall time to the next that may be chosen: what a duration failure asks for
+
+
+class Fit(NamedTuple):
+    shape: Shape
+    slots: int  # tasks of the class that such a pilot runs at once
+
+
+def best_shape(site: SiteState, cls: TaskClass, margin: int) -> Fit | None:
+    """The shape that takes least of the site for one task; then the shortest that holds it, so that it slips in between
+    others.  What has no limit, or is longer than any of them and saves its state, gets the longest time there is."""
+    found: tuple[tuple[int, ...], Fit] | None = None
+    for place, each in enumerate(site.limits.shapes):
+        shape = _cut(each, cls, margin)
+        slots = _slots(shape, cls)
+        wall = shape.wall - shape.spare if shape.wall else 1 << 60
+        if not slots or wall < cls.need + margin or _too_dear(site, shape):
+            continue
+        holds = cls.limit > 0 and wall >= cls.limit + margin
+        key = (shape.cores * shape.nodes * MILLI // slots, not holds, wall if holds else -wall, place)
+        if found is None or key < found[0]:
+            found = key, Fit(shape, slots)
+    return found[1] if found else None
+
+
+def _cut(shape: Shape, cls: TaskClass, margin: int) -> Shape:
+    """Where a wall time may be chosen: one of a few, so that many pilots are alike and go into one array."""
+    if not shape.least:
+        return shape
+    wall = shape.least
+    while wall < shape.wall and (not cls.limit or wall - shape.spare < cls.limit + margin):
+        wall *= LONGER
+    return Shape(shape.cores, shape.memory, shape.gpus, shape.disk, min(wall, shape.wall), shape.nodes, shape.whole,
+                 spare=shape.spare)
+
+
+def _too_dear(site: SiteState, shape: Shape) -> bool:
+    """What is left of the budget will never pay for it, whatever comes back of what is reserved."""
+    budget = site.limits.budget
+    return budget > 0 and shape.worst > budget - site.used
+
+
+def _slots(shape: Shape, cls: TaskClass) -> int:
+    if cls.nodes > 1 or shape.nodes > 1:
+        if not 1 < cls.nodes <= shape.nodes:
+            return 0
+    elif cls.whole and not shape.whole:
+        return 0
+    slots = shape.cores // cls.cores
+    for need, has in ((cls.memory, shape.memory), (cls.gpus, shape.gpus), (cls.disk, shape.disk)):
+        if need:
+            slots = min(slots, has // need)
+    return min(slots, 1) if cls.whole or cls.nodes > 1 else slots
+
+
+def serves(site: SiteState, bag: BagState, cls: TaskClass) -> bool:
+    """Who may use the site (P3)?  Calls go to one's own only."""
+    return bag.owner == site.owner or (bag.owner in site.shared and not bag.targets[cls.target].shape.call)
+
+
+def fail_over(state: State, cls: TaskClass) -> SiteState | None:
+    """The one site where such tasks go; None: any will do."""
+    if not cls.over or cls.loose:
+        return None
+    bag = state.bags[cls.bag]
+    site = state.sites.get(bag.fail_over)
+    return None if site is None or unfit(site, bag, cls) else site
+
+
+def unfit(site: SiteState, bag: BagState, cls: TaskClass) -> str:
+    """Why tasks cannot go there that have failed elsewhere, in a few words."""
+    if site.removed or not serves(site, bag, cls):
+        return "not yours to use"
+    if site.drained:
+        return "drained"
+    if site.suspect:
+        return "not answering"
+    if bag.provision in NAMED and not site.limits.shapes:
+        return "without pilots for one task each"
+    return "without a shape that could hold it" if site.limits.shapes and best_shape(site, cls, 0) is None else ""
+
+
+def elsewhere(state: State, site: str, cls: TaskClass) -> bool:
+    """Do such tasks go to another site than this one?"""
+    only = fail_over(state, cls)
+    return only is not None and only.name != site

@@ -1,0 +1,256 @@
+"""Batching: which tasks go together, to run one after the other in one slot of one pilot (T7), and which follow them
+there (T8).
+
+Rules
+  * A target may ask for batches of k: tasks i·k … i·k+k−1, counted within the target, are one batch.
+  * A grant takes whole batches: all of a batch that is ready and of one class.  What came back singly (a failure, a
+    lost pilot) goes again with whatever else of its batch is ready then, be it alone.
+  * The last batch of an open bag may be incomplete.  It waits for more tasks for `patience` ms since the first of them
+    came, then goes as it is.  Of a closed bag it goes at once.
+  * What a pilot holds of one batch is a *chain*: it takes one slot, however many tasks it has.
+  * A target may stand *behind* another of the same size: task i is granted together with task i of that one, to the
+    same pilot, which starts it only after the other has succeeded there.  All stages of a pipeline are one chain; with
+    batches of k, the first stage of k pipelines, then the second.  A stage that the pilot cannot run, or that waits for
+    something else too, is not taken along, nor what follows it: it goes by itself when its prerequisites are done.
+  * A batch that is too long for a message goes in pieces.
+  * A task that was present at the death of a pilot goes alone: the next death will tell who is to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import GRANTED, STARTED, WAITING
+
+if TYPE_CHECKING:
+    from windfall.core.state.world import BagState, PilotState, State, TargetState, TaskClass
+    from windfall.core.step import Core
+
+Fits = Callable[["TaskClass"], bool]  # does a class fit this pilot, as it is now?
+
+NO_CHAIN = -1
+_INDEX_BITS = 32  # of a chain's number; above them stands its target
+
+
+def chain_of(bag: BagState, task: int) -> int:
+    """The number, within the bag, of the chain that a task is part of."""
+    place, index = bag.locate(task)
+    target = bag.targets[place]
+    if not is_chained(target):
+        return NO_CHAIN
+    while target.shape.behind >= 0:
+        target = bag.targets[target.shape.behind]
+    return target.index << _INDEX_BITS | index // max(target.shape.batch, 1)
+
+
+def is_chained(target: TargetState) -> bool:
+    return target.shape.batch > 1 or target.shape.behind >= 0 or target.follower >= 0
+
+
+def row_chain(state: State, row: int) -> int:
+    """The chain of an attempt in play."""
+    ref = state.attempts.task[row]
+    chained = state.classes[state.attempts.cls[row]].chained
+    return chain_of(state.bags[ref >> 32], ref & 0xFFFFFFFF) if chained else NO_CHAIN
+
+
+def chain_key(state: State, row: int) -> tuple[int, int]:
+    """Equal for attempts of one chain, and for no others that one pilot holds."""
+    chain = row_chain(state, row)
+    return (state.attempts.task[row] >> 32, chain) if chain >= 0 else (0, row)
+
+
+# --- the last batch of an open bag ----------------------------------------------------------------------------------
+
+
+def waiting(bag: BagState, target: TargetState) -> range:
+    """Tasks, counted within the target, that wait for their batch to fill."""
+    shape = target.shape
+    if not bag.open or shape.batch < 2 or not shape.patience:
+        return range(0)
+    return range(max(target.released, target.count - target.count % shape.batch), target.count)
+
+
+def held_back(bag: BagState, cls: TaskClass) -> int:
+    """How many of a class's ready tasks wait for their batch to fill."""
+    if cls.batch < 2 or not bag.open or cls.overruns or cls.boosts or cls.over:
+        return 0
+    backlog = cls.backlog
+    return sum(backlog.is_ready(backlog.task_at(place)) for place in waiting(bag, bag.targets[cls.target]))
+
+
+def incomplete(bag: BagState) -> dict[int, None]:
+    """Tasks that wait for their batch to fill."""
+    return {bag.classes[target.index, 0].backlog.task_at(place): None
+            for target in bag.targets for place in waiting(bag, target)}
+
+
+def arm(core: Core, bag: BagState) -> None:
+    """Look again when the first of its incomplete batches has waited long enough."""
+    due = [t.since + t.shape.patience for t in bag.targets if waiting(bag, t)]
+    if due and not bag.armed:  # one that runs ends no later: whoever came first waits least
+        bag.armed = True
+        core.timer(min(due), "batch", bag.number)
+
+
+def patience_over(core: Core, number: int) -> None:
+    bag = core.state.bags.get(number)
+    if bag is None:
+        return
+    bag.armed = False
+    for target in bag.targets:
+        if waiting(bag, target) and core.now >= target.since + target.shape.patience:
+            core.emit(f.BatchReleased(core.now, number, target.index, target.count))
+    arm(core, bag)
+
+
+# --- taking whole batches -------------------------------------------------------------------------------------------
+
+
+def take(
+    core: Core, pilot: PilotState, cls: TaskClass, units: int, want: int, budget: int, fits: Fits
+) -> list[f.Group]:
+    """Up to `units` batches of a class: the first whatever its length, more while tasks are wanted and a message holds
+    them."""
+    bag = core.state.bags[cls.bag]
+    left = cls.ready - held_back(bag, cls)
+    taken: dict[int, None] = {}
+    apart: list[int] = []
+    groups: list[f.Group] = []
+    while units > 0 and left > 0 and (not groups or (want > 0 and budget > 0)):
+        (head,) = cls.backlog.take(1)
+        if head in taken:
+            continue
+        tasks = mates(bag, cls, head, taken)[: max(budget // cls.weight, 1)]
+        if not tasks:
+            apart.append(head)
+            continue
+        taken.update(dict.fromkeys(tasks))
+        left -= len(tasks)
+        if head not in taken:
+            apart.append(head)
+        numbers = core.state.attempts.numbers(len(tasks))
+        chain = chain_of(bag, head)
+        first = f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, chain, over=cls.over)
+        made = [first, *_followers(core, pilot, bag, first, fits)]
+        groups += made
+        units -= 1
+        want -= sum(len(group.tasks) for group in made)
+        budget -= sum(len(group.tasks) * cls.weight for group in made)
+    for task in apart:
+        cls.backlog.put(task)
+    return groups
+
+
+def mates(bag: BagState, cls: TaskClass, head: int, taken: dict[int, None]) -> list[int]:
+    """What is ready of a task's batch, in order, itself included; nothing where it waits for its batch to fill."""
+    target, backlog = bag.targets[cls.target], cls.backlog
+    place = backlog.position(head)
+    stop = waiting(bag, target).start if waiting(bag, target) else target.count
+    if place >= stop:
+        return []
+    size = max(cls.batch, 1)
+    first = place - place % size
+    if bag.tasks.deaths[head]:
+        return [head]
+    tasks = [backlog.task_at(each) for each in range(first, min(first + size, stop))]
+    return [task for task in tasks if backlog.is_ready(task) and task not in taken and not bag.tasks.deaths[task]]
+
+
+# --- pipelines ------------------------------------------------------------------------------------------------------
+
+
+def link_stages(bag: BagState) -> None:
+    """Tell every target which one stands behind it."""
+    for target in bag.targets:
+        if target.shape.behind >= 0:
+            bag.targets[target.shape.behind].follower = target.index
+
+
+def stage_edges(shapes: list[f.TargetShape]) -> bytes:
+    """Prerequisites between tasks that pipelines mean: task i before task i of the target behind."""
+    firsts = np.cumsum([0, *(shape.count for shape in shapes)])
+    pairs = [
+        np.stack([np.arange(shape.count) + firsts[shape.behind], np.arange(shape.count) + firsts[index]], axis=1)
+        for index, shape in enumerate(shapes) if shape.behind >= 0
+    ]
+    return np.concatenate(pairs).astype("<i4").tobytes() if pairs else b""
+
+
+def misfit(shapes: list[f.TargetShape], open_: bool) -> str:
+    """What is wrong with the pipelines that these targets are to be, in words."""
+    taken: dict[int, None] = {}
+    for index, shape in enumerate(shapes):
+        if shape.behind < 0:
+            continue
+        if shape.behind >= index or shape.behind in taken:
+            return f"target {shape.name!r} must stand behind an earlier one that no other stands behind"
+        taken[shape.behind] = None
+        first = shapes[shape.behind]
+        if open_ or (shape.count, shape.batch) != (first.count, first.batch):
+            return f"targets {first.name!r} and {shape.name!r} must have equally many tasks, now and later"
+    return ""
+
+
+def _followers(core: Core, pilot: PilotState, bag: BagState, first: f.Group, fits: Fits) -> list[f.Group]:
+    """The stages that go along behind these tasks, one group each."""
+    made: list[f.Group] = []
+    group = first
+    while (index := bag.targets[group.target].follower) >= 0 and not bag.targets[index].waits:
+        cls = bag.classes[index, 0]
+        on = bag.runs[index][0] - bag.runs[group.target][0]  # from a task to the one behind it
+        pairs = [(task + on, number) for task, number in zip(group.tasks, group.attempts, strict=True)
+                 if _goes_along(bag, task + on)]
+        if not pairs or not core.state.cost(core.state.pilot_classes[pilot.cls], cls) or not fits(cls):
+            break
+        tasks, behind = [task for task, _ in pairs], [number for _, number in pairs]
+        group = f.Group(
+            bag.number, index, 0, 0, tasks, core.state.attempts.numbers(len(tasks)), first.chain, behind)
+        made.append(group)
+    return made
+
+
+def _goes_along(bag: BagState, task: int) -> bool:
+    """Does it wait for nothing but the stage before it, and has it neither failed nor been at a pilot's death?"""
+    t = bag.tasks
+    waits = bag.graph is not None and t.state[task] == WAITING and bag.graph.pending[task] == 1
+    return waits and not t.variant[task] and not t.deaths[task]
+
+
+def is_blocked(state: State, row: int) -> bool:
+    """Is this an attempt behind another that has not succeeded?"""
+    ref = state.attempts.task[row]
+    graph = state.bags[ref >> 32].graph
+    return graph is not None and graph.waits(ref & 0xFFFFFFFF)
+
+
+def behind_on(state: State, pilot: PilotState, number: int, task: int) -> int:
+    """The attempt that a task is behind on this pilot; 0 if it is behind none, -1 if that is there no more."""
+    bag = state.bags[number]
+    place, index = bag.locate(task)
+    stage = bag.targets[place].shape.behind
+    if stage < 0 or bag.graph is None or not bag.graph.waits(task):
+        return 0
+    attempts = state.attempts
+    rows = [row for row in attempts.of_task(number << 32 | bag.runs[stage][0] + index)
+            if attempts.pilot[row] == pilot.number and attempts.state[row] in (GRANTED, STARTED)]
+    return int(attempts.number[rows[0]]) if rows else -1
+
+
+# --- what a chain weighs --------------------------------------------------------------------------------------------
+
+
+def shift(pilot: PilotState, key: tuple[int, int], cls: int, costs: dict[int, int], sign: int) -> int:
+    """One attempt more, or one less, of a chain that the pilot holds: by how much that changes its load."""
+    held = pilot.chains.setdefault(key, {})
+    before = max((costs[number] for number in held), default=0)
+    held[cls] = held.get(cls, 0) + sign
+    if not held[cls]:
+        del held[cls]
+    if not held:
+        del pilot.chains[key]
+    return max((costs[number] for number in held), default=0) - before

@@ -1,0 +1,233 @@
+"""What a bag is made of and how it is counted: targets, classes of tasks, runs of rows, the states of tasks.
+
+Shared by the modules that fold facts into the state; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+
+import numpy as np
+
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import ACTIVE, READY, WAITING
+from windfall.core.state import accounts
+from windfall.core.state.backlog import Backlog
+from windfall.core.state.chains import is_chained, link_stages
+from windfall.core.state.columns import CHUNK, OVER
+from windfall.core.state.selection import class_key
+from windfall.core.state.world import LIFTED, BagState, State, TargetState, TaskClass
+
+SAVING = 1_000  # ms that a task with checkpoint files needs beyond its grace, to be worth starting
+
+
+def add_targets(state: State, bag: BagState, shapes: list[f.TargetShape]) -> None:
+    first = 0
+    for index, shape in enumerate(shapes):
+        counts = (shape.count, len(shape.after), shape.count, shape.count)
+        since = bag.submitted if shape.batch > 1 else 0
+        bag.targets.append(TargetState(index, shape, *counts, held=shape.gathers, since=since))
+    link_stages(bag)
+    for index, shape in enumerate(shapes):
+        bag.runs.append((first, index, 0))
+        cls = class_of(state, bag, index, 0)
+        cls.backlog.add_run(first, shape.count)
+        cls.ready = shape.count
+        first += shape.count
+    for target in bag.targets:
+        for before in target.shape.after:
+            bag.targets[before].dependents.append(target.index)
+    release_dependents(state, bag, [target for target in bag.targets if target_done(bag, target)])
+
+
+def target_done(bag: BagState, target: TargetState) -> bool:
+    """All it has have succeeded; an empty one is done once nothing can be appended and it could start."""
+    return target.left == 0 and target.pending == 0 and (target.count > 0 or not bag.open)
+
+
+def class_of(state: State, bag: BagState, target: int, variant: int) -> TaskClass:
+    """The class of a target's tasks after so many duration failures and memory raises; made when first needed."""
+    cls = bag.classes.get((target, variant))
+    if cls is None:
+        cls = new_class(state, bag, target, variant, state.next_class)
+    return cls
+
+
+def new_class(state: State, bag: BagState, target: int, variant: int, number: int) -> TaskClass:
+    shape = bag.targets[target].shape
+    overruns, boosts = variant >> 4 & 7, variant & 15
+    limit = shape.limit * 3**overruns
+    costs = np.frombuffer(shape.costs, dtype="<f4") if shape.costs and bag.select == "sjf" else None
+    base = bag.classes.get((target, 0))
+    key = class_key(bag.select, bag.number, target, variant, shape)
+    state.next_class = max(state.next_class, number + 1)
+    cls = bag.classes[target, variant] = state.classes[number] = TaskClass(
+        number=number, bag=bag.number, target=target, overruns=overruns, boosts=boosts, cores=shape.cores,
+        memory=shape.memory << boosts, gpus=shape.gpus, disk=shape.disk, whole=shape.whole,
+        limit=limit, need=shape.grace + SAVING if shape.checkpoint else limit,
+        key=(LIFTED, *key[1:]) if bag.lifted else key,
+        weight=shape.weight, backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
+        batch=shape.batch, chained=is_chained(bag.targets[target]),
+        conscious=bag.conscious is not None, budgeted=bag.budget > 0, at_once=shape.at_once,
+        crowd=shape.crowd, nodes=shape.nodes, ruled=bag.ruled,
+        capped="per-host" in bag.policy and not is_chained(bag.targets[target]),
+        lasts=limit + shape.grace if limit else 0, over=variant >= OVER,
+        stinted=accounts.allowance(state, bag.owner) >= 0,
+    )
+    return cls
+
+
+def recount(bag: BagState) -> None:
+    """Count the ready tasks of every class afresh, in one pass over the columns."""
+    plain = len(bag.classes) == len(bag.targets)  # no task has left its target's first class
+    for cls in bag.classes.values():
+        cls.ready = 0
+    for first, target, stop in spans(bag):
+        ready = bag.tasks.np_state[first:stop] == READY
+        if plain:
+            bag.classes[target, 0].ready += int(np.count_nonzero(ready))
+            continue
+        tally = np.bincount(bag.tasks.np_variant[first:stop][ready], minlength=1)
+        for variant in np.flatnonzero(tally).tolist():
+            bag.classes[target, variant].ready += int(tally[variant])
+
+
+def relist_all(state: State, bag: BagState) -> None:
+    for cls in bag.classes.values():
+        state.relist(cls)
+
+
+def spans(bag: BagState) -> list[tuple[int, int, int]]:
+    """(first task, target, end) of every run."""
+    ends = [run[0] for run in bag.runs[1:]] + [bag.size]
+    return [(first, target, end) for (first, target, _), end in zip(bag.runs, ends, strict=True)]
+
+
+def parts(bag: BagState, first: int, count: int) -> Iterator[tuple[int, int, int]]:
+    """Consecutive tasks cut where targets change: (first task, target, end)."""
+    at = bisect_right(bag.runs, (first, 1 << 62, 0)) - 1
+    end = first + count
+    while first < end:
+        stop = min(bag.runs[at + 1][0] if at + 1 < len(bag.runs) else bag.size, end)
+        if stop > first:
+            yield first, bag.runs[at][1], stop
+        first, at = stop, at + 1
+
+
+def submission_key(owner: str, key: str) -> tuple[str, str]:
+    return owner, "submit " + key
+
+
+def append_key(bag: BagState, key: str) -> tuple[str, str]:
+    return bag.owner, f"append {bag.number} {key}"
+
+
+def digest(body: bytes) -> int:
+    """Tells one request from another under the same idempotency key."""
+    return zlib.crc32(body)
+
+
+def part_body(sources: list[bytes], edges: bytes) -> bytes:
+    """All of a part, for its digest."""
+    return b"".join([*sources, edges])
+
+
+def tally_of(bag: BagState, lo: int, hi: int) -> list[int]:
+    """How many of these tasks are in each state; piece by piece, for NumPy counts in eight bytes a task."""
+    states = bag.tasks.np_state
+    tally = np.zeros(len(bag.counts), dtype=np.int64)
+    for at in range(lo, hi, CHUNK):
+        tally += np.bincount(states[at : min(at + CHUNK, hi)], minlength=len(tally))
+    counts: list[int] = tally.tolist()
+    return counts
+
+
+def renew(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
+    """A new generation for tasks of one target, all of them ended."""
+    t = bag.tasks
+    tally = tally_of(bag, lo, hi)
+    bag.counts[:] = [old - n for old, n in zip(bag.counts, tally, strict=True)]
+    t.np_state[lo:hi] = READY
+    if bag.graph is not None:
+        t.np_state[lo:hi][bag.graph.blocked(lo, hi)] = WAITING
+    waiting = int(np.count_nonzero(t.np_state[lo:hi]))
+    bag.counts[WAITING] += waiting
+    bag.counts[READY] += hi - lo - waiting
+    bag.targets[target].unfinished += hi - lo
+    t.np_generation[lo:hi] += 1
+    for column in (t.np_live, t.np_variant, t.np_failures, t.np_deaths, t.np_flags):
+        if column[lo:hi].any():
+            column[lo:hi] = 0
+    class_of(state, bag, target, 0).backlog.put_all(lo, hi)
+
+
+def go_on(state: State, bag: BagState, at: int) -> None:
+    """There is something to do again."""
+    bag.ended = 0
+    state.unended[bag.number] = None
+    if not bag.began:
+        bag.served = at
+    bag.began = bag.began or at
+
+
+def stir(state: State, bag: BagState) -> None:
+    """More of its tasks may have a replica than a moment ago: whoever waits for one is asked again."""
+    if bag.number in state.replicating:
+        bag.news += 1
+        state.version += 1
+
+
+def maybe_end(state: State, bag: BagState, at: int) -> None:
+    if bag.counts[ACTIVE] or bag.unfinished():  # mostly something runs
+        return
+    if bag.began:
+        bag.worked += max(at - bag.began, 0)
+        bag.began = 0
+    if not bag.open and not bag.ended:
+        bag.ended, bag.programs = at, {}
+        state.unended.pop(bag.number, None)
+        state.replicating.pop(bag.number, None)
+
+
+def release_dependents(state: State, bag: BagState, done: list[TargetState]) -> None:
+    """These targets are done.  One that is empty is done as soon as it may start, so the news may travel far."""
+    while done:
+        for index in done.pop().dependents:
+            after = bag.targets[index]
+            after.pending -= 1
+            if after.pending:
+                continue
+            bag.served = state.now
+            if bag.data is not None:
+                bag.data.released[index] = state.now
+            if target_done(bag, after):
+                done.append(after)
+            for (target, _), cls in list(bag.classes.items()):
+                if target == index:
+                    state.relist(cls)
+
+
+def set_task(state: State, bag: BagState, task: int, new: int) -> None:
+    """Move one task to another state and keep every count of it right."""
+    t = bag.tasks
+    old = t.state[task]
+    if old == new:
+        return
+    bag.counts[old] -= 1
+    bag.counts[new] += 1
+    t.state[task] = new
+    t.dirty[task >> 16] = 1
+    if READY in (old, new):
+        if new == READY and bag.counts[READY] == 1:
+            bag.served = state.now
+        cls = class_of(state, bag, bag.target_of(task), t.variant[task])
+        cls.ready += 1 if new == READY else -1
+        if new == READY:
+            cls.backlog.put(task)
+            if bag.data is not None:
+                bag.data.columns.since[task] = state.now
+                bag.data.columns.dirty[task >> 16] = 1
+        state.relist(cls)
+        state.version += cls.conscious  # some may wait for just this one

@@ -1,0 +1,294 @@
+"""Columns: equal-length NumPy arrays, each with a memoryview beside it.
+
+A single cell through the memoryview costs a third of a NumPy scalar; a thousand cells through the array cost a
+thousandth of a loop.  Both see the same bytes.  Rows are saved in chunks of 64 Ki; a chunk whose rows never changed
+is all zeros and is neither saved nor touched.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windfall.core.messages.lifecycle import FREE, LOST
+
+CHUNK_BITS = 16
+CHUNK = 1 << CHUNK_BITS
+
+ROW_BITS = 24  # an attempt's number holds its row, so that finding it needs no index
+ROW_MASK = (1 << ROW_BITS) - 1
+
+# Below this many rows a loop over memoryviews is faster than NumPy calls.
+FEW = 12
+
+OVER = 128  # of a task's variant: it goes to its bag's fail-over site
+
+
+class Table:
+    """Columns named in LAYOUT: `name` is the memoryview, `np_name` the array."""
+
+    LAYOUT: tuple[tuple[str, Any], ...] = ()
+
+    def __init__(self, rows: int) -> None:
+        self.rows = 0
+        self.capacity = 0
+        self.dirty = bytearray()
+        self._reserve(max(rows, 1))
+        self.rows = rows
+
+    def _reserve(self, capacity: int) -> None:
+        for name, kind in self.LAYOUT:
+            fresh = np.zeros(capacity, dtype=kind)
+            if self.rows:
+                fresh[: self.rows] = getattr(self, "np_" + name)[: self.rows]
+            setattr(self, "np_" + name, fresh)
+            setattr(self, name, fresh.data)
+        self.capacity = capacity
+        self.dirty.extend(bytes(((capacity - 1) >> CHUNK_BITS) + 1 - len(self.dirty)))
+
+    def grow(self, rows: int) -> None:
+        """Add rows, all zero."""
+        if self.rows + rows > self.capacity:
+            self._reserve(max(self.rows + rows, self.capacity + (self.capacity >> 1), 64))
+        self.rows += rows
+
+    def mark(self, first: int, last: int) -> None:
+        """Rows first…last have changed since they were saved."""
+        for chunk in range(first >> CHUNK_BITS, (last >> CHUNK_BITS) + 1):
+            self.dirty[chunk] = 1
+
+    def dump(self, everything: bool = False) -> dict[int, bytes]:
+        """Bytes of the chunks that changed, by number."""
+        return {c: self._chunk(c) for c, flag in enumerate(self.dirty) if flag or everything}
+
+    def _chunk(self, chunk: int) -> bytes:
+        a, b = chunk << CHUNK_BITS, min((chunk + 1) << CHUNK_BITS, self.rows)
+        return b"".join(getattr(self, "np_" + name)[a:b].tobytes() for name, _ in self.LAYOUT)
+
+    def load(self, chunk: int, body: bytes, columns: int | None = None) -> None:
+        """`columns`: it was written when there were only so many."""
+        a, layout = chunk << CHUNK_BITS, self.LAYOUT[:columns]
+        width = sum(np.dtype(kind).itemsize for _, kind in layout)
+        n, offset = len(body) // width, 0
+        for name, kind in layout:
+            column = np.frombuffer(body, dtype=kind, count=n, offset=offset)
+            getattr(self, "np_" + name)[a : a + n] = column
+            offset += column.nbytes
+
+    def saved(self) -> None:
+        self.dirty[:] = bytes(len(self.dirty))
+
+
+class Tasks(Table):
+    """What the core remembers of each task of a bag: eleven bytes."""
+
+    LAYOUT = (
+        ("state", np.uint8),
+        ("live", np.uint8),  # attempts granted or started
+        ("variant", np.uint8),  # the class within its target: memory raises, duration failures × 16, OVER
+        ("failures", np.uint16),
+        ("deaths", np.uint8),
+        ("flags", np.uint8),
+        ("generation", np.uint16),
+        ("tries", np.uint16),
+    )
+    state: memoryview
+    live: memoryview
+    variant: memoryview
+    failures: memoryview
+    deaths: memoryview
+    flags: memoryview
+    generation: memoryview
+    tries: memoryview
+    np_state: NDArray[np.uint8]
+    np_live: NDArray[np.uint8]
+    np_variant: NDArray[np.uint8]
+    np_failures: NDArray[np.uint16]
+    np_deaths: NDArray[np.uint8]
+    np_flags: NDArray[np.uint8]
+    np_generation: NDArray[np.uint16]
+    np_tries: NDArray[np.uint16]
+
+
+class Hosts(Table):
+    """What became of the tasks that hosts were given."""
+
+    LAYOUT = (
+        ("success", np.int64),  # when one succeeded last
+        ("seen", np.int64),  # when one ended last
+        ("until", np.int64),  # it is given nothing before
+        ("attempts", np.uint32),
+        ("failures", np.uint32),
+        ("losses", np.uint32),
+        ("mean", np.float32),  # ms that a success took, moving average
+        ("streak", np.uint16),  # failures since the last success
+        ("standing", np.uint8),
+        ("times", np.uint8),  # that it has been quarantined
+        ("day", np.uint32),  # of its last success, counted from 1970
+        ("today", np.uint32),  # successes on that day
+        ("speed", np.float32),  # what its tasks take on average, over what they took here; moving average; 0: unknown
+    )
+    success: memoryview
+    seen: memoryview
+    until: memoryview
+    attempts: memoryview
+    failures: memoryview
+    losses: memoryview
+    mean: memoryview[float]
+    streak: memoryview
+    standing: memoryview
+    times: memoryview
+    day: memoryview
+    today: memoryview
+    speed: memoryview[float]
+    np_seen: NDArray[np.int64]
+    np_attempts: NDArray[np.uint32]
+    np_failures: NDArray[np.uint32]
+    np_losses: NDArray[np.uint32]
+    np_standing: NDArray[np.uint8]
+    np_speed: NDArray[np.float32]
+
+
+class Attempts(Table):
+    """Attempts in play.  A row is used again under a new number; a report for an old number finds another one there."""
+
+    LAYOUT = (
+        ("number", np.int64),
+        ("task", np.int64),  # bag << 32 | task
+        ("granted", np.int64),
+        ("started", np.int64),
+        ("pilot", np.int32),
+        ("cls", np.int32),
+        ("grant", np.int32),
+        ("generation", np.uint16),
+        ("state", np.uint8),
+    )
+    number: memoryview
+    task: memoryview
+    granted: memoryview
+    started: memoryview
+    pilot: memoryview
+    cls: memoryview
+    grant: memoryview
+    generation: memoryview
+    state: memoryview
+    np_number: NDArray[np.int64]
+    np_task: NDArray[np.int64]
+    np_granted: NDArray[np.int64]
+    np_started: NDArray[np.int64]
+    np_pilot: NDArray[np.int32]
+    np_cls: NDArray[np.int32]
+    np_grant: NDArray[np.int32]
+    np_generation: NDArray[np.uint16]
+    np_state: NDArray[np.uint8]
+
+    def __init__(self, rows: int = 0) -> None:
+        super().__init__(rows)
+        self.free: deque[int] = deque()  # rows to use next, longest unused first; rebuilt after recovery
+        self.lost: dict[int, dict[int, None]] = {}  # bag << 32 | task → rows of it that were given up; derived
+        self.indexed: dict[int, dict[int, list[int]]] = {}  # bag → bag << 32 | task → its rows; volatile
+
+    def reindex(self) -> None:
+        """What is not saved, from what is."""
+        states = self.np_state[: self.rows]
+        self.free = deque(np.flatnonzero(states == FREE).tolist())
+        self.lost, self.indexed = {}, {}
+        for row in np.flatnonzero(states == LOST).tolist():
+            self.lost.setdefault(self.task[row], {})[row] = None
+
+    def give_up(self, row: int) -> None:
+        """It may still report."""
+        self.state[row] = LOST
+        self.dirty[row >> 16] = 1
+        self.lost.setdefault(self.task[row], {})[row] = None
+
+    def recover(self, row: int) -> None:
+        """It is not lost any more; what it is instead, the caller says."""
+        ref = self.task[row]
+        rows = self.lost[ref]
+        del rows[row]
+        if not rows:
+            del self.lost[ref]
+
+    def numbers(self, n: int) -> list[int]:
+        """Take n free rows; their new attempt numbers.  The row stays free until the grant is applied."""
+        free = self.free
+        if len(free) < n:
+            first = self.rows
+            self.grow(max(n, min(self.rows // 4, 1 << 16), 256))  # few: whoever looks for some looks at all
+            free.extend(range(first, self.rows))
+        number, take = self.number, free.popleft
+        if n == 1:
+            row = take()
+            return [((number[row] >> ROW_BITS) + 1 << ROW_BITS) | row]
+        taken = [take() for _ in range(n)]
+        return [((number[row] >> ROW_BITS) + 1 << ROW_BITS) | row for row in taken]
+
+    def spare(self) -> int:
+        """How many more attempts can be in play: the row must fit into the number."""
+        return ROW_MASK - (1 << 16) - self.rows + len(self.free)
+
+    def row(self, attempt: int) -> int:
+        """The attempt's row, or -1 if that number is not in play."""
+        row = attempt & ROW_MASK
+        if row < self.rows and self.number[row] == attempt and self.state[row]:
+            return row
+        return -1
+
+    def of_pilot(self, pilot: int) -> NDArray[np.int64]:
+        """Rows of a pilot, oldest grant first (within a grant by number of task)."""
+        rows: NDArray[np.int64] = (self.np_pilot[: self.rows] == pilot).nonzero()[0]  # the others for few
+        rows = rows[self.np_state[rows] != 0]
+        if len(rows) > 1:
+            rows = rows[np.lexsort((self.np_task[rows], self.np_grant[rows]))]
+        return rows
+
+    def of_bag(self, bag: int) -> list[int]:
+        rows = np.flatnonzero((self.np_task[: self.rows] >> 32 == bag) & (self.np_state[: self.rows] != 0))
+        found: list[int] = rows.tolist()
+        return found
+
+    def of_task(self, ref: int) -> list[int]:
+        """One pass over all rows, unless its bag has an index."""
+        known = self.indexed.get(ref >> 32)
+        if known is not None:
+            return sorted(known.get(ref, ()))
+        rows = np.flatnonzero(self.np_task[: self.rows] == ref)
+        found: list[int] = rows[self.np_state[rows] != 0].tolist()
+        return found
+
+    # --- rows by task ------------------------------------------------------------------------------------------
+
+    def index(self, bag: int) -> None:
+        """For who looks for many tasks of one bag, again and again.  It costs one pass, and is then kept up to date
+        until nothing of the bag is in play, or many of its tasks are granted at once: those need not pay for it."""
+        if bag not in self.indexed:
+            made: dict[int, list[int]] = {}
+            for row in self.of_bag(bag):
+                made.setdefault(self.task[row], []).append(row)
+            if made:
+                self.indexed[bag] = made
+
+    def enter(self, bag: int, rows: list[int]) -> None:
+        """These are of that bag, from now on."""
+        if len(rows) > FEW:
+            self.indexed.pop(bag, None)
+        elif (known := self.indexed.get(bag)) is not None:
+            for row in rows:
+                known.setdefault(self.task[row], []).append(row)
+
+    def leave(self, bag: int, rows: list[int]) -> None:
+        """And these are not any more; their columns still say what they were."""
+        known = self.indexed.get(bag)
+        if known is None:
+            return
+        for row in rows:
+            ref = self.task[row]
+            known[ref].remove(row)
+            if not known[ref]:
+                del known[ref]
+        if not known:
+            del self.indexed[bag]

@@ -1,0 +1,588 @@
+"""The state: records for what is few (bags, pilots, sites, tokens), columns for what is many.
+
+Only `apply` changes what is durable.  Fields under "volatile" are the session's: they are not journaled, and start
+afresh after a recovery.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windfall.core.messages.facts import Conscious, Limits, Move, Shape, TargetShape
+from windfall.core.messages.lifecycle import (
+    ACTIVE,
+    FIRST_FINAL,
+    INTENDED,
+    LEAVING,
+    LIVE,
+    READY,
+    RUNNING,
+    TASK_STATES,
+    WAITING,
+)
+from windfall.core.state.backlog import Backlog
+from windfall.core.state.chains import held_back
+from windfall.core.state.columns import Attempts, Hosts, Tasks
+from windfall.core.state.copies import HOME, BagData
+from windfall.core.state.graph import Graph, Pairs, as_pairs
+
+if TYPE_CHECKING:
+    from windfall.core.state.capacity import Fit
+
+Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
+RECENT = 0.2  # of the newest in a moving average of waits
+LIFTED = float("-inf")  # begins the key of classes whose bag goes first
+MATCHED = ("sites", "requirements", "rank")  # policies that are looked at for every request
+BLOCK = 256  # appended sources, or tasks whose checkpoints are kept, per chunk of a snapshot
+
+
+@dataclass(slots=True)
+class TaskClass:
+    """Tasks of one target that no policy can tell apart: same resources, same limits.  Mechanisms ask for n of them."""
+
+    number: int
+    bag: int
+    target: int
+    overruns: int
+    boosts: int
+    cores: int
+    memory: int
+    gpus: int
+    disk: int
+    whole: bool  # takes all of a pilot, which must have at least the above
+    weight: int  # bytes one task takes in a message, about
+    limit: int  # ms, 0: none
+    need: int  # ms of a pilot's remaining time it takes to start one; 0: any
+    key: tuple[float, ...]  # order among classes: lower first
+    backlog: Backlog
+    batch: int = 0  # so many tasks go together
+    chained: bool = False  # in batches or pipelines
+    ready: int = 0  # tasks in state ready
+    listed: bool = False  # stands in State.ready
+    conscious: bool = False  # its bag selects by where data lies
+    budgeted: bool = False  # its bag has a budget
+    at_once: int = 0  # most tasks of its crowd in play; 0: any number
+    crowd: int = -1
+    ruled: bool = False  # its bag has expressions
+    capped: bool = False  # its bag says how many of its tasks a host may hold
+    stinted: bool = False  # its owner has an allowance
+    nodes: int = 1
+    lasts: int = 0  # ms an attempt may take, the grace at its end included; 0: no limit
+    over: bool = False  # they have failed so often that they go to their bag's fail-over site
+    loose: bool = False  # volatile: nobody there could take them for long, any site will do
+    watched: bool = False  # volatile: a timer runs that looks for somebody there
+    vain: int = 0  # volatile: how often in a row nobody was there
+    # volatile: tasks in play that another host is to have, too → rows of the hosts that have them
+    overdue: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    mean: float = 0.0  # ms a success took, moving average; 0: unknown
+    done: int = 0
+    thought: float = 0.0  # volatile: the mean when it was last seen who is late
+
+
+@dataclass(slots=True)
+class TargetState:
+    index: int
+    shape: TargetShape
+    count: int
+    pending: int  # prerequisite targets that are not done
+    left: int  # tasks that have not succeeded
+    unfinished: int  # tasks without a final state
+    dependents: list[int] = field(default_factory=list)
+    held: bool = False  # the files that its tasks take have not been gathered yet
+    released: int = 0  # tasks up to here need not wait for their batch to fill
+    since: int = 0  # when the first task came that does
+    follower: int = -1  # the target whose tasks go behind these, one to one
+
+    @property
+    def waits(self) -> bool:
+        return self.pending > 0 or self.held
+
+
+@dataclass(slots=True)
+class BagState:
+    number: int
+    owner: str
+    name: str
+    key: str
+    spec: bytes
+    external: bool
+    select: str
+    open: bool
+    submitted: int
+    tasks: Tasks
+    targets: list[TargetState]
+    runs: list[tuple[int, int, int]]  # (first task, target, first within the target), by first task
+    counts: list[int]
+    graph: Graph | None = None  # None: no task waits for another
+    recent: deque[tuple[str, str]] = field(default_factory=deque)  # idempotency keys of its last appends
+    appended: list[bytes] = field(default_factory=list)  # (target, Source) of what was appended
+    classes: dict[tuple[int, int], TaskClass] = field(default_factory=dict)  # by (target, variant)
+    paused: bool = False
+    ended: int = 0
+    touched: int = 0  # time of the last change
+    checkpoints: dict[int, Files] = field(default_factory=dict)  # task → what its last attempt saved
+    checkpoint_blocks: dict[int, bool] = field(default_factory=dict)  # chunks of them → changed since the last snapshot
+    worked: int = 0  # ms in which it had unfinished tasks, up to the last time that it had none
+    began: int = 0  # since when it has some; 0: it has none
+    provision: str = "swarm"
+    options: dict[str, int] = field(default_factory=dict)
+    data: BagData | None = None
+    conscious: Conscious | None = None  # selection by where data lies
+    policy: dict[str, str] = field(default_factory=dict)  # expressions
+    budget: int = 0  # ms of cores; 0: none
+    fail_over: str = ""  # the site where tasks go that keep failing
+    spent: int = 0  # ms of cores, of attempts that are over
+    replicate: str = "none"
+    served: int = 0  # when one of its tasks was handed out last, or the first of them became ready
+    lifted: int = 0  # since when, having waited long, it goes before its owner's others; 0: it does not
+    replicas: int = 0  # attempts that were granted while another one of the same task was in play
+    doubled: int = 0  # ms of cores, of attempts that another one made needless
+    saved: bool = False  # its specification is in a snapshot
+    saved_appends: int = 0
+    armed: bool = False  # volatile: a timer runs for an incomplete batch
+    news: int = 0  # volatile: counts what may let more of its tasks have a replica
+    latest: dict[int, bool] = field(default_factory=dict)  # volatile: hosts seen last → did their last task succeed?
+    programs: dict[str, Any] = field(default_factory=dict)  # volatile: its policies, compiled
+    tail: int = 0  # where it has policies, or may have replicas: tasks that had not ended when its last round began
+    pledged: int = 0  # derived, under a budget: ms of cores that attempts in play may take
+    crowds: dict[int, int] = field(default_factory=dict)  # derived: attempts in play of those that have a limit
+
+    @property
+    def size(self) -> int:
+        return self.tasks.rows
+
+    @property
+    def pairs(self) -> Pairs:
+        """Its edges, (before, after)."""
+        return as_pairs(b"") if self.graph is None else self.graph.edges.pairs()
+
+    @property
+    def ruled(self) -> bool:
+        """Do expressions say where its tasks go, and which of its owner's bags comes first?"""
+        return any(key in self.policy for key in MATCHED)
+
+    def locate(self, task: int) -> tuple[int, int]:
+        """A task's target and its number within that."""
+        first, target, local = self.runs[bisect_right(self.runs, (task, 1 << 62, 0)) - 1]
+        return target, task - first + local
+
+    def target_of(self, task: int) -> int:
+        runs = self.runs
+        return runs[0][1] if len(runs) == 1 else runs[bisect_right(runs, (task, 1 << 62, 0)) - 1][1]
+
+    @property
+    def in_tail(self) -> bool:
+        """Fewer of its tasks wait than are handed out: what is left is its last round.
+
+        Once that is so it stays so, whatever comes back, until there is more to do than when it began."""
+        if self.open:
+            return False
+        counts = self.counts
+        begins = counts[READY] + counts[WAITING] < counts[ACTIVE]
+        return begins or (self.tail > 0 and self.unfinished() <= self.tail)
+
+    def note_tail(self) -> None:
+        """Tasks were handed out, or none can follow any more."""
+        if self.in_tail:
+            self.tail = max(self.tail, self.unfinished())
+
+    def has_backlog(self) -> bool:
+        """Could any of its tasks be handed out that nobody has?  Those of targets that wait count as ready, too."""
+        if not self.counts[READY] or len(self.targets) == 1:
+            return self.counts[READY] > 0
+        return any(cls.ready and not self.targets[cls.target].waits for cls in self.classes.values())
+
+    def unfinished(self) -> int:
+        return sum(self.counts[:FIRST_FINAL])
+
+    def keep_checkpoint(self, task: int, files: Files) -> None:
+        self.checkpoints[task] = files
+        self.checkpoint_blocks[task // BLOCK] = True
+
+    def drop_checkpoint(self, task: int) -> None:
+        if self.checkpoints.pop(task, None) is not None:
+            self.checkpoint_blocks[task // BLOCK] = True
+
+    def chunk_names(self) -> list[str]:
+        """Every chunk a snapshot may hold of it."""
+        names = ["spec", *(f"costs{t.index}" for t in self.targets if t.shape.costs)]
+        names += [f"t{n}" for n in range(len(self.tasks.dirty))]
+        names += [f"a{n}" for n in range(-(-len(self.appended) // BLOCK))]
+        names += [f"c{n}" for n in self.checkpoint_blocks]
+        names += [f"d{n}" for n in range(len(self.data.columns.dirty))] if self.data is not None else []
+        names += [f"e{n}" for n in range(len(self.graph.edges.dirty))] if self.graph is not None else []
+        return [f"b{self.number}/{name}" for name in names]
+
+
+class Park(msgspec.Struct, gc=False):
+    """A request that waits for something to say."""
+
+    key: int
+    seq: int
+    ack: int
+    want: int
+    ends: int | None  # when the pilot's wall time is over, by its own word
+    wait: int  # ms it may be kept waiting, from when its pilot was last heard
+    until: int
+    asked: int  # when it came
+
+    def left(self, now: int) -> int | None:
+        return None if self.ends is None else max(self.ends - now, 0)
+
+
+@dataclass(slots=True)
+class PilotState:
+    number: int
+    nonce: str
+    epoch: int
+    site: str
+    owner: str
+    host: str
+    host_name: str
+    cores: int
+    memory: int
+    gpus: int
+    disk: int
+    enrolled: int
+    ends: int  # 0: no wall time
+    token: bytes
+    detail: str
+    cls: int
+    state: int = LIVE
+    granted: int = 0  # number of its last grant
+    held: int = 0  # attempts granted, started or dropped
+    load: int = 0  # thousandths of a core they take
+    ended: int = 0
+    why: str = ""
+    nodes: int = 1
+    whole: bool = True  # nobody else is on its nodes
+    intent: int = 0  # that it was started under, while that is open
+    row: int = 0  # of its host
+    # volatile
+    heard: int = 0
+    silent: bool = False  # its lease ran out: nothing is granted before it has said what it holds
+    census: bool = False
+    waited: int = 0  # since when it was heard without saying that what it is to drop is dropped; 0: there is none
+    park: Park | None = None
+    alarm: int = 0  # when to look at what is parked; 0: nothing is planned
+    cancelling: dict[int, bool] = field(default_factory=dict)  # attempt → has been told
+    recalling: dict[int, bool] = field(default_factory=dict)
+    strays: list[int] = field(default_factory=list)  # it holds them, we know nothing of them: to be dropped
+    told: str = ""  # the last `stop` it was sent
+    # derived
+    chains: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)  # (bag, chain) → class → attempts
+
+
+@dataclass(slots=True)
+class PilotClass:
+    """Pilots that no policy can tell apart."""
+
+    number: int
+    owners: tuple[str, ...]  # its own, then those it is shared with
+    site: str
+    cores: int
+    memory: int
+    gpus: int
+    disk: int
+    nodes: int = 1
+    whole: bool = True
+    costs: dict[int, int] = field(default_factory=dict)  # task class → thousandths of a core; 0: does not fit
+    parked: dict[int, int] = field(default_factory=dict)  # volatile: pilots waiting → rows of their hosts
+    pilots: int = 0  # how many there are, those included that are gone and not forgotten
+    barren: int = -1  # volatile: version of the ready list in which nothing fitted
+
+
+@dataclass(slots=True)
+class Tending:
+    """The session with whoever starts pilots at a site; volatile."""
+
+    since: int = 0  # what was submitted before that is not known
+    listed: bool = True  # a listing has told
+    asked: bool = False  # for a listing
+    unsure: int = 0  # when the first one came that could have told
+    heard_list: int = 0  # when the last listing came
+    number: int = 0  # of the last answer
+    strays: dict[tuple[str, str], bool] = field(default_factory=dict)  # jobs we do not want → told
+    park: tuple[int, int] | None = None  # key, until
+    hold: int = 0  # submit nothing before
+    backoff: int = 0
+    start: int = 0  # ms of their wall time that were over when pilots came, where that was too much; and a bit
+    free: int = 0  # what the information system said
+    queued: int = 0
+    said: int = -1  # as of when; -1: never
+    heard: int = 0  # when its tender spoke last
+    asked_at: int = 0  # when a listing was asked for that has not come
+    probing: bool = False  # after a blackout: one pilot at a time, until one has been given something to do
+    salvages: bool = False  # its tender can look for what pilots left behind
+    salvage: dict[str, bool] = field(default_factory=dict)  # nonces for which it is to → told
+    eager: bool = False  # more would be started if those that leave were gone
+    doubt: bool = False  # the last listing lacked something: another one will tell
+    counted: int = -1  # when the next three were told; -1: never
+    others: int = 0  # jobs of the user that are none of ours
+    balance: int = -1  # ms of cores that the user's account may still use; -1: not told
+    balanced: int = -1  # `released` when that was looked up, or before; -1: nobody knows
+    answered: int = 0  # `released` when the last answer was given
+
+
+@dataclass(slots=True)
+class Waits:
+    """What pilots of one shape have cost in time, in ms: from their intent until they ran, from then to their first
+    word."""
+
+    count: int = 0
+    total: int = 0
+    recent: float = 0.0  # moving average
+    starts: int = 0
+    start_total: int = 0
+    start_recent: float = 0.0
+
+    def waited(self, ms: int) -> None:
+        self.recent += (ms - self.recent) * (RECENT if self.count else 1.0)
+        self.count, self.total = self.count + 1, self.total + ms
+
+    def started(self, ms: int) -> None:
+        self.start_recent += (ms - self.start_recent) * (RECENT if self.starts else 1.0)
+        self.starts, self.start_total = self.starts + 1, self.start_total + ms
+
+
+@dataclass(slots=True)
+class SiteState:
+    name: str
+    owner: str
+    kind: str
+    shared: list[str]
+    added: int
+    limits: Limits = field(default_factory=Limits)
+    used: int = 0  # ms of cores, of intents that have ended
+    tender: str = ""  # who starts pilots there
+    disk: bool = False  # its hosts share one
+    drained: bool = False  # nothing is sent there any more
+    removed: bool = False  # its user has no such site any more
+    suspect: int = 0  # since when it has not answered; 0: it does
+    history: list[tuple[int, str, str]] = field(default_factory=list)  # (when, kind, what was decided), the newest last
+    waits: dict[Shape, Waits] = field(default_factory=dict)  # how long its pilots wait and take to start
+    # derived
+    intents: list[dict[int, None]] = field(default_factory=lambda: [{}, {}, {}, {}, {}])  # by state
+    pool: dict[Shape, int] = field(default_factory=dict)  # intended and queued, for no task in particular
+    reserved: int = 0  # ms of cores
+    fresh: dict[int, None] = field(default_factory=dict)  # intents that run, and whose pilot has not asked for work yet
+    fits: dict[int, Fit | None] = field(default_factory=dict)  # task class → the shape that is best for it, or None
+    use: dict[str, int] = field(default_factory=dict)  # where several share it: owner → thousandths of cores in use
+    released: int = 0  # volatile: ms of cores that ended intents had reserved
+    filled: int = 0  # bytes of disk that attempts in play may take
+    tending: Tending = field(default_factory=Tending)
+
+    @property
+    def open(self) -> int:
+        """Pilots that count against its limits."""
+        return sum(map(len, self.intents))
+
+    @property
+    def waiting(self) -> int:
+        """Those that may be queued."""
+        return self.open - len(self.intents[RUNNING]) - len(self.intents[LEAVING])
+
+
+@dataclass(slots=True)
+class IntentState:
+    """A pilot in a batch system, from the decision to have it."""
+
+    number: int
+    nonce: str
+    site: str
+    shape: Shape
+    reserved: int
+    bag: int
+    task: int  # -1: any
+    made: int
+    state: int = INTENDED
+    changed: int = 0  # when it came into this state
+    began: int = 0  # when it came to run
+    outside: str = ""  # the batch system's name for it
+    pilot: int = 0
+    # volatile
+    given: int = 0  # 0: nobody was told, 1: its tender was, 2: an earlier one may have been
+    told: bool = False  # to stop
+    missed: int = 0  # when a listing came that lacked it, and none since that has it
+    salvage: int = 0  # until when what its pilot left behind is looked for
+
+
+@dataclass(slots=True)
+class TokenState:
+    id: str
+    scope: str  # user, admin, enrol, pilot
+    owner: str
+    site: str = ""
+    pilot: int = -1
+    expires: int = 0
+    issued: int = 0
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """When a host's pilots asked for work.  A pilot that follows another one on its host goes on with its record."""
+
+    pilot: int  # the last one that asked
+    last: int
+    mean: float = 0.0  # ms between two requests
+    gaps: int = 0
+
+
+@dataclass(slots=True)
+class State:
+    bags: dict[int, BagState] = field(default_factory=dict)
+    classes: dict[int, TaskClass] = field(default_factory=dict)
+    attempts: Attempts = field(default_factory=Attempts)
+    pilots: dict[int, PilotState] = field(default_factory=dict)
+    nonces: dict[tuple[str, str], int] = field(default_factory=dict)  # (site, nonce) → newest pilot
+    pilot_classes: dict[int, PilotClass] = field(default_factory=dict)
+    sites: dict[str, SiteState] = field(default_factory=dict)
+    tokens: dict[bytes, TokenState] = field(default_factory=dict)  # by hash
+    token_ids: dict[str, bytes] = field(default_factory=dict)
+    # idempotency → (bag, first task, tasks, digest of the request)
+    keys: dict[tuple[str, str], tuple[int, int, int, int]] = field(default_factory=dict)
+    now: int = 0
+    next_bag: int = 1
+    next_pilot: int = 1
+    next_class: int = 1
+    next_intent: int = 1
+    intents: dict[int, IntentState] = field(default_factory=dict)  # open ones
+    hosts: Hosts = field(default_factory=lambda: Hosts(0))
+    host_names: list[tuple[str, str, str]] = field(default_factory=list)  # row → site, lasting id, name
+    host_says: dict[int, str] = field(default_factory=dict)  # row → why it must wait
+    # derived
+    host_rows: dict[tuple[str, str], int] = field(default_factory=dict)
+    host_free: list[int] = field(default_factory=list)  # rows of hosts that were forgotten, a heap
+    on_host: dict[int, dict[int, None]] = field(default_factory=dict)  # row → pilots there, gone ones included
+    barred: dict[int, int] = field(default_factory=dict)  # hosts that are given nothing before then, then one at a time
+    allowances: dict[str, int] = field(default_factory=dict)  # owner, or "*" → ms of cores a month
+    weights: dict[str, int] = field(default_factory=dict)  # owner → his part where sites are shared; 1 if not said
+    allowed: int = 0  # when one of them, or a site, was changed last
+    usage: dict[tuple[str, int], int] = field(default_factory=dict)  # owner, month → ms of cores used where it counts
+    # derived
+    pledged: dict[str, int] = field(default_factory=dict)  # owner → ms of cores of attempts in play where it counts
+    intent_nonces: dict[tuple[str, str], int] = field(default_factory=dict)
+    provided: dict[str, None] = field(default_factory=dict)  # sites with shapes
+    named: dict[int, dict[int, None]] = field(default_factory=dict)  # bag << 32 | task → its open intents
+    named_bags: dict[int, None] = field(default_factory=dict)  # whose tasks have pilots of their own
+    unended: dict[int, None] = field(default_factory=dict)  # derived: bags that have not ended
+    replicating: dict[int, None] = field(default_factory=dict)  # bags whose late tasks have replicas
+    places: dict[str, int] = field(default_factory=lambda: {HOME: 1})  # where copies lie; 0: nowhere
+    place_names: list[str] = field(default_factory=lambda: ["", HOME])
+    links: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # sites → (ms a file, bytes a second)
+    moving: dict[int, list[Move]] = field(default_factory=dict)  # attempt → what it fetches
+    # derived
+    reading: dict[str, int] = field(default_factory=dict)  # place → transfers from there
+    conscious: int = 0  # bags that select by where data lies
+    ruled: int = 0  # classes on the ready list whose bags have expressions
+    ready: list[tuple[tuple[float, ...], int]] = field(default_factory=list)  # (key, class) with something to grant
+    version: int = 0  # counts what may give a waiting pilot something to do,
+    reruns: int = 0  # and of that what may only give it a replica
+    owned: dict[str, int] = field(default_factory=dict)  # tasks in all bags of an owner
+    shapes: dict[tuple[object, ...], int] = field(default_factory=dict)  # pilot classes by what they are
+    surplus: dict[int, None] = field(default_factory=dict)  # pilots that hold more than they can run
+    dropped: list[str] = field(default_factory=list)  # chunks of removed bags that a snapshot may still hold
+    orders: dict[int, None] = field(default_factory=dict)  # volatile: pilots with something new to cancel
+    roomier: dict[int, None] = field(default_factory=dict)  # volatile: hosts that hold less of a bag with `per-host`
+    stirred: dict[str, None] = field(default_factory=dict)  # volatile: sites with something new to start or stop
+    arrivals: dict[tuple[str, str], Arrivals] = field(default_factory=dict)  # volatile: by site and host
+    deadlines: dict[int, None] = field(default_factory=dict)  # bags whose attempts have deadlines
+    overdue: dict[int, None] = field(default_factory=dict)  # volatile: classes with overdue tasks
+    shunned: dict[tuple[int, str], int] = field(default_factory=dict)  # volatile: host, guest → he gets nothing before
+
+    def own(self, owner: str, more: int) -> None:
+        """Count tasks that came or went."""
+        self.owned[owner] = self.owned.get(owner, 0) + more
+        if not self.owned[owner]:
+            del self.owned[owner]
+
+    # --- the ready list --------------------------------------------------------------------------------------
+
+    def offers(self, cls: TaskClass) -> bool:
+        """Does it belong on the ready list?"""
+        bag = self.bags.get(cls.bag)
+        if bag is None or not cls.ready or bag.paused or bag.targets[cls.target].waits:
+            return False
+        if cls.batch > 1 and cls.ready <= held_back(bag, cls):
+            return False
+        return not cls.budgeted or cls.cores * cls.nodes * cls.lasts <= bag.budget - bag.spent - bag.pledged
+
+    @property
+    def listing(self) -> int:
+        """Version of the ready list: counts what may give a waiting pilot some of that."""
+        return self.version - self.reruns
+
+    def rerun(self) -> None:
+        """Something that runs may have a replica now."""
+        self.version += 1
+        self.reruns += 1
+
+    def relist(self, cls: TaskClass) -> None:
+        """Put a class on the ready list, or take it off, as its backlog and its bag ask for."""
+        want = self.offers(cls)
+        if want == cls.listed:
+            return
+        entry = (cls.key, cls.number)
+        if want:
+            insort(self.ready, entry)
+            self.version += 1
+        else:
+            del self.ready[bisect_left(self.ready, entry)]
+            self.version += bool(self.ready)  # what stood behind it may come first now
+        cls.listed = want
+        if cls.ruled:
+            self.ruled += 1 if want else -1
+
+    def lift(self, bag: BagState, lifted: int) -> None:
+        """Put its classes before all others, or back in their places."""
+        bag.lifted = lifted
+        for cls in bag.classes.values():
+            if cls.listed:
+                del self.ready[bisect_left(self.ready, (cls.key, cls.number))]
+            cls.key = (LIFTED if lifted else -bag.targets[cls.target].shape.priority, *cls.key[1:])
+            if cls.listed:
+                insort(self.ready, (cls.key, cls.number))
+        self.version += 1
+
+    # --- class against class -----------------------------------------------------------------------------------
+
+    def cost(self, pilot_class: PilotClass, cls: TaskClass) -> int:
+        """Thousandths of a core one such task takes of such a pilot; 0 where it can never run there."""
+        cost = pilot_class.costs.get(cls.number)
+        if cost is None:
+            cost = pilot_class.costs[cls.number] = self._cost(pilot_class, cls)
+        return cost
+
+    def serves(self, pc: PilotClass, cls: TaskClass) -> bool:
+        """May such a pilot run it (P3)?  What calls return is unpickled, so they go to one's own pilots only."""
+        bag = self.bags[cls.bag]
+        return bag.owner in (pc.owners[:1] if bag.targets[cls.target].shape.call else pc.owners)
+
+    def _cost(self, pc: PilotClass, cls: TaskClass) -> int:
+        if not self.serves(pc, cls) or not _roomy(pc, cls):
+            return 0
+        slots = pc.cores // cls.cores
+        for need, has in ((cls.memory, pc.memory), (cls.gpus, pc.gpus), (cls.disk, pc.disk)):
+            if need:
+                slots = min(slots, has // need)
+        if cls.whole or cls.nodes > 1:
+            slots = min(slots, 1)
+        return pc.cores * 1000 // slots if slots > 0 else 0
+
+
+def _roomy(pc: PilotClass, cls: TaskClass) -> bool:
+    """What needs nodes of its own gets such; what needs one would leave all but the first idle."""
+    if cls.nodes > 1 or pc.nodes > 1:
+        return 1 < cls.nodes <= pc.nodes
+    return pc.whole or not cls.whole
+
+
+def fresh_counts(n: int) -> list[int]:
+    counts = [0] * len(TASK_STATES)
+    counts[READY] = n
+    return counts

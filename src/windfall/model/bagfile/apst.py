@@ -1,0 +1,132 @@
+"""One task per line, as in APST: program and arguments, input files, output files, relative cost.
+
+    # blast one sequence each
+    blast seq1.fa -o r1.txt ; in: seq1.fa, ../db/nt.idx -> nt.idx ; out: r1.txt ; cost: 3.5
+    blast seq2.fa -o r2.txt ; in: seq2.fa, ../db/nt.idx -> nt.idx ; out: r2.txt
+
+A part begins with ` ; in:`, ` ; out:` or ` ; cost:`; any other semicolon belongs to the command, which `/bin/sh` reads.
+Braces mean nothing here.  Lines become the rows of a table: `command`, `in1`, `at1` …, `out1` …, `cost`; where a task
+has fewer files than another, the rest is empty.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from windfall.errors import BadInput
+from windfall.model.bagfile import words
+from windfall.model.bagfile.inputs import Blob, place_of
+from windfall.model.bagfile.reader import Options, Parsed, Reader, read_text
+from windfall.model.checks import bag as check
+from windfall.model.spec import Bag, Family, Sweep, Table, Target
+from windfall.model.templates import template as tpl
+from windfall.model.templates.table import format_row
+
+MAX_EACH = 300  # inputs, or outputs, of one line
+
+_PART = re.compile(r"(?:^|\s);\s*([A-Za-z]+)\s*:")
+_PARTS = ("in", "out", "cost")
+
+
+class Task(NamedTuple):
+    command: str
+    inputs: list[tuple[str, str]]  # name here, place there
+    outputs: list[str]
+    cost: str
+
+
+def load(path: str | Path, name: str = "", task: dict[str, object] | None = None) -> Parsed:
+    """Read a file; its inputs are looked for beside it.  `task` has keys of `[task]` that go for every line."""
+    path = Path(path)
+    return parse(read_text(path, "the file of tasks"), str(path), path.parent, name or path.stem, task or {})
+
+
+def parse(text: str, file: str, base: Path, name: str, task: dict[str, object]) -> Parsed:
+    reader = Reader(Options(), base)
+    tasks, files = [], dict[str, Blob]()
+    for where, line in _lines(text, file):
+        try:
+            found = _task(line)
+            files.update((source, reader.files.blob(source)) for source, _ in found.inputs)
+        except BadInput as error:
+            error.where, error.text = where, error.text or tpl.excerpt(line)
+            raise
+        tasks.append(found)
+    if not tasks:
+        raise BadInput("there are no tasks in it", "one command a line", where=file)
+    target = reader.with_task(_target(tasks, files), task)
+    bag = Bag(name=name, targets=[target])
+    reader.validate(bag)
+    return Parsed(bag, reader.files.uploads, reader.pythons)
+
+
+def _lines(text: str, file: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
+        if line and not line.startswith("#"):
+            yield f"{file}:{number}", line
+
+
+def _task(line: str) -> Task:
+    """One line, read."""
+    if "\0" in line:
+        raise BadInput("there is a NUL character in it")
+    command, *parts = _PART.split(line)
+    if not command.strip():
+        raise BadInput("there is no command before the first ';'")
+    given: dict[str, list[str]] = {}
+    for key, text in zip(parts[::2], parts[1::2], strict=True):
+        if key not in _PARTS:
+            raise BadInput(f"'; {key}:' is no part of a task", check.nearest(key, _PARTS), text=f"; {key}:")
+        if key in given:
+            raise BadInput(f"'; {key}:' is there twice", "separate files by commas", text=f"; {key}:")
+        given[key] = [each.strip() for each in text.split(",")]
+        if "" in given[key] or len(given[key]) > MAX_EACH:
+            raise BadInput(f"'; {key}:' needs 1 to {MAX_EACH} entries with commas between them", text=f"; {key}:")
+    outputs = words.paths(given.get("out", []), "out")
+    return Task(command.strip(), list(map(_input, given.get("in", []))), outputs, _cost(given.get("cost", ["1"])))
+
+
+def _input(text: str) -> tuple[str, str]:
+    source, arrow, place = (part.strip() for part in text.partition("->"))
+    if not source or (arrow and not place):
+        raise BadInput("not an input", 'as in "a.dat" or "a.dat -> data/a.dat"', text=tpl.excerpt(text))
+    return source, check.relative_path(place_of(source, place), "in")
+
+
+def _cost(texts: list[str]) -> str:
+    try:
+        if len(texts) == 1 and math.isfinite(float(texts[0])) and float(texts[0]) >= 0:
+            return texts[0]
+    except ValueError:
+        pass
+    raise BadInput("cost must be one number, 0 or more", "; cost: 3.5", text=tpl.excerpt(", ".join(texts)))
+
+
+def _target(tasks: list[Task], files: dict[str, Blob]) -> Target:
+    inputs = range(1, 1 + max(len(task.inputs) for task in tasks))
+    outputs = range(1, 1 + max(len(task.outputs) for task in tasks))
+    files_in, files_out = (f"{part}{n}" for n in inputs for part in ("in", "at")), (f"out{n}" for n in outputs)
+    columns = ["command", *files_in, *files_out, "cost"]
+    rows = (_row(task, len(inputs), len(outputs)) for task in tasks)
+    table = Table(columns=columns, text="\n".join(map(format_row, rows)), count=len(tasks))
+    named = [{task.inputs[n - 1][0] for task in tasks if len(task.inputs) >= n} for n in inputs]
+    return Target(
+        command=["/bin/sh", "-c", "{command}"],
+        source=Sweep(axes=[table]),
+        families=[
+            Family(path=f"{{at{n}}}", source=f"{{in{n}}}", files={name: files[name] for name in sorted(names)})
+            for n, names in zip(inputs, named, strict=True)
+        ],
+        outputs=[f"{{out{n}}}" for n in outputs],
+        cost="{cost}",
+    )
+
+
+def _row(task: Task, inputs: int, outputs: int) -> list[str]:
+    into = [*chain.from_iterable(task.inputs), *[""] * (2 * (inputs - len(task.inputs)))]
+    return [task.command, *into, *task.outputs, *[""] * (outputs - len(task.outputs)), task.cost]

@@ -1,0 +1,165 @@
+"""Files that tasks need: found on this machine, hashed once, given to a target.
+
+    "a.dat"                        lies at a.dat for every task
+    "genome.fa -> data/genome.fa"  lies elsewhere
+    "scripts"                      a directory: all files below it
+    "data-{x}.dat -> in.dat"       differs from task to task: every file it can be is looked for now
+    "site:/ref/panel.bin -> p"     is on the hosts already; linked to, or without an arrow only looked for
+    "site:panel.bin -> p"          the same, wherever the site's file says that it lies there
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from windfall.errors import BadInput, TooLarge
+from windfall.model.checks import bag
+from windfall.model.checks.result_schema import MAX_SCHEMA
+from windfall.model.spec import Family, Input, Placed, Sweep, Target
+from windfall.model.templates import template as tpl
+from windfall.model.templates.families import named
+
+BESIDE = "inputs are looked for beside the bag file"
+
+Blob = tuple[str, int, int]  # sha256, size, mode
+
+
+class Finder:
+    """Finds and hashes; `uploads` collects the files met."""
+
+    def __init__(self, base: Path):
+        self.base = base
+        self.uploads: dict[str, Path] = {}
+        self._known: dict[Path, Blob] = {}
+
+    def add(self, target: Target, text: str) -> Target:
+        """The target with one more entry of `inputs`."""
+        source, arrow, place = (part.strip() for part in text.partition("->"))
+        if not source or (arrow and not place):
+            raise BadInput("not an input", 'as in "genome.fa" or "genome.fa -> data/genome.fa"', text=tpl.excerpt(text))
+        if source.startswith("site:"):
+            there = source[len("site:") :]
+            return replace(target, placed=[*target.placed, Placed(path=_tidy(place), there=there)])
+        place = place_of(source, place)
+        if tpl.names(tpl.pieces(source)) or tpl.names(tpl.pieces(place)):
+            return replace(target, families=[*target.families, self._family(target, source, place)])
+        return replace(target, inputs=[*target.inputs, *self._inputs(_plain(source), _plain(place))])
+
+    def _inputs(self, source: str, place: str) -> list[Input]:
+        bag.relative_path(place, "inputs")
+        if not os.path.isdir(self.base / source):
+            return [_input(place, self.blob(source))]
+        names = self._below(source)
+        if not names:
+            raise BadInput(f"the input '{source}' is a directory without files", text=source)
+        return [_input(f"{place}/{name}", self.blob(os.path.join(source, name))) for name in names]
+
+    def _below(self, source: str) -> list[str]:
+        """All files below a directory, named as seen from it, in a fixed order."""
+        root = self.base / source
+        found: list[str] = []
+        for folder, folders, names in os.walk(root):
+            folders.sort()
+            found += [os.path.relpath(os.path.join(folder, name), root) for name in sorted(names)]
+            if len(found) > bag.MAX_FILES:
+                said = f"the input '{source}' has more than {bag.MAX_FILES:,} files"
+                raise TooLarge(said, "make an archive of it", text=source)
+        return found
+
+    def _family(self, target: Target, source: str, place: str) -> Family:
+        if not isinstance(target.source, Sweep) or (not target.source.axes and not target.source.derived):
+            raise BadInput(
+                "an input has parameters in its name, but there is no sweep", "write {{ and }} for braces", text=source
+            )
+        _known_parameters(target.source, source, place)
+        files: dict[str, Blob] = {}
+        for task, (name, path) in named(target.source, source, place):
+            if not name:
+                continue
+            bag.relative_path(path, "inputs")
+            if name not in files:
+                files[name] = self._blob_for(name, source, task)
+        return Family(path=place, source=source, files=files)
+
+    def _blob_for(self, name: str, source: str, task: int) -> Blob:
+        try:
+            return self.blob(name)
+        except BadInput as error:
+            error.message = f"task {task}: {error.message}"
+            error.text = source
+            raise
+
+    def blob(self, source: str) -> Blob:
+        file = self.base / source
+        if file not in self._known:
+            self._known[file] = _hash(file, source)
+            self.uploads[self._known[file][0]] = file
+        return self._known[file]
+
+    def text(self, name: str, what: str) -> str:
+        """A small file whose text goes along."""
+        try:
+            with open(self.base / name, "rb") as stream:
+                data = stream.read(4 * MAX_SCHEMA + 1)
+            return data.decode()
+        except OSError as error:
+            raise BadInput(
+                f"{what} '{tpl.excerpt(name)}' cannot be read: {error.strerror}", "it is looked for beside the bag file"
+            ) from None
+        except UnicodeDecodeError:
+            raise BadInput(f"{what} '{tpl.excerpt(name)}' is not UTF-8 text") from None
+        except ValueError:
+            raise BadInput(f"{what}: not a file name") from None
+
+
+def _known_parameters(sweep: Sweep, *templates: str) -> None:
+    from windfall.model.templates.render import Space, lean_sweep
+
+    space = Space(lean_sweep(sweep))
+    for template in templates:
+        space.check(tpl.pieces(template), "an input")
+
+
+def place_of(source: str, place: str) -> str:
+    """Where it lies for the task: as at home, if that is below the bag file; else by its last name."""
+    if place:
+        return _tidy(place)
+    inside = not source.startswith("/") and ".." not in source.split("/")
+    return _tidy(source if inside else source.rstrip("/").rsplit("/", 1)[-1])
+
+
+def _tidy(path: str) -> str:
+    return path.removeprefix("./").rstrip("/") if path.strip("./") else path
+
+
+def _plain(text: str) -> str:
+    """Without parameters: what the braces stand for."""
+    return "".join(map(str, tpl.pieces(text)))
+
+
+def _input(path: str, blob: Blob) -> Input:
+    return Input(path=path, blob=blob[0], size=blob[1], mode=blob[2])
+
+
+def _hash(file: Path, shown: str) -> Blob:
+    import hashlib
+
+    shown = tpl.excerpt(shown)
+    try:
+        info = file.stat()
+        if stat.S_ISDIR(info.st_mode):
+            raise BadInput(f"the input '{shown}' is a directory", "name its files, or an archive of it", text=shown)
+        if not stat.S_ISREG(info.st_mode):
+            raise BadInput(f"the input '{shown}' is not a regular file", text=shown)
+        with open(file, "rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            size = stream.tell()
+    except OSError as error:
+        raise BadInput(f"the input '{shown}' cannot be read: {error.strerror}", BESIDE, text=shown) from None
+    except ValueError:
+        raise BadInput("not a file name", text=shown) from None
+    return digest, size, 0o755 if info.st_mode & 0o100 else 0o644

@@ -1,0 +1,746 @@
+"""A bag file (TOML), or the options of `windfall run`, into a `Bag`.
+
+The language is the tables of `words.py`: what is not in them is an error that names the nearest known word; what
+DESIGN.md promises for later is refused by name, saying what exists now.  Every complaint carries file and line,
+and the text at fault.
+
+    [bag]  [sweep]  [[sweep.zip]]  [sweep.latin]  [sweep.csv]  [task]  [check]  [capture]  [policy]
+    [targets.NAME]  [targets.NAME.sweep]  [targets.NAME.check]  [targets.NAME.capture]
+
+`[task]`, `[check]` and `[capture]` speak of the main target, the one that `[bag] command` starts; a further target
+says its own, with the keys of `[task]` directly in `[targets.NAME]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from windfall.errors import BadInput, TooLarge
+from windfall.model.bagfile import words
+from windfall.model.bagfile.inputs import Finder
+from windfall.model.checks import bag as check, sources
+from windfall.model.checks.bounds import at_most
+from windfall.model.checks.cycles import find_circle
+from windfall.model.policies import replica_caps
+from windfall.model.policies.expressions import KINDS
+from windfall.model.policies.language import pointed
+from windfall.model.spec import (
+    Axis,
+    Bag,
+    Capture,
+    Check,
+    Derived,
+    Latin,
+    Policy,
+    Range,
+    Resources,
+    Sample,
+    Sweep,
+    Table,
+    Target,
+    Value,
+    Values,
+    Zip,
+)  # fmt: skip
+from windfall.model.templates import table as csv_table, template as tpl
+from windfall.model.templates.render import Space, axis_size, lean_sweep
+from windfall.model.templates.sample import parse_law
+
+MAX_FILE = 64 << 20
+
+
+class Parsed(NamedTuple):
+    """A bag and where the files it names lie on this machine."""
+
+    bag: Bag
+    uploads: Mapping[str, Path | bytes]  # sha256 → file, or its contents
+    pythons: dict[str, Path]  # target → what its `python` names, still to be packed
+    results: Mapping[tuple[int, str], str] | None = None  # (task, output) → where it lands; None: all as ever
+    numbers: Sequence[int] | None = None  # of its tasks in the server, where they are others than here
+
+
+# --- what may stand where --------------------------------------------------------------------------------------
+
+_POLICIES = ("deadline",)
+_SO_FAR = ("there is select, rank, requirements, sites, per-host, batch, batch-timeout, provision, replicate, "
+           "replicas-per-task, replicas-share, replicas-cost, attempt-deadline, budget and fail-over")
+LATER = {
+    "task": {},
+    "policy": {
+        **dict.fromkeys(_POLICIES, _SO_FAR),
+        "pipeline": "targets can follow one another whole, with after; batches are of one target's tasks",
+    },
+}
+"""Words of the language whose mechanism does not exist yet, and what there is."""
+
+PARTS = ("sweep", "check", "capture")  # tables that a target has
+KEYS: dict[str, dict[str, words.Word | None]] = {
+    "": dict.fromkeys(("bag", "sweep", "task", "check", "capture", "policy", "targets")),
+    "bag": {**words.BAG},
+    "task": {**words.TASK},
+    "check": {**words.CHECK},
+    "policy": {**words.POLICY},
+    "targets": {**words.TARGET, **dict.fromkeys(PARTS), **words.TASK},
+    "sample": {**words.SAMPLE},
+    "csv": {**words.CSV},
+    "capture": {**words.CAPTURE},
+}
+
+_RESOURCES = {"cores": "cores", "memory": "memory", "gpus": "gpus", "disk": "disk", "whole": "whole-node",
+              "nodes": "nodes"}
+_FIELDS = {key.replace("-", "_"): key for key in words.TASK if key not in (*_RESOURCES.values(), "inputs", "python")}
+"""Fields of Resources and of Target, and the keys that fill them."""
+
+Path_ = tuple[str | int, ...]
+
+
+_COLUMN = re.compile(r"^([\w-]+), (?:line \d+, )?column \d+: ")
+
+
+class Place:
+    """Finds the line of a key, when something is to be said about it."""
+
+    def __init__(self, file: str, text: str):
+        self.file, self.text = file, text
+
+    @contextmanager
+    def at(self, *path: str | int) -> Iterator[None]:
+        """Complaints from inside get the line of this key, unless they already have one."""
+        try:
+            yield
+        except BadInput as error:
+            if not error.where:
+                line, shown = self.find(path, error.text.partition("\n")[0])
+                error.where = f"{self.file}:{line}" if line else self.file
+                if "\n" not in error.text:
+                    error.text = shown or error.text
+                elif line:
+                    self._point(error, line)
+            raise
+
+    def _point(self, error: BadInput, line: int) -> None:
+        """A caret in an expression, put below the line of the file that has it."""
+        part, caret = error.text.split("\n")
+        whole = self.text.split("\n")[line - 1]
+        column = whole.find(part) + caret.index("^") - 3
+        if part not in whole:
+            return  # it is written otherwise there, with escapes
+        error.where = f"{error.where}:{column}"
+        error.text = pointed(whole, column)
+        error.message = _COLUMN.sub(r"\1: ", error.message)
+
+    def find(self, path: Path_, text: str = "") -> tuple[int, str]:
+        at = _line_of(_without_long_strings(self.text).split("\n"), path)
+        lines = self.text.split("\n")
+        if text:  # below the key, or below the table: the line that has the offending text
+            start = at or 0
+            at = next((n for n in range(start, min(len(lines), start + 100_000)) if text in lines[n]), at)
+        if at is None:
+            return 0, text
+        return at + 1, tpl.excerpt(lines[at].strip())
+
+
+class Options(Place):
+    """The same for what was given on the command line."""
+
+    def __init__(self) -> None:
+        super().__init__("", "")
+
+    def find(self, path: Path_, text: str = "") -> tuple[int, str]:
+        return 0, text
+
+
+def _without_long_strings(text: str) -> str:
+    """Multi-line strings may contain what looks like keys and tables."""
+    if '"""' not in text and "'''" not in text:
+        return text
+    return _LONG_STRING.sub(lambda match: "\n" * match[0].count("\n"), text)
+
+
+_LONG_STRING = re.compile(r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'', re.DOTALL)
+_KEY = re.compile(r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
+_HEADER = re.compile(r"\s*\[\[?\s*([^\]]*?)\s*\]\]?\s*(?:#.*)?$")
+
+
+def _line_of(lines: list[str], path: Path_) -> int | None:
+    """Best line for a key: its own, that of a part of it, its table's, else None."""
+    names = [str(part) for part in path if isinstance(part, str)]
+    nth = next((part for part in path if isinstance(part, int)), 0)
+    table: list[str] = []
+    best: tuple[int, int] | None = None  # how much of the path it matches, line
+    seen = 0
+    for number, line in enumerate(lines):
+        header = _HEADER.match(line)
+        if header:
+            table = _key_parts(header[1])
+            full = table
+            if "[[" in line and table == names[: len(table)]:
+                seen += 1
+                if seen <= nth:
+                    table = ["", ""]
+                    continue
+        else:
+            key = _KEY.match(line)
+            if not key:
+                continue
+            full = table + _key_parts(key[1])
+        if full == names[: len(full)] and (best is None or len(full) > best[0]):
+            best = (len(full), number)
+    return best[1] if best else None
+
+
+def _key_parts(text: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in re.findall(r"\"[^\"]*\"|'[^']*'|[^.]+", text)]
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def load(path: str | Path) -> Parsed:
+    """Read and parse a bag file; its inputs are looked for beside it."""
+    path = Path(path)
+    return parse(read_text(path, "the bag file"), str(path), path.parent)
+
+
+def read_text(path: Path, what: str) -> str:
+    try:
+        if path.stat().st_size > MAX_FILE:
+            raise TooLarge(f"{what} is larger than {MAX_FILE >> 20} MiB", where=str(path))
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot read {what}: {error.strerror}", where=str(path)) from None
+    except ValueError:
+        raise BadInput("not a file name", where=repr(str(path))) from None
+    try:
+        return data.decode("utf-8-sig")  # some editors put a mark at the start
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"{what} is not UTF-8 text", where=f"{path}:{line}") from None
+
+
+def parse(text: str, file: str = "bag", base: Path = Path(".")) -> Parsed:
+    """`file` is for messages, `base` where inputs are looked for."""
+    if len(text) > MAX_FILE:
+        raise TooLarge(f"the bag file is larger than {MAX_FILE >> 20} MiB", where=file)
+    return Reader(Place(file, text), base).bag(toml(text, file), Path(file).stem or "bag")
+
+
+def toml(text: str, file: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise BadInput("nested too deeply", where=file) from None
+    except ValueError as error:
+        found = re.search(r" \(at line (\d+), column (\d+)\)", str(error))
+        message = str(error).split(" (at ")[0]
+        if not found:
+            raise BadInput(f"not TOML: {message}", where=file) from None
+        lines = text.split("\n")
+        line = min(int(found[1]), len(lines))
+        raise BadInput(
+            f"not TOML: {message}", _quoted(lines[line - 1][:1_000]), where=f"{file}:{line}",
+            text=tpl.excerpt(lines[line - 1].strip()),
+        ) from None
+
+
+def _quoted(line: str) -> str:
+    """How a text without quotes, or with the same ones inside as around it, is written; "" if that is not it."""
+    import tomllib
+
+    found = re.fullmatch(r"\s*([A-Za-z0-9_-]+)\s*=\s*([^\s\[{#][^#]*?)\s*(?:#.*)?", line)
+    if found is None:
+        return ""
+    text = found[2][1:-1] if len(found[2]) > 1 and found[2][0] == found[2][-1] and found[2][0] in "\"'" else found[2]
+    text = text.replace("'", '"')
+    if text.count('"') % 2:
+        return ""  # one was not closed
+    right = f"{found[1]} = '{text}'" if '"' in text else f'{found[1]} = "{text}"'
+    try:
+        tomllib.loads(right)
+    except ValueError:
+        return ""
+    return f"texts stand in quotes: {right}"
+
+
+def from_options(
+    command: str | list[str],
+    sweeps: list[str],
+    name: str,
+    task: dict[str, object],
+    base: Path = Path("."),
+    csv: str = "",
+) -> Parsed:
+    """`windfall run 'cmd {x}' --sweep x=1..100 --memory 2GB`: `task` holds keys of `[task]`."""
+    reader = Reader(Options(), base)
+    data: dict[str, Any] = {"bag": {"name": name, "command": command}, "task": task}
+    sweep: dict[str, object] = {"csv": {"file": csv}} if csv else {}
+    for text in sweeps:
+        parameter, values = _sweep_option(text)
+        if parameter in sweep:
+            raise BadInput(f"--sweep names '{parameter}' twice")
+        sweep[parameter] = values
+    if sweep:
+        data["sweep"] = sweep
+    return reader.bag(data, name)
+
+
+def _sweep_option(text: str) -> tuple[str, object]:
+    name, equals, given = text.partition("=")
+    if not equals or not name.strip():
+        raise BadInput(f"--sweep {text}: expected NAME=VALUES", "as in --sweep x=1..100 or --sweep y=a,b,c")
+    if "," in given and "{" not in given:
+        return name.strip(), [_plain_value(part) for part in given.split(",")]
+    if "{" in given or _RANGE_LIKE.match(given):
+        return name.strip(), given
+    return name.strip(), [_plain_value(given)]
+
+
+def _plain_value(text: str) -> Value:
+    """A number where writing it out again gives the same text, so that 007 and 1.50 stay what they are."""
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        if repr(value) == text:
+            return value
+    return text
+
+
+class Reader:
+    """Walks the tables."""
+
+    def __init__(self, place: Place, base: Path):
+        self.place, self.base = place, base
+        self.files = Finder(base)
+        self.pythons: dict[str, Path] = {}
+
+    def bag(self, data: dict[str, Any], default_name: str) -> Parsed:
+        self._known(data, "", ())
+        head = self._table(data, "bag")
+        self._known(head, "bag", ("bag",))
+        get = partial(self._get, head, ("bag",), words.BAG)
+        targets = []
+        if "command" in head:
+            self._known(self._table(data, "task"), "task", ("task",))
+            main = {**self._table(data, "task"), "command": head["command"]}
+            for part in PARTS:
+                if part in data:
+                    main[part] = self._table(data, part)
+            targets.append(self._target("main", main, (), ("task",)))
+        else:
+            self._no_main(data)
+        for name, table in self._table(data, "targets").items():
+            targets.append(self._further(name, table, bool(targets) and targets[0].name == "main"))
+        bag = Bag(
+            name=get("name", default_name),
+            targets=targets,
+            effects=get("effects", "none"),
+            policy=self._policy(self._table(data, "policy")),
+        )
+        self.validate(bag)
+        return Parsed(bag, self.files.uploads, self.pythons)
+
+    def _no_main(self, data: dict[str, Any]) -> None:
+        with self.place.at("bag"):
+            if not data.get("targets"):
+                raise BadInput("there is no command to run", '[bag] needs command = "prog {x}"')
+        for part in ("task", *PARTS):
+            with self.place.at(part):
+                if part in data:
+                    raise BadInput(
+                        f"[{part}] speaks of the main target, but [bag] has no command", f"use [targets.NAME.{part}]"
+                    )
+
+    def validate(self, bag: Bag) -> None:
+        """What the server would say, said here with the place.  Target by target, so that the line is the target's."""
+        self._said(check.check_head, bag)
+        for target in bag.targets:
+            is_main = target is bag.targets[0] and target.name == "main"
+            self._said(lambda each: check.check_target(each, bag.open), target, () if is_main else target.name)
+        after = {target.name: target.after for target in bag.targets}
+        gives = {target.name: bool(target.outputs) for target in bag.targets}
+        for target in bag.targets:
+            with self.place.at("targets", target.name, "after"):
+                check.check_after(target.name, after)
+            with self.place.at("targets", target.name, "command"):
+                check.check_takes(target)
+                check.check_given(target, gives)
+        circle = find_circle(after)
+        with self.place.at("targets", *circle[:1], "after"):
+            check.check_whole(bag)
+
+    def _said(self, ask: Callable[[Any], None], what: object, target: str | tuple[()] = ()) -> None:
+        try:
+            ask(what)
+        except BadInput as error:
+            with self.place.at(*_home(_key(error.message), ("targets", target) if target else ())):
+                raise
+
+    # --- targets -------------------------------------------------------------------------------------------
+
+    def _further(self, name: str, table: object, has_main: bool) -> Target:
+        path = ("targets", name)
+        with self.place.at(*path):
+            if not isinstance(table, dict):
+                raise BadInput(f"[targets] {name} must be a table", f"[targets.{name}]")
+            if name == "main" and has_main:
+                raise BadInput("the target 'main' is the one [bag] command starts", "call this one something else")
+        with self.place.at(*path, "task"):
+            if "task" in table:
+                raise BadInput(f"[targets.{name}.task] is not needed", f"write its keys directly in [targets.{name}]")
+        self._known(table, "targets", path)
+        with self.place.at(*path):
+            if "command" not in table:
+                raise BadInput(f"the target '{name}' has no command")
+        return self._target(name, table, path, path)
+
+    def _target(self, name: str, table: dict[str, Any], parent: Path_, path: Path_) -> Target:
+        """`parent` is where the tables of PARTS hang, `path` where the task's keys stand."""
+        source = self._sweep(self._table(table, "sweep", parent), "sweep" in table, (*parent, "sweep"))
+        command = self._get(table, path if parent else ("bag",), words.TARGET, "command", "")
+        with self.place.at(*(path if parent else ("bag",)), "command"):
+            takes = _takes(command)
+        target = Target(
+            name=name,
+            after=self._get(table, path, words.TARGET, "after", []),
+            command=command,
+            takes=takes,
+            source=source,
+            capture=list(self._captures(self._table(table, "capture", parent), (*parent, "capture"))),
+            check=self._check(self._table(table, "check", parent), (*parent, "check")),
+        )
+        return self.with_task(target, table, path)
+
+    def with_task(self, target: Target, table: dict[str, Any], path: Path_ = ()) -> Target:
+        """The target with what the keys of [task] say; a key that is not there changes nothing."""
+        target = replace(target, **self._task(target, table, path))
+        if "python" in table:
+            self._python(target, self._get(table, path, words.TASK, "python", ""), path)
+        return self._with_inputs(target, self._get(table, path, words.TASK, "inputs", []), (*path, "inputs"))
+
+    def _task(self, target: Target, table: dict[str, Any], path: Path_) -> dict[str, Any]:
+        """The keys that are fields of a target as they stand."""
+        get = partial(self._get, table, path, words.TASK)
+        needs = {field: get(key, None) for field, key in _RESOURCES.items() if key in table}
+        fields = {field: get(key, None) for field, key in _FIELDS.items() if key in table}
+        if "outputs" in fields:
+            fields["outputs"] = [*target.outputs, *fields["outputs"]]
+        return {**fields, "resources": Resources(**needs)}
+
+    def _with_inputs(self, target: Target, texts: list[str], path: Path_) -> Target:
+        for text in texts:
+            with self.place.at(*path):
+                try:
+                    target = self.files.add(target, text)
+                except BadInput as error:
+                    error.text = error.text or tpl.excerpt(text)
+                    raise
+        return target
+
+    def _python(self, target: Target, text: str, path: Path_) -> None:
+        with self.place.at(*path, "python"):
+            file = self.base / text
+            if not text or not file.exists():
+                raise BadInput(
+                    f"python: '{tpl.excerpt(text)}' does not exist",
+                    "name a virtual environment, or a file of requirements, beside the bag file",
+                    text=tpl.excerpt(text),
+                )
+            self.pythons[target.name] = file
+
+    def _check(self, table: dict[str, Any], path: Path_) -> Check:
+        self._known(table, "check", path)
+        get = partial(self._get, table, path, words.CHECK)
+        schema = get("schema", "")
+        with self.place.at(*path, "schema"):
+            text = self.files.text(schema, "the schema") if "schema" in table else ""
+        return Check(
+            exit=get("exit", [0]), file=get("file", []), match=get("match", ""), schema=text,
+            command=get("command", ""), hopeless=get("hopeless", []),
+        )
+
+    def _captures(self, table: dict[str, Any], path: Path_) -> Iterator[Capture]:
+        for name, value in table.items():
+            with self.place.at(*path, name):
+                if isinstance(value, str):
+                    yield Capture(name=name, pattern=words.pattern(value, f"capture: {name}"))
+                    continue
+                if not isinstance(value, dict) or "match" not in value:
+                    raise BadInput(
+                        f"capture: {tpl.excerpt(name)} must be a regular expression",
+                        """as in lod = 'LOD=([0-9.]+)' or lod = { file = "{out}", match = 'LOD=([0-9.]+)' }""",
+                    )
+                self._known(value, "capture", (*path, name))
+                get = partial(self._get, value, (*path, name), words.CAPTURE)
+                yield Capture(name=name, pattern=get("match", ""), file=get("file", ""))
+
+    def _policy(self, table: dict[str, Any]) -> Policy:
+        self._known(table, "policy", ("policy",))
+        get = partial(self._get, table, ("policy",), words.POLICY)
+        usual = Policy()
+        policy = Policy(
+            select=get("select", usual.select), batch=get("batch", usual.batch),
+            batch_timeout=get("batch-timeout", usual.batch_timeout), provision=get("provision", usual.provision),
+            budget=get("budget", usual.budget), fail_over=get("fail-over", usual.fail_over),
+        )
+        policy = replace(policy, **self._expressions(table))
+        policy = replace(policy, **{key.replace("-", "_"): get(key, "") for key in replica_caps.CAPS})
+        with self.place.at("policy", "batch-timeout"):
+            if "batch-timeout" in table and policy.batch < 2:
+                raise BadInput("batch-timeout: there are no batches that could wait", "give batch, too")
+        with self.place.at("policy", "batch"):
+            check.check_policy(policy)
+        return policy
+
+    def _expressions(self, table: dict[str, Any]) -> dict[str, str]:
+        """By our names, or GridBot's."""
+        found = {}
+        for key in check.EXPRESSIONS:
+            names = [name for name in (key, KINDS[key].alias) if name in table]
+            with self.place.at("policy", *names[1:]):
+                if len(names) > 1:
+                    raise BadInput(f"{names[1]} is {key}, and that is given, too", "leave one of them out")
+            for name in names:
+                found[key.replace("-", "_")] = self._get(table, ("policy",), words.POLICY, name, "")
+        return found
+
+    # --- sweeps --------------------------------------------------------------------------------------------
+
+    def _sweep(self, table: dict[str, Any], given: bool, path: Path_) -> Sweep:
+        axes: list[Axis] = []
+        derived: list[Derived] = []
+        with self.place.at(*path):
+            if given and not table:
+                raise BadInput("the sweep is empty", "leave [sweep] out to run the command once")
+        for name, value in table.items():
+            with self.place.at(*path, name):
+                self._entry(name, value, path, axes, derived)
+        sweep = Sweep(axes=axes, derived=derived)
+        with self.place.at(*path):
+            Space(lean_sweep(sweep))  # refuses parameters given twice, unknown ones, circles
+        return sweep
+
+    def _entry(self, name: str, value: object, path: Path_, axes: list[Axis], derived: list[Derived]) -> None:
+        if name == "zip":
+            axes.extend(self._zips(value, path))
+            return
+        sources.parameter_name(name)
+        if name == "csv":
+            found: Axis | Derived = self._csv(value, (*path, name))
+        elif name == "latin":
+            found = self._latin(value, (*path, name))
+        elif isinstance(value, dict):
+            found = self._sample(name, value, (*path, name))
+        else:
+            found = axis(name, value)
+        if isinstance(found, Derived):
+            derived.append(found)
+            return
+        if not isinstance(found, Table):  # one that was just read is in good form
+            sources.check_axis(found)
+        axes.append(found)
+
+    def _zips(self, value: object, path: Path_) -> Iterator[Zip]:
+        if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+            raise BadInput(
+                "'zip' names lists walked together; it cannot be a parameter",
+                "[[sweep.zip]] and below it the lists, or another name",
+            )
+        for number, table in enumerate(value):
+            with self.place.at(*path, "zip", number):
+                columns = [_zip_column(name, each) for name, each in table.items()]
+                if not columns:
+                    raise BadInput("[[sweep.zip]] is empty", "give it at least one list")
+                found = Zip(columns=columns)
+                sources.check_axis(found)
+                yield found
+
+    def _sample(self, name: str, table: dict[str, Any], path: Path_) -> Sample:
+        self._known(table, "sample", path)
+        for key in ("sample", "n"):
+            if key not in table:
+                raise BadInput(f"'{name}': a sample needs {key}", _SAMPLE_EXAMPLE)
+        get = partial(self._get, table, path, words.SAMPLE)
+        return Sample(law=parse_law(name, get("sample", "")), n=get("n", 0), seed=get("seed", 0))
+
+    def _latin(self, table: object, path: Path_) -> Latin:
+        if not isinstance(table, dict) or "n" not in table:
+            raise BadInput(
+                "'latin' is a Latin hypercube of n points; it cannot be a parameter",
+                'below [sweep.latin] n = 100 and laws, as in x = "uniform(0, 1)"',
+            )
+        get = partial(self._get, table, path, words.SAMPLE)
+        laws = []
+        for name, law in table.items():
+            if name not in ("n", "seed"):
+                with self.place.at(*path, name):
+                    sources.parameter_name(name)
+                    laws.append(parse_law(name, words.string(law, name)))
+        return Latin(columns=laws, n=get("n", 0), seed=get("seed", 0))
+
+    def _csv(self, table: object, path: Path_) -> Table:
+        if not isinstance(table, dict) or "file" not in table:
+            raise BadInput(
+                "'csv' names a file of points; it cannot be a parameter", 'below [sweep.csv] file = "points.csv"'
+            )
+        self._known(table, "csv", path)
+        get = partial(self._get, table, path, words.CSV)
+        file, delimiter = get("file", ""), get("delimiter", ",")
+        with self.place.at(*path, "delimiter"):
+            if len(delimiter) != 1 or delimiter in "\r\n\"":
+                raise BadInput("delimiter must be one character", r'as in ";" or "\t"')
+        with self.place.at(*path, "columns" if "columns" in table else "file"):
+            found = csv_table.read(self.base / file, file, get("columns", None), delimiter)
+            for name in found.columns:
+                _column_name(name)
+        return found
+
+    # --- tables and keys -----------------------------------------------------------------------------------
+
+    def _table(self, data: dict[str, Any], key: str, parent: Path_ = ()) -> dict[str, Any]:
+        table = data.get(key, {})
+        with self.place.at(*parent, key):
+            if not isinstance(table, dict):
+                raise BadInput(f"'{key}' must be a table", f"write [{key}] and its keys below it")
+        return table
+
+    def _known(self, table: dict[str, Any], kind: str, path: Path_) -> None:
+        later = LATER.get("task" if kind == "targets" else kind, {})
+        where = "[" + ".".join(map(str, path)) + "]" if path else "a bag file"
+        for key in table:
+            if key in KEYS[kind]:
+                continue
+            with self.place.at(*path, key):
+                if key in later:
+                    raise BadInput(f"{where}: '{key}' does not exist yet", later[key], text=key)
+                raise BadInput(f"{where} has no key '{tpl.excerpt(key)}'", _suggest(key, kind), text=tpl.excerpt(key))
+
+    def _get(self, table: dict[str, Any], path: Path_, known: dict[str, words.Word], key: str, default: Any) -> Any:
+        if key not in table:
+            return default
+        with self.place.at(*path, key):
+            return known[key].read(table[key], key)
+
+
+def _suggest(key: str, kind: str) -> str:
+    """The nearest word here; failing that, the table in which the word would be at home."""
+    tables = ("bag", "task", "check", "policy", "targets")
+    home = next((name for name in tables if name != kind and key in KEYS[name]), "")
+    if home:
+        return f"'{key}' belongs in [{'targets.NAME' if home == 'targets' else home}]"
+    return check.nearest(key, KEYS[kind])
+
+
+_SPOKEN = {"the command": "command", "the environment variable": "environment", "the bag's name": "name"}
+
+
+def _key(message: str) -> str:
+    """The key that a message begins with."""
+    spoken = next((key for text, key in _SPOKEN.items() if message.startswith(text)), "")
+    return spoken or (re.match(r"[\w-]*", message) or [""])[0]
+
+
+def _home(key: str, target: Path_) -> Path_:
+    """Where the key that a message begins with stands."""
+    if key in words.TASK:
+        return (*target, key) if target else ("task", key)
+    if key in PARTS:
+        return (*target, key)
+    if key in words.POLICY:
+        return ("policy", key)
+    if key == "name":
+        return ("bag", key)
+    return (*target, key) if target else ("bag", key)
+
+
+def _takes(command: str | list[str]) -> list[str]:
+    """Targets whose output files the command names."""
+    pieces = [tpl.pieces(word) for word in (command if isinstance(command, list) else [command])]
+    found = (tpl.taken_target(name) for piece in pieces for name in tpl.names(piece))
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def _column_name(name: str) -> None:
+    try:
+        sources.parameter_name(name)
+    except BadInput as error:
+        error.message = f"the column {error.message}"
+        error.hint = f'call it otherwise: columns = ["{tpl.excerpt(name, 40)} -> name"]'
+        raise
+
+
+# --- values ----------------------------------------------------------------------------------------------------
+
+_NUMBER = r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\d+|\.\d+)"
+_RANGE = re.compile(r"\s*(.+?)\s*\.\.\s*([^:]*?)\s*(?::\s*(.*?)\s*)?")
+_DOTS = re.compile(r"\.{3,}")
+_SAMPLE_EXAMPLE = 'as in { sample = "uniform(0, 1)", n = 50, seed = 7 }'
+_RANGE_LIKE = re.compile(r"\s*[-+]?\.?\d[\d.eE+-]*\.\.")
+
+
+def axis(name: str, value: object) -> Range | Values | Derived:
+    """One entry of `[sweep]`."""
+    if isinstance(value, str):
+        if "{" in value or "}" in value:
+            tpl.pieces(value)
+            return Derived(name=name, template=value)
+        return _range(name, value) if _RANGE_LIKE.match(value) else Values(name=name, values=[value])
+    if isinstance(value, list):
+        return Values(name=name, values=[_value(name, each) for each in value])
+    return Values(name=name, values=[_value(name, value)])
+
+
+def _range(name: str, text: str) -> Range:
+    if "..." in text:
+        raise BadInput(f"'{tpl.excerpt(text)}' is not a range: write {tpl.excerpt(_DOTS.sub('..', text))}", text=text)
+    match = _RANGE.fullmatch(text)
+    parts = [part for part in match.groups() if part is not None] if match else []
+    try:
+        if not match or len(text) > 200:
+            raise ValueError
+        first, last, *step = [_number(part) for part in parts]
+    except ValueError:
+        raise BadInput(
+            f"'{name}': not a range", 'as in "1..10", "0..1:0.1" or "10..1:-1"', text=tpl.excerpt(text)
+        ) from None
+    return Range(name=name, first=first, last=last, step=step[0] if step else 1)
+
+
+def _number(text: str) -> int | float:
+    if re.fullmatch(r"[-+]?\d+", text):
+        return int(text)
+    if not re.fullmatch(_NUMBER, text):
+        raise ValueError(text)
+    return float(text)
+
+
+def _value(name: str, value: object) -> Value:
+    if isinstance(value, (bool, int, float, str)):
+        sources.check_value(value, name)
+        return value
+    what = "a list" if isinstance(value, list) else "a table" if isinstance(value, dict) else "a date or time"
+    raise BadInput(
+        f"'{name}': {what} cannot be a value", "values are numbers, texts, true and false; put dates in quotes"
+    )
+
+
+def _zip_column(name: str, value: object) -> Values:
+    sources.parameter_name(name)
+    found = axis(name, value)
+    if isinstance(found, Range):
+        size = axis_size(found)
+        at_most(size, 1_000_000, f"values of '{name}' in a zip")
+        return Values(name=name, values=Space(Sweep(axes=[found])).columns[name].values(range(size)))
+    if isinstance(found, Derived) or not isinstance(value, list):
+        raise BadInput(f"'{name}' must be a list or a range to be walked together with others")
+    return found

@@ -1,0 +1,110 @@
+"""Are these flows ones that can be followed?  Everything is a number in range, and every file has a maker."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+
+from windfall.errors import BadInput
+from windfall.model.spec import Bag, Flows, Target
+from windfall.model.templates import template as tpl
+from windfall.model.templates.render import Renderer, source_count
+
+Place = Callable[[int], tuple[int, int]]  # a task → its target, and its number within that
+Relative = Callable[[str, str], str]  # refuses paths that lead elsewhere
+
+MAX_FLOWS = 20_000_000
+MAX_NAMES = 5_000_000
+MAX_RENDERED = 1_000_000  # outputs looked at whose names have parameters in them
+
+
+def check_flows(flows: Flows, bag: Bag, total: int, relative: Relative) -> None:
+    """Of a whole bag; blobs are checked by the caller."""
+    _check(flows, bag.targets, _Where(bag), range(total), relative, whole=True)
+
+
+def check_later(flows: Flows, targets: list[Target], where: Place, tasks: range, relative: Relative) -> None:
+    """Of tasks that are appended: files come from any task up to the last of them."""
+    _check(flows, targets, where, tasks, relative, whole=False)
+
+
+def _check(flows: Flows, targets: list[Target], where: Place, tasks: range, relative: Relative, whole: bool) -> None:
+    columns = (flows.before, flows.name, flows.after, flows.place)
+    if len({len(column) for column in columns}) != 1:
+        raise BadInput("flows: before, name, after and place must be equally long")
+    for count, most, what in ((len(flows.before), MAX_FLOWS, "flows"), (len(flows.names), MAX_NAMES, "names")):
+        if count > most:
+            raise BadInput(f"flows: {count:,} {what}; at most {most:,}")
+    for name in flows.names:
+        relative(name, "flows")
+    if not flows.before:
+        return
+    _within(flows.before, -len(flows.blobs), tasks.stop, "before")
+    _within(flows.after, tasks.start, tasks.stop, "after")
+    _within(flows.name, 0, len(flows.names), "name")
+    _within(flows.place, 0, len(flows.names), "place")
+    _places(flows, targets, where)
+    _makers(flows, targets, where, whole)
+
+
+def _within(column: list[int], least: int, end: int, what: str) -> None:
+    if min(column) < least or max(column) >= end:
+        raise BadInput(f"flows: '{what}' goes from {min(column)} to {max(column)}; it must lie within {least} "
+                       f"to {end - 1}")
+
+
+def _places(flows: Flows, targets: list[Target], where: Place) -> None:
+    """No two files at one place."""
+    taken = set(zip(flows.after, flows.place, strict=True))
+    if len(taken) < len(flows.after):
+        raise BadInput("flows: two files would lie at one place", "give each task different places")
+    owned = [{each.path for each in target.inputs} for target in targets]
+    if any(owned):
+        numbers = {name: number for number, name in enumerate(flows.names)}
+        for target, paths in enumerate(owned):
+            shared = {numbers[path] for path in paths if path in numbers}
+            if shared and any(place in shared and where(task)[0] == target for task, place in taken):
+                raise BadInput(f"flows: an input of '{targets[target].name}' lies there already")
+
+
+def _makers(flows: Flows, targets: list[Target], where: Place, whole: bool) -> None:
+    """Every file that is taken is an output of the task it is taken from."""
+    numbers = {name: number for number, name in enumerate(flows.names)}
+    plain = [_plain(target, numbers) for target in targets]
+    renderers: dict[int, Renderer] = {}
+    rendered = 0
+    for before, name in zip(flows.before, flows.name, strict=True):
+        if before < 0:
+            continue
+        target, index = where(before)
+        if name in plain[target]:
+            continue
+        if not whole:
+            raise BadInput(f"flows: '{tpl.excerpt(flows.names[name])}' is no output of '{targets[target].name}' as it "
+                           "stands there", "outputs whose names have parameters in them go with a bag as a whole")
+        rendered += 1
+        if rendered > MAX_RENDERED:
+            raise BadInput(f"flows: more than {MAX_RENDERED:,} files whose names have parameters in them")
+        renderer = renderers.setdefault(target, Renderer(targets[target]))
+        if flows.names[name] not in renderer.outputs(index):
+            raise BadInput(f"flows: task {before} has no output '{tpl.excerpt(flows.names[name])}'",
+                           f"name it in the outputs of '{targets[target].name}'")
+
+
+def _plain(target: Target, numbers: dict[str, int]) -> set[int]:
+    """Outputs without parameters, as places in the names."""
+    whole = ("".join(map(str, pieces)) for text in target.outputs if not tpl.names(pieces := tpl.pieces(text)))
+    return {numbers[path] for path in whole if path in numbers}
+
+
+class _Where:
+    """A task's target, and its number within that."""
+
+    def __init__(self, bag: Bag) -> None:
+        self._starts = [0]
+        for target in bag.targets:
+            self._starts.append(self._starts[-1] + source_count(target.source))
+
+    def __call__(self, task: int) -> tuple[int, int]:
+        target = bisect_right(self._starts, task) - 1
+        return target, task - self._starts[target]

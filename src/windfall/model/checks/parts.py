@@ -1,0 +1,74 @@
+"""Is this a part that can be appended to a bag?  The server asks; who cuts a bag into parts has checked the whole."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+
+from windfall.errors import BadInput
+from windfall.model.checks.bag import MAX_EDGES, check_blobs, relative_path, validate_source
+from windfall.model.checks.bounds import at_most
+from windfall.model.checks.cycles import refuse_circle_in
+from windfall.model.checks.flows import Place, check_later
+from windfall.model.spec import MAX_TARGETS, MAX_TASKS, Part, Target
+from windfall.model.templates.render import source_count
+
+
+def check_part(part: Part, targets: list[Target], where: Place) -> list[tuple[int, int]]:
+    """`targets`: of the bag; `where`: of the tasks it has.  Of each piece, the place of its target and its tasks."""
+    if not 0 <= part.first <= MAX_TASKS:
+        raise BadInput(f"first = {part.first}: a bag has at most {MAX_TASKS:,} tasks")
+    names = {target.name: place for place, target in enumerate(targets)}
+    at_most(len(part.pieces), MAX_TARGETS, "pieces of a part")
+    pieces: list[tuple[int, int]] = []
+    end = part.first
+    for piece in part.pieces:
+        if piece.target not in names:
+            raise BadInput(f"there is no target '{piece.target[:80]}'", f"this bag has {', '.join(list(names)[:10])}")
+        validate_source(targets[names[piece.target]], piece.source)
+        pieces.append((names[piece.target], source_count(piece.source)))
+        end += pieces[-1][1]
+        at_most(end, MAX_TASKS, "tasks of a bag")
+    tasks = range(part.first, end)
+    _check_edges(part, tasks)
+    _refuse_detour(part, targets, _where(part.first, pieces, where))
+    if part.flows is not None:
+        check_blobs(part.flows)
+        check_later(part.flows, targets, _where(part.first, pieces, where), tasks, relative_path)
+    return pieces
+
+
+def _check_edges(part: Part, tasks: range) -> None:
+    at_most(len(part.edges), MAX_EDGES, "prerequisites between tasks")
+    for before, after in part.edges:
+        if not (0 <= before < tasks.stop and after in tasks):
+            raise BadInput(f"a prerequisite between tasks {before} and {after}",
+                           f"tasks {tasks.start} to {tasks.stop - 1} can wait, for tasks 0 to {tasks.stop - 1}")
+    flows = zip(part.flows.before, part.flows.after, strict=False) if part.flows is not None else ()
+    inside = [pair for pair in (*part.edges, *flows) if pair[0] >= tasks.start]
+    if not all(before < after for before, after in inside):
+        refuse_circle_in(inside)
+
+
+def _refuse_detour(part: Part, targets: list[Target], where: Place) -> None:
+    """A target that others wait for as a whole: one of them could be what a task of it would wait for, however far."""
+    awaited = {name for target in targets for name in (*target.after, *target.takes)}
+    if not awaited:
+        return
+    waiting = {after for _, after in part.edges} | set(part.flows.after if part.flows is not None else ())
+    for task in sorted(waiting):
+        if (name := targets[where(task)[0]].name) in awaited:
+            raise BadInput(f"task {task} is to wait for another, and a target waits for all of '{name}'",
+                           "tasks that wait are appended to targets that none comes after")
+
+
+def _where(first: int, pieces: list[tuple[int, int]], earlier: Place) -> Place:
+    ends = list(accumulate((count for _, count in pieces), initial=first))
+
+    def place(task: int) -> tuple[int, int]:
+        if task < first:
+            return earlier(task)
+        at = bisect_right(ends, task) - 1
+        return pieces[at][0], task - ends[at]
+
+    return place

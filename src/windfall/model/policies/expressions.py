@@ -1,0 +1,460 @@
+"""Policies as ClassAd expressions: read, bounded, checked against the attributes there are.
+
+Whoever evaluates one (`core/expressions/classads.py`) uses HTCondor's implementation; this decides what may reach it:
+
+  * at most 4 kB, 32 levels of nesting, 200 operators: beyond that its parser and evaluator give up, or crash;
+    24 calls, 4 of them with patterns: an evaluation takes about a millisecond at worst;
+  * the functions of a short list, none of which reads a clock, draws lots, looks at the machine, or makes much of
+    little; what is not on it is refused by name;
+  * attributes of the vocabulary (`attributes.py`) and nothing else: an expression defines none, so none can grow
+    through another;
+  * patterns are literal, short, repeat single characters only, are looked for in one attribute, and carry a limit on
+    the steps of a match;
+  * no records, no subscripts, no comments, no numbers that it would read as others than they look (017 is 15 there).
+
+Operators and precedence are ClassAd's.  A text where a number is needed, and the like, is refused here: evaluated it
+would be an error every time, and an error never matches.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from windfall.errors import BadInput, TooLarge
+from windfall.model.checks.patterns import refusal, search
+from windfall.model.policies import attributes
+from windfall.model.policies.attributes import ANY, LIST, NUMBER, TEXT, TRUTH, Known
+from windfall.model.policies.language import (
+    BY_NAME,
+    FUNCTIONS,
+    INSTEAD,
+    LEVELS,
+    NAMES,
+    WORDS,
+    Token,
+    no_function,
+    tokens,
+    wrong,
+)
+
+MAX_LENGTH = 4_096  # bytes
+MAX_NESTING = 32
+MAX_CHAIN = 200  # terms joined by operators
+MAX_INTEGER = 1 << 53
+MAX_CALLS = 24
+MAX_LISTED = 512  # members of all lists
+MAX_PATTERNS = 4
+STEPS = 1_000  # of one match of a pattern
+
+
+class Expression(NamedTuple):
+    text: str  # as it was given
+    program: str  # the same for the evaluator: flat names, patterns with a limit
+    type: str
+    uses: tuple[str, ...]  # attributes, in the order of their first use
+    parts: tuple[tuple[str, str], ...]  # what stands between && at the top: text, program
+
+
+def flat(path: str) -> str:
+    """What the evaluator calls an attribute: `classad2` never gives back the memory of an ad within another."""
+    return path.replace(".", "_")
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+class Term(NamedTuple):
+    """Something that has been read: what it comes to, and where it began."""
+
+    type: str
+    at: int
+
+
+@lru_cache(64)
+def parse(text: str) -> Expression:
+    """Read an expression; BadInput says what is wrong, where, and what to do.
+
+    Whoever changes a policy has it read several times on its way: by the server, by the core, and to be evaluated."""
+    _bounded(text)
+    return _Reader(text).read()
+
+
+def _bounded(text: str) -> None:
+    size = len(text.encode(errors="replace"))
+    if size > MAX_LENGTH:
+        raise TooLarge(f"an expression of {size:,} bytes; at most {MAX_LENGTH:,}", "shorten it")
+    if not text.strip():
+        raise BadInput("an empty expression", "as in Host.Memory >= 4000; leave the key out for none")
+    for at, char in enumerate(text):
+        if not char.isprintable() and char not in " \t\r\n":
+            raise wrong(text, at, f"a character that cannot be seen (U+{ord(char):04X})", "take it out")
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = tokens(text)
+        self.place = 0
+        self.nesting = 0
+        self.chain = 0
+        self.calls = self.patterns = self.listed_so_far = 0
+        self.uses: dict[str, None] = {}
+        self.program = [token.text for token in self.tokens]  # pieces are put in place of names and patterns
+        self.ands: list[int] = []  # places of && that no parentheses enclose
+        self.plain = True  # nothing weaker than && stands at the top
+
+    def read(self) -> Expression:
+        term = self.expression()
+        if self.token.kind != "end":
+            raise self.unexpected()
+        return Expression(self.text.strip(), self.joined(0, len(self.tokens) - 1), term.type, tuple(self.uses),
+                          self.parts())
+
+    def joined(self, first: int, stop: int) -> str:
+        return " ".join(self.program[first:stop])
+
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        if not self.plain:
+            return ()
+        bounds = [-1, *self.ands, len(self.tokens) - 1]
+        spans = [(a + 1, b) for a, b in pairwise(bounds)]
+        return tuple((self.text[self.tokens[a].at : self.tokens[b].at].strip(), self.joined(a, b)) for a, b in spans)
+
+    # --- moving along
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.place]
+
+    def take(self, text: str) -> bool:
+        found = self.token.kind == "operator" and self.token.text == text
+        self.place += found
+        return found
+
+    def expect(self, text: str) -> None:
+        if not self.take(text):
+            raise self.unexpected(f"'{text}' is missing")
+
+    def wrong(self, at: int, message: str, hint: str = "") -> BadInput:
+        return wrong(self.text, at, message, hint)
+
+    def unexpected(self, message: str = "") -> BadInput:
+        token = self.token
+        if token.kind == "end":
+            return self.wrong(token.at, message or "it ends too early", "something is to follow here")
+        hint = INSTEAD.get(token.text.lower(), "")
+        if token.kind in ("name", "number", "text") and not message and not hint:
+            hint = hint or "an operator is missing before it, such as && or =="
+        return self.wrong(token.at, message or f"'{token.text[:40]}' is not expected here", hint)
+
+    # --- grammar
+
+    def expression(self) -> Term:
+        """A condition with its two cases, or what stands for one."""
+        term = self.binary(1)
+        if not self.take("?"):
+            return term
+        self.plain = self.plain and self.nesting > 0
+        self.need(term, TRUTH, "what stands before ?")
+        self.deeper()
+        first = self.expression()
+        self.expect(":")
+        second = self.expression()
+        self.nesting -= 1
+        return Term(self.same(first, second), term.at)
+
+    def deeper(self) -> None:
+        self.nesting += 1
+        if self.nesting > MAX_NESTING:
+            raise self.wrong(self.token.at, f"more than {MAX_NESTING} levels of nesting", "make it simpler")
+
+    def binary(self, level: int) -> Term:
+        left = self.unary()
+        while (mine := self.operator_level()) >= level:
+            operator, place = self.token, self.place
+            self.place += 1
+            self.chain += 1
+            if self.chain > MAX_CHAIN:
+                raise self.wrong(operator.at, f"more than {MAX_CHAIN} operators", "member(x, {…}) looks in a list")
+            if not self.nesting and operator.text == "&&":
+                self.ands.append(place)
+            elif not self.nesting and operator.text == "||":
+                self.plain = False
+            left = self.combined(operator, left, self.binary(mine + 1))
+        return left
+
+    def operator_level(self) -> int:
+        token = self.token
+        if token.kind == "operator" or (token.kind == "name" and token.text.lower() in ("is", "isnt")):
+            return LEVELS.get(token.text.lower(), 0)
+        return 0
+
+    def unary(self) -> Term:
+        token = self.token
+        if token.kind != "operator" or token.text not in ("!", "-", "+"):
+            return self.primary()
+        self.place += 1
+        self.deeper()
+        term = self.unary()
+        self.nesting -= 1
+        wanted = TRUTH if token.text == "!" else NUMBER
+        if wanted == NUMBER and term.type == TRUTH:
+            raise self.wrong(term.at, f"'{token.text}' does nothing with what is true or false",
+                             "x ? 1 : 0 makes a number of it")
+        self.need(term, wanted, f"what stands behind {token.text}")
+        return Term(wanted, token.at)
+
+    def primary(self) -> Term:
+        token = self.token
+        if self.take("("):
+            self.deeper()
+            term = self.expression()
+            self.nesting -= 1
+            self.expect(")")
+            return Term(term.type, token.at)
+        if self.take("{"):
+            return self.listed(token.at)
+        if token.kind not in ("number", "text", "name"):
+            raise self.unexpected()
+        self.place += 1
+        if token.kind == "number":
+            self.number(token)
+            return Term(NUMBER, token.at)
+        if token.kind == "text":
+            self.literal(token)
+            return Term(TEXT, token.at)
+        if self.take("("):
+            return self.call(token)
+        word = WORDS.get(token.text.lower())
+        return Term(word, token.at) if word else self.attribute(token)
+
+    def listed(self, at: int) -> Term:
+        self.deeper()
+        while not self.take("}"):
+            term = self.expression()
+            self.listed_so_far += 1
+            if self.listed_so_far > MAX_LISTED:
+                raise self.wrong(term.at, f"more than {MAX_LISTED} members of lists", "a pattern may say it shorter")
+            if term.type == LIST:
+                raise self.wrong(term.at, "a list in a list", "one list of all of them does")
+            if not self.take(","):
+                self.expect("}")
+                break
+            if self.token.text == "}":
+                raise self.wrong(self.token.at, "the list ends behind a comma", "take the comma out")
+        self.nesting -= 1
+        return Term(LIST, at)
+
+    def number(self, token: Token) -> None:
+        if re.match("0[0-9]", token.text):
+            raise self.wrong(token.at, f"{token.text[:40]} begins with a 0", "write it without")
+        if not math.isfinite(float(token.text)) or (token.text.isdigit() and int(token.text) > MAX_INTEGER):
+            raise self.wrong(token.at, "a number beyond all bounds", f"whole numbers up to {MAX_INTEGER:,}")
+
+    def literal(self, token: Token) -> str:
+        """The text itself."""
+        inside = token.text[1:-1]
+        for match in re.finditer(r"\\(.)", inside, re.DOTALL):
+            if match[1] not in '"\\':
+                raise self.wrong(token.at + 1 + match.start(), f"'{match[0]}' means nothing here",
+                                 r'\" and \\ are what there is; a \ in a pattern is written \\')
+        return re.sub(r"\\(.)", r"\1", inside)
+
+    def attribute(self, token: Token) -> Term:
+        known: Known | None = attributes.find(token.text)
+        if known is None:
+            hint = INSTEAD.get(token.text.lower()) or attributes.nearest(token.text)
+            raise self.wrong(token.at, f"there is no attribute '{token.text[:80]}'", hint)
+        self.uses.setdefault(known.path)
+        self.program[self.place - 1] = flat(known.path)
+        return Term(known.type, token.at)
+
+    # --- calls
+
+    def call(self, token: Token) -> Term:
+        name = BY_NAME.get(token.text.lower())
+        if name is None:
+            raise self.wrong(token.at, f"there is no function '{token.text[:80]}'", no_function(token.text))
+        self.calls += 1
+        if self.calls > MAX_CALLS:
+            raise self.wrong(token.at, f"more than {MAX_CALLS} calls of functions", "member(x, {…}) looks in a list")
+        function, first = FUNCTIONS[name], self.place
+        self.deeper()
+        given: list[Term] = []
+        while not self.take(")"):
+            if given:
+                self.expect(",")
+            given.append(self.expression())
+        self.nesting -= 1
+        if not function.least <= len(given) <= len(function.takes):
+            most = f" to {len(function.takes)}" if len(function.takes) > function.least else ""
+            raise self.wrong(token.at, f"{name} takes {function.least}{most} arguments, not {len(given)}",
+                             f"{name}: {function.says}")
+        for number, (term, wanted) in enumerate(zip(given, function.takes, strict=False), 1):
+            self.need(term, wanted, f"argument {number} of {name}")
+        if name == "regexp":
+            self.pattern(token, first, len(given))
+        return Term(self.same(*given[1:]) if name == "ifThenElse" else function.gives, token.at)
+
+    def pattern(self, token: Token, first: int, given: int) -> None:
+        """Its first argument is a text that stands there, its third "i"."""
+        if self.tokens[first].kind != "text" or self.tokens[first + 1].text != ",":
+            raise self.wrong(self.tokens[first].at, "a pattern must be a text that stands here",
+                             'the pattern comes first, as in regexp("myhost", Host.Name)')
+        self.patterns += 1
+        if self.patterns > MAX_PATTERNS:
+            raise self.wrong(token.at, f"more than {MAX_PATTERNS} patterns", "a|b in one of them finds either")
+        if given == 3 and [each.text for each in self.tokens[self.place - 3 : self.place - 1]] != [",", '"i"']:
+            raise self.wrong(token.at, 'the third argument of regexp can only be "i"', "leave it out")
+        self.searched(first + 2)
+        pattern = self.literal(self.tokens[first])
+        if why := refusal(pattern):
+            raise self.wrong(self.tokens[first].at, *why)
+        self.program[first] = '"' + _limited(pattern).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    def searched(self, place: int) -> None:
+        """Where a pattern is looked for: in what is not longer than an attribute may be."""
+        token, behind = self.tokens[place], self.tokens[place + 1]
+        if token.kind != "name" or behind.text not in (",", ")"):
+            raise self.wrong(token.at, "a pattern is looked for in one attribute",
+                             'as in regexp("myhost", Host.Name)')
+
+    # --- types
+
+    def need(self, term: Term, wanted: str, what: str) -> None:
+        fits = {TRUTH: (TRUTH, NUMBER, ANY), NUMBER: (NUMBER, TRUTH, ANY), TEXT: (TEXT, ANY), LIST: (LIST,)}
+        if term.type not in fits.get(wanted, (NUMBER, TEXT, TRUTH, ANY)):
+            raise self.wrong(term.at, f"{what} must be {NAMES[wanted]}, and this is {NAMES[term.type]}",
+                             _convert(term.type, wanted))
+
+    def combined(self, operator: Token, left: Term, right: Term) -> Term:
+        sign = operator.text.lower()
+        if LIST in (left.type, right.type):
+            raise self.wrong(operator.at, f"'{sign}' does nothing with lists", "member(x, {…}) looks in one")
+        if sign in ("&&", "||"):
+            self.need(left, TRUTH, f"what stands before {sign}")
+            self.need(right, TRUTH, f"what stands behind {sign}")
+            return Term(TRUTH, left.at)
+        if sign in ("+", "-", "*", "/", "%"):
+            self.need(left, NUMBER, f"what stands before {sign}")
+            self.need(right, NUMBER, f"what stands behind {sign}")
+            return Term(NUMBER, left.at)
+        if sign not in ("is", "isnt", "=?=", "=!=") and _alike(left.type) != _alike(right.type) and \
+                ANY not in (left.type, right.type):
+            raise self.wrong(operator.at, f"'{sign}' compares {NAMES[left.type]} with {NAMES[right.type]}",
+                             "texts stand in quotes, numbers do not")
+        return Term(TRUTH, left.at)
+
+    def same(self, *terms: Term) -> str:
+        """What either of them is."""
+        types = dict.fromkeys(term.type for term in terms if term.type != ANY)
+        if len({_alike(each) for each in types}) > 1:
+            raise self.wrong(terms[-1].at, f"{' in one case, '.join(NAMES[each] for each in types)} in the other",
+                             "both cases must be of one kind")
+        return TRUTH if list(types) == [TRUTH] else next((each for each in types if each != TRUTH), ANY)
+
+
+def _limited(pattern: str) -> str:
+    """The limit holds for a match that begins at one place, so all begin at the first."""
+    return f"(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS}){search(pattern)}"
+
+
+def _alike(kind: str) -> str:
+    """A truth counts as 1 or 0."""
+    return NUMBER if kind == TRUTH else kind
+
+
+def _convert(has: str, wanted: str) -> str:
+    if has == TEXT and wanted == TRUTH:
+        return 'compare it, as in Host.Name == "a"'
+    if has == LIST:
+        return "member(x, {…}) looks in a list"
+    return "a list stands in braces, as in {1, 2}" if wanted == LIST else ""
+
+
+# --- policies ---------------------------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """A policy that is an expression: what it comes to, and which ads it may speak of."""
+
+    type: str
+    scopes: tuple[str, ...]
+    says: str
+    alias: str  # what GridBot calls it
+
+
+KINDS = {
+    "requirements": Kind(TRUTH, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
+                         "which hosts may run the bag's tasks", "JobRequirements"),
+    "rank": Kind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
+                 "which bag goes first at a host: the one with the highest", "Rank"),
+    "sites": Kind(TRUTH, ("Site", "Bag", "Queue", "Now"),
+                  "at which sites its tasks may run, and pilots be started for it", "GridPolicy"),
+    "replicate": Kind(TRUTH, ("Task", "Replica", "Bag", "Queue", "Now"),
+                      "is a task that runs to be given to one more host?", "ReplicationRequirements"),
+    "per-host": Kind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
+                     "how many tasks of the bag a host may hold at once", "Concurrency"),
+    "attempt-deadline": Kind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now", "PerHost"),
+                             "s after which an attempt's task is given to another host, too", "Deadline"),
+}
+ALIASES = {kind.alias: key for key, kind in KINDS.items()}
+
+
+INSTEAD_OF = {
+    "deadline": "attempt-deadline gives what takes longer than that to another host, too",
+    "budget": "Client.set_budget changes it",
+    "priority": "rank says which of your bags goes first at a host",
+    **dict.fromkeys(("select", "batch", "batch-timeout", "provision", "fail-over"),
+                    "that is said when the bag is submitted, and cannot be changed"),
+}
+
+
+def named(name: str, *others: str) -> str:
+    """The policy that is called so, by us or by GridBot; the others may stand there, too."""
+    from windfall.model.checks.bag import nearest
+    from windfall.model.policies.replica_caps import CAPS
+
+    name, known = name.replace("_", "-"), (*KINDS, *CAPS, *others)
+    if name in INSTEAD_OF and name not in others:  # before GridBot's Deadline
+        raise BadInput(f"there is no policy '{name}' to set", INSTEAD_OF[name])
+    key = next((key for key in (*known, *ALIASES) if key.lower() == name.lower()), "")
+    if not key:
+        raise BadInput(f"there is no policy '{name[:40]}'", nearest(name, known))
+    return ALIASES.get(key, key)
+
+
+def serves(found: Expression) -> list[str]:
+    """The policies that it could be."""
+    return [key for key in KINDS if not _misfit(found, key)]
+
+
+def check(text: str, key: str) -> Expression:
+    """Read an expression that is to serve as a policy of that name."""
+    found = parse(text)
+    misfit = _misfit(found, key)
+    if misfit:
+        at, message, hint = misfit
+        raise wrong(text, at, message, hint)
+    return found
+
+
+def _misfit(found: Expression, key: str) -> tuple[int, str, str] | None:
+    """Why it cannot be that policy: where, what, a hint."""
+    kind, text = KINDS[key], found.text
+    if text.lower() in ("undefined", "error"):
+        return 0, f"{key} would never come to anything", "leave it out for none"
+    for path in found.uses:
+        known = attributes.find(path)
+        if known is not None and known.scope not in kind.scopes:
+            name = path.split(".")[-1].lower()
+            at = next((token.at for token in tokens(text) if token.text.lower().endswith(name)), 0)
+            return at, f"{key} cannot speak of {path}", f"it knows {', '.join(kind.scopes)}"
+    if found.type in (kind.type, ANY) or (key == "rank" and found.type == TRUTH):  # true is 1, so it comes first
+        return None
+    hint = "compare it with something" if kind.type == TRUTH else "give a number"
+    return 0, f"{key} must come to {NAMES[kind.type]}, and this is {NAMES[found.type]}", hint

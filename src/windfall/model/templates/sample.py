@@ -1,0 +1,160 @@
+"""Parameters drawn at random, the same everywhere and for ever.
+
+Value i follows from seed, name and i alone, through BLAKE2b: no generator has a state, so a value can be asked for
+out of turn, a sample can grow without changing what it had, and no version of Python or of a library matters.
+Floating-point values are given with twelve digits, which is more than mathematical libraries differ in.
+
+A Latin hypercube of n points cuts every column's range into n equal parts and walks them in an order that is a
+permutation: four rounds of a Feistel network over the next power of four, numbers outside walked on until inside.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from windfall.errors import BadInput
+from windfall.model.spec import Latin, Law, Sample
+
+Draw = Callable[[int], int | float]
+
+
+class Kind(NamedTuple):
+    arguments: str  # what they are called
+    example: str
+
+
+LAWS = {
+    "uniform": Kind("from, to", "uniform(0, 1)"),
+    "loguniform": Kind("from, to", "loguniform(1e-3, 1)"),
+    "normal": Kind("mean, deviation", "normal(0, 1)"),
+    "integer": Kind("from, to", "integer(1, 6)"),
+}
+
+_LAW = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
+_WHOLE = re.compile(r"[-+]?\d[\d_]{0,22}")
+
+
+def parse_law(name: str, text: str) -> Law:
+    """`uniform(0, 1)`"""
+    match = _LAW.fullmatch(text) if len(text) <= 200 else None
+    try:
+        if match is None:
+            raise ValueError
+        arguments = [int(part) if _WHOLE.fullmatch(part.strip()) else float(part) for part in match[2].split(",")]
+    except ValueError:
+        raise BadInput(f"'{name}': not a law to draw by", f"as in {_examples()}", text=text[:100]) from None
+    law = Law(name=name, law=match[1], arguments=arguments)
+    check_law(law)
+    return law
+
+
+def _examples() -> str:
+    return ", ".join(kind.example for kind in LAWS.values())
+
+
+def check_law(law: Law) -> None:
+    kind = LAWS.get(law.law)
+    if kind is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(law.law[:100], list(LAWS), 1)
+        hint = f"did you mean '{near[0]}'?" if near else f"there is {', '.join(LAWS)}"
+        raise BadInput(f"'{law.name}': the law '{law.law[:100]}' does not exist", hint, text=law.law[:100])
+    if len(law.arguments) != 2 or not all(math.isfinite(n) and abs(n) < 1e300 for n in law.arguments):
+        raise BadInput(
+            f"'{law.name}': {law.law} takes two numbers: {kind.arguments}", f"as in {kind.example}", text=law.law
+        )
+    wrong = _wrong_arguments(law)
+    if wrong:
+        raise BadInput(f"'{law.name}': {law.law}: {wrong}", f"as in {kind.example}", text=law.law)
+
+
+def _wrong_arguments(law: Law) -> str:
+    first, second = law.arguments
+    if law.law == "integer":
+        if not all(isinstance(n, int) and not isinstance(n, bool) and abs(n) < 1 << 62 for n in law.arguments):
+            return "both must be whole numbers"
+        return "" if first <= second else "the first must not be larger than the second"
+    if law.law == "normal":
+        return "" if second > 0 else "the deviation must be larger than 0"
+    if law.law == "loguniform" and first <= 0:
+        return "both must be larger than 0"
+    return "" if first < second else "the first must be smaller than the second"
+
+
+# --- drawing ---------------------------------------------------------------------------------------------------
+
+
+def _bits(*parts: object) -> int:
+    """64 of them."""
+    from hashlib import blake2b  # costs milliseconds that most commands need not pay
+
+    return int.from_bytes(blake2b("\0".join(map(str, parts)).encode(), digest_size=8).digest(), "big")
+
+
+def draw_sample(axis: Sample) -> Draw:
+    seed, name = axis.seed, axis.law.name
+    shape = _shaped(axis.law)
+    return lambda i: shape(_bits(seed, name, i), 1 << 64)
+
+
+def draw_latin(axis: Latin, law: Law) -> Draw:
+    seed, name, n = axis.seed, law.name, axis.n
+    shape, place = _shaped(law), _permutation(f"{seed}\0{name}", n)
+    return lambda i: shape((place(i) << 64) + _bits(seed, name, "within", i), n << 64)
+
+
+def _permutation(key: str, n: int) -> Callable[[int], int]:
+    half = max(1, ((n - 1).bit_length() + 1) // 2)
+    mask = (1 << half) - 1
+    known: dict[tuple[int, int], int] = {}  # at most four times the square root of four n
+
+    def mixed(turn: int, right: int) -> int:
+        found = known.get((turn, right))
+        if found is None:
+            found = known[turn, right] = _bits(key, turn, right) & mask
+        return found
+
+    def place(i: int) -> int:
+        while True:
+            left, right = i >> half, i & mask
+            for turn in range(4):
+                left, right = right, left ^ mixed(turn, right)
+            i = left << half | right
+            if i < n:
+                return i
+
+    return place
+
+
+def _shaped(law: Law) -> Callable[[int, int], int | float]:
+    """From a numerator and a denominator, a number in [0, 1), to a value of the law."""
+    first, second = law.arguments
+    if law.law == "integer":
+        least, span = int(first), int(second) - int(first) + 1
+        return lambda over, under: least + over * span // under
+    if law.law == "normal":
+        return _normal(first, second)
+    if law.law == "loguniform":
+        low, high = math.log(first), math.log(second)
+        return lambda over, under: _rounded(math.exp(low + (high - low) * _unit(over, under)), first, second)
+    return lambda over, under: _rounded(first + (second - first) * _unit(over, under), first, second)
+
+
+def _normal(mean: float, deviation: float) -> Callable[[int, int], float]:
+    from statistics import NormalDist
+
+    quantile = NormalDist().inv_cdf
+    return lambda over, under: _rounded(mean + deviation * quantile(_unit(over, under)), -math.inf, math.inf)
+
+
+def _unit(over: int, under: int) -> float:
+    """Never 0 and never 1, as logarithms and quantiles want it."""
+    return ((over << 52) // under * 2 + 1) / (1 << 53)
+
+
+def _rounded(value: float, least: float, most: float) -> float:
+    return min(max(float(f"{value:.12g}"), float(least)), float(most))

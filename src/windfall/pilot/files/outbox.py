@@ -1,0 +1,238 @@
+"""The outbox: results the server has not confirmed, kept on disk when it is out of reach or we have to go.
+
+One folder per life of a pilot, with the credentials that let a later one deliver it (0600 in a 0700 folder).  Who holds
+it tells a folder in use from one left behind.  What the server has not accepted is never deleted.
+"""
+
+import errno
+import json
+import os
+
+from windfall.errors import WindfallError
+from windfall.pilot.files import folder_locks, outputs
+from windfall.pilot.net import enrol
+from windfall.pilot.net.link import Link
+from windfall.pilot.net.ways import Ways
+from windfall.pilot.notes import short
+from windfall.pilot.run import slot
+
+CREDENTIALS = "credentials"
+COMPANY = 64             # reports delivered at once, and
+ROOM = 4 << 20           # bytes of them
+
+
+class Outbox:
+    def __init__(self, base, name):
+        self.base = base
+        self.folder = os.path.join(base, name)
+        self.held = None
+        self.kept = set()
+
+    def open(self, credentials):
+        """Make the folder and hold it; may be called again when credentials change."""
+        for folder in (self.base, self.folder):  # one by one: makedirs leaves parents open to all
+            os.makedirs(folder, 0o700, exist_ok=True)
+        if self.held is None:
+            self.held = folder_locks.take(self.folder)
+            if self.held is None:
+                raise OSError(errno.EBUSY, "somebody else has {}".format(self.folder))
+        _write(os.path.join(self.folder, CREDENTIALS), credentials)
+
+    def keep(self, report, folder=None, cargo=None):
+        """Keep one report, with the directory its files lie in: they may have to be uploaded, or once more."""
+        attempt = report["a"]
+        if attempt in self.kept:
+            return
+        entry = {"report": report}
+        if folder is not None:
+            if self._take_in(folder, "{}.d".format(attempt)):
+                entry["cargo"] = cargo
+            elif "files" in cargo and "files" not in report:
+                entry["report"] = dict(report, o="failed", why="output", note="the outputs are gone")
+        _write(os.path.join(self.folder, "{}.json".format(attempt)), entry)
+        self.kept.add(attempt)
+
+    def renew(self):
+        if self.held is not None:
+            self.held.renew()
+
+    def _take_in(self, folder, name):
+        """Move a directory here; False if there is none."""
+        target = os.path.join(self.folder, name)
+        if os.path.isdir(target):
+            return True  # by an earlier try
+        try:
+            os.rename(folder, target)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return False
+            if error.errno != errno.EXDEV:
+                raise
+            _copy(folder, target)
+        return True
+
+    def forget(self, attempts):
+        """The server has these."""
+        for attempt in attempts:
+            if attempt in self.kept:
+                self.kept.discard(attempt)
+                _forget(self.folder, attempt)
+
+    def close(self):
+        """Remove the folder if nothing is left in it; True if so."""
+        if self.held is None:
+            return True
+        gone = not self.kept and slot.remove(self.folder)
+        self.held.release()
+        self.held = None
+        _rmdir(self.base)
+        return gone
+
+
+def _copy(folder, target):
+    """To another file system: whole or not at all."""
+    import shutil
+    slot.remove(target + ".new")
+    shutil.copytree(folder, target + ".new", symlinks=True)
+    os.rename(target + ".new", target)
+    slot.remove(folder)
+
+
+def left_behind(base):
+    """Folders of earlier pilots."""
+    try:
+        return [os.path.join(base, name) for name in sorted(os.listdir(base))]
+    except OSError:
+        return []
+
+
+def deliver(folder, ways, blobs_for, say=lambda text: None):
+    """Send what an earlier pilot left; returns how many reports, or None if the folder is in use.
+
+    `ways` leads to our own server; `blobs_for(link, token)` carries uploads.
+    Raises WindfallError when the server does not take them.
+    """
+    try:
+        held = folder_locks.take(folder)
+    except OSError as error:
+        raise WindfallError("the outbox {} cannot be had: {}".format(folder, error))
+    if held is None:
+        return None
+    try:
+        with open(os.path.join(folder, CREDENTIALS)) as file:
+            credentials = json.load(file)
+        return _deliver(folder, credentials, ways, blobs_for, say)
+    except (OSError, ValueError, KeyError) as error:
+        raise WindfallError("the outbox {} cannot be read: {}".format(folder, error))
+    finally:
+        held.release()
+
+
+def _deliver(folder, credentials, ways, blobs_for, say):
+    if not credentials["certificate"] or credentials["certificate"] != ways.certificate:
+        ways = Ways(credentials["server"], credentials["certificate"], credentials.get("routes") or ())
+    # else it is the same server, and where it is now we know better
+    blobs = blobs_for(Link(ways), credentials["token"])
+    sent = 0
+    for names in _batches(folder):
+        reports = [_entry(folder, name, blobs) for name in names]
+        _say(blobs, credentials, reports, say)
+        for report in reports:
+            _forget(folder, report["a"])
+        sent += len(reports)
+    slot.remove(folder)
+    _rmdir(os.path.dirname(folder))
+    return sent
+
+
+def _batches(folder):
+    """Names of the entries, as many at a time as may travel together."""
+    batch, size = [], 0
+    for name in sorted(name for name in os.listdir(folder) if name.endswith(".json")):
+        more = os.path.getsize(os.path.join(folder, name))
+        if batch and (len(batch) == COMPANY or size + more > ROOM):
+            yield batch
+            batch, size = [], 0
+        batch.append(name)
+        size += more
+    if batch:
+        yield batch
+
+
+def _entry(folder, name, blobs):
+    """The report, once the server has its files: what was uploaded long ago may be gone again."""
+    with open(os.path.join(folder, name)) as file:
+        entry = json.load(file)
+    report = entry["report"]
+    if type(report["a"]) is not int:  # it names the directory beside it
+        raise ValueError("no attempt is called so")
+    try:
+        if entry.get("cargo"):
+            where = os.path.join(folder, "{}.d".format(report["a"]))
+            report.update(outputs.send(where, entry["cargo"], report, blobs))
+        for path, digest, _, _ in report.get("files", ()) if not entry.get("cargo") else ():
+            if not blobs.has(digest, report["a"]):
+                raise WindfallError("the server does not have the output {} any more".format(path))
+    except WindfallError as error:
+        if error.retry:
+            raise
+        report.pop("files", None)
+        report.update(o="failed", why="output", note=short(error.message))
+    return report
+
+
+def _say(blobs, credentials, reports, say):
+    """Report; what the server will never take is found by halving, and said in fewer words or not at all."""
+    problem = _exchange(blobs, credentials, reports)
+    if not problem:
+        return
+    if len(reports) > 1:
+        half = len(reports) // 2
+        _say(blobs, credentials, reports[:half], say)
+        _say(blobs, credentials, reports[half:], say)
+        return
+    attempt = reports[0]["a"]
+    say("the server refused the report of attempt {}: {}".format(attempt, problem))
+    less = {"a": attempt, "o": "failed", "why": "refused", "note": "the server refused the task's report"}
+    if _exchange(blobs, credentials, [less]):
+        say("the server refused every report of attempt {}, which is dropped".format(attempt))
+
+
+def _exchange(blobs, credentials, reports):
+    """What the server says against these reports, or ""."""
+    credentials["seq"] += 1
+    request = {"v": credentials["v"], "epoch": credentials["epoch"], "seq": credentials["seq"],
+               "ack": credentials["ack"], "reports": reports}
+    body = json.dumps(request).encode()
+    reply = blobs.request("POST", "/v1/exchange", [("Content-Type", "application/json")], body)
+    problem = enrol.refusal(reply)
+    if reply.status != 200 and not problem:
+        raise WindfallError("the server answered {} to results left in an outbox".format(reply.status))
+    return problem
+
+
+def _forget(folder, attempt):
+    try:
+        os.unlink(os.path.join(folder, "{}.json".format(attempt)))
+    except OSError:
+        pass
+    path = os.path.join(folder, "{}.d".format(attempt))
+    if os.path.isdir(path):
+        slot.remove(path)
+
+
+def _write(path, value):
+    """Whole or not at all, and on the disk."""
+    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(path + ".new", path)
+
+
+def _rmdir(path):
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass

@@ -1,0 +1,225 @@
+"""Processes and their descendants, by /proc.  Whatever a task started is found by ancestry, session or marker.
+
+A process whose parent dies becomes a child of its nearest *subreaper*, which every process of ours is; so nothing a
+task starts can leave our tree, and an empty list of children is proof that nobody is left.
+"""
+
+import os
+import signal
+import time
+
+from windfall.pilot import clock
+
+PILOT_MARK = "WINDFALL_PILOT"
+ATTEMPT_MARK = "WINDFALL_ATTEMPT"
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def become_subreaper():
+    """True if orphans will come to us.  ctypes is dear to import, so this is called off the start-up path."""
+    try:
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        return libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    except (ImportError, OSError, AttributeError):
+        return False  # an interpreter built without ctypes: sessions and markers have to do
+
+
+def stat_of(pid):
+    """(parent, group, session, start time) of a process, or None when it is gone."""
+    try:
+        with open("/proc/{}/stat".format(pid), "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    fields = text[text.rindex(b")") + 2:].split()
+    return int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19])
+
+
+def stopped(pid):
+    """Has somebody sent it SIGSTOP?"""
+    try:
+        with open("/proc/{}/stat".format(pid), "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"T"
+    except (OSError, IndexError):
+        return False
+
+
+def snapshot():
+    """{pid: (parent, group, session, start time)} of all there are."""
+    table = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            about = stat_of(name)
+            if about is not None:
+                table[int(name)] = about
+    return table
+
+
+def children(pid="self"):
+    """Pids of a process's children; reads one small file per thread where the kernel has it."""
+    base = "/proc/{}/task".format(pid)
+    found = []
+    try:
+        for thread in os.listdir(base):
+            with open("{}/{}/children".format(base, thread), "rb") as file:
+                found.extend(map(int, file.read().split()))
+        return found
+    except FileNotFoundError:
+        if not os.path.exists(base):
+            return []
+    except OSError:
+        pass
+    parent = os.getpid() if pid == "self" else int(pid)
+    return [p for p, about in snapshot().items() if about[0] == parent]
+
+
+def own_children():
+    """A quick `children()` for a process without threads."""
+    path = "/proc/self/task/{}/children".format(os.getpid())
+
+    def read():
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except OSError:
+            return children()
+        try:
+            return list(map(int, os.read(fd, 1 << 16).split()))
+        finally:
+            os.close(fd)
+
+    return read
+
+
+def descendants(roots, table=None):
+    """All below `roots`, the roots left out."""
+    table = snapshot() if table is None else table
+    below = {}
+    for pid, about in table.items():
+        below.setdefault(about[0], []).append(pid)
+    seen, todo = set(roots), list(roots)
+    while todo:
+        fresh = [pid for pid in below.get(todo.pop(), ()) if pid not in seen]
+        seen.update(fresh)
+        todo.extend(fresh)
+    return sorted(seen.difference(roots))
+
+
+def members(*leaders):
+    """Tasks' processes as far as ancestry and session tell: the leaders, all below, all in their sessions."""
+    table = snapshot()
+    known = set(leaders)
+    roots = list(leaders) + [pid for pid, about in table.items() if about[2] in known]
+    return sorted(set(roots + descendants(roots, table)))
+
+
+def send(pid, number):
+    try:
+        os.kill(pid, number)
+        return True
+    except (ProcessLookupError, PermissionError):
+        return False
+
+
+def signal_tree(leader, number):
+    """Signal all of a task."""
+    signal_trees([leader], number)
+
+
+def signal_trees(leaders, number):
+    """The same for many, with one look at what there is; one that is stopped is woken, or it would not get it."""
+    for pid in members(*leaders):
+        if send(pid, number) and number != signal.SIGKILL:
+            send(pid, signal.SIGCONT)
+
+
+def marked(name, value):
+    """Pids of processes whose environment has `name=value`."""
+    wanted = "{}={}".format(name, value).encode()
+    return [pid for pid in snapshot() if wanted in environment(pid)]
+
+
+def environment(pid):
+    try:
+        with open("/proc/{}/environ".format(pid), "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def attempt_of(pid):
+    """The attempt a process says it belongs to, or None."""
+    prefix = ATTEMPT_MARK.encode() + b"="
+    for entry in environment(pid):
+        if entry.startswith(prefix) and entry[len(prefix):].isdigit():
+            return int(entry[len(prefix):])
+    return None
+
+
+def kill_descendants(spare=(), patience=5.0):
+    """Kill and reap all below us but `spare`, until none is left or patience ends.  True if none is left."""
+    spare = set(spare)
+    end = clock.seconds() + patience
+    while True:
+        doomed = [pid for pid in children() if pid not in spare]
+        if not doomed:
+            return True
+        for pid in doomed + descendants(doomed):
+            send(pid, signal.SIGKILL)
+        for pid in doomed:
+            reap(pid, end)
+        if clock.seconds() > end:
+            return False
+
+
+def reap(pid, end):
+    """Wait for a child of ours to end, until `end`."""
+    while clock.seconds() < end:
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                return
+        except ChildProcessError:
+            return
+        time.sleep(0.001)
+
+
+def memory(leader):
+    """Bytes a task's processes use now.  Shared pages count once where the kernel can tell."""
+    pids = members(leader)
+    return sum(map(_resident, pids))
+
+
+def memory_shared_once(leader):
+    """Slower and fairer: a task that forks shares most of its memory with itself."""
+    return sum(map(_proportional, members(leader)))
+
+
+def _resident(pid):
+    try:
+        with open("/proc/{}/statm".format(pid), "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def _proportional(pid):
+    try:
+        with open("/proc/{}/smaps_rollup".format(pid), "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return _resident(pid)
+
+
+def oom_kills():
+    """How often the kernel killed something for want of memory, since boot."""
+    try:
+        with open("/proc/vmstat", "rb") as file:
+            for line in file:
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+    except OSError:
+        pass
+    return 0

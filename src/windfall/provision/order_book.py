@@ -1,0 +1,226 @@
+"""What a tender does with its orders.  Pure: orders in, commands out; what came of those in, news out.
+
+Rules
+  * An order is carried out once per nonce, however often it is heard; what came of it is told until that is answered.
+  * Starts of one shape whose nonces follow each other are one submission, as many as the site takes at once.
+  * A stop of something whose submission is under way waits until that has landed.
+  * A submission without an answer is neither accepted nor refused: a listing begun long enough after it says which.
+  * Answers may overtake each other.  An older one is a receipt only: what it orders stands in the newer one, too.
+It decides nothing, and forgets what the core has heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from windfall.core.messages.effects import Orders
+from windfall.core.messages.facts import Shape
+
+Pair = tuple[str, str]  # nonce, the batch system's name; "" where it is not known
+
+
+class Submit(NamedTuple):
+    shape: Shape
+    nonces: tuple[str, ...]
+
+
+class Cancel(NamedTuple):
+    jobs: tuple[Pair, ...]
+
+
+class Look(NamedTuple):
+    """List what the batch system has of ours."""
+
+    began: int  # the core's time of the newest answer
+
+
+class Salvage(NamedTuple):
+    """Bring home what pilots left behind."""
+
+    nonces: tuple[str, ...]
+
+
+Command = Submit | Cancel | Look | Salvage
+
+
+class News(NamedTuple):
+    accepted: list[Pair]
+    refused: list[Pair]
+    stopped: list[Pair]
+    unstopped: list[Pair]
+    salvaged: list[tuple[str, int]]
+
+
+class Carrier:
+    """`most`: pilots in one submission; `many`: jobs in one cancellation; `company`: pilots looked for at once."""
+
+    def __init__(self, most: int = 1, many: int = 1, company: int = 1) -> None:
+        self.most, self.many, self.company = most, many, company
+        self.now = self.seen = 0
+        self._names: dict[str, str] = {}  # nonce → what the batch system calls it; "": on its way
+        self._stops: dict[Pair, bool] = {}  # under way; True: its submission has to land first
+        self._unsure: dict[str, None] = {}  # submitted, and no answer came
+        self._looking = False
+        self._accepted: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
+        self._stopped: dict[Pair, None] = {}
+        self._unstopped: dict[Pair, None] = {}
+        self._seeking: dict[str, None] = {}
+        self._alone: dict[str, None] = {}  # to be looked for by themselves: in company it did not work
+        self._salvaged: dict[str, int] = {}
+
+    def news(self) -> News:
+        """All that has not been answered."""
+        return News(list(self._accepted.items()), list(self._refused.items()), list(self._stopped),
+                    list(self._unstopped), list(self._salvaged.items()))
+
+    def name(self, nonce: str) -> str:
+        return self._names.get(nonce, "")
+
+    @property
+    def unsure(self) -> bool:
+        return bool(self._unsure)
+
+    # --- orders -------------------------------------------------------------------------------------------------------
+
+    def answered(self, orders: Orders, news: News) -> list[Command]:
+        """`news` went out with the request that this answers."""
+        self._heard(news)
+        if (orders.now, orders.number) < (self.now, self.seen):
+            return []
+        self.now, self.seen = orders.now, orders.number
+        commands: list[Command] = [*self._starts(orders.start), *self._cancels(self._stop(orders.stop))]
+        if orders.look and not self._looking:
+            self._looking = True
+            commands.append(Look(self.now))
+        return [*commands, *self._seek(orders.salvage)]
+
+    def _seek(self, nonces: Iterable[str]) -> Iterator[Salvage]:
+        fresh = [nonce for nonce in nonces if nonce not in self._seeking and nonce not in self._salvaged]
+        self._seeking.update(dict.fromkeys(fresh))
+        together = tuple(nonce for nonce in fresh if nonce not in self._alone)
+        for at in range(0, len(together), self.company):
+            yield Salvage(together[at : at + self.company])
+        for nonce in fresh:
+            if self._alone.pop(nonce, self) is None:
+                yield Salvage((nonce,))
+
+    def _heard(self, news: News) -> None:
+        for nonce, _ in news.accepted:
+            if self._accepted.pop(nonce, ""):
+                self._names.pop(nonce, None)
+        for nonce, _ in news.refused:
+            self._refused.pop(nonce, None)
+        for pair in news.stopped:
+            self._stopped.pop(pair, None)
+        for pair in news.unstopped:
+            self._unstopped.pop(pair, None)
+        for nonce, _ in news.salvaged:
+            self._salvaged.pop(nonce, None)
+
+    def _starts(self, start: Iterable[tuple[str, Shape]]) -> Iterator[Submit]:
+        fresh = [(nonce, shape) for nonce, shape in start if nonce not in self._names and nonce not in self._refused]
+        self._names.update(dict.fromkeys((nonce for nonce, _ in fresh), ""))
+        return self._groups(fresh)
+
+    def _groups(self, start: Iterable[tuple[str, Shape]]) -> Iterator[Submit]:
+        group: list[str] = []
+        of = None
+        for nonce, shape in start:
+            if group and (shape != of or len(group) == self.most or not follows(group[-1], nonce)):
+                yield Submit(of or shape, tuple(group))
+                group = []
+            group.append(nonce)
+            of = shape
+        if group and of is not None:
+            yield Submit(of, tuple(group))
+
+    def _stop(self, stop: Iterable[Pair]) -> Iterator[Pair]:
+        for nonce, name in stop:
+            if (nonce, name) in self._stops or (nonce, name) in self._stopped:
+                continue
+            waits = self._names.get(nonce) == ""
+            self._stops[nonce, name] = waits
+            if not waits:
+                yield nonce, name
+
+    def _cancels(self, pairs: Iterable[Pair]) -> Iterator[Cancel]:
+        every = list(pairs)
+        for at in range(0, len(every), self.many):
+            yield Cancel(tuple(every[at : at + self.many]))
+
+    def wanted(self, submit: Submit) -> list[Submit]:
+        """What of it is, now that it is about to be carried out.  The rest was never submitted: it is stopped."""
+        for pair in [pair for pair, waits in self._stops.items() if waits and pair[0] in dict.fromkeys(submit.nonces)]:
+            del self._stops[pair]
+            self._names.pop(pair[0], None)
+            self._stopped[pair] = None
+        return list(self._groups((nonce, submit.shape) for nonce in submit.nonces if nonce in self._names))
+
+    # --- what came of them --------------------------------------------------------------------------------------------
+
+    def accepted(self, names: Mapping[str, str]) -> list[Cancel]:
+        """Nonce → name; returns what waited for it."""
+        for nonce, name in names.items():
+            self._names[nonce] = self._accepted[nonce] = name
+            self._unsure.pop(nonce, None)
+        return self._landed(names)
+
+    def refused(self, nonces: Iterable[str], why: str) -> list[Cancel]:
+        """They were surely not submitted."""
+        gone = list(nonces)
+        for nonce in gone:
+            self._names.pop(nonce, None)
+            self._unsure.pop(nonce, None)
+            self._refused[nonce] = why
+        return self._landed(gone)
+
+    def lost(self, submit: Submit) -> None:
+        """No answer came: it may have been done."""
+        self._unsure.update(dict.fromkeys(submit.nonces))
+
+    def settle(self, there: Mapping[str, str], why: str) -> list[Cancel]:
+        """What a listing says of those: nonce → name.  It began after any of them could still land."""
+        found = {nonce: there[nonce] for nonce in self._unsure if nonce in there}
+        return [*self.accepted(found), *self.refused(list(self._unsure), why)]
+
+    def _landed(self, nonces: Iterable[str]) -> list[Cancel]:
+        landed = dict.fromkeys(nonces)
+        ready = [pair for pair, waits in self._stops.items() if waits and pair[0] in landed]
+        self._stops.update(dict.fromkeys(ready, False))
+        return list(self._cancels(ready))
+
+    def cancelled(self, cancel: Cancel) -> None:
+        for pair in cancel.jobs:
+            self._stops.pop(pair, None)
+            self._stopped[pair] = None
+
+    def not_cancelled(self, cancel: Cancel) -> None:
+        """It did not work: to be ordered again, after others."""
+        for pair in cancel.jobs:
+            self._stops.pop(pair, None)
+            self._unstopped[pair] = None
+
+    def salvaged(self, found: Mapping[str, int]) -> None:
+        """So many results of each were found there, and sent; -1: its pilot lives."""
+        for nonce, many in found.items():
+            self._seeking.pop(nonce, None)
+            self._salvaged[nonce] = many
+
+    def not_salvaged(self, nonces: Iterable[str], alone: bool) -> None:
+        """They could not be looked for: to be ordered again; `alone`: each by itself, so that it holds up no other."""
+        for nonce in nonces:
+            self._seeking.pop(nonce, None)
+            if alone:
+                self._alone[nonce] = None
+
+    def looked(self) -> None:
+        """Listed, or not: the next order to list is another one."""
+        self._looking = False
+
+
+def follows(before: str, after: str) -> bool:
+    """Is this the nonce that comes next?"""
+    mark, _, number = before.rpartition("-")
+    return number.isdigit() and after == f"{mark}-{int(number) + 1}"

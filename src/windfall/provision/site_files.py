@@ -1,0 +1,129 @@
+"""What a pilot needs at a site, put there before the first one is submitted: a folder, its file, its ticket.
+
+The file is named by its hash, which every job checks: what runs is what was meant, whatever else lies there.  The
+ticket can be read by its owner only; it lets pilots of this site in and does nothing else.  Neither is ever a word of a
+command.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from shlex import quote
+from typing import Any, NamedTuple
+
+from windfall.errors import SiteError
+from windfall.provision.routes import Reach, Routes
+from windfall.provision.server_link import Line
+from windfall.sites.channels.channel import Channel
+from windfall.sites.dialects.job import Job, Shape
+from windfall.sites.dialects.script import prepare
+from windfall.sites.dialects.table import dialect
+from windfall.sites.dialects.text import plain, shell
+from windfall.sites.site_file import Site, shown
+
+DAYS = 90  # that an enrolment token lasts; a pilot may wait in a queue for weeks
+OUTBOX = "outbox"  # in the folder: what a pilot could not deliver, for whoever looks there
+RENEWED = 45  # days after which there is a new one
+KEPT = 14  # days that logs of jobs are kept; older pilots' files are until no queue can hold one of their jobs any more
+_SWEEP = (f"find . -maxdepth 1 -type f '(' '(' -name 'wf*.log' -o -name 'wf*.[op]*[0-9]' ')' -mtime +{KEPT} "
+          f"-o -name 'pilot-*.pyz' -mtime +{DAYS} ')' -exec rm -f '{{}}' +; true")
+
+
+class Equipped(NamedTuple):
+    user: str  # who we are there
+    folder: str  # absolute
+    pilot: str  # names in the folder
+    ticket: str
+    digest: str = ""  # of the pilot's file; every job checks it
+
+    def job(self, site: Site, nonce: str, shape: Shape, count: int) -> Job:
+        """The pilot keeps out of the grace at its end: the signal comes before that."""
+        command = [site.python, self.pilot, "--ticket", self.ticket, "--cores", str(shape.cores),
+                   "--walltime", str(max(shape.walltime - site.grace, 1)), "--outbox", OUTBOX, "--quiet"]
+        command += ["--memory", str(shape.memory)] if shape.memory else []
+        job = site.job(nonce, shape, tuple(command), count)
+        return Job(**{**vars(job), "folder": self.folder, "files": (self.pilot, self.ticket), "digest": self.digest})
+
+    def salvage(self, site: Site, nonces: Iterable[str]) -> tuple[str, ...]:
+        """What sends home whatever those pilots left in the folder."""
+        named = [word for nonce in nonces for word in ("--nonce", nonce)]
+        return site.errand((site.python, f"{self.folder}/{self.pilot}", "salvage", "--ticket",
+                            f"{self.folder}/{self.ticket}", "--outbox", f"{self.folder}/{OUTBOX}", *named))
+
+
+def example(site: Site, digest: str) -> str:
+    """What would be submitted for the preferred shape, for a person to read.  `digest`: of the pilot's file."""
+    there = Equipped("", site.folder, name_of(digest), f"{site.name}-example.ticket", digest)
+    return shown(dialect(site.dialect).submit(there.job(site, "example-1", site.shapes[0], 1)))
+
+
+async def equip(site: Site, channel: Channel, line: Line, kept: Path, reach: Reach) -> Equipped:
+    """`kept`: where the token is remembered between runs."""
+    user, folder = await _folder(site, channel)
+    body = await line.pilot()
+    digest = hashlib.sha256(body).hexdigest()
+    pilot = name_of(digest)
+    await _put_once(channel, f"{folder}/{pilot}", body)
+    known = await _token(site, line, kept)
+    name = f"{site.name}-{known['id']}.ticket"
+
+    async def write(found: Routes) -> None:
+        ticket = {**found._asdict(), "token": known["token"], "site": site.name}
+        await channel.put(f"{folder}/{name}", json.dumps(ticket).encode(), 0o600)
+
+    await reach.routes(f"{folder}/{pilot}", f"{folder}/relay-{known['id']}", write)
+    return Equipped(user, folder, pilot, name, digest)
+
+
+def name_of(digest: str) -> str:
+    """The pilot's file."""
+    return f"pilot-{digest[:24]}.pyz"
+
+
+async def _folder(site: Site, channel: Channel) -> tuple[str, str]:
+    """Made where it is missing, since a job whose log cannot be written fails without a word; swept where it is not."""
+    answer = await channel.say(prepare(site.folder, f"{_SWEEP}; id -un || exit"))
+    said = answer.out.split("\n")
+    if answer.exit or len(said) < 2 or not said[1].startswith("/"):
+        raise SiteError(f"the folder {site.folder} cannot be made at {site.name}: {plain(answer.err or answer.out)}",
+                        "make room there, or name another folder in the site's file: one that is yours alone")
+    return said[0].strip(), said[1].strip()
+
+
+async def _put_once(channel: Channel, path: str, body: bytes) -> None:
+    """It is there if it is whole, and ours."""
+    script = f'[ -n "$(find {quote(path)} -prune -type f -user "$(id -u)" -size {len(body)}c)" ] && touch {quote(path)}'
+    if (await channel.say(shell(script))).exit:
+        await channel.put(path, body, 0o600)
+
+
+async def _token(site: Site, line: Line, kept: Path) -> dict[str, Any]:
+    known = _read(kept)
+    old = time.time() - float(known.get("made", 0)) > RENEWED * 86_400
+    if old or not await line.knows(str(known.get("name"))):
+        name, token = await line.enrolment(site.name, DAYS)
+        known = {"name": name, "token": token, "made": int(time.time()), "id": known.get("id") or os.urandom(4).hex()}
+        _write(kept, known)
+    return known
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes()) if not path.stat().st_mode & 0o077 else None
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("token"), str) and "id" in found else {}
+
+
+def _write(path: Path, known: dict[str, Any]) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    fresh.unlink(missing_ok=True)
+    with open(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600), "w") as file:
+        json.dump(known, file)
+    fresh.rename(path)

@@ -1,0 +1,250 @@
+"""Tokens, sites, pilots, and how the server is."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import windfall
+from windfall.core.decide.grant import fair_share
+from windfall.core.messages import events
+from windfall.core.read import views as queries
+from windfall.core.state import accounts
+from windfall.errors import BadInput, Conflict, Forbidden, NotFound
+from windfall.server.calls.provisioners import site_event
+from windfall.server.http import auth, schema, tokens
+from windfall.server.http.server import BYTES, JSON, TEXT, Answer, Request, reply_json
+from windfall.server.writer import Writer
+
+DEFAULT_DAYS = {"user": 365, "admin": 90, "enrol": 30}
+VERSION = getattr(windfall, "__version__", "0")
+
+_decode_token = msgspec.json.Decoder(schema.NewToken).decode
+_decode_sharing = msgspec.json.Decoder(schema.Sharing).decode
+_decode_weight = msgspec.json.Decoder(schema.NewWeight).decode
+_decode_allowance = msgspec.json.Decoder(schema.NewAllowance).decode
+_decode_site = msgspec.json.Decoder(schema.NewSite).decode
+_decode_draining = msgspec.json.Decoder(schema.Draining).decode
+_decode_trial = msgspec.json.Decoder(schema.NewTrial).decode
+MAX_TRIALS = 20  # of one user at once
+TRIAL = "+trial"  # in the names of a trial's user and site, and in nobody else's
+
+
+class AdminCalls:
+    def __init__(self, writer: Writer, home: Path) -> None:
+        self._writer = writer
+        self._state = writer.state
+        self._home = home
+        self._loop = asyncio.get_running_loop()
+        self._bundle: asyncio.Future[tuple[bytes, str]] | None = None
+        self.describe: Any = None  # the OpenAPI document, made when asked for
+        self.measure: Any = None
+        self._trying: dict[str, None] = {}  # users of trials that are being let in
+        self.inner_door: Any = None  # opens one that speaks TLS, for this machine
+
+    # --- tokens -----------------------------------------------------------------------------------------------
+
+    async def make_token(self, request: Request) -> Answer:
+        wanted, who = _decode_token(request.body), request.who
+        owner = wanted.user or who.owner
+        if who.scope != "admin" and (owner != who.owner or wanted.scope == "admin"):
+            raise Forbidden("only an admin makes tokens for others, or for admins")
+        if TRIAL in wanted.user:
+            raise BadInput(f"no user is called {wanted.user[:100]!r}: trials of sites are", "any other name")
+        if wanted.scope == "enrol":
+            self._check_site(wanted.site, owner)
+        days = wanted.days or DEFAULT_DAYS[wanted.scope]
+        token, name = tokens.new_token(), os.urandom(6).hex()
+        expires = self._writer.clock.now() + days * auth.DAY
+        if who.expires:
+            expires = min(expires, who.expires)  # a token gives no more than it has
+        site = wanted.site if wanted.scope == "enrol" else ""
+        await self._writer.do(events.IssueToken(
+            0, name, tokens.digest(token), wanted.scope, owner, site, expires, who.owner))
+        return reply_json(schema.TokenMade(name, token, expires), 201)
+
+    def _check_site(self, name: str, owner: str) -> None:
+        if not name:
+            raise BadInput("an enrolment token is for one site", "say which: \"site\"")
+        site = self._state.sites.get(name)
+        if site is None or site.owner != owner:
+            raise NotFound(f"there is no site {name[:100]}")
+
+    def _visible(self, who: Any) -> list[Any]:
+        """Those of pilots too: their owner can end what got into wrong hands."""
+        listed = self._state.tokens.values()
+        return [t for t in listed if who.scope == "admin" or t.owner == who.owner]
+
+    async def tokens(self, request: Request) -> Answer:
+        listed = [
+            {"id": t.id, "scope": t.scope, "user": t.owner, "site": t.site, "expires": t.expires, "issued": t.issued}
+            for t in self._visible(request.who)
+        ]
+        return reply_json({"tokens": listed, "position": self._writer.position})
+
+    async def revoke(self, request: Request) -> Answer:
+        name = request.args[0]
+        if not any(t.id == name for t in self._visible(request.who)):
+            raise NotFound(f"there is no token {name[:40]}")
+        await self._writer.do(events.RevokeToken(0, name, by=request.who.owner))
+        return reply_json({"id": name})
+
+    # --- allowances -------------------------------------------------------------------------------------------
+
+    async def allowances(self, request: Request) -> Answer:
+        """An admin sees everybody's, a user his own."""
+        state, who = self._state, request.who
+        this = accounts.month(state.now)
+        users = {who.owner, *state.allowances, *state.weights}
+        users.update(owner for owner, month in state.usage if month == this)
+        seen = sorted(users) if who.scope == "admin" else [who.owner]
+        rows = [schema.Allowance(user, most if (most := accounts.allowance(state, user)) >= 0 else None,
+                                 state.usage.get((user, this), 0), state.pledged.get(user, 0),
+                                 fair_share.weight(state, user)) for user in seen]
+        return reply_json(schema.Allowances(rows))
+
+    async def set_allowance(self, request: Request) -> Answer:
+        wanted = _decode_allowance(request.body)
+        known = {accounts.ANYBODY, *(token.owner for token in self._state.tokens.values())}
+        if wanted.user not in known:
+            raise NotFound(f"there is no user {wanted.user[:100]}", "'windfall user ls' lists those there are")
+        await self._writer.do(events.SetAllowance(0, wanted.user, wanted.allowance, request.who.owner))
+        return await self.allowances(request)
+
+    async def set_weight(self, request: Request) -> Answer:
+        wanted = _decode_weight(request.body)
+        if wanted.user not in {token.owner for token in self._state.tokens.values()}:
+            raise NotFound(f"there is no user {wanted.user[:100]}", "'windfall user ls' lists those there are")
+        await self._writer.do(events.SetWeight(0, wanted.user, wanted.weight, request.who.owner))
+        return await self.allowances(request)
+
+    # --- sites and pilots -------------------------------------------------------------------------------------
+
+    async def sites(self, request: Request) -> Answer:
+        owner = request.who.owner
+        mine = [s for s in self._state.sites.values() if not s.removed and (s.owner == owner or owner in s.shared)]
+        views = [queries.site_view(self._state, s) for s in mine]
+        return reply_json({"sites": views, "position": self._writer.position})
+
+    async def add_site(self, request: Request) -> Answer:
+        wanted = _decode_site(request.body)
+        if wanted.shared and request.who.scope != "admin":
+            # Whoever shares a site gets the work, the files and the results of those it is shared with.
+            raise Forbidden("only an admin shares a site", "ask the admin of this server")
+        await self._writer.do(site_event(
+            self._state, wanted.name, request.who.owner, wanted.kind, wanted.shared, wanted.limits))
+        return reply_json(queries.site_view(self._state, self._state.sites[wanted.name]), 201)
+
+    async def site(self, request: Request) -> Answer:
+        name, owner = request.args[0], request.who.owner
+        site = self._state.sites.get(name)
+        if site is None or site.removed or (site.owner != owner and owner not in site.shared):
+            raise NotFound(f"there is no site {name[:100]}")
+        view = queries.site_detail if site.owner == owner else queries.site_view  # what was decided is its own
+        return reply_json(view(self._state, site))
+
+    async def drain_site(self, request: Request) -> Answer:
+        now, owner = _decode_draining(request.body).now, request.who.owner
+        await self._writer.do(events.DrainSite(0, request.args[0], owner, True, now, owner))
+        return await self.site(request)
+
+    async def undrain_site(self, request: Request) -> Answer:
+        await self._writer.do(events.DrainSite(0, request.args[0], request.who.owner, False, by=request.who.owner))
+        return await self.site(request)
+
+    async def share_site(self, request: Request) -> Answer:
+        """For an admin: whoever owns the site gets the work, the files and the results of those it is shared with."""
+        wanted, known = _decode_sharing(request.body), {token.owner for token in self._state.tokens.values()}
+        if strangers := [user for user in wanted.add if user not in known]:
+            raise NotFound(f"there is no user {strangers[0][:100]}", "'windfall user ls' lists those there are")
+        await self._writer.do(events.ShareSite(0, request.args[0], wanted.add, wanted.remove, request.who.owner))
+        return reply_json(queries.site_view(self._state, self._state.sites[request.args[0]]))
+
+    async def remove_site(self, request: Request) -> Answer:
+        await self._writer.do(events.RemoveSite(0, request.args[0], request.who.owner, request.who.owner))
+        return reply_json({"site": request.args[0]})
+
+    async def try_site(self, request: Request) -> Answer:
+        """A user and a site for one trial: its pilot takes the trial's task and no other, and nobody else takes that
+        (P3).  Both tokens end within a day, or when the trial revokes them."""
+        if TRIAL in request.who.owner:
+            raise Forbidden("a trial tries nothing itself")
+        owner = self._trial_user(request.who.owner)
+        name = f"{_decode_trial(request.body).site}+{owner}"
+        self._trying[owner] = None
+        try:
+            return await self._let_in(request, owner, name)
+        finally:
+            del self._trying[owner]
+
+    def _trial_user(self, owner: str) -> str:
+        """One that no other trial has now.  As few as there are trials at once: their sites are never forgotten."""
+        now = self._writer.clock.now()
+        taken = {token.owner: None for token in self._state.tokens.values() if token.expires > now}
+        names = (f"{owner}{TRIAL}{number}" for number in range(1, MAX_TRIALS + 1))
+        for name in names:
+            if name not in taken and name not in self._trying:
+                return name
+        raise Conflict(f"{MAX_TRIALS} of your trials are under way",
+                       "wait for one to end; one whose command was killed ends within a day")
+
+    async def _let_in(self, request: Request, owner: str, name: str) -> Answer:
+        await self._writer.do(events.AddSite(0, name, owner, "trial"))
+        made = {"user": tokens.new_token(), "enrol": tokens.new_token()}
+        expires = self._writer.clock.now() + auth.DAY
+        expires = min(expires, request.who.expires or expires)
+        for scope, token in made.items():
+            await self._writer.do(events.IssueToken(0, os.urandom(6).hex(), tokens.digest(token), scope, owner,
+                                                    name if scope == "enrol" else "", expires, request.who.owner))
+        inner = self.inner_door() if request.connection.local else ("", "")
+        return reply_json(schema.TrialMade(name, made["user"], made["enrol"], expires, *inner), 201)
+
+    async def pilots(self, request: Request) -> Answer:
+        mine = [p for p in self._state.pilots.values() if p.owner == request.who.owner]
+        return reply_json({"pilots": [queries.pilot_view(p) for p in mine], "position": self._writer.position})
+
+    async def gone(self, request: Request) -> Answer:
+        """The user's evidence that a pilot is dead."""
+        text = request.args[0]
+        pilot = self._state.pilots.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 16 else None
+        if pilot is None or pilot.owner != request.who.owner:
+            raise NotFound(f"there is no pilot {text[:20]}")
+        await self._writer.do(events.Gone(0, pilot.number, "gone"))
+        return reply_json(queries.pilot_view(pilot))
+
+    async def bundle(self, request: Request) -> Answer:
+        body, sha = await self.pilot_file()
+        return Answer(body, 200, BYTES, (("ETag", f'"{sha}"'),))
+
+    async def pilot_file(self) -> tuple[bytes, str]:
+        """The pilot's zipapp, made when first asked for, and its hash."""
+        if self._bundle is None or (self._bundle.done() and self._bundle.exception()):
+            self._bundle = asyncio.ensure_future(self._loop.run_in_executor(None, _build, self._home / "pilot"))
+        return await asyncio.shield(self._bundle)
+
+    # --- operation --------------------------------------------------------------------------------------------
+
+    async def health(self, request: Request) -> Answer:
+        return reply_json(schema.Health("ok", VERSION, self._writer.position))
+
+    async def metrics(self, request: Request) -> Answer:
+        return Answer(self.measure().encode(), 200, TEXT)
+
+    async def openapi(self, request: Request) -> Answer:
+        return Answer(await self._loop.run_in_executor(None, self.describe), 200, JSON)
+
+
+def _build(folder: Path) -> tuple[bytes, str]:
+    from windfall.pilot import bundle
+
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path, sha = bundle.build(str(folder))
+    body = Path(path).read_bytes()
+    if hashlib.sha256(body).hexdigest() != sha:
+        raise RuntimeError("the pilot's bundle changed while it was read")
+    return body, sha

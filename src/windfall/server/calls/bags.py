@@ -1,0 +1,543 @@
+"""The users' calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import structs
+
+from windfall.core.decide.grant.order import POLICIES, looked_at, prospects
+from windfall.core.decide.replicas.candidates import shown_policy
+from windfall.core.decide.requests.intake import edges_of, submission
+from windfall.core.messages import events
+from windfall.core.messages.lifecycle import FIRST_FINAL, TASK_STATES, WAITING
+from windfall.core.read import explain, host_views, views as queries
+from windfall.data.blobs import Blobs
+from windfall.errors import BadInput, Conflict, NotFound
+from windfall.model.calls import argument_file
+from windfall.model.checks import bag as check
+from windfall.model.checks.parts import check_part
+from windfall.model.extend import same_files
+from windfall.model.spec import MAX_TASKS, Bag, Items, Part, Source, Sweep, Target
+from windfall.model.templates.render import all_files, source_count
+from windfall.server.calls.logs import LOOK_S, Live, pump
+from windfall.server.files.disk_guard import DiskGuard
+from windfall.server.files.quota import Quota
+from windfall.server.grants import Rendering, Renderings
+from windfall.server.http import schema
+from windfall.server.http.server import BYTES, JSON, Answer, Request, Stream, reply_json
+from windfall.server.views import rows
+from windfall.server.views.projector import Projector
+from windfall.server.views.subscribe import Hub
+from windfall.server.writer import Writer
+
+T = TypeVar("T")
+Reader = Callable[[bytes | bytearray, Any, Rendering, str], tuple[events.Append | events.AppendPart, dict[str, str]]]
+LARGE = 256 << 10  # bytes of appended commands beyond which they are read in a thread
+MAX_PAGE = 10_000
+HOSTS_PAGE = 500  # each takes about 0.1 ms of the loop
+PAGE_STEP = 250  # rows read at once
+PAGE_BYTES = 8 << 20
+MAX_KEY = 200
+SHORT = 64 << 10  # bytes
+
+_decode_bag = msgspec.json.Decoder(Bag).decode
+_unpack_bag = msgspec.msgpack.Decoder(Bag).decode
+_decode_budget = msgspec.json.Decoder(schema.NewBudget).decode
+_decode_policy = msgspec.json.Decoder(schema.NewPolicy).decode
+_decode_append = msgspec.json.Decoder(schema.Append).decode
+_decode_part = msgspec.json.Decoder(Part).decode
+_decode_extend = msgspec.json.Decoder(schema.Extend).decode
+_decode_selection = msgspec.json.Decoder(schema.Selection).decode
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class _Page(NamedTuple):
+    rows: list[Any]
+    next: int | None
+
+
+def _page(views: Any, bag: int, after: int, limit: int, state: str) -> _Page:
+    """Rows up to `limit`, fewer where they are large: a value may have megabytes."""
+    found: list[Any] = []
+    size = 0
+    while len(found) < limit and size < PAGE_BYTES:
+        step = min(limit - len(found), PAGE_STEP)
+        more = views.results(bag, after, step, state)
+        found += more
+        size += sum(map(_weight, more))
+        if len(more) < step:
+            return _Page(found, None)
+        after = more[-1].task
+    return _Page(found, after)
+
+
+def _appended_page(appended: list[bytes], after: int) -> list[bytes]:
+    """As many as one answer should carry, at least one."""
+    size, page = 0, appended[after : after + MAX_PAGE]
+    for count, packed in enumerate(page):
+        size += len(packed)
+        if size > PAGE_BYTES:
+            return page[: max(count, 1)]
+    return page
+
+
+def _weight(row: Any) -> int:
+    """Bytes of what a row may have much of."""
+    lists = sum(map(len, row.values.values())) + sum(len(file[0]) + 100 for file in [*row.files, *row.saved])
+    return len(row.value) + len(row.note) + lists
+
+
+def _rows_of(rendering: Rendering, page: _Page) -> _Page:
+    """Rows with their parameters, which may be longer than all else: no more of them than a page should hold."""
+    made: list[Any] = []
+    size = 0
+    for row in page.rows:
+        made.append(rows.from_view(rendering, row))
+        size += sum(len(value) for value in made[-1].params.values() if isinstance(value, str)) + _weight(row)
+        if size > PAGE_BYTES and len(made) < len(page.rows):
+            return _Page(made, row.task)
+    return _Page(made, page.next)
+
+
+class BagCalls:
+    def __init__(
+        self, writer: Writer, renderings: Renderings, projector: Projector, hub: Hub, *, live: Live, disk: DiskGuard,
+        blobs: Callable[[], Blobs], nudge: Callable[[int], None],
+    ) -> None:
+        self._writer = writer
+        self._state = writer.state
+        self._renderings = renderings
+        self._projector = projector
+        self._hub = hub
+        self._live = live
+        self._disk = disk
+        self._blobs = blobs
+        self._nudge = nudge
+        self.quota: Quota | None = None
+        self._loop = asyncio.get_running_loop()
+        self._checks = ThreadPoolExecutor(2, "checks")  # of their own: strangers' bags must not keep others' files
+
+    def _own(self, request: Request) -> Any:
+        """The bag a call is about; somebody else's does not exist."""
+        text = request.args[0]
+        bag = self._state.bags.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 16 else None
+        if bag is None or bag.owner != request.who.owner:
+            raise NotFound(f"there is no bag {text[:20]}", "`windfall ls` lists yours")
+        return bag
+
+    def _view(self, bag: Any) -> dict[str, Any]:
+        view = queries.bag_view(self._state, self._writer.clock.now(), bag.number)
+        view["position"] = self._writer.position
+        return view
+
+    async def _aside(self, function: Callable[[], T]) -> T:
+        """What may take long goes to a thread; the loop goes on."""
+        return await self._loop.run_in_executor(self._checks, function)
+
+    def stop(self) -> None:
+        self._checks.shutdown(wait=False, cancel_futures=True)
+
+    # --- submit -----------------------------------------------------------------------------------------------
+
+    async def submit(self, request: Request) -> Answer:
+        self._disk.admit()
+        key, owner, body = _idempotency(request), request.who.owner, request.body
+        request.body = b""
+        await self._admit(owner, len(body))
+        event, inputs = await self._aside(lambda: _read_bag(body, owner, key))
+        if inputs:
+            await self._loop.run_in_executor(None, self._find_inputs, owner, inputs)
+        done = await self._writer.do(event)
+        return reply_json(schema.Submitted(done.value, done.extra, self._writer.position), 201)
+
+    async def _admit(self, owner: str, more: int) -> None:
+        """A description that is short costs nothing; a long one takes room like a file."""
+        if self.quota is not None:
+            await self.quota.admit(owner, more if more > SHORT else 0)
+
+    def _find_inputs(self, owner: str, inputs: dict[str, str]) -> None:
+        blobs = self._blobs()
+        for sha, path in inputs.items():
+            try:
+                blobs.size(owner, sha)
+            except NotFound:
+                raise BadInput(f"the input '{path}' has not been sent", "PUT it to /v1/blobs first") from None
+
+    async def append(self, request: Request) -> Answer:
+        self._disk.admit()
+        bag, key, body = self._own(request), _idempotency(request), request.body
+        request.body = b""
+        await self._admit(bag.owner, len(body))
+        spec = self._renderings.of(bag).spec
+        if len(body) < LARGE and not any(isinstance(target.source, Sweep) for target in spec.targets):
+            event, inputs = _read_append(body, bag, spec, key)  # commands cost what they are long
+        else:
+            event, inputs = await self._aside(lambda: _read_append(body, bag, spec, key))
+        if inputs:
+            await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
+        done = await self._writer.do(event)
+        return reply_json(schema.Appended(done.value, done.extra))
+
+    async def append_part(self, request: Request) -> Answer:
+        """As `append`, of several targets at once, and with what the tasks wait for."""
+        return await self._add(request, _read_part)
+
+    async def extend(self, request: Request) -> Answer:
+        """As `append`, to a bag that is closed or has ended."""
+        return await self._add(request, _read_extension)
+
+    async def _add(self, request: Request, read: Reader) -> Answer:
+        self._disk.admit()
+        bag, key, body = self._own(request), _idempotency(request), request.body
+        request.body = b""
+        await self._admit(bag.owner, len(body))
+        rendering = self._renderings.of(bag)
+        event, inputs = await self._aside(lambda: read(body, bag, rendering, key))
+        if inputs:
+            await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
+        done = await self._writer.do(event)
+        return reply_json(schema.Appended(done.value, done.extra))
+
+    async def appended(self, request: Request) -> Answer:
+        """What `append` and `extend` brought: the bag is `spec` and these."""
+        bag, after = self._own(request), max(0, request.number("after", 0))
+        rendering, packed = self._renderings.of(bag), _appended_page(bag.appended, after)
+        following = after + len(packed)
+        next_ = following if following < len(bag.appended) else None
+        encoded = await self._aside(
+            lambda: msgspec.json.encode(schema.AppendedPage(rendering.appended(packed), next_)))
+        return Answer(encoded, 200, JSON)
+
+    # --- orders -----------------------------------------------------------------------------------------------
+
+    async def close(self, request: Request) -> Answer:
+        bag = self._own(request)
+        await self._writer.do(events.Close(0, bag.number, by=request.who.owner))
+        return reply_json(self._view(bag))
+
+    async def set_budget(self, request: Request) -> Answer:
+        bag, wanted = self._own(request), _decode_budget(request.body)
+        await self._writer.do(events.SetBudget(0, bag.number, wanted.budget, by=request.who.owner))
+        return reply_json(self._view(bag))
+
+    async def policy(self, request: Request) -> Answer:
+        bag = self._own(request)
+        found = prospects(self._state, self._writer.clock.now(), bag)
+        return reply_json(schema.PolicyView(bag.number, shown_policy(bag), *found))
+
+    async def set_policy(self, request: Request) -> Answer:
+        bag, wanted = self._own(request), _decode_policy(request.body).policy
+        policy = {key: check.setting(text, key) if text and key in POLICIES else text for key, text in wanted.items()}
+        await self._writer.do(events.SetPolicy(0, bag.number, policy, by=request.who.owner))
+        return await self.policy(request)
+
+    async def hosts(self, request: Request) -> Answer:
+        """As expressions see them; with a bag, what its policies make of each."""
+        bag = self._own(request) if request.args else None
+        most, after = min(max(1, request.number("limit", HOSTS_PAGE)), HOSTS_PAGE), request.number("after", -1)
+        most = most if bag is None else min(most, looked_at(bag))
+        found = host_views.hosts(self._state, self._writer.clock.now(), request.who.owner, bag, after, most)
+        return reply_json(schema.HostViews(found, found[-1]["pilot"] if len(found) >= most else None))
+
+    async def pause(self, request: Request) -> Answer:
+        bag = self._own(request)
+        await self._writer.do(events.Pause(0, bag.number, True, by=request.who.owner))
+        return reply_json(self._view(bag))
+
+    async def unpause(self, request: Request) -> Answer:
+        bag = self._own(request)
+        await self._writer.do(events.Pause(0, bag.number, False, by=request.who.owner))
+        return reply_json(self._view(bag))
+
+    async def remove(self, request: Request) -> Answer:
+        bag = self._own(request)
+        view = self._view(bag)
+        await self._writer.do(events.Remove(0, bag.number, by=request.who.owner))
+        self._renderings.forget(bag.number)
+        return reply_json(view)
+
+    async def cancel(self, request: Request) -> Answer:
+        bag = self._own(request)
+        chosen = _selection(request, bag)
+        event = events.Cancel(0, bag.number, chosen.tasks, by=request.who.owner, waiting=chosen.waiting)
+        done = await self._writer.do(event)
+        return reply_json(schema.Counted(done.value))
+
+    async def retry(self, request: Request) -> Answer:
+        bag = self._own(request)
+        tasks = await self._to_retry(bag, _selection(request, bag))
+        done = await self._writer.do(events.Retry(0, bag.number, tasks, by=request.who.owner))
+        return reply_json(schema.Counted(done.value))
+
+    async def _to_retry(self, bag: Any, chosen: schema.Selection) -> Any:
+        """The tasks named, or those of one cause of failure; None: all that have not succeeded."""
+        names = ("state", "why", "exit", "signal", "note")
+        cause = {name: value for name in names if (value := getattr(chosen, name)) is not None}
+        if not cause:
+            return chosen.tasks
+        if chosen.tasks is not None:
+            raise BadInput("tasks and a cause of failure are two ways to say what to retry", "give one of them")
+        return await self._projector.ask(lambda views: views.failed_tasks(bag.number, cause))
+
+    # --- questions --------------------------------------------------------------------------------------------
+
+    async def list(self, request: Request) -> Answer:
+        mine = [bag for bag in self._state.bags.values() if bag.owner == request.who.owner]
+        return reply_json({"bags": [queries.summary(bag) for bag in mine], "position": self._writer.position})
+
+    async def usage(self, request: Request) -> Answer:
+        """What files take: of one's bags and, where there is a quota, all together; an admin sees everybody's."""
+        who, quota = request.who, self.quota
+        owners = {who.owner}
+        if who.scope == "admin":
+            owners |= {token.owner for token in self._state.tokens.values() if token.scope in ("user", "admin")}
+        users = {owner: await quota.used(owner) for owner in sorted(owners)} if quota else {}
+        bags: dict[int, int] = {}
+        if request.option("bags", "1") in ("1", "true"):
+            bags = await self._projector.ask(lambda views: views.stored(who.owner))
+        return reply_json(schema.Usage(quota.limit if quota else 0, users.get(who.owner, 0), users, bags))
+
+    async def show(self, request: Request) -> Answer:
+        return reply_json(self._view(self._own(request)))
+
+    async def spec(self, request: Request) -> Answer:
+        packed = self._own(request).spec
+        return Answer(await self._aside(lambda: msgspec.json.encode(_unpack_bag(packed))), 200, JSON)
+
+    async def results(self, request: Request) -> Answer:
+        bag = self._own(request)
+        limit = min(max(1, request.number("limit", 1000)), MAX_PAGE)
+        after, state = request.number("after", -1), request.option("state")
+        if state and state not in TASK_STATES[FIRST_FINAL:]:
+            raise BadInput(f"there is no end called '{state[:40]}'", f"one of {', '.join(TASK_STATES[FIRST_FINAL:])}")
+        position, found = await self._projector.ask(  # the position first: rows may come while they are read
+            lambda views: (views.position, _page(views, bag.number, after, limit, state)))
+        page = _rows_of(self._renderings.of(bag), found)
+        return reply_json(schema.Rows(page.rows, page.next, position))
+
+    async def statistics(self, request: Request) -> Answer:
+        bag = self._own(request)
+        found = await self._projector.ask(lambda views: views.statistics(bag.number, bag.worked, bag.began))
+        return reply_json({"bag": bag.number, "tasks": bag.size, "counts": queries.counts(bag), **found})
+
+    async def failures(self, request: Request) -> Answer:
+        bag = self._own(request)
+        found = await self._projector.ask(lambda views: (views.position, views.failures(bag.number)))
+        return reply_json({"failures": found[1], "position": found[0]})
+
+    async def running(self, request: Request) -> Answer:
+        bag = self._own(request)
+        most = min(max(1, request.number("limit", 1000)), MAX_PAGE)
+        return reply_json(schema.Running(queries.running(self._state, bag.number, most), self._writer.position))
+
+    async def explain(self, request: Request) -> Answer:
+        bag = self._own(request)
+        task = request.number("task", -1)
+        if task >= bag.size:
+            raise NotFound(f"bag {bag.number} has no task {task}")
+        now = self._writer.clock.now()
+        return reply_json(explain.explain(self._state, now, bag.number, task if task >= 0 else None))
+
+    async def watch(self, request: Request) -> None:
+        await self._hub.watch(request, self._own(request))
+
+    async def events(self, request: Request) -> None:
+        await self._hub.events(request)
+
+    # --- one task ---------------------------------------------------------------------------------------------
+
+    def _task(self, request: Request, bag: Any) -> int:
+        text = request.args[1]
+        if not (text.isascii() and text.isdigit()) or len(text) > 15 or int(text) >= bag.size:
+            raise NotFound(f"bag {bag.number} has no task {text[:20]}")
+        return int(text)
+
+    async def task(self, request: Request) -> Answer:
+        bag = self._own(request)
+        task = self._task(request, bag)
+        rendering = self._renderings.of(bag)
+        target, index = bag.locate(task)
+        renderer = rendering.renderer(target)
+        attempts = await self._projector.ask(lambda views: views.attempts(bag.number, task))
+        now = self._writer.clock.now()
+        view = schema.TaskView(
+            task, renderer.target.name, renderer.params(index), renderer.command(index), queries.task_state(bag, task),
+            [rows.from_view(rendering, row) for row in attempts],
+            [schema.InPlay(**each) for each in queries.in_play(self._state, now, bag.number, task)])
+        return reply_json(view)
+
+    async def task_spec(self, request: Request) -> Answer:
+        """What a pilot is told of a task."""
+        bag = self._own(request)
+        task = self._task(request, bag)
+        if queries.task_state(bag, task) == TASK_STATES[WAITING]:  # the files that it takes are not there yet
+            raise BadInput(f"task {task} waits for other tasks", f"windfall wait {bag.number}")
+        return reply_json(self._renderings.of(bag).one(task))
+
+    async def log(self, request: Request) -> Answer | None:
+        bag = self._own(request)
+        task, stream = self._task(request, bag), request.option("stream", "out")
+        if stream not in ("out", "err"):
+            raise BadInput(f"there is no stream '{stream[:20]}'", "it is out or err")
+        if request.option("follow") in ("1", "true"):
+            await self._follow(request, bag, task, stream)
+            return None
+        kept, size = await self._projector.ask(lambda views: views.logs(bag.number, task, None, stream))
+        return Answer(kept, 200, BYTES, (("X-Size", str(size)),))
+
+    async def _follow(self, request: Request, bag: Any, task: int, stream: str) -> None:
+        out = request.start(BYTES)
+        sent = 0
+        while not out.closed and not self._live.stopped:
+            found = self._live.running(bag.number, task)
+            if found is not None:
+                sent = await self._pump(request, out, found, stream)
+                if bag.tasks.state[task] >= FIRST_FINAL:
+                    break
+            elif bag.tasks.state[task] >= FIRST_FINAL or bag.number not in self._state.bags:
+                break
+            await asyncio.sleep(LOOK_S)
+        await self._rest(out, bag, task, stream, sent)
+        out.end()
+
+    async def _pump(self, request: Request, out: Stream, found: tuple[int, int], stream: str) -> int:
+        attempt, pilot = found
+        tail = self._live.open(attempt, pilot, stream)
+        self._nudge(pilot)
+        try:
+            return await pump(self._live, request, out, attempt, tail)
+        finally:
+            self._live.close(attempt, stream)
+
+    async def _rest(self, out: Stream, bag: Any, task: int, stream: str, sent: int) -> None:
+        """What came too late for the live stream lies in the result, unless its middle was cut out."""
+        if out.closed or self._live.stopped or not ended_task(bag, task):
+            return
+        try:
+            kept, size = await self._projector.ask(lambda views: views.logs(bag.number, task, None, stream))
+        except NotFound:
+            return
+        if size <= len(kept) and sent < len(kept):
+            await out.write(kept[sent:])
+        elif not sent:
+            await out.write(kept)
+
+
+def ended_task(bag: Any, task: int) -> bool:
+    return bool(bag.tasks.state[task] >= FIRST_FINAL)
+
+
+def _idempotency(request: Request) -> str:
+    key = request.header(b"idempotency-key")
+    if len(key) > MAX_KEY:
+        raise BadInput(f"the Idempotency-Key is longer than {MAX_KEY} characters")
+    return key
+
+
+def _read_bag(body: bytes | bytearray, owner: str, key: str) -> tuple[events.Submit, dict[str, str]]:
+    bag = _decode_bag(body)
+    check.validate(bag)
+    return submission(0, owner, bag, key), _inputs_of(bag)
+
+
+def _inputs_of(bag: Bag) -> dict[str, str]:
+    """Blobs that must be there, and what each is called."""
+    found: dict[str, str] = {blob: "of a flow" for blob, _, _ in bag.flows.blobs} if bag.flows else {}
+    for target in bag.targets:
+        found.update((each.blob, each.path) for each in target.inputs)
+        found.update((blob, name) for family in target.families for name, (blob, _, _) in family.files.items())
+        if target.packed is not None:
+            found[target.packed.blob] = "packed environment"
+        found.update(_arguments_of(target, target.source))
+    return found
+
+
+def _arguments_of(target: Target, source: Source) -> dict[str, str]:
+    """Of calls: arguments that were too large to be part of them."""
+    if target.kind != "call" or not isinstance(source, Items):
+        return {}
+    files = (argument_file(call) for call in source.items)
+    return {file[1]: "arguments of a call" for file in files if file is not None}
+
+
+def _read_extension(
+    body: bytes | bytearray, bag: Any, rendering: Rendering, key: str
+) -> tuple[events.Append, dict[str, str]]:
+    message = _decode_extend(body)
+    index = _target_named(rendering.spec, message.target)
+    target = rendering.spec.targets[index]
+    if type(message.source) is not type(target.source):
+        raise BadInput(f"target '{target.name}' is a {_kind(target.source)}, this is a {_kind(message.source)}",
+                       "extend a sweep by a sweep, lines by lines")
+    if len(message.files) not in (0, len(target.families)):
+        raise BadInput("the files do not fit the families of the target", "one object for each family, or none")
+    had = rendering.family_files(index)
+    same_files(had, message.files or had)
+    files = all_files(had, message.files)
+    families = [structs.replace(each, files=now) for each, now in zip(target.families, files, strict=True)]
+    check.validate_source(structs.replace(target, families=families), message.source)
+    source = _pack((index, message.source, message.files))
+    event = events.Append(
+        0, bag.owner, bag.number, index, source_count(message.source), message.key or key, source, extends=True,
+        seen=message.seen)
+    inputs = {sha: name for files in message.files for name, (sha, _, _) in files.items()}
+    return event, {**inputs, **_arguments_of(target, message.source)}
+
+
+def _kind(source: Any) -> str:
+    return type(source).__name__.lower()
+
+
+def _target_named(spec: Bag, name: str) -> int:
+    names = [target.name for target in spec.targets]
+    if name not in names:
+        raise BadInput(f"there is no target '{name[:80]}'", f"this bag has {', '.join(names[:10])}")
+    return names.index(name)
+
+
+def _read_append(
+    body: bytes | bytearray, bag: Any, spec: Bag, key: str
+) -> tuple[events.Append, dict[str, str]]:
+    message = _decode_append(body)
+    if not bag.open:
+        raise Conflict(f"bag {bag.number} is closed", "make a new bag, or submit it with open = true")
+    index = _target_named(spec, message.target)
+    check.validate_source(spec.targets[index], message.source)
+    source = _pack((index, message.source))
+    event = events.Append(0, bag.owner, bag.number, index, source_count(message.source), key, source)
+    return event, _arguments_of(spec.targets[index], message.source)
+
+
+def _read_part(
+    body: bytes | bytearray, bag: Any, rendering: Rendering, key: str
+) -> tuple[events.AppendPart, dict[str, str]]:
+    part, targets = _decode_part(body), rendering.spec.targets
+    if part.flows is not None and not rendering.hands_over:
+        raise BadInput(f"bag {bag.number} was submitted without flows", "submit it with some, be they empty")
+    if bag.size < part.first <= MAX_TASKS:  # less may be the same part once more: whoever keeps the keys knows
+        raise Conflict(f"bag {bag.number} has {bag.size:,} tasks, not {part.first:,}", "number the tasks afresh")
+    pieces = check_part(part, targets, bag.locate)
+    own = edges_of(part.edges, None)
+    along = (own, part.flows, (part.first, sum(count for _, count in pieces)))
+    sources = [_pack((place, piece.source, [], *(() if at else along)))
+               for at, ((place, _), piece) in enumerate(zip(pieces, part.pieces, strict=True))]
+    edges = own if part.flows is None else edges_of(part.edges, part.flows)
+    event = events.AppendPart(0, bag.number, part.first, pieces, key, sources, edges)
+    inputs = {blob: "of a flow" for blob, _, _ in part.flows.blobs} if part.flows else {}
+    for (place, _), piece in zip(pieces, part.pieces, strict=True):
+        inputs.update(_arguments_of(targets[place], piece.source))
+    return event, inputs
+
+
+def _selection(request: Request, bag: Any) -> schema.Selection:
+    chosen = _decode_selection(request.body or b"{}")
+    if chosen.tasks is not None and any(task >= bag.size for task in chosen.tasks):
+        raise BadInput(f"bag {bag.number} has {bag.size} tasks, numbered from 0")
+    return chosen
+
+

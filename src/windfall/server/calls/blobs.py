@@ -1,0 +1,308 @@
+"""File contents in and out, apart from the core's loop.
+
+A user reaches the own ones.  A pilot names an attempt it holds: it may read that task's inputs and what it sent, and
+send outputs, which belong to the bag's owner.  A report may name what its attempt sent or may read, nothing else.
+Absent and forbidden are one answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from windfall.core.messages.events import Report
+from windfall.data.blobs import Blobs
+from windfall.errors import BadInput, Conflict, NotFound, WindfallError
+from windfall.server.files import evidence
+from windfall.server.files.disk_guard import DiskGuard
+from windfall.server.files.lineage import attempt_number, same_lineage
+from windfall.server.files.quota import Quota
+from windfall.server.files.sent import Sent
+from windfall.server.grants import Renderings
+from windfall.server.http.server import BYTES, JSON, Answer, Disconnected, Request, json, reply_json
+
+T = TypeVar("T")
+PIECE = 1 << 20
+MAX_SAVED_NAMES = 256 << 10  # characters of the names of a task's checkpoint files
+_RANGE = re.compile(r"bytes=(\d{0,15})-(\d{0,15})")
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})")
+
+
+class BlobCalls:
+    def __init__(self, root: Path, state: Any, renderings: Renderings, disk: DiskGuard) -> None:
+        self._root = root
+        self._made: Blobs | None = None
+        self._sent: Sent | None = None
+        self._making = threading.Lock()
+        self._state = state
+        self._renderings = renderings
+        self._disk = disk
+        self.quota: Quota | None = None
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(4, "blobs")
+
+    def store(self) -> Blobs:
+        """Made when first needed: most short runs have no files.  There is one, since it knows who is at what."""
+        if self._made is None:
+            with self._making:
+                if self._made is None:
+                    self._made = Blobs(self._root)
+        return self._made
+
+    @property
+    def sent(self) -> Sent:
+        """Made when first needed, by the loop."""
+        if self._sent is None:
+            self._sent = Sent(self._root / "sent", lambda attempt: self._state.attempts.row(attempt) >= 0)
+        return self._sent
+
+    async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await self._loop.run_in_executor(self._threads, function, *arguments)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
+
+    # --- who may what -----------------------------------------------------------------------------------------
+
+    def _owner(self, request: Request, sha: str, writing: bool) -> str:
+        """Whose blob is meant; NotFound where the caller has no business with it."""
+        who = request.who
+        if who.scope != "pilot":
+            return str(who.owner)
+        bag, task = self._task_of_attempt(request)
+        if bag is None or not (
+            writing or sha in self.sent.by(_attempt(request)) or self._renderings.of(bag).may_read(task, sha)
+        ):
+            raise NotFound(f"there is no blob {sha[:64]}")
+        return str(bag.owner)
+
+    def vouch(self, report: Report) -> None:
+        """Take out of a report what nobody asked for, and what its attempt neither sent nor may read."""
+        attempts = self._state.attempts
+        row = attempts.row(report.a)
+        bag = self._state.bags.get(attempts.task[row] >> 32) if row >= 0 else None
+        if bag is None:
+            return  # nobody waits for it
+        task, rendering = attempts.task[row] & 0xFFFFFFFF, self._renderings.of(bag)
+        outputs = evidence.keep_named(report, rendering, bag, task)
+        sent, may_read = self.sent.by(report.a), rendering.may_read
+
+        def strange(sha: str) -> bool:
+            return sha not in sent and not may_read(task, sha)
+
+        files, saved = ([file for file in named if strange(file[1])] for named in (report.files, report.saved))
+        if files:
+            report.files = [file for file in report.files if file not in files]
+            if report.o == "succeeded":
+                report.o, report.why = "failed", "output"
+        if saved:
+            report.saved = [file for file in report.saved if file not in saved]
+        paths = [file[0] for file in files + saved]
+        if report.saved:
+            self._wanted_of(report, bag, task)
+        if report.scratch is not None and strange(report.scratch[0]):
+            report.scratch = None
+            paths.append("its directory")
+        if paths:
+            report.note = "; ".join(filter(None, [report.note, _not_sent(paths)]))
+        evidence.demand_all(report, outputs)
+
+    def _wanted_of(self, report: Report, bag: Any, task: int) -> None:
+        """Checkpoints stay in memory: only under the names that were asked for, and not beyond all measure."""
+        report.saved = self._renderings.of(bag).named_saved(task, report.saved)
+        if sum(len(file[0]) for file in report.saved) > MAX_SAVED_NAMES:
+            report.saved = []  # half a checkpoint is none
+            report.note = "; ".join(filter(None, [report.note, "the names of its checkpoint files are too long"]))
+
+    def _task_of_attempt(self, request: Request) -> tuple[Any, int]:
+        number = attempt_number(request.header(b"x-attempt"))
+        attempts = self._state.attempts
+        row = attempts.row(number) if number is not None else -1
+        if row < 0 or not same_lineage(self._state, request.who.pilot, attempts.pilot[row]):
+            return None, -1
+        return self._state.bags.get(attempts.task[row] >> 32), attempts.task[row] & 0xFFFFFFFF
+
+    # --- calls ------------------------------------------------------------------------------------------------
+
+    async def head(self, request: Request) -> Answer | None:
+        sha = request.args[0]
+        owner = self._owner(request, sha, writing=True)
+        try:
+            self._owner(request, sha, writing=False)
+            size = await self._run(self.store().size, owner, sha)
+        except NotFound as error:
+            return _error(error, await self._received(request, owner, sha))
+        request.start(BYTES, size, headers=(("Accept-Ranges", "bytes"), ("ETag", f'"{sha}"'))).end()
+        return None
+
+    async def get(self, request: Request) -> None:
+        sha = request.args[0]
+        file = await self._run(self.store().open, self._owner(request, sha, writing=False), sha)
+        try:
+            size = await self._run(_size, file)
+            await self._send(request, file, sha, size)
+        finally:
+            file.close()
+
+    async def _send(self, request: Request, file: Any, sha: str, size: int) -> None:
+        first, last = _wanted(request.header(b"range"), size)
+        headers = [("Accept-Ranges", "bytes"), ("ETag", f'"{sha}"')]
+        whole = (first, last) == (0, size - 1)
+        if not whole:
+            headers.append(("Content-Range", f"bytes {first}-{last}/{size}"))
+        stream = request.start(BYTES, last - first + 1, 200 if whole else 206, tuple(headers))
+        while first <= last:
+            piece = await self._run(_read, file, first, min(PIECE, last - first + 1))
+            if not piece:
+                return stream.abort()
+            await stream.write(piece)
+            first += len(piece)
+        stream.end()
+
+    async def put(self, request: Request) -> Answer:
+        sha = request.args[0]
+        owner = self._owner(request, sha, writing=True)
+        if request.who.scope == "pilot":
+            self._disk.admit_results()
+            first, last, total = _announced(request)
+        else:
+            self._disk.admit()
+            first, last, total = _announced(request)
+        pilot = request.who.scope == "pilot"
+        if pilot or self.quota is None:
+            return await self._put(request, owner, sha, first, last, total)
+        async with self.quota.receiving(owner, sha, total):
+            return await self._put(request, owner, sha, first, last, total)
+
+    async def _put(self, request: Request, owner: str, sha: str, first: int, last: int, total: int) -> Answer:
+        pilot = request.who.scope == "pilot"
+        try:
+            if pilot and await self._run(self._has, owner, sha):
+                complete = await self._compare(request, owner, sha, first, total)
+            else:
+                complete = await self._receive(request, owner, sha, first, total)
+        except Conflict as error:
+            return _error(error, await self._received(request, owner, sha))
+        if complete and pilot:
+            await self._note(_attempt(request), sha)
+        if complete:
+            return reply_json({"blob": sha, "size": total}, 201)
+        return reply_json({"received": last + 1}, 200, (("X-Received", str(last + 1)),))
+
+    def _has(self, owner: str, sha: str) -> bool:
+        try:
+            return self.store().size(owner, sha) >= 0
+        except NotFound:
+            return False
+
+    async def _received(self, request: Request, owner: str, sha: str) -> int:
+        """How far an upload has come."""
+        if request.who.scope == "pilot" and await self._run(self._has, owner, sha):
+            return self.sent.compared(_attempt(request), sha)
+        return await self._run(self.store().received, owner, sha)
+
+    async def _note(self, attempt: int, sha: str) -> None:
+        await self._run(self.sent.add, attempt, sha)
+        if (ended := self.sent.ended()) is not None:
+            await self._run(self.sent.forget, ended)
+
+    async def _compare(self, request: Request, owner: str, sha: str, at: int, total: int) -> bool:
+        """It is here already: what comes is held against it, so that a name alone gets nobody in."""
+        attempt = _attempt(request)
+        there = at == self.sent.compared(attempt, sha)
+        file = await self._run(self.store().open, owner, sha)
+        try:
+            same = there and await self._run(_size, file) == total
+            async for piece in request.pieces():  # to the end, so that the answer is read
+                same = same and await self._run(_read, file, at, len(piece)) == piece
+                at += len(piece)
+                if same:
+                    self.sent.compare(attempt, sha, at)
+        finally:
+            file.close()
+        if not there:
+            raise Conflict("the upload stands elsewhere", "ask how far it came")
+        if not same:
+            raise BadInput("the contents do not fit the blob's name")
+        return at == total
+
+    async def _receive(self, request: Request, owner: str, sha: str, at: int, total: int) -> bool:
+        """In pieces of a megabyte; where the connection breaks, what came is kept."""
+        gathered, complete = bytearray(), False
+        try:
+            async for piece in request.pieces():
+                gathered += piece
+                if len(gathered) >= PIECE:
+                    self._disk.admit_results()
+                    complete = await self._run(self.store().append, owner, sha, at, total, [bytes(gathered)])
+                    at += len(gathered)
+                    gathered.clear()
+        except Disconnected:
+            if gathered:
+                await self._run(self.store().append, owner, sha, at, total, [bytes(gathered)])
+            raise
+        if gathered or not complete:
+            complete = await self._run(self.store().append, owner, sha, at, total, [bytes(gathered)])
+        return complete
+
+
+def _attempt(request: Request) -> int:
+    """Of a pilot's request; -1 where it names none."""
+    number = attempt_number(request.header(b"x-attempt"))
+    return -1 if number is None else number
+
+
+def _not_sent(paths: list[str]) -> str:
+    named = ", ".join(path[:200] for path in paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+    return f"not taken, since this attempt did not send it: {named}"
+
+
+def _error(error: WindfallError, received: int) -> Answer:
+    return Answer(json.encode(error.to_wire()), error.status, JSON, (("X-Received", str(received)),))
+
+
+def _size(file: Any) -> int:
+    return int(file.seek(0, 2))
+
+
+def _read(file: Any, at: int, count: int) -> bytes:
+    file.seek(at)
+    return bytes(file.read(count))
+
+
+def _wanted(header: str, size: int) -> tuple[int, int]:
+    """First and last byte; what cannot be understood means everything."""
+    found = _RANGE.fullmatch(header.strip())
+    if found is None or (not found[1] and not found[2]):
+        return 0, size - 1
+    if not found[1]:
+        return max(0, size - int(found[2])), size - 1
+    first = int(found[1])
+    last = min(int(found[2]), size - 1) if found[2] else size - 1
+    if first > last:
+        raise BadInput(f"the blob has {size} bytes; byte {first} is not among them")
+    return first, last
+
+
+def _announced(request: Request) -> tuple[int, int, int]:
+    """First, last and total of Content-Range; without one the body is the whole."""
+    header = request.header(b"content-range")
+    length = request.header(b"content-length")
+    if not header:
+        if not length.isdigit():
+            raise BadInput("the size of the blob is not announced", "send Content-Length or Content-Range")
+        return 0, int(length) - 1, int(length)
+    found = _CONTENT_RANGE.fullmatch(header.strip())
+    if found is None:
+        raise BadInput(f"cannot read Content-Range: {header[:60]}", "write bytes FIRST-LAST/TOTAL")
+    first, last, total = map(int, found.groups())
+    if first > last or last >= total:
+        raise BadInput("Content-Range does not lie within its total")
+    if length.isdigit() and int(length) != last - first + 1:
+        raise BadInput("Content-Range and Content-Length disagree")
+    return first, last, total

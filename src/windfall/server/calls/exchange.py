@@ -1,0 +1,138 @@
+"""The pilots' call: reports in, grants out.
+
+The hot path: one decode straight into the core's event, one hash for the token, one entry in the writer's inbox; and
+after the flush one rendering, one encode, one write.  A parked poll is an entry in the writer's table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from windfall.core.messages import effects, events
+from windfall.errors import VersionMismatch
+from windfall.server.calls.logs import Live
+from windfall.server.grants import Renderings
+from windfall.server.http import lenient_decode, schema, tokens
+from windfall.server.http.server import Answer, Request, reply_json
+from windfall.server.http.waiting import Waiting
+from windfall.server.writer import Writer
+from windfall.wire import messages
+
+VERSION = messages.VERSIONS[-1]
+LEFT_OUT = 500  # ms until a pilot asks again whose grants could not all be sent
+RESTART_SPREAD = 2_000  # ms over which pilots come back after a clean stop
+
+_decode = msgspec.json.Decoder(schema.Exchange).decode
+_decode_enrol = msgspec.json.Decoder(schema.Enrol).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Exchanges:
+    def __init__(self, writer: Writer, renderings: Renderings, live: Live, vouch: Callable[[events.Report], None]):
+        self._writer = writer
+        self._pilots = writer.state.pilots
+        self._renderings = renderings
+        self._live = live
+        self._vouch = vouch  # takes blobs out of a report that are not its attempt's
+        self._waiting = Waiting(writer, self.render, self._gone)  # about: pilot, epoch, seq
+        self.count = self.reports = 0
+
+    @property
+    def parked(self) -> int:
+        return len(self._waiting.open)
+
+    # --- exchange ---------------------------------------------------------------------------------------------
+
+    def exchange(self, request: Request) -> None:
+        m = _read(request.body)
+        request.body = b""
+        if m.v not in messages.VERSIONS:
+            raise _mismatch(m.v)
+        pilot = request.who.pilot
+        self.count += 1
+        self.reports += len(m.reports)
+        for report in m.reports:
+            if report.files or report.saved or report.scratch:
+                self._vouch(report)
+        event = events.Exchange(
+            0, pilot, m.epoch, m.seq, m.ack, m.want, m.wait, m.left, m.started,
+            m.reports, m.held, m.bye)  # type: ignore[arg-type]
+        self._waiting.put(event, request, (pilot, m.epoch, m.seq))
+
+    def render(self, effect: effects.Answer) -> bytes:
+        grants = self._renderings.grants(effect.grants) if effect.grants else []
+        return _encode(schema.Answer(
+            VERSION, effect.epoch, effect.seq, effect.lease, grants,
+            effect.cancel, effect.recall, self._live.watched(effect.pilot), effect.census, effect.stop,
+            0 if len(grants) == len(effect.grants) else LEFT_OUT, effect.spread,
+        ))
+
+    def _gone(self, key: int, about: tuple[int, int, int]) -> None:
+        """The client closed the connection under a parked poll."""
+        self._writer.put(events.Unpark(0, about[0], key))
+
+    def nudge(self, pilot: int) -> None:
+        """Somebody began to watch: answer the pilot's parked poll, so that it learns of it."""
+        parked = self._pilots[pilot].park if pilot in self._pilots else None
+        if parked is not None and parked.key in self._waiting.open:
+            self._early(parked.key, 0)
+            self._writer.put(events.Unpark(0, pilot, parked.key))
+
+    def _early(self, key: int, again: int) -> None:
+        """Answer without the core: nothing is said that it would have to know."""
+        request, (pilot, epoch, seq) = self._waiting.take(key)
+        answer = schema.Answer(VERSION, epoch, seq, stream=self._live.watched(pilot), again=again)
+        answer.spread = RESTART_SPREAD if again else 0
+        request.reply(_encode(answer))
+
+    def stop(self) -> None:
+        """Answer every parked poll, so that no connection holds up the stop: come back, each at its own time."""
+        step = RESTART_SPREAD / max(1, self.parked)
+        for place, key in enumerate(list(self._waiting.open)):
+            self._early(key, 50 + int(place * step))
+
+    # --- enrol ------------------------------------------------------------------------------------------------
+
+    async def enrol(self, request: Request) -> Answer:
+        message = _read_enrol(request.body)
+        version = messages.negotiate(message.versions or [message.v])
+        if version is None:
+            raise _mismatch(message.v)
+        if request.who.site and request.who.site != message.site:
+            message.site = request.who.site  # the ticket decides
+        token = tokens.new_token()
+        effect = await self._writer.do(_enrol_event(message, tokens.digest(token)))
+        return reply_json(schema.Enrolled(
+            version, effect.pilot, effect.epoch, token, effect.lease, effect.idle, effect.spread,
+            effect.park))
+
+
+def _read(body: bytes | bytearray) -> schema.Exchange:
+    """What fits is decoded in one pass; a field that does not must not keep all the other reports out."""
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.convert(lenient_decode.exchange(lenient_decode.parse(body)), schema.Exchange)
+
+
+def _read_enrol(body: bytes | bytearray) -> schema.Enrol:
+    try:
+        return _decode_enrol(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.convert(lenient_decode.enrol(lenient_decode.parse(body)), schema.Enrol)
+
+
+def _enrol_event(message: schema.Enrol, token: bytes) -> events.Enrol:
+    host, shape = message.host, message.shape
+    return events.Enrol(
+        0, message.site, message.nonce, host.id, host.name, shape.cores, shape.memory, shape.gpus, shape.disk,
+        shape.left, token, f"{host.platform} python {host.python}".strip(), shape.nodes,
+    )
+
+
+def _mismatch(version: int) -> VersionMismatch:
+    spoken = ", ".join(map(str, messages.VERSIONS))
+    return VersionMismatch(f"this server speaks version {spoken} of the exchange, not {version}",
+                           "GET /v1/pilot.pyz has a pilot that fits")

@@ -1,0 +1,93 @@
+"""The interface, described by itself: made from the table of routes and the records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windfall.server.calls.admin import VERSION
+from windfall.server.http.server import Route
+
+ERROR = {
+    "type": "object", "required": ["error"],
+    "properties": {"error": {
+        "type": "object", "required": ["code", "message", "hint", "retry"],
+        "properties": {
+            **{name: {"type": "string"} for name in ("code", "message", "hint", "where", "text")},
+            "retry": {"type": "boolean"}, "retry_after": {"type": "number"},
+        },
+    }},
+}
+_NAMES = {
+    "bags": ("bag", "task"), "blobs": ("sha256",), "attempts": ("attempt",), "tokens": ("id",), "pilots": ("pilot",),
+    "sites": ("site",),
+}
+
+
+def document(routes: list[Route]) -> bytes:
+    kinds = [kind for route in routes for kind in (route.takes, route.gives) if isinstance(kind, type)]
+    _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    components["Error"] = ERROR
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        path, parameters = _path(route.path)
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, parameters)
+    return msgspec.json.format(msgspec.json.encode({
+        "openapi": "3.1.0",
+        "info": {"title": "Windfall", "version": VERSION},
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }))
+
+
+def _path(template: str) -> tuple[str, list[str]]:
+    parts = template.split("/")
+    names = list(_NAMES.get(parts[2] if len(parts) > 2 else "", ()))[: template.count("{}")]
+    for name in names:
+        template = template.replace("{}", f"{{{name}}}", 1)
+    return template, names
+
+
+def _operation(route: Route, parameters: list[str]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "summary": route.says,
+        "operationId": f"{route.method.lower()}{route.path.replace('/', '_').replace('{}', 'N').replace('.', '_')}",
+        "responses": {
+            "200": {"description": "done", **_content(route.gives)},
+            "default": {"description": "an error", **_content_of({"$ref": "#/components/schemas/Error"})},
+        },
+        "parameters": [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in parameters
+        ] + [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _OPTIONS.get(route.path, ())],
+    }
+    if route.scope:
+        operation["security"] = [{"token": []}]
+        operation["x-scope"] = route.scope
+    if route.takes is not None:
+        operation["requestBody"] = {"required": True, **_content(route.takes)}
+    return operation
+
+
+_OPTIONS = {
+    "/v1/bags/{}/results": ("after", "limit", "state"),
+    "/v1/bags/{}/tasks/{}/log": ("stream", "follow"),
+    "/v1/bags/{}/explain": ("task",),
+    "/v1/hosts": ("after", "limit"),
+    "/v1/bags/{}/hosts": ("after", "limit"),
+    "/v1/bags/{}/watch": ("from", "rows"),
+    "/v1/events": ("from",),
+    "/v1/attempts/{}/output": ("stream", "offset"),
+}
+
+
+def _content(kind: Any) -> dict[str, Any]:
+    if isinstance(kind, type):
+        return _content_of({"$ref": f"#/components/schemas/{kind.__name__}"})
+    if isinstance(kind, str):
+        return {"content": {kind: {"schema": {"type": "string", "format": "binary"}}}}
+    return _content_of({"type": "object"})
+
+
+def _content_of(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": schema}}}

@@ -1,0 +1,489 @@
+"""What the calls carry, as records: decoded and checked in one pass.
+
+The exchange's tables are fixed in `wire/messages.py`; a test proves that these records agree with them.  Numbers from
+outside are bounded here, because the core keeps them in columns of 64 bits.  What pilots send and does not fit is made
+to fit by `tidy` where nothing depends on it, and refused only where it has the wrong form.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from windfall.core.messages import events
+from windfall.core.messages.facts import Limits
+from windfall.model.spec import MAX_WEIGHT, Flows, Items, Lines, Sweep
+from windfall.wire.messages import MAX_REPORTS
+
+MAX_COUNT = 1 << 53
+MAX_CODE = 1 << 31
+MAX_WORD = 64
+MAX_NAME = 200
+MAX_LINE = 4096
+MAX_TEXT = 1 << 20  # characters of captured output; pilots keep far less
+
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # of an attempt: its row below, how often that was used above
+Code = Annotated[int, Meta(ge=-MAX_CODE, le=MAX_CODE)]
+Word = Annotated[str, Meta(max_length=MAX_WORD)]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+Line = Annotated[str, Meta(max_length=MAX_LINE)]
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+Path = Annotated[str, Meta(max_length=1 << 16)]
+Sha = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Attempts = Annotated[list[Number], Meta(max_length=1 << 20)]
+File = tuple[Path, Sha, Count, Count]
+Files = Annotated[int, Meta(ge=0, lt=1 << 31)]  # a column of 32 bits
+MAX_VALUES = 1_000  # captured values of one attempt
+MAX_SAVED = 1_000  # checkpoint files of one attempt: the core remembers them
+Values = Annotated[dict[Annotated[str, Meta(max_length=MAX_NAME)], Line], Meta(max_length=MAX_VALUES)]
+
+
+# --- exchange -------------------------------------------------------------------------------------------------
+
+class Report(events.Report, gc=False):
+    """The core's own record, bounded."""
+
+    a: Number
+    o: Literal["succeeded", "failed", "cancelled", "returned"] = "succeeded"
+    why: Word = ""
+    exit: Code = 0
+    signal: Code = 0
+    t0: Count = 0
+    t1: Count = 0
+    wall: Count = 0
+    cpu: Count = 0
+    rss: Count = 0
+    out: Text = ""
+    err: Text = ""
+    out64: Text = ""
+    err64: Text = ""
+    out_size: Count = 0
+    err_size: Count = 0
+    files: Annotated[list[File], Meta(max_length=10_000)] = []  # noqa: RUF012
+    note: Line = ""
+    values: Values = {}  # noqa: RUF012
+    saved: Annotated[list[File], Meta(max_length=MAX_SAVED)] = []  # noqa: RUF012
+    scratch: tuple[Sha, Count] | None = None
+    left: tuple[Count, Files] | None = None
+
+
+class Exchange(Struct, kw_only=True, gc=False):
+    v: Count
+    epoch: Count
+    seq: Count
+    ack: Count
+    want: Count = 0
+    wait: Count = 0
+    left: Count | None = None
+    started: Attempts = []
+    reports: Annotated[list[Report], Meta(max_length=MAX_REPORTS)] = []
+    held: Attempts | None = None
+    bye: Word = ""
+
+
+class Host(Struct):
+    id: Name
+    name: Name
+    cores: Count
+    memory: Count
+    gpus: list[Any] = []
+    platform: Line = ""
+    python: Line = ""
+    boot: Line = ""
+
+
+class Shape(Struct):
+    cores: Annotated[int, Meta(ge=1, le=1 << 20)]
+    memory: Count
+    gpus: Annotated[int, Meta(ge=0, le=4096)] = 0
+    disk: Count = 0
+    left: Count | None = None
+    nodes: Annotated[int, Meta(ge=1, le=1 << 20)] = 1
+
+
+class Enrol(Struct):
+    v: Count
+    site: Name
+    nonce: Name
+    host: Host
+    shape: Shape
+    versions: list[int] | None = None
+
+
+class Enrolled(Struct, omit_defaults=True):
+    v: int
+    pilot: int
+    epoch: int
+    token: str
+    lease: int
+    idle: int
+    spread: int = 0
+    park: int = 30_000
+
+
+class Group(Struct, omit_defaults=True, gc=False):
+    spec: msgspec.Raw
+    tasks: list[Any]
+    chain: int | None = None
+    behind: list[int] = []
+
+
+class Grant(Struct, gc=False):
+    n: int
+    groups: list[Group]
+
+
+class Answer(Struct, omit_defaults=True, gc=False):
+    v: int
+    epoch: int
+    seq: int
+    lease: int = 0
+    grants: list[Grant] = []
+    cancel: list[int] = []
+    recall: list[int] = []
+    stream: list[int] = []
+    census: bool = False
+    stop: str = ""
+    again: int = 0
+    spread: int = 0
+
+
+class Spec(Struct, omit_defaults=True):
+    bag: int
+    kind: str = "command"
+    cores: int = 1
+    memory: int = 0
+    gpus: int = 0
+    disk: int = 0
+    time: int | None = None
+    need: int = 0
+    grace: int = 5_000
+    environment: dict[str, str] = {}
+    setup: list[str] = []
+    modules: list[str] = []
+    container: str = ""
+    packed: tuple[str, int, str] | None = None
+    inputs: list[tuple[str, str, int, int]] = []
+    placed: list[tuple[str, str]] = []
+    checkpoint: list[str] = []
+    capture: list[tuple[str, str, str]] = []
+    scratch: str = ""
+    whole: bool = False
+    nodes: int = 1
+    outputs: list[str] = []
+    check: dict[str, Any] = {}
+    keep: int = 0
+
+
+# --- users ----------------------------------------------------------------------------------------------------
+
+class Append(Struct, forbid_unknown_fields=True):
+    source: Lines | Items
+    target: str = "main"
+
+
+class Extend(Struct, forbid_unknown_fields=True):
+    source: Sweep | Lines | Items
+    target: str = "main"
+    files: list[dict[str, tuple[Sha, Count, Count]]] = []  # of each family: what the new tasks need beyond it
+    key: Annotated[str, Meta(max_length=200)] = ""  # the same again is done once
+    seen: Count | None = None  # how many were appended so far; where there are more by now, nothing is done
+
+
+class Nothing(Struct):
+    pass
+
+
+class Selection(Struct, forbid_unknown_fields=True):
+    tasks: list[Count] | None = None
+    waiting: bool = False  # of a cancellation: leave alone what a pilot has
+    # of a retry: tasks that stand failed for this cause, as `failures` names it
+    state: Literal["failed", "quarantined"] | None = None
+    why: Word | None = None
+    exit: Code | None = None
+    signal: Code | None = None
+    note: Line | None = None
+
+
+class NewToken(Struct, forbid_unknown_fields=True):
+    scope: Literal["user", "admin", "enrol"]
+    user: Annotated[str, Meta(max_length=64)] = ""
+    site: Annotated[str, Meta(max_length=200)] = ""
+    days: Annotated[int, Meta(ge=1, le=3660)] | None = None
+
+
+class NewAllowance(Struct, forbid_unknown_fields=True):
+    user: Annotated[str, Meta(min_length=1, max_length=64)]  # "*": everybody who has none of his own
+    allowance: Annotated[int, Meta(ge=-1, lt=1 << 59)]  # ms of cores a month; -1: none
+
+
+class NewWeight(Struct, forbid_unknown_fields=True):
+    user: Annotated[str, Meta(min_length=1, max_length=64)]
+    weight: Annotated[int, Meta(ge=1, le=MAX_WEIGHT)]  # part where several share a site
+
+
+class Allowance(Struct):
+    user: str
+    allowance: int | None  # ms of cores a month
+    used: int  # this month, where it counts
+    reserved: int
+    weight: int = 1  # part where several share a site
+
+
+class Allowances(Struct):
+    allowances: list[Allowance]
+
+
+class NewBudget(Struct, forbid_unknown_fields=True):
+    budget: Annotated[int, Meta(ge=0, lt=1 << 59)]  # ms of cores; 0: none
+
+
+class NewPolicy(Struct, forbid_unknown_fields=True):
+    policy: Annotated[dict[Annotated[str, Meta(max_length=40)], str], Meta(max_length=16)]  # "": none any more
+
+
+class PolicyView(Struct):
+    """A bag's expressions; of the hosts that serve its owner now, how many match, and why one does not."""
+
+    bag: int
+    policy: dict[str, str]
+    match: int
+    hosts: int
+    why: str
+
+
+class HostViews(Struct):
+    """Of each pilot `pilot`, `silent`, `ad` by entity and attribute; for a bag `match`, `why`, `rank`, `per_host`."""
+
+    hosts: list[dict[str, Any]]
+    next: int | None  # say it as `after` for more
+
+
+class NewSite(Struct, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    kind: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,31}$")] = "local"
+    shared: list[Name] | None = None  # as before
+    limits: Limits | None = None  # what pilots may be started there; as before
+
+
+class Draining(Struct, forbid_unknown_fields=True):
+    now: bool = False  # stop what runs there, too
+
+
+class Sharing(Struct, forbid_unknown_fields=True):
+    """Who may use the site beside its owner, and who may no more."""
+
+    add: Annotated[list[Name], Meta(max_length=1000)] = []
+    remove: Annotated[list[Name], Meta(max_length=1000)] = []
+
+
+class NewTrial(Struct, forbid_unknown_fields=True):
+    site: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+class TrialMade(Struct):
+    site: str
+    token: str  # of a user for the trial alone
+    enrol: str  # lets its pilot in
+    expires: int
+    server: str = ""  # where TLS is spoken; for who asks by the Unix socket
+    certificate: str = ""
+
+
+class Submitted(Struct):
+    bag: int
+    tasks: int
+    position: int
+
+
+class Appended(Struct):
+    first: int
+    count: int
+
+
+class AppendedSource(Struct):
+    target: str
+    source: Sweep | Lines | Items
+    files: list[dict[str, tuple[str, int, int]]]
+    edges: list[tuple[int, int]] = []  # with the first piece of a part, of all of it
+    flows: Flows | None = None
+
+
+class AppendedPage(Struct):
+    appended: list[AppendedSource]
+    next: int | None
+
+
+class Counted(Struct):
+    count: int
+
+
+class TargetView(Struct):
+    name: str
+    first: int
+    count: int
+    after: list[str]
+    counts: dict[str, int]
+
+
+class BagView(Struct):
+    bag: int
+    name: str
+    owner: str
+    state: str
+    tasks: int
+    counts: dict[str, int]
+    submitted: int
+    ended: int | None
+    targets: list[TargetView]
+    position: int
+    used: int = 0  # ms of cores, of attempts that are over
+    reserved: int = 0  # and, under a budget, of those in play at worst
+    budget: int | None = None
+    tail: bool = False  # in its last round: fewer tasks wait than are out
+    expected: int | None = None  # in its tail: when it should end, if that can be told
+    late: int = 0  # in its tail: tasks that should have ended by now
+
+
+class Row(Struct):
+    task: int
+    target: str
+    params: dict[str, Any]
+    state: str
+    generation: int
+    attempt: int | None
+    outcome: str
+    why: str
+    exit: int | None
+    signal: int | None
+    site: str
+    host: str
+    granted: int | None
+    started: int | None
+    ended: int | None
+    wall: int
+    cpu: int
+    rss: int
+    out_size: int
+    err_size: int
+    files: list[tuple[str, str, int, int]]
+    value: str
+    note: str
+    values: dict[str, str]
+    saved: list[tuple[str, str, int, int]]
+    scratch: tuple[str, int] | None
+
+
+class Rows(Struct):
+    rows: list[Row]
+    next: int | None
+    position: int
+
+
+class Place(Struct):
+    name: str
+    attempts: int
+    wall: int
+    accepted: int
+
+
+class Slow(Struct):
+    task: int
+    attempt: int
+    wall: int
+
+
+class Statistics(Struct):
+    """Times in ms.  `real`: of results that counted; `redundant`: of attempts that did not; from `submitted` on."""
+
+    bag: int
+    tasks: int
+    counts: dict[str, int]
+    attempts: int
+    accepted: int
+    real: int
+    redundant: int
+    cpu: int
+    rss: int
+    queuing_average: float
+    queuing_longest: int
+    wall_clock: int
+    speed_up: float
+    failures: dict[str, int]  # failed attempts by reason
+    quarantined: int
+    stored: int  # bytes of its results' files
+    sites: list[Place]
+    hosts: list[Place]
+    slowest: list[Slow]
+    position: int
+
+
+class Cause(Struct):
+    """Tasks that stand failed for one reason; `retry` sent to `retry` tries exactly these again."""
+
+    state: str
+    why: str
+    exit: int
+    signal: int
+    note: str
+    count: int
+    tasks: list[int]
+    retry: dict[str, Any]
+
+
+class Failures(Struct):
+    failures: list[Cause]
+    position: int
+
+
+class Usage(Struct):
+    quota: int  # bytes; 0: none
+    used: int  # one's own, where there is a quota
+    users: dict[str, int]
+    bags: dict[int, int]
+
+
+class Running(Struct):
+    tasks: list[int]
+    position: int
+
+
+class InPlay(Struct):
+    """An attempt that has not ended."""
+
+    attempt: int
+    state: str
+    site: str
+    host: str
+    granted: int
+    started: int | None
+    expected: int | None  # when it should end
+
+
+class TaskView(Struct):
+    task: int
+    target: str
+    params: dict[str, Any]
+    command: str | list[str]
+    state: str
+    attempts: list[Row]
+    in_play: list[InPlay] = []
+
+
+class TokenMade(Struct):
+    id: str
+    token: str
+    expires: int
+
+
+class Health(Struct):
+    status: str
+    version: str
+    position: int
+
+
+class Go(Struct):
+    go: bool

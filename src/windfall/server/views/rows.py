@@ -1,0 +1,201 @@
+"""Rows of results, as `docs/reference/http.md` has them: from the facts of a commit, or from the views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import CANCELLED, FREE, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
+from windfall.server.grants import Rendering
+from windfall.server.http.schema import Row
+from windfall.store.views import exit_of
+
+_PLAIN = f.Detail()
+
+
+def touched(facts: Iterable[f.Fact]) -> dict[int, None]:
+    """Bags whose counts a commit may have changed."""
+    bags: dict[int, None] = {}
+    for fact in facts:
+        if isinstance(fact, f.Granted):
+            bags.update((group.bag, None) for group in fact.groups)
+        elif isinstance(fact, f.Ended):
+            bags.update((end.bag, None) for end in fact.ends)
+        else:
+            bag = getattr(fact, "bag", None)
+            if bag is not None:
+                bags[bag] = None
+    return bags
+
+
+class Commit(msgspec.Struct, gc=False):
+    """A commit as it was when it was published: what its facts do not say is noted before it changes."""
+
+    position: int
+    facts: list[f.Fact]
+    started: dict[int, int] = {}  # attempts that ended here → when they were heard to have begun
+    generations: dict[tuple[int, int], Any] = {}  # (bag, first) of cancelled runs → of its tasks, if not all 0
+
+
+class Recorder:
+    """Makes commits out of facts; follows what has started, as the views do."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        attempts = state.attempts
+        begun = np.flatnonzero((attempts.np_state != FREE) & (attempts.np_started != 0))
+        pairs = zip(attempts.np_number[begun].tolist(), attempts.np_started[begun].tolist(), strict=True)
+        self._started: dict[int, int] = dict(pairs)
+
+    def record(self, position: int, facts: list[f.Fact]) -> Commit:
+        commit = Commit(position, facts, {}, {})
+        for fact in facts:
+            if isinstance(fact, f.Started):
+                self._started.update(dict.fromkeys(fact.attempts, fact.at))
+            elif isinstance(fact, f.Finished):
+                if self._started:
+                    self._note_started(commit, fact.attempts)
+            elif isinstance(fact, f.Ended):
+                if self._started:
+                    self._note_ended(commit, fact)
+            elif isinstance(fact, f.TasksCancelled):
+                self._note_generations(commit, fact)
+        return commit
+
+    def _note_started(self, commit: Commit, attempts: list[int]) -> None:
+        for attempt in attempts:
+            at = self._started.pop(attempt, None)
+            if at is not None:
+                commit.started[attempt] = at
+
+    def _note_ended(self, commit: Commit, fact: f.Ended) -> None:
+        for end in fact.ends:
+            at = self._started.get(end.attempt)
+            if at is not None:
+                commit.started[end.attempt] = at
+                if not end.stays:
+                    del self._started[end.attempt]
+
+    def _note_generations(self, commit: Commit, fact: f.TasksCancelled) -> None:
+        bag = self._state.bags.get(fact.bag)
+        for first, count in fact.runs if bag is not None else ():
+            generations = bag.tasks.np_generation[first : first + count]
+            if generations.any():
+                same = bool((generations == generations[0]).all())  # a hundred million times the same is one number
+                commit.generations[fact.bag, first] = (
+                    np.broadcast_to(generations[0].copy(), count) if same else generations.copy()
+                )
+
+
+class Maker:
+    """Rows of one bag from commits."""
+
+    def __init__(self, state: Any, bag: Any, rendering: Rendering) -> None:
+        self._state = state
+        self._bag = bag
+        self._rendering = rendering
+
+    def rows(self, commit: Commit) -> Iterator[Row]:
+        number = self._bag.number
+        for fact in commit.facts:
+            if isinstance(fact, f.Finished):
+                if fact.bag == number:
+                    yield from self._finished(commit, fact)
+            elif isinstance(fact, f.Ended):
+                yield from (self._ended(commit, fact, e) for e in fact.ends if e.bag == number and e.decides)
+            elif isinstance(fact, f.TasksCancelled) and fact.bag == number:
+                yield from self._cancelled(commit, fact)
+
+    def _finished(self, commit: Commit, fact: f.Finished) -> Iterator[Row]:
+        site, host = self._place(fact.pilot)
+        generation = self._bag.tasks.generation  # a success stays one, so its generation does not change either
+        for i, task in enumerate(fact.tasks):
+            d = fact.details.get(i, _PLAIN)
+            target, params = self._rendering.params(task)
+            attempt, wall = fact.attempts[i], fact.walls[i]
+            yield Row(
+                task, target, params, TASK_STATES[SUCCEEDED], generation[task], attempt, OUTCOMES[O_SUCCEEDED], "",
+                d.exit, d.signal, site, host, fact.granted[i], commit.started.get(attempt, fact.at - wall), fact.at,
+                wall, fact.cpus[i], fact.rss[i], d.out_size, d.err_size, d.files, d.value, d.note, d.values, d.saved,
+                d.scratch,
+            )
+
+    def _ended(self, commit: Commit, fact: f.Ended, e: f.End) -> Row:
+        site, host = self._place(fact.pilot)
+        d = e.detail or _PLAIN
+        silent = d == _PLAIN and e.outcome != O_SUCCEEDED  # nobody saw it end
+        target, params = self._rendering.params(e.task)
+        return Row(
+            e.task, target, params, TASK_STATES[e.verdict], e.generation, e.attempt, OUTCOMES[e.outcome], e.why,
+            None if silent else exit_of(d.exit, d.signal, e.why), None if silent else d.signal, site, host, e.granted,
+            commit.started.get(e.attempt, fact.at - e.wall), fact.at, e.wall, e.cpu, e.rss, d.out_size, d.err_size,
+            d.files, d.value, d.note, d.values, d.saved, d.scratch,
+        )
+
+    def _cancelled(self, commit: Commit, fact: f.TasksCancelled) -> Iterator[Row]:
+        for first, count in fact.runs:
+            generations = commit.generations.get((fact.bag, first))
+            for task in range(first, first + count):
+                target, params = self._rendering.params(task)
+                generation = 0 if generations is None else int(generations[task - first])
+                yield Row(
+                    task, target, params, TASK_STATES[CANCELLED], generation,
+                    None, "", fact.why, None, None, "", "", None, None, fact.at, 0, 0, 0, 0, 0, [], "", fact.note,
+                    {}, [], None,
+                )
+
+    def _place(self, pilot: int) -> tuple[str, str]:
+        found = self._state.pilots.get(pilot)
+        return (found.site, found.host_name) if found is not None else ("", "")
+
+
+def size(facts: Iterable[f.Fact]) -> int:
+    """How many rows these facts may become."""
+    total = 0
+    for fact in facts:
+        if isinstance(fact, f.Finished):
+            total += len(fact.tasks)
+        elif isinstance(fact, f.Ended):
+            total += len(fact.ends)
+        elif isinstance(fact, f.TasksCancelled):
+            total += sum(count for _, count in fact.runs)
+    return total
+
+
+ROW_BYTES = 256  # that a row without details takes in memory, about
+
+
+def weight(facts: Iterable[f.Fact]) -> int:
+    """Bytes that these facts keep in memory, about."""
+    total = 0
+    for fact in facts:
+        if isinstance(fact, f.Finished):
+            total += ROW_BYTES * len(fact.tasks) + sum(map(_detail_weight, fact.details.values()))
+        elif isinstance(fact, f.Ended):
+            total += ROW_BYTES * len(fact.ends) + sum(_detail_weight(e.detail) for e in fact.ends if e.detail)
+        elif isinstance(fact, f.Granted):
+            total += sum(64 * len(group.tasks) for group in fact.groups)
+        elif isinstance(fact, f.Started):
+            total += 64 * len(fact.attempts)
+        else:
+            total += ROW_BYTES + len(getattr(fact, "spec", b"")) + len(getattr(fact, "source", b""))
+    return total
+
+
+def _detail_weight(d: f.Detail) -> int:
+    values = sum(map(len, d.values.values()))
+    lists = 1 + len(d.files) + len(d.saved) + len(d.values)
+    return ROW_BYTES * lists + len(d.out) + len(d.err) + len(d.value) + len(d.note) + values
+
+
+def from_view(rendering: Rendering, row: Any) -> Row:
+    target, params = rendering.params(row.task)
+    return Row(
+        row.task, target, params, row.state, row.generation, row.attempt, row.outcome, row.why, row.exit, row.signal,
+        row.site, row.host, row.granted, row.started, row.ended, row.wall, row.cpu, row.rss, row.out_size, row.err_size,
+        row.files, row.value, row.note, row.values, row.saved, row.scratch,
+    )

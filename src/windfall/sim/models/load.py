@@ -1,0 +1,57 @@
+"""Background load: other people's jobs on a batch system, from a real log or made up.
+
+`segment` takes a stretch of a log.  `synthetic` makes jobs up: they come as a Poisson process; widths are powers of
+two, each half as likely as the one before; run times are lognormal; users ask for the run time times 1 to `pad`.  Their
+rate is such that they would keep `busy` of the processors busy.
+
+Times are seconds from the start of the stretch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from math import exp
+from pathlib import Path
+
+from windfall.errors import BadInput
+from windfall.sim.models import swf
+from windfall.sim.models.swf import Job
+
+MEDIAN, DEVIATION, PAD = 1800.0, 1.2, 3.0
+
+
+def segment(path: str | Path, procs: int, start: float = 0.0, length: float | None = None) -> list[Job]:
+    """Jobs submitted between `start` and `start + length`; those too wide for the machine are narrowed to it."""
+    jobs = swf.read(path)
+    begin = jobs[0].submit + start if jobs else 0.0
+    end = float("inf") if length is None else begin + length
+    found = [job._replace(submit=job.submit - begin, procs=min(job.procs, procs))
+             for job in jobs if begin <= job.submit < end]
+    if not found:
+        raise BadInput(f"{path} has no jobs between {start:g} s and {start + (length or 0):g} s of its beginning")
+    return found
+
+
+def synthetic(
+    draw: random.Random, procs: int, busy: float, *, widest: int | None = None, median: float = MEDIAN,
+    deviation: float = DEVIATION, pad: float = PAD,
+) -> Iterator[Job]:
+    """Without an end: take as many as the simulation needs."""
+    widths = _widths(min(widest or procs, procs))
+    weights = [2.0**-n for n in range(len(widths))]
+    width = sum(w * p for w, p in zip(widths, weights, strict=True)) / sum(weights)
+    gap = width * median * exp(deviation * deviation / 2) / (busy * procs)
+    number, now = 0, 0.0
+    while True:
+        number += 1
+        now += draw.expovariate(1 / gap)
+        run = max(1.0, median * exp(deviation * draw.gauss(0, 1)))
+        yield Job(number, now, run, draw.choices(widths, weights)[0], run * draw.uniform(1, pad))
+
+
+def _widths(most: int) -> list[int]:
+    found = [1]
+    while found[-1] * 2 <= most:
+        found.append(found[-1] * 2)
+    return found

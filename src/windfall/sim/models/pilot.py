@@ -1,0 +1,203 @@
+"""A pilot in virtual time: the real `Agenda` of the real pilot, with tasks that take time and do nothing.
+
+How long a task takes, and how it ends, is the world's to say: `run(pilot, task)` gives (milliseconds, report).  What a
+grant says is to be fetched is fetched first: `stage(pilot, task, then)` calls `then` when that is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from windfall.core.messages import effects as x, events as e
+from windfall.pilot.agenda.agenda import Agenda
+from windfall.sim.engine import Engine
+from windfall.sim.models.server import Server
+
+UNHEARD = 30_000  # ms after which a message that was lost counts as such
+
+Run = Callable[["Pilot", Any], tuple[int, dict[str, Any]]]
+Stage = Callable[["Pilot", Any, Callable[[bool], None]], None]
+Render = Callable[[x.Answer], dict[str, Any]]
+
+
+class Pilot:
+    """`latency`: milliseconds each way between it and the server.  `cut(now)`: is it cut off from it?"""
+
+    __slots__ = ("_due", "_placed", "_width", "agenda", "alive", "began", "cores", "cut", "end", "engine", "latency",
+                 "memory", "name", "number", "on_end", "render", "run", "running", "runs", "server", "site", "stage")
+
+    def __init__(
+        self, engine: Engine, server: Server, run: Run, render: Render, *, name: str, site: str, cores: int = 1,
+        memory: int = 0, wall: int | None = None, latency: int = 0, on_end: Callable[[Pilot], None] | None = None,
+        cut: Callable[[int], bool] | None = None, stage: Stage | None = None,
+    ) -> None:
+        self.engine, self.server, self.run, self.render, self.stage = engine, server, run, render, stage
+        self.name, self.site, self.cores, self.memory, self.latency = name, site, cores, memory, latency
+        self.end = None if wall is None else engine.now + wall
+        self.agenda = Agenda(cores, memory=memory, end=self.end, jitter=engine.random.random)
+        self.alive = True
+        self.number = 0
+        self.running: dict[int, int] = {}  # attempt → number of this run of it
+        self.began: dict[int, int] = {}  # attempt → when
+        self.runs = 0
+        self.on_end = on_end
+        self.cut = cut
+        self._placed: dict[int, Any] = {}
+        self._width = 0
+        self._due: int | None = None
+        self._enrol()
+
+    # --- the network ------------------------------------------------------------------------------------------------
+
+    def _enrol(self) -> None:
+        left = None if self.end is None else self.end - self.engine.now
+        event = e.Enrol(0, self.site, self.name, self.name, self.name, self.cores, self.memory, 0, 1 << 50, left, b"")
+        self._send(event, partial(self._enrolled, sent=self.engine.now))
+
+    def _send(self, event: e.Event, answer: Callable[[Any], None]) -> None:
+        if not self.latency and self.cut is None:
+            self.server.put(event, answer)
+            return
+        if self.cut is not None and self.cut(self.engine.now):
+            self.engine.after(UNHEARD, self._unheard, event)
+            return
+        latency = self.latency if self.server.charges is None or self.server.charges(event) else 0
+        if not latency and self.cut is None:
+            self.server.put(event, answer)
+            return
+
+        def back(effect: Any) -> None:
+            if self.cut is not None and self.cut(self.engine.now):
+                self.engine.after(UNHEARD, self._unheard, event)
+            else:
+                self.engine.after(latency, answer, effect)
+
+        self.engine.after(latency, self.server.put, event, back)
+
+    def _unheard(self, event: e.Event) -> None:
+        """No answer will come."""
+        if not self.alive:
+            return
+        if isinstance(event, e.Exchange):
+            self.agenda.failed(self.engine.now, event.seq)
+            self._pump()
+        else:
+            self._enrol()
+
+    def _enrolled(self, effect: Any, sent: int) -> None:
+        if not self.alive:
+            return
+        assert isinstance(effect, x.Enrolled), effect
+        self.number = effect.pilot
+        told = {"v": 1, "epoch": effect.epoch, "lease": effect.lease, "idle": effect.idle, "park": effect.park}
+        self.agenda.enrolled(self.engine.now, told, sent)
+        self._pump()
+
+    def _answered(self, effect: Any) -> None:
+        if not self.alive:
+            return
+        if isinstance(effect, x.Answer):
+            self.agenda.answer_received(self.engine.now, self.render(effect))
+            if not self.agenda.at_rest():
+                self._pump()
+        elif isinstance(effect, x.Refuse):  # it was forgotten
+            self.agenda.over = True
+            self.die()
+
+    def _pump(self) -> None:
+        """Whatever just happened: say what there is to say, do what there is to do."""
+        if not self.alive:
+            return
+        now, agenda = self.engine.now, self.agenda
+        if (request := agenda.next_request(now)) is not None:  # never two at one instant
+            self._request(request)
+        for order in agenda.orders(now):
+            self._obey(order)
+        if self._placed:
+            self._run_next()
+        if agenda.over:
+            self.die()
+            return
+        due = agenda.due(now)
+        if due is not None and (self._due is None or due < self._due or self._due <= now):
+            self._due = max(due, now + 1)
+            self.engine.at(self._due, self._wake, self._due)
+
+    def _wake(self, due: int) -> None:
+        if self._due == due:
+            self._due = None
+            self._pump()
+
+    def _request(self, request: dict[str, Any]) -> None:
+        del request["v"]
+        if "reports" in request:
+            request["reports"] = [e.Report(**report) for report in request["reports"]]
+        self._send(e.Exchange(0, self.number, **request), self._answered)
+
+    # --- tasks ------------------------------------------------------------------------------------------------------
+
+    def _obey(self, order: tuple[Any, ...]) -> None:
+        kind = order[0]
+        if kind == "run":
+            self._placed[order[1].attempt] = order[1]
+            self._width = order[1].width
+        elif kind == "kill":
+            self._kill(order[1], order[2])
+        elif kind == "back":
+            back = [attempt for attempt in order[2] if self._placed.pop(attempt, None) is not None]
+            self.agenda.given_back(self.engine.now, back)
+
+    def _run_next(self) -> None:
+        now = self.engine.now
+        for attempt, task in list(self._placed.items()):
+            if len(self.running) >= self._width:
+                return
+            del self._placed[attempt]
+            if now >= task.until:
+                self.agenda.given_back(now, [attempt])
+            else:
+                self._start(attempt, task)
+
+    def _start(self, attempt: int, task: Any) -> None:
+        self.runs += 1
+        self.running[attempt] = run = self.runs
+        self.began[attempt] = self.engine.now
+        self.agenda.running(self.engine.now, [attempt])
+        if self.stage is not None and task.extra and task.extra.get("moves"):
+            self.stage(self, task, lambda there: self._staged(attempt, run, task, there))
+        else:
+            self._staged(attempt, run, task, True)
+
+    def _staged(self, attempt: int, run: int, task: Any, there: bool) -> None:
+        if not self.alive or self.running.get(attempt) != run:
+            return  # killed meanwhile
+        if there:
+            self.began[attempt] = self.engine.now
+            wall, report = self.run(self, task)
+            self.engine.at(self.engine.now + wall, self._finish, attempt, run, report)
+        else:
+            self._finish(attempt, run, {"a": attempt, "o": "returned", "why": "input"})
+
+    def _finish(self, attempt: int, run: int, report: dict[str, Any]) -> None:
+        if self.alive and self.running.get(attempt) == run:
+            del self.running[attempt]
+            report["t0"] = self.began.pop(attempt)
+            self.agenda.task_ended(self.engine.now, attempt, report)
+            self._pump()
+
+    def _kill(self, attempt: int, why: str) -> None:
+        placed = self._placed.pop(attempt, None) is not None
+        if self.running.pop(attempt, None) is not None or placed:
+            now, outcome = self.engine.now, "cancelled" if why == "cancel" else "returned"
+            began = self.began.pop(attempt, now)
+            self.agenda.task_ended(now, attempt, {"a": attempt, "o": outcome, "why": why, "t0": began,
+                                                  "wall": now - began})
+
+    def die(self) -> None:
+        """Without a word, whatever it was doing."""
+        self.alive = False
+        self.running.clear()
+        if self.on_end is not None:
+            self.on_end(self)

@@ -1,0 +1,116 @@
+"""Whoever starts pilots at a site, in virtual time: the machine of the real one, with commands that take their time.
+
+`crash` forgets all it knew, as the end of a process does, and leaves the jobs where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windfall.core.messages import effects as x, events as e
+from windfall.core.messages.facts import Shape
+from windfall.provision.order_book import Cancel, Carrier, Command, Look, News, Salvage, Submit
+from windfall.sim.engine import Engine
+from windfall.sim.models.server import Server
+from windfall.sim.models.site import Job, Mortal, Refused, Site
+
+POLL = 20_000
+
+
+class Tender:
+    """`submit`, `cancel`, `listing`: ms that these take, or what says so.  `latency`: each way, to the server."""
+
+    def __init__(
+        self, engine: Engine, server: Server, site: Site, begin: Callable[[Job], Mortal], *, user: str = "user",
+        name: str = "", submit: int | Callable[[], int] = 0, cancel: int | Callable[[], int] = 0, listing: int = 0,
+        latency: int = 0,
+    ) -> None:
+        self.engine, self.server, self.site, self.begin, self.user = engine, server, site, begin, user
+        self.name = name or site.name
+        self._takes = {"submit": _timed(submit), "cancel": _timed(cancel)}
+        self._listing, self._latency = listing, latency
+        self.life = 0
+        self.alive = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Knows nothing of what was done before."""
+        self.life += 1
+        self.alive = True
+        self._carrier = Carrier()
+        self._tell(self.life, hello=True)
+
+    def crash(self) -> None:
+        """Submissions that are on their way arrive, and nobody hears of it."""
+        self.alive = False
+
+    # --- the exchange -------------------------------------------------------------------------------------------------
+
+    def _tell(self, life: int, hello: bool = False, wait: int = 0, **more: Any) -> None:
+        if not self.alive or life != self.life:
+            return
+        news = self._carrier.news()
+        event = e.Tend(0, self.site.name, f"{self.name} {self.life}", hello, self._carrier.seen, news.accepted,
+                       news.refused, news.stopped, info=self.site.info(), wait=wait, **more)
+
+        def back(effect: Any) -> None:
+            self.engine.after(self._latency, self._answered, life, effect, news, wait > 0 or hello)
+
+        self.engine.after(self._latency, self.server.put, event, back)
+
+    def _answered(self, life: int, orders: Any, news: News, polled: bool) -> None:
+        if not self.alive or life != self.life or not isinstance(orders, x.Orders):
+            return
+        if orders.over:
+            if polled:
+                self.engine.after(POLL, self._tell, life, True)
+            return
+        for command in self._carrier.answered(orders, news):
+            self._carry_out(command)
+        if polled:
+            self._tell(life, wait=POLL)
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, command: Command) -> None:
+        """One pilot, or job, each: the machine is told to take no more at once."""
+        match command:
+            case Submit(shape, nonces):
+                self.engine.after(self._takes["submit"](), self._submit, self.life, nonces[0], shape)
+            case Cancel(jobs):
+                self.engine.after(self._takes["cancel"](), self._cancel, self.life, *jobs[0])
+            case Look(began):
+                self.engine.after(self._listing, self._list, self.life, began)
+            case Salvage():
+                raise AssertionError("nobody said that this tender can salvage anything")
+
+    def _list(self, life: int, began: int) -> None:
+        if life == self.life:
+            self._carrier.looked()
+        self._tell(life, listed=self.site.listing(self.user), began=began)
+
+    def _submit(self, life: int, nonce: str, shape: Shape) -> None:
+        try:
+            name = self.site.submit(self.user, nonce, shape, self.begin)
+        except Refused as refused:
+            name, why = "", str(refused)
+        if life != self.life:
+            return
+        landed = self._carrier.accepted({nonce: name}) if name else self._carrier.refused([nonce], why)
+        for cancel in landed:
+            self._carry_out(cancel)
+        self._tell(life)
+
+    def _cancel(self, life: int, nonce: str, name: str) -> None:
+        wanted = {name} if name else {job.id for job in self.site.jobs.values()
+                                              if (job.user, job.nonce) == (self.user, nonce)}
+        for each in sorted(wanted):
+            self.site.cancel(each)
+        if life == self.life:
+            self._carrier.cancelled(Cancel(((nonce, name),)))
+            self._tell(life)
+
+
+def _timed(value: int | Callable[[], int]) -> Callable[[], int]:
+    return value if callable(value) else lambda: value

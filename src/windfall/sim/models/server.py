@@ -1,0 +1,93 @@
+"""The server in virtual time: what `server/writer.py` does, without disk and sockets.
+
+Events that come at one instant are one group, one step of the core.  With a `service` time the server is one queue:
+each request holds it that long, and its answer leaves when its turn is over.  `charges` says which requests count as
+calls; the others cost neither service nor latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windfall.core.messages import events as e
+from windfall.core.step import Config, Core
+from windfall.sim.engine import Engine
+
+Callback = Callable[[Any], None]
+
+
+class Server:
+    def __init__(
+        self, engine: Engine, config: Config | None = None, service: int = 0,
+        watch: Callable[[list[Any]], None] | None = None, charges: Callable[[e.Event], bool] | None = None,
+    ) -> None:
+        self.engine = engine
+        self.charges = charges
+        self.core = Core(config)
+        self.service = service
+        self.watch = watch  # called with the facts of every step
+        self.exchanges = 0
+        self._inbox: list[e.Event] = []
+        self._waiting: dict[int, Callback] = {}
+        self._key = 0
+        self._free_at = 0
+        self._scheduled = False
+        self._wake_at: int | None = None
+
+    @property
+    def idle(self) -> bool:
+        return not self._inbox
+
+    def observe(self, watch: Callable[[list[Any]], None]) -> None:
+        """See every step's facts, beside whoever sees them already."""
+        before = self.watch
+
+        def both(facts: list[Any]) -> None:
+            if before is not None:
+                before(facts)
+            watch(facts)
+
+        self.watch = both
+
+    def put(self, event: e.Event, answer: Callback | None = None) -> None:
+        """A request arrives."""
+        if not self.service or (self.charges is not None and not self.charges(event)):
+            self.take(event, answer)
+            return
+        start = max(self.engine.now, self._free_at)
+        self._free_at = start + self.service
+        self.engine.at(self._free_at, self.take, event, answer)
+
+    def take(self, event: e.Event, answer: Callback | None) -> None:
+        self._key += 1
+        event.key = self._key
+        if answer is not None:
+            self._waiting[self._key] = answer
+        self._inbox.append(event)
+        if not self._scheduled:
+            self._scheduled = True
+            self.engine.soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        group, self._inbox = self._inbox, []
+        self.exchanges += len(group)
+        step = self.core.step(self.engine.now, group)
+        if self.watch is not None:
+            self.watch(step.facts)
+        for effect in step.effects:
+            answer = self._waiting.pop(effect.key, None)
+            if answer is not None:
+                answer(effect)
+        wake = step.wake_at
+        if wake is not None and (self._wake_at is None or wake < self._wake_at):
+            self._wake_at = wake
+            self.engine.at(wake, self._wake, wake)
+
+    def _wake(self, when: int) -> None:
+        if self._wake_at == when:
+            self._wake_at = None
+            if not self._scheduled:
+                self._scheduled = True
+                self.engine.soon(self._turn)

@@ -1,0 +1,180 @@
+"""A site in virtual time: a batch queue with other people's jobs in it, and ours.
+
+Several users may share one: each names himself, and sees his own jobs only.  What a job of ours is once it runs is its
+user's to say: `begin(job)` gives something that can `die()`, and that calls `leave(job)` when it is over.
+
+The information system publishes every `refresh` milliseconds, so what it says is as old as that.  A batch system may
+preempt jobs of ours, and put them back into its queue or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from windfall.core.messages import events as e
+from windfall.core.messages.facts import Shape
+from windfall.sim.engine import Engine
+from windfall.sim.models.batch import BatchQueue
+from windfall.sim.models.swf import Job as Load
+
+SECOND = 1_000
+
+
+class Mortal(Protocol):
+    def die(self) -> None: ...
+
+
+class Refused(Exception):
+    """By the batch system: too many jobs."""
+
+
+@dataclass
+class Job:
+    id: str
+    user: str
+    nonce: str
+    shape: Shape
+    begin: Callable[[Job], Mortal]
+    submitted: int
+    started: int = -1
+    runs: int = 0  # how often it has started
+    process: Mortal | None = None
+
+
+class Site:
+    """`startup`: ms from the start of a job to its first word.  `most`: jobs one user may have there.
+    `preempts`: mean ms after which a running job of ours is taken off; with `requeues` it goes back into the queue."""
+
+    def __init__(
+        self, engine: Engine, name: str, queue: Any, *, speed: float = 1.0, load: Iterable[Load] = (),
+        startup: int = 0, most: int | None = None, refresh: int = 0, preempts: float = 0.0, requeues: bool = False,
+    ) -> None:
+        self.engine, self.name, self.queue, self.speed = engine, name, queue, speed
+        self.startup, self.most, self.preempts, self.requeues = startup, most, preempts, requeues
+        self.jobs: dict[str, Job] = {}
+        self.starts = 0  # of jobs of ours
+        self._born = 0
+        self._others: dict[str, int] = {}  # jobs of others → ms they run
+        self._published = e.Info(0, 0)
+        self._published_at = 0
+        self._load: Iterator[Load] = iter(load)
+        self._refresh = refresh
+        self._next_load()
+        if refresh:
+            engine.after(0, self._publish)
+
+    # --- what a user can do ------------------------------------------------------------------------------------------
+
+    def submit(self, user: str, nonce: str, shape: Shape, begin: Callable[[Job], Mortal]) -> str:
+        if self.most is not None and sum(job.user == user for job in self.jobs.values()) >= self.most:
+            raise Refused(f"{user} has {self.most} jobs at {self.name} already")
+        self._born += 1
+        job = Job(f"{self.name}.{self._born}", user, nonce, shape, begin, self.engine.now)
+        self.jobs[job.id] = job
+        self._enqueue(job)
+        return job.id
+
+    def cancel(self, name: str) -> None:
+        """Of a job that is not there any more: nothing."""
+        job = self.jobs.pop(name, None)
+        if job is None:
+            return
+        if job.started < 0:
+            self.start(self.queue.cancel(self.engine.now, job.id))
+        else:
+            self._end(job)
+
+    def listing(self, user: str) -> list[e.Listed]:
+        return [e.Listed(job.nonce, job.id, job.started >= 0) for job in self.jobs.values() if job.user == user]
+
+    def info(self) -> e.Info:
+        if not self._refresh:
+            return self._look()
+        return e.Info(self._published.free, self._published.queued, self.engine.now - self._published_at, 0)
+
+    def leave(self, job: Job) -> None:
+        """Its process is over."""
+        if self.jobs.get(job.id) is job and job.started >= 0:
+            del self.jobs[job.id]
+            job.process = None
+            self._end(job)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _look(self) -> e.Info:
+        return e.Info(max(int(self.queue.free(self.engine.now)), 0), len(self.queue), others=0)
+
+    def _publish(self) -> None:
+        self._published, self._published_at = self._look(), self.engine.now
+        self.engine.after(self._refresh, self._publish)
+
+    def _next_load(self) -> None:
+        job = next(self._load, None)
+        if job is not None:
+            self.engine.at(round(job.submit * SECOND), self._arrive, job)
+
+    def _arrive(self, job: Load) -> None:
+        key = f"other {job.number}"
+        run = max(round(job.run * SECOND), 1)
+        self._others[key] = run
+        self.start(self.queue.submit(self.engine.now, key, job.procs, max(round(job.estimate * SECOND), run)))
+        self._next_load()
+
+    def _enqueue(self, job: Job) -> None:
+        estimate = job.shape.wall or 1 << 50
+        self.start(self.queue.submit(self.engine.now, job.id, job.shape.cores, estimate))
+
+    def start(self, keys: Iterable[Any]) -> None:
+        for key in keys:
+            if key in self._others:
+                self.engine.after(self._others[key], self._depart, key)
+            else:
+                self._start(self.jobs[key])
+
+    def _depart(self, key: str) -> None:
+        del self._others[key]
+        self.start(self.queue.end(self.engine.now, key))
+
+    def _start(self, job: Job) -> None:
+        job.started = self.engine.now
+        job.runs += 1
+        self.starts += 1
+        self.engine.after(self.startup, self._begin, job, job.runs)
+        if job.shape.wall:
+            self.engine.after(job.shape.wall, self._take_off, job, job.runs, False)
+        if self.preempts:
+            wait = max(round(self.engine.random.expovariate(1 / self.preempts)), 1)
+            self.engine.after(wait, self._take_off, job, job.runs, self.requeues)
+
+    def _here(self, job: Job, run: int) -> bool:
+        return self.jobs.get(job.id) is job and job.started >= 0 and job.runs == run
+
+    def _begin(self, job: Job, run: int) -> None:
+        if self._here(job, run):
+            job.process = job.begin(job)
+
+    def _take_off(self, job: Job, run: int, again: bool) -> None:
+        """Its time is up, or somebody else wants its place."""
+        if not self._here(job, run):
+            return
+        del self.jobs[job.id]
+        self._end(job)
+        if again:
+            job.started = -1
+            self.jobs[job.id] = job
+            self._enqueue(job)
+
+    def _end(self, job: Job) -> None:
+        process, job.process = job.process, None
+        if process is not None:
+            process.die()
+        self.start(self.queue.end(self.engine.now, job.id))
+
+
+def machine(
+    engine: Engine, name: str, procs: int, discipline: str = "easy", **more: Any,
+) -> Site:
+    """A site with so many processors."""
+    return Site(engine, name, BatchQueue(procs, discipline), **more)

@@ -1,0 +1,318 @@
+"""A site as its user wrote it down: one TOML file each, read with file and line for every complaint.
+
+    [site]        name, dialect, host (user@login.example.org; without it commands run here), port, account, queue (or
+                  partition), folder, arrays, room, max-pilots, max-queued, core-hours, grace, python, directives,
+                  setup, reach, server (https://host:port, where pilots find the server), relay (the head node's
+                  address there), max-jobs (of the user, others included), balance (never beyond what the
+                  account has left), start-delay and share (a bag's slots there), disk (of all tasks together), counts
+                  (against allowances)
+    [[shapes]]    cores, memory, walltime, gpus, nodes, whole-node: what a pilot may ask for, the preferred one first
+    [variables]   environment of every task there
+    [options]     what only this dialect knows
+    [staged]      files that lie at the site already: name = "path"
+
+A home has one file per site, sites/NAME.toml.  One that cannot be read says nothing about the others.
+
+No secret stands here: keys and codes are the user's, and what lets a pilot in is a file of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windfall.errors import BadInput, WindfallError
+from windfall.model import units
+from windfall.model.bagfile import reader, words
+from windfall.model.checks import bag
+from windfall.sites.dialects import text
+from windfall.sites.dialects.job import GRACE, Command, Job, Shape, check as check_job
+from windfall.sites.dialects.script import surrounded
+from windfall.sites.dialects.table import DIALECTS, dialect
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
+_HOST = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})@)?([A-Za-z0-9][A-Za-z0-9_.:-]{0,252})")
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f:]{2,45}")
+_SERVER = re.compile(r"https://[A-Za-z0-9_.:\[\]-]{1,260}:\d{1,5}")
+REACH = ("direct", "relay", "spool", "auto")
+MAX_PILOTS = 100_000
+
+
+@dataclass(frozen=True)
+class Site:
+    name: str
+    dialect: str
+    shapes: tuple[Shape, ...]
+    host: str = ""  # "": this machine
+    user: str = ""
+    port: int = 0
+    account: str = ""
+    queue: str = ""
+    folder: str = ""  # there; made of the name where none is given
+    arrays: bool = True
+    max_pilots: int = 0  # queued and running; 0: 100, or without a batch system as many as there are cores for
+    max_queued: int = 0
+    core_hours: int = 0  # 0: no budget
+    grace: int = GRACE
+    python: str = "python3"
+    directives: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    variables: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    staged: dict[str, str] = field(default_factory=dict)
+    reach: str = "direct"  # how pilots reach the server
+    server: str = ""  # where they find it; "": where it says it is
+    relay: str = ""  # address of the head node that its nodes know it by; "": all it has
+    room: bool = False  # ask how full it is, for policies that choose sites by that
+    max_jobs: int = 0  # of the user, those that are no pilots included; 0: no limit
+    balance: bool = False  # ask what the account has left, and reserve no more
+    start_delay: int = 0  # seconds after a bag's submission before anything is sent there
+    share: int = 1000  # most slots there for a bag, in thousandths of its tasks
+    disk: int = 0  # bytes that all tasks there have together; 0: no limit
+    counts: bool | None = None  # against allowances; nothing: for all but its owner
+
+    def __post_init__(self) -> None:
+        if not self.folder:  # one each: two sites may share a home directory
+            object.__setattr__(self, "folder", f"windfall/{self.name}")
+
+    def job(self, nonce: str, shape: Shape, command: tuple[str, ...], count: int = 1) -> Job:
+        """One submission of `count` pilots."""
+        return Job(nonce, shape, command, count, self.folder, self.account, self.queue, self.directives, self.setup,
+                   (*self.variables.items(), *_told(self.staged)), self.options, self.grace)
+
+
+    def errand(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """A command of ours where commands run, in the surroundings of its jobs."""
+        return surrounded(argv, self.variables.items(), self.setup)
+
+
+def _told(staged: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """What the pilot is told of files that lie there; tasks do not see it."""
+    return (("WINDFALL_STAGED", json.dumps(staged)),) if staged else ()
+
+
+def shown(command: Command) -> str:
+    """A command as one would type it, and what it reads."""
+    line = "$ " + text.words(command.argv)
+    return f"{line} <<'…'\n{command.stdin}…\n" if command.stdin else line + "\n"
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def load(path: str | Path) -> Site:
+    return parse(reader.read_text(Path(path), "the site's file"), str(path))
+
+
+def every(folder: str | Path) -> Iterator[tuple[str, Site | WindfallError]]:
+    """The sites of a home by name, each as it is, or what is wrong with its file."""
+    for path in sorted(Path(folder).glob("*.toml")):
+        try:
+            yield path.stem, named(path)
+        except WindfallError as error:
+            yield path.stem, error
+
+
+def named(path: Path) -> Site:
+    """A site of a home: its file is called as it is."""
+    site = load(path)
+    if site.name != path.stem:
+        raise BadInput(f"the file of site {site.name} is called {path.name}", f"call it {site.name}.toml", str(path))
+    return site
+
+
+def parse(content: str, file: str = "site") -> Site:
+    return _Reader(reader.Place(file, content)).site(reader.toml(content, file))
+
+
+def _duration(value: object, key: str) -> int:
+    seconds = units.parse_duration(value, key) // 1000
+    if seconds < 1:
+        raise BadInput(f"{key} is shorter than a second")
+    return seconds
+
+
+def _number(value: object, key: str) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return words.whole(value, key)
+
+
+def _walltime(value: object, key: str) -> tuple[int, int]:
+    """`"30min..24h"` → the least, and the most; of one alone the least is 0."""
+    least, dots, most = value.partition("..") if isinstance(value, str) else ("", "", "")
+    if not dots:
+        return 0, _duration(value, key)
+    found = _duration(least, key), _duration(most, key)
+    if found[0] > found[1]:
+        raise BadInput(f"{key}: {text.plain(value, 60)!r} ends before it begins", 'as in "30min..24h"')
+    return found
+
+
+def _share(value: object, key: str) -> int:
+    """Thousandths."""
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+    if not 0.001 <= number <= 1:
+        raise BadInput(f"{key}: {text.plain(value, 60)} is no share", "more than 0, at most 1: share = 0.7")
+    return round(number * 1000)
+
+
+def _host(value: object, key: str) -> str:
+    if not _HOST.fullmatch(words.string(value, key)):
+        raise BadInput(f"{key}: {text.plain(value, 60)!r} is not a host", 'as in "me@login.example.org"')
+    return words.string(value, key)
+
+
+def _dialect(value: object, key: str) -> str:
+    dialect(words.string(value, key))
+    return words.string(value, key)
+
+
+def _lines(value: object, key: str) -> tuple[str, ...]:
+    return tuple(words.strings(value, key))
+
+
+def _address(value: object, key: str) -> str:
+    if not _ADDRESS.fullmatch(words.string(value, key)):
+        raise BadInput(f"{key}: {text.plain(value, 60)!r} is not an address",
+                       'the one by which nodes know the head node, as in "10.1.0.1"')
+    return words.string(value, key)
+
+
+def _server(value: object, key: str) -> str:
+    if not _SERVER.fullmatch(words.string(value, key)):
+        raise BadInput(f"{key}: {text.plain(value, 60)!r} is not where a server could be",
+                       'as in "https://laptop.example.org:7430"')
+    return words.string(value, key)
+
+
+Read = Callable[[Any, str], Any]
+
+_SITE: dict[str, Read] = {
+    "name": words.string, "dialect": _dialect, "host": _host, "port": words.count, "account": words.string,
+    "queue": words.string, "partition": words.string, "folder": words.string, "arrays": words.flag, "room": words.flag,
+    "max-pilots": words.count, "max-queued": words.count, "core-hours": _number, "grace": _duration,
+    "python": words.string, "directives": _lines, "setup": _lines,
+    "reach": words.one_of(*REACH), "server": _server, "relay": _address,
+    "max-jobs": words.count, "balance": words.flag, "start-delay": _duration, "share": _share,
+    "disk": units.parse_size, "counts": words.flag,
+}
+_SHAPE: dict[str, Read] = {
+    "cores": words.count, "memory": units.parse_size, "walltime": _walltime, "gpus": words.whole,
+    "nodes": words.count, "whole-node": words.flag,
+}
+_TABLES = ("site", "shapes", "variables", "options", "staged")
+KEYS = {"site": tuple(_SITE), "shapes": tuple(_SHAPE), "tables": _TABLES}
+
+
+class _Reader:
+    def __init__(self, place: reader.Place):
+        self.place = place
+
+    def site(self, data: dict[str, Any]) -> Site:
+        self._known(data, _TABLES, ())
+        given = self._read(self._table(data, "site"), _SITE, ("site",))
+        with self.place.at("site"):
+            for needed in ("name", "dialect"):
+                if needed not in given:
+                    raise BadInput(f"[site] lacks '{needed}'", "one of " + ", ".join(DIALECTS)
+                                   if needed == "dialect" else "any short name")
+        shapes = self._shapes(data.get("shapes", []))
+        tables = {name: self._texts(data, name) for name in ("variables", "options", "staged")}
+        site = self._made(given, shapes, tables)
+        self._check(site)
+        return site
+
+    def _made(self, given: dict[str, Any], shapes: tuple[Shape, ...], tables: dict[str, dict[str, str]]) -> Site:
+        if "queue" in given and "partition" in given:
+            with self.place.at("site", "partition"):
+                raise BadInput("queue and partition are two words for one thing", "leave one of them out")
+        if "partition" in given:
+            given["queue"] = given.pop("partition")
+        found = _HOST.fullmatch(given.pop("host", "")) if "host" in given else None
+        where = {"user": found[1] or "", "host": found[2]} if found else {}
+        fields: dict[str, Any] = {key.replace("-", "_"): value for key, value in given.items()}
+        return Site(**{**fields, **where, **tables, "shapes": shapes})
+
+    def _shapes(self, value: object) -> tuple[Shape, ...]:
+        with self.place.at("shapes"):
+            if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+                raise BadInput("a site needs at least one [[shapes]]", 'as in [[shapes]], walltime = "4h", cores = 4')
+        return tuple(self._shape(table, number) for number, table in enumerate(value))
+
+    def _shape(self, table: dict[str, Any], number: int) -> Shape:
+        given = self._read(table, _SHAPE, ("shapes", number))
+        with self.place.at("shapes", number):
+            if "walltime" not in given:
+                raise BadInput("a shape needs a walltime", 'as in walltime = "4h"')
+        least, walltime = given.pop("walltime")
+        return Shape(walltime, whole=given.pop("whole-node", False), least=least, **given)
+
+    def _check(self, site: Site) -> None:
+        with self.place.at("site", "name"):
+            if not _NAME.fullmatch(site.name):
+                raise BadInput(f"name: {text.plain(site.name, 60)!r} is no name for a site",
+                               "letters, digits and _.-, a letter first")
+            if site.name == "local":
+                raise BadInput("the name 'local' is taken: so is the pilot called that runs beside the server",
+                               "any other name")
+        with self.place.at("site", "host"):
+            if site.dialect == "ssh" and not site.host:
+                raise BadInput("a site of dialect ssh needs a host", 'as in host = "me@workstation"')
+            if site.dialect == "local" and site.host:
+                raise BadInput("a local site has no host", 'leave it out, or say dialect = "ssh"')
+        with self.place.at("site", "balance"):
+            if site.balance and dialect(site.dialect).balance("me", site.account) is None:
+                raise BadInput(f"balance: nobody can tell what an account has left with {site.dialect}",
+                               "say core-hours = … instead")
+        with self.place.at("site", "max-pilots"):
+            if site.max_pilots > MAX_PILOTS:
+                raise BadInput(f"max-pilots: at most {MAX_PILOTS}")
+        for number, shape in enumerate(site.shapes):
+            self._check_shape(site, shape, number)
+
+    def _check_shape(self, site: Site, shape: Shape, number: int) -> None:
+        """What a dialect cannot say is found now, not when the first pilot is wanted."""
+        with self.place.at("site"):
+            job = check_job(site.job("example-1", Shape(60), ("true",)))
+        with self.place.at("shapes", number):
+            if (shape.least or shape.walltime) <= site.grace:
+                raise BadInput("a walltime must be longer than the grace at its end",
+                               f'grace = "{units.exact_duration(site.grace * 1000)}" is in [site]')
+            dialect(site.dialect).submit(site.job(job.nonce, shape, job.command))
+
+    # --- tables ------------------------------------------------------------------------------------------------
+
+    def _table(self, data: dict[str, Any], key: str) -> dict[str, Any]:
+        table = data.get(key, {})
+        with self.place.at(key):
+            if not isinstance(table, dict):
+                raise BadInput(f"'{key}' must be a table", f"write [{key}] and its keys below it")
+        return table
+
+    def _known(self, table: dict[str, Any], known: Any, path: tuple[str | int, ...]) -> None:
+        for key in table:
+            if key not in known:
+                with self.place.at(*path, key):
+                    raise BadInput(f"no key is called '{text.plain(key, 60)}' here", bag.nearest(key, known))
+
+    def _read(self, table: dict[str, Any], known: dict[str, Read], path: tuple[str | int, ...]) -> dict[str, Any]:
+        self._known(table, known, path)
+        given = {}
+        for key, value in table.items():
+            with self.place.at(*path, key):
+                given[key] = known[key](value, key)
+        return given
+
+    def _texts(self, data: dict[str, Any], name: str) -> dict[str, str]:
+        """Texts; numbers are taken for what they look like."""
+        given = {}
+        for key, value in self._table(data, name).items():
+            with self.place.at(name, key):
+                plain = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+                given[key] = words.string(plain, key)
+        return given

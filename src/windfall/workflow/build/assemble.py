@@ -1,0 +1,120 @@
+"""From jobs that wait for one another to a bag: tasks in few targets, edges, and files that go from task to task.
+
+    jobs = [Job("sort a > b", outputs=("b",)), Job("uniq b > c", outputs=("c",), takes=((0, "b", "b"),))]
+    made = assemble("two", jobs, edges=[])
+    client.submit(made.bag)                    # job k is task made.tasks[k]
+
+Jobs that ask for the same (`Job.like`) share a target, however many they are; numbers change, for the tasks of a target
+follow each other.  A job that takes another's output waits for it; `edges` are for what only waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from windfall.errors import BadInput
+from windfall.model.spec import MAX_TARGETS, Bag, Flows, Policy, Sweep, Table, Target
+from windfall.model.templates.table import format_row
+
+PLAIN = Target()
+SHELL = ["/bin/sh", "-c", "{command}"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """`takes`: (job, what the file is called there, where it lies here); `brings`: (path, sha256, size, mode)."""
+
+    command: str  # a line for /bin/sh
+    outputs: tuple[str, ...] = ()
+    takes: tuple[tuple[int, str, str], ...] = ()
+    brings: tuple[tuple[str, str, int, int], ...] = ()
+    name: str = ""  # becomes the parameter `name` of its row in the results
+    like: Target = PLAIN  # resources, retries, environment …: all but name, command, source and outputs
+
+
+@dataclass(frozen=True)
+class Assembled:
+    bag: Bag
+    tasks: list[int]  # of each job
+
+
+def assemble(name: str, jobs: Sequence[Job], edges: Iterable[tuple[int, int]] = (), policy: Policy | None = None,
+             effects: str = "none") -> Assembled:
+    groups: dict[tuple[bytes, int], list[int]] = {}
+    for number, job in enumerate(jobs):
+        key = msgspec.msgpack.encode(job.like), len(job.outputs)
+        groups.setdefault(key, []).append(number)
+    if len(groups) > MAX_TARGETS:
+        raise BadInput(f"the jobs ask for {len(groups):,} different things; at most {MAX_TARGETS:,}",
+                       "let more of them have the same limits and environment")
+    numbers = [0] * len(jobs)
+    for task, job_number in enumerate(number for members in groups.values() for number in members):
+        numbers[job_number] = task
+    targets = [_target(at, [jobs[number] for number in members]) for at, members in enumerate(groups.values())]
+    bag = Bag(name=name, targets=targets, effects=effects, policy=policy or Policy(), flows=_flows(jobs, numbers),
+              edges=[(numbers[before], numbers[after]) for before, after in edges])
+    return Assembled(bag, numbers)
+
+
+def _target(at: int, jobs: list[Job]) -> Target:
+    """A row for each job; what it makes is named in columns of its own."""
+    first = jobs[0]
+    outputs = [f"out{place}" for place in range(len(first.outputs))]
+    text = "\n".join(format_row([job.name, job.command, *job.outputs]) for job in jobs)
+    table = Table(columns=["name", "command", *outputs], text=text, count=len(jobs))
+    return msgspec.structs.replace(
+        first.like, name=f"{first.like.name}{at or ''}", kind="command", command=SHELL, source=Sweep(axes=[table]),
+        outputs=[f"{{{output}}}" for output in outputs])
+
+
+def _flows(jobs: Sequence[Job], numbers: list[int]) -> Flows | None:
+    columns = Columns()
+    for number, job in enumerate(jobs):
+        for before, output, place in job.takes:
+            columns.take(numbers[before], output, numbers[number], place)
+        for place, sha, size, mode in job.brings:
+            columns.bring((sha, size, mode), numbers[number], place)
+    return columns.flows()
+
+
+class Columns:
+    """Flows, as they come."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+        self._blobs: dict[tuple[str, int, int], int] = {}
+        self._before: list[int] = []
+        self._name: list[int] = []
+        self._after: list[int] = []
+        self._place: list[int] = []
+
+    def take(self, before: int, output: str, after: int, place: str) -> None:
+        names = self._names
+        self._before.append(before)
+        self._name.append(names.setdefault(output, len(names)))
+        self._after.append(after)
+        self._place.append(names.setdefault(place, len(names)))
+
+    def number(self, name: str) -> int:
+        """Of a file's name, for `take_all`."""
+        return self._names.setdefault(name, len(self._names))
+
+    def take_all(self, before: list[int], name: list[int], after: list[int], place: list[int]) -> None:
+        """Many at once, names as numbers."""
+        self._before += before
+        self._name += name
+        self._after += after
+        self._place += place
+
+    def bring(self, blob: tuple[str, int, int], after: int, place: str) -> None:
+        """A file that no task of this bag makes."""
+        self.take(-1 - self._blobs.setdefault(blob, len(self._blobs)), place, after, place)
+
+    def flows(self) -> Flows | None:
+        if not self._before:
+            return None
+        return Flows(names=list(self._names), before=self._before, name=self._name, after=self._after,
+                     place=self._place, blobs=list(self._blobs))

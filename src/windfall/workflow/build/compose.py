@@ -1,0 +1,379 @@
+"""Workflows in Python: functions as components, composed by `par` and `seq`; the same graphs as YvetteML's.
+
+    @component
+    def half(x: float) -> float:
+        return x / 2
+
+    @component
+    def total(parts: dict[int, float]) -> float:
+        return sum(parts.values())
+
+    part, result = data("part"), data("result")
+    flow = Workflow("halves", seq(par(half(i).to(part[i]) for i in range(8)), total(part).to(result)))
+    bag = flow.submit(Client())
+
+A call is a task, one, wherever and however often it is used.  What it returns goes to the data it is sent to, or to the
+calls of which it is an argument.  A function travels as its own source: what it needs it imports inside.
+"""
+
+from __future__ import annotations
+
+import ast as python
+import builtins
+import dis
+import inspect
+import textwrap
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from numbers import Integral, Real
+from pathlib import Path
+from types import CodeType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from windfall.errors import BadInput
+from windfall.workflow.build.builder import Built, build
+from windfall.workflow.build.streaming import cut
+from windfall.workflow.components.files import NAME, Application, Component, Implementation, Parameter
+from windfall.workflow.text import Source
+from windfall.workflow.yvetteml import ast
+from windfall.workflow.yvetteml.parse import MAX_INTEGER, MAX_STRING
+from windfall.workflow.yvetteml.program import Program, Shelf, compile_application
+
+TYPES: dict[Any, str] = {int: "integer", float: "real", str: "string"}
+OUT = "returned"
+OTHER = "Json"  # any type that is none of these travels as JSON
+UNNAMED = "unnamed-result"  # nobody else can call his data, or an event, so
+MAX_DEEP = 60  # `par` in `par`
+
+
+@dataclass(frozen=True)
+class Named:
+    """Data or an event, with its indices: `mat[1][2]`."""
+
+    name: str
+    indices: tuple[int, ...] = ()
+
+    def __getitem__(self, index: int) -> Named:
+        return Named(self.name, (*self.indices, index))
+
+    def tree(self) -> ast.Name:
+        return ast.Name(self.name, tuple(_constant(index) for index in self.indices))
+
+
+def data(name: str) -> Named:
+    if not NAME.fullmatch(name):
+        raise BadInput(f"'{name:.60}' cannot be the name of data or of an event",
+                       "letters, digits and _, and no digit first")
+    return Named(name)
+
+
+event = data
+
+
+@dataclass(frozen=True)
+class Call:
+    made: Made
+    arguments: tuple[Any, ...]
+    out: Named | None = None
+
+    def to(self, out: Named) -> Call:
+        return Call(self.made, self.arguments, out)
+
+
+@dataclass(frozen=True)
+class Order:
+    """`par` or `seq` of parts, or a `wait` or `notify`."""
+
+    kind: str
+    parts: tuple[Any, ...]
+
+
+Part = Call | Order
+
+
+def _parts(parts: tuple[Part | Iterable[Part], ...]) -> tuple[Part, ...]:
+    found: list[Part] = []
+    for each in parts:
+        found += [each] if isinstance(each, (Call, Order)) else list(each)
+    return tuple(found)
+
+
+def par(*parts: Part | Iterable[Part]) -> Order:
+    """Side by side."""
+    return Order("par", _parts(parts))
+
+
+def seq(*parts: Part | Iterable[Part]) -> Order:
+    """One after the other."""
+    return Order("seq", _parts(parts))
+
+
+def wait(*events: Named) -> Order:
+    return Order("wait", events)
+
+
+def notify(*events: Named) -> Order:
+    return Order("notify", events)
+
+
+# --- components ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Made:
+    """A function as a component: calling it makes a task, `function` is what it was."""
+
+    function: Callable[..., Any]
+    abstract: Component
+    implementation: Component
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Call:
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.abstract.name}(): {error}") from None
+        bound.apply_defaults()
+        return Call(self, tuple(bound.arguments.values()))
+
+
+def component(function: Callable[..., Any]) -> Made:
+    name = function.__name__
+    hints = get_type_hints(function)
+    inputs = [_parameter(each, hints.get(each)) for each in inspect.signature(function).parameters]
+    returns = hints.get("return", object)
+    outputs = [] if returns is type(None) else [_parameter(OUT, returns, "out")]
+    if OUT in (each.name for each in inputs):
+        raise BadInput(f"'{OUT}' is what a component's result is called", "give the parameter another name")
+    words = ", ".join(_passed(each) for each in inspect.signature(function).parameters.values())
+    source = f"{OUT} = {name}({words})" if outputs else f"{name}({words})"
+    made = Implementation("PYTHON", source, _text(function))
+    return Made(function, Component(name, "abstract", (*outputs, *inputs)),
+                Component(f"{name}_python", "impl", abstract=name, implementation=made))
+
+
+def _parameter(name: str, hint: Any, mode: str = "in") -> Parameter:
+    members = get_origin(hint) is dict
+    kind = get_args(hint)[1] if members else hint
+    return Parameter(name, TYPES.get(kind, OTHER), mode, members)
+
+
+def _passed(each: inspect.Parameter) -> str:
+    """As a component is called with all that it takes, in order."""
+    if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+        raise BadInput(f"a component takes a fixed number of parameters, and no '{each}'", "name each of them")
+    return f"{each.name}={each.name}" if each.kind is each.KEYWORD_ONLY else each.name
+
+
+def _text(function: Callable[..., Any]) -> str:
+    """Its source, without what may name what is not there: decorators, annotations, and defaults: those come along."""
+    try:
+        tree = python.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError):
+        raise BadInput(f"the source of '{function.__name__}' cannot be found", "put it into a file") from None
+    top = tree.body[0]
+    if not isinstance(top, python.FunctionDef):
+        raise BadInput(f"'{function.__name__}' is no plain function", "def it")
+    top.decorator_list, top.returns = [], None
+    top.args.defaults, top.args.kw_defaults = [], [None] * len(top.args.kwonlyargs)
+    for argument in (*top.args.posonlyargs, *top.args.args, *top.args.kwonlyargs):
+        argument.annotation = None
+    return python.unparse(tree)
+
+
+def _refuse_outside(function: Callable[..., Any]) -> None:
+    """What it has from around it is not there when it runs."""
+    names = sorted(set(_outside(inspect.unwrap(function).__code__)) - {function.__name__, *vars(builtins)})
+    if names:
+        raise BadInput(f"'{function.__name__}' uses '{names[0]}', which is not there when it runs",
+                       "a component travels alone: import or define inside it what it needs")
+
+
+def _outside(code: CodeType) -> Iterator[str]:
+    """Names that it, or a function in it, takes from around it."""
+    yield from code.co_freevars
+    for inner in (code, *_inside(code)):
+        steps = list(dis.get_instructions(inner))
+        own = {step.argval for step in steps if step.opname == "STORE_GLOBAL"}
+        yield from (step.argval for step in steps if step.opname == "LOAD_GLOBAL" and step.argval not in own)
+
+
+def _inside(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _inside(each)
+
+
+# --- the whole -------------------------------------------------------------------------------------------------------
+
+
+class Workflow:
+    def __init__(self, name: str, *parts: Part | Iterable[Part]) -> None:
+        self.name = name
+        self._components: dict[str, Component] = {}
+        self._out: dict[int, Named] = {}  # of each call that is in the graph already, where its result goes
+        self._events = 0
+        self._done: dict[int, Named] = {}  # of each call that others wait for by an event, that event
+        whole = seq(*parts)
+        self._uses = Counter(map(id, _calls(whole)))
+        self._body = tuple(self._block(whole))
+
+    def program(self) -> Program:
+        return self._program
+
+    @cached_property
+    def _program(self) -> Program:
+        return compile_application(Application(self.name, (), Source(self.name, "", []), self._body), self._shelf())
+
+    def built(self) -> Built:
+        """As a bag, with what it needs and where its results are."""
+        return self._built
+
+    @cached_property
+    def _built(self) -> Built:
+        return build(self._program, self._shelf())
+
+    def _doubt(self) -> None:
+        for doubt in self._program.doubts:
+            warnings.warn(doubt, stacklevel=3)
+
+    def submit(self, client: Any) -> int:
+        """Hand it to the server of a `Client`; the bag's number.  What is hardly meant is warned about."""
+        self._doubt()
+        built = self.built()
+        found = cut(built.bag)
+        if found is None:
+            return int(client.submit(built.bag, built.uploads))
+        bag = int(client.submit(found.bag, built.uploads))
+        for part in found.parts:
+            client.append_part(bag, part)
+        client.close_bag(bag)
+        return bag
+
+    def fetch(self, client: Any, bag: int, directory: str | Path) -> int:
+        """Bring home the data that nobody reads, each as a file of its name."""
+        built = self.built()
+        found = cut(built.bag)
+        wanted = {(each.task if found is None else int(found.numbers[each.task]), each.path): each.name
+                  for each in built.results}
+        return int(client.fetch_some(bag, wanted, directory))
+
+    def _shelf(self) -> Shelf:
+        return Shelf(self._components)
+
+    def _block(self, part: Part, deep: int = 0) -> list[ast.Statement]:
+        """`seq` in `seq` is one; so it may be as deep as a loop makes it."""
+        if deep > MAX_DEEP:
+            raise BadInput(f"'par' in 'par', more than {MAX_DEEP} deep", "collect what goes side by side in a list")
+        found: list[ast.Statement] = []
+        left = [part]
+        while left:
+            each = left.pop()
+            if isinstance(each, Call):
+                found += self._compute(each)
+            elif each.kind == "seq":
+                left += reversed(each.parts)
+            elif each.kind == "par":
+                branches = tuple(tuple(self._block(branch, deep + 1)) for branch in each.parts)
+                found += [ast.Par(branches)] if branches else []
+            elif each.kind == "notify":
+                found.append(ast.Notify(tuple(event.tree() for event in each.parts)))
+            else:
+                found += [ast.Wait(event.tree()) for event in each.parts]
+        return found
+
+    def _compute(self, call: Call) -> list[ast.Statement]:
+        """With the calls among its arguments, and theirs, which go side by side as far as they can."""
+        new = self._new(call)
+        if not new:
+            return [ast.Wait(self._done[id(call)].tree())]
+        chain = all(sum(isinstance(each, Call) for each in one.arguments) < 2 for one in new)
+        if chain:
+            here = {id(one) for one in new}
+            return [statement for one in new for statement in self._one(one, here, id(one) in self._done)]
+        for one in new[:-1]:
+            self._has_event(one)
+        return [ast.Par(tuple(tuple(self._one(one, set(), id(one) in self._done)) for one in new))]
+
+    def _new(self, call: Call) -> list[Call]:
+        """It and the calls among its arguments that are not in the graph yet, each after those that it needs."""
+        found: list[Call] = []
+        left = [(call, False)]
+        while left:
+            each, ready = left.pop()
+            if id(each) in self._out:
+                continue
+            if ready:
+                found.append(each)
+                self._out[id(each)] = each.out or self._fresh()
+                if self._uses[id(each)] > 1:
+                    self._has_event(each)
+            else:
+                left.append((each, True))
+                left += [(argument, False) for argument in reversed(each.arguments) if isinstance(argument, Call)]
+        return found
+
+    def _one(self, call: Call, here: set[int], told: bool) -> list[ast.Statement]:
+        """One task; `here` are calls of the same block, which need no event."""
+        waits: list[ast.Statement] = []
+        arguments: list[ast.Value] = []
+        for argument in call.arguments:
+            if isinstance(argument, Call):
+                arguments.append(self._out[id(argument)].tree())
+                waits += [] if id(argument) in here else [ast.Wait(self._done[id(argument)].tree())]
+            else:
+                arguments.append(argument.tree() if isinstance(argument, Named) else _constant(argument))
+        self._add(call.made)
+        if call.made.abstract.params and call.made.abstract.params[0].mode == "out":
+            arguments.insert(0, self._out[id(call)].tree())
+        compute = ast.Compute(call.made.abstract.name, tuple(arguments))
+        return [*waits, compute, *([ast.Notify((self._done[id(call)].tree(),))] if told else [])]
+
+    def _add(self, made: Made) -> None:
+        if made.abstract.name not in self._components:
+            _refuse_outside(made.function)
+        for each in (made.abstract, made.implementation):
+            if self._components.setdefault(each.name, each) != each:
+                raise BadInput(f"two components are called '{each.name}'", "give one of the functions another name")
+
+    def _has_event(self, call: Call) -> None:
+        if id(call) not in self._done:
+            self._events += 1
+            self._done[id(call)] = Named(UNNAMED, (self._events,))
+
+    def _fresh(self) -> Named:
+        return Named(UNNAMED, (len(self._out) + 1,))
+
+
+def _calls(part: Part) -> Iterator[Call]:
+    """Each as often as it is used; those among its arguments once, however often it is used itself."""
+    left: list[Any] = [part]
+    seen: set[int] = set()
+    while left:
+        each = left.pop()
+        if isinstance(each, Call):
+            yield each
+            if id(each) not in seen:
+                seen.add(id(each))
+                left += each.arguments
+        elif isinstance(each, Order) and each.kind in ("par", "seq"):
+            left += each.parts
+
+
+def _constant(value: Any) -> ast.Value:
+    if isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) < MAX_INTEGER:
+        return ast.Integer(int(value))
+    if isinstance(value, Real) and not isinstance(value, Integral) and isfinite(value):
+        return ast.Real(float(value))
+    if isinstance(value, str) and len(value.encode(errors="replace")) <= MAX_STRING:
+        return ast.String(value)
+    raise BadInput(f"{value!r:.60} cannot be an argument of a component",
+                   "numbers, texts and data can; hand anything else over as data")

@@ -1,0 +1,234 @@
+"""A large graph part by part: its first tasks run while the last are still on their way.
+
+Rules
+  * The bag is whole, and has been checked as such, before anything is sent: what is wrong is told while nothing runs.
+  * Parts are cut along an order in which whatever a task waits for comes before it, level by level.  The first one
+    makes the bag, which stays open; the others follow on its numbers; then it is closed.
+  * So tasks have other numbers there: `Cut.numbers`.  `whole` is the way back, from what a server has of such a bag.
+  * Cut is only what has tasks to spare, and whose tasks are rows with outputs of fixed names.  All else goes as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from windfall.model.spec import Bag, Flows, Part, Piece, Range, Source, Sweep, Table, Target
+from windfall.model.templates import template as tpl
+from windfall.model.templates.render import source_count
+from windfall.model.templates.table import lines
+from windfall.workflow.graphs.dag import Dag, shape
+
+PART = 10_000  # tasks
+
+
+@dataclass(frozen=True)
+class Cut:
+    bag: Bag  # open, with the tasks of the first part
+    numbers: np.ndarray  # of each task of the whole bag, its number in the one that is sent
+    parts: Iterator[Part]  # the others, made when they are asked for
+
+
+def cut(bag: Bag, size: int = 0) -> Cut | None:
+    """Into parts of so many tasks, or of `PART`; None where it is small, or not of a kind that can be cut."""
+    size = size or PART
+    total = sum(source_count(target.source) for target in bag.targets)
+    return _Cutter(bag, total, size).cut() if total > size and _can_be_cut(bag) else None
+
+
+def _can_be_cut(bag: Bag) -> bool:
+    plain = not bag.open and bag.policy.select == "fcfs" and bag.policy.batch <= 1
+    return plain and all(map(_has_rows, bag.targets))
+
+
+def _has_rows(target: Target) -> bool:
+    named = any(tpl.names(tpl.pieces(text)) for text in target.outputs)
+    source = target.source
+    if not isinstance(source, Sweep) or len(source.axes) != 1 or target.after or target.takes or named:
+        return False
+    axis = source.axes[0]
+    return isinstance(axis, Table) or (isinstance(axis, Range) and isinstance(axis.first, int) and axis.step == 1)
+
+
+class _Cutter:
+    def __init__(self, bag: Bag, total: int, size: int) -> None:
+        self.bag, self.total, self.size = bag, total, size
+        self.starts = list(accumulate((source_count(target.source) for target in bag.targets), initial=0))
+        self.flows = _Flows(bag.flows) if bag.flows is not None else None
+        self.edges = np.array(bag.edges, np.int32).reshape(-1, 2)
+        self.part = self._parts()  # of each task
+        self.tasks = np.argsort(self.part, kind="stable")  # by part, then by number
+        self.numbers = np.empty(total, np.int32)
+        self.numbers[self.tasks] = np.arange(total, dtype=np.int32)
+        self.rows = [_rows(target.source) for target in bag.targets]
+
+    def _parts(self) -> np.ndarray:
+        pairs = [self.edges] if self.flows is None else [self.edges, self.flows.pairs()]
+        src, dst = np.concatenate(pairs).T
+        part = np.empty(self.total, np.int32)
+        part[_order(self.total, src, dst)] = np.arange(self.total, dtype=np.int64) // self.size
+        return part
+
+    def cut(self) -> Cut:
+        edges = _Groups(self.part[self.edges[:, 1]])
+        flows = _Groups(self.part[self.flows.after]) if self.flows is not None else None
+        made = (self._made(at, edges, flows) for at in range(-(-self.total // self.size)))
+        first = next(made)
+        sources = {piece.target: piece.source for piece in first.pieces}
+        targets = [msgspec.structs.replace(target, source=sources.get(target.name, self._source(place, ())))
+                   for place, target in enumerate(self.bag.targets)]
+        bag = msgspec.structs.replace(self.bag, targets=targets, open=True, edges=first.edges, flows=first.flows)
+        return Cut(bag, self.numbers, made)
+
+    def _made(self, at: int, edges: _Groups, flows: _Groups | None) -> Part:
+        first = at * self.size
+        tasks = self.tasks[first : first + self.size]
+        bounds = np.searchsorted(tasks, self.starts).tolist()
+        pieces = [Piece(target=target.name, source=self._source(place, (tasks[lo:hi] - self.starts[place]).tolist()))
+                  for place, (target, lo, hi) in enumerate(zip(self.bag.targets, bounds, bounds[1:], strict=False))
+                  if hi > lo]
+        pairs = self.numbers[self.edges[edges.of(at)]]
+        files = None
+        if self.flows is not None and flows is not None:
+            files = self.flows.some(flows.of(at), self.numbers, every=at == 0)
+        return Part(first=first, pieces=pieces, edges=list(map(tuple, pairs.tolist())), flows=files)
+
+    def _source(self, place: int, chosen: Sequence[int]) -> Sweep:
+        source = self.bag.targets[place].source
+        assert isinstance(source, Sweep)
+        columns, rows = self.rows[place]
+        table = Table(columns=columns, text="\n".join([rows[each] for each in chosen]), count=len(chosen))
+        return Sweep(axes=[table], derived=source.derived)
+
+
+def _order(total: int, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    if bool((src < dst).all()):
+        return np.arange(total)
+    return shape(Dag(total, src, dst, np.ones(total, bool))).order
+
+
+def _rows(source: Source) -> tuple[list[str], list[str]]:
+    """Columns, and each task's row as it stands in a table."""
+    assert isinstance(source, Sweep)
+    axis = source.axes[0]
+    if isinstance(axis, Range):
+        return [axis.name], [str(axis.first + number * axis.step) for number in range(source_count(source))]
+    assert isinstance(axis, Table)
+    return axis.columns, axis.text.split("\n") if '"' not in axis.text else list(lines(axis))
+
+
+class _Groups:
+    """Places by the part they are in."""
+
+    def __init__(self, parts: np.ndarray) -> None:
+        self._order = np.argsort(parts, kind="stable")
+        self._bounds = np.concatenate([[0], np.cumsum(np.bincount(parts))])
+
+    def of(self, part: int) -> np.ndarray:
+        if part + 1 >= len(self._bounds):
+            return self._order[:0]
+        return self._order[self._bounds[part] : self._bounds[part + 1]]
+
+
+class _Flows:
+    """Flows as arrays."""
+
+    def __init__(self, flows: Flows) -> None:
+        self._flows = flows
+        columns = (flows.before, flows.name, flows.after, flows.place)
+        self.before, self.name, self.after, self.place = (np.array(column, np.int32) for column in columns)
+
+    def pairs(self) -> np.ndarray:
+        pairs = np.stack([self.before, self.after], 1)
+        return pairs[pairs[:, 0] >= 0]
+
+    def some(self, chosen: np.ndarray, numbers: np.ndarray, every: bool) -> Flows:
+        """With the names and blobs that these need; or with `every` blob: one that is missing is told at once."""
+        before = self.before[chosen]
+        blobs, place = np.unique(before[before < 0], return_inverse=True)
+        if every:
+            blobs, place = np.arange(-1, -1 - len(self._flows.blobs), -1), -1 - before[before < 0]
+        renumbered = numbers[np.maximum(before, 0)]
+        renumbered[before < 0] = -1 - place
+        names, used = np.unique(np.concatenate([self.name[chosen], self.place[chosen]]), return_inverse=True)
+        return Flows(
+            names=[self._flows.names[each] for each in names.tolist()], before=renumbered.tolist(),
+            name=used[: len(chosen)].tolist(), after=numbers[self.after[chosen]].tolist(),
+            place=used[len(chosen) :].tolist(), blobs=[self._flows.blobs[-1 - each] for each in blobs.tolist()])
+
+
+# --- back ------------------------------------------------------------------------------------------------------------
+
+
+class Appended(Protocol):
+    """What a server has of tasks that came later (`client/extend.py`)."""
+
+    @property
+    def target(self) -> str: ...
+    @property
+    def source(self) -> Source: ...
+    @property
+    def edges(self) -> Sequence[tuple[int, int]]: ...
+    @property
+    def flows(self) -> Flows | None: ...
+
+
+def whole(bag: Bag, appended: Iterable[Appended]) -> tuple[Bag, list[int]]:
+    """A bag that came in parts as if it had come at once; of each of its tasks, the number it has in the server.
+
+    What was not cut here, such as a sweep that was extended, is left as it was submitted."""
+    later = list(appended)
+    every = [(each.name, each.source) for each in bag.targets] + [(each.target, each.source) for each in later]
+    if not later or not all(map(_is_table, (source for _, source in every))):
+        return bag, list(range(sum(source_count(target.source) for target in bag.targets)))
+    found: dict[str, tuple[list[Table], list[int]]] = {target.name: ([], []) for target in bag.targets}
+    first = 0
+    for name, source in every:
+        tables, tasks = found[name]
+        tables.append(source.axes[0])  # type: ignore[union-attr, arg-type]
+        tasks += range(first, first + source_count(source))
+        first += source_count(source)
+    targets = [msgspec.structs.replace(target, source=_joined(target.source, found[target.name][0]))
+               for target in bag.targets]
+    there = [task for _, tasks in found.values() for task in tasks]
+    numbers = np.empty(first, np.int32)
+    numbers[there] = np.arange(first, dtype=np.int32)
+    edges = np.array([*bag.edges, *(pair for each in later for pair in each.edges)], np.int32).reshape(-1, 2)
+    flows = _together([each for each in (bag.flows, *(each.flows for each in later)) if each is not None], numbers)
+    return msgspec.structs.replace(bag, targets=targets, open=False, flows=flows,
+                                   edges=list(map(tuple, numbers[edges].tolist()))), there
+
+
+def _is_table(source: Source) -> bool:
+    return isinstance(source, Sweep) and len(source.axes) == 1 and isinstance(source.axes[0], Table)
+
+
+def _joined(source: Source, tables: list[Table]) -> Sweep:
+    assert isinstance(source, Sweep)
+    text = "\n".join(table.text for table in tables if table.count)
+    table = Table(columns=tables[0].columns, text=text, count=sum(table.count for table in tables))
+    return Sweep(axes=[table], derived=source.derived)
+
+
+def _together(parts: list[Flows], numbers: np.ndarray) -> Flows | None:
+    names: dict[str, int] = {}
+    blobs: dict[tuple[str, int, int], int] = {}
+    before: list[int] = []
+    name: list[int] = []
+    after: list[int] = []
+    place: list[int] = []
+    for flows in parts:
+        called = [names.setdefault(each, len(names)) for each in flows.names]
+        brought = [-1 - blobs.setdefault(each, len(blobs)) for each in flows.blobs]
+        before += [int(numbers[each]) if each >= 0 else brought[-1 - each] for each in flows.before]
+        name += [called[each] for each in flows.name]
+        after += numbers[flows.after].tolist()
+        place += [called[each] for each in flows.place]
+    if not before:
+        return None
+    return Flows(names=list(names), before=before, name=name, after=after, place=place, blobs=list(blobs))

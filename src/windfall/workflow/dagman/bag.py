@@ -1,0 +1,106 @@
+"""Jobs of a DAG → a bag: a task for each node, which runs PRE script, job and POST script one after the other.
+
+They belong together: a retry is one of all three, the job finds what the PRE script made, the POST script what the job
+left, and nothing of them runs at home.  `dagnode.sh`, which goes along, keeps them in order.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from windfall.errors import BadInput
+from windfall.model.bagfile.reader import Parsed
+from windfall.model.spec import Check, Input, Resources, Target
+from windfall.workflow.build.assemble import Job as Task, assemble
+from windfall.workflow.build.blobs import Blob, Files
+from windfall.workflow.dagman.jobs import Job, Jobs, Made
+from windfall.workflow.dagman.nodes import Graph, Node, Script
+from windfall.workflow.wfformat.sleep_tasks import bag_name, target_name
+
+NODE = Path(__file__).with_name("dagnode.sh")
+THERE = ".dagnode.sh"  # where it lies for the task
+
+
+def parsed(graph: Graph) -> Parsed:
+    jobs = Jobs(graph).all()
+    if not jobs and graph.final is not None:  # it alone is left, or it is all there is
+        graph.last = True
+        return final(graph, graph.final, 0, 0)
+    if not jobs:
+        raise BadInput(f"all nodes of {graph.file} are done", "--fresh runs them again")
+    return _bag(bag_name(graph.title), list(jobs.values()), graph.pairs, graph.most)
+
+
+def final(graph: Graph, node: Node, status: int, failed: int) -> Parsed:
+    """The FINAL node as a bag of its own, told how the others ended."""
+    job = Jobs(graph, {"dag_status": str(status), "failed_count": str(failed)}).final(node)
+    return _bag(bag_name(f"{graph.title}-{node.name}"), [job], [], {})
+
+
+def _bag(name: str, jobs: list[Job], pairs: list[tuple[int, int]], most: dict[str, int]) -> Parsed:
+    places = {job.number: place for place, job in enumerate(jobs)}
+    edges = sorted({(places[a], places[b]) for a, b in pairs if a in places and b in places})
+    files = Files()
+    runner = files.blob(NODE)
+    tasks = [_task(job, places, files, _like(job, runner, most)) for job in jobs]
+    return Parsed(assemble(name, tasks, edges).bag, files.uploads, {})
+
+
+def _task(job: Job, places: dict[int, int], files: Files, like: Target) -> Task:
+    takes, brings = [], []
+    for place, what in job.reads.items():
+        if isinstance(what, Made):
+            takes.append((places[what.node], what.name, place))
+        else:
+            brings.append((place, *files.blob(what)))
+    return Task(_command(job), tuple(job.outputs()), tuple(takes), tuple(brings), job.node.name, like)
+
+
+def _like(job: Job, runner: Blob, most: dict[str, int]) -> Target:
+    node = job.node
+    hopeless = {code for code in (node.unless, node.abort[0] if node.abort else None) if code and code < 256}
+    return Target(
+        name=target_name(node.kind),
+        resources=Resources(cores=job.cores, memory=job.memory, disk=job.disk, gpus=job.gpus),
+        container=job.container, priority=node.priority, retries=0 if node.asks else node.retries,
+        inputs=[Input(path=THERE, blob=runner[0], size=runner[1])], check=Check(hopeless=sorted(hopeless)),
+        at_once=most.get(node.category, 0), crowd=node.category if node.category in most else "",
+    )  # fmt: skip
+
+
+# --- lines for the shell ---------------------------------------------------------------------------------------------
+
+
+def _command(job: Job) -> str:
+    error = job.error if job.error != job.output else ""
+    words = [_job(job), job.output, error]
+    if job.pre or job.post:
+        skip = "" if job.node.skip is None else str(job.node.skip)
+        words += [_script(job, job.pre, job.node.pre), _script(job, job.post, job.node.post), skip]
+    if job.pre or job.post or not job.run:
+        words += [*[""] * (6 - len(words)), " ".join(map(shlex.quote, job.outputs()))]
+    return " ".join(["sh", THERE, *map(shlex.quote, words)])
+
+
+def _job(job: Job) -> str:
+    if not job.run:
+        return ""
+    exports = [f"export {name}={shlex.quote(value)};" for name, value in job.environment.items()]
+    words = " ".join(map(shlex.quote, job.run)) + (f" < {shlex.quote(job.stdin)}" if job.stdin else "")
+    both = " 2>&1" if job.error and job.error == job.output else ""
+    return " ".join([*exports, _there(job) + words + both])
+
+
+def _script(job: Job, words: list[str], script: Script | None) -> str:
+    if script is None:
+        return ""
+    line = _there(job) + " ".join(words)
+    if script.defer is None:
+        return line
+    code, seconds = script.defer
+    return f"while :; do ( {line} ); s=$?; [ $s = {code} ] || exit $s; sleep {seconds}; done"
+
+
+def _there(job: Job) -> str:
+    return f"mkdir -p -- {shlex.quote(job.folder)} && cd -- {shlex.quote(job.folder)} && " if job.folder else ""

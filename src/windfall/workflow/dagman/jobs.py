@@ -1,0 +1,332 @@
+"""Nodes of a DAG with their submit descriptions → jobs: what is run, what it reads and leaves, what it needs.
+
+Rules
+  * A job sees the folder of the DAG file: what is called `sub/x` there lies at `sub/x` for it, too, and it runs in the
+    folder that DIR and `initialdir` say.
+  * What it reads is an output of a node before it (on a lower level of the graph; then it waits for that node), or else
+    lies on this machine now.
+  * A program, or script, goes along, unless it is one of the system's own: /bin, /usr and such.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from windfall.errors import BadInput, Mistakes as Several, TooLarge
+from windfall.workflow.dagman.nodes import Graph, Node, Script
+from windfall.workflow.dagman.submit_file import UNIVERSES, Description, Values, read
+from windfall.workflow.mistakes import KEPT, Found as Mistakes
+from windfall.workflow.text import Source, read_source
+
+MAX_SUBMIT = 4 << 20
+MAX_FOLDER = 10_000  # files of one that is taken along
+SYSTEM = ("/bin/", "/sbin/", "/usr/", "/lib/", "/opt/")
+ELSEWHERE = ("http:", "https:", "ftp:", "file:", "osdf:", "stash:", "s3:", "gs:", "box:", "gdrive:")
+
+
+class Made(NamedTuple):
+    """An output of another node."""
+
+    node: int
+    name: str
+
+
+@dataclass
+class Job:
+    number: int
+    node: Node
+    folder: str = ""  # as seen from the DAG file; "": there
+    run: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    stdin: str = ""
+    output: str = ""
+    error: str = ""
+    leaves: list[str] = field(default_factory=list)  # further files
+    reads: dict[str, Made | Path] = field(default_factory=dict)  # place → what lies there
+    cores: int = 1
+    memory: int = 0
+    disk: int = 0
+    gpus: int = 0
+    container: str = ""
+    pre: list[str] = field(default_factory=list)  # words for the shell, quoted
+    post: list[str] = field(default_factory=list)
+
+    def outputs(self) -> list[str]:
+        return list(dict.fromkeys(each for each in (self.output, self.error, *self.leaves) if each))
+
+
+class Jobs:
+    """Of all nodes that are to run, by number."""
+
+    def __init__(self, graph: Graph, extra: dict[str, str] | None = None) -> None:
+        """`extra`: macros that only a FINAL node has."""
+        self.graph, self.extra = graph, extra or {}
+        self.base = Path(os.path.abspath(graph.base))
+        self.notes = dict(graph.notes)
+        self._mistakes = Mistakes()
+        self._whole = True  # is it known what every node leaves?
+        self._read: dict[tuple[Path | str, str], Description | BadInput] = {}
+        self._folders: dict[Path, str] = {}
+        self._makers: dict[str, list[Made]] = {}
+        self._values: dict[int, Values] = {}
+        self.each: dict[int, Job] = {}
+
+    def all(self) -> dict[int, Job]:
+        todo = [(number, node) for number, node in enumerate(self.graph.nodes) if not (node.done or node.left)]
+        for number, node in todo:
+            self._try(partial(self._outside, number, node))
+        self._whole = not self._mistakes
+        for job in self.each.values():
+            self._try(partial(self._inside, job))
+        if self.graph.final is not None:
+            self._try(partial(self._check_final, self.graph.final))
+        self._mistakes.tell()
+        return self.each
+
+    def _check_final(self, node: Node) -> None:
+        """It becomes a task when all others have ended; that it can, is known before they begin."""
+        last = Jobs(self.graph, {"dag_status": "0", "failed_count": "0"})
+        last._makers, last._whole = self._makers, self._whole
+        last.final(node)
+        self.notes.update(last.notes)
+
+    def final(self, node: Node) -> Job:
+        self._outside(-1, node)
+        self._inside(self.each[-1])
+        self._mistakes.tell()
+        return self.each[-1]
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except TooLarge:
+            raise
+        except BadInput as error:
+            for each in error.each if isinstance(error, Several) else [error]:
+                if not each.where:
+                    raise
+                self._mistakes.keep(each)
+            if len(self._mistakes.each) >= KEPT:
+                self._mistakes.tell()
+
+    # --- descriptions ------------------------------------------------------------------------------------------------
+
+    def _description(self, node: Node) -> Description:
+        if node.inline is not None:
+            return read(node.source, *node.inline)
+        assert node.submit is not None
+        scope = node.name.rpartition("+")[0]
+        named = f"{scope}+{node.submit.text}" if scope else node.submit.text
+        folder = "" if named in self.graph.described else node.folder
+        known = (folder, node.submit.text if folder else named)
+        if known not in self._read:
+            self._read[known] = self._read_once(node, named)
+        found = self._read[known]
+        if isinstance(found, BadInput):
+            raise found
+        return found
+
+    def _read_once(self, node: Node, named: str) -> Description | BadInput:
+        """Also what is wrong with it: a million nodes may share a file that cannot be read."""
+        assert node.submit is not None
+        path = node.folder / node.submit.text
+        try:
+            if named in self.graph.described:
+                return read(*self.graph.described[named])
+            if path.is_file():
+                return read(read_source(path, MAX_SUBMIT))
+        except TooLarge:
+            raise
+        except BadInput as error:
+            return error
+        raise node.source.mistake(node.submit.at, f"there is no submit file {path}",
+                                  "names begin where the DAG file lies, or at DIR")
+
+    def _given(self, node: Node, number: int) -> Values:
+        own = {"job": node.called, "cluster": str(number + 1), "clusterid": str(number + 1), "process": "0",
+               "procid": "0", "node": node.called, "step": "0", "row": "0", "retry": str(node.tries), **self.extra}
+        description = self._description(node)
+        node.described = description.asks
+        before, after = ({name.lower(): value for name, value, later in node.vars if later == when}
+                         for when in (False, True))
+        return Values(description, {**own, **before}, after)
+
+    # --- what it leaves ----------------------------------------------------------------------------------------------
+
+    def _outside(self, number: int, node: Node) -> None:
+        """All that others may read, before anybody looks for what he reads."""
+        job = Job(number, node, self._folder(node))
+        if not node.noop:
+            values = self._values[number] = self._given(node, number)
+            start = values.get("initialdir") or values.get("initial_dir")
+            if start:
+                at = values.description.entries["initialdir" if values.get("initialdir") else "initial_dir"].at
+                job.folder = self._relative(node.folder / start, values.description.source, at)
+            self._leaves(job, values)
+        self.each[number] = job
+        for name in job.outputs():
+            self._makers.setdefault(name, []).append(Made(number, name))
+            flat = _joined(job.folder, name.rpartition("/")[2])
+            if flat != name:
+                self._makers.setdefault(flat, []).append(Made(number, name))
+
+    def _leaves(self, job: Job, values: Values) -> None:
+        for name in ("output", "error"):
+            text = values.get(name)
+            if text and text != "/dev/null":
+                setattr(job, name, self._place(job, text, values, name))
+        job.leaves = [self._place(job, text, values, "transfer_output_files")
+                      for text in values.listed("transfer_output_files")]
+
+    def _place(self, job: Job, text: str, values: Values, name: str) -> str:
+        if "/" not in text and text not in (".", ".."):
+            return _joined(job.folder, text)
+        at = values.description.entries[name].at if name in values.description.entries else 0
+        return self._relative(self.base / job.folder / text, values.description.source, at)
+
+    def _folder(self, node: Node) -> str:
+        if node.folder not in self._folders:
+            self._folders[node.folder] = self._relative(node.folder, node.source, node.at)
+        return self._folders[node.folder]
+
+    def _relative(self, path: Path, source: Source, at: int) -> str:
+        """As seen from the DAG file."""
+        found = os.path.relpath(os.path.abspath(path), self.base)
+        if found.startswith("../") or found == "..":
+            raise source.mistake(at, f"'{path}' lies outside the folder of the DAG file",
+                                 "a task has that folder, and what is below it")
+        return "" if found == "." else found
+
+    # --- what it runs and reads --------------------------------------------------------------------------------------
+
+    def _inside(self, job: Job) -> None:
+        node = job.node
+        if not node.noop:
+            self._job(job, self._values[job.number])
+        for script, words in ((node.pre, job.pre), (node.post, job.post)):
+            if script is not None:
+                program = self._program(job, script.program.text, script.source, script.program.at, node.folder)
+                words.append(shlex.quote(program))
+                words += [_argument(each, node, script, self.extra) for each in script.arguments]
+
+    def _job(self, job: Job, values: Values) -> None:
+        for part in (self._kind, self._run, self._needs, self._inputs):
+            self._try(partial(part, job, values))
+        self.notes.update(dict.fromkeys(f"'{name}' of a submit file means nothing here" for name in values.unheeded()))
+
+    def _kind(self, job: Job, values: Values) -> None:
+        if (universe := values.get("universe").lower()) not in UNIVERSES:
+            raise values.description.mistake("universe", f"universe '{universe}' is not known here", "leave it out")
+
+    def _run(self, job: Job, values: Values) -> None:
+        described, program = values.description, values.get("executable")
+        if not program:
+            raise described.mistake("executable", f"node '{job.node.name}' has no executable", "executable = PROGRAM")
+        at = described.entries["executable"].at if "executable" in described.entries else 0
+        sent = values.yes("transfer_executable", True)
+        job.run = [self._program(job, program, described.source, at, job.node.folder) if sent else program]
+        job.run += values.arguments()
+        job.environment = values.environment()
+
+    def _needs(self, job: Job, values: Values) -> None:
+        job.cores = max(1, values.count("request_cpus", 1))
+        job.gpus, job.container = values.count("request_gpus", 0), values.get("container_image")
+        job.memory, job.disk = values.size("request_memory", "M"), values.size("request_disk", "K")
+
+    def _inputs(self, job: Job, values: Values) -> None:
+        for text in values.listed("transfer_input_files"):
+            if text.lower().startswith(ELSEWHERE):
+                raise values.description.mistake("transfer_input_files", f"'{text[:100]}' is not fetched",
+                                                 "get it here first, or in the job itself")
+            self._read_file(job, text, values, "transfer_input_files")
+        stdin = values.get("input")
+        if stdin and stdin != "/dev/null":
+            self._read_file(job, stdin, values, "input")
+            job.stdin = PurePosixPath(stdin).name
+
+    def _read_file(self, job: Job, text: str, values: Values, name: str) -> None:
+        home = self.base / job.folder / text
+        place = _joined(job.folder, PurePosixPath(text).name)
+        made = self._made(job, home)
+        if made is not None:
+            self._put(job, place, made, values, name)
+        elif home.is_dir():
+            inner = job.folder if text.endswith("/") else place
+            for file in _below(home):
+                if not (home / file).is_file():
+                    raise values.description.mistake(name, f"'{home / file}' is no file that could be sent")
+                self._put(job, _joined(inner, file), home / file, values, name)
+        elif home.is_file():
+            self._put(job, place, Path(os.path.abspath(home)), values, name)
+        elif self._whole:
+            raise values.description.mistake(
+                name, f"node '{job.node.name}' reads '{text[:100]}', which is not here and no earlier node leaves",
+                "name it in 'output' or 'transfer_output_files' of the node that makes it")
+
+    def _put(self, job: Job, place: str, what: Made | Path, values: Values, name: str) -> None:
+        if job.reads.setdefault(place, what) != what:
+            raise values.description.mistake(name, f"node '{job.node.name}' reads two files called '{place}'")
+
+    def _made(self, job: Job, home: Path) -> Made | None:
+        """Of the nodes before it that leave such a file, the last."""
+        makers = self._makers.get(os.path.relpath(os.path.abspath(home), self.base), [])
+        levels, last = self.graph.levels, job.number < 0  # which all are before
+        before = [made for made in makers if made.node >= 0 and (last or levels[made.node] < levels[job.number])]
+        return max(before, key=lambda made: (levels[made.node], made.node), default=None)
+
+    def _program(self, job: Job, text: str, source: Source, at: int, folder: Path) -> str:
+        if text.startswith(SYSTEM):
+            return text
+        place = _joined(job.folder, PurePosixPath(text).name)
+        home = folder / text
+        what: Made | Path | None = self._made(job, home)
+        if what is None and home.is_file():
+            what = Path(os.path.abspath(home))
+        if what is None and not self._whole:
+            return ""  # maybe one leaves it that could not be read
+        if what is None:
+            raise source.mistake(at, f"there is no program {home}", "it goes along with the task, so it must be here")
+        if job.reads.setdefault(place, what) != what:
+            raise source.mistake(at, f"node '{job.node.name}' has two files called '{place}'")
+        return f"./{PurePosixPath(text).name}"
+
+
+def checked(graph: Graph) -> dict[str, None]:
+    """Looks at every node, and returns what there is to note."""
+    jobs = Jobs(graph)
+    jobs.all()
+    return jobs.notes
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _below(folder: Path) -> Iterator[str]:
+    count = 0
+    for where, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            count += 1
+            if count > MAX_FOLDER:
+                raise TooLarge(f"the folder {folder} has more than {MAX_FOLDER:,} files", "make an archive of it")
+            yield os.path.relpath(os.path.join(where, name), folder)
+
+
+SHELL = {"$RETURN": '"$RETURN"', "$PRE_SCRIPT_RETURN": '"$PRE"', "$JOBID": '"$WINDFALL_ATTEMPT.0"'}
+"""What only the task knows, as its shell has it."""
+
+
+def _argument(text: str, node: Node, script: Script, extra: dict[str, str]) -> str:
+    word = text.upper() if text.startswith("$") else ""
+    known = {"$JOB": node.called, "$NODE": node.called, "$RETRY": str(node.tries), "$MAX_RETRIES": str(node.retries),
+             **{f"${name.upper()}": value for name, value in extra.items()}}
+    if word in ("$DAG_STATUS", "$FAILED_COUNT") and word not in known:
+        raise script.source.mistake(script.program.at, f"'{text}' is not known to a task", "only a FINAL node has it")
+    return SHELL.get(word) or shlex.quote(known.get(word, text))

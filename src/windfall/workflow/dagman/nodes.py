@@ -1,0 +1,155 @@
+"""What a DAG file of HTCondor's DAGMan says: nodes, their order, and what shall happen around them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from windfall.workflow.dagman.lines import Word
+from windfall.workflow.graphs.dag import Dag, Shape
+from windfall.workflow.graphs.named_graph import Listed
+from windfall.workflow.text import Source
+
+_RETRY = re.compile(r"\$\(retry[):]", re.IGNORECASE)
+
+
+def asks(text: str) -> bool:
+    """For the number of the try?"""
+    return "$" in text and _RETRY.search(text) is not None
+
+
+@dataclass(frozen=True)
+class Script:
+    """`SCRIPT PRE|POST node program arguments`, run in the node's task, beside its job."""
+
+    source: Source
+    program: Word
+    arguments: list[str]
+    defer: tuple[int, int] | None = None  # with this exit code it is tried again after so many seconds
+
+
+@dataclass(slots=True)
+class Node:
+    name: str
+    source: Source
+    at: int
+    folder: Path  # its files are looked for from here
+    submit: Word | None = None
+    inline: tuple[int, int] | None = None  # a submit description in the DAG file itself
+    noop: bool = False
+    done: bool = False
+    pre: Script | None = None
+    post: Script | None = None
+    skip: int | None = None  # PRE_SKIP
+    retries: int = 0
+    unless: int | None = None  # UNLESS-EXIT
+    abort: tuple[int, int | None] | None = None  # ABORT-DAG-ON: exit code, and the DAG's own then
+    priority: int = 0
+    category: str = ""
+    vars: list[tuple[str, str, bool]] = field(default_factory=list)  # name, value, after the submit description?
+    outside: str = ""  # prefix of the SUBDAG it is in, which it does not know of
+    tries: int = 0  # retries that whoever runs the DAG has begun
+    left: bool = False  # it has failed for good, or waits for one that has
+    described: bool = False  # its submit description says $(RETRY)
+
+    @property
+    def called(self) -> str:
+        """In its own DAG."""
+        return self.name[len(self.outside) :]
+
+    @property
+    def asks(self) -> bool:
+        """Does it want to know which try it is?  A task does not, so whoever runs the DAG tries it again."""
+        scripts = [each.upper() for script in (self.pre, self.post) if script for each in script.arguments]
+        return self.described or "$RETRY" in scripts or any(asks(value) for _, value, _ in self.vars)
+
+    @property
+    def kind(self) -> str:
+        if self.submit is None or self.submit.text == "{":
+            return self.name.rsplit("+", 1)[-1]
+        return _stem(self.submit.text)
+
+
+@lru_cache(1_000)
+def _stem(name: str) -> str:
+    return Path(name).stem or name
+
+
+@dataclass
+class Subdag:
+    """A SUBDAG EXTERNAL: nodes that are tried again together, with a rescue file of their own."""
+
+    name: str
+    file: Path
+    nodes: range = range(0)
+    retries: int = 0
+    unless: int | None = None
+    tries: int = 0
+    shared: bool = False  # another has the same file: no rescue file can be both's
+
+    @property
+    def prefix(self) -> str:
+        return self.name + "+"
+
+
+class Group(NamedTuple):
+    """Nodes that one name stands for: of a splice, or of a SUBDAG."""
+
+    nodes: range
+    kind: str
+    first: list[int]  # they wait for nobody in it
+    last: list[int]  # nobody in it waits for them
+    unit: Subdag | None = None
+
+
+class Graph(Listed):
+    """Node k of `nodes` is task k, done ones included."""
+
+    def __init__(self, file: Path, found: Found, dag: Dag, shape: Shape) -> None:
+        self.file, self.nodes, self.pairs = file, found.nodes, found.pairs
+        self.final, self.most, self.notes = found.final, found.most, found.notes
+        self.described, self.subdags = found.described, found.subdags
+        self.units = {unit.name: unit for unit in self.subdags}
+        self.dag, self.shape = dag, shape
+        self.title = file.stem
+        self.last = False  # is the FINAL node what is run now?
+        self.names = [node.name for node in self.nodes]
+        self.kinds = [node.kind for node in self.nodes]
+
+    def requirements(self) -> dict[str, Any]:
+        return {**super().requirements(), "doubts": list(self.notes)}
+
+    def inside(self, unit: Subdag) -> list[Node]:
+        return self.nodes[unit.nodes.start : unit.nodes.stop]
+
+    @property
+    def attended(self) -> bool:
+        """Does anything have to be tried again by whoever runs it?"""
+        return any(each.retries for each in self.subdags) or any(node.retries and node.asks for node in self.nodes)
+
+    @property
+    def base(self) -> Path:
+        """Where relative names begin."""
+        return self.file.parent
+
+
+@dataclass
+class Found:
+    """What has been read so far, of all files."""
+
+    nodes: list[Node] = field(default_factory=list)
+    pairs: list[tuple[int, int]] = field(default_factory=list)  # some may be there twice
+    final: Node | None = None
+    most: dict[str, int] = field(default_factory=dict)  # MAXJOBS of each category
+    described: dict[str, tuple[Source, int, int]] = field(default_factory=dict)  # SUBMIT-DESCRIPTION
+    notes: dict[str, None] = field(default_factory=dict)
+    subdags: list[Subdag] = field(default_factory=list)  # outer ones first
+    units: dict[Path, Subdag] = field(default_factory=dict)  # the first of each file
+    files: int = 0
+    text: int = 0  # letters of them
+    said: int = 0  # of nodes by ALL_NODES
+    given: int = 0  # variables
+    places: dict[int, int] = field(default_factory=dict)  # by identity, the number of each node

@@ -1,0 +1,281 @@
+"""DAG files of HTCondor's DAGMan → a graph.
+
+Rules
+  * All that is wrong is told at once, each with file, line and column.
+  * A file's names are known before its other commands are looked at: the order of lines does not matter, but that of
+    two commands about one property, of which the later counts.
+  * SPLICE and SUBDAG become nodes of the one graph, called `NAME+inner`.  A SUBDAG is known as one: it can be tried
+    again as a whole.  Its SCRIPT, FINAL and such have nobody to keep them, and are refused.
+  * Relative names begin where the DAG file lies, or where DIR says; splices and includes begin where their parent does.
+  * Files, nodes, edges and nesting are bounded; a file that comes to include itself is a mistake.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from windfall.errors import BadInput, TooLarge
+from windfall.model.checks.bag import nearest
+from windfall.workflow.dagman.commands import LATER, Commands
+from windfall.workflow.dagman.lines import Line, Word, Wrong, lines, words_of
+from windfall.workflow.dagman.nodes import Found, Graph, Group, Node, Subdag
+from windfall.workflow.graphs.dag import cycle, shape
+from windfall.workflow.graphs.named_graph import dag_of
+from windfall.workflow.mistakes import KEPT, Found as Mistakes
+from windfall.workflow.text import Source, read_source
+
+MAX_FILE = 64 << 20
+MAX_FILES = 10_000  # read, however often each
+MAX_TEXT = 256 << 20  # of all of them
+MAX_DEPTH = 32
+MAX_NODES = 1_000_000
+MAX_NAME = 200
+WRONG = "+ "  # letters that no node has in its name
+
+UNHEEDED = ("CONFIG", "DOT", "JOBSTATE_LOG", "NODE_STATUS_FILE", "SET_JOB_ATTR", "ENV", "SAVE_POINT_FILE")
+REFUSED = {
+    "PROVISIONER": "pilots are started by Windfall itself",
+    "SERVICE": "run it beside the DAG, as a bag of its own",
+    "CONNECT": "say PARENT … CHILD …", "PIN_IN": "say PARENT … CHILD …", "PIN_OUT": "say PARENT … CHILD …",
+    "REJECT": "it was written after a parse failure; use the original file",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Of a file in the nest of files."""
+
+    folder: Path
+    prefix: str = ""
+    stack: tuple[Path, ...] = ()  # files around it
+    outside: str = ""  # prefix of the SUBDAG it is in
+
+
+def load(path: Path) -> Graph:
+    reader = _Reader()
+    reader.read(path, Place(path.parent))
+    reader.mistakes.tell()
+    found = reader.found
+    if not found.nodes and found.final is None:
+        raise BadInput(f"{path} has no nodes", "JOB NAME SUBMIT-FILE")
+    _tell_apart(found)
+    dag = dag_of(len(found.nodes), found.pairs)
+    order = shape(dag)
+    if len(order.order) < dag.nodes:
+        circle = [found.nodes[each - 1] for each in cycle(dag, order)]
+        names = " → ".join(node.name for node in [*circle[:8], circle[0]])
+        raise circle[0].source.mistake(circle[0].at, f"nodes wait for each other in a circle: {names}")
+    return Graph(path, found, dag, order)
+
+
+def _tell_apart(found: Found) -> None:
+    """Two nodes of one name in one folder would leave the same files: they go by their full names."""
+    if found.subdags:
+        count = Counter((node.folder, node.called) for node in found.nodes)
+        for node in [node for node in found.nodes if count[node.folder, node.called] > 1]:
+            node.outside = ""
+
+
+class _Reader:
+    """`found` grows with every file; mistakes are kept, not raised."""
+
+    def __init__(self) -> None:
+        self.found = Found()
+        self.mistakes = Mistakes()
+
+    def read(self, path: Path, place: Place) -> range:
+        """The numbers of its nodes."""
+        first = len(self.found.nodes)
+        _File(self, place).read(self.source(path))
+        return range(first, len(self.found.nodes))
+
+    def source(self, path: Path) -> Source:
+        source = read_source(path, MAX_FILE)
+        self.found.files += 1
+        self.found.text += len(source.text)
+        if self.found.files > MAX_FILES:
+            raise TooLarge(f"more than {MAX_FILES:,} files are spliced and included")
+        if self.found.text > MAX_TEXT:
+            raise TooLarge(f"files that are spliced and included have more than {MAX_TEXT >> 20} MiB in all")
+        return source
+
+
+class _Kept:
+    """What is wrong with a line becomes one of the mistakes."""
+
+    def __init__(self, reader: _Reader, line: Line) -> None:
+        self.reader, self.line = reader, line
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if not isinstance(error, Wrong):
+            return False
+        self.reader.mistakes.add(self.line.source, error.at, error.message, error.hint)
+        if len(self.reader.mistakes.each) >= KEPT:
+            self.reader.mistakes.tell()
+        return True
+
+
+class _File:
+    """One file, and what it includes; `names` are those its commands may use."""
+
+    def __init__(self, reader: _Reader, place: Place) -> None:
+        self.reader, self.place, self.found = reader, place, reader.found
+        self.names: dict[str, Node | Group] = {}
+        self.own: list[Node] = []  # what ALL_NODES stands for
+        self.stack = place.stack
+
+    def read(self, source: Source) -> None:
+        self.stack = (*self.place.stack, Path(source.file).resolve())
+        later = []
+        for line in self._lines(source, self.place.stack):
+            if line.command in LATER:
+                later.append(line)
+            else:
+                with _Kept(self.reader, line):
+                    self._names(line)
+        commands = Commands(self.names, self.own, self.found, self.place.prefix)
+        for line in later:
+            with _Kept(self.reader, line):
+                LATER[line.command](commands, line)
+
+    def _lines(self, source: Source, stack: tuple[Path, ...]) -> Iterator[Line]:
+        """With those of included files in their place."""
+        stack = (*stack, Path(source.file).resolve())
+        for line in lines(source):
+            if line.command != "INCLUDE":
+                yield line
+                continue
+            included = None
+            with _Kept(self.reader, line):
+                (_, name) = words_of(line, 2, 2, "INCLUDE FILE")
+                included = self.reader.source(self._file(name, self.place.folder, stack))
+            if included is not None:
+                yield from self._lines(included, stack)
+
+    def _names(self, line: Line) -> None:
+        if line.command in FIRST:
+            FIRST[line.command](self, line)
+        elif line.command in UNHEEDED:
+            self.found.notes[f"{line.command} means nothing here"] = None
+        elif line.command in REFUSED:
+            raise Wrong(line.words[0].at, f"{line.command} is not kept here", REFUSED[line.command])
+        else:
+            raise Wrong(line.words[0].at, f"there is no command '{line.words[0].text[:50]}'",
+                        nearest(line.command, [*FIRST, *LATER, "INCLUDE"]))
+
+    def _file(self, word: Word, folder: Path, stack: tuple[Path, ...]) -> Path:
+        path = folder / word.text
+        if path.resolve() in stack:
+            raise Wrong(word.at, f"'{word.text}' comes to include itself", "a file is spliced or included by others")
+        if len(stack) >= MAX_DEPTH:
+            raise Wrong(word.at, f"files are nested more than {MAX_DEPTH} deep")
+        if not path.is_file():
+            raise Wrong(word.at, f"there is no file {path}", "names begin where the DAG file lies, or at DIR")
+        return path
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def job(self, line: Line) -> None:
+        node = self._node(line, 1, "JOB NAME SUBMIT-FILE [DIR FOLDER] [NOOP] [DONE]", done=True)
+        self._name(line.words[1], node)
+        self.own.append(node)
+        self.found.nodes.append(node)
+        if len(self.found.nodes) > MAX_NODES:
+            raise TooLarge(f"more than {MAX_NODES:,} nodes")
+
+    def final(self, line: Line) -> None:
+        node = self._node(line, 1, "FINAL NAME SUBMIT-FILE [DIR FOLDER] [NOOP]", done=False)
+        if self.place.prefix:
+            raise Wrong(line.words[0].at, "a splice, or a SUBDAG, has no FINAL node of its own",
+                        "put it in the outer DAG")
+        if self.found.final is not None:
+            raise Wrong(line.words[0].at, f"there is a FINAL node already: '{self.found.final.name}'", "one is enough")
+        self._name(line.words[1], node)
+        self.found.final = node
+
+    def _node(self, line: Line, first: int, usage: str, done: bool) -> Node:
+        words = words_of(line, first + 2, 0, usage)
+        folder, noop, is_done = self._options(words[first + 2 :], done)
+        if words[first + 1].text == "{" and line.body is None:
+            raise Wrong(words[first + 1].at, "the submit description is not ended", "a line with } alone ends it")
+        where = self.place.folder / folder if folder else self.place.folder
+        return Node(self.place.prefix + words[first].text, line.source, words[first].at, where, words[first + 1],
+                    line.body, noop, is_done, outside=self.place.outside)
+
+    def _options(self, words: list[Word], done: bool) -> tuple[str, bool, bool]:
+        folder, found, at = "", dict[str, None](), 0
+        while at < len(words):
+            word = words[at]
+            if word.upper == "DIR" and at + 1 < len(words):
+                folder, at = words[at + 1].text, at + 1
+            elif word.upper == "NOOP" or (word.upper == "DONE" and done):
+                found[word.upper] = None
+            else:
+                raise Wrong(word.at, f"'{word.text}' is not understood here", "DIR FOLDER, NOOP" + ", DONE" * done)
+            at += 1
+        return folder, "NOOP" in found, "DONE" in found
+
+    def _name(self, word: Word, what: Node | Group) -> None:
+        bad = word.upper in ("PARENT", "CHILD", "ALL_NODES") or any(letter in word.text for letter in WRONG)
+        if bad or len(word.text) > MAX_NAME or not word.text.isprintable():
+            raise Wrong(word.at, f"'{word.text[:50]}' cannot be the name of a node",
+                        f"without +, at most {MAX_NAME} letters, and neither PARENT, CHILD nor ALL_NODES")
+        if word.text in self.names:
+            raise Wrong(word.at, f"there is a '{word.text}' already", "names are given once")
+        self.names[word.text] = what
+
+    def splice(self, line: Line) -> None:
+        words = words_of(line, 3, 0, "SPLICE NAME DAG-FILE [DIR FOLDER]")
+        folder, noop, _ = self._options(words[3:], False)
+        if noop:
+            raise Wrong(line.words[-1].at, "a splice cannot be NOOP", "its nodes can")
+        self._inside(words[1], words[2], folder, "splice")
+
+    def subdag(self, line: Line) -> None:
+        words = words_of(line, 4, 0, "SUBDAG EXTERNAL NAME DAG-FILE [DIR FOLDER] [NOOP] [DONE]")
+        if words[1].upper != "EXTERNAL":
+            raise Wrong(words[1].at, f"'{words[1].text}' is not understood here", "SUBDAG EXTERNAL NAME DAG-FILE")
+        folder, noop, done = self._options(words[4:], True)
+        unit = Subdag(self.place.prefix + words[2].text, self.place.folder / folder / words[3].text)
+        first = self.found.units.setdefault(unit.file.resolve(), unit)
+        first.shared = unit.shared = first is not unit
+        self.found.subdags.append(unit)
+        group = self._inside(words[2], words[3], folder, "SUBDAG", unit)
+        unit.nodes = group.nodes
+        for node in self.found.nodes[group.nodes.start : group.nodes.stop]:
+            node.done = node.done or done
+            if noop:  # nobody would run the inner DAG: neither its jobs nor their scripts
+                node.noop, node.pre, node.post = True, None, None
+
+    def _inside(self, name: Word, file: Word, folder: str, kind: str, unit: Subdag | None = None) -> Group:
+        prefix = f"{self.place.prefix}{name.text}+"
+        inner = Place(self.place.folder / folder, prefix, self.stack, prefix if unit else self.place.outside)
+        path = self._file(file, inner.folder, self.stack)
+        self._name(name, Group(range(0), kind, [], []))
+        edges = len(self.found.pairs)
+        nodes = self.reader.read(path, inner)
+        before, after = (set(each) for each in zip(*self.found.pairs[edges:], strict=True)) if (
+            len(self.found.pairs) > edges) else (set(), set())
+        group = Group(nodes, kind, [each for each in nodes if each not in after],
+                      [each for each in nodes if each not in before], unit)
+        self.names[name.text] = group
+        return group
+
+    def description(self, line: Line) -> None:
+        words = words_of(line, 3, 3, "SUBMIT-DESCRIPTION NAME { … }")
+        if words[2].text != "{" or line.body is None:
+            raise Wrong(words[2].at, "a { begins the description, and a line with } alone ends it")
+        self.found.described[self.place.prefix + words[1].text] = (line.source, *line.body)
+
+
+FIRST: dict[str, Callable[[_File, Line], None]] = {
+    "JOB": _File.job, "FINAL": _File.final, "SPLICE": _File.splice, "SUBDAG": _File.subdag,
+    "SUBMIT-DESCRIPTION": _File.description,
+}  # fmt: skip

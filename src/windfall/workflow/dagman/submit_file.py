@@ -1,0 +1,243 @@
+"""Submit descriptions of HTCondor: the part of them that says what one job is.
+
+`name = value`, names in any case, the last one counts; `$(name)` and `$(name:otherwise)` are put in when all is read.
+Known names are taken; others are macros, as in HTCondor, and mean nothing by themselves.  One job is queued: more, and
+conditions or includes, are refused where they stand.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from windfall.errors import BadInput
+from windfall.model.units import parse_size
+from windfall.workflow.dagman.nodes import asks
+from windfall.workflow.mistakes import Found as Mistakes
+from windfall.workflow.text import Source
+
+MAX_VALUE = 1 << 20
+MAX_NESTED = 50  # macros inside each other
+MAX_LINES = 100_000
+
+_LINE = re.compile(r"\s*([+\w.]+)\s*=\s*(.*)")
+_MACRO = re.compile(r"\$(\$?)(ENV)?\(([^()$]*)\)")
+_DOLLAR = "\0"  # what $(DOLLAR) leaves, until all else is put in
+_FUNCTION = re.compile(r"\$(?:F[a-z]*|INT|REAL|CHOICE|SUBSTR|STRING|EVAL|RANDOM_\w+|DIRNAME|BASENAME)\(")
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([KMGT]?)(?:i?B)?", re.ASCII | re.IGNORECASE)
+_QUOTED = re.compile(r"'((?:[^']|'')*)'")
+UNHEEDED = (
+    "requirements", "rank", "periodic_hold", "periodic_remove", "periodic_release", "on_exit_hold", "on_exit_remove",
+    "max_retries", "retry_until", "concurrency_limits", "transfer_output_remaps", "deferral_time", "docker_image",
+)  # fmt: skip
+UNIVERSES = ("", "vanilla", "local", "scheduler", "container")
+
+
+class Entry(NamedTuple):
+    value: str
+    at: int
+
+
+@dataclass(frozen=True)
+class Description:
+    source: Source
+    entries: dict[str, Entry]
+    queued: bool
+
+    @cached_property
+    def asks(self) -> bool:
+        """For the number of the try?"""
+        return any(asks(entry.value) for entry in self.entries.values())
+
+    def mistake(self, name: str, message: str, hint: str = "") -> BadInput:
+        entry = self.entries.get(name)
+        return self.source.mistake(entry.at if entry else 0, message, hint)
+
+
+def read(source: Source, start: int = 0, end: int = -1) -> Description:
+    """All of the text, or a part: what stands in a DAG file itself."""
+    end = len(source.text) if end < 0 else end
+    entries: dict[str, Entry] = {}
+    queued, mistakes = False, Mistakes()
+    for at, line in _lines(source, start, end):
+        word = line.split(None, 1)[0].lower()
+        if word == "queue":
+            if line.split()[1:] not in ([], ["1"]):
+                mistakes.add(source, at, "a node has one job: this queues more, or others",
+                             "queue, and a node for each")
+            queued = True
+        elif word in ("if", "else", "elif", "endif", "include", "use"):
+            mistakes.add(source, at, f"'{word}' in a submit description is not followed", "write it out")
+        elif (match := _LINE.match(line)) and not queued:
+            entries[match[1].lower()] = Entry(match[2].strip(), at)
+        elif not queued:
+            mistakes.add(source, at, "this is no 'name = value'", "one a line; # begins a comment")
+    mistakes.tell()
+    return Description(source, entries, queued)
+
+
+def _lines(source: Source, start: int, end: int) -> list[tuple[int, str]]:
+    """Where each begins, and its text; one with a backslash at its end goes on in the next."""
+    found: list[tuple[int, str]] = []
+    at, held, began = start, "", start
+    for line in source.text[start:end].split("\n"):
+        began = began if held else at + len(line) - len(line.lstrip())
+        at += len(line) + 1
+        if line.rstrip().endswith("\\"):
+            held += line.rstrip()[:-1] + " "
+            continue
+        text, held = (held + line).strip(), ""
+        if text and not text.startswith("#"):
+            found.append((began, text))
+        if len(found) > MAX_LINES:
+            raise source.mistake(began, f"a submit description has at most {MAX_LINES:,} lines")
+    if held.strip():
+        found.append((began, held.strip()))
+    return found
+
+
+# --- what it says for one node ---------------------------------------------------------------------------------------
+
+
+class Values:
+    """The description with a node's macros in it."""
+
+    def __init__(self, description: Description, before: dict[str, str], after: dict[str, str]) -> None:
+        self.description = description
+        self._known: dict[str, str] = {}
+        self._raw = {**before, **{name: entry.value for name, entry in description.entries.items()}, **after}
+
+    def get(self, name: str) -> str:
+        value = self._raw.get(name, "")
+        return self._filled(name, value, 0).replace(_DOLLAR, "$") if "$" in value else value
+
+    def _filled(self, name: str, value: str, depth: int) -> str:
+        """Innermost first, so that a macro's name may have one in it."""
+        for _ in range(MAX_NESTED):
+            if wrong := _FUNCTION.search(value):
+                raise self._wrong(name, f"'{wrong[0]}…)' is not known here", "write its value")
+            if depth > MAX_NESTED or len(value) > MAX_VALUE:
+                break
+            if _MACRO.search(value) is None:
+                return value
+            value = self._round(name, value, depth)
+        raise self._endless(name)
+
+    def _round(self, name: str, value: str, depth: int) -> str:
+        """All that have no other inside."""
+        parts, at, size = [], 0, 0
+        for match in _MACRO.finditer(value):
+            parts += [value[at : match.start()], self._one(name, match, depth)]
+            at, size = match.end(), size + len(parts[-1])
+            if size > MAX_VALUE:
+                raise self._endless(name)
+        return "".join([*parts, value[at:]])
+
+    def _one(self, name: str, match: re.Match[str], depth: int) -> str:
+        key, colon, otherwise = match[3].partition(":")
+        if match[1]:
+            raise self._wrong(name, f"'$$({key})' is filled in by a machine of HTCondor's", "write its value")
+        found = os.environ.get(key) if match[2] else self._macro(name, key.strip().lower(), depth)
+        if found is None and not colon:
+            raise self._wrong(name, f"there is no macro '{key}'", f"VARS gives macros; $({key}:) may be empty")
+        return otherwise if found is None else found
+
+    def _macro(self, name: str, key: str, depth: int) -> str | None:
+        """What it stands for, worked out once however often it is named."""
+        if key == "dollar":
+            return _DOLLAR
+        value = self._raw.get(key)
+        if value is None or "$" not in value:
+            return value
+        if key not in self._known:
+            self._known[key] = self._filled(name, value, depth + 1)
+        return self._known[key]
+
+    def _endless(self, name: str) -> BadInput:
+        return self._wrong(name, f"the macros of '{name}' come to no end", "does one stand for itself?")
+
+    def _wrong(self, name: str, message: str, hint: str = "") -> BadInput:
+        return self.description.mistake(name, message, hint)
+
+    # --- values of a kind --------------------------------------------------------------------------------------------
+
+    def listed(self, name: str) -> list[str]:
+        return [each.strip() for each in self.get(name).strip('"').split(",") if each.strip()]
+
+    def arguments(self) -> list[str]:
+        text = self.get("arguments") or self.get("args")
+        try:
+            return _new(text) if _is_new(text) else text.replace('\\"', '"').split()
+        except ValueError as error:
+            raise self._wrong("arguments", f"arguments: {error}") from None
+
+    def environment(self) -> dict[str, str]:
+        text = self.get("environment") or self.get("env")
+        try:
+            pairs = _new(text) if _is_new(text) else [each for each in text.split(";") if each.strip()]
+        except ValueError as error:
+            raise self._wrong("environment", f"environment: {error}") from None
+        found = {}
+        for pair in pairs:
+            key, equals, value = pair.strip().partition("=")
+            if not equals or not re.fullmatch(r"[A-Za-z_]\w*", key, re.ASCII):
+                raise self._wrong("environment", f"'{pair[:50]}' is no NAME=VALUE", "as in \"A=1 B='two words'\"")
+            found[key] = value
+        return found
+
+    def count(self, name: str, otherwise: int) -> int:
+        text = self.get(name).strip()
+        if not text:
+            return otherwise
+        if not (text.isascii() and text.isdecimal() and len(text) < 8):
+            raise self._wrong(name, f"{name}: '{text[:50]}' is not a whole number", "an expression is not worked out")
+        return int(text)
+
+    def size(self, name: str, unit: str) -> int:
+        """In bytes; a bare number is in HTCondor's own unit."""
+        text = self.get(name).strip()
+        if not text:
+            return 0
+        match = _SIZE.fullmatch(text)
+        if match is None:
+            hint = "as in 1024, 512M or 2GB; an expression is not worked out"
+            raise self._wrong(name, f"{name}: '{text[:50]}' is not a size", hint)
+        return parse_size(f"{match[1]}{match[2] or unit}iB", name)
+
+    def yes(self, name: str, otherwise: bool) -> bool:
+        text = self.get(name).strip().lower()
+        return otherwise if not text else text in ("true", "yes", "1", "t", "y")
+
+    def unheeded(self) -> list[str]:
+        return [name for name in UNHEEDED if name in self.description.entries]
+
+
+def _is_new(text: str) -> bool:
+    return len(text) > 1 and text.startswith('"') and text.endswith('"')
+
+
+def _new(text: str) -> list[str]:
+    """HTCondor's newer way of quoting: all in double quotes, words in single ones, either doubled to mean itself."""
+    text = text[1:-1]
+    if '"' in text.replace('""', ""):
+        raise ValueError('a double quote inside is written ""')
+    text = text.replace('""', '"')
+    words, at, word = [], 0, None
+    while at < len(text):
+        letter = text[at]
+        if letter.isspace():
+            if word is not None:
+                words.append(word)
+            word, at = None, at + 1
+        elif letter == "'":
+            match = _QUOTED.match(text, at)
+            if match is None:
+                raise ValueError("a single quote is not closed")
+            word, at = (word or "") + match[1].replace("''", "'"), match.end()
+        else:
+            end = re.compile(r"[^\s']*").match(text, at)
+            word, at = (word or "") + (end[0] if end else ""), end.end() if end else at + 1
+    return words if word is None else [*words, word]

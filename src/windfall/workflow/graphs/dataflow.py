@@ -1,0 +1,196 @@
+"""Which task's output each task reads: of all that write a thing, the last one before it.
+
+Things are names with indices.  Before: on a lower level of the graph, so that whoever reads waits for what he reads
+even where a program forgot to say so, and never in a circle.  A collection is read as all its members at that time; a
+task that writes a whole collection leaves it as one file, which replaces what was there, and out of which a member is
+picked.
+
+All instances of all statements at once, as everywhere here: an access is a row, and rows are compared in columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windfall.errors import TooLarge
+from windfall.workflow.yvetteml.frame import take
+from windfall.workflow.yvetteml.names import Use, numbered
+from windfall.workflow.yvetteml.program import Program
+
+MAX_FLOWS = 20_000_000
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All instances of some uses, one after the other."""
+
+    uses: list[Use]
+    use: np.ndarray  # of each row, a place in `uses`
+    row: np.ndarray  # the instance of that use
+    task: np.ndarray
+    level: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Rows of `writes` that rows of `reads` take."""
+
+    writes: Rows
+    write: np.ndarray
+    reads: Rows
+    read: np.ndarray
+
+
+@dataclass(frozen=True)
+class Thing:
+    """All that happens to one name."""
+
+    key: tuple[int, str]
+    writes: list[Rows]  # of members, and of whole collections
+    flows: list[Flow]
+    alone: list[tuple[Use, int, int]]  # reads that nobody has written for: use, instance, task
+
+    def standing(self, unread: bool) -> Iterator[tuple[Use, int, int]]:
+        """Writes that come last, and that nobody reads if that is asked for: use, instance, task."""
+        wholes = [writes for writes in self.writes if writes.uses[0].collection]
+        for writes in self.writes:
+            last = _last(writes) & ~_replaced(writes, wholes)
+            for flow in self.flows if unread else ():
+                if flow.writes is writes:
+                    last[flow.write] = False
+            for at in np.flatnonzero(last).tolist():
+                yield writes.uses[writes.use[at]], int(writes.row[at]), int(writes.task[at])
+
+
+def things(program: Program) -> Iterator[Thing]:
+    numbers = np.full(program.dag.nodes, -1, np.int64)
+    numbers[program.nodes] = np.arange(program.tasks)
+    for key, every in program.data.items():
+        uses = [use for use in every if use.frame.n]
+        if uses:
+            yield _Name(program, numbers, key, uses).thing()
+
+
+class _Name:
+    def __init__(self, program: Program, numbers: np.ndarray, key: tuple[int, str], uses: list[Use]) -> None:
+        self.program, self.numbers, self.key = program, numbers, key
+        self.reads = [self._rows(group) for group in _ranks([use for use in uses if use.mode != "out"])]
+        self.writes = [self._rows(group) for group in _ranks([use for use in uses if use.mode != "in"])]
+
+    def _rows(self, uses: list[Use]) -> Rows:
+        counts = [use.frame.n for use in uses]
+        row = np.concatenate([np.arange(n) for n in counts])
+        task = np.concatenate([self.numbers[use.node] + np.arange(use.frame.n) for use in uses])
+        return Rows(uses, np.repeat(np.arange(len(uses)), counts), row, task, self.program.levels[task])
+
+    def thing(self) -> Thing:
+        flows: list[Flow] = []
+        alone: list[tuple[Use, int, int]] = []
+        for reads in self.reads:
+            members = reads.uses[0].collection
+            found = self._members(reads) if members else self._items(reads)
+            served = np.zeros(len(reads), bool)
+            for flow in found:
+                served[flow.read] = True
+            flows += [flow for flow in found if len(flow.read)]
+            alone += [(reads.uses[reads.use[at]], int(reads.row[at]), int(reads.task[at]))
+                      for at in np.flatnonzero(~served).tolist()]
+        return Thing(self.key, self.writes, flows, alone)
+
+    def _items(self, reads: Rows) -> list[Flow]:
+        """Of the member itself, and of collections it is in, whatever was written last."""
+        return _newest(self.writes, reads)
+
+    def _members(self, reads: Rows) -> list[Flow]:
+        """The collection as it was last written as a whole, and the members that were written since."""
+        flows = _newest([writes for writes in self.writes if writes.uses[0].collection], reads)
+        since = np.full(len(reads), -1)
+        for flow in flows:
+            since[flow.read] = flow.writes.level[flow.write]
+        return flows + [_all_members(writes, reads, since) for writes in self.writes if not writes.uses[0].collection]
+
+
+def _ranks(uses: list[Use]) -> list[list[Use]]:
+    """Apart by how many indices they have, and by whether they are collections."""
+    found: dict[tuple[int, bool], list[Use]] = {}
+    for use in uses:
+        found.setdefault((len(use.ref.indices), use.collection), []).append(use)
+    return list(found.values())
+
+
+def _same(writes: Rows, reads: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers that are equal where the indices are, as far as both have them."""
+    rank = min(len(writes.uses[0].ref.indices), len(reads.uses[0].ref.indices))
+    numbers = np.unique(numbered([*writes.uses, *reads.uses], rank), return_inverse=True)[1].reshape(-1)
+    return numbers[: len(writes)], numbers[len(writes) :]
+
+
+def _latest(writes: Rows, reads: Rows) -> np.ndarray:
+    """Of each read, the row of the last write on a lower level, or -1."""
+    wrote, wanted = _same(writes, reads)
+    span = int(max(writes.level.max(), reads.level.max())) + 1
+    keys = wrote * span + writes.level
+    order = np.lexsort((writes.task, keys))
+    at = np.searchsorted(keys[order], wanted * span + reads.level, side="left") - 1
+    found = order[np.maximum(at, 0)]
+    return np.where((at >= 0) & (wrote[found] == wanted), found, -1)
+
+
+def _newest(every: list[Rows], reads: Rows) -> list[Flow]:
+    """Of each read, the last write among several kinds of them."""
+    picks = [_latest(writes, reads) for writes in every]
+    levels = [np.where(pick >= 0, writes.level[pick], -1) for writes, pick in zip(every, picks, strict=True)]
+    best = np.argmax(np.stack(levels), axis=0) if levels else np.zeros(0, np.int64)
+    flows = []
+    for number, (writes, pick) in enumerate(zip(every, picks, strict=True)):
+        mine = np.flatnonzero((best == number) & (pick >= 0))
+        flows.append(Flow(writes, pick[mine], reads, mine))
+    return flows
+
+
+def _all_members(writes: Rows, reads: Rows, since: np.ndarray) -> Flow:
+    """Of each collection that is read, the last write of each of its members on a level after `since`."""
+    wrote, wanted = _same(writes, reads)
+    member = numbered(writes.uses, len(writes.uses[0].ref.indices))
+    order = np.lexsort((writes.task, writes.level, member, wrote))
+    begin, end = (np.searchsorted(wrote[order], wanted, side) for side in ("left", "right"))
+    counts = end - begin
+    if counts.sum() > MAX_FLOWS:
+        raise TooLarge(f"collections are read in more than {MAX_FLOWS:,} pieces", "read fewer, larger things")
+    read = np.repeat(np.arange(len(reads)), counts)
+    write = order[np.arange(len(read)) - np.repeat(np.cumsum(counts) - counts - begin, counts)]
+    between = (writes.level[write] < reads.level[read]) & (writes.level[write] > since[read])
+    read, write = read[between], write[between]
+    last = np.append((read[1:] != read[:-1]) | (member[write[1:]] != member[write[:-1]]), True)[: len(read)]
+    return Flow(writes, write[last], reads, read[last])
+
+
+def _last(writes: Rows) -> np.ndarray:
+    """Which rows nobody overwrites."""
+    member = numbered(writes.uses, len(writes.uses[0].ref.indices))
+    order = np.lexsort((writes.task, writes.level, member))
+    last = np.zeros(len(writes), bool)
+    last[order[np.append(member[order[1:]] != member[order[:-1]], True)]] = True
+    return last
+
+
+def _replaced(writes: Rows, wholes: list[Rows]) -> np.ndarray:
+    """Which rows are in a collection that was written as a whole later."""
+    found = np.zeros(len(writes), bool)
+    at_the_end = replace(writes, level=np.full(len(writes), np.iinfo(np.int32).max, np.int64))
+    for whole in wholes:
+        if len(whole.uses[0].ref.indices) <= len(writes.uses[0].ref.indices):
+            last = _latest(whole, at_the_end)
+            found |= (last >= 0) & (whole.level[last] > writes.level)
+    return found
+
+
+def indices(use: Use, row: int, skip: int = 0) -> tuple[int, ...]:
+    """Of one instance; those of a graph component's own names begin with its number."""
+    return tuple(int(take(each, row)) for each in use.ref.indices[skip:])

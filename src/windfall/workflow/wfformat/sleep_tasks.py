@@ -1,0 +1,77 @@
+"""A workflow of others as a bag whose tasks only take time: each sleeps as long as it once ran, times a scale.
+
+Tasks of one kind make a target.  The order is that of the file's parents and children, edge by edge.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from windfall.errors import BadInput
+from windfall.model.spec import Bag, Sweep, Table, Target
+from windfall.model.templates.table import format_row
+from windfall.workflow.wfformat.instance import Workflow
+
+MOST_TARGETS = 200  # kinds; with more of them all tasks are in one target
+COLUMNS = ["id", "name", "seconds"]
+
+
+def stand_ins(workflow: Workflow, scale: float = 1.0) -> Bag:
+    if not (math.isfinite(scale) and scale >= 0):
+        raise BadInput(f"a scale of {scale} makes no times", "0 or more; 0.01 is a hundred times as fast")
+    return timed(workflow, [seconds * scale for seconds in workflow.seconds])
+
+
+def timed(workflow: Workflow, seconds: list[float]) -> Bag:
+    """`seconds`: of each task, in the order of the file."""
+    groups = grouped(workflow.kinds)
+    rows = [[spec.id, spec.name, f"{max(0.0, each):.3f}"]
+            for spec, each in zip(workflow.specs, seconds, strict=True)]
+    targets = [_target(name, [rows[task] for task in tasks]) for name, tasks in groups.items()]
+    return Bag(name=bag_name(workflow.instance.name), targets=targets, edges=edges(workflow, groups))
+
+
+def _target(name: str, rows: list[list[str]]) -> Target:
+    table = Table(columns=COLUMNS, text="\n".join(map(format_row, rows)), count=len(rows))
+    return Target(name=name, command=["sleep", "{seconds}"], source=Sweep(axes=[table]), cost="{seconds}")
+
+
+def grouped(kinds: list[str]) -> dict[str, list[int]]:
+    """Names of targets, and which tasks are in each."""
+    if len(set(kinds)) > MOST_TARGETS:
+        return {"main": list(range(len(kinds)))}
+    names: dict[str, str] = {}
+    for kind in dict.fromkeys(kinds):
+        names[kind] = _free(target_name(kind), set(names.values()))
+    groups: dict[str, list[int]] = {}
+    for task, kind in enumerate(kinds):
+        groups.setdefault(names[kind], []).append(task)
+    return groups
+
+
+def target_name(text: str) -> str:
+    """What a target may be called: letters, digits, - and _, and no digit first."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", text)[:100].strip("_-") or "tasks"
+    return name if name[0].isalpha() else f"t{name}"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free
+
+
+def bag_name(text: str) -> str:
+    return "".join(letter for letter in text if letter.isprintable())[:100].strip() or "workflow"
+
+
+def edges(workflow: Workflow, groups: dict[str, list[int]]) -> list[tuple[int, int]]:
+    """In the numbers that tasks have in the bag: one target after the other."""
+    places = [0] * workflow.tasks
+    for place, task in enumerate(task for tasks in groups.values() for task in tasks):
+        places[task] = place
+    pairs = zip(workflow.dag.src.tolist(), workflow.dag.dst.tolist(), strict=True)
+    return [(places[before - 1], places[after - 1]) for before, after in pairs]

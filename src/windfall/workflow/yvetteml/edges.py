@@ -1,0 +1,80 @@
+"""Nodes and edges as they come.
+
+A node is a task or a gate.  A gate costs nothing and holds back what comes after it: the end of a parallel section, a
+wait, an event.  With gates the edges of a program grow with its tasks, and not with their products.  Node 0 is the
+start, before everything; edges from it need not be kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+
+from windfall.errors import TooLarge
+from windfall.workflow.yvetteml.frame import Data, Frame, spread
+
+MAX_NODES = 20_000_000
+START = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes that one statement has made, one for each instance of its frame."""
+
+    first: int
+    n: int
+    what: str  # for people
+    at: int
+    frame: Frame
+
+
+class Wiring:
+    def __init__(self) -> None:
+        self.nodes = 1
+        self.groups: list[Group] = []
+        self._src: list[np.ndarray] = []
+        self._dst: list[np.ndarray] = []
+
+    def new(self, n: int, what: str, at: int, frame: Frame) -> np.ndarray:
+        if self.nodes + n > MAX_NODES:
+            raise TooLarge(f"the program unrolls to more than {MAX_NODES:,} tasks and gates", "split it")
+        self.groups.append(Group(self.nodes, n, what, at, frame))
+        self.nodes += n
+        return np.arange(self.nodes - n, self.nodes, dtype=np.int32)
+
+    def edge(self, before: Data, after: np.ndarray) -> None:
+        """`after[k]` waits for `before[k]`, or all for the one."""
+        if isinstance(before, np.ndarray) or before != START:
+            self._src.append(spread(before, len(after)).astype(np.int32, copy=False))
+            self._dst.append(after.astype(np.int32, copy=False))
+
+    def edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where each begins and ends; those from the start are left out."""
+        none = [np.zeros(0, np.int32)]
+        src, dst = np.concatenate(self._src or none), np.concatenate(self._dst or none)
+        self._src, self._dst = [src], [dst]
+        kept = src != START
+        return (src, dst) if kept.all() else (src[kept], dst[kept])
+
+    def group(self, node: int) -> Group | None:
+        at = bisect_right(self.groups, node, key=lambda group: group.first) - 1
+        return self.groups[at] if at >= 0 and node < self.groups[at].first + self.groups[at].n else None
+
+
+def place(group: Group, node: int) -> str:
+    """Line and instance of a node, for people."""
+    line, _ = group.frame.source.place(group.at)
+    return f"{group.what}, line {line}{group.frame.where(node - group.first)}"
+
+
+def pick(data: Data, other: Data, rows: np.ndarray, n: int) -> Data:
+    """`other` everywhere but in some rows, which have `data`, one after the other."""
+    if not isinstance(data, np.ndarray) and not isinstance(other, np.ndarray) and data == other:
+        return other
+    result = np.array(spread(other, n))
+    result[rows] = data
+    return result
+
+

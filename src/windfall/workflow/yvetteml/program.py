@@ -1,0 +1,217 @@
+"""The compiler's product, which knows no middleware: tasks in columns, and edges.
+
+    program = compile_application(file.application, library)
+
+Everything is checked before a program exists.  A task is a number; its component and its arguments are worked out when
+it is asked for, a slice at a time, so the first can run before the last is looked at.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from windfall.errors import BadInput
+from windfall.workflow.components.files import Application, Component, Parameter
+from windfall.workflow.graphs.dag import Dag, Shape, cycle, shape
+from windfall.workflow.mistakes import Found
+from windfall.workflow.yvetteml.calls import value_of
+from windfall.workflow.yvetteml.edges import Wiring, place
+from windfall.workflow.yvetteml.frame import Column, Ref, take
+from windfall.workflow.yvetteml.names import Use, data_mistakes, meetings, unheard
+from windfall.workflow.yvetteml.parse import MAX_INTEGER, MAX_STRING
+from windfall.workflow.yvetteml.races import unordered, unwritten
+from windfall.workflow.yvetteml.unroll import Unroller
+from windfall.workflow.yvetteml.unrolled import Call, Library, Section, Unit
+
+SLICE = 4096
+
+
+@dataclass(frozen=True)
+class Argument:
+    name: str
+    mode: str
+    type: str
+    value: int | float | str | None  # None: it is data
+    data: str = ""  # `mat[1][2]`
+    collection: bool = False
+
+
+@dataclass(frozen=True)
+class Task:
+    number: int
+    component: str
+    arguments: tuple[Argument, ...]
+
+    def __str__(self) -> str:
+        shown = (each.data or (f'"{each.value}"' if isinstance(each.value, str) else str(each.value))
+                 for each in self.arguments)
+        return f"{self.component}({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class Program:
+    application: Application
+    calls: list[Call]
+    sections: list[Section]
+    units: list[Unit]
+    tasks: int
+    dag: Dag
+    shape: Shape
+    doubts: list[str]  # what is no mistake by the rules of the language, and hardly meant
+    data: dict[tuple[int, str], list[Use]] = field(default_factory=dict)  # who reads and writes what
+
+    @cached_property
+    def nodes(self) -> np.ndarray:
+        """The node of each task."""
+        parts = [np.arange(call.node, call.node + call.n, dtype=np.int32) for call in self.calls]
+        return np.concatenate([np.zeros(0, np.int32), *parts])
+
+    @cached_property
+    def levels(self) -> np.ndarray:
+        """Of each task, from 0."""
+        return np.asarray(self.shape.level[self.nodes] - 1)
+
+    def call_of(self, task: int) -> Call:
+        return self.calls[bisect_right(self.calls, task, key=lambda call: call.first) - 1]
+
+    def task(self, number: int) -> Task:
+        call = self.call_of(number)
+        return next(_tasks(call, number - call.first, number - call.first + 1))
+
+    def stream(self) -> Iterator[Task]:
+        """All tasks, by number; a slice is worked out when it is reached."""
+        for call in self.calls:
+            for begin in range(0, call.n, SLICE):
+                yield from _tasks(call, begin, min(begin + SLICE, call.n))
+
+
+def _tasks(call: Call, begin: int, end: int) -> Iterator[Task]:
+    frame = call.frame.take(slice(begin, end), end - begin)
+    bound = [(parameter, value_of(call.component.name, parameter, node, frame))
+             for parameter, node in zip(call.component.params, call.arguments, strict=True)]
+    for row in range(end - begin):
+        yield Task(call.first + begin + row, call.component.name, tuple(_argument(p, b, row) for p, b in bound))
+
+
+def _argument(parameter: Parameter, bound: Column | Ref, row: int) -> Argument:
+    if isinstance(bound, Ref):
+        scope, name = bound.key
+        shown = ".".join(filter(None, [f"{scope}" if scope else "", name]))
+        data = shown + "".join(f"[{take(each, row)}]" for each in bound.indices)
+        return Argument(parameter.name, parameter.mode, parameter.type, None, data, parameter.collection)
+    value = take(bound.data, row)
+    plain = value.item() if isinstance(value, np.generic) else value
+    return Argument(parameter.name, parameter.mode, parameter.type, plain)
+
+
+# --- compiling -------------------------------------------------------------------------------------------------------
+
+
+class Shelf:
+    """Components by name, from several places; the first that knows a name has it."""
+
+    def __init__(self, *places: Mapping[str, Component]) -> None:
+        self.places = places
+        self.damaged: dict[str, BadInput] = {}  # of those that were only looked at, to see what they are
+
+    def _each(self, components: Mapping[str, Component]) -> Iterator[Component]:
+        """One file that is damaged does not keep all others from being used."""
+        for name in components:
+            try:
+                yield components[name]
+            except BadInput as error:
+                self.damaged[name] = error
+
+    def find(self, name: str) -> Component | None:
+        return next((place[name] for place in self.places if name in place), None)
+
+    def implementations(self, abstract: str) -> list[Component]:
+        """Of a component, the highest rank first; of one rank, those of the first place before those of the next."""
+        found: dict[str, Component] = {}
+        for components in self.places:
+            for each in self._each(components):
+                if each.kind == "impl" and each.abstract == abstract:
+                    found.setdefault(each.name, each)
+        return sorted(found.values(), key=lambda each: -each.implementation.rank if each.implementation else 0)
+
+    def names(self) -> list[str]:
+        return sorted({each.name for found in self.places for each in self._each(found) if each.kind != "impl"})
+
+
+def compile_application(application: Application, library: Library, given: Mapping[str, str] | None = None) -> Program:
+    """`given`: values of the application's parameters.  BadInput, or Mistakes, says all that is wrong."""
+    found = Found()
+    unroller = Unroller(library, found)
+    unroller.run(application, _values(application, given or {}))
+    unheard(unroller.registry, found)
+    data_mistakes(unroller.registry, {each.name: each for each in application.params}, found)
+    found.tell()
+    assert not unroller.left_out and not unroller.registry.excused, "something was left out, and nothing said about it"
+    return _finished(application, unroller)
+
+
+def _finished(application: Application, unroller: Unroller) -> Program:
+    wiring, made = unroller.wiring, unroller.made
+    for meeting in meetings(unroller.registry):
+        use = meeting.sample
+        gates = wiring.new(meeting.gates, f"event '{use.ref.key[1]}'", use.at, use.frame.none())
+        wiring.edge(meeting.notifiers, gates[meeting.notified])
+        wiring.edge(gates[meeting.waited], meeting.waiters)
+    src, dst = wiring.edges()
+    task = np.zeros(wiring.nodes, bool)
+    for call in made.calls:
+        task[call.node : call.node + call.n] = True
+    dag = Dag(wiring.nodes, src, dst, task)
+    levels = shape(dag)
+    if len(levels.order) < dag.nodes:
+        raise _circle(wiring, cycle(dag, levels))
+    given = {each.name for each in application.params if each.mode != "out"}
+    doubts = [*unwritten(unroller.registry, application), *unordered(unroller.registry, levels.level, given)]
+    return Program(application, made.calls, made.sections, made.units, made.tasks, dag, levels, doubts,
+                   unroller.registry.data)
+
+
+def _circle(wiring: Wiring, nodes: list[int]) -> BadInput:
+    """Told at a wait, for there is no circle without one."""
+    steps = [(group, node) for node in nodes if (group := wiring.group(node)) is not None]
+    begin = min(range(len(steps)), key=lambda number: (steps[number][0].what != "wait", steps[number][0].at))
+    steps = steps[begin:] + steps[:begin]
+    group, node = steps[0]
+    told = [place(each, number) for each, number in steps[1:]]
+    shown = told if len(told) < 6 else [*told[:3], "…", told[-1]]
+    message = f"this wait is waited for by what it waits for: a cycle{group.frame.where(node - group.first)}"
+    return group.frame.source.mistake(group.at, message, "after it come: " + "; ".join(shown))
+
+
+def _values(application: Application, given: Mapping[str, str]) -> dict[str, Column]:
+    params = {parameter.name: parameter for parameter in application.params}
+    for name in given:
+        if name not in params or params[name].mode != "in":
+            raise BadInput(f"'{application.name}' has no parameter '{name}' of mode in",
+                           f"it has: {', '.join(p.name for p in application.params if p.mode == 'in') or 'none'}")
+    found = {}
+    for parameter in application.params:
+        text = given.get(parameter.name, parameter.value)
+        if text is not None and parameter.mode == "in":
+            found[parameter.name] = _value(parameter, text)
+    return found
+
+
+def _value(parameter: Parameter, text: str) -> Column:
+    readers: dict[str, Any] = {"integer": int, "real": float, "string": str}
+    try:
+        data = readers[parameter.type](text)
+        if len(text.encode()) > (MAX_STRING if parameter.type == "string" else 1000):
+            raise ValueError
+        if parameter.type != "string" and not abs(data) < (MAX_INTEGER if parameter.type == "integer" else inf):
+            raise ValueError
+    except (KeyError, ValueError):
+        raise BadInput(f"'{text[:60]}' is no value for '{parameter.name}', which is of type {parameter.type}") from None
+    return Column(parameter.type, data)
