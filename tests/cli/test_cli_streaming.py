@@ -19,9 +19,9 @@ from windfall.store import codec
 
 SENDER = """
 import sys, time
-from windfall.cli import feeding
+from windfall.cli.submission import send_parts as feeding
 from windfall.cli.main import main
-from windfall.workflow import streaming
+from windfall.workflow.build import streaming
 
 streaming.PART, hold, stays, send = 4, {hold}, {stays}, feeding._send
 

@@ -175,7 +175,7 @@ SUBMIT = """
 import resource, sys
 from pathlib import Path
 from windfall.model import bagfile
-from windfall.model.render import Renderer
+from windfall.model.templates.render import Renderer
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 bag = bagfile.parse("[bag]\\ncommand='p {n} {label}'\\n[sweep.csv]\\nfile='p.csv'", "b.toml", Path(sys.argv[1])).bag
 renderer = Renderer(bag.targets[0])

@@ -109,7 +109,8 @@ def _forked(pid):
 
 DEAF = """
 import select, sys
-from windfall.pilot import looking, stations
+from windfall.pilot.files import checks as looking
+from windfall.pilot.run import stations
 looking.SECONDS = 0.3
 looking.Look.found = lambda look: select.select([], [], [], 60)  # hears no alarm: none is set
 post, = stations.Stations(1, 1, sys.argv[1], mark="m", script="", gpus=False, environments="").posts

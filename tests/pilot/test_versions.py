@@ -102,7 +102,10 @@ def test_on_interpreter(python, tmp_path):
 def test_start_up_is_quick(tmp_path):
     """Imports before the first request: no argparse, asyncio, logging, subprocess, http, typing."""
     code = ("import sys; sys.path.insert(0, {!r})\n"
-            "from windfall.pilot import main, agent, agenda, lanes, guardian, folders\n"
+            "from windfall.pilot import agent, guardian, main\n"
+            "from windfall.pilot.agenda import agenda\n"
+            "from windfall.pilot.files import folders\n"
+            "from windfall.pilot.net import lanes\n"
             "print(' '.join(sys.modules))")
     found = subprocess.check_output([FOUND[-1], "-I", "-S", "-c", code.format(zipapp())]).decode().split()
     dear = {"argparse", "asyncio", "logging", "subprocess", "http.client", "typing", "threading", "ssl", "ctypes",

@@ -2,7 +2,8 @@
 
 The relay (pilot/net/relay.py) runs on the head node as a command over the site's one SSH connection; its stdin and
 stdout carry frames (wire/frames.py).  Bytes go through unread: TLS is between pilot and server.  Memory is bounded: by
-the credit of each connection, by a bound on what waits for the pipe, and by not reading from the server while that is full.
+the credit of each connection, by a bound on what waits for the pipe, and by not reading from the server while that is
+full.
 
 `Relay.run` keeps it going: when it ends, or the connection breaks, it is started again, on the same port if that can be
 had, so that tickets of pilots in the queue stay true.  Pilots meanwhile keep trying; their leases cover it.
