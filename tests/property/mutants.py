@@ -320,7 +320,7 @@ def clocks_are_taken_to_agree(patch: Patch) -> None:
 @mutant("P4")
 def room_on_the_disk_is_not_noticed(patch: Patch) -> None:
     def frugal(core: Any, event: Any) -> None:
-        core.frugal = event.on
+        core.state.disk_low = event.on
         core.done(event)
 
     patch.setitem(engine._HANDLERS, e.Frugal, frugal)

@@ -86,7 +86,6 @@ class Core:
         self.lit = 0  # when some pilot was active, or nothing was wanted, last
         self.resumed = 0  # when this process began
         self.poor: list[int] = []  # pilots that asked in this step and got nothing
-        self.frugal = False  # volatile: the driver's disk is low, nothing new is granted
         self.withheld: dict[int, None] = {}  # pilots that ready tasks were withheld from
         self.tails: dict[int, candidates.Tail] = {}  # of this step: bag → what may have a replica
         self.any_late = (-1, False)  # of this step: after so many facts, is there anything to replicate?

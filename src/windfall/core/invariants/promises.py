@@ -283,7 +283,7 @@ def p4_nobody_waits_in_vain(core: Core) -> list[str]:
 def _waiting_in_vain(core: Core) -> list[str]:
     said = []
     for pilot in core.state.pilots.values():
-        if pilot.park is None or pilot.park.want <= 0 or pilot.state != LIVE or pilot.silent or core.frugal:
+        if pilot.park is None or pilot.park.want <= 0 or pilot.state != LIVE or pilot.silent or core.state.disk_low:
             continue
         if pilot.intent and core.state.intents[pilot.intent].task >= 0:
             continue

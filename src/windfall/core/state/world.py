@@ -488,6 +488,7 @@ class State:
     surplus: dict[int, None] = field(default_factory=dict)  # pilots that hold more than they can run
     dropped: list[str] = field(default_factory=list)  # chunks of removed bags that a snapshot may still hold
     orders: dict[int, None] = field(default_factory=dict)  # volatile: pilots with something new to cancel
+    disk_low: bool = False  # volatile: the driver's disk is low, nothing new is granted
     roomier: dict[int, None] = field(default_factory=dict)  # volatile: hosts that hold less of a bag with `per-host`
     stirred: dict[str, None] = field(default_factory=dict)  # volatile: sites with something new to start or stop
     arrivals: dict[tuple[str, str], Arrivals] = field(default_factory=dict)  # volatile: by site and host

@@ -50,7 +50,7 @@ class Answer:
 
 def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: bool = True) -> bool:
     """Grant up to `want` tasks, with `ahead` more than it can run at once; True if any."""
-    if want <= 0 or pilot.state != LIVE or pilot.silent or core.frugal:
+    if want <= 0 or pilot.state != LIVE or pilot.silent or core.state.disk_low:
         return False
     state = core.state
     if pilot.intent and state.intents[pilot.intent].task >= 0:

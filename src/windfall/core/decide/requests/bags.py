@@ -409,10 +409,10 @@ def _endless(limits: f.Limits) -> bool:
 
 
 def frugal(core: Core, event: e.Frugal) -> None:
-    """Nothing to journal: it is about the driver's disk now, and asked about again after a restart."""
-    if core.frugal and not event.on:
+    """Note that the driver's disk is low, or not any more.  No fact: the driver tells it again after a restart."""
+    if core.state.disk_low and not event.on:
         core.state.version += 1  # who waits may be granted something again
-    core.frugal = event.on
+    core.state.disk_low = event.on
     core.done(event)
 
 
