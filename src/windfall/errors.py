@@ -1,7 +1,7 @@
 """The tree of errors.
 
-Every error says what happened, whether trying again helps, and what to do next.  The pilot ships with
-this file, so it keeps to the standard library and to the syntax of Python 3.6.
+Every error says what happened, whether trying again helps, and what to do next.  This file ships with the pilot, so it
+keeps to the standard library and to the syntax of Python 3.6.
 
     WindfallError
      ├─ BadInput              the user's file or argument is wrong           exit 2, HTTP 400
@@ -15,12 +15,13 @@ this file, so it keeps to the standard library and to the syntax of Python 3.6.
      │   ├─ VersionMismatch   the two ends share no protocol version         HTTP 426
      │   ├─ Overloaded        too many requests at once; try again           HTTP 429
      │   ├─ Unavailable       starting, stopping or reconciling; try again   HTTP 503
-     │   └─ DiskFull          no room for new work; results still taken      HTTP 507
+     │   ├─ DiskFull          no room for new work; results still taken      HTTP 507
+     │   └─ OverQuota         the owner's disk allowance is used up          HTTP 507
      ├─ NoServer              nothing answers at the address                 exit 3
-     ├─ Unwritable            a file cannot be written here                 exit 3
+     ├─ Unwritable            a file cannot be written here                  exit 3
      ├─ SiteError             something failed at a site                     exit 3
-     │   ├─ SiteRefused       its batch system, or its door, says no; `kind` says why
-     │   └─ SiteUnreachable   no answer: what was asked for may have been done
+     │   ├─ SiteRefused       its batch system or its SSH server says no; `kind` says why
+     │   └─ SiteUnreachable   no answer: the site may have done what was asked
      ├─ TrustError            certificate or file permissions are wrong      exit 3
      └─ StoreError            the data on disk cannot be used                exit 3
          ├─ StoreLocked       another server has it open
@@ -32,12 +33,12 @@ this file, so it keeps to the standard library and to the syntax of Python 3.6.
 
 
 class WindfallError(Exception):
-    """Base: `message` is what happened, `hint` what to do next."""
+    """Base of the tree: `message` says what happened, `hint` what to do next."""
 
     code = "error"
     status = 500
     exit_code = 1
-    retry = False  # does trying the same again help?
+    retry = False  # may the same request succeed later?
 
     def __init__(self, message, hint="", retry_after=None):
         super().__init__(message)
@@ -56,14 +57,14 @@ class WindfallError(Exception):
 
 
 class BadInput(WindfallError):
-    """The user's file or argument is wrong; `where` is "file:line" where it is known."""
+    """A mistake in the user's file or argument; `where` is "file:line" if known, `text` the line itself."""
 
     code = "bad-input"
     status = 400
     exit_code = 2
 
-    def __init__(self, message, hint="", where="", text="", retry_after=None):
-        super().__init__(message, hint, retry_after)
+    def __init__(self, message, hint="", where="", text=""):
+        super().__init__(message, hint)
         self.where = where
         self.text = text
 
@@ -82,7 +83,7 @@ class BadInput(WindfallError):
 
 
 class Mistakes(BadInput):
-    """All that is wrong with a file, found at once; `each` is a BadInput with its own place and hint."""
+    """All mistakes of one file; `each` holds a BadInput per mistake, with its own place and hint."""
 
     code = "mistakes"
 
@@ -177,7 +178,7 @@ class SiteError(WindfallError):
 
 
 class SiteRefused(SiteError):
-    """`kind`: see windfall.sites.dialects.text."""
+    """A site's refusal; `windfall.sites.dialects.text` lists the kinds."""
 
     code = "site-refused"
 
@@ -187,7 +188,7 @@ class SiteRefused(SiteError):
 
 
 class SiteUnreachable(SiteError):
-    """What was asked for may have been done: ask what there is before asking again."""
+    """Silence from a site, which may have done what was asked: list what is there before asking again."""
 
     code = "site-unreachable"
     retry = True
@@ -227,12 +228,12 @@ class FlushFailed(StoreError):
 def _tree(base):
     yield base
     for sub in base.__subclasses__():
-        for each in _tree(sub):
-            yield each
+        for cls in _tree(sub):
+            yield cls
 
 
 def with_code(code):
-    """The class that a code names; the root of the tree for one we do not know."""
+    """Return the class of a code; the root of the tree for an unknown code."""
     for cls in _tree(WindfallError):
         if cls.code == code:
             return cls
@@ -240,7 +241,7 @@ def with_code(code):
 
 
 def from_wire(body, status=500):
-    """Rebuild the error a server sent, so that the client raises the same class."""
+    """Return the error a server sent, of the class that the server raised."""
     info = body.get("error") if isinstance(body, dict) else None
     if not isinstance(info, dict):
         return WindfallError("the server answered {} without saying why".format(status))

@@ -64,7 +64,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, mux: Mux, number: int) -> None:
         self.mux, self.number = mux, number
-        self.flow = frames.Flow()
+        self.flow = frames.CreditWindow()
         self.transport: Any = None
         self.early: list[bytes] = []  # came before we were through to the server
         self.late = b""  # came from the server when there was no credit
@@ -235,7 +235,7 @@ class Mux:
         if kind == frames.DATA:
             connection.take(payload)
         elif kind == frames.CREDIT:
-            connection.flow.earn(frames.amount(payload))
+            connection.flow.earn(frames.credit_of(payload))
             connection.resume()
         elif kind == frames.CLOSE:
             connection.leave()

@@ -1,1 +1,1 @@
-"""Messages between pilot and server.  Standard library only, Python 3.6 syntax: this ships in the zipapp."""
+"""Messages between pilot and server.  Standard library and Python 3.6 only: this package ships in the zipapp."""

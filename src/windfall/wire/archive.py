@@ -1,9 +1,10 @@
-"""Archives (.tar.gz) that somebody else made: read piece by piece, unpacked without trust.
+"""Reader and unpacker for archives (.tar.gz) from untrusted makers.
 
-Python's own reader is not used: it makes links, believes a header that says a name has two gigabytes, and what it
-checks differs from version to version.  Here only directories and regular files are made, each new, each reached from
-the top by descriptors that follow no link.  Links are only told of; whoever needs them makes them when all else is
-there (`resolves` says which stay inside).  Size, number and depth are bounded before anything is read or made.
+Python's `tarfile` is not used: it makes links, believes a header that announces a name of two gigabytes, and checks
+different things in different versions.  This module makes only directories and regular files, each new, each reached
+from the top folder by descriptors that follow no link.  It reports links to the caller, who makes them when everything
+else is there (`resolves` tells which links stay inside).  Size, number and depth are bounded before anything is read
+or made.
 """
 
 import gzip
@@ -16,8 +17,8 @@ BLOCK = 512
 PIECE = 1 << 20
 MAX_HEADER = 1 << 16         # bytes of a header that extends another
 MAX_NAME = 4096
-MAX_STEPS = 10000000         # directories walked through, of all entries together
-MAX_HOPS = 40                # links on the way of one path
+MAX_STEPS = 10000000         # directories entered, of all entries together
+MAX_HOPS = 40                # links followed on one path
 
 FILE, DIRECTORY, LINK, SYMLINK, OTHER = "file", "directory", "link", "symlink", "other"
 _KINDS = {b"0": FILE, b"\0": FILE, b"7": FILE, b"5": DIRECTORY, b"1": LINK, b"2": SYMLINK,
@@ -27,10 +28,10 @@ _EXTENDING = b"LKxgX"
 _BY_FD = os.open in os.supports_dir_fd and os.mkdir in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 
 
-class Entry:
+class ArchiveEntry:
     __slots__ = ("name", "kind", "size", "mode", "link")
 
-    def __init__(self, name, kind, size, mode, link):
+    def __init__(self, *, name, kind, size, mode, link):
         self.name = name
         self.kind = kind
         self.size = size
@@ -39,24 +40,24 @@ class Entry:
 
 
 class Unpacked:
-    """What came of it: how many files were made, and the links and other things that were not."""
+    """The outcome of `unpack`: how many files were made, and which links and other entries were not."""
 
     def __init__(self):
         self.files = 0
-        self.links = []      # Entry
+        self.links = []      # ArchiveEntry
         self.others = []
 
 
 # --- reading
 
-class Reader:
-    """Entries of an archive, and the contents of the one that came last."""
+class ArchiveReader:
+    """Iterator over the entries of an archive; `contents` yields the bytes of the current one."""
 
     def __init__(self, file, most):
         self.stream = gzip.GzipFile(fileobj=file, mode="rb")
-        self.most = most     # bytes that may come out of it in all
-        self.left = 0        # bytes of the present entry not read yet,
-        self.padding = 0     # and what follows them
+        self.most = most     # bytes the archive may still unpack to
+        self.left = 0        # unread bytes of the current entry,
+        self.padding = 0     # and of the padding behind it
 
     def _read(self, count):
         try:
@@ -68,7 +69,7 @@ class Reader:
             raise BadInput("the archive is too large")
         return data
 
-    def _exactly(self, count):
+    def _read_exactly(self, count):
         data = self._read(count)
         while len(data) < count:
             more = self._read(count - len(data))
@@ -78,7 +79,7 @@ class Reader:
         return data
 
     def contents(self):
-        """Of the present entry, in pieces."""
+        """Yield the current entry's bytes piece by piece."""
         while self.left:
             piece = self._read(min(PIECE, self.left))
             if not piece:
@@ -90,35 +91,35 @@ class Reader:
         while True:
             for _ in self.contents():
                 pass
-            self._exactly(self.padding)
+            self._read_exactly(self.padding)
             self.padding = 0
-            entry = self._next()
+            entry = self._next_entry()
             if entry is None:
                 return
             self.left = 0 if entry.kind in _EMPTY else entry.size
             self.padding = -self.left % BLOCK
             yield entry
 
-    def _next(self):
+    def _next_entry(self):
         extended = {}  # type: dict[str, str]
         while True:
             block = self._read(1)
             if not block:
                 return None
-            block += self._exactly(BLOCK - 1)
+            block += self._read_exactly(BLOCK - 1)
             if not block.strip(b"\0"):
                 return None
-            kind, size = block[156:157], _header(block)
+            kind, size = block[156:157], _header_size(block)
             if kind not in _EXTENDING:
-                return _entry(block, kind, size, extended)
+                return _parse_entry(block, kind, size, extended)
             if size > MAX_HEADER:
-                raise BadInput("the archive has a header of {:,} bytes".format(size))
-            _extend(extended, kind, self._exactly(size))
-            self._exactly(-size % BLOCK)
+                raise BadInput("the archive has a header of {:,} bytes, more than {:,}".format(size, MAX_HEADER))
+            _extend(extended, kind, self._read_exactly(size))
+            self._read_exactly(-size % BLOCK)
 
 
-def _header(block):
-    """The size that a header tells, if it is one."""
+def _header_size(block):
+    """Return the size a header states, after comparing its checksum."""
     if _number(block[148:156]) != sum(block[:148]) + 256 + sum(block[156:]):
         raise BadInput("the archive is damaged: a header's checksum is wrong")
     return _number(block[124:136])
@@ -131,26 +132,26 @@ def _number(field):
         text = field.strip(b" \0")
         number = int(text, 8) if text.isdigit() and not set(text) & set(b"89") else -1 if text else 0
     if number < 0:
-        raise BadInput("the archive is damaged: a number in a header is none")
+        raise BadInput("the archive is damaged: a header has a field that is not a number")
     return number
 
 
 def _extend(extended, kind, data):
-    """Long names, in GNU's way and in POSIX's."""
+    """Add long names to `extended`, in GNU's format and in POSIX's."""
     if kind in b"LK":
         extended["path" if kind == b"L" else "linkpath"] = _text(data)
     elif kind in b"xX":
-        extended.update(_records(data))
+        extended.update(_extended_records(data))
 
 
-def _records(data):
-    """The records of an extended header: "LENGTH NAME=VALUE\\n" each."""
+def _extended_records(data):
+    """Yield the (name, value) records of an extended header, "LENGTH NAME=VALUE\\n" each."""
     while data.strip(b"\0"):
         length = data.partition(b" ")[0]
         count = int(length) if length.isdigit() and len(length) < 8 else 0
         name, equals, value = data[len(length) + 1:count - 1].partition(b"=")
         if not equals or data[count - 1:count] != b"\n":
-            raise BadInput("the archive is damaged: an extended header makes no sense")
+            raise BadInput("the archive is damaged: an extended header has a malformed record")
         yield _text(name), _text(value)
         data = data[count:]
 
@@ -159,25 +160,43 @@ def _text(data):
     return os.fsdecode(data.partition(b"\0")[0])
 
 
-def _entry(block, kind, size, extended):
-    prefix = _text(block[345:500]) if block[257:263] == b"ustar\0" else ""
-    name = extended.get("path") or (prefix + "/" if prefix else "") + _text(block[:100])
-    what = _KINDS.get(kind, OTHER)
-    if what == FILE and kind == b"\0" and name.endswith("/"):
-        what = DIRECTORY
-    if any(key.startswith("GNU.sparse") for key in extended):
-        what = OTHER
-    if "size" in extended:
-        size = int(extended["size"]) if extended["size"].isdigit() and len(extended["size"]) < 20 else -1
-    if size < 0 or what == OTHER and kind == b"S":
+def _parse_entry(block, kind, size, extended):
+    name = _entry_name(block, extended)
+    size = _entry_size(size, extended)
+    what = _entry_kind(kind, name, extended)
+    if size < 0 or (what == OTHER and kind == b"S"):
         raise BadInput("the archive has an entry that cannot be read: {}".format(ascii(name[:200])))
-    return Entry(name, what, size, _number(block[100:108]) & 0o7777, extended.get("linkpath") or _text(block[157:257]))
+    return ArchiveEntry(name=name, kind=what, size=size, mode=_number(block[100:108]) & 0o7777,
+                        link=extended.get("linkpath") or _text(block[157:257]))
+
+
+def _entry_name(block, extended):
+    if extended.get("path"):
+        return extended["path"]
+    prefix = _text(block[345:500]) if block[257:263] == b"ustar\0" else ""
+    return (prefix + "/" if prefix else "") + _text(block[:100])
+
+
+def _entry_size(size, extended):
+    """Return the extended header's size where it has one; -1 when that is not a number."""
+    text = extended.get("size")
+    if text is None:
+        return size
+    return int(text) if text.isdigit() and len(text) < 20 else -1
+
+
+def _entry_kind(kind, name, extended):
+    if any(key.startswith("GNU.sparse") for key in extended):
+        return OTHER
+    if kind == b"\0" and name.endswith("/"):  # old archives mark a directory by its name alone
+        return DIRECTORY
+    return _KINDS.get(kind, OTHER)
 
 
 # --- unpacking
 
-def parts(name):
-    """The parts of a path that stays below its top; BadInput if it does not."""
+def path_parts(name):
+    """Return the parts of a path that stays below its top folder; raise BadInput otherwise."""
     found = [part for part in name.split("/") if part not in ("", ".")]
     wrong = "\\:" if os.name == "nt" else ""
     if (name.startswith("/") or ".." in found or "\0" in name or len(os.fsencode(name)) > MAX_NAME
@@ -188,14 +207,15 @@ def parts(name):
 
 def unpack(file, folder, most_bytes, most_files):
     """Make the directories and files of an archive in a new, empty folder."""
-    reader, done, steps = Reader(file, most_bytes + most_files * 8 * BLOCK), Unpacked(), MAX_STEPS
+    reader, done = ArchiveReader(file, most_bytes + most_files * 8 * BLOCK), Unpacked()
+    steps = MAX_STEPS
     for entry in reader:
-        where = parts(entry.name)
+        where = path_parts(entry.name)
         steps -= len(where)
         most_files -= 1
         most_bytes -= entry.size if entry.kind == FILE else 0
         if min(steps, most_files, most_bytes) < 0:
-            raise BadInput("the archive is too large: more than is allowed of files or bytes")
+            raise BadInput("the archive is too large: it has more files or bytes than are allowed")
         if entry.kind == DIRECTORY:
             _close(_enter(folder, where))
         elif entry.kind == FILE and where:
@@ -207,7 +227,7 @@ def unpack(file, folder, most_bytes, most_files):
 
 
 def make_parent(folder, where):
-    """The directory above a path, made if need be."""
+    """Make the directory above a path if it is missing."""
     _close(_enter(folder, where[:-1]))
 
 
@@ -227,7 +247,7 @@ def _write(reader, folder, where, mode):
 
 
 def _enter(folder, where):
-    """A directory below the folder, made if need be: its descriptor, or its path where there are no such calls."""
+    """Make a directory below the folder if need be; return its descriptor, or its path on systems without `dir_fd`."""
     return _enter_by_fd(folder, where) if _BY_FD else _enter_by_path(folder, where)
 
 
@@ -263,7 +283,7 @@ def _close(top):
 
 
 def resolves(where, links):
-    """Does a path stay inside, following `links`, {parts of a link: what it says}, on its way?"""
+    """Does a path stay inside its top folder when `links`, {parts of a link: its target}, are followed?"""
     at = []  # type: list[str]
     todo, hops = list(reversed(where)), 0
     while todo:
@@ -274,11 +294,11 @@ def resolves(where, links):
             at.pop()
         elif part not in ("", "."):
             at.append(part)
-            there = links.get(tuple(at))
-            if there is not None:
+            target = links.get(tuple(at))
+            if target is not None:
                 hops += 1
-                if hops > MAX_HOPS or there.startswith("/"):
+                if hops > MAX_HOPS or target.startswith("/"):
                     return False
                 at.pop()
-                todo.extend(reversed(there.split("/")))
+                todo.extend(reversed(target.split("/")))
     return True

@@ -1,28 +1,28 @@
-"""The exchange, fixed as tables.
+"""The exchange between pilot and server, fixed as tables of fields.
 
 Rules
-  * One call does the work.  A request carries reports in, an answer carries grants, cancellations and recalls out.
+  * One call does the work.  Its request brings reports in, its answer takes grants, cancellations and recalls out.
   * Every request may be sent again, unchanged, any number of times: the server recognises reports by their
     attempt, and resends grants until a request acknowledges them (`ack`).
-  * The token says who is speaking; `epoch` says which life of the pilot.  A superseded epoch may report, not start.
-  * Nothing here knows about HTTP: a relay or a spool of files can carry the same dictionaries.
+  * The token names the pilot, `epoch` its enrolment.  A pilot with a superseded epoch may report tasks, not start them.
+  * The messages know nothing of HTTP: a relay or a spool of files can carry the same dictionaries.
   * Fields at their default are left out.  Unknown fields are ignored, so that both ends may grow.
 
 Times are integers, milliseconds.  Sizes are bytes.  Text that is not UTF-8 travels as base64 in a field `…64`.
 
-A grant is `{"n": number, "groups": [group]}`; a group is `{"spec": SPEC, "tasks": [TASK]}`, so that what tasks of
-one class share is said once.  A TASK is `[attempt, command]` or `[attempt, command, extra]`: the command is a list
-(argument vector), a string (for `/bin/sh -c`) or, where the spec's kind is "call", base64 of a pickled call;
-`extra` has what differs per task: `outputs`, `inputs`, `placed`, `environment`, `check`, `checkpoint`, `capture`,
-each replacing the spec's.
+A grant is `{"n": number, "groups": [group]}`; a group is `{"spec": SPEC, "tasks": [TASK]}`, so that the fields which
+tasks of one class share are sent once.  A TASK is `[attempt, command]` or `[attempt, command, extra]`: the command is
+a list (argument vector), a string (for `/bin/sh -c`) or, where the spec's kind is "call", base64 of a pickled call;
+`extra` has the fields that differ from task to task (`outputs`, `inputs`, `placed`, `environment`, `check`,
+`checkpoint`, `capture`), each replacing the spec's.
 
 A group with a `chain` (a number within its bag) is a batch, or part of one: its tasks, and those of later groups with
 the same chain, run one after the other in one slot, in the order given.  `behind` may name, task by task, the attempt
-that must have succeeded here before (0: none); otherwise the task is returned: why "behind".  No bag file asks for
-that yet, for a pilot that does not know it would start such a task early.
+that must have succeeded on this pilot before (0: none); otherwise the pilot returns the task with why "behind".  No
+bag file asks for that yet: a pilot too old to know the field would start such a task early.
 """
 
-VERSIONS = (1,)  # protocol versions this end speaks, newest last
+VERSIONS = (1,)  # protocol versions this end speaks, the newest last
 
 # Kinds of field: i integer, n integer or null, s text, b true/false, l list, d object.
 # "?" marks a field that may be left out.
@@ -31,7 +31,7 @@ ENROL = {
     "v": "i",            # newest version the pilot speaks
     "versions": "l?",    # all of them
     "site": "s",         # the site's name
-    "nonce": "s",        # names this pilot within its site; the same nonce again is a new epoch
+    "nonce": "s",        # names this pilot within its site; enrolling again under the same nonce makes a new epoch
     "host": "d",         # HOST
     "shape": "d",        # SHAPE
 }
@@ -42,7 +42,7 @@ ENROLLED = {
     "token": "s",        # the pilot's own; good for its granted attempts and their blobs
     "lease": "i",        # ms the pilot may go on starting tasks after its last successful request was *sent*
     "idle": "i",         # ms without work after which it leaves
-    "spread": "i?",      # ms: having lost the server, wait a random part of this before coming back
+    "spread": "i?",      # ms: a pilot that lost the server waits a random part of this before it comes back
     "park": "i?",        # ms a poll may ask to be parked, at most; left out: 30 s
 }
 HOST = {
@@ -67,9 +67,9 @@ EXCHANGE = {
     "want": "i?",        # most tasks it will take now (0: none)
     "wait": "i?",        # ms it is willing to be parked when there is nothing to say
     "left": "n?",        # ms of wall time left
-    "started": "l?",     # attempts running now that it has not reported as started
+    "started": "l?",     # attempts that run now and that no earlier request named as started
     "reports": "l?",     # [REPORT]
-    "held": "l?",        # everything it holds and has not reported: after a reconnection, or when asked (census)
+    "held": "l?",        # all attempts it holds and has not reported: after a reconnection, or when asked (census)
     "bye": "s?",         # last words: idle, walltime, stopped; everything unreported has been returned
 }
 REPORT = {
@@ -77,18 +77,18 @@ REPORT = {
     "o": "s?",           # outcome: succeeded (default), failed, cancelled, returned
     "why": "s?",         # exit, signal, time, memory, disk, output, start, input, cancel, recall, stop
     "exit": "i?", "signal": "i?",
-    "t0": "i?",          # start and end by the pilot's wall clock (for people)
+    "t0": "i?",          # start and end by the pilot's wall clock, for people
     "t1": "i?",
-    "wall": "i?",        # ms by the pilot's monotonic clock (for arithmetic)
-    "cpu": "i?",         # ms, user and system, whole tree as far as known
+    "wall": "i?",        # ms by the pilot's monotonic clock, for arithmetic
+    "cpu": "i?",         # ms, user and system, of the whole process tree as far as known
     "rss": "i?",         # peak memory, bytes
     "out": "s?", "err": "s?",        # head (and tail) of what was captured
     "out64": "s?", "err64": "s?",    # the same when it is not UTF-8
-    "out_size": "i?", "err_size": "i?",   # bytes written in all; larger than what is kept: some is missing
+    "out_size": "i?", "err_size": "i?",   # bytes written in all; where larger than the text, some is left out
     "files": "l?",       # [[path, sha256, size, mode]] outputs already uploaded
     "value": "s?",       # result of a call, base64
-    "values": "d?",      # what [capture] found: {name: text}
-    "saved": "l?",       # [[path, sha256, size, mode]] checkpoint files already uploaded, of an attempt ended early
+    "values": "d?",      # captured values: {name: text}
+    "saved": "l?",       # [[path, sha256, size, mode]] checkpoint files of an attempt ended early, already uploaded
     "scratch": "l?",     # [sha256, size] of the directory of a failed attempt, a tar.gz already uploaded
     "note": "s?",        # one sentence for a person
     "left": "l?",        # [bytes, files] left in place
@@ -101,9 +101,9 @@ ANSWER = {
     "grants": "l?",      # not acknowledged yet, oldest first
     "cancel": "l?",      # attempts to kill, or to drop when not started
     "recall": "l?",      # attempts to give back if they have not started
-    "stream": "l?",      # attempts whose output somebody is watching
-    "census": "b?",      # say everything you hold in your next request
-    "stop": "s?",        # drain: finish, return the rest, leave.  superseded: report only, then leave
+    "stream": "l?",      # attempts whose output a user is watching
+    "census": "b?",      # list all attempts you hold in your next request
+    "stop": "s?",        # drain: finish, return the rest, leave.  superseded: only report, then leave
     "again": "i?",       # come back after this many ms
     "spread": "i?",      # as in ENROLLED
 }
@@ -111,8 +111,8 @@ SPEC = {
     "bag": "i",
     "kind": "s?",        # command (default) or call
     "cores": "i?", "memory": "i?", "gpus": "i?", "disk": "i?",
-    "time": "n?",        # limit in ms; past it the task is killed: why "time"
-    "need": "i?",        # ms of a pilot's wall time without which it is not started; without: its limit
+    "time": "n?",        # limit in ms; the pilot kills a task past it: why "time"
+    "need": "i?",        # ms of wall time a pilot must have left to start the task; left out: the limit
     "grace": "i?",       # ms between SIGTERM and SIGKILL
     "environment": "d?",
     "setup": "l?",       # shell lines run before the command, in the same shell
@@ -120,15 +120,15 @@ SPEC = {
     "container": "s?",   # image
     "packed": "l?",      # [sha256, size, "3.11"]: a packed Python environment, unpacked once per pilot directory
     "inputs": "l?",      # [[path, sha256, size, mode]]
-    "placed": "l?",      # [[path, absolute path on the host]]: linked, or with an empty path only looked for
-    "checkpoint": "l?",  # paths: uploaded when the attempt is ended early; the next attempt has them as inputs
+    "placed": "l?",      # [[path, absolute path on the host]]: to be linked; with an empty path, only to be there
+    "checkpoint": "l?",  # paths: uploaded when the attempt is ended early; the next attempt gets them as inputs
     "capture": "l?",     # [[name, regex, file or ""]]
-    "nodes": "i?",       # more than one: it takes the whole pilot, and is told which nodes it has
+    "nodes": "i?",       # more than one: the task takes the whole pilot, and is told which nodes it has
     "scratch": "s?",     # "failed": keep the directory of a failed attempt
     "whole": "b?",       # takes the whole pilot
     "outputs": "l?",     # paths; a missing one is an output failure
     "check": "d?",       # {"exit": [0], "file": [..], "match": "regex over stdout", "schema": text, "command": ..}
-    "keep": "i?",        # bytes of stdout and stderr to keep of each end
+    "keep": "i?",        # bytes to keep of either end of stdout and of stderr
 }
 
 OUTCOMES = ("succeeded", "failed", "cancelled", "returned", "lost")
@@ -141,7 +141,7 @@ INLINE = 16 << 10        # captured output up to this travels in the report; bey
 
 
 def negotiate(theirs):
-    """Highest version both ends speak, or None."""
+    """Return the highest version that both ends speak, or None."""
     both = [v for v in VERSIONS if v in theirs]
     return max(both) if both else None
 
@@ -150,7 +150,7 @@ _KINDS = {"i": int, "s": str, "b": bool, "l": list, "d": dict}
 
 
 def check(table, message, name="message"):
-    """Return a sentence saying what is wrong with `message`, or "" if it fits its table."""
+    """Return the first problem of `message` as a sentence, or "" if it fits its table."""
     if not isinstance(message, dict):
         return "{} is not an object".format(name)
     for field, kind in table.items():

@@ -189,9 +189,9 @@ def _unpack(packed, folder):
         raise BadInput("{}: no file".format(ascii(made.others[0].name[:200])))
     links = {}
     for link in made.links:
-        archive.make_parent(folder, archive.parts(link.name))
+        archive.make_parent(folder, archive.path_parts(link.name))
         if link.kind == archive.SYMLINK:
-            links[tuple(archive.parts(link.name))] = link.link
+            links[tuple(archive.path_parts(link.name))] = link.link
         else:
             _link(link, folder, links)
     _make_links(links, folder)
@@ -199,7 +199,7 @@ def _unpack(packed, folder):
 
 def _link(link, folder, links):
     """A second name, if need be of a symbolic link, which is not made yet."""
-    where, there = archive.parts(link.name), archive.parts(link.link)
+    where, there = archive.path_parts(link.name), archive.path_parts(link.link)
     if tuple(there) in links:
         links[tuple(where)] = links[tuple(there)]
         return

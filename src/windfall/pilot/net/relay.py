@@ -45,7 +45,7 @@ class Caller:
 
     def __init__(self, number, now):
         self.number = number
-        self.flow = frames.Flow()
+        self.flow = frames.CreditWindow()
         self.out = bytearray()       # from home, not handed on yet
         self.told = False            # we have said CLOSE
         self.left = False            # home has said it
@@ -324,7 +324,7 @@ class Relay:
         if kind == frames.CLOSE:
             self._left(caller)
         elif kind == frames.CREDIT:
-            caller.flow.earn(frames.amount(payload))
+            caller.flow.earn(frames.credit_of(payload))
             if not caller.told:
                 caller.watch()
         else:
