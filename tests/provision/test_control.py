@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pwd
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.testbed.base import USER
 from windfall.errors import NoServer, TrustError
 from windfall.provision import control
 
-OTHER = pwd.getpwnam(USER).pw_uid
+OTHER = os.geteuid() + 1  # no user of this number need exist
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="what is somebody else's can only be made by root")
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pwd
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.testbed.base import USER
 from windfall.errors import SiteError
 from windfall.provision.routes import Reach
 from windfall.provision.server_link import Door
@@ -21,7 +19,7 @@ from windfall.sites.dialects.job import Shape
 from windfall.sites.site_file import Site
 
 PILOT = b"a pilot" * 1000
-OTHER = pwd.getpwnam(USER).pw_uid
+OTHER = os.geteuid() + 1  # no user of this number need exist
 
 
 class Line:
