@@ -1,0 +1,173 @@
+"""Record journals: what the core decides in fixed worlds, so that a change that should change nothing proves it.
+
+    python -m tests.property.journals --check            compare all recorded journals with what this tree decides
+    python -m tests.property.journals --record           write them anew; the commit says which series changed what
+    python -m tests.property.journals --check world-7    only these
+
+Each journal has two digests.  `bytes` covers every byte.  `decisions` leaves out strings that hold a blank, which are
+sentences for people (and commands): a change of wording alone leaves it equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from multiprocessing import Pool
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windfall.core.step import Config
+from windfall.sim import scenario, world as simulated
+from windfall.sim.play import Run
+from windfall.store import codec
+
+from .plan import HORIZON, Act, Plan, random_plan
+from .soak import MORE
+from .world import World
+
+RECORDING = Path(__file__).with_name("journals.json")
+EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
+HOUR = 3_600_000
+PLAIN, EACH = 100, 11  # worlds of random plans; worlds of each kind in MORE
+
+
+class Digest:
+    """Two hashes and a count over the rows of one journal."""
+
+    def __init__(self) -> None:
+        self._bytes, self._decisions, self._facts = hashlib.sha256(), hashlib.sha256(), 0
+
+    def row(self, body: bytes) -> None:
+        facts = msgspec.msgpack.decode(body)
+        self._facts += len(facts)
+        self._bytes.update(body)
+        self._decisions.update(msgspec.msgpack.encode(without_sentences(facts)))
+
+    def result(self) -> list[Any]:
+        return [self._facts, self._bytes.hexdigest()[:24], self._decisions.hexdigest()[:24]]
+
+
+def without_sentences(value: Any) -> Any:
+    if isinstance(value, str):
+        return "" if " " in value else value
+    if isinstance(value, list):
+        return [without_sentences(each) for each in value]
+    if isinstance(value, dict):
+        return {key: without_sentences(each) for key, each in value.items()}
+    return value
+
+
+# --- worlds -----------------------------------------------------------------------------------------------------
+
+
+def steady(plan: Plan) -> Plan:
+    """Crash the server at fixed times only.
+
+    A crash by chance draws a random number at every step of the server, also at one that decides nothing, so that a
+    needless timer would change the world.
+    """
+    acts = tuple(Act(HORIZON * at // 4, "server crash", plan.seed + at) for at in (1, 2, 3)) if plan.crash else ()
+    return msgspec.structs.replace(plan, crash=0, acts=plan.acts + acts)
+
+
+def play_world(plan: Plan) -> Iterable[bytes]:
+    return World(steady(plan)).run().server.disk.rows
+
+
+def play_scenario(path: Path, seed: int) -> Iterable[bytes]:
+    run = Run(scenario.load(path), seed)
+    rows: list[bytes] = []
+    run.world.server.observe(lambda facts: rows.append(codec.encode(facts)) if facts else None)
+    run.play(most=3_000_000)
+    return rows
+
+
+def play_large(replicate: str) -> Iterable[bytes]:
+    """GridBot's mix, smaller: hosts that lose a tenth of their attempts, and a long tail."""
+    world = simulated.World(1, Config(lease=HOUR, park=HOUR * 5 // 6, deaths=200, idle=1 << 40))
+    for site in range(3):
+        world.site(f"site{site}")
+        world.pilots(f"site{site}", 200, cores=1 + site, loses=0.1)
+    rows: list[bytes] = []
+    world.server.observe(lambda facts: rows.append(codec.encode(facts)) if facts else None)
+
+    def wall(_task: int, draw: Any) -> int:
+        return round(draw.expovariate(1 / (HOUR / 2))) + 1
+
+    for tasks in (20_000, 3_000, 200):
+        world.submit(simulated.Work(tasks, wall, retries=100, replicate=replicate))
+    world.run()
+    return rows
+
+
+def journals() -> dict[str, Callable[[], Iterable[bytes]]]:
+    made: dict[str, Callable[[], Iterable[bytes]]] = {
+        f"world-{seed}": partial(play_world, random_plan(seed)) for seed in range(PLAIN)}
+    for kind, plan in enumerate(MORE):
+        for seed in range(EACH):
+            made[f"more-{kind}-{seed}"] = partial(play_world, plan(1_000 * kind + seed))
+    for path in sorted(EXAMPLES.glob("*.toml")):
+        made[f"scenario-{path.stem}"] = partial(play_scenario, path, 1)
+    for replicate in ("none", "tail-safe"):
+        made[f"large-{replicate}"] = partial(play_large, replicate)
+    return made
+
+
+def digest(name: str) -> tuple[str, list[Any]]:
+    total = Digest()
+    for row in journals()[name]():
+        total.row(row)
+    return name, total.result()
+
+
+# --- the recording ----------------------------------------------------------------------------------------------
+
+
+def recorded() -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = json.loads(RECORDING.read_text())
+    return found
+
+
+def differences(now: dict[str, list[Any]], before: dict[str, list[Any]]) -> list[str]:
+    """One line per journal that is not what it was, the worst kind first."""
+    said = []
+    for name, found in now.items():
+        was = before.get(name)
+        if was is None:
+            said.append(f"{name}: not recorded")
+        elif found[2] != was[2]:
+            said.append(f"{name}: other decisions ({was[0]} facts then, {found[0]} now)")
+        elif found[1] != was[1]:
+            said.append(f"{name}: other wording")
+    return said
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--check", action="store_true")
+    group.add_argument("--record", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("names", nargs="*", help="of journals; all if none is given")
+    args = parser.parse_args()
+    with Pool(args.jobs) as pool:
+        now = dict(pool.imap(digest, args.names or sorted(journals()), chunksize=1))
+    if args.record:
+        kept = recorded() if args.names and RECORDING.exists() else {}
+        lines = (f"  {json.dumps(name)}: {json.dumps(found)}" for name, found in sorted({**kept, **now}.items()))
+        RECORDING.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        print(f"{len(now)} journals recorded, {sum(found[0] for found in now.values()):,} facts")
+        return 0
+    said = differences(now, recorded())
+    print("\n".join(said) or f"all {len(now)} journals are equal")
+    return 1 if said else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
