@@ -33,7 +33,7 @@ def find_bag(client: Client, given: str) -> int:
     bags: list[dict[str, Any]] = client.bags()
     named = [bag["bag"] for bag in bags if bag["name"] == given]
     if not named:
-        from windfall.model.checks.bag import nearest
+        from windfall.model.suggest import nearest
 
         raise BadInput(
             f"there is no bag '{given}'",

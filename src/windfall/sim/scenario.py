@@ -18,6 +18,7 @@ from windfall.model.bagfile import reader
 from windfall.model.checks import bag as check
 from windfall.model.checks.cycles import find_circle
 from windfall.model.policies.replica_caps import CAPS
+from windfall.model.suggest import nearest
 from windfall.model.templates.template import excerpt
 from windfall.model.units import format_duration, format_size
 from windfall.sim import scenario_words as w
@@ -204,7 +205,7 @@ class Reader:
         site = values.get("site", name)
         with self.place.at(*path, "site"):
             if "site" in values and site not in sites:
-                hint = check.nearest(site, sites) or f"[sites.{excerpt(site)}], or leave it out"
+                hint = nearest(site, sites) or f"[sites.{excerpt(site)}], or leave it out"
                 raise BadInput(f"[hosts.{name}]: there is no site '{excerpt(site)}'", hint, text=excerpt(site))
         presence = self._pair(values.get("availability"), (*path, "availability"), w.AVAILABILITY)
         cuts = self._pair(values.get("cuts"), (*path, "cuts"), w.CUTS)
@@ -252,7 +253,7 @@ class Reader:
 
     def _known_place(self, name: str, places: list[str]) -> None:
         if name not in places:
-            raise BadInput(f"there is no site '{excerpt(name)}'", check.nearest(name, places), text=excerpt(name))
+            raise BadInput(f"there is no site '{excerpt(name)}'", nearest(name, places), text=excerpt(name))
 
     # --- bags -------------------------------------------------------------------------------------------------------
 
@@ -347,7 +348,7 @@ class Reader:
         for key, value in table.items():
             with self.place.at(*path, key):
                 if key not in known:
-                    hint = check.nearest(key, names or known)
+                    hint = nearest(key, names or known)
                     if path[:1] == ("bags",) and key == "policy":
                         hint = "policies stand beside its other keys: rank = 5"
                     raise BadInput(f"{where} has no key '{excerpt(key)}'", hint, text=excerpt(key))

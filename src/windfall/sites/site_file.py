@@ -28,7 +28,7 @@ from typing import Any
 from windfall.errors import BadInput, WindfallError
 from windfall.model import units
 from windfall.model.bagfile import reader, words
-from windfall.model.checks import bag
+from windfall.model.suggest import nearest
 from windfall.sites.dialects import text
 from windfall.sites.dialects.job import GRACE, Command, Job, Shape, check as check_job
 from windfall.sites.dialects.script import surrounded
@@ -298,7 +298,7 @@ class _Reader:
         for key in table:
             if key not in known:
                 with self.place.at(*path, key):
-                    raise BadInput(f"no key is called '{text.plain(key, 60)}' here", bag.nearest(key, known))
+                    raise BadInput(f"no key is called '{text.plain(key, 60)}' here", nearest(key, known))
 
     def _read(self, table: dict[str, Any], known: dict[str, Read], path: tuple[str | int, ...]) -> dict[str, Any]:
         self._known(table, known, path)

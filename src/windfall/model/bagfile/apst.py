@@ -24,6 +24,7 @@ from windfall.model.bagfile.inputs import Blob, place_of
 from windfall.model.bagfile.reader import Options, Parsed, Reader, read_text
 from windfall.model.checks import bag as check
 from windfall.model.spec import Bag, Family, Sweep, Table, Target
+from windfall.model.suggest import nearest
 from windfall.model.templates import template as tpl
 from windfall.model.templates.table import format_row
 
@@ -81,7 +82,7 @@ def _task(line: str) -> Task:
     given: dict[str, list[str]] = {}
     for key, text in zip(parts[::2], parts[1::2], strict=True):
         if key not in _PARTS:
-            raise BadInput(f"'; {key}:' is no part of a task", check.nearest(key, _PARTS), text=f"; {key}:")
+            raise BadInput(f"'; {key}:' is no part of a task", nearest(key, _PARTS), text=f"; {key}:")
         if key in given:
             raise BadInput(f"'; {key}:' is there twice", "separate files by commas", text=f"; {key}:")
         given[key] = [each.strip() for each in text.split(",")]

@@ -49,6 +49,7 @@ from windfall.model.spec import (
     Values,
     Zip,
 )  # fmt: skip
+from windfall.model.suggest import nearest
 from windfall.model.templates import table as csv_table, template as tpl
 from windfall.model.templates.render import Space, axis_size, lean_sweep
 from windfall.model.templates.sample import parse_law
@@ -638,7 +639,7 @@ def _suggest(key: str, kind: str) -> str:
     home = next((name for name in tables if name != kind and key in KEYS[name]), "")
     if home:
         return f"'{key}' belongs in [{'targets.NAME' if home == 'targets' else home}]"
-    return check.nearest(key, KEYS[kind])
+    return nearest(key, KEYS[kind])
 
 
 _SPOKEN = {"the command": "command", "the environment variable": "environment", "the bag's name": "name"}

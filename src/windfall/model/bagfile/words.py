@@ -17,6 +17,7 @@ from windfall.model.policies import replica_caps
 from windfall.model.policies.attributes import NUMBER
 from windfall.model.policies.expressions import KINDS, MAX_LENGTH
 from windfall.model.spec import MAX_BATCH, Policy
+from windfall.model.suggest import nearest
 from windfall.model.templates import template as tpl
 
 
@@ -126,7 +127,7 @@ def one_of(*known: str) -> Callable[[object, str], str]:
     def read(value: object, key: str) -> str:
         if string(value, key) not in known:
             raise BadInput(
-                f"{key} = '{tpl.excerpt(string(value, key))}' does not exist", bag.nearest(string(value, key), known)
+                f"{key} = '{tpl.excerpt(string(value, key))}' does not exist", nearest(string(value, key), known)
             )
         return string(value, key)
 

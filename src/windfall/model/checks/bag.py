@@ -44,6 +44,7 @@ from windfall.model.spec import (
     Values,
     Zip,
 )  # fmt: skip
+from windfall.model.suggest import nearest
 from windfall.model.templates import template as tpl
 from windfall.model.templates.columns import text_of
 from windfall.model.templates.families import named
@@ -640,15 +641,6 @@ def _edges(bag: Bag, total: int) -> None:
 
 
 # --- small ones ------------------------------------------------------------------------------------------------
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a name that is not known."""
-    from difflib import get_close_matches
-
-    known = list(known)
-    near = get_close_matches(name[:MAX_NAME], known[:1000], 1)
-    return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known[:20])}" if known else ""
 
 
 def _name(name: str, what: str) -> None:

@@ -40,6 +40,8 @@ from windfall.model.policies.language import (
     tokens,
     wrong,
 )
+from windfall.model.policies.replica_caps import CAPS
+from windfall.model.suggest import nearest
 
 MAX_LENGTH = 4_096  # bytes
 MAX_NESTING = 32
@@ -416,9 +418,6 @@ INSTEAD_OF = {
 
 def named(name: str, *others: str) -> str:
     """The policy that is called so, by us or by GridBot; the others may stand there, too."""
-    from windfall.model.checks.bag import nearest
-    from windfall.model.policies.replica_caps import CAPS
-
     name, known = name.replace("_", "-"), (*KINDS, *CAPS, *others)
     if name in INSTEAD_OF and name not in others:  # before GridBot's Deadline
         raise BadInput(f"there is no policy '{name}' to set", INSTEAD_OF[name])

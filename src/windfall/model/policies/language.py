@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from windfall.errors import BadInput
 from windfall.model.policies.attributes import ANY, LIST, NUMBER, TEXT, TRUTH
+from windfall.model.suggest import nearest
 
 # --- functions --------------------------------------------------------------------------------------------------
 
@@ -52,8 +53,6 @@ _MACHINE = ("userhome", "user_home", "usermap", "getenv", "debug", "eval", "unpa
 
 
 def no_function(name: str) -> str:
-    from windfall.model.checks.bag import nearest
-
     if name.lower() in _CLOCKS:
         return "decisions must not depend on the clock of whoever makes them: Now is the time"
     if name.lower().startswith("random"):

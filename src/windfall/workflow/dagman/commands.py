@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from windfall.errors import TooLarge
-from windfall.model.checks.bag import MAX_RETRIES, nearest
+from windfall.model.checks.bag import MAX_RETRIES
 from windfall.model.spec import MAX_NAME
+from windfall.model.suggest import nearest
 from windfall.workflow.dagman.lines import Line, Word, Wrong, number, words_of
 from windfall.workflow.dagman.nodes import Found, Group, Node, Script, Subdag
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from windfall.errors import BadInput, TooLarge
-from windfall.model.checks.bag import nearest
+from windfall.model.suggest import nearest
 from windfall.workflow.dagman.commands import LATER, Commands
 from windfall.workflow.dagman.lines import Line, Word, Wrong, lines, words_of
 from windfall.workflow.dagman.nodes import Found, Graph, Group, Node, Subdag

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from windfall.errors import BadInput, TooLarge
-from windfall.model.checks.bag import MAX_RETRIES, nearest
+from windfall.model.checks.bag import MAX_RETRIES
+from windfall.model.suggest import nearest
 from windfall.workflow.dagman.commands import MOST_TIMES
 from windfall.workflow.dagman.lines import Line, Wrong, lines, number, words_of
 from windfall.workflow.dagman.nodes import Graph, Node, Subdag

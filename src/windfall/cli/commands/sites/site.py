@@ -91,7 +91,7 @@ def known() -> dict[str, Any]:
 
 def described(name: str) -> Any:
     """The site of that name; its file's mistakes are the user's to mend."""
-    from windfall.model.checks.bag import nearest
+    from windfall.model.suggest import nearest
     from windfall.sites import site_file
 
     path = add.folder() / f"{name}.toml"

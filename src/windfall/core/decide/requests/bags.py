@@ -23,8 +23,9 @@ from windfall.core.state.classes import append_key, digest, part_body, spans, su
 from windfall.core.state.copies import wrong_with
 from windfall.core.state.graph import as_pairs
 from windfall.core.state.world import BagState, State
-from windfall.model.checks.bag import nearest, vain
+from windfall.model.checks.bag import vain
 from windfall.model.spec import MAX_TASKS, MAX_WEIGHT
+from windfall.model.suggest import nearest
 
 if TYPE_CHECKING:
     from windfall.core.step import Core
