@@ -20,10 +20,10 @@ def test_the_public_names_are_pinned():
 
 
 @pytest.mark.parametrize("ours, theirs", [
-    (types.Submitted, schema.Submitted), (types.Appended, schema.Appended), (types.TargetInfo, schema.TargetView),
-    (types.BagInfo, schema.BagView), (types.Row, schema.Row), (types.TaskInfo, schema.TaskView),
-    (types.Place, schema.Place), (types.Slow, schema.Slow), (types.Statistics, schema.Statistics),
-    (types.Cause, schema.Cause), (types.TokenMade, schema.TokenMade),
+    (types.Submitted, schema.Submitted), (types.Appended, schema.AppendedTasks), (types.TargetInfo, schema.TargetView),
+    (types.BagInfo, schema.BagView), (types.Row, schema.ResultRow), (types.TaskInfo, schema.TaskView),
+    (types.Place, schema.PlaceUsage), (types.Slow, schema.SlowAttempt), (types.Statistics, schema.Statistics),
+    (types.Cause, schema.FailureCause), (types.TokenMade, schema.TokenMade),
     (types.TrialMade, schema.TrialMade), (types.Health, schema.Health)])
 def test_they_are_the_servers(ours, theirs):
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(theirs)}

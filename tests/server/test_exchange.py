@@ -26,9 +26,9 @@ def kinds_of(kind):
 
 
 @pytest.mark.parametrize("table, record", [
-    (messages.ENROL, schema.Enrol), (messages.ENROLLED, schema.Enrolled), (messages.HOST, schema.Host),
-    (messages.SHAPE, schema.Shape), (messages.EXCHANGE, schema.Exchange), (messages.REPORT, schema.Report),
-    (messages.ANSWER, schema.Answer), (messages.SPEC, schema.Spec),
+    (messages.ENROL, schema.Enrol), (messages.ENROLLED, schema.Enrolled), (messages.HOST, schema.PilotHost),
+    (messages.SHAPE, schema.PilotShape), (messages.EXCHANGE, schema.Exchange), (messages.REPORT, schema.Report),
+    (messages.ANSWER, schema.ExchangeResponse), (messages.SPEC, schema.TaskSpec),
 ])
 def test_records_agree_with_the_wires_tables(table, record):
     fields = {f.encode_name: f for f in msgspec.inspect.type_info(record).fields}

@@ -222,17 +222,17 @@ def test_what_was_here_before_must_be_sent_all_the_same(client):
 
 
 def test_who_sent_what_is_known_after_a_restart_and_forgotten_with_the_attempt(tmp_path):
-    from windfall.server.files.sent import Sent
+    from windfall.server.files.sent import SentBlobs
 
     ended = set()
-    first = Sent(tmp_path / "sent", lambda attempt: attempt not in ended)
+    first = SentBlobs(tmp_path / "sent", lambda attempt: attempt not in ended)
     for attempt in (1, 2):
         first.add(attempt, sha(b"a"))
         first.add(attempt, sha(b"b"))
     first.add(1, sha(b"a"))
     ended.add(1)
     (tmp_path / "sent").open("a").write("3 half-written")
-    second = Sent(tmp_path / "sent", lambda attempt: attempt not in ended)
+    second = SentBlobs(tmp_path / "sent", lambda attempt: attempt not in ended)
     assert (set(second.by(1)), set(second.by(2)), set(second.by(3))) == (set(), {sha(b"a"), sha(b"b")}, set())
     assert len((tmp_path / "sent").read_text().splitlines()) == 2
     second.add(4, sha(b"a"))

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from windfall.errors import FlushFailed
-from windfall.store.disk import MEBI, Room
+from windfall.store.disk import MEBI, DiskRoom
 from windfall.store.journal import Journal
 
 from .small_disk import fill, small_disk
 
 
 def test_on_a_roomy_disk(tmp_path: Path) -> None:
-    room = Room(tmp_path, low=MEBI, reserve=MEBI)
+    room = DiskRoom(tmp_path, low=MEBI, reserve=MEBI)
     assert room.check() == "ok"
     assert room.renew() and room.renew() and room.held()
     assert (tmp_path / "reserve").stat().st_blocks * 512 >= MEBI
@@ -24,13 +24,13 @@ def test_on_a_roomy_disk(tmp_path: Path) -> None:
 
 def test_a_tiny_disk_gets_a_tiny_reserve(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 16) as disk:
-        room = Room(disk)
+        room = DiskRoom(disk)
         assert (room.low, room.reserve) == (4 * MEBI, MEBI)
 
 
 def test_low_then_full_then_room_again(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 16) as disk:
-        room = Room(disk)
+        room = DiskRoom(disk)
         assert room.check() == "ok" and room.renew()
         ballast = fill(disk, leave=2 * MEBI)
         assert room.check() == "low"
@@ -45,7 +45,7 @@ def test_low_then_full_then_room_again(tmp_path: Path) -> None:
 
 def test_with_the_reserve_released_results_are_still_taken(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 16) as disk:
-        room = Room(disk)
+        room = DiskRoom(disk)
         room.renew()
         journal = Journal.open(disk / "journal.db")
         for number in range(20):

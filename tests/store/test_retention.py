@@ -11,7 +11,7 @@ from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import O_LOST, READY
 from windfall.store import codec
 from windfall.store.journal import Journal
-from windfall.store.retention import Without
+from windfall.store.retention import DropRemovedBags
 from windfall.store.views import Views
 
 KEPT, GONE = 1, 2
@@ -31,13 +31,13 @@ def lost(bag: int, attempt: int) -> f.Ended:
     return f.Ended(5, 1, [f.End(attempt, bag, 0, 0, O_LOST, "lease", READY, True, 0, 0, 0, 0, 1, 0, 0, 0)])
 
 
-def edited(edit: Without, *facts: f.Fact) -> list[Any]:
+def edited(edit: DropRemovedBags, *facts: f.Fact) -> list[Any]:
     body = edit(codec.encode(facts))
     return [] if body is None else codec.decode(body)
 
 
 def test_starts_go_with_their_bag() -> None:
-    edit = Without({KEPT})
+    edit = DropRemovedBags({KEPT})
     assert edited(edit, granted((KEPT, [1, 2]), (GONE, [3, 4]))) == [granted((KEPT, [1, 2]))]
     assert edited(edit, f.Started(2, 1, [1, 3])) == [f.Started(2, 1, [1])]
     assert edited(edit, f.Started(3, 1, [4]), f.Adopted(3, 1, [3])) == []
@@ -47,7 +47,7 @@ def test_starts_go_with_their_bag() -> None:
 
 
 def test_transfers_and_lost_copies_go_with_their_bag() -> None:
-    edit = Without({KEPT})
+    edit = DropRemovedBags({KEPT})
     both, mine = granted((KEPT, [1]), (GONE, [3])), granted((KEPT, [1]))
     both.moves = [f.Move(1, "home", -1, 9, 1), f.Move(3, "host here a", 0, 9, 1)]
     mine.moves = both.moves[:1]
@@ -59,11 +59,11 @@ def test_transfers_and_lost_copies_go_with_their_bag() -> None:
 
 def test_what_cannot_be_judged_stays() -> None:
     """A pass that goes on in the middle has not seen the grant."""
-    assert edited(Without({KEPT}), f.Started(2, 1, [7])) == [f.Started(2, 1, [7])]
+    assert edited(DropRemovedBags({KEPT}), f.Started(2, 1, [7])) == [f.Started(2, 1, [7])]
 
 
 def test_a_lost_one_that_runs_again_is_still_its_bags() -> None:
-    edit = Without({KEPT})
+    edit = DropRemovedBags({KEPT})
     edited(edit, granted((GONE, [3])), lost(GONE, 3))
     assert edited(edit, f.Started(6, 1, [3])) == []
 

@@ -229,8 +229,8 @@ class Model:
         return [(t, TASK_STATES[s], self.generation[t]) for t, s in enumerate(self.state) if s >= FIRST_FINAL]
 
 
-def _pages(views: Views, size: int, state: str) -> list[module.Row]:
-    found: list[module.Row] = []
+def _pages(views: Views, size: int, state: str) -> list[module.ViewRow]:
+    found: list[module.ViewRow] = []
     while page := views.results(1, found[-1].task if found else -1, size, state):
         found += page
     return found

@@ -147,9 +147,9 @@ class Embedded:
         """At the user's sites, if there are any and there is work to be done."""
         if self._pilot is None or not any((self._home.path / "sites").glob("*.toml")):
             return None
-        from windfall.server.local.site_pilots import Pilots
+        from windfall.server.local.site_pilots import SiteProvisioner
 
-        return Pilots(self._runtime, brief=True)
+        return SiteProvisioner(self._runtime, brief=True)
 
     def _adopt(self) -> None:
         """Watch over the pilot, once there are both."""

@@ -19,7 +19,7 @@ from windfall.errors import Unavailable
 from windfall.model.calls import argument_file
 from windfall.model.spec import Bag, Flows, Source, Target
 from windfall.model.templates.render import Files, Renderer, all_files, lean, source_count
-from windfall.server.dataflow.flows import Flowing
+from windfall.server.dataflow.flows import TaskFlows
 from windfall.server.http import schema
 from windfall.server.http.server import log
 
@@ -31,7 +31,7 @@ _decode_bag = msgspec.msgpack.Decoder(Bag).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Appended(msgspec.Struct, array_like=True):
+class JournaledAppend(msgspec.Struct, array_like=True):
     """What the journal has of tasks that came later."""
 
     target: int
@@ -42,7 +42,7 @@ class Appended(msgspec.Struct, array_like=True):
     tasks: tuple[int, int] = (0, 0)  # and all of it: its first task, and how many
 
 
-class _Piece(msgspec.Struct, array_like=True):
+class _TargetAppend(msgspec.Struct, array_like=True):
     """The same for who needs tasks of one target only: what is not wanted is skipped."""
 
     target: int
@@ -50,7 +50,7 @@ class _Piece(msgspec.Struct, array_like=True):
     files: list[dict[str, tuple[str, int, int]]] = []
 
 
-class _Flow(msgspec.Struct, array_like=True):
+class _AppendFlows(msgspec.Struct, array_like=True):
     target: int
     source: msgspec.Raw
     files: msgspec.Raw = msgspec.Raw()
@@ -59,10 +59,10 @@ class _Flow(msgspec.Struct, array_like=True):
     tasks: tuple[int, int] = (0, 0)
 
 
-_decode_appended = msgspec.msgpack.Decoder(Appended).decode
-_decode_piece = msgspec.msgpack.Decoder(_Piece).decode
+_decode_appended = msgspec.msgpack.Decoder(JournaledAppend).decode
+_decode_target_append = msgspec.msgpack.Decoder(_TargetAppend).decode
 _decode_source = msgspec.msgpack.Decoder(Source).decode
-_decode_flow = msgspec.msgpack.Decoder(_Flow).decode
+_decode_append_flows = msgspec.msgpack.Decoder(_AppendFlows).decode
 
 MAX_PATH = 4_000
 
@@ -73,11 +73,11 @@ class Rendering:
     def __init__(self, bag: Any, find: Find, made_by: MadeBy) -> None:
         self._find = find
         spec = _decode_bag(bag.spec)
-        self._flows: Flowing | None = None
+        self._flows: TaskFlows | None = None
         self._flowed = 0  # how far in bag.appended they are
         self.hands_over = spec.flows is not None  # files may go from its tasks to others, also to some that come later
         if spec.flows is not None:
-            self._flows = Flowing()
+            self._flows = TaskFlows()
             self._flows.add(spec.flows, 0, sum(source_count(target.source) for target in spec.targets))
         self._made_by = made_by
         self.spec = msgspec.structs.replace(spec, flows=None, edges=[])  # they are kept as columns
@@ -97,7 +97,7 @@ class Rendering:
         at = self._appended.get(target, 0)
         if at < len(appended):
             for packed in appended[at:]:
-                more = _decode_piece(packed)
+                more = _decode_target_append(packed)
                 if more.target == target:
                     found.extend(_decode_source(more.source), more.files, packed)
             self._appended[target] = len(appended)
@@ -113,7 +113,7 @@ class Rendering:
         """What has come for each family of a target by now."""
         seen, files = self._families.get(target, (0, [each.files for each in self.spec.targets[target].families]))
         later = self._bag.appended[seen:] if files else []
-        for more in map(_decode_piece, later):
+        for more in map(_decode_target_append, later):
             if more.target == target:
                 files = all_files(files, more.files)
         self._families[target] = (seen + len(later), files)  # both at once: two threads may ask
@@ -137,7 +137,7 @@ class Rendering:
         locate = self._bag.locate
         return [locate(task)[1] for task in tasks]
 
-    def group(self, group: Group) -> schema.Group:
+    def group(self, group: Group) -> schema.GrantedGroup:
         renderer = self.renderer(group.target)
         indices = self.locals(group.tasks)
         taken = self._taken(renderer, group.target)
@@ -150,7 +150,7 @@ class Rendering:
             extras = [self._extra(renderer, group.target, *place) for place in zip(group.tasks, indices, strict=True)]
             tasks = [(*task, extra) if extra else task for task, extra in zip(tasks, extras, strict=True)]
         chain = group.chain if group.chain >= 0 else None
-        return schema.Group(self.raw(group.target, group.overruns, group.boosts), tasks, chain, group.behind)
+        return schema.GrantedGroup(self.raw(group.target, group.overruns, group.boosts), tasks, chain, group.behind)
 
     def one(self, task: int) -> dict[str, Any]:
         """All that a pilot is told of a task."""
@@ -186,11 +186,11 @@ class Rendering:
         flows = self._flowing()
         return flows.inputs(task, lambda before: self._made_by(self._bag, before)) if flows else []
 
-    def _flowing(self) -> Flowing | None:
+    def _flowing(self) -> TaskFlows | None:
         """Files between tasks, those of parts that came by now included."""
         appended = self._bag.appended
         if self._flows is not None and self._flowed < len(appended):
-            for more in map(_decode_flow, appended[self._flowed :]):
+            for more in map(_decode_append_flows, appended[self._flowed :]):
                 if more.flows is not None:
                     self._flows.add(more.flows, *more.tasks)
             self._flowed = len(appended)
@@ -286,7 +286,7 @@ class Renderings:
                 log.exception("grant %d could not be rendered", number)
         return made
 
-    def _groups(self, groups: list[Group]) -> list[schema.Group]:
+    def _groups(self, groups: list[Group]) -> list[schema.GrantedGroup]:
         bags = self._bags
         return [self.of(bags[g.bag]).group(g) for g in groups if g.bag in bags]
 
@@ -326,10 +326,10 @@ def _own(renderer: Renderer, index: int) -> dict[str, Any]:
     return own
 
 
-def _spec(bag: Any, target: Target, renderer: Renderer, overruns: int, boosts: int) -> schema.Spec:
+def _spec(bag: Any, target: Target, renderer: Renderer, overruns: int, boosts: int) -> schema.TaskSpec:
     """The class's share: limits grow with failures, three times as long, twice the memory."""
     need, packed = target.resources, target.packed
-    spec = schema.Spec(
+    spec = schema.TaskSpec(
         bag=bag.number, kind=target.kind,
         cores=need.cores, memory=need.memory << boosts, gpus=need.gpus, disk=need.disk,
         time=target.time * 3**overruns or None, grace=target.grace,

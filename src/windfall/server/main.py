@@ -16,7 +16,7 @@ from windfall.errors import StoreLocked, WindfallError
 from windfall.server.local import numpy_threads
 from windfall.server.local.data_folder import Home
 from windfall.server.local.pilot import LocalPilot, Supervisor
-from windfall.server.local.site_pilots import Pilots
+from windfall.server.local.site_pilots import SiteProvisioner
 
 if TYPE_CHECKING:
     from windfall.core.step import Config
@@ -75,7 +75,7 @@ async def _serve(home: Home, listen: str | None, pilot: bool, **options: Any) ->
     sys.stderr.write(f"windfall: serving at {runtime.profile['server']}\n")
     sys.stderr.flush()
     collector = loop.create_task(_collect(runtime))
-    pilots = Pilots(runtime)
+    pilots = SiteProvisioner(runtime)
     await stop.wait()
     collector.cancel()
     await pilots.stop()

@@ -23,7 +23,7 @@ from windfall.core.messages.facts import BagRemoved, Fact
 from windfall.data.blobs import Blobs
 from windfall.errors import WindfallError
 from windfall.model.calls import blobs_in
-from windfall.store.retention import Without
+from windfall.store.retention import DropRemovedBags
 
 log = logging.getLogger("windfall.server")
 
@@ -38,7 +38,7 @@ HOUR_S = 3_600.0
 BLOB_AGE_S = 86_400.0  # uploads of work in progress are younger
 
 
-class Keeper:
+class Retention:
     """`commit` listens to the writer; `start` goes on with what an earlier process left; `stop` ends what goes on."""
 
     def __init__(
@@ -130,7 +130,7 @@ class Keeper:
 
     async def _shrink_journal(self) -> None:
         name, upto = self._next_pass()
-        edit, journal = Without(dict.fromkeys(self._writer.state.bags)), self._writer.journal
+        edit, journal = DropRemovedBags(dict.fromkeys(self._writer.state.bags)), self._writer.journal
         await self._quiet()
         while not self._writer.closed and journal.rewrite(upto, edit, STEP_ROWS, name, STEP_BYTES):
             await self._quiet()
@@ -197,7 +197,7 @@ def inputs_of(spec: bytes) -> set[str]:
     return found
 
 
-class _Appended(msgspec.Struct, array_like=True):
+class _AppendBlobs(msgspec.Struct, array_like=True):
     target: int
     source: msgspec.Raw
     files: list[dict[str, tuple[str, int, int]]] = []
@@ -205,11 +205,11 @@ class _Appended(msgspec.Struct, array_like=True):
     flows: _Flows | None = None
 
 
-_decode_appended = msgspec.msgpack.Decoder(_Appended).decode
+_decode_append_blobs = msgspec.msgpack.Decoder(_AppendBlobs).decode
 
 
 def _appended_blobs(packed: bytes) -> set[str]:
-    found, more = blobs_in(packed), _decode_appended(packed)
+    found, more = blobs_in(packed), _decode_append_blobs(packed)
     found.update(blob for files in more.files for blob, _, _ in files.values())
     if more.flows is not None:
         found.update(blob for blob, _, _ in more.flows.blobs)

@@ -14,8 +14,8 @@ from windfall.server import metrics
 from windfall.server.calls.admin import AdminCalls
 from windfall.server.calls.bags import BagCalls
 from windfall.server.calls.blobs import BlobCalls
-from windfall.server.calls.exchange import Exchanges
-from windfall.server.calls.logs import Live
+from windfall.server.calls.exchange import ExchangeCalls
+from windfall.server.calls.logs import LiveOutput
 from windfall.server.calls.provisioners import Tendings
 from windfall.server.dataflow.gather import Gatherer
 from windfall.server.dataflow.handover import Handover
@@ -27,11 +27,11 @@ from windfall.server.http.routes import routes
 from windfall.server.http.server import HttpServer
 from windfall.server.local.data_folder import Home, user
 from windfall.server.recovery import recover
-from windfall.server.retention import Keeper
+from windfall.server.retention import Retention
 from windfall.server.views.projector import Projector
 from windfall.server.views.subscribe import Hub
 from windfall.server.writer import Die, Writer, die as end_process
-from windfall.store.disk import Room
+from windfall.store.disk import DiskRoom
 from windfall.store.journal import Journal
 
 OWNER_DAYS = 3660
@@ -51,7 +51,7 @@ class Runtime:
     async def start(
         cls, home: Path | Home, address: str | None = None, *, socket: bool = True, names: tuple[str, ...] = (),
         config: Config | None = None, die: Die = end_process, enrol: str = "",
-        mark: dict[str, Any] | None = None, claimed: Any = None, room: Room | None = None, limit: int = 20_000,
+        mark: dict[str, Any] | None = None, claimed: Any = None, room: DiskRoom | None = None, limit: int = 20_000,
         keep: int = 0, quota: int = 0,
     ) -> Runtime:
         """`enrol`: a token, made beforehand, that lets a local pilot in; `mark`: added to server.json; `claimed`:
@@ -77,15 +77,15 @@ class Runtime:
             raise
         return self
 
-    def _build(self, names: tuple[str, ...], room: Room | None, limit: int) -> None:
+    def _build(self, names: tuple[str, ...], room: DiskRoom | None, limit: int) -> None:
         w, home = self.writer, self.home
-        self.disk = DiskGuard(room or Room(home.path), w)
+        self.disk = DiskGuard(room or DiskRoom(home.path), w)
         self.renderings = Renderings(w.state)
-        self.live = Live(w.state)
+        self.live = LiveOutput(w.state)
         self.projector = Projector(home.views, self.journal)
         self.hub = Hub(w, self.renderings, self.projector)
         self.blobs = BlobCalls(home.path, w.state, self.renderings, self.disk)
-        self.exchanges = Exchanges(w, self.renderings, self.live, self.blobs.vouch)
+        self.exchanges = ExchangeCalls(w, self.renderings, self.live, self.blobs.vouch)
         self.gatherer = Gatherer(w, self.projector, self.renderings, self.blobs.store)
         self.renderings.find = self.gatherer.find
         self.handover = Handover(w, self.projector)
@@ -98,11 +98,11 @@ class Runtime:
         self.auth = auth.Auth(w.state, w.clock)
         self.tendings = Tendings(w)
         table = routes(self.bags, self.blobs, self.exchanges, self.live, self.admin, self.tendings)
-        self.http = HttpServer(table, self.auth.check, auth.Guard(names).check, limit)
+        self.http = HttpServer(table, self.auth.check, auth.OriginGuard(names).check, limit)
         self.admin.measure = lambda: metrics.text(self)
         self.admin.inner_door = self.inner_door
         self.admin.describe = lambda: _describe(table)
-        self.keeper = Keeper(w, self.projector, self.blobs.store, self.gatherer.lists)
+        self.keeper = Retention(w, self.projector, self.blobs.store, self.gatherer.lists)
         heard = (self.projector, self.gatherer, self.hub, self.live, self.keeper)
         w.listeners += [each.commit for each in heard]
 

@@ -16,7 +16,7 @@ from typing import Literal
 MEBI = 1 << 20
 
 
-class Room:
+class DiskRoom:
     """Of the file system that holds `path`, a directory.  On a small one `low` and `reserve` shrink with it."""
 
     def __init__(self, path: Path, low: int = 512 * MEBI, reserve: int = 64 * MEBI) -> None:

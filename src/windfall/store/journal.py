@@ -40,7 +40,7 @@ _READ_ROWS = 256  # fetched at a time, so that no cursor stays open between call
 _REWRITE = "rewrite"  # name of retention's bookmark in `meta`
 
 
-Place = tuple[int, int]  # number and time of a row
+SeqAndTime = tuple[int, int]  # number and time of a row
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,13 @@ class Journal:
         self._failure = ""
         self._staged: dict[str, int] = {}
         self.identity: str = connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone()[0]
-        snapshot: Place = connection.execute("SELECT position, at FROM snapshot").fetchone() or (0, 0)
-        last: Place = connection.execute("SELECT seq, at FROM journal ORDER BY seq DESC LIMIT 1").fetchone() or (0, 0)
-        self._snapshot = snapshot
+        snapshot: SeqAndTime | None = connection.execute("SELECT position, at FROM snapshot").fetchone()
+        last: SeqAndTime | None = connection.execute(
+            "SELECT seq, at FROM journal ORDER BY seq DESC LIMIT 1").fetchone()
+        self._snapshot = snapshot or (0, 0)
         orphans = connection.execute("SELECT id FROM chunk WHERE id NOT IN (SELECT chunk FROM part)")
         self._orphans: list[int] = [chunk for (chunk,) in orphans]
-        self.position, self._last_at = max(last, snapshot)
+        self.position, self._last_at = max(last or (0, 0), self._snapshot)
         self.tail_bytes = self._measure_tail()
 
     @classmethod

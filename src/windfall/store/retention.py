@@ -14,7 +14,7 @@ from windfall.core.messages import facts as f
 from windfall.store import codec
 
 
-class Without:
+class DropRemovedBags:
     """An edit for `Journal.rewrite`: facts of bags that are not `kept` go; a row of nothing else goes too.
 
     Rows come in their order.  Facts that name only attempts are judged by the grants before them: `_doomed` has what

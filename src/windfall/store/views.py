@@ -38,7 +38,7 @@ _NO_EXIT = frozenset(("signal", "time", "memory", "start", "input", "cancel", "r
                       "superseded", "refused"))
 
 
-class Row(msgspec.Struct):
+class ViewRow(msgspec.Struct):
     """One attempt, or one ended task: the ROW of docs/reference/http.md less what comes from the specification."""
 
     task: int
@@ -188,13 +188,13 @@ class Views:
                 self._reading -= 1
                 self._idle.notify_all()
 
-    def results(self, bag: int, after: int = -1, limit: int = 1000, state: str = "") -> list[Row]:
+    def results(self, bag: int, after: int = -1, limit: int = 1000, state: str = "") -> list[ViewRow]:
         """One row per ended task, by task number: the attempt whose result counts, else the last one."""
         reader = self._reader()
         if self._is_removed(reader, bag):
             return []
         wanted = TASK_STATES.index(state) if state else None
-        found: list[Row] = []
+        found: list[ViewRow] = []
         for task, rows, span in _ended_tasks(reader, bag, after, wanted):
             row = _verdict(task, rows, span)
             if row is not None and (not state or row.state == state):
@@ -203,7 +203,7 @@ class Views:
                     break
         return found
 
-    def attempts(self, bag: int, task: int) -> list[Row]:
+    def attempts(self, bag: int, task: int) -> list[ViewRow]:
         """All ended attempts of a task, oldest first."""
         query = f"{_SELECT} WHERE a.bag = ? AND a.task = ? ORDER BY a.seq, a.attempt"
         return [_row(row) for row in self._reader().execute(query, (bag, task))]
@@ -407,7 +407,7 @@ class _Spans:
         return None
 
 
-def _verdict(task: int, rows: list[Raw], span: projection.Span | None) -> Row | None:
+def _verdict(task: int, rows: list[Raw], span: projection.Span | None) -> ViewRow | None:
     """What a task has come to; None: it has not ended."""
     generation = max([span[5] if span else 0, *(row[_GENERATION] for row in rows)])
     rows = sorted((row for row in rows if row[_GENERATION] == generation), key=lambda row: row[_SEQ])
@@ -426,20 +426,20 @@ def exit_of(code: int | None, signal: int | None, why: str) -> int | None:
     return None if code == 0 and (signal or why in _NO_EXIT) else code
 
 
-def _cancelled(task: int, rows: list[Raw], span: projection.Span) -> Row:
+def _cancelled(task: int, rows: list[Raw], span: projection.Span) -> ViewRow:
     if rows:
         return _row(rows[-1], CANCELLED)
-    return Row(task, TASK_STATES[CANCELLED], generation=span[5], why=span[7], ended=span[6], note=span[8])
+    return ViewRow(task, TASK_STATES[CANCELLED], generation=span[5], why=span[7], ended=span[6], note=span[8])
 
 
-def _row(raw: Raw, state: int | None = None) -> Row:
+def _row(raw: Raw, state: int | None = None) -> ViewRow:
     (task, attempt, _, generation, outcome, verdict, why, exit_code, signal, pilot, site, host, granted, started, ended,
      wall, cpu, rss, out_size, err_size, files, value, note, caught, saved, scratch, scratch_size) = raw
     state = verdict if state is None else state
     if exit_code is None and outcome == O_SUCCEEDED:
         exit_code, signal = 0, 0
     exit_code = exit_of(exit_code, signal, why)
-    return Row(
+    return ViewRow(
         task, TASK_STATES[state], generation, attempt, OUTCOMES[outcome], why, exit_code, signal, pilot,
         site or "", host or "", granted, started, ended, wall, cpu, rss, out_size or 0, err_size or 0,
         _decode_files(files) if files else [], value or "", note or "", _decode_values(caught) if caught else {},

@@ -18,7 +18,7 @@ from windfall.core.state import accounts
 from windfall.errors import BadInput, Conflict, Forbidden, NotFound
 from windfall.server.calls.provisioners import site_event
 from windfall.server.http import auth, schema, tokens
-from windfall.server.http.server import BYTES, JSON, TEXT, Answer, Request, reply_json
+from windfall.server.http.server import BYTES, JSON, TEXT, Request, Response, reply_json
 from windfall.server.writer import Writer
 
 DEFAULT_DAYS = {"user": 365, "admin": 90, "enrol": 30}
@@ -49,7 +49,7 @@ class AdminCalls:
 
     # --- tokens -----------------------------------------------------------------------------------------------
 
-    async def make_token(self, request: Request) -> Answer:
+    async def make_token(self, request: Request) -> Response:
         wanted, who = _decode_token(request.body), request.who
         owner = wanted.user or who.owner
         if who.scope != "admin" and (owner != who.owner or wanted.scope == "admin"):
@@ -80,14 +80,14 @@ class AdminCalls:
         listed = self._state.tokens.values()
         return [t for t in listed if who.scope == "admin" or t.owner == who.owner]
 
-    async def tokens(self, request: Request) -> Answer:
+    async def tokens(self, request: Request) -> Response:
         listed = [
             {"id": t.id, "scope": t.scope, "user": t.owner, "site": t.site, "expires": t.expires, "issued": t.issued}
             for t in self._visible(request.who)
         ]
         return reply_json({"tokens": listed, "position": self._writer.position})
 
-    async def revoke(self, request: Request) -> Answer:
+    async def revoke(self, request: Request) -> Response:
         name = request.args[0]
         if not any(t.id == name for t in self._visible(request.who)):
             raise NotFound(f"there is no token {name[:40]}")
@@ -96,7 +96,7 @@ class AdminCalls:
 
     # --- allowances -------------------------------------------------------------------------------------------
 
-    async def allowances(self, request: Request) -> Answer:
+    async def allowances(self, request: Request) -> Response:
         """An admin sees everybody's, a user his own."""
         state, who = self._state, request.who
         this = accounts.month(state.now)
@@ -108,7 +108,7 @@ class AdminCalls:
                                  fair_share.weight(state, user)) for user in seen]
         return reply_json(schema.Allowances(rows))
 
-    async def set_allowance(self, request: Request) -> Answer:
+    async def set_allowance(self, request: Request) -> Response:
         wanted = _decode_allowance(request.body)
         known = {accounts.ANYBODY, *(token.owner for token in self._state.tokens.values())}
         if wanted.user not in known:
@@ -116,7 +116,7 @@ class AdminCalls:
         await self._writer.do(events.SetAllowance(0, wanted.user, wanted.allowance, request.who.owner))
         return await self.allowances(request)
 
-    async def set_weight(self, request: Request) -> Answer:
+    async def set_weight(self, request: Request) -> Response:
         wanted = _decode_weight(request.body)
         if wanted.user not in {token.owner for token in self._state.tokens.values()}:
             raise NotFound(f"there is no user {wanted.user[:100]}", "'windfall user ls' lists those there are")
@@ -125,13 +125,13 @@ class AdminCalls:
 
     # --- sites and pilots -------------------------------------------------------------------------------------
 
-    async def sites(self, request: Request) -> Answer:
+    async def sites(self, request: Request) -> Response:
         owner = request.who.owner
         mine = [s for s in self._state.sites.values() if not s.removed and (s.owner == owner or owner in s.shared)]
         views = [queries.site_view(self._state, s) for s in mine]
         return reply_json({"sites": views, "position": self._writer.position})
 
-    async def add_site(self, request: Request) -> Answer:
+    async def add_site(self, request: Request) -> Response:
         wanted = _decode_site(request.body)
         if wanted.shared and request.who.scope != "admin":
             # Whoever shares a site gets the work, the files and the results of those it is shared with.
@@ -140,7 +140,7 @@ class AdminCalls:
             self._state, wanted.name, request.who.owner, wanted.kind, wanted.shared, wanted.limits))
         return reply_json(queries.site_view(self._state, self._state.sites[wanted.name]), 201)
 
-    async def site(self, request: Request) -> Answer:
+    async def site(self, request: Request) -> Response:
         name, owner = request.args[0], request.who.owner
         site = self._state.sites.get(name)
         if site is None or site.removed or (site.owner != owner and owner not in site.shared):
@@ -148,16 +148,16 @@ class AdminCalls:
         view = queries.site_detail if site.owner == owner else queries.site_view  # what was decided is its own
         return reply_json(view(self._state, site))
 
-    async def drain_site(self, request: Request) -> Answer:
+    async def drain_site(self, request: Request) -> Response:
         now, owner = _decode_draining(request.body).now, request.who.owner
         await self._writer.do(events.DrainSite(0, request.args[0], owner, True, now, owner))
         return await self.site(request)
 
-    async def undrain_site(self, request: Request) -> Answer:
+    async def undrain_site(self, request: Request) -> Response:
         await self._writer.do(events.DrainSite(0, request.args[0], request.who.owner, False, by=request.who.owner))
         return await self.site(request)
 
-    async def share_site(self, request: Request) -> Answer:
+    async def share_site(self, request: Request) -> Response:
         """For an admin: whoever owns the site gets the work, the files and the results of those it is shared with."""
         wanted, known = _decode_sharing(request.body), {token.owner for token in self._state.tokens.values()}
         if strangers := [user for user in wanted.add if user not in known]:
@@ -165,11 +165,11 @@ class AdminCalls:
         await self._writer.do(events.ShareSite(0, request.args[0], wanted.add, wanted.remove, request.who.owner))
         return reply_json(queries.site_view(self._state, self._state.sites[request.args[0]]))
 
-    async def remove_site(self, request: Request) -> Answer:
+    async def remove_site(self, request: Request) -> Response:
         await self._writer.do(events.RemoveSite(0, request.args[0], request.who.owner, request.who.owner))
         return reply_json({"site": request.args[0]})
 
-    async def try_site(self, request: Request) -> Answer:
+    async def try_site(self, request: Request) -> Response:
         """A user and a site for one trial: its pilot takes the trial's task and no other, and nobody else takes that
         (P3).  Both tokens end within a day, or when the trial revokes them."""
         if TRIAL in request.who.owner:
@@ -193,7 +193,7 @@ class AdminCalls:
         raise Conflict(f"{MAX_TRIALS} of your trials are under way",
                        "wait for one to end; one whose command was killed ends within a day")
 
-    async def _let_in(self, request: Request, owner: str, name: str) -> Answer:
+    async def _let_in(self, request: Request, owner: str, name: str) -> Response:
         await self._writer.do(events.AddSite(0, name, owner, "trial"))
         made = {"user": tokens.new_token(), "enrol": tokens.new_token()}
         expires = self._writer.clock.now() + auth.DAY
@@ -204,11 +204,11 @@ class AdminCalls:
         inner = self.inner_door() if request.connection.local else ("", "")
         return reply_json(schema.TrialMade(name, made["user"], made["enrol"], expires, *inner), 201)
 
-    async def pilots(self, request: Request) -> Answer:
+    async def pilots(self, request: Request) -> Response:
         mine = [p for p in self._state.pilots.values() if p.owner == request.who.owner]
         return reply_json({"pilots": [queries.pilot_view(p) for p in mine], "position": self._writer.position})
 
-    async def gone(self, request: Request) -> Answer:
+    async def gone(self, request: Request) -> Response:
         """The user's evidence that a pilot is dead."""
         text = request.args[0]
         pilot = self._state.pilots.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 16 else None
@@ -217,9 +217,9 @@ class AdminCalls:
         await self._writer.do(events.Gone(0, pilot.number, "gone"))
         return reply_json(queries.pilot_view(pilot))
 
-    async def bundle(self, request: Request) -> Answer:
+    async def bundle(self, request: Request) -> Response:
         body, sha = await self.pilot_file()
-        return Answer(body, 200, BYTES, (("ETag", f'"{sha}"'),))
+        return Response(body, 200, BYTES, (("ETag", f'"{sha}"'),))
 
     async def pilot_file(self) -> tuple[bytes, str]:
         """The pilot's zipapp, made when first asked for, and its hash."""
@@ -229,14 +229,14 @@ class AdminCalls:
 
     # --- operation --------------------------------------------------------------------------------------------
 
-    async def health(self, request: Request) -> Answer:
+    async def health(self, request: Request) -> Response:
         return reply_json(schema.Health("ok", VERSION, self._writer.position))
 
-    async def metrics(self, request: Request) -> Answer:
-        return Answer(self.measure().encode(), 200, TEXT)
+    async def metrics(self, request: Request) -> Response:
+        return Response(self.measure().encode(), 200, TEXT)
 
-    async def openapi(self, request: Request) -> Answer:
-        return Answer(await self._loop.run_in_executor(None, self.describe), 200, JSON)
+    async def openapi(self, request: Request) -> Response:
+        return Response(await self._loop.run_in_executor(None, self.describe), 200, JSON)
 
 
 def _build(folder: Path) -> tuple[bytes, str]:

@@ -24,12 +24,12 @@ from windfall.model.checks.parts import check_part
 from windfall.model.extend import same_files
 from windfall.model.spec import MAX_TASKS, Bag, Items, Part, Source, Sweep, Target
 from windfall.model.templates.render import all_files, source_count
-from windfall.server.calls.logs import LOOK_S, Live, pump
+from windfall.server.calls.logs import LOOK_S, LiveOutput, pump
 from windfall.server.files.disk_guard import DiskGuard
 from windfall.server.files.quota import Quota
 from windfall.server.grants import Rendering, Renderings
 from windfall.server.http import schema
-from windfall.server.http.server import BYTES, JSON, Answer, Request, Stream, reply_json
+from windfall.server.http.server import BYTES, JSON, Request, Response, Stream, reply_json
 from windfall.server.views import rows
 from windfall.server.views.projector import Projector
 from windfall.server.views.subscribe import Hub
@@ -106,8 +106,8 @@ def _rows_of(rendering: Rendering, page: _Page) -> _Page:
 
 class BagCalls:
     def __init__(
-        self, writer: Writer, renderings: Renderings, projector: Projector, hub: Hub, *, live: Live, disk: DiskGuard,
-        blobs: Callable[[], Blobs], nudge: Callable[[int], None],
+        self, writer: Writer, renderings: Renderings, projector: Projector, hub: Hub, *, live: LiveOutput,
+        disk: DiskGuard, blobs: Callable[[], Blobs], nudge: Callable[[int], None],
     ) -> None:
         self._writer = writer
         self._state = writer.state
@@ -144,7 +144,7 @@ class BagCalls:
 
     # --- submit -----------------------------------------------------------------------------------------------
 
-    async def submit(self, request: Request) -> Answer:
+    async def submit(self, request: Request) -> Response:
         self._disk.admit()
         key, owner, body = _idempotency(request), request.who.owner, request.body
         request.body = b""
@@ -168,7 +168,7 @@ class BagCalls:
             except NotFound:
                 raise BadInput(f"the input '{path}' has not been sent", "PUT it to /v1/blobs first") from None
 
-    async def append(self, request: Request) -> Answer:
+    async def append(self, request: Request) -> Response:
         self._disk.admit()
         bag, key, body = self._own(request), _idempotency(request), request.body
         request.body = b""
@@ -181,17 +181,17 @@ class BagCalls:
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
         done = await self._writer.do(event)
-        return reply_json(schema.Appended(done.value, done.extra))
+        return reply_json(schema.AppendedTasks(done.value, done.extra))
 
-    async def append_part(self, request: Request) -> Answer:
+    async def append_part(self, request: Request) -> Response:
         """As `append`, of several targets at once, and with what the tasks wait for."""
         return await self._add(request, _read_part)
 
-    async def extend(self, request: Request) -> Answer:
+    async def extend(self, request: Request) -> Response:
         """As `append`, to a bag that is closed or has ended."""
         return await self._add(request, _read_extension)
 
-    async def _add(self, request: Request, read: Reader) -> Answer:
+    async def _add(self, request: Request, read: Reader) -> Response:
         self._disk.admit()
         bag, key, body = self._own(request), _idempotency(request), request.body
         request.body = b""
@@ -201,9 +201,9 @@ class BagCalls:
         if inputs:
             await self._loop.run_in_executor(None, self._find_inputs, bag.owner, inputs)
         done = await self._writer.do(event)
-        return reply_json(schema.Appended(done.value, done.extra))
+        return reply_json(schema.AppendedTasks(done.value, done.extra))
 
-    async def appended(self, request: Request) -> Answer:
+    async def appended(self, request: Request) -> Response:
         """What `append` and `extend` brought: the bag is `spec` and these."""
         bag, after = self._own(request), max(0, request.number("after", 0))
         rendering, packed = self._renderings.of(bag), _appended_page(bag.appended, after)
@@ -211,32 +211,32 @@ class BagCalls:
         next_ = following if following < len(bag.appended) else None
         encoded = await self._aside(
             lambda: msgspec.json.encode(schema.AppendedPage(rendering.appended(packed), next_)))
-        return Answer(encoded, 200, JSON)
+        return Response(encoded, 200, JSON)
 
     # --- orders -----------------------------------------------------------------------------------------------
 
-    async def close(self, request: Request) -> Answer:
+    async def close(self, request: Request) -> Response:
         bag = self._own(request)
         await self._writer.do(events.Close(0, bag.number, by=request.who.owner))
         return reply_json(self._view(bag))
 
-    async def set_budget(self, request: Request) -> Answer:
+    async def set_budget(self, request: Request) -> Response:
         bag, wanted = self._own(request), _decode_budget(request.body)
         await self._writer.do(events.SetBudget(0, bag.number, wanted.budget, by=request.who.owner))
         return reply_json(self._view(bag))
 
-    async def policy(self, request: Request) -> Answer:
+    async def policy(self, request: Request) -> Response:
         bag = self._own(request)
         found = prospects(self._state, self._writer.clock.now(), bag)
         return reply_json(schema.PolicyView(bag.number, shown_policy(bag), *found))
 
-    async def set_policy(self, request: Request) -> Answer:
+    async def set_policy(self, request: Request) -> Response:
         bag, wanted = self._own(request), _decode_policy(request.body).policy
         policy = {key: check.setting(text, key) if text and key in POLICIES else text for key, text in wanted.items()}
         await self._writer.do(events.SetPolicy(0, bag.number, policy, by=request.who.owner))
         return await self.policy(request)
 
-    async def hosts(self, request: Request) -> Answer:
+    async def hosts(self, request: Request) -> Response:
         """As expressions see them; with a bag, what its policies make of each."""
         bag = self._own(request) if request.args else None
         most, after = min(max(1, request.number("limit", HOSTS_PAGE)), HOSTS_PAGE), request.number("after", -1)
@@ -244,35 +244,35 @@ class BagCalls:
         found = host_views.hosts(self._state, self._writer.clock.now(), request.who.owner, bag, after, most)
         return reply_json(schema.HostViews(found, found[-1]["pilot"] if len(found) >= most else None))
 
-    async def pause(self, request: Request) -> Answer:
+    async def pause(self, request: Request) -> Response:
         bag = self._own(request)
         await self._writer.do(events.Pause(0, bag.number, True, by=request.who.owner))
         return reply_json(self._view(bag))
 
-    async def unpause(self, request: Request) -> Answer:
+    async def unpause(self, request: Request) -> Response:
         bag = self._own(request)
         await self._writer.do(events.Pause(0, bag.number, False, by=request.who.owner))
         return reply_json(self._view(bag))
 
-    async def remove(self, request: Request) -> Answer:
+    async def remove(self, request: Request) -> Response:
         bag = self._own(request)
         view = self._view(bag)
         await self._writer.do(events.Remove(0, bag.number, by=request.who.owner))
         self._renderings.forget(bag.number)
         return reply_json(view)
 
-    async def cancel(self, request: Request) -> Answer:
+    async def cancel(self, request: Request) -> Response:
         bag = self._own(request)
         chosen = _selection(request, bag)
         event = events.Cancel(0, bag.number, chosen.tasks, by=request.who.owner, waiting=chosen.waiting)
         done = await self._writer.do(event)
-        return reply_json(schema.Counted(done.value))
+        return reply_json(schema.TaskCount(done.value))
 
-    async def retry(self, request: Request) -> Answer:
+    async def retry(self, request: Request) -> Response:
         bag = self._own(request)
         tasks = await self._to_retry(bag, _selection(request, bag))
         done = await self._writer.do(events.Retry(0, bag.number, tasks, by=request.who.owner))
-        return reply_json(schema.Counted(done.value))
+        return reply_json(schema.TaskCount(done.value))
 
     async def _to_retry(self, bag: Any, chosen: schema.Selection) -> Any:
         """The tasks named, or those of one cause of failure; None: all that have not succeeded."""
@@ -286,11 +286,11 @@ class BagCalls:
 
     # --- questions --------------------------------------------------------------------------------------------
 
-    async def list(self, request: Request) -> Answer:
+    async def list(self, request: Request) -> Response:
         mine = [bag for bag in self._state.bags.values() if bag.owner == request.who.owner]
         return reply_json({"bags": [queries.summary(bag) for bag in mine], "position": self._writer.position})
 
-    async def usage(self, request: Request) -> Answer:
+    async def usage(self, request: Request) -> Response:
         """What files take: of one's bags and, where there is a quota, all together; an admin sees everybody's."""
         who, quota = request.who, self.quota
         owners = {who.owner}
@@ -302,14 +302,14 @@ class BagCalls:
             bags = await self._projector.ask(lambda views: views.stored(who.owner))
         return reply_json(schema.Usage(quota.limit if quota else 0, users.get(who.owner, 0), users, bags))
 
-    async def show(self, request: Request) -> Answer:
+    async def show(self, request: Request) -> Response:
         return reply_json(self._view(self._own(request)))
 
-    async def spec(self, request: Request) -> Answer:
+    async def spec(self, request: Request) -> Response:
         packed = self._own(request).spec
-        return Answer(await self._aside(lambda: msgspec.json.encode(_unpack_bag(packed))), 200, JSON)
+        return Response(await self._aside(lambda: msgspec.json.encode(_unpack_bag(packed))), 200, JSON)
 
-    async def results(self, request: Request) -> Answer:
+    async def results(self, request: Request) -> Response:
         bag = self._own(request)
         limit = min(max(1, request.number("limit", 1000)), MAX_PAGE)
         after, state = request.number("after", -1), request.option("state")
@@ -318,24 +318,24 @@ class BagCalls:
         position, found = await self._projector.ask(  # the position first: rows may come while they are read
             lambda views: (views.position, _page(views, bag.number, after, limit, state)))
         page = _rows_of(self._renderings.of(bag), found)
-        return reply_json(schema.Rows(page.rows, page.next, position))
+        return reply_json(schema.ResultPage(page.rows, page.next, position))
 
-    async def statistics(self, request: Request) -> Answer:
+    async def statistics(self, request: Request) -> Response:
         bag = self._own(request)
         found = await self._projector.ask(lambda views: views.statistics(bag.number, bag.worked, bag.began))
         return reply_json({"bag": bag.number, "tasks": bag.size, "counts": queries.counts(bag), **found})
 
-    async def failures(self, request: Request) -> Answer:
+    async def failures(self, request: Request) -> Response:
         bag = self._own(request)
         found = await self._projector.ask(lambda views: (views.position, views.failures(bag.number)))
         return reply_json({"failures": found[1], "position": found[0]})
 
-    async def running(self, request: Request) -> Answer:
+    async def running(self, request: Request) -> Response:
         bag = self._own(request)
         most = min(max(1, request.number("limit", 1000)), MAX_PAGE)
         return reply_json(schema.Running(queries.running(self._state, bag.number, most), self._writer.position))
 
-    async def explain(self, request: Request) -> Answer:
+    async def explain(self, request: Request) -> Response:
         bag = self._own(request)
         task = request.number("task", -1)
         if task >= bag.size:
@@ -357,7 +357,7 @@ class BagCalls:
             raise NotFound(f"bag {bag.number} has no task {text[:20]}")
         return int(text)
 
-    async def task(self, request: Request) -> Answer:
+    async def task(self, request: Request) -> Response:
         bag = self._own(request)
         task = self._task(request, bag)
         rendering = self._renderings.of(bag)
@@ -371,7 +371,7 @@ class BagCalls:
             [schema.InPlay(**each) for each in queries.in_play(self._state, now, bag.number, task)])
         return reply_json(view)
 
-    async def task_spec(self, request: Request) -> Answer:
+    async def task_spec(self, request: Request) -> Response:
         """What a pilot is told of a task."""
         bag = self._own(request)
         task = self._task(request, bag)
@@ -379,7 +379,7 @@ class BagCalls:
             raise BadInput(f"task {task} waits for other tasks", f"windfall wait {bag.number}")
         return reply_json(self._renderings.of(bag).one(task))
 
-    async def log(self, request: Request) -> Answer | None:
+    async def log(self, request: Request) -> Response | None:
         bag = self._own(request)
         task, stream = self._task(request, bag), request.option("stream", "out")
         if stream not in ("out", "err"):
@@ -388,7 +388,7 @@ class BagCalls:
             await self._follow(request, bag, task, stream)
             return None
         kept, size = await self._projector.ask(lambda views: views.logs(bag.number, task, None, stream))
-        return Answer(kept, 200, BYTES, (("X-Size", str(size)),))
+        return Response(kept, 200, BYTES, (("X-Size", str(size)),))
 
     async def _follow(self, request: Request, bag: Any, task: int, stream: str) -> None:
         out = request.start(BYTES)

@@ -22,9 +22,9 @@ from windfall.server.files import evidence
 from windfall.server.files.disk_guard import DiskGuard
 from windfall.server.files.lineage import attempt_number, same_lineage
 from windfall.server.files.quota import Quota
-from windfall.server.files.sent import Sent
+from windfall.server.files.sent import SentBlobs
 from windfall.server.grants import Renderings
-from windfall.server.http.server import BYTES, JSON, Answer, Disconnected, Request, json, reply_json
+from windfall.server.http.server import BYTES, JSON, Disconnected, Request, Response, json, reply_json
 
 T = TypeVar("T")
 PIECE = 1 << 20
@@ -37,7 +37,7 @@ class BlobCalls:
     def __init__(self, root: Path, state: Any, renderings: Renderings, disk: DiskGuard) -> None:
         self._root = root
         self._made: Blobs | None = None
-        self._sent: Sent | None = None
+        self._sent: SentBlobs | None = None
         self._making = threading.Lock()
         self._state = state
         self._renderings = renderings
@@ -55,10 +55,10 @@ class BlobCalls:
         return self._made
 
     @property
-    def sent(self) -> Sent:
+    def sent(self) -> SentBlobs:
         """Made when first needed, by the loop."""
         if self._sent is None:
-            self._sent = Sent(self._root / "sent", lambda attempt: self._state.attempts.row(attempt) >= 0)
+            self._sent = SentBlobs(self._root / "sent", lambda attempt: self._state.attempts.row(attempt) >= 0)
         return self._sent
 
     async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -129,7 +129,7 @@ class BlobCalls:
 
     # --- calls ------------------------------------------------------------------------------------------------
 
-    async def head(self, request: Request) -> Answer | None:
+    async def head(self, request: Request) -> Response | None:
         sha = request.args[0]
         owner = self._owner(request, sha, writing=True)
         try:
@@ -164,7 +164,7 @@ class BlobCalls:
             first += len(piece)
         stream.end()
 
-    async def put(self, request: Request) -> Answer:
+    async def put(self, request: Request) -> Response:
         sha = request.args[0]
         owner = self._owner(request, sha, writing=True)
         if request.who.scope == "pilot":
@@ -179,7 +179,7 @@ class BlobCalls:
         async with self.quota.receiving(owner, sha, total):
             return await self._put(request, owner, sha, first, last, total)
 
-    async def _put(self, request: Request, owner: str, sha: str, first: int, last: int, total: int) -> Answer:
+    async def _put(self, request: Request, owner: str, sha: str, first: int, last: int, total: int) -> Response:
         pilot = request.who.scope == "pilot"
         try:
             if pilot and await self._run(self._has, owner, sha):
@@ -262,8 +262,8 @@ def _not_sent(paths: list[str]) -> str:
     return f"not taken, since this attempt did not send it: {named}"
 
 
-def _error(error: WindfallError, received: int) -> Answer:
-    return Answer(json.encode(error.to_wire()), error.status, JSON, (("X-Received", str(received)),))
+def _error(error: WindfallError, received: int) -> Response:
+    return Response(json.encode(error.to_wire()), error.status, JSON, (("X-Received", str(received)),))
 
 
 def _size(file: Any) -> int:

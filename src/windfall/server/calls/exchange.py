@@ -12,11 +12,11 @@ import msgspec
 
 from windfall.core.messages import effects, events
 from windfall.errors import VersionMismatch
-from windfall.server.calls.logs import Live
+from windfall.server.calls.logs import LiveOutput
 from windfall.server.grants import Renderings
 from windfall.server.http import lenient_decode, schema, tokens
-from windfall.server.http.server import Answer, Request, reply_json
-from windfall.server.http.waiting import Waiting
+from windfall.server.http.server import Request, Response, reply_json
+from windfall.server.http.waiting import WaitingRequests
 from windfall.server.writer import Writer
 from windfall.wire import messages
 
@@ -29,14 +29,16 @@ _decode_enrol = msgspec.json.Decoder(schema.Enrol).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Exchanges:
-    def __init__(self, writer: Writer, renderings: Renderings, live: Live, vouch: Callable[[events.Report], None]):
+class ExchangeCalls:
+    def __init__(
+        self, writer: Writer, renderings: Renderings, live: LiveOutput, vouch: Callable[[events.Report], None]
+    ) -> None:
         self._writer = writer
         self._pilots = writer.state.pilots
         self._renderings = renderings
         self._live = live
         self._vouch = vouch  # takes blobs out of a report that are not its attempt's
-        self._waiting = Waiting(writer, self.render, self._gone)  # about: pilot, epoch, seq
+        self._waiting = WaitingRequests(writer, self.render, self._gone)  # about: pilot, epoch, seq
         self.count = self.reports = 0
 
     @property
@@ -63,7 +65,7 @@ class Exchanges:
 
     def render(self, effect: effects.Answer) -> bytes:
         grants = self._renderings.grants(effect.grants) if effect.grants else []
-        return _encode(schema.Answer(
+        return _encode(schema.ExchangeResponse(
             VERSION, effect.epoch, effect.seq, effect.lease, grants,
             effect.cancel, effect.recall, self._live.watched(effect.pilot), effect.census, effect.stop,
             0 if len(grants) == len(effect.grants) else LEFT_OUT, effect.spread,
@@ -83,7 +85,7 @@ class Exchanges:
     def _early(self, key: int, again: int) -> None:
         """Answer without the core: nothing is said that it would have to know."""
         request, (pilot, epoch, seq) = self._waiting.take(key)
-        answer = schema.Answer(VERSION, epoch, seq, stream=self._live.watched(pilot), again=again)
+        answer = schema.ExchangeResponse(VERSION, epoch, seq, stream=self._live.watched(pilot), again=again)
         answer.spread = RESTART_SPREAD if again else 0
         request.reply(_encode(answer))
 
@@ -95,7 +97,7 @@ class Exchanges:
 
     # --- enrol ------------------------------------------------------------------------------------------------
 
-    async def enrol(self, request: Request) -> Answer:
+    async def enrol(self, request: Request) -> Response:
         message = _read_enrol(request.body)
         version = messages.negotiate(message.versions or [message.v])
         if version is None:

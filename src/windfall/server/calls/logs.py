@@ -57,7 +57,7 @@ class Tail:
                 each.set_result(None)
 
 
-class Live:
+class LiveOutput:
     """Which attempts are watched, by pilot, and what came of them."""
 
     def __init__(self, state: Any) -> None:
@@ -133,7 +133,7 @@ class Live:
         return row >= 0 and attempts.state[row] in (STARTED, GRANTED)
 
 
-async def pump(live: Live, request: Request, out: Stream, attempt: int, tail: Tail) -> int:
+async def pump(live: LiveOutput, request: Request, out: Stream, attempt: int, tail: Tail) -> int:
     """Send what comes until the attempt has ended; returns how far that went."""
     loop = asyncio.get_running_loop()
     position = 0

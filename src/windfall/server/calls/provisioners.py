@@ -16,7 +16,7 @@ from windfall.errors import BadInput, NotFound, Unavailable
 from windfall.provision.server_link import Door
 from windfall.server.http import tokens
 from windfall.server.http.server import Request
-from windfall.server.http.waiting import Waiting
+from windfall.server.http.waiting import WaitingRequests
 from windfall.server.local.data_folder import user
 from windfall.server.writer import Writer
 
@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 class Tendings:
     def __init__(self, writer: Writer) -> None:
         self._sites = writer.state.sites
-        self._waiting = Waiting(writer, _encode)
+        self._waiting = WaitingRequests(writer, _encode)
 
     def tend(self, request: Request) -> None:
         event = checked(_decode(request.body))

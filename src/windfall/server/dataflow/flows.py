@@ -17,7 +17,7 @@ from windfall.model.spec import Flows
 File = tuple[str, str, int, int]  # path, blob, size, mode
 
 
-class Flowing:
+class TaskFlows:
     """Of a bag: a section for its tasks as they were submitted, and one for each part that came later."""
 
     def __init__(self) -> None:

@@ -41,7 +41,7 @@ AGAIN_MOST_S = 60.0
 File = tuple[str, str, int, int]  # path, blob, size, mode
 
 
-class Taken(NamedTuple):
+class TargetOutputs(NamedTuple):
     """What the tasks of one target take."""
 
     paths: dict[str, list[str]]  # by the target they come from
@@ -59,7 +59,7 @@ class Gatherer:
         self._projector = projector
         self._renderings = renderings
         self._blobs = blobs
-        self._kept: OrderedDict[tuple[int, int], Taken] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int], TargetOutputs] = OrderedDict()
         self._files = 0  # of all that is kept
         self._busy: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._interested = {bag.number for bag in writer.state.bags.values() if _gathers(bag)}
@@ -88,7 +88,7 @@ class Gatherer:
         """Blobs that only this knows of."""
         return {file[1] for taken in self._kept.values() for file in taken.inputs if file[0].endswith(".outputs")}
 
-    def find(self, bag: Any, target: int) -> Taken:
+    def find(self, bag: Any, target: int) -> TargetOutputs:
         """Raises where they are still being gathered."""
         taken = self._kept.get((bag.number, target))
         if taken is None:
@@ -142,7 +142,7 @@ class Gatherer:
             self._keep((bag.number, target), taken)
             await self._writer.do(events.Gathered(0, bag.number, target))
 
-    def _keep(self, place: tuple[int, int], taken: Taken) -> None:
+    def _keep(self, place: tuple[int, int], taken: TargetOutputs) -> None:
         if (old := self._kept.pop(place, None)) is not None:
             self._files -= len(old.inputs)
         self._kept[place] = taken
@@ -150,10 +150,10 @@ class Gatherer:
         while len(self._kept) > 1 and self._files > KEPT_FILES:
             self._files -= len(self._kept.popitem(last=False)[1].inputs)
 
-    async def _collect(self, bag: Any, target: int) -> Taken:
+    async def _collect(self, bag: Any, target: int) -> TargetOutputs:
         rendering = self._renderings.of(bag)
         names = [each.name for each in rendering.spec.targets]
-        taken = Taken({}, [], set())
+        taken = TargetOutputs({}, [], set())
         for name in rendering.spec.targets[target].takes:
             upstream = names.index(name)
             makes = bool(rendering.spec.targets[upstream].outputs)
@@ -205,7 +205,7 @@ def _rows(views: Any, bag: Any, target: int) -> Iterator[Any]:
         after = page[-1].task
 
 
-def _place(taken: Taken, name: str, files: list[tuple[int, list[File]]]) -> None:
+def _place(taken: TargetOutputs, name: str, files: list[tuple[int, list[File]]]) -> None:
     paths = taken.paths[name] = []
     for index, made in files:
         for path, sha, size, mode in made:

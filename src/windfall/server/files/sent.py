@@ -19,7 +19,7 @@ MANY = 100_000  # lines
 _NOTHING: frozenset[str] = frozenset()
 
 
-class Sent:
+class SentBlobs:
     def __init__(self, path: Path, in_play: Callable[[int], bool]) -> None:
         """`in_play`: has this attempt not ended?  Asked by the loop's thread only."""
         self._path = path

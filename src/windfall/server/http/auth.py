@@ -76,7 +76,7 @@ class Auth:
         )
 
 
-class Guard:
+class OriginGuard:
     """Host and Origin: a web page, or a name that somebody else points here, is not our client."""
 
     def __init__(self, names: tuple[str, ...] = ()) -> None:

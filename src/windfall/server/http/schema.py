@@ -84,7 +84,7 @@ class Exchange(Struct, kw_only=True, gc=False):
     bye: Word = ""
 
 
-class Host(Struct):
+class PilotHost(Struct):
     id: Name
     name: Name
     cores: Count
@@ -95,7 +95,7 @@ class Host(Struct):
     boot: Line = ""
 
 
-class Shape(Struct):
+class PilotShape(Struct):
     cores: Annotated[int, Meta(ge=1, le=1 << 20)]
     memory: Count
     gpus: Annotated[int, Meta(ge=0, le=4096)] = 0
@@ -108,8 +108,8 @@ class Enrol(Struct):
     v: Count
     site: Name
     nonce: Name
-    host: Host
-    shape: Shape
+    host: PilotHost
+    shape: PilotShape
     versions: list[int] | None = None
 
 
@@ -124,7 +124,7 @@ class Enrolled(Struct, omit_defaults=True):
     park: int = 30_000
 
 
-class Group(Struct, omit_defaults=True, gc=False):
+class GrantedGroup(Struct, omit_defaults=True, gc=False):
     spec: msgspec.Raw
     tasks: list[Any]
     chain: int | None = None
@@ -133,10 +133,10 @@ class Group(Struct, omit_defaults=True, gc=False):
 
 class Grant(Struct, gc=False):
     n: int
-    groups: list[Group]
+    groups: list[GrantedGroup]
 
 
-class Answer(Struct, omit_defaults=True, gc=False):
+class ExchangeResponse(Struct, omit_defaults=True, gc=False):
     v: int
     epoch: int
     seq: int
@@ -151,7 +151,7 @@ class Answer(Struct, omit_defaults=True, gc=False):
     spread: int = 0
 
 
-class Spec(Struct, omit_defaults=True):
+class TaskSpec(Struct, omit_defaults=True):
     bag: int
     kind: str = "command"
     cores: int = 1
@@ -193,7 +193,7 @@ class Extend(Struct, forbid_unknown_fields=True):
     seen: Count | None = None  # how many were appended so far; where there are more by now, nothing is done
 
 
-class Nothing(Struct):
+class EmptyBody(Struct):
     pass
 
 
@@ -299,7 +299,7 @@ class Submitted(Struct):
     position: int
 
 
-class Appended(Struct):
+class AppendedTasks(Struct):
     first: int
     count: int
 
@@ -317,7 +317,7 @@ class AppendedPage(Struct):
     next: int | None
 
 
-class Counted(Struct):
+class TaskCount(Struct):
     count: int
 
 
@@ -348,7 +348,7 @@ class BagView(Struct):
     late: int = 0  # in its tail: tasks that should have ended by now
 
 
-class Row(Struct):
+class ResultRow(Struct):
     task: int
     target: str
     params: dict[str, Any]
@@ -377,20 +377,20 @@ class Row(Struct):
     scratch: tuple[str, int] | None
 
 
-class Rows(Struct):
-    rows: list[Row]
+class ResultPage(Struct):
+    rows: list[ResultRow]
     next: int | None
     position: int
 
 
-class Place(Struct):
+class PlaceUsage(Struct):
     name: str
     attempts: int
     wall: int
     accepted: int
 
 
-class Slow(Struct):
+class SlowAttempt(Struct):
     task: int
     attempt: int
     wall: int
@@ -415,13 +415,13 @@ class Statistics(Struct):
     failures: dict[str, int]  # failed attempts by reason
     quarantined: int
     stored: int  # bytes of its results' files
-    sites: list[Place]
-    hosts: list[Place]
-    slowest: list[Slow]
+    sites: list[PlaceUsage]
+    hosts: list[PlaceUsage]
+    slowest: list[SlowAttempt]
     position: int
 
 
-class Cause(Struct):
+class FailureCause(Struct):
     """Tasks that stand failed for one reason; `retry` sent to `retry` tries exactly these again."""
 
     state: str
@@ -435,7 +435,7 @@ class Cause(Struct):
 
 
 class Failures(Struct):
-    failures: list[Cause]
+    failures: list[FailureCause]
     position: int
 
 
@@ -469,7 +469,7 @@ class TaskView(Struct):
     params: dict[str, Any]
     command: str | list[str]
     state: str
-    attempts: list[Row]
+    attempts: list[ResultRow]
     in_play: list[InPlay] = []
 
 
@@ -485,5 +485,5 @@ class Health(Struct):
     position: int
 
 
-class Go(Struct):
+class OutputWanted(Struct):
     go: bool

@@ -63,7 +63,7 @@ class Disconnected(ConnectionError):
     """The client is gone."""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     body: bytes = b""
     status: int = 200
     kind: bytes = JSON
@@ -543,7 +543,7 @@ class HttpServer:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def _run(self, request: Request, handler: Callable[[Request], Awaitable[Answer | None]]) -> None:
+    async def _run(self, request: Request, handler: Callable[[Request], Awaitable[Response | None]]) -> None:
         try:
             answer = await handler(request)
             if answer is not None:
@@ -654,8 +654,8 @@ def _target(url: bytes) -> tuple[str, str]:
     return (unquote(path) if "%" in path else path), query
 
 
-def reply_json(value: Any, status: int = 200, headers: Headers = ()) -> Answer:
-    return Answer(json.encode(value), status, JSON, headers)
+def reply_json(value: Any, status: int = 200, headers: Headers = ()) -> Response:
+    return Response(json.encode(value), status, JSON, headers)
 
 
 def overloaded() -> WindfallError:

@@ -10,7 +10,7 @@ from windfall.server.http.server import Request, explain
 from windfall.server.writer import Writer, refusal
 
 
-class Waiting:
+class WaitingRequests:
     """`render`: the body that says what the core answered; `gone`: called of whoever hung up meanwhile, with what was
     said about him."""
 

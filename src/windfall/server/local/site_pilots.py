@@ -18,7 +18,7 @@ LOOK_S = 3.0
 RETIRE_S = 30.0  # for batch systems to let go of what is not wanted any more
 
 
-class Pilots:
+class SiteProvisioner:
     def __init__(self, runtime: Any, brief: bool = False) -> None:
         """`brief`: the server lives no longer than a command, and listens for pilots only where a site's file says."""
         self._runtime, self._brief = runtime, brief

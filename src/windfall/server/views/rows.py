@@ -11,7 +11,7 @@ import numpy as np
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import CANCELLED, FREE, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
 from windfall.server.grants import Rendering
-from windfall.server.http.schema import Row
+from windfall.server.http.schema import ResultRow
 from windfall.store.views import exit_of
 
 _PLAIN = f.Detail()
@@ -32,7 +32,7 @@ def touched(facts: Iterable[f.Fact]) -> dict[int, None]:
     return bags
 
 
-class Commit(msgspec.Struct, gc=False):
+class RecordedCommit(msgspec.Struct, gc=False):
     """A commit as it was when it was published: what its facts do not say is noted before it changes."""
 
     position: int
@@ -41,7 +41,7 @@ class Commit(msgspec.Struct, gc=False):
     generations: dict[tuple[int, int], Any] = {}  # (bag, first) of cancelled runs → of its tasks, if not all 0
 
 
-class Recorder:
+class CommitRecorder:
     """Makes commits out of facts; follows what has started, as the views do."""
 
     def __init__(self, state: Any) -> None:
@@ -51,8 +51,8 @@ class Recorder:
         pairs = zip(attempts.np_number[begun].tolist(), attempts.np_started[begun].tolist(), strict=True)
         self._started: dict[int, int] = dict(pairs)
 
-    def record(self, position: int, facts: list[f.Fact]) -> Commit:
-        commit = Commit(position, facts, {}, {})
+    def record(self, position: int, facts: list[f.Fact]) -> RecordedCommit:
+        commit = RecordedCommit(position, facts, {}, {})
         for fact in facts:
             if isinstance(fact, f.Started):
                 self._started.update(dict.fromkeys(fact.attempts, fact.at))
@@ -66,13 +66,13 @@ class Recorder:
                 self._note_generations(commit, fact)
         return commit
 
-    def _note_started(self, commit: Commit, attempts: list[int]) -> None:
+    def _note_started(self, commit: RecordedCommit, attempts: list[int]) -> None:
         for attempt in attempts:
             at = self._started.pop(attempt, None)
             if at is not None:
                 commit.started[attempt] = at
 
-    def _note_ended(self, commit: Commit, fact: f.Ended) -> None:
+    def _note_ended(self, commit: RecordedCommit, fact: f.Ended) -> None:
         for end in fact.ends:
             at = self._started.get(end.attempt)
             if at is not None:
@@ -80,7 +80,7 @@ class Recorder:
                 if not end.stays:
                     del self._started[end.attempt]
 
-    def _note_generations(self, commit: Commit, fact: f.TasksCancelled) -> None:
+    def _note_generations(self, commit: RecordedCommit, fact: f.TasksCancelled) -> None:
         bag = self._state.bags.get(fact.bag)
         for first, count in fact.runs if bag is not None else ():
             generations = bag.tasks.np_generation[first : first + count]
@@ -91,7 +91,7 @@ class Recorder:
                 )
 
 
-class Maker:
+class RowMaker:
     """Rows of one bag from commits."""
 
     def __init__(self, state: Any, bag: Any, rendering: Rendering) -> None:
@@ -99,7 +99,7 @@ class Maker:
         self._bag = bag
         self._rendering = rendering
 
-    def rows(self, commit: Commit) -> Iterator[Row]:
+    def rows(self, commit: RecordedCommit) -> Iterator[ResultRow]:
         number = self._bag.number
         for fact in commit.facts:
             if isinstance(fact, f.Finished):
@@ -110,39 +110,39 @@ class Maker:
             elif isinstance(fact, f.TasksCancelled) and fact.bag == number:
                 yield from self._cancelled(commit, fact)
 
-    def _finished(self, commit: Commit, fact: f.Finished) -> Iterator[Row]:
+    def _finished(self, commit: RecordedCommit, fact: f.Finished) -> Iterator[ResultRow]:
         site, host = self._place(fact.pilot)
         generation = self._bag.tasks.generation  # a success stays one, so its generation does not change either
         for i, task in enumerate(fact.tasks):
             d = fact.details.get(i, _PLAIN)
             target, params = self._rendering.params(task)
             attempt, wall = fact.attempts[i], fact.walls[i]
-            yield Row(
+            yield ResultRow(
                 task, target, params, TASK_STATES[SUCCEEDED], generation[task], attempt, OUTCOMES[O_SUCCEEDED], "",
                 d.exit, d.signal, site, host, fact.granted[i], commit.started.get(attempt, fact.at - wall), fact.at,
                 wall, fact.cpus[i], fact.rss[i], d.out_size, d.err_size, d.files, d.value, d.note, d.values, d.saved,
                 d.scratch,
             )
 
-    def _ended(self, commit: Commit, fact: f.Ended, e: f.End) -> Row:
+    def _ended(self, commit: RecordedCommit, fact: f.Ended, e: f.End) -> ResultRow:
         site, host = self._place(fact.pilot)
         d = e.detail or _PLAIN
         silent = d == _PLAIN and e.outcome != O_SUCCEEDED  # nobody saw it end
         target, params = self._rendering.params(e.task)
-        return Row(
+        return ResultRow(
             e.task, target, params, TASK_STATES[e.verdict], e.generation, e.attempt, OUTCOMES[e.outcome], e.why,
             None if silent else exit_of(d.exit, d.signal, e.why), None if silent else d.signal, site, host, e.granted,
             commit.started.get(e.attempt, fact.at - e.wall), fact.at, e.wall, e.cpu, e.rss, d.out_size, d.err_size,
             d.files, d.value, d.note, d.values, d.saved, d.scratch,
         )
 
-    def _cancelled(self, commit: Commit, fact: f.TasksCancelled) -> Iterator[Row]:
+    def _cancelled(self, commit: RecordedCommit, fact: f.TasksCancelled) -> Iterator[ResultRow]:
         for first, count in fact.runs:
             generations = commit.generations.get((fact.bag, first))
             for task in range(first, first + count):
                 target, params = self._rendering.params(task)
                 generation = 0 if generations is None else int(generations[task - first])
-                yield Row(
+                yield ResultRow(
                     task, target, params, TASK_STATES[CANCELLED], generation,
                     None, "", fact.why, None, None, "", "", None, None, fact.at, 0, 0, 0, 0, 0, [], "", fact.note,
                     {}, [], None,
@@ -192,9 +192,9 @@ def _detail_weight(d: f.Detail) -> int:
     return ROW_BYTES * lists + len(d.out) + len(d.err) + len(d.value) + len(d.note) + values
 
 
-def from_view(rendering: Rendering, row: Any) -> Row:
+def from_view(rendering: Rendering, row: Any) -> ResultRow:
     target, params = rendering.params(row.task)
-    return Row(
+    return ResultRow(
         row.task, target, params, row.state, row.generation, row.attempt, row.outcome, row.why, row.exit, row.signal,
         row.site, row.host, row.granted, row.started, row.ended, row.wall, row.cpu, row.rss, row.out_size, row.err_size,
         row.files, row.value, row.note, row.values, row.saved, row.scratch,

@@ -45,13 +45,13 @@ class Subscriber:
         self.owner = owner
         self.wants_rows = wants_rows
         self.bags: dict[int, None] = {}
-        self.commits: list[rows.Commit] = []
+        self.commits: list[rows.RecordedCommit] = []
         self.waiting = self.waiting_bytes = 0
         self.lost = self.beat = self.stopped = False
         self._loop = asyncio.get_running_loop()
         self._wake: asyncio.Future[None] | None = None
 
-    def take_in(self, commit: rows.Commit, bag: int, weight: int) -> None:
+    def take_in(self, commit: rows.RecordedCommit, bag: int, weight: int) -> None:
         self.bags[bag] = None
         if self.wants_rows and not self.lost:
             self.waiting += rows.size(commit.facts)
@@ -72,7 +72,7 @@ class Subscriber:
             await self._wake
             self._wake = None
 
-    def take(self) -> tuple[dict[int, None], list[rows.Commit]]:
+    def take(self) -> tuple[dict[int, None], list[rows.RecordedCommit]]:
         taken = self.bags, self.commits
         self.bags, self.commits, self.waiting, self.waiting_bytes = {}, [], 0, 0
         return taken
@@ -86,8 +86,8 @@ class Hub:
         self._projector = projector
         self._by_bag: dict[int, list[Subscriber]] = {}
         self._by_owner: dict[str, list[Subscriber]] = {}
-        self._recorder = rows.Recorder(writer.state)
-        self._recent: deque[tuple[rows.Commit, int]] = deque()  # and what they weigh
+        self._recorder = rows.CommitRecorder(writer.state)
+        self._recent: deque[tuple[rows.RecordedCommit, int]] = deque()  # and what they weigh
         self._recent_bytes = 0
         self._oldest = writer.position  # everything after this is in `recent`
         self._loop = asyncio.get_running_loop()
@@ -109,7 +109,7 @@ class Hub:
                 for subscriber in self._by_owner.get(found.owner, ()) if found is not None else ():
                     subscriber.take_in(commit, bag, weight)
 
-    def _remember(self, commit: rows.Commit, weight: int) -> None:
+    def _remember(self, commit: rows.RecordedCommit, weight: int) -> None:
         if rows.size(commit.facts) > RECENT_ROWS or weight > RECENT_BYTES:
             self.forget_recent()
             self._oldest = commit.position
@@ -234,11 +234,11 @@ class Hub:
             line["position"] = position
         await stream.write(json.encode(line) + b"\n")
 
-    def _taken(self, subscriber: Subscriber) -> list[rows.Commit]:
+    def _taken(self, subscriber: Subscriber) -> list[rows.RecordedCommit]:
         return subscriber.take()[1]
 
-    def _rows(self, bag: Any, commits: list[rows.Commit]) -> list[Any]:
-        maker = rows.Maker(self._state, bag, self._renderings.of(bag))
+    def _rows(self, bag: Any, commits: list[rows.RecordedCommit]) -> list[Any]:
+        maker = rows.RowMaker(self._state, bag, self._renderings.of(bag))
         return [row for commit in commits for row in maker.rows(commit)]
 
     async def _say(self, stream: Stream, bag: Any, position: int, made: list[Any] | None) -> bool:
