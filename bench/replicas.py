@@ -56,7 +56,7 @@ class World:
 
     def ask(self, pilot: int, want: int) -> list[int]:
         """Attempts that it was granted."""
-        answers = [made for made in self.exchange(pilot, want=want) if isinstance(made, x.Answer)]
+        answers = [made for made in self.exchange(pilot, want=want) if isinstance(made, x.ExchangeReply)]
         return [a for answer in answers for _, groups in answer.grants for group in groups for a in group.attempts]
 
 

@@ -102,7 +102,7 @@ class Bench:
         )
         return int(self.do(event).pilot)
 
-    def exchange(self, pilot: int, **fields: Any) -> x.Answer | None:
+    def exchange(self, pilot: int, **fields: Any) -> x.ExchangeReply | None:
         """The answer, or None if the request is parked."""
         return self.do(self.asks(pilot, **fields))
 
@@ -160,15 +160,15 @@ class Bench:
         return len(self.journal), meta, dict(chunks)
 
 
-def granted(answer: x.Answer) -> list[tuple[int, int]]:
+def granted(answer: x.ExchangeReply) -> list[tuple[int, int]]:
     return [
         (attempt, task) for _, groups in answer.grants for group in groups
         for attempt, task in zip(group.attempts, group.tasks, strict=True)
     ]
 
 
-def answers(effects: list[x.Effect], pilot: int) -> list[x.Answer]:
-    return [effect for effect in effects if isinstance(effect, x.Answer) and effect.pilot == pilot]
+def answers(effects: list[x.Effect], pilot: int) -> list[x.ExchangeReply]:
+    return [effect for effect in effects if isinstance(effect, x.ExchangeReply) and effect.pilot == pilot]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ def batched(count: int = 20, batch: int = 4, **more: Any) -> f.TargetShape:
     return shape(count, batch=batch, **more)
 
 
-def groups(answer: x.Answer | None) -> list[list[int]]:
+def groups(answer: x.ExchangeReply | None) -> list[list[int]]:
     assert answer is not None
     return [group.tasks for _, granted in answer.grants for group in granted]
 
@@ -68,8 +68,8 @@ def test_an_incomplete_batch_of_an_open_bag_waits_for_more(bench: Bench) -> None
     assert [g.tasks for _, gs in answers(bench)[0].grants for g in gs] == [[4, 5, 6, 7]]
 
 
-def answers(bench: Bench) -> list[x.Answer]:
-    return [effect for effect in bench.effects if isinstance(effect, x.Answer)]
+def answers(bench: Bench) -> list[x.ExchangeReply]:
+    return [effect for effect in bench.effects if isinstance(effect, x.ExchangeReply)]
 
 
 def test_after_its_patience_it_goes_as_it_is(bench: Bench) -> None:
@@ -79,7 +79,7 @@ def test_after_its_patience_it_goes_as_it_is(bench: Bench) -> None:
     bench.wait(10_000)
     bench.append(bag, 1)  # who came first waits no longer for it
     assert bench.wait(4_999) == []
-    told = [effect for effect in bench.wait(1) if isinstance(effect, x.Answer)]
+    told = [effect for effect in bench.wait(1) if isinstance(effect, x.ExchangeReply)]
     assert [g.tasks for _, gs in told[0].grants for g in gs] == [[0, 1, 2]]
     bench.append(bag, 1)  # too late for its batch: it waits for itself
     assert bench.exchange(pilot, want=100) is not None and bench.task(bag, 3) == "ready"

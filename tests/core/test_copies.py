@@ -43,9 +43,9 @@ class DataBench(Bench):
                          data=shape_ or data(), conscious=more.get("conscious"))
         return int(self.do(event).value)
 
-    def ask(self, pilot: int, **fields: Any) -> x.Answer:
+    def ask(self, pilot: int, **fields: Any) -> x.ExchangeReply:
         answer = self.exchange(pilot, want=1, **fields)
-        assert isinstance(answer, x.Answer)
+        assert isinstance(answer, x.ExchangeReply)
         return answer
 
     def places(self, bag: int, task: int) -> list[str]:
@@ -65,7 +65,7 @@ def bench() -> DataBench:
     return DataBench()
 
 
-def moves(answer: x.Answer) -> list[tuple[int, str, int]]:
+def moves(answer: x.ExchangeReply) -> list[tuple[int, str, int]]:
     return [(move.task, move.place, move.size) for move in answer.moves]
 
 

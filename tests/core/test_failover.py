@@ -132,7 +132,7 @@ def waiting(bench: Bench) -> int:
 
 
 def given(effects: list[x.Effect], pilot: int) -> int:
-    return sum(len(granted(each)) for each in effects if isinstance(each, x.Answer) and each.pilot == pilot)
+    return sum(len(granted(each)) for each in effects if isinstance(each, x.ExchangeReply) and each.pilot == pilot)
 
 
 def test_a_drained_site_is_not_waited_for(bench: Bench, number: int) -> None:

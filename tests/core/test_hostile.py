@@ -64,7 +64,7 @@ def test_a_job_listed_twice_is_taken_off_once(bench: Bench, running: tuple[bool,
     bench.wait(1)
     tender.tell()
     bench.wait(1)
-    tender.tell(listed=[e.Listed("intent-1", "job-intent-1", each) for each in running], began=tender.now)
+    tender.tell(listed=[e.ListedJob("intent-1", "job-intent-1", each) for each in running], began=tender.now)
 
 
 def test_jobs_that_are_not_ours_are_left_alone(bench: Bench) -> None:
@@ -73,8 +73,8 @@ def test_jobs_that_are_not_ours_are_left_alone(bench: Bench) -> None:
     tender = Tender(bench)
     tender.work()
     bench.wait(LANDING)
-    foreign = [e.Listed(f"thesis-{n}", str(n), True) for n in range(3)]
-    ours = [e.Listed("intent-1", "job-intent-1", False), e.Listed("intent-77", "77", True)]
+    foreign = [e.ListedJob(f"thesis-{n}", str(n), True) for n in range(3)]
+    ours = [e.ListedJob("intent-1", "job-intent-1", False), e.ListedJob("intent-77", "77", True)]
     tender.tell(listed=foreign + ours, began=tender.now)
     assert tender.orders.stop == [("intent-77", "77")]
 

@@ -14,7 +14,7 @@ GIB = 1 << 30
 PATIENT = {"lease": 100 * HOUR, "silence": 200 * HOUR, "idle": 200 * HOUR}
 
 
-def by_bag(answer: x.Answer | None) -> list[tuple[int, int]]:
+def by_bag(answer: x.ExchangeReply | None) -> list[tuple[int, int]]:
     """Which bags' tasks it brings, and how many of each."""
     groups = [group for _, found in answer.grants for group in found] if answer is not None else []
     return [(group.bag, len(group.tasks)) for group in groups]

@@ -116,11 +116,11 @@ def test_other_jobs_of_the_user_leave_less_room(bench: Bench) -> None:
     bench.wait(1_000)
     assert states(bench) == "", "nobody has said yet what else is there"
     tender = Tender(bench)
-    tender.tell(info=e.Info(-1, -1, others=3))
+    tender.tell(info=e.SiteInfo(-1, -1, others=3))
     bench.wait(1_000)
     assert states(bench) == "ii"
     assert "3 other jobs there beside 2 pilots" in why(bench, bag)["summary"]
-    tender.tell(info=e.Info(-1, -1, others=0))
+    tender.tell(info=e.SiteInfo(-1, -1, others=0))
     bench.wait(1_000)
     assert states(bench) == "iiiii"
 
@@ -129,13 +129,13 @@ def test_a_balance_that_cannot_be_looked_up_is_not_endless(bench: Bench) -> None
     site(bench, account=True)
     submit(bench, shape(9, limit=MINUTE))
     tender = Tender(bench)
-    tender.tell(info=e.Info(-1, -1, others=0, balance=e.NOT_SAID))
+    tender.tell(info=e.SiteInfo(-1, -1, others=0, balance=e.NOT_SAID))
     bench.wait(1_000)
     assert states(bench) == "", "nothing was ever known"
-    tender.tell(info=e.Info(-1, -1, others=0, balance=3 * HOUR))
+    tender.tell(info=e.SiteInfo(-1, -1, others=0, balance=3 * HOUR))
     bench.wait(1_000)
     assert states(bench) == "iii"
-    tender.tell(info=e.Info(-1, -1, others=0, balance=e.NOT_SAID))
+    tender.tell(info=e.SiteInfo(-1, -1, others=0, balance=e.NOT_SAID))
     bench.wait(1_000)
     assert states(bench) == "iii", "what was known stands"
 
@@ -151,12 +151,12 @@ def test_a_balance_that_nobody_knows_is_not_said_to_be_nought(bench: Bench) -> N
     bag = bench.submit(shape(2, limit=HOUR))
     assert "is not known" in why(bench, bag)["summary"]
     tender = Tender(bench)
-    tender.tell(info=e.Info(-1, -1, others=0, balance=e.NOT_SAID))
+    tender.tell(info=e.SiteInfo(-1, -1, others=0, balance=e.NOT_SAID))
     assert "is not known" in why(bench, bag)["summary"] and "0 core-hours" not in why(bench, bag)["summary"]
     tender.tell()
-    tender.tell(info=e.Info(-1, -1, others=0, balance=0))
+    tender.tell(info=e.SiteInfo(-1, -1, others=0, balance=0))
     assert "the account there has 0 core-hours left" in why(bench, bag)["summary"]
-    tender.tell(info=e.Info(-1, -1, others=0, balance=e.NO_END))
+    tender.tell(info=e.SiteInfo(-1, -1, others=0, balance=e.NO_END))
     assert "account" not in why(bench, bag)["summary"]
 
 
@@ -164,11 +164,11 @@ def test_nothing_is_reserved_beyond_the_account(bench: Bench) -> None:
     site(bench, account=True)
     bag = int(submit(bench, shape(9, limit=MINUTE)).value)
     tender = Tender(bench)
-    tender.tell(info=e.Info(-1, -1, others=0, balance=3 * HOUR + MINUTE))
+    tender.tell(info=e.SiteInfo(-1, -1, others=0, balance=3 * HOUR + MINUTE))
     bench.wait(1_000)
     assert states(bench) == "iii"
     assert "the account there has 3.017 core-hours left" in why(bench, bag)["summary"]
-    tender.tell(info=e.Info(-1, -1, others=0, balance=-1))
+    tender.tell(info=e.SiteInfo(-1, -1, others=0, balance=-1))
     bench.wait(1_000)
     assert states(bench) == "i" * 9, "where nobody tells, nothing is known to be at an end"
 

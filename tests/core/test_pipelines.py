@@ -14,7 +14,7 @@ def stages(count: int = 2, number: int = 2, **more: Any) -> list[f.TargetShape]:
     return [shape(count, name=f"s{place}", behind=place - 1, **more) for place in range(number)]
 
 
-def groups(answer: x.Answer | None) -> list[f.Group]:
+def groups(answer: x.ExchangeReply | None) -> list[f.Group]:
     assert answer is not None
     return [group for _, granted in answer.grants for group in granted]
 

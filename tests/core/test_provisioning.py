@@ -30,7 +30,7 @@ class Tender:
 
     def tell(self, **more: Any) -> Any:
         """The answer; None if parked."""
-        self.orders = self.bench.do(e.Tend(0, self.site, self.name, seen=self.seen, **more))
+        self.orders = self.bench.do(e.SiteReport(0, self.site, self.name, seen=self.seen, **more))
         if self.orders is not None and not self.orders.over:
             self.seen, self.now = self.orders.number, self.orders.now
         return self.orders
@@ -51,7 +51,7 @@ class Tender:
         return f"job-{nonce}"
 
     def list(self, **more: Any) -> Any:
-        return self.tell(listed=[e.Listed(n, i, r) for n, (i, r) in self.jobs.items()], began=self.now, **more)
+        return self.tell(listed=[e.ListedJob(n, i, r) for n, (i, r) in self.jobs.items()], began=self.now, **more)
 
     def list_twice(self) -> Any:
         """A while apart: what both lack is gone."""
@@ -425,7 +425,7 @@ def test_a_tender_that_was_replaced_is_told_so(bench: Bench) -> None:
 def test_of_two_that_come_at_once_only_the_last_is_told_what_to_start(bench: Bench) -> None:
     site(bench)
     bag(bench, shape(2))
-    first, last = bench.step(e.Tend(0, "c1", "t1", hello=True), e.Tend(0, "c1", "t2", hello=True))
+    first, last = bench.step(e.SiteReport(0, "c1", "t1", hello=True), e.SiteReport(0, "c1", "t2", hello=True))
     assert (first.over, first.start) == (True, [])
     assert not last.over and len(last.start) == 2
 
@@ -451,7 +451,7 @@ def test_a_second_job_under_one_nonce_is_stopped(bench: Bench) -> None:
     bag(bench, shape(1))
     tender = Tender(bench)
     tender.work()
-    tender.tell(listed=[e.Listed("intent-1", "job-intent-1", False), e.Listed("intent-1", "other", False)],
+    tender.tell(listed=[e.ListedJob("intent-1", "job-intent-1", False), e.ListedJob("intent-1", "other", False)],
                 began=tender.now)
     assert tender.orders.stop == [("intent-1", "other")] and states(bench) == "q"
 
@@ -515,7 +515,7 @@ def test_one_short_listing_is_not_believed(bench: Bench, runs: bool) -> None:
     assert states(bench) == before and bench.core.state.sites["c1"].tending.hold <= bench.now
     assert tender.tell(wait=20_000) is None
     seen = bench.wait(APART)  # another listing is asked for soon, though the last one has just come
-    assert [each.look for each in seen if isinstance(each, x.Orders)] == [True]
+    assert [each.look for each in seen if isinstance(each, x.SiteOrders)] == [True]
     tender.tell()
     tender.list()
     bench.wait(APART)
@@ -596,7 +596,7 @@ def test_a_parked_tender_is_woken_by_demand(bench: Bench) -> None:
     bench.wait(2_000)
     assert tender.tell(wait=20_000) is None
     bench.submit(shape(1))
-    woken = [effect for effect in bench.effects if isinstance(effect, x.Orders)]
+    woken = [effect for effect in bench.effects if isinstance(effect, x.SiteOrders)]
     assert [nonce for nonce, _ in woken[0].start] == ["intent-1"]
 
 
@@ -631,7 +631,7 @@ def test_msr_on_k_sites(bench: Bench) -> None:
     for name in ("c1", "c2", "c3"):
         site(bench, name)
         Tender(bench, name)
-    bench.step(e.Tend(0, "c1", "t1", info=e.Info(0, 9)))
+    bench.step(e.SiteReport(0, "c1", "t1", info=e.SiteInfo(0, 9)))
     bag(bench, shape(1), provision="msr", k=2)
     bench.wait(1_000)
     assert [states(bench, name) for name in ("c1", "c2", "c3")] == ["", "i", "i"]
@@ -649,7 +649,7 @@ def test_a_named_task_goes_to_its_own_pilots_only(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("own", "expected"), [(0, ["", "iiii"]), (1, ["i", "iii"])])
 def test_the_broker_goes_by_what_the_sites_said(bench: Bench, own: int, expected: list[str]) -> None:
-    for name, info in (("c1", e.Info(2, 0)), ("c2", e.Info(4, 0))):
+    for name, info in (("c1", e.SiteInfo(2, 0)), ("c2", e.SiteInfo(4, 0))):
         site(bench, name)
         Tender(bench, name).tell(info=info)
     bench.wait(1_000)
@@ -659,7 +659,7 @@ def test_the_broker_goes_by_what_the_sites_said(bench: Bench, own: int, expected
 
 
 def test_the_broker_takes_the_shortest_queue_where_all_have_one(bench: Bench) -> None:
-    for name, info in (("c1", e.Info(9, 5)), ("c2", e.Info(0, 3))):
+    for name, info in (("c1", e.SiteInfo(9, 5)), ("c2", e.SiteInfo(0, 3))):
         site(bench, name)
         Tender(bench, name).tell(info=info)
     bag(bench, shape(2), provision="broker")
@@ -838,9 +838,9 @@ def test_those_that_left_before_a_restart_make_room_at_once(bench: Bench) -> Non
 def test_who_asks_twice_in_one_step_is_answered_twice(bench: Bench) -> None:
     site(bench)
     Tender(bench)
-    asked = [e.Tend(0, "c1", "t1") for _ in range(2)]
+    asked = [e.SiteReport(0, "c1", "t1") for _ in range(2)]
     heard = bench.step(*asked)
-    assert [effect.key for effect in heard if isinstance(effect, x.Orders)] == [event.key for event in asked]
+    assert [effect.key for effect in heard if isinstance(effect, x.SiteOrders)] == [event.key for event in asked]
 
 
 def test_who_says_that_a_pilot_is_dead_does_not_speak_for_its_batch_system(bench: Bench) -> None:

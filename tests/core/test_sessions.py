@@ -75,7 +75,7 @@ def test_polls_whose_time_is_up_together_are_answered_in_one_step(bench: Bench) 
     while any(bench.core.state.pilots[pilot].park for pilot in pilots):
         assert bench.wake_at is not None
         bench.now = bench.wake_at
-        steps += any(isinstance(effect, x.Answer) for effect in bench.step())
+        steps += any(isinstance(effect, x.ExchangeReply) for effect in bench.step())
     assert steps <= 2
 
 
@@ -103,7 +103,7 @@ def test_work_wakes_as_many_as_it_needs(bench: Bench) -> None:
     for pilot in pilots:
         bench.exchange(pilot, want=4, wait=9_000)
     bench.submit(shape(2))
-    woken = [effect.pilot for effect in bench.effects if isinstance(effect, x.Answer)]
+    woken = [effect.pilot for effect in bench.effects if isinstance(effect, x.ExchangeReply)]
     assert woken == pilots[:2]
 
 

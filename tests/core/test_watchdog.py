@@ -144,7 +144,7 @@ def test_after_a_blackout_sites_that_answer_are_tried_again_with_one_pilot_each(
 def _poll(bench: Bench, tender: Tender, ms: int) -> None:
     """It takes what it is sent, and no pilot comes."""
     for _ in range(ms // 20_000):
-        more: dict[str, Any] = {"listed": [e.Listed(n, i, r) for n, (i, r) in tender.jobs.items()],
+        more: dict[str, Any] = {"listed": [e.ListedJob(n, i, r) for n, (i, r) in tender.jobs.items()],
                                 "began": tender.now} if tender.orders and tender.orders.look else {}
         tender.work(**more)
         bench.wait(20_000)

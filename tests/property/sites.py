@@ -68,7 +68,7 @@ class Site:
         self.fails = False  # the next submission seems to fail, and does not
         self.hides = 0  # until when listings miss the oldest job
         self.short = False  # the next listing is empty: nobody must believe it alone
-        self.old: tuple[int, list[e.Listed]] = (0, [])  # until when listings are this one
+        self.old: tuple[int, list[e.ListedJob]] = (0, [])  # until when listings are this one
         self.most = plan.pilots
         self.jobs_of_user, self.balance = plan.jobs, plan.balance
         self.used = 0  # ms of cores, of jobs that have ended
@@ -152,7 +152,7 @@ class Site:
             self._account(job)
             del self.jobs[job.id]
 
-    def listing(self) -> list[e.Listed]:
+    def listing(self) -> list[e.ListedJob]:
         """One that lacks a job must not be believed, unless its pilot has said goodbye; two may."""
         listed = self._listing()
         said = {job.id for job in listed}
@@ -162,7 +162,7 @@ class Site:
             job.belied = job.belied or job.lacked > (not leaves)
         return listed
 
-    def _listing(self) -> list[e.Listed]:
+    def _listing(self) -> list[e.ListedJob]:
         if self.old[0] > self.world.now:
             said = {(job.id, job.running) for job in self.old[1]}
             for job in self.jobs.values():
@@ -174,15 +174,15 @@ class Site:
         jobs = list(self.jobs.values())
         if jobs and self.hides > self.world.now:
             jobs.pop(0)
-        return [e.Listed(job.nonce, job.id, job.process is not None) for job in jobs]
+        return [e.ListedJob(job.nonce, job.id, job.process is not None) for job in jobs]
 
-    def info(self) -> e.Info:
+    def info(self) -> e.SiteInfo:
         cores = sum(j.shape.cores * j.shape.nodes for j in self.jobs.values() if j.process is not None)
         queued = sum(j.process is None for j in self.jobs.values())
         ran = sum(j.shape.cores * j.shape.nodes * (self.world.now - j.since) for j in self.jobs.values()
                   if j.process is not None)
         balance = max(self.balance - self.used - ran, 0) if self.balance >= 0 else -1
-        return e.Info(self.plan.cores - cores, queued, 0, self.plan.others, balance)
+        return e.SiteInfo(self.plan.cores - cores, queued, 0, self.plan.others, balance)
 
     # --- what goes wrong --------------------------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class Tender:
         self.asks += 1
         ask = self.asks
         news = (list(self.accepted), list(self.refused), list(self.stopped), list(self.salvaged))
-        event = e.Tend(
+        event = e.SiteReport(
             0, self.site.name, self.name, not self.known, self.seen, list(self.accepted.items()),
             list(self.refused.items()), list(self.stopped), info=self.site.info(), wait=POLL if poll else 0,
             salvages=True, salvaged=list(self.salvaged.items()), **more,
@@ -263,10 +263,10 @@ class Tender:
         self.after(TIMEOUT + (POLL if poll else 0), give_up)
 
     def _answered(self, orders: Any, news: tuple[list[Any], ...], polled: bool) -> None:
-        if isinstance(orders, x.Orders) and orders.over:
+        if isinstance(orders, x.SiteOrders) and orders.over:
             self.alive = False
             return
-        if isinstance(orders, x.Orders):
+        if isinstance(orders, x.SiteOrders):
             self.known = True
             for said, confirmed in zip((self.accepted, self.refused, self.stopped, self.salvaged), news, strict=True):
                 for key in confirmed:
@@ -276,7 +276,7 @@ class Tender:
         if polled:
             self.after(100, lambda: self.tell(poll=True))
 
-    def _carry_out(self, orders: x.Orders) -> None:
+    def _carry_out(self, orders: x.SiteOrders) -> None:
         self.seen, self.now = orders.number, orders.now
         for nonce, shape in orders.start:
             self._start(nonce, shape)
@@ -353,7 +353,7 @@ class Tender:
 
     def _delivered(self, nonce: str, reports: list[Any], effect: Any) -> None:
         """Whoever sent them may be dead by now: then somebody else finds them, sends them again, and says so."""
-        if isinstance(effect, x.Answer):
+        if isinstance(effect, x.ExchangeReply):
             self.world.blame(self.world.oracle.answered(reports))
         if self.alive:
             self.site.outboxes.pop(nonce, None)

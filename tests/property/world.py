@@ -274,9 +274,9 @@ class World:
                 if self.chance(70):
                     self.after(self._lag(), lambda process=process, seq=seq: process.awake(lambda: process.lost(seq)))
 
-    def render(self, effect: x.Answer) -> dict[str, Any]:
+    def render(self, effect: x.ExchangeReply) -> dict[str, Any]:
         """What `server/calls/exchange.py` makes of an answer, as far as the agenda reads it."""
-        assert isinstance(effect, x.Answer)
+        assert isinstance(effect, x.ExchangeReply)
         shapes = self.oracle.shapes
         grants = [{"n": number, "groups": [
             {"spec": _spec(g.bag, shapes[g.bag][g.target], g.overruns, g.boosts),

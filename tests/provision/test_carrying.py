@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windfall.core.messages.effects import Orders
+from windfall.core.messages.effects import SiteOrders
 from windfall.core.messages.facts import Shape
 from windfall.provision.order_book import Cancel, Carrier, Look, News, Submit, follows
 
@@ -20,7 +20,7 @@ class Bench:
     def order(self, *start: Any, stop: Any = (), news: News = NOTHING, look: bool = False,
               number: int = 0) -> list[Any]:
         self.number = number or self.number + 1
-        orders = Orders(0, "c", self.number, self.number * 1000, list(start), list(stop), look)
+        orders = SiteOrders(0, "c", self.number, self.number * 1000, list(start), list(stop), look)
         return self.carrier.answered(orders, news)
 
 

@@ -6,8 +6,7 @@ import asyncio
 import stat
 from pathlib import Path
 
-from windfall.core.messages.effects import Orders
-from windfall.core.messages.events import Tend
+from windfall.provision.server_link import TendReply, TendRequest
 from windfall.provision.site_files import Equipped
 from windfall.provision.site_limits import SALVAGES as SALVAGED
 from windfall.provision.tender import SALVAGES, Tender
@@ -37,14 +36,14 @@ class Line:
         self.found: dict[str, int] = {}
         self.done = asyncio.Event()
 
-    async def tend(self, event: Tend) -> Orders:
+    async def tend(self, event: TendRequest) -> TendReply:
         self.found.update(event.salvaged)
         if len(self.found) == MANY:
             self.done.set()
         if event.wait:
             await asyncio.sleep(0.05)
         lost = [f"m-{n}" for n in range(MANY) if f"m-{n}" not in self.found]
-        return Orders(0, "s", 1, 1, salvage=lost)
+        return TendReply(0, "s", 1, 1, salvage=lost)
 
 
 def test_a_rack_that_is_gone_does_not_take_the_login_node_with_it(tmp_path: Path) -> None:

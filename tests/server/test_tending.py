@@ -10,12 +10,11 @@ import pytest
 from windfall import Client
 from windfall.client.http import Http
 from windfall.client.profile import from_fields
-from windfall.core.messages.effects import Orders
-from windfall.core.messages.events import Info, Listed, Tend
 from windfall.core.messages.facts import Limits, Shape
 from windfall.errors import BadInput, NotFound
 from windfall.model.bagfile.reader import parse
 from windfall.provision.remote_link import Remote
+from windfall.provision.server_link import ListedJob, SiteInfo, TendReply, TendRequest
 from windfall.server.calls.provisioners import MAX_WORD, Inside
 
 SHAPE = Shape(1, 1 << 40, 0, 1 << 40, 3_600_000)
@@ -41,17 +40,17 @@ def test_both_ways_get_the_same_orders(server, lines):
     said = {}
     for site, line in lines.items():
         line("add_site", site, "slurm", LIMITS)
-        said[site] = [line("tend", Tend(0, site, "t", hello=True))]
+        said[site] = [line("tend", TendRequest(0, site, "t", hello=True))]
     with Client(server.start()) as client:
         client.submit(parse('[bag]\nname = "b"\ncommand = "true {n}"\n[sweep]\nn = "1..5"\n').bag)
     for site, line in lines.items():
-        orders = line("tend", Tend(0, site, "t", seen=1, wait=20_000))
+        orders = line("tend", TendRequest(0, site, "t", seen=1, wait=20_000))
         names = [nonce for nonce, _ in orders.start]
         said[site].append(orders)
-        said[site].append(line("tend", Tend(
+        said[site].append(line("tend", TendRequest(
             0, site, "t", seen=orders.number, accepted=[(names[0], "77_1")], refused=[(names[1], "full ü")],
-            listed=[Listed(names[0], "77_1", True), Listed("other-1", "5", False)], began=orders.now,
-            info=Info(3, 4, 5))))
+            listed=[ListedJob(names[0], "77_1", True), ListedJob("other-1", "5", False)], began=orders.now,
+            info=SiteInfo(3, 4, 5))))
     first, second = (list(map(_plain, said[site])) for site in lines)
     assert first == second
     assert [len(orders["start"]) for orders in first] == [0, 2, 1], "within flight; a refusal holds the rest back"
@@ -59,7 +58,7 @@ def test_both_ways_get_the_same_orders(server, lines):
 
 def _plain(orders):
     """Without what differs from site to site."""
-    assert isinstance(orders, Orders)
+    assert isinstance(orders, TendReply)
     fields = msgspec.to_builtins(orders)
     for name in ("key", "site", "now"):
         fields.pop(name)
@@ -67,12 +66,23 @@ def _plain(orders):
     return fields
 
 
-def test_what_is_said_survives_the_way():
-    event = Tend(0, "c", "t", True, 3, [("m-1", "7_1")], [("m-2", "no")], [("m-3", "")], [Listed("m-1", "7_1", True)],
-                 17, Info(1, 2, 3), 400, [("m-4", "8")])
-    assert msgspec.json.decode(msgspec.json.encode(event), type=Tend) == event
-    orders = Orders(0, "c", 4, 17, [("m-5", SHAPE)], [("m-1", "7_1")], True, True)
-    assert msgspec.json.decode(msgspec.json.encode(orders), type=Orders) == orders
+REQUEST = (
+    '{"key":0,"site":"c","tender":"t","hello":true,"seen":3,"accepted":[["m-1","7_1"]],"refused":[["m-2","no"]],'
+    '"stopped":[["m-3",""]],"listed":[["m-1","7_1",true]],"began":17,"info":[1,2,3,-1,-1],"wait":400,'
+    '"unstopped":[["m-4","8"]],"salvages":true,"salvaged":[["m-5",2]]}')
+REPLY = (
+    '{"key":0,"site":"c","number":4,"now":17,"start":[["m-5",[1,1099511627776,0,1099511627776,3600000,1,false,0,0]]],'
+    '"stop":[["m-1","7_1"]],"look":true,"over":true,"salvage":["m-6"]}')
+
+
+def test_json_of_the_tend_call_stays_when_the_core_renames_fields():
+    request = TendRequest(
+        0, "c", "t", True, 3, [("m-1", "7_1")], [("m-2", "no")], [("m-3", "")], [ListedJob("m-1", "7_1", True)], 17,
+        SiteInfo(1, 2, 3), 400, [("m-4", "8")], True, [("m-5", 2)])
+    reply = TendReply(0, "c", 4, 17, [("m-5", SHAPE)], [("m-1", "7_1")], True, True, ["m-6"])
+    for body, record in ((REQUEST, request), (REPLY, reply)):
+        assert msgspec.json.encode(record).decode() == body
+        assert msgspec.json.decode(body, type=type(record)) == record
 
 
 def test_a_site_is_tended_by_its_owner_only(server, lines):
@@ -81,12 +91,12 @@ def test_a_site_is_tended_by_its_owner_only(server, lines):
         other = client.add_token("user", user="eve")["token"]
     eve = Remote(from_fields({**server.start(), "token": other}))
     with pytest.raises(NotFound):
-        asyncio.run(eve.tend(Tend(0, "mine", "t", hello=True)))
+        asyncio.run(eve.tend(TendRequest(0, "mine", "t", hello=True)))
     with pytest.raises(NotFound):
         asyncio.run(eve.enrolment("mine", 1))
     eve.close()
     with pytest.raises(NotFound):
-        lines["http"]("tend", Tend(0, "nowhere", "t", hello=True))
+        lines["http"]("tend", TendRequest(0, "nowhere", "t", hello=True))
 
 
 @pytest.mark.parametrize("field", ["accepted", "refused", "stopped", "unstopped"])
@@ -94,7 +104,7 @@ def test_what_is_kept_is_short(lines, field):
     lines["http"]("add_site", "c", "slurm", LIMITS)
     for line in lines.values():
         with pytest.raises(BadInput):
-            line("tend", Tend(0, "c", "t", hello=True, **{field: [("m-1", "x" * (MAX_WORD + 1))]}))
+            line("tend", TendRequest(0, "c", "t", hello=True, **{field: [("m-1", "x" * (MAX_WORD + 1))]}))
 
 
 @pytest.mark.parametrize("said", [("m" * (MAX_WORD + 1), 1), ("m-1", -2), ("m-1", 10**400)])
@@ -102,7 +112,7 @@ def test_what_was_found_is_a_number_that_can_be(lines, said):
     lines["http"]("add_site", "c", "slurm", LIMITS)
     for line in lines.values():
         with pytest.raises(BadInput):
-            line("tend", Tend(0, "c", "t", hello=True, salvaged=[said]))
+            line("tend", TendRequest(0, "c", "t", hello=True, salvaged=[said]))
 
 
 def test_limits_stay_when_a_site_is_added_again_without_them(server, lines):
@@ -128,10 +138,10 @@ def test_a_token_that_is_gone_is_not_known(server, lines):
 
 def test_a_stop_answers_those_who_wait(server, lines):
     lines["http"]("add_site", "c", "slurm", LIMITS)
-    first = lines["http"]("tend", Tend(0, "c", "t", hello=True))
+    first = lines["http"]("tend", TendRequest(0, "c", "t", hello=True))
     heard = queue.Queue()
     http = Http(from_fields(server.start()), patience=0.0)
-    body = msgspec.json.encode(Tend(0, "c", "t", seen=first.number, wait=20_000))
+    body = msgspec.json.encode(TendRequest(0, "c", "t", seen=first.number, wait=20_000))
     waiting = threading.Thread(target=lambda: heard.put(http.request("POST", "/v1/tend", body)))
     waiting.start()
     while not server._runtime.tendings._waiting.open:
@@ -144,16 +154,16 @@ def test_a_stop_answers_those_who_wait(server, lines):
 
 def test_a_connection_whose_poll_was_given_up_is_not_used_before_its_answer_has_come(server, lines):
     lines["process"]("add_site", "c", "slurm", LIMITS)
-    number = lines["process"]("tend", Tend(0, "c", "t", hello=True)).number
+    number = lines["process"]("tend", TendRequest(0, "c", "t", hello=True)).number
     remote = Remote(from_fields(server.start()))
 
     async def give_up():
-        poll = asyncio.ensure_future(remote.tend(Tend(0, "c", "t", seen=number, wait=20_000)))
+        poll = asyncio.ensure_future(remote.tend(TendRequest(0, "c", "t", seen=number, wait=20_000)))
         while not server._runtime.tendings._waiting.open:
             await asyncio.sleep(0.01)
         poll.cancel()
         await asyncio.gather(poll, return_exceptions=True)
-        return await asyncio.wait_for(remote.tend(Tend(0, "c", "another")), 10)
+        return await asyncio.wait_for(remote.tend(TendRequest(0, "c", "another")), 10)
 
     assert asyncio.run(give_up()).over, "the answer to this question, and not to the one before"
     server.stop()  # answers the poll

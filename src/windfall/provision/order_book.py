@@ -12,12 +12,33 @@ It decides nothing, and forgets what the core has heard.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from windfall.core.messages.effects import Orders
 from windfall.core.messages.facts import Shape
 
 Pair = tuple[str, str]  # nonce, the batch system's name; "" where it is not known
+
+
+class Orders(Protocol):
+    """The orders of one reply: the server's `TendReply`, or the core's `SiteOrders` in the simulator."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def now(self) -> int: ...
+
+    @property
+    def start(self) -> list[tuple[str, Shape]]: ...
+
+    @property
+    def stop(self) -> list[Pair]: ...
+
+    @property
+    def look(self) -> bool: ...
+
+    @property
+    def salvage(self) -> list[str]: ...
 
 
 class Submit(NamedTuple):

@@ -14,11 +14,9 @@ import msgspec
 
 from windfall.client.http import Http
 from windfall.client.profile import Profile
-from windfall.core.messages.effects import Orders
-from windfall.core.messages.events import Tend
 from windfall.core.messages.facts import Limits
 from windfall.errors import BadInput, WindfallError
-from windfall.provision.server_link import Door
+from windfall.provision.server_link import Door, TendReply, TendRequest
 
 T = TypeVar("T")
 CALLS = 200  # under way at once: two for each site, and some
@@ -43,11 +41,11 @@ class Remote:
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, lent)
 
-    async def tend(self, event: Tend) -> Orders:
-        body = msgspec.json.encode(event)
+    async def tend(self, request: TendRequest) -> TendReply:
+        body = msgspec.json.encode(request)
         answer = await self._with(lambda http: http.call("POST", "/v1/tend", raw=body, repeatable=True))
         try:
-            return msgspec.convert(answer, Orders)
+            return msgspec.convert(answer, TendReply)
         except msgspec.ValidationError as error:
             raise WindfallError(f"the server's orders cannot be read: {error}", "is it of another version?") from None
 

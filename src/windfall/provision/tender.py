@@ -15,11 +15,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from windfall.core.messages import effects as x, events as e
 from windfall.errors import BadInput, NotFound, SiteError, SiteRefused, TrustError, WindfallError
 from windfall.provision import site_limits
 from windfall.provision.order_book import Cancel, Carrier, Command, Look, Pair, Salvage, Submit
-from windfall.provision.server_link import Line
+from windfall.provision.server_link import NO_END, NOT_SAID, Line, ListedJob, SiteInfo, TendReply, TendRequest
 from windfall.provision.site_files import Equipped
 from windfall.sites.channels.channel import Channel, read_aside
 from windfall.sites.dialects import text
@@ -119,7 +118,7 @@ class Tender:
             await asyncio.sleep(PAUSE_S)
             orders = await self._insist(wait=int(POLL_S * 1000))
 
-    async def _insist(self, **more: Any) -> x.Orders:
+    async def _insist(self, **more: Any) -> TendReply:
         pause = FIRST_S
         while True:
             try:
@@ -143,13 +142,14 @@ class Tender:
                 await asyncio.sleep(FIRST_S)  # the poll takes it along, too
                 self._fresh.set()
 
-    async def _ask(self, **more: Any) -> x.Orders:
+    async def _ask(self, **more: Any) -> TendReply:
         carrier = self._carrier
         news = carrier.news()
         more.setdefault("seen", carrier.seen)
-        event = e.Tend(0, self.site.name, self.name, accepted=news.accepted, refused=news.refused,
-                       stopped=news.stopped, unstopped=news.unstopped, salvages=True, salvaged=news.salvaged, **more)
-        orders = await self.line.tend(event)
+        request = TendRequest(
+            0, self.site.name, self.name, accepted=news.accepted, refused=news.refused, stopped=news.stopped,
+            unstopped=news.unstopped, salvages=True, salvaged=news.salvaged, **more)
+        orders = await self.line.tend(request)
         if not orders.over and not self._stopping:
             self._begin(carrier.answered(orders, news))
         return orders
@@ -335,7 +335,7 @@ class Tender:
         try:
             seen = self._carrier.seen
             listed = await self._list()
-            jobs = [e.Listed(job.nonce, job.id, job.state == RUNNING) for job in listed]
+            jobs = [ListedJob(job.nonce, job.id, job.state == RUNNING) for job in listed]
             await self._ask(listed=jobs, began=look.began, info=await self._info(), seen=seen)
         except (SiteError, BadInput) as error:
             await self._rest(error)
@@ -374,15 +374,15 @@ class Tender:
             try:
                 room = await read_aside(self._dialect.roomed, await self.channel.say(command))
                 if room.free is not None and room.queued is not None:
-                    await self._ask(info=e.Info(room.free, room.queued))
+                    await self._ask(info=SiteInfo(room.free, room.queued))
             except WindfallError as error:
                 log.info("%s: how full it is cannot be told: %s", self.site.name, error.message)
             await asyncio.sleep(POLL_S)
 
-    async def _info(self) -> e.Info | None:
+    async def _info(self) -> SiteInfo | None:
         """What is asked for in the site's file, and nothing beside: every question costs its login node something."""
         if not self.site.balance:
-            return e.Info(-1, -1, others=self._others) if self.site.max_jobs else None
+            return SiteInfo(-1, -1, others=self._others) if self.site.max_jobs else None
         try:
             balance = await self._balance()
             self._books = ""
@@ -391,8 +391,8 @@ class Tender:
                 raise
             if self._books != str(error):
                 log.warning("%s: %s", self.site.name, error)
-            self._books, balance = str(error), e.NOT_SAID
-        return e.Info(-1, -1, others=self._others, balance=balance)
+            self._books, balance = str(error), NOT_SAID
+        return SiteInfo(-1, -1, others=self._others, balance=balance)
 
     async def _balance(self) -> int:
         """Ms of cores that the account has left."""
@@ -403,7 +403,7 @@ class Tender:
             raise SiteError(f"the site does not say what {self.site.account or 'any account'} has left there",
                             "check the site's account; or take balance = true out of its file, and say core-hours")
         left = [each.limit - each.used - each.running for each in ours if each.limit is not None]
-        return max(min(left), 0) * 1000 if left else e.NO_END
+        return max(min(left), 0) * 1000 if left else NO_END
 
     # --- what pilots left ---------------------------------------------------------------------------------------
 

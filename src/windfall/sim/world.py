@@ -334,7 +334,7 @@ class World:
             if deadline and pilot.began:
                 self.engine.at(max(pilot.began.values()) + deadline, self.server.put, e.Gone(0, pilot.number))
 
-    def _render(self, answer: x.Answer) -> dict[str, Any]:
+    def _render(self, answer: x.ExchangeReply) -> dict[str, Any]:
         """What `server/calls/exchange.py` makes of an answer; a task's command is its place."""
         rendered: dict[str, Any] = {
             "epoch": answer.epoch, "seq": answer.seq, "lease": answer.lease, "spread": answer.spread,

@@ -210,8 +210,8 @@ def _provision(story: Story) -> tuple[int, int]:
     story.do(e.AddSite(0, "cluster", "cid", "slurm", limits=limits))
     bag = int(story.do(submission(0, "cid", Bag(name="queued", targets=[sweep(4)]), "queued")).value)
     story.wait(2_000)
-    story.do(e.Tend(0, "cluster", "first", True))
-    story.do(e.Tend(0, "cluster", "first", accepted=[(f"intent-{n}", str(n)) for n in (1, 2, 3)]))
+    story.do(e.SiteReport(0, "cluster", "first", True))
+    story.do(e.SiteReport(0, "cluster", "first", accepted=[(f"intent-{n}", str(n)) for n in (1, 2, 3)]))
     return bag, story.pilot("intent-1", 1, "cluster")
 
 
@@ -219,9 +219,9 @@ def _provision_on(story: Story, bag: int, pilot: int) -> None:
     """After the snapshot: what was queued is stopped with its bag, a pilot leaves; a tender follows another."""
     story.do(e.Cancel(0, bag, [0, 1]))
     story.wait(2_000)
-    story.do(e.Tend(0, "cluster", "first", stopped=[("intent-3", "3")]))
+    story.do(e.SiteReport(0, "cluster", "first", stopped=[("intent-3", "3")]))
     story.exchange(pilot, bye="idle")
-    story.do(e.Tend(0, "cluster", "second", True))
+    story.do(e.SiteReport(0, "cluster", "second", True))
     story.do(e.DrainSite(0, "cluster", "cid", True, by="cid"))
     story.do(e.AddSite(0, "old", "cid", "slurm"))
     story.do(e.RemoveSite(0, "old", "cid", "cid"))

@@ -35,8 +35,8 @@ class Enrolled(Effect):
     park: int
 
 
-class Answer(Effect):
-    """Answer to an exchange, parked or not.  `grants` holds (number, groups), oldest first."""
+class ExchangeReply(Effect):
+    """Reply to an exchange, parked or not.  `grants` holds (number, groups), oldest first."""
 
     pilot: int
     epoch: int
@@ -51,8 +51,8 @@ class Answer(Effect):
     moves: list[Move] = []  # what the attempts granted here are to fetch, and whence
 
 
-class Orders(Effect):
-    """Answer to a `Tend`: all that is to be done and has not been heard to be done, so much as may be under way."""
+class SiteOrders(Effect):
+    """Reply to a `SiteReport`: every order that the provisioner has not reported as done, up to the site's `flight`."""
 
     site: str
     number: int
@@ -62,3 +62,7 @@ class Orders(Effect):
     look: bool = False  # say what the batch system has of ours
     over: bool = False  # somebody else tends this site now
     salvage: list[str] = []  # nonces whose job is gone: bring home what their pilots left behind
+
+
+Answer = ExchangeReply
+Orders = SiteOrders

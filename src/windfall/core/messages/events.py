@@ -152,7 +152,7 @@ class RemoveSite(Event):
     by: str = ""
 
 
-class Listed(msgspec.Struct, array_like=True, gc=False):
+class ListedJob(msgspec.Struct, array_like=True, gc=False):
     """One job of ours as a batch system lists it."""
 
     nonce: str
@@ -163,7 +163,7 @@ class Listed(msgspec.Struct, array_like=True, gc=False):
 NO_END, NOT_SAID = -1, -2  # balances: nobody keeps one; it could not be looked up, so what was known stands
 
 
-class Info(msgspec.Struct, array_like=True, gc=False):
+class SiteInfo(msgspec.Struct, array_like=True, gc=False):
     """What a site's information system says, true or not."""
 
     free: int  # processors; -1: this is not about them
@@ -173,10 +173,11 @@ class Info(msgspec.Struct, array_like=True, gc=False):
     balance: int = NO_END  # ms of cores that the account may still use, or one of the two above
 
 
-class Tend(Event):
-    """From whoever starts pilots at a site: what came of the orders, what the batch system says; more orders, please.
+class SiteReport(Event):
+    """A site's provisioner reports the outcome of its orders and what the batch system lists, and asks for more orders.
 
-    Said again until it has been answered.  `listed` is complete as of the answer that said `now == began`.
+    The provisioner repeats a report until the core has answered it.  `listed` is complete as of the answer that said
+    `now == began`.
     """
 
     site: str
@@ -186,13 +187,18 @@ class Tend(Event):
     accepted: list[tuple[str, str]] = []  # nonce, the batch system's name
     refused: list[tuple[str, str]] = []  # nonce, why: it was surely not submitted
     stopped: list[tuple[str, str]] = []  # nonce, the batch system's name: it surely will not run, or run on
-    listed: list[Listed] | None = None
+    listed: list[ListedJob] | None = None
     began: int = 0  # `now` of the newest answer it had when it began to list
-    info: Info | None = None
+    info: SiteInfo | None = None
     wait: int = 0
     unstopped: list[tuple[str, str]] = []  # the same, where stopping it did not work: after others, again
     salvages: bool = False  # it can look for what pilots left behind; said again, since we may have begun anew
     salvaged: list[tuple[str, int]] = []  # nonce, results found there, which were sent; -1: its pilot lives
+
+
+Tend = SiteReport
+Listed = ListedJob
+Info = SiteInfo
 
 
 class Enrol(Event):

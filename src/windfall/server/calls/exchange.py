@@ -63,7 +63,7 @@ class ExchangeCalls:
             m.reports, m.held, m.bye)  # type: ignore[arg-type]
         self._waiting.put(event, request, (pilot, m.epoch, m.seq))
 
-    def render(self, effect: effects.Answer) -> bytes:
+    def render(self, effect: effects.ExchangeReply) -> bytes:
         grants = self._renderings.grants(effect.grants) if effect.grants else []
         return _encode(schema.ExchangeResponse(
             VERSION, effect.epoch, effect.seq, effect.lease, grants,

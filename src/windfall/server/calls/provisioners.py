@@ -1,7 +1,7 @@
-"""Those who start pilots: their call over HTTP, and the same line within the server's own process.
+"""The call of provisioners, over HTTP and within the server's own process.
 
-A request is decoded straight into the core's event, and its orders are the core's effect as it stands: both ways say
-the same.  Whoever owns the site may tend it, and nobody else.
+Both ways carry the records of `provision/server_link.py`; here they become the core's event, and the core's orders
+become the reply.  Only a site's owner may tend it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from windfall.core.messages import effects, events
 from windfall.core.messages.facts import Limits
 from windfall.errors import BadInput, NotFound, Unavailable
-from windfall.provision.server_link import Door
+from windfall.provision.server_link import Door, TendReply, TendRequest
 from windfall.server.http import tokens
 from windfall.server.http.server import Request
 from windfall.server.http.waiting import WaitingRequests
@@ -24,22 +24,22 @@ MAX_TEND = 32 << 20  # a listing of 200,000 jobs
 MAX_FOUND = 1 << 31  # results of one pilot
 MAX_WORD = 300  # characters of a name, a nonce, a reason: some are journaled
 
-_decode = msgspec.json.Decoder(events.Tend).decode
+_decode = msgspec.json.Decoder(TendRequest).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class Tendings:
     def __init__(self, writer: Writer) -> None:
         self._sites = writer.state.sites
-        self._waiting = WaitingRequests(writer, _encode)
+        self._waiting = WaitingRequests(writer, lambda orders: _encode(_reply(orders)))
 
     def tend(self, request: Request) -> None:
-        event = checked(_decode(request.body))
+        body = checked(_decode(request.body))
         request.body = b""
-        site = self._sites.get(event.site)
+        site = self._sites.get(body.site)
         if site is None or site.owner != request.who.owner:
-            raise NotFound(f"there is no site {event.site[:100]}")
-        self._waiting.put(event, request)
+            raise NotFound(f"there is no site {body.site[:100]}")
+        self._waiting.put(_report(body), request)
 
     def stop(self) -> None:
         for key in list(self._waiting.open):
@@ -47,15 +47,36 @@ class Tendings:
             request.fail(Unavailable("the server is stopping", "try again in a moment", retry_after=1))
 
 
-def checked(event: events.Tend) -> events.Tend:
-    """What is journaled, or kept, is short."""
-    pairs = [*event.accepted, *event.refused, *event.stopped, *event.unstopped]
-    pairs += [(job.nonce, job.id) for job in event.listed or ()]
-    if any(len(nonce) > MAX_WORD or len(name) > MAX_WORD for nonce, name in pairs) or len(event.tender) > MAX_WORD:
+def checked(body: TendRequest) -> TendRequest:
+    """Refuse names too long for the journal."""
+    pairs = [*body.accepted, *body.refused, *body.stopped, *body.unstopped]
+    pairs += [(job.nonce, job.id) for job in body.listed or ()]
+    if any(len(nonce) > MAX_WORD or len(name) > MAX_WORD for nonce, name in pairs) or len(body.tender) > MAX_WORD:
         raise BadInput(f"a name of more than {MAX_WORD} characters")
-    if any(len(nonce) > MAX_WORD or not -1 <= found < MAX_FOUND for nonce, found in event.salvaged):
+    if any(len(nonce) > MAX_WORD or not -1 <= found < MAX_FOUND for nonce, found in body.salvaged):
         raise BadInput("that many results cannot have been found")
-    return event
+    return body
+
+
+def _report(body: TendRequest) -> events.SiteReport:
+    info = body.info
+    return events.SiteReport(
+        key=body.key, site=body.site, tender=body.tender, hello=body.hello, seen=body.seen, accepted=body.accepted,
+        refused=body.refused, stopped=body.stopped,
+        listed=None if body.listed is None else [events.ListedJob(job.nonce, job.id, job.running)
+                                                 for job in body.listed],
+        began=body.began,
+        info=None if info is None else events.SiteInfo(free=info.free, queued=info.queued, age=info.age,
+                                                       others=info.others, balance=info.balance),
+        wait=body.wait, unstopped=body.unstopped, salvages=body.salvages, salvaged=body.salvaged,
+    )
+
+
+def _reply(orders: effects.SiteOrders) -> TendReply:
+    return TendReply(
+        key=orders.key, site=orders.site, number=orders.number, now=orders.now, start=orders.start, stop=orders.stop,
+        look=orders.look, over=orders.over, salvage=orders.salvage,
+    )
 
 
 class Inside:
@@ -65,9 +86,8 @@ class Inside:
         self._runtime = runtime
         self._writer: Writer = runtime.writer
 
-    async def tend(self, event: events.Tend) -> effects.Orders:
-        orders: effects.Orders = await self._writer.do(checked(event))
-        return orders
+    async def tend(self, request: TendRequest) -> TendReply:
+        return _reply(await self._writer.do(_report(checked(request))))
 
     async def add_site(self, name: str, kind: str, limits: Limits) -> None:
         await self._writer.do(site_event(self._writer.state, name, user(), kind, None, limits))

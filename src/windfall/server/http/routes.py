@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from windfall.core.messages.effects import Orders
-from windfall.core.messages.events import Tend
 from windfall.data.blobs import MAX_BLOB
 from windfall.model.spec import Bag, Part
+from windfall.provision.server_link import TendReply, TendRequest
 from windfall.server.calls.admin import AdminCalls
 from windfall.server.calls.bags import BagCalls
 from windfall.server.calls.blobs import BlobCalls
@@ -27,7 +26,7 @@ def routes(bags: BagCalls, blobs: BlobCalls, exchanges: ExchangeCalls, live: Liv
 
 
 def _tending(t: Tendings) -> Route:
-    return Route("POST", "/v1/tend", t.tend, limit=MAX_TEND, fast=True, takes=Tend, gives=Orders,
+    return Route("POST", "/v1/tend", t.tend, limit=MAX_TEND, fast=True, takes=TendRequest, gives=TendReply,
                  says="what came of a site's orders in, orders out")
 
 

@@ -19,7 +19,7 @@ UNHEARD = 30_000  # ms after which a message that was lost counts as such
 
 Run = Callable[["Pilot", Any], tuple[int, dict[str, Any]]]
 Stage = Callable[["Pilot", Any, Callable[[bool], None]], None]
-Render = Callable[[x.Answer], dict[str, Any]]
+Render = Callable[[x.ExchangeReply], dict[str, Any]]
 
 
 class Pilot:
@@ -98,7 +98,7 @@ class Pilot:
     def _answered(self, effect: Any) -> None:
         if not self.alive:
             return
-        if isinstance(effect, x.Answer):
+        if isinstance(effect, x.ExchangeReply):
             self.agenda.answer_received(self.engine.now, self.render(effect))
             if not self.agenda.at_rest():
                 self._pump()

@@ -21,7 +21,7 @@ class Placeholder(Pilot):
 
     def _answered(self, effect: object) -> None:
         super()._answered(effect)
-        if self.alive and isinstance(effect, x.Answer) and effect.grants and not self.worked:
+        if self.alive and isinstance(effect, x.ExchangeReply) and effect.grants and not self.worked:
             self.worked = True
             self.agenda.leaving = "idle"  # it takes nothing more, and goes when it has reported
 

@@ -51,7 +51,7 @@ class Tender:
         if not self.alive or life != self.life:
             return
         news = self._carrier.news()
-        event = e.Tend(0, self.site.name, f"{self.name} {self.life}", hello, self._carrier.seen, news.accepted,
+        event = e.SiteReport(0, self.site.name, f"{self.name} {self.life}", hello, self._carrier.seen, news.accepted,
                        news.refused, news.stopped, info=self.site.info(), wait=wait, **more)
 
         def back(effect: Any) -> None:
@@ -60,7 +60,7 @@ class Tender:
         self.engine.after(self._latency, self.server.put, event, back)
 
     def _answered(self, life: int, orders: Any, news: News, polled: bool) -> None:
-        if not self.alive or life != self.life or not isinstance(orders, x.Orders):
+        if not self.alive or life != self.life or not isinstance(orders, x.SiteOrders):
             return
         if orders.over:
             if polled:

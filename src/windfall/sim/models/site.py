@@ -57,7 +57,7 @@ class Site:
         self.starts = 0  # of jobs of ours
         self._born = 0
         self._others: dict[str, int] = {}  # jobs of others → ms they run
-        self._published = e.Info(0, 0)
+        self._published = e.SiteInfo(0, 0)
         self._published_at = 0
         self._load: Iterator[Load] = iter(load)
         self._refresh = refresh
@@ -86,13 +86,13 @@ class Site:
         else:
             self._end(job)
 
-    def listing(self, user: str) -> list[e.Listed]:
-        return [e.Listed(job.nonce, job.id, job.started >= 0) for job in self.jobs.values() if job.user == user]
+    def listing(self, user: str) -> list[e.ListedJob]:
+        return [e.ListedJob(job.nonce, job.id, job.started >= 0) for job in self.jobs.values() if job.user == user]
 
-    def info(self) -> e.Info:
+    def info(self) -> e.SiteInfo:
         if not self._refresh:
             return self._look()
-        return e.Info(self._published.free, self._published.queued, self.engine.now - self._published_at, 0)
+        return e.SiteInfo(self._published.free, self._published.queued, self.engine.now - self._published_at, 0)
 
     def leave(self, job: Job) -> None:
         """Its process is over."""
@@ -103,8 +103,8 @@ class Site:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _look(self) -> e.Info:
-        return e.Info(max(int(self.queue.free(self.engine.now)), 0), len(self.queue), others=0)
+    def _look(self) -> e.SiteInfo:
+        return e.SiteInfo(max(int(self.queue.free(self.engine.now)), 0), len(self.queue), others=0)
 
     def _publish(self) -> None:
         self._published, self._published_at = self._look(), self.engine.now
