@@ -141,7 +141,7 @@ class Member:
     def _obey(self, order: tuple[Any, ...]) -> None:
         if order[0] == "run":
             self.placed[order[1].attempt] = order[1]
-        elif order[0] == "back":
+        elif order[0] == "give_back":
             back = [attempt for attempt in order[2] if self.placed.pop(attempt, None) is not None]
             self.agenda.given_back(clock.milliseconds(), back)
 

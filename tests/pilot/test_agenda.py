@@ -4,7 +4,7 @@ import json
 
 from hypothesis import given, settings, strategies as st
 
-from windfall.pilot.agenda.agenda import COMPANY, LINGER, PER_CORE, Agenda
+from windfall.pilot.agenda.agenda import COALESCE_MOST, COALESCE_MS, HELD_PER_CORE, Agenda
 from windfall.pilot.agenda.seats import Seats
 from windfall.wire.messages import EXCHANGE, MAX_REPORTS, check
 
@@ -38,7 +38,7 @@ def runs(made, now):
 def test_first_request_asks_and_parks():
     request = agenda(2).next_request(0)
     assert not check(EXCHANGE, request)
-    assert request["want"] == 2 * PER_CORE and request["wait"] > 0 and request["ack"] == 0
+    assert request["want"] == 2 * HELD_PER_CORE and request["wait"] > 0 and request["ack"] == 0
 
 
 def test_only_one_request_is_parked():
@@ -62,17 +62,17 @@ def test_report_lingers_while_there_is_more():
     assert runs(made, 0) == [0]
     made.task_ended(10, 0, {"a": 0, "wall": 1})
     made.orders(10)
-    assert made.next_request(10) is None and made.due(10) == 10 + LINGER
-    assert len(made.next_request(10 + LINGER)["reports"]) == 1
+    assert made.next_request(10) is None and made.due(10) == 10 + COALESCE_MS
+    assert len(made.next_request(10 + COALESCE_MS)["reports"]) == 1
 
 
 def test_company_leaves_at_once():
     made = agenda()
     give(made, 0, grant(1, *range(250)))
-    for attempt in range(COMPANY):
+    for attempt in range(COALESCE_MOST):
         runs(made, 1)
         made.task_ended(1, attempt, {"a": attempt, "wall": 1})
-    assert len(made.next_request(1)["reports"]) == COMPANY
+    assert len(made.next_request(1)["reports"]) == COALESCE_MOST
 
 
 def test_reports_are_kept_until_answered():
@@ -216,7 +216,7 @@ def test_wall_time():
     made = agenda(1, end=10000)
     give(made, 0, grant(1, 1, time=20000), grant(2, 2, time=5000))
     assert runs(made, 0) == [2]
-    assert made.reports[1]["why"] == "stop" and made.placed[2].until == 5000
+    assert made.reports[1]["why"] == "stop" and made.placed[2].start_before == 5000
 
 
 def test_wall_time_of_a_task_that_saves_its_state():
@@ -228,7 +228,7 @@ def test_wall_time_of_a_task_that_saves_its_state():
     for attempt in (1, 2, 3):
         made.fetched(0, attempt)
     assert runs(made, 0) == [1, 2]
-    assert made.placed[1].until == 6000 and made.placed[2].until == 4000
+    assert made.placed[1].start_before == 6000 and made.placed[2].start_before == 4000
     made.task_ended(1, 1, {"a": 1})
     runs(made, 1)
     assert made.reports[3]["why"] == "stop"
@@ -246,7 +246,7 @@ def test_a_task_that_saves_its_state_is_ended_in_time():
     made.next_request(1)
     assert made.orders(6999) == [] and made.due(6999) <= 7000
     assert made.orders(7000) == [("kill", 2, "stop")] and made.orders(7001) == []
-    assert 2 in made.placed and made.save_at is None
+    assert 2 in made.placed and made.checkpoint_at is None
 
 
 def test_only_those_that_save_their_state_are_looked_at():
@@ -256,13 +256,13 @@ def test_only_those_that_save_their_state_are_looked_at():
     made.fetched(0, 2)
     made.fetched(0, 3)
     runs(made, 0)
-    assert list(made.placed) == [1, 2, 3] and list(made.saving) == [2, 3] and made.save_at == 7000
+    assert list(made.placed) == [1, 2, 3] and list(made.checkpointing) == [2, 3] and made.checkpoint_at == 7000
     made.task_ended(1, 2, {"a": 2})
-    assert made.orders(7000) == [] and made.save_at == 9000
+    assert made.orders(7000) == [] and made.checkpoint_at == 9000
     assert made.orders(9000) == [("kill", 3, "stop")]
     made.task_ended(9001, 3, {"a": 3})
     made.task_ended(9002, 1, {"a": 1})
-    assert made.save_at is None and not made.saving
+    assert made.checkpoint_at is None and not made.checkpointing
 
 
 def test_a_whole_pilot():
@@ -291,7 +291,7 @@ def test_recall_cancel_and_stop():
     request = made.next_request(3)
     assert request["bye"] == "stopped" and len(request["reports"]) == 4
     made.answer_received(4, answer(request))
-    assert made.over and made.next_request(5) is None
+    assert made.departed and made.next_request(5) is None
 
 
 def test_idle():
@@ -314,11 +314,11 @@ def test_new_epoch_keeps_what_is_held():
 def test_message_is_bounded():
     made = agenda(1)
     for attempt in range(5000):
-        made._say(0, {"a": attempt})
+        made._queue_report(0, {"a": attempt})
     assert len(made.next_request(0)["reports"]) == MAX_REPORTS
     made = agenda(1)
     for attempt in range(100):
-        made._say(0, {"a": attempt, "out": "x" * (1 << 20)})
+        made._queue_report(0, {"a": attempt, "out": "x" * (1 << 20)})
     request = made.next_request(0)
     assert len(json.dumps(request)) < 16 << 20 and len(made.reports) + len(request["reports"]) == 100
 
@@ -372,9 +372,9 @@ class World:
         for order in self.agenda.orders(self.now):
             if order[0] == "run":
                 task = order[1]
-                self.width[task.station.index] = task.width
+                self.width[task.station.index] = task.seats
                 self.waiting[task.station.index].append(task)
-            elif order[0] == "back":
+            elif order[0] == "give_back":
                 back = [t.attempt for t in self.waiting[order[1]] if t.attempt in order[2]]
                 self.waiting[order[1]] = [t for t in self.waiting[order[1]] if t.attempt not in back]
                 self.agenda.given_back(self.now, back)

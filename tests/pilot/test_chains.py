@@ -3,7 +3,7 @@
 from hypothesis import given, settings, strategies as st
 
 from tests.pilot.test_agenda import LEASE, agenda, answer, give, runs
-from windfall.pilot.agenda.agenda import LINGER
+from windfall.pilot.agenda.agenda import COALESCE_MS
 
 
 def chain(number, *attempts, behind=None, bag=1, **spec):
@@ -24,7 +24,7 @@ def test_a_chain_uses_one_core_of_four():
         assert runs(made, attempt) == [attempt] and not runs(made, attempt)
         assert len(made.held()) == 16 - attempt
         made.task_ended(attempt, attempt, {"a": attempt})
-    assert not made.holding() and not made.chains.lines
+    assert not made.holding() and not made.chains.chains
 
 
 def test_two_chains_run_side_by_side_and_none_overtakes():
@@ -63,7 +63,7 @@ def test_reports_of_a_chain_leave_together():
         assert runs(made, attempt) == [attempt]
         made.running(attempt, [attempt])
         made.task_ended(attempt, attempt, {"a": attempt})
-        assert made.next_request(attempt + LINGER) is None
+        assert made.next_request(attempt + COALESCE_MS) is None
     assert runs(made, 3) == [3]
     made.running(3, [3])
     made.task_ended(9, 3, {"a": 3})
@@ -91,7 +91,7 @@ def test_a_failure_within_a_chain_is_told_at_once():
     made.task_ended(10, 1, {"a": 1})
     runs(made, 10)
     made.task_ended(20, 2, {"a": 2, "o": "failed", "why": "exit"})
-    assert [r["a"] for r in made.next_request(20 + LINGER)["reports"]] == [1, 2]
+    assert [r["a"] for r in made.next_request(20 + COALESCE_MS)["reports"]] == [1, 2]
 
 
 def test_recall_and_cancel_reach_into_the_line():
@@ -124,7 +124,7 @@ def test_a_chain_that_had_only_been_placed_goes_back_whole():
     made.answer_received(300, answer(request, recall=[1, 2, 3]))
     made.given_back(301, [1])
     assert {a: r["why"] for a, r in made.undelivered().items()} == {1: "recall", 2: "recall", 3: "recall"}
-    assert not made.holding() and not made.chains.lines
+    assert not made.holding() and not made.chains.chains
 
 
 def test_leaving_returns_the_line():
@@ -139,7 +139,7 @@ def test_what_is_behind_starts_only_after_success():
     made = agenda(4)
     give(made, 0, grant(1, chain(1, 1), chain(1, 2, behind=[1]), chain(1, 3, behind=[2])))
     assert runs(made, 0) == [1]
-    made.vacated(5, 1)                                       # its files are still under way
+    made.process_ended(5, 1)                                       # its files are still under way
     assert runs(made, 5) == []
     made.task_ended(6, 1, {"a": 1})
     assert runs(made, 6) == [2]
@@ -194,7 +194,7 @@ def test_whatever_happens_chains_keep_their_rules(data):
             made.task_ended(now, attempt, {"a": attempt, "o": data.draw(st.sampled_from(["succeeded", "failed"]))})
             ended.append(attempt)
         elif act == "vacate" and running:
-            made.vacated(now, data.draw(st.sampled_from(sorted(running))))
+            made.process_ended(now, data.draw(st.sampled_from(sorted(running))))
         elif act == "recall" and unplaced:
             request = made.next_request(now)
             if request is not None:

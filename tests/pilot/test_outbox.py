@@ -175,7 +175,7 @@ def test_delivered_in_messages_of_bounded_size(tmp_path):
     assert sum(map(len, batches)) == 208
     for names in batches:
         size = sum(os.path.getsize(os.path.join(made.folder, name)) for name in names)
-        assert len(names) <= outbox.COMPANY and size <= outbox.ROOM
+        assert len(names) <= outbox.REPORTS_AT_ONCE and size <= outbox.BYTES_AT_ONCE
     made.close()
 
 

@@ -30,8 +30,8 @@ def talk(made, refuse, steps=500):
         made.idle_since = 0
         request = made.next_request(0)
         if request is None:
-            made.flights.clear()  # the parked poll
-            if not (made.reports or made.started or made.census):
+            made.in_flight.clear()  # the parked poll
+            if not (made.reports or made.unreported_starts or made.census):
                 return took, said
             made.not_before = 0
         elif refuse(request):
@@ -49,7 +49,7 @@ def reports_of(took):
 def test_one_bad_report_among_many():
     made = agenda()
     for attempt in range(100):
-        made._say(0, {"a": attempt, "exit": HUGE if attempt in (3, 70) else 0})
+        made._queue_report(0, {"a": attempt, "exit": HUGE if attempt in (3, 70) else 0})
     took, said = talk(made, lambda r: any(x.get("exit") == HUGE for x in r.get("reports", ())))
     had = reports_of(took)
     assert sorted(had) == list(range(100))
@@ -61,16 +61,16 @@ def test_one_bad_report_among_many():
 def test_what_is_refused_twice_is_dropped_and_not_held():
     made = agenda()
     for attempt in range(5):
-        made._say(0, {"a": attempt})
+        made._queue_report(0, {"a": attempt})
     took, said = talk(made, lambda r: any(x["a"] == 2 for x in r.get("reports", ())))
-    assert sorted(reports_of(took)) == [0, 1, 3, 4] and any("dropped" in text for text in said)
+    assert sorted(reports_of(took)) == [0, 1, 3, 4] and any("drops it" in text for text in said)
     assert any(r.get("held") == [] for r in took)  # the server is told that it is not here any more
     assert not made.shortened
 
 
 def test_returned_and_cancelled_stay_that():
     made = agenda()
-    made._say(0, {"a": 1, "o": "returned", "exit": HUGE})
+    made._queue_report(0, {"a": 1, "o": "returned", "exit": HUGE})
     took, _ = talk(made, lambda r: any("exit" in x for x in r.get("reports", ())))
     assert reports_of(took)[1]["o"] == "returned"
 
@@ -83,26 +83,26 @@ def test_refused_lists_do_not_loop(kind):
         {"n": 1, "groups": [{"spec": {"bag": 1}, "tasks": [[7, ["true"]]]}]}]})
     made.orders(0)
     made.running(-1000, [7])
-    made._say(0, {"a": 1})
+    made._queue_report(0, {"a": 1})
     made.census = True
     took, said = talk(made, lambda r: kind in r)
-    assert 1 in reports_of(took) and any("refused a list" in text for text in said)
+    assert 1 in reports_of(took) and any("refused the list" in text for text in said)
 
 
 def test_batches_grow_again():
     made = agenda()
-    made._say(0, {"a": 0, "exit": HUGE})
-    made._say(0, {"a": 1})
+    made._queue_report(0, {"a": 0, "exit": HUGE})
+    made._queue_report(0, {"a": 1})
     talk(made, lambda r: any(x.get("exit") == HUGE for x in r.get("reports", ())))
     for attempt in range(2, 40):
-        made._say(0, {"a": attempt})
+        made._queue_report(0, {"a": attempt})
         talk(made, lambda r: False)
-    assert made.batch is None
+    assert made.reports_at_once is None
 
 
 def test_notes_are_short_text():
     made = agenda()
-    made._say(0, {"a": 1, "note": "x" * 9000 + "\udcff end"})
+    made._queue_report(0, {"a": 1, "note": "x" * 9000 + "\udcff end"})
     note = made.reports[1]["note"]
     assert len(note) <= 500 and note.endswith("? end") and json.dumps(note).encode()
     assert short("fine") == "fine"

@@ -27,7 +27,7 @@ from windfall.core.state.graph import Edges, Graph
 from windfall.core.state.world import State, TargetState
 from windfall.pilot.agenda import agenda
 from windfall.pilot.agenda.agenda import Agenda
-from windfall.pilot.agenda.chains import Chains, Line
+from windfall.pilot.agenda.chains import Chain, Chains
 from windfall.pilot.agenda.seats import Seats
 
 from . import driver
@@ -593,8 +593,8 @@ def a_snapshot_forgets_a_column(patch: Patch) -> None:
 @mutant("T7")
 def a_batch_runs_all_at_once(patch: Patch) -> None:
     def join(self: Chains, task: Any, key: Any) -> bool:
-        task.chain = Line(key)
-        task.chain.turn = task.attempt
+        task.chain = Chain(key)
+        task.chain.current = task.attempt
         return True
 
     patch.setattr(Chains, "join", join)

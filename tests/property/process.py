@@ -108,7 +108,7 @@ class Process:
         for order in self.agenda.orders(now):
             self._obey(order)
         self._run_next()
-        if self.agenda.over:
+        if self.agenda.departed:
             self.leave()
             return
         due = self.agenda.due(now)
@@ -125,7 +125,7 @@ class Process:
         self.after(request.get("wait", 0) + TIMEOUT, lambda: self.lost(request["seq"]))
 
     def lost(self, seq: int) -> None:
-        if self.alive and seq in self.agenda.flights:
+        if self.alive and seq in self.agenda.in_flight:
             self.agenda.failed(self.now(), seq)
             self.pump()
 
@@ -150,13 +150,13 @@ class Process:
         kind = order[0]
         if kind == "run":
             self.station[order[1].attempt] = order[1]
-            self.width = order[1].width
+            self.width = order[1].seats
         elif kind == "fetch":
             attempt = order[1].attempt
             self.after(self.world.random.choice((0, 20)), lambda: self._fetched(attempt))
         elif kind == "kill":
             self._kill(order[1], order[2])
-        elif kind == "back":
+        elif kind == "give_back":
             back = [a for a in order[2] if self.station.pop(a, None) is not None]
             self.agenda.given_back(self.now(), back)
 
@@ -174,7 +174,7 @@ class Process:
     def _run_next(self) -> None:
         now = self.now()
         for attempt, task in list(self.station.items()):
-            if now >= task.until:
+            if now >= task.start_before:
                 del self.station[attempt]
                 self.agenda.given_back(now, [attempt])
                 continue
@@ -201,8 +201,8 @@ class Process:
         mates = [other for other in self.running.values() if other.chain is not None]
         if task.chain is not None and sum(other.chain.key == task.chain.key for other in mates) > 1:
             world.blame([f"T7: {self.name} runs two tasks of one batch at once"])
-        if task.behind is not None and task.behind not in world.oracle.succeeded:
-            world.blame([f"T8: {self.name} starts attempt {attempt} before {task.behind} has succeeded"])
+        if task.previous is not None and task.previous not in world.oracle.succeeded:
+            world.blame([f"T8: {self.name} starts attempt {attempt} before {task.previous} has succeeded"])
         used = [sum(t.need[i] for t in self.running.values()) for i in (0, 1)]
         if used[0] > self.cores or used[1] > self.cores << 30:
             world.blame([f"P5: {self.name} runs {used[0]} cores and {used[1]} bytes"])

@@ -270,7 +270,7 @@ class World:
 
     def connections_break(self) -> None:
         for process in self.processes:
-            for seq in list(process.agenda.flights):
+            for seq in list(process.agenda.in_flight):
                 if self.chance(70):
                     self.after(self._lag(), lambda process=process, seq=seq: process.awake(lambda: process.lost(seq)))
 

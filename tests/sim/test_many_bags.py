@@ -147,7 +147,7 @@ def fall_over(world: World, journal: list[bytes]) -> None:
     server.core, server._wake_at = core, None
     world._busy = None
     for pilot in world._pilots.values():
-        for seq in list(pilot.agenda.flights):
+        for seq in list(pilot.agenda.in_flight):
             pilot.agenda.failed(world.engine.now, seq)
         pilot._pump()
 

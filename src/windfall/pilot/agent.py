@@ -360,7 +360,7 @@ class Agent:
     def _ended_with_files(self, now, attempt, report):
         cargo = self.files.pop(attempt).after(report)
         if cargo:
-            self.agenda.vacated(now, attempt)
+            self.agenda.process_ended(now, attempt)
             self._porters().bring(attempt, report, cargo)
         else:
             self._porters().discard(attempt)
@@ -542,7 +542,7 @@ class Agent:
     # --- time
 
     def _timers(self, now):
-        if self.agenda.over:
+        if self.agenda.departed:
             self.code = 0
         if now < self.next_look:
             return

@@ -217,7 +217,7 @@ class World:
     def _ended(self, pilot: Pilot) -> None:
         """Of its own accord, or taken away."""
         returns = self._places[pilot.name].returns
-        if returns is not None and pilot.agenda.over:
+        if returns is not None and pilot.agenda.departed:
             self.engine.after(round(returns.draw(self.engine.random)), self._return, pilot)
 
     def _return(self, pilot: Pilot) -> None:

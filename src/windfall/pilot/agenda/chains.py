@@ -1,87 +1,90 @@
 """Chains: tasks that run one after the other, never two at a time (T7, T8).  Pure.
 
 Theory
-  * A chain is known by its bag and its number.  One of its tasks has the *turn*: it is queued, placed or finishing.
-    The others stand in *line*, in the order granted, and are no business of the queue.
-  * When the process of the one whose turn it is has ended, the next in line has the turn.  A task that is *behind*
-    another attempt has to wait until all is known of that one.
-  * A task behind an attempt that did not succeed is not for us to run: it goes back, and all that is behind it.
-  * More tasks of a chain may come while it runs: they join the line.
+  * A chain is known by its bag and its number.  At most one of its tasks is the *current* one: it is queued, placed or
+    finishing.  The others wait in the chain, in the order granted, and are not in the agenda's queue.
+  * When the process of the current task has ended, the next task of the chain becomes current.  A task with a
+    *previous* attempt waits until the outcome of that attempt is known.
+  * A task whose previous attempt did not succeed is returned to the server, and so are all tasks that depend on it.
+  * More tasks of a chain may come while it runs: they join its end.
 """
 
 
-class Line:
-    __slots__ = ("key", "turn", "tasks")
+class Chain:
+    __slots__ = ("key", "current", "waiting")
 
     def __init__(self, key):
         self.key = key
-        self.turn = None         # attempt
-        self.tasks = {}          # attempt → Task, in the order granted
+        self.current = None      # attempt
+        self.waiting = {}        # attempt → HeldTask, in the order granted
 
 
 class Chains:
-    __slots__ = ("lines", "later")
+    __slots__ = ("chains", "waiting")
 
     def __init__(self):
-        self.lines = {}          # (bag, number) → Line
-        self.later = {}          # attempt → Task: all that stand in line
+        self.chains = {}         # (bag, number) → Chain
+        self.waiting = {}        # attempt → HeldTask: the waiting tasks of all chains
 
     def join(self, task, key):
-        """True if it is its turn; otherwise it stands in line."""
-        line = self.lines.get(key)
-        if line is None:
-            line = self.lines[key] = Line(key)
-        task.chain = line
-        if line.turn is None and not line.tasks and task.behind is None:
-            line.turn = task.attempt
+        """Add a task to its chain; return True if it is the current task, False if it waits."""
+        chain = self.chains.get(key)
+        if chain is None:
+            chain = self.chains[key] = Chain(key)
+        task.chain = chain
+        if chain.current is None and not chain.waiting and task.previous is None:
+            chain.current = task.attempt
             return True
-        line.tasks[task.attempt] = self.later[task.attempt] = task
+        chain.waiting[task.attempt] = self.waiting[task.attempt] = task
         return False
 
     def remove(self, task):
-        """It does not stand in line any more."""
-        self.later.pop(task.attempt, None)
-        task.chain.tasks.pop(task.attempt, None)
+        """Take a task out of those that wait."""
+        self.waiting.pop(task.attempt, None)
+        task.chain.waiting.pop(task.attempt, None)
 
-    def stranded(self, task):
-        """Those that wait for what will not come: this task did not succeed."""
-        return [each for each in task.chain.tasks.values() if each.behind == task.attempt]
+    def dependants(self, task):
+        """Return the waiting tasks whose previous attempt is this one."""
+        return [other for other in task.chain.waiting.values() if other.previous == task.attempt]
 
-    def pass_on(self, task, held):
-        """It does not run any more: the task whose turn it is now, or None.  `held(attempt)`: is it in our hands?"""
-        line = task.chain
-        if line.turn == task.attempt:
-            line.turn = None
-        if line.turn is not None:
+    def advance(self, task, held):
+        """Note that a task does not run any more; return the task that becomes current, or None.
+
+        `held(attempt)` says whether the pilot still holds an attempt.
+        """
+        chain = task.chain
+        if chain.current == task.attempt:
+            chain.current = None
+        if chain.current is not None:
             return None
-        if not line.tasks:
-            if self.lines.get(line.key) is line:  # it may be over, and another one begun
-                del self.lines[line.key]
+        if not chain.waiting:
+            if self.chains.get(chain.key) is chain:  # a new chain may have taken the key
+                del self.chains[chain.key]
             return None
-        following = line.tasks[next(iter(line.tasks))]
-        if following.behind is not None and held(following.behind):
+        successor = chain.waiting[next(iter(chain.waiting))]
+        if successor.previous is not None and held(successor.previous):
             return None
-        self.remove(following)
-        line.turn = following.attempt
-        return following
+        self.remove(successor)
+        chain.current = successor.attempt
+        return successor
 
-    def following(self):
-        """The first in every line that waits for nobody's result."""
-        firsts = [line.tasks[next(iter(line.tasks))] for line in self.lines.values() if line.tasks]
-        return [task for task in firsts if task.behind is None]
+    def next_unblocked(self):
+        """Return the first waiting task of each chain where that task has no previous attempt."""
+        firsts = [chain.waiting[next(iter(chain.waiting))] for chain in self.chains.values() if chain.waiting]
+        return [task for task in firsts if task.previous is None]
 
-    def goes_on(self, task):
-        """Is more of its chain to come?"""
-        line = task.chain
-        return line is not None and bool(line.tasks or line.turn not in (None, task.attempt))
+    def has_more(self, task):
+        """Does the task's chain have another task that has not ended?"""
+        chain = task.chain
+        return chain is not None and bool(chain.waiting or chain.current not in (None, task.attempt))
 
     def problem(self):
-        """A sentence when a rule of this module is broken, else "" (for tests)."""
-        waiting = [attempt for line in self.lines.values() for attempt in line.tasks]
-        if sorted(waiting) != sorted(self.later):
-            return "who stands in line is not who waits"
-        if any(line.turn in line.tasks for line in self.lines.values()):
-            return "somebody has the turn and stands in line"
-        if any(line.turn is None and not line.tasks for line in self.lines.values()):
-            return "a chain without tasks"
+        """Return a sentence when a rule of this module is broken, else "" (for tests)."""
+        waiting = [attempt for chain in self.chains.values() for attempt in chain.waiting]
+        if sorted(waiting) != sorted(self.waiting):
+            return "the waiting tasks of the chains are not the waiting tasks of all"
+        if any(chain.current in chain.waiting for chain in self.chains.values()):
+            return "a task is current and waits"
+        if any(chain.current is None and not chain.waiting for chain in self.chains.values()):
+            return "a chain has no tasks"
         return ""

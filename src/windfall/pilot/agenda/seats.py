@@ -1,23 +1,23 @@
-"""Seats: what of the pilot's cores, memory and GPUs is promised to whom (P5).  Pure.
+"""Seats: which of the pilot's cores, memory and GPUs are promised to which station (P5).  Pure.
 
 Theory
   * A *seat* is a set of resources held at one *station* (a spawner).  A running task sits in a seat.
-  * A station may be given more tasks than it has seats: it starts the next one, in order, when a task ends, without
+  * A station may be given more tasks than it has seats: it starts the next task, in order, when one ends, without
     asking.  That is only sound when the next task needs what the last one held, so a station with tasks *staged*
-    like this has seats of one single need.  Tasks with GPUs are never staged: which GPU is decided here.
-  * A seat is closed when its station has fewer tasks than seats.  So what runs at a station never exceeds its seats,
-    and the seats never exceed the pilot, whatever messages are still under way.
+    like this has seats of one single need.  Tasks with GPUs are never staged: the agenda picks the GPU.
+  * A seat is closed when its station has fewer tasks than seats.  So the tasks that run at a station never exceed its
+    seats, and the seats never exceed the pilot, whatever messages are still under way.
 """
 
 
 class Station:
-    __slots__ = ("index", "placed", "needs", "moved")
+    __slots__ = ("index", "placed", "needs", "changed_at")
 
     def __init__(self, index):
         self.index = index
         self.placed = 0      # tasks given to it and not ended
         self.needs = []      # one entry per seat
-        self.moved = 0       # when a task last came or ended there
+        self.changed_at = 0  # when a task last came or ended there
 
     def staged(self):
         return self.placed - len(self.needs)
@@ -36,20 +36,21 @@ class Seats:
         self.stations = [Station(i) for i in range(stations)]
 
     def whole(self):
-        """The need of a task that wants all there is."""
+        """Return the need of a task that takes the whole pilot."""
         return self.cores, self.memory, len(self.gpus)
 
-    def ever(self, need):
-        """Can a task with this need run here at all?"""
+    def could_fit(self, need):
+        """Could a task with this need run on the empty pilot?"""
         cores, memory, gpus = need
         return cores <= self.cores and gpus <= len(self.gpus) and (not self.memory or memory <= self.memory)
 
     def fits(self, need):
+        """Can a task with this need run now?"""
         return (need[0] <= self.free_cores and need[2] <= len(self.free_gpus)
                 and (not self.memory or need[1] <= self.free_memory))
 
     def open(self, need, now):
-        """(station, gpu ids) for a task to start at once, or None."""
+        """Open a seat for a task that starts at once; return (station, gpu ids), or None if there is no room."""
         if not self.fits(need):
             return None
         best = None
@@ -62,11 +63,11 @@ class Seats:
             return None
         best.needs.append(need)
         best.placed += 1
-        best.moved = now
+        best.changed_at = now
         return best, self._take(need)
 
     def stage(self, need, depth):
-        """The station where a task may wait behind `depth` others per seat at most, or None."""
+        """Stage a task at the station with the fewest staged tasks, at most `depth` per seat; return it or None."""
         if depth <= 0 or need[2]:
             return None
         best, least = None, 0
@@ -83,10 +84,10 @@ class Seats:
             best.placed += 1
         return best
 
-    def leave(self, station, need, gpus, now):
-        """A task of this station ended, or came back unstarted."""
+    def release(self, station, need, gpus, now):
+        """Note that a task of this station ended, or came back unstarted."""
         station.placed -= 1
-        station.moved = now
+        station.changed_at = now
         if station.placed < len(station.needs):
             station.needs.remove(need)
             self._give(need, gpus)
@@ -108,17 +109,16 @@ class Seats:
             self.free_gpus = sorted(self.free_gpus + list(gpus), key=self.gpus.index)
 
     def problem(self):
-        """A sentence when a rule of this module is broken, else "" (for tests)."""
+        """Return a sentence when a rule of this module is broken, else "" (for tests)."""
         needs = [need for station in self.stations for need in station.needs]
-        if sum(n[0] for n in needs) + self.free_cores != self.cores or self.free_cores < 0:
-            return "cores do not add up"
-        if sum(n[1] for n in needs) + self.free_memory != self.memory or (self.memory and self.free_memory < 0):
-            return "memory does not add up"
-        if sum(n[2] for n in needs) + len(self.free_gpus) != len(self.gpus):
-            return "GPUs do not add up"
+        checks = ((0, self.free_cores, self.cores, "cores"), (1, self.free_memory, self.memory, "memory"),
+                  (2, len(self.free_gpus), len(self.gpus), "GPUs"))
+        for index, free, total, name in checks:
+            if sum(need[index] for need in needs) + free != total or (total and free < 0):
+                return "{} do not add up".format(name)
         for station in self.stations:
             if station.placed < len(station.needs):
-                return "a seat without a task"
+                return "a seat has no task"
             if station.staged() and len(set(station.needs)) != 1:
-                return "tasks staged behind seats of different needs"
+                return "tasks are staged behind seats of different needs"
         return ""

@@ -17,8 +17,8 @@ from windfall.pilot.notes import short
 from windfall.pilot.run import slot
 
 CREDENTIALS = "credentials"
-COMPANY = 64             # reports delivered at once, and
-ROOM = 4 << 20           # bytes of them
+REPORTS_AT_ONCE = 64             # reports delivered at once, and
+BYTES_AT_ONCE = 4 << 20           # bytes of them
 
 
 class Outbox:
@@ -150,7 +150,7 @@ def _batches(folder):
     batch, size = [], 0
     for name in sorted(name for name in os.listdir(folder) if name.endswith(".json")):
         more = os.path.getsize(os.path.join(folder, name))
-        if batch and (len(batch) == COMPANY or size + more > ROOM):
+        if batch and (len(batch) == REPORTS_AT_ONCE or size + more > BYTES_AT_ONCE):
             yield batch
             batch, size = [], 0
         batch.append(name)

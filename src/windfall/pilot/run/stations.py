@@ -42,10 +42,10 @@ class Post:
         if spec.key not in self.specs:
             self._teach(spec)
         self.specs.move_to_end(spec.key)
-        self.width = task.width
+        self.width = task.seats
         self.serial += 1
         task.serial = self.serial
-        self.runs.append((task.attempt, spec.key, task.command, task.extra, task.until, tuple(task.gpus), cwd,
+        self.runs.append((task.attempt, spec.key, task.command, task.extra, task.start_before, tuple(task.gpus), cwd,
                           self.serial))
 
     def _teach(self, spec):

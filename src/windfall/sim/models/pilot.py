@@ -103,7 +103,7 @@ class Pilot:
             if not self.agenda.at_rest():
                 self._pump()
         elif isinstance(effect, x.Refuse):  # it was forgotten
-            self.agenda.over = True
+            self.agenda.departed = True
             self.die()
 
     def _pump(self) -> None:
@@ -117,7 +117,7 @@ class Pilot:
             self._obey(order)
         if self._placed:
             self._run_next()
-        if agenda.over:
+        if agenda.departed:
             self.die()
             return
         due = agenda.due(now)
@@ -142,10 +142,10 @@ class Pilot:
         kind = order[0]
         if kind == "run":
             self._placed[order[1].attempt] = order[1]
-            self._width = order[1].width
+            self._width = order[1].seats
         elif kind == "kill":
             self._kill(order[1], order[2])
-        elif kind == "back":
+        elif kind == "give_back":
             back = [attempt for attempt in order[2] if self._placed.pop(attempt, None) is not None]
             self.agenda.given_back(self.engine.now, back)
 
@@ -155,7 +155,7 @@ class Pilot:
             if len(self.running) >= self._width:
                 return
             del self._placed[attempt]
-            if now >= task.until:
+            if now >= task.start_before:
                 self.agenda.given_back(now, [attempt])
             else:
                 self._start(attempt, task)
