@@ -41,11 +41,11 @@ def one(name: str) -> None:
     from windfall.workflow.components.files import loads
     from windfall.workflow.graphs.plan import plan
     from windfall.workflow.graphs.report import requirements
-    from windfall.workflow.yvetteml.program import Shelf, compile_application
+    from windfall.workflow.yvetteml.program import ComponentLibrary, compile_application
 
     began = time.perf_counter()
     application = loads(f"<application><graph>{GRAPHS[name]}</graph></application>".encode(), name).application
-    shelf = Shelf({each.name: each for each in loads(PARTS.encode(), "parts").components})
+    shelf = ComponentLibrary({each.name: each for each in loads(PARTS.encode(), "parts").components})
     assert application is not None
     program = compile_application(application, shelf)
     compiled = time.perf_counter() - began

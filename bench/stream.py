@@ -23,12 +23,12 @@ def one(running: Server, name: str, whole: bool) -> str:
     from windfall.workflow.build.builder import build
     from windfall.workflow.build.streaming import cut
     from windfall.workflow.components.files import loads
-    from windfall.workflow.yvetteml.program import Shelf, compile_application
+    from windfall.workflow.yvetteml.program import ComponentLibrary, compile_application
 
     began = time.time()
     application = loads(f"<application><graph>{GRAPHS[name]}</graph></application>".encode(), name).application
     parts = loads(PARTS.replace("</yml-query>", f"{MADE}</yml-query>").encode(), "parts").components
-    shelf = Shelf({each.name: each for each in parts})
+    shelf = ComponentLibrary({each.name: each for each in parts})
     assert application is not None
     program = compile_application(application, shelf)
     compiled = time.time() - began

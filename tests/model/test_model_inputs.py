@@ -74,7 +74,7 @@ def test_the_first_task_of_a_name_is_right(axes):
     for template in ("{x}", "{y}", "{z}{x}", "{x}{y}{z}", "k"):
         outputs = Renderer(Target(command="p", source=target.source, outputs=[template]))
         every = [outputs.outputs(index)[0] for index in range(renderer.count)]
-        for task, (text,) in families.named(target.source, template):
+        for task, (text,) in families.renderings(target.source, template):
             assert every.index(text) == task
 
 

@@ -147,7 +147,7 @@ def test_python_that_does_not_answer_is_ended(tmp_path, monkeypatch):
     wait_until(lambda: not any(map(alive, said.read_text().split())))
 
 
-class Shelf:
+class ComponentLibrary:
     """A cache whose blobs are archives that are there already."""
 
     def __init__(self, folder):
@@ -161,7 +161,7 @@ class Shelf:
 
 
 def test_least_recently_used_environments_go_but_never_one_in_use(tmp_path):
-    shelf = Shelf(str(tmp_path / "archives"))
+    shelf = ComponentLibrary(str(tmp_path / "archives"))
     os.mkdir(shelf.folder)
     for name in "abcd":
         with open(os.path.join(shelf.folder, name * 64), "wb") as file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windfall.workflow.components.files import loads
-from windfall.workflow.yvetteml.program import Program, Shelf, compile_application
+from windfall.workflow.yvetteml.program import ComponentLibrary, Program, compile_application
 
 
 def abstract(name: str, *params: str) -> str:
@@ -30,9 +30,9 @@ SORT = (
 )
 
 
-def library(parts: str) -> Shelf:
+def library(parts: str) -> ComponentLibrary:
     file = loads(f"<yml-query>{parts}</yml-query>".encode(), "parts.xml")
-    return Shelf({each.name: each for each in file.components})
+    return ComponentLibrary({each.name: each for each in file.components})
 
 
 def program_of(text: str, parts: str, **given: str) -> Program:

@@ -12,7 +12,7 @@ import pytest
 from tests.workflow.library import abstract
 from windfall.errors import BadInput, NotFound
 from windfall.workflow.components.catalogue import Catalogue, gather
-from windfall.workflow.yvetteml.program import Shelf
+from windfall.workflow.yvetteml.program import ComponentLibrary
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_several_in_one_file_and_implementations(catalogue: Catalogue, tmp_path:
     impl = '<component type="impl" name="add_c" abstract="add"><source lang="C">r = a;</source></component>'
     file = written(tmp_path / "two.xml", f"<yml-query>{abstract('add', 'in real a')}{impl}</yml-query>")
     assert [entry.component.name for entry in catalogue.add(file)] == ["add", "add_c"]
-    assert [each.name for each in Shelf(catalogue).implementations("add")] == ["add_c"]
+    assert [each.name for each in ComponentLibrary(catalogue).implementations("add")] == ["add_c"]
 
 
 def test_what_is_wrong_is_not_added(catalogue: Catalogue, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_one_that_is_damaged_does_not_keep_others_from_being_used(
     for name in ("add", "sub"):
         catalogue.add(written(tmp_path / "file.xml", f"<yml-query>{abstract(name)}{IMPL.format(name)}</yml-query>"))
     written(catalogue.folder / "sub_c" / "1.xml", damage)
-    shelf = Shelf(Catalogue(catalogue.folder))
+    shelf = ComponentLibrary(Catalogue(catalogue.folder))
     assert [each.name for each in shelf.implementations("add")] == ["add_c"]
     assert shelf.names() == ["add", "sub"] and list(shelf.damaged) == ["sub_c"]
     with pytest.raises(BadInput):
@@ -175,5 +175,5 @@ def test_a_file_of_many_is_read_once(catalogue: Catalogue, tmp_path: Path) -> No
     many = "".join(abstract(f"c{number}", "in real a") + IMPL.format(f"c{number}") for number in range(400))
     catalogue.add(written(tmp_path / "many.xml", f"<yml-query>{many}</yml-query>"))
     began = time.process_time()
-    assert len(Shelf(Catalogue(catalogue.folder)).names()) == 400
+    assert len(ComponentLibrary(Catalogue(catalogue.folder)).names()) == 400
     assert time.process_time() - began < 5

@@ -8,7 +8,7 @@ import pytest
 from tests.workflow.library import abstract, program_of
 from windfall.errors import BadInput
 from windfall.workflow.build.builder import build
-from windfall.workflow.build.compose import Made, Workflow, component, data, event, notify, par, seq, wait
+from windfall.workflow.build.compose import PythonComponent, Workflow, component, data, event, notify, par, seq, wait
 from windfall.workflow.graphs.gates import without_gates
 from windfall.workflow.graphs.plan import plan
 from windfall.workflow.yvetteml.program import Program
@@ -29,7 +29,7 @@ def total(parts: dict[int, float]) -> float:
     return sum(parts.values())
 
 
-def _another() -> Made:
+def _another() -> PythonComponent:
     @component
     def load(x: int) -> int:
         return x

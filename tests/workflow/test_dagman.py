@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from windfall.errors import BadInput, Mistakes, TooLarge
 from windfall.workflow.dagman import bag as dagbag, commands, lines as daglines, reader, rescue
-from windfall.workflow.dagman.jobs import Jobs
+from windfall.workflow.dagman.jobs import NodeJobs
 from windfall.workflow.dagman.nodes import Graph
 from windfall.workflow.dagman.submit_file import Values, read
 from windfall.workflow.text import plain
@@ -123,7 +123,7 @@ def test_included_and_inline(folder: Path) -> None:
     graph = load(folder, "JOB A {\n  executable = /bin/echo\n  arguments = a\n}\n"
                  "SUBMIT-DESCRIPTION common {\n executable = /bin/echo\n arguments = $(JOB)\n}\nINCLUDE more.inc\n")
     assert edges(graph) == {("A", "B")}
-    jobs = Jobs(graph).all()
+    jobs = NodeJobs(graph).all()
     assert [jobs[0].run, jobs[1].run] == [["/bin/echo", "a"], ["/bin/echo", "B"]]
 
 
@@ -203,16 +203,16 @@ def test_a_value_over_several_lines(folder: Path) -> None:
 def test_words_of_a_script_in_any_case(folder: Path) -> None:
     (folder / "s.sh").write_text("")
     graph = load(folder, "JOB A t.sub\nSCRIPT POST A s.sh $job $Node x$JOB $return $Retry $HOME\n")
-    words = Jobs(graph).all()[0].post
+    words = NodeJobs(graph).all()[0].post
     assert words == ["./s.sh", "A", "A", "'x$JOB'", '"$RETURN"', "0", "'$HOME'"] and graph.nodes[0].asks
-    named = Jobs(load(folder, "JOB $RETURN t.sub\nSCRIPT POST $RETURN s.sh $JOB $RETURN\n")).all()[0].post
+    named = NodeJobs(load(folder, "JOB $RETURN t.sub\nSCRIPT POST $RETURN s.sh $JOB $RETURN\n")).all()[0].post
     assert named == ["./s.sh", "'$RETURN'", '"$RETURN"'], "a node may be called what a shell would fill in"
 
 
 def test_a_submit_file_may_ask_which_try_it_is(folder: Path) -> None:
     (folder / "r.sub").write_text("executable = /bin/echo\narguments = $(Retry) $(JOB)\n")
     graph = load(folder, "JOB A r.sub\nJOB B t.sub\nRETRY ALL_NODES 2\n")
-    jobs = Jobs(graph).all()
+    jobs = NodeJobs(graph).all()
     assert jobs[0].run == ["/bin/echo", "0", "A"] and [node.asks for node in graph.nodes] == [True, False]
     assert graph.attended
 
@@ -361,7 +361,7 @@ def test_who_needs_a_file_gets_it_from_who_makes_it(folder: Path) -> None:
     (folder / "take.sub").write_text("executable = run.sh\ntransfer_input_files = o/A.txt, d.bin, here.txt\n")
     (folder / "run.sh").write_text("")
     (folder / "here.txt").write_text("")
-    jobs = Jobs(load(folder, "JOB A make.sub\nJOB B take.sub\nPARENT A CHILD B")).all()
+    jobs = NodeJobs(load(folder, "JOB A make.sub\nJOB B take.sub\nPARENT A CHILD B")).all()
     assert jobs[0].outputs() == ["o/A.txt", "deep/d.bin"]
     assert {place: what.name if hasattr(what, "node") else str(what) for place, what in jobs[1].reads.items()} == {
         "run.sh": str(folder / "run.sh"), "A.txt": "o/A.txt", "d.bin": "deep/d.bin",
@@ -390,7 +390,7 @@ def test_who_needs_a_file_gets_it_from_who_makes_it(folder: Path) -> None:
 def test_jobs_that_cannot_be(folder: Path, sub: str, said: str) -> None:
     (folder / "bad.sub").write_text(sub + "\n")
     with pytest.raises(BadInput) as caught:
-        Jobs(load(folder, "JOB A bad.sub\n")).all()
+        NodeJobs(load(folder, "JOB A bad.sub\n")).all()
     assert said in caught.value.message and caught.value.where.count(":") == 2
 
 
@@ -402,7 +402,7 @@ def test_all_mistakes_of_submit_files_at_once(folder: Path) -> None:
     (folder / "c.sub").write_text("executable\nif x\nqueue 2\n")
     (folder / "d.sub").write_text("transfer_input_files = http://x/y\n")
     with pytest.raises(Mistakes) as caught:
-        Jobs(load(folder, "JOB A a.sub\nJOB B b.sub\nJOB C c.sub\nJOB D d.sub\nPARENT A CHILD B\n")).all()
+        NodeJobs(load(folder, "JOB A a.sub\nJOB B b.sub\nJOB C c.sub\nJOB D d.sub\nPARENT A CHILD B\n")).all()
     found = [error.where.rpartition("/")[2].rpartition(":")[0] for error in caught.value.each]
     assert found == ["a.sub:1", "b.sub:2", "b.sub:3", "b.sub:4", "c.sub:1", "c.sub:2", "c.sub:3", "d.sub:1", "d.sub:1"]
 
@@ -414,7 +414,7 @@ def test_a_description_is_read_once_though_it_is_wrong(folder: Path, text: str) 
     graph = load(folder, f"SUBMIT-DESCRIPTION named {{\n{bad}}}\n" + "".join(map(text.format, range(1_000))))
     began = time.process_time()
     with pytest.raises(BadInput, match="no 'name = value'"):
-        Jobs(graph).all()
+        NodeJobs(graph).all()
     assert time.process_time() - began < 5
 
 
@@ -433,9 +433,9 @@ def test_the_last_node_is_looked_at_before_the_first_runs(folder: Path) -> None:
     (folder / "make.sub").write_text("executable = /bin/sh\noutput = $(JOB).txt\n")
     (folder / "last.sub").write_text("executable = /bin/sh\narguments = $(DAG_STATUS)\ntransfer_input_files = A.txt\n")
     (folder / "bad.sub").write_text("executable = gone.sh\nrequest_cpus = x\ntransfer_input_files = B.txt\n")
-    assert len(Jobs(load(folder, "JOB A make.sub\nFINAL F last.sub\n")).all()) == 1
+    assert len(NodeJobs(load(folder, "JOB A make.sub\nFINAL F last.sub\n")).all()) == 1
     with pytest.raises(Mistakes) as caught:
-        Jobs(load(folder, "JOB A make.sub\nFINAL F bad.sub\n")).all()
+        NodeJobs(load(folder, "JOB A make.sub\nFINAL F bad.sub\n")).all()
     assert [error.where.split(":")[-2] for error in caught.value.each] == ["1", "2", "3"]
     with pytest.raises(BadInput, match="there is no submit file"):
         dagbag.parsed(load(folder, "JOB A make.sub\nFINAL F gone.sub\n"))
@@ -443,7 +443,7 @@ def test_the_last_node_is_looked_at_before_the_first_runs(folder: Path) -> None:
 
 def test_a_submit_file_that_is_not_there(folder: Path) -> None:
     with pytest.raises(BadInput, match="there is no submit file") as caught:
-        Jobs(load(folder, "JOB A t.sub\nJOB B gone.sub\n")).all()
+        NodeJobs(load(folder, "JOB A t.sub\nJOB B gone.sub\n")).all()
     assert caught.value.where.endswith("x.dag:2:7")
 
 
@@ -537,7 +537,7 @@ def test_no_file_gets_the_better_of_the_reader(folder: Path, text: list[list[str
     (folder / "inner.dag").write_text("JOB I t.sub\nJOB J t.sub\nPARENT I CHILD J\n")
     try:
         graph = load(folder, "\n".join(map(" ".join, text)))
-        Jobs(graph).all()
+        NodeJobs(graph).all()
     except BadInput as error:
         assert error.message
 

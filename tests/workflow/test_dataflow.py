@@ -21,7 +21,7 @@ from windfall.workflow.graphs.plan import plan
 from windfall.workflow.text import plain
 from windfall.workflow.yvetteml import ast
 from windfall.workflow.yvetteml.printer import show
-from windfall.workflow.yvetteml.program import Program, Shelf, compile_application
+from windfall.workflow.yvetteml.program import ComponentLibrary, Program, compile_application
 
 N = Parameter("n", "integer")
 OUT, INOUT, IN = Parameter("x", "T", "out"), Parameter("x", "T", "inout"), Parameter("y", "T")
@@ -38,7 +38,7 @@ GRAPH_PARAMS = (Parameter("o", "T", "out"), Parameter("s", "T", "in", collection
 class Walk(Naive):
     """Also knows what each task reads and writes; graph components are walked where they are called."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: ComponentLibrary) -> None:
         super().__init__()
         self.shelf = shelf
         self.scopes: list[tuple[int, dict[str, tuple[Any, ...]]]] = [(0, {})]
@@ -180,9 +180,9 @@ def lasts(walk: Walk, before: dict[int, set[int]]) -> tuple[dict[tuple[int, str]
     for node, mode, parameter, thing in walk.uses:
         if mode == "out":
             continue
-        things = [each for each in writes if each[: len(thing)] == thing] if mode == "all" else [thing]
+        data_histories = [each for each in writes if each[: len(thing)] == thing] if mode == "all" else [thing]
         key, found[node, parameter] = (node, parameter), set()
-        for each in things:
+        for each in data_histories:
             others = [writer for writer in writes.get(each, []) if writer != node]
             every = [*others, node]
             if any(a not in before[b] and b not in before[a] for a in every for b in every if a != b):
@@ -192,13 +192,13 @@ def lasts(walk: Walk, before: dict[int, set[int]]) -> tuple[dict[tuple[int, str]
     return found, unsure
 
 
-def compiled(block: ast.Block, shelf: Shelf) -> Program:
+def compiled(block: ast.Block, shelf: ComponentLibrary) -> Program:
     return compile_application(Application("random", (), plain("random", show(block)), block), shelf)
 
 
-def shelf_of(graph: ast.Block) -> Shelf:
+def shelf_of(graph: ast.Block) -> ComponentLibrary:
     text = plain("graph", show(graph))
-    return Shelf({**ABSTRACT, **MADE, "G": Component("G", "graph", GRAPH_PARAMS, source=text, body=graph)})
+    return ComponentLibrary({**ABSTRACT, **MADE, "G": Component("G", "graph", GRAPH_PARAMS, source=text, body=graph)})
 
 
 @settings(max_examples=200, deadline=None)
@@ -234,10 +234,10 @@ def test_who_reads_what(made: tuple[ast.Block, ast.Block]) -> None:
 
 def _compare(program: Program, walk: Walk, before: dict[int, set[int]]) -> None:
     """By the tasks' places among those of one call: both count instances in the same order within a call."""
-    from windfall.workflow.graphs.dataflow import things
+    from windfall.workflow.graphs.dataflow import data_histories
 
     reads: dict[tuple[int, str], set[int]] = {}
-    for thing in things(program):
+    for thing in data_histories(program):
         for flow in thing.flows:
             for write, read in zip(flow.write.tolist(), flow.read.tolist(), strict=True):
                 use = flow.reads.uses[flow.reads.use[read]]

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from tests.workflow import papers
 from windfall.errors import BadInput, Mistakes, WindfallError, from_wire
 from windfall.workflow.components import xmlfile
-from windfall.workflow.components.files import File, load, loads
+from windfall.workflow.components.files import ComponentFile, load, loads
 from windfall.workflow.yvetteml import ast
 
 
@@ -197,7 +197,7 @@ def test_depth_number_and_size_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 ]), max_size=12).map(b"".join)))
 def test_any_bytes_are_a_file_or_a_mistake(data: bytes) -> None:
     try:
-        assert isinstance(loads(data, "x"), File)
+        assert isinstance(loads(data, "x"), ComponentFile)
     except WindfallError:
         pass
 

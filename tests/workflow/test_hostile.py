@@ -15,7 +15,7 @@ from windfall.workflow.components.files import loads
 from windfall.workflow.graphs.picture import LONGEST, picture
 from windfall.workflow.graphs.report import requirements
 from windfall.workflow.yvetteml import effort, unroll
-from windfall.workflow.yvetteml.program import Shelf, compile_application
+from windfall.workflow.yvetteml.program import ComponentLibrary, compile_application
 
 SECONDS = 15.0  # of the processor; each took minutes, or gigabytes
 ONE = abstract("t", "in integer p")
@@ -117,7 +117,7 @@ def test_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = (f'par (i := 1; 9000) do if i % 2 eq 0 then a := "{long[0]}"; else a := "{long[1]}"; endif '
              'compute s(a); enddo')
     file = loads(f"<yml-query>{TEXTS}</yml-query>".encode(), "parts")
-    shelf = Shelf({each.name: each for each in file.components})
+    shelf = ComponentLibrary({each.name: each for each in file.components})
     found = loads(application(graph).encode(), "app").application
     assert found is not None
     program = compile_application(found, shelf)

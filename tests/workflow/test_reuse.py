@@ -10,7 +10,7 @@ from tests.workflow.test_running import Shape, built, shapes, written
 from windfall.model.spec import Bag
 from windfall.model.templates.render import Renderer, source_count
 from windfall.workflow.build.builder import Built
-from windfall.workflow.build.reuse import File, done_by, rest
+from windfall.workflow.build.reuse import File, done_by, remainder
 from windfall.workflow.graphs import gates
 from windfall.workflow.graphs.gates import GATES
 
@@ -48,7 +48,7 @@ def test_what_is_left_keeps_its_order(shape: Shape, data: st.DataObject) -> None
         gates.FEW, gates.TIMES = old
     names = words(bag)
     succeeded = data.draw(st.sets(st.integers(0, len(names) - 1)))
-    left = rest(bag, done_by(1, bag, dict.fromkeys(succeeded, FILE)))
+    left = remainder(bag, done_by(1, bag, dict.fromkeys(succeeded, FILE)))
     kept = {name for task, name in enumerate(names) if task not in succeeded}
     if left.bag is None:
         assert not {name for name in kept if not name.startswith(GATES)}
@@ -68,12 +68,12 @@ def test_between_wide_sections_that_changed_the_gate_stays(monkeypatch: pytest.M
     monkeypatch.setattr("windfall.workflow.build.reuse.MAX_BRIDGED", 10_000)
     before, now = wide(0).bag, wide(5000).bag
     assert before.targets[-1].name == now.targets[-1].name == GATES
-    left = rest(now, done_by(1, before, dict.fromkeys(range(601), FILE)))
+    left = remainder(now, done_by(1, before, dict.fromkeys(range(601), FILE)))
     assert left.bag is not None and len(left.bag.edges) == 600 and left.bag.targets[-1].name == GATES
 
 
 def test_a_gate_that_all_has_reached_is_not_left() -> None:
     bag = wide(0).bag
-    left = rest(bag, done_by(1, bag, {task: FILE for task in range(601) if task not in (300, 305)}))
+    left = remainder(bag, done_by(1, bag, {task: FILE for task in range(601) if task not in (300, 305)}))
     assert left.bag is not None and [target.name for target in left.bag.targets] == ["Make"]
-    assert rest(bag, done_by(1, bag, dict.fromkeys(range(601), FILE))).bag is None
+    assert remainder(bag, done_by(1, bag, dict.fromkeys(range(601), FILE))).bag is None

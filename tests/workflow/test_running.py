@@ -21,7 +21,7 @@ from windfall.workflow.components.files import loads
 from windfall.workflow.graphs import gates
 from windfall.workflow.graphs.dag import Dag
 from windfall.workflow.graphs.gates import GATES, without_gates
-from windfall.workflow.yvetteml.program import Shelf, compile_application
+from windfall.workflow.yvetteml.program import ComponentLibrary, compile_application
 
 PARTS = "".join(
     abstract(name, *params) + f'<component type="impl" name="{name}I" abstract="{name}"><impl lang="SHELL">'
@@ -34,8 +34,10 @@ PARTS = "".join(
 )  # fmt: skip
 
 
-def shelf() -> Shelf:
-    return Shelf({each.name: each for each in loads(f"<yml-query>{PARTS}</yml-query>".encode(), "p.xml").components})
+def shelf() -> ComponentLibrary:
+    return ComponentLibrary(
+        {each.name: each for each in loads(f"<yml-query>{PARTS}</yml-query>".encode(), "p.xml").components}
+    )
 
 
 def built(text: str) -> Built:
@@ -224,7 +226,7 @@ def test_parameters_that_cannot_be_variables(lang: str, name: str) -> None:
     parts = abstract("A", f"in integer {name}") + made + "<application><graph>compute A(1);</graph></application>"
     for other in (lang, "SHELL"):
         file = loads(f"<yml-query>{parts.replace('LANG', other)}</yml-query>".encode(), "a.query")
-        found = Shelf({each.name: each for each in file.components})
+        found = ComponentLibrary({each.name: each for each in file.components})
         assert file.application
         program = compile_application(file.application, found)
         if other == "SHELL":

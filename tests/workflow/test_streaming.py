@@ -15,14 +15,14 @@ from windfall.model.checks.bag import validate
 from windfall.model.checks.parts import check_part
 from windfall.model.spec import Bag, Flows, Items, Policy, Range, Sweep, Table, Target
 from windfall.model.templates.render import Renderer, source_count
-from windfall.workflow.build.streaming import Cut, cut, whole
+from windfall.workflow.build.streaming import CutBag, cut, whole
 
 
 def table(*rows: str) -> Sweep:
     return Sweep(axes=[Table(columns=["x"], text="\n".join(rows), count=len(rows))])
 
 
-def later(found: Cut) -> list[Any]:
+def later(found: CutBag) -> list[Any]:
     """As a server gives them back."""
     return [SimpleNamespace(target=piece.target, source=piece.source, edges=[] if at else part.edges,
                             flows=None if at else part.flows)
@@ -95,7 +95,7 @@ def test_the_parts_are_the_whole(bag: Bag, size: int) -> None:
     there = {int(number): place[task] for task, number in enumerate(found.numbers)}
     for part in parts:
         check_part(part, found.bag.targets, lambda task: (there[task], 0))
-    again, numbers = whole(found.bag, later(Cut(found.bag, found.numbers, iter(parts))))
+    again, numbers = whole(found.bag, later(CutBag(found.bag, found.numbers, iter(parts))))
     assert not again.open
     mine = np.argsort(found.numbers).tolist()  # the server's number → ours
     position = {number: at for at, number in enumerate(numbers)}

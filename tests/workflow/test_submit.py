@@ -10,14 +10,14 @@ from windfall.errors import BadInput
 from windfall.model.checks.bag import validate
 from windfall.model.spec import Resources, Target
 from windfall.model.templates.render import Renderer, source_count
-from windfall.workflow.build.assemble import Job, assemble
+from windfall.workflow.build.assemble import ShellJob, assemble
 
 BIG = Target(resources=Resources(cores=4))
 
 
 def test_jobs_that_ask_for_the_same_share_a_target() -> None:
-    last = Job("d", like=BIG, takes=((2, "y", "in/y"),))
-    jobs = [Job("a > x", ("x",)), Job("b", like=BIG), Job("c > y", ("y",)), last]
+    last = ShellJob("d", like=BIG, takes=((2, "y", "in/y"),))
+    jobs = [ShellJob("a > x", ("x",)), ShellJob("b", like=BIG), ShellJob("c > y", ("y",)), last]
     made = assemble("g", jobs, [(0, 1)])
     validate(made.bag)
     assert [(source_count(target.source), target.resources.cores) for target in made.bag.targets] == [(2, 1), (2, 4)]
@@ -28,7 +28,7 @@ def test_jobs_that_ask_for_the_same_share_a_target() -> None:
 
 
 def test_every_character_of_a_command_arrives() -> None:
-    jobs = [Job("echo '{x}' \"a,b\"\n$HOME", ("o ut,1",), name="n"), Job("", ("",))]
+    jobs = [ShellJob("echo '{x}' \"a,b\"\n$HOME", ("o ut,1",), name="n"), ShellJob("", ("",))]
     made = assemble("g", jobs[:1])
     renderer = Renderer(made.bag.targets[0])
     assert renderer.command(0) == ["/bin/sh", "-c", jobs[0].command] and renderer.outputs(0) == ["o ut,1"]
@@ -36,16 +36,16 @@ def test_every_character_of_a_command_arrives() -> None:
 
 def test_a_circle_is_refused() -> None:
     with pytest.raises(BadInput, match="circle: 0 → 1 → 0"):
-        validate(assemble("g", [Job("a"), Job("b")], [(0, 1), (1, 0)]).bag)
+        validate(assemble("g", [ShellJob("a"), ShellJob("b")], [(0, 1), (1, 0)]).bag)
     with pytest.raises(BadInput, match="circle"):
-        validate(assemble("g", [Job("a", ("x",), ((1, "x", "y"),)), Job("b", ("x",), ((0, "x", "y"),))]).bag)
+        validate(assemble("g", [ShellJob("a", ("x",), ((1, "x", "y"),)), ShellJob("b", ("x",), ((0, "x", "y"),))]).bag)
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=40), st.permutations(range(13)))
 def test_circles_are_found_and_only_circles(edges: list[tuple[int, int]], order: list[int]) -> None:
     """Edges that go along some order have none, whatever the numbers are; one that goes back closes one."""
     along = [(order[a], order[b]) for a, b in edges if a < b]
-    bag = assemble("g", [Job(str(number)) for number in range(13)], along).bag
+    bag = assemble("g", [ShellJob(str(number)) for number in range(13)], along).bag
     validate(bag)
     for before, after in along[:1]:
         with pytest.raises(BadInput, match="circle"):

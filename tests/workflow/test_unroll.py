@@ -15,12 +15,13 @@ from windfall.workflow.graphs.report import requirements
 from windfall.workflow.text import plain
 from windfall.workflow.yvetteml import ast, effort, unroll
 from windfall.workflow.yvetteml.printer import show
-from windfall.workflow.yvetteml.program import Program, Shelf, compile_application
+from windfall.workflow.yvetteml.program import ComponentLibrary, Program, compile_application
 
 # --- random programs -------------------------------------------------------------------------------------------------
 
-COUNTS = Shelf({f"T{n}": Component(f"T{n}", "abstract", tuple(Parameter(f"p{k}", "integer") for k in range(n)))
-                for n in range(9)})
+COUNTS = ComponentLibrary(
+    {f"T{n}": Component(f"T{n}", "abstract", tuple(Parameter(f"p{k}", "integer") for k in range(n))) for n in range(9)}
+)
 
 
 class Maker:
@@ -325,7 +326,9 @@ def test_effort_is_bounded(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=60, deadline=None)
 @given(blocks)
 def test_any_graph_compiles_or_is_a_mistake(block: ast.Block) -> None:
-    parts = Shelf({name: Component(name, "abstract", (Parameter("p", "integer"),)) for name in ("A", "a", "x", "_")})
+    parts = ComponentLibrary(
+        {name: Component(name, "abstract", (Parameter("p", "integer"),)) for name in ("A", "a", "x", "_")}
+    )
     try:
         program = compile_application(Application("any", (), plain("any", show(block)), block), parts)
     except BadInput as error:

@@ -20,7 +20,7 @@ from windfall.workflow.graphs.dag import reduction
 from windfall.workflow.graphs.picture import dot, workflow_picture
 from windfall.workflow.wfformat import recorded
 from windfall.workflow.wfformat.export import exported
-from windfall.workflow.wfformat.instance import Workflow, dumps, load, loads, longest
+from windfall.workflow.wfformat.instance import RecordedWorkflow, dumps, load, loads, longest
 
 FOLDER = Path(os.environ.get("WINDFALL_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "wfformat"
 FILES = sorted(path for path in FOLDER.glob("*.json") if not path.name.startswith("schema"))
@@ -38,7 +38,7 @@ def test_the_data_is_there() -> None:
     assert len(FILES) == 9
 
 
-def order(workflow: Workflow) -> dict[str, set[str]]:
+def order(workflow: RecordedWorkflow) -> dict[str, set[str]]:
     """All tasks before each, by parents and children alone."""
     before: dict[str, set[str]] = {spec.id: set(spec.parents) for spec in workflow.specs}
     for spec in workflow.specs:
@@ -113,7 +113,7 @@ def instance(*tasks: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def read(value: Any) -> Workflow:
+def read(value: Any) -> RecordedWorkflow:
     return loads(json.dumps(value).encode(), "w.json")
 
 

@@ -23,7 +23,7 @@ MAX_LISTED = 2_000_000  # points of axes that are compared one by one, or put to
 Points = dict[tuple[str, ...], tuple[Value, ...]]  # texts → values
 
 
-class Part(NamedTuple):
+class AxisComparison(NamedTuple):
     """Axes that were compared together."""
 
     only: list[Axis]  # points that are new, in disjoint pieces
@@ -82,7 +82,7 @@ def _groups(old: Sweep, new: Sweep) -> list[tuple[list[Axis], list[Axis]]]:
     return [(before, now) for _, before, now in groups]
 
 
-def _compared(before: list[Axis], now: list[Axis]) -> Part:
+def _compared(before: list[Axis], now: list[Axis]) -> AxisComparison:
     if len(before) == len(now) == 1:
         part = _ranges(before[0], now[0])
         if part:
@@ -91,10 +91,12 @@ def _compared(before: list[Axis], now: list[Axis]) -> Part:
     order = sorted(_names(Sweep(axes=now)))
     fresh = {texts: values for texts, values in new.items() if texts not in old}
     known = {texts: values for texts, values in new.items() if texts in old}
-    return Part([_axis(order, fresh)] if fresh else [], _axis(order, known) if known else None, _axis(order, new))
+    return AxisComparison(
+        [_axis(order, fresh)] if fresh else [], _axis(order, known) if known else None, _axis(order, new)
+    )
 
 
-def _ranges(old: Axis, new: Axis) -> Part | None:
+def _ranges(old: Axis, new: Axis) -> AxisComparison | None:
     """Of two ranges of whole numbers in step, without listing them."""
     if not (isinstance(old, Range) and isinstance(new, Range)):
         return None
@@ -106,9 +108,9 @@ def _ranges(old: Axis, new: Axis) -> Part | None:
     start = min(max(int(there - first) // int(step), 0), size)  # where the old ones begin among the new
     end = max(min(int(there - first) // int(step) + range_size(old), size), start)
     if start == end:
-        return Part([new], None, new)
+        return AxisComparison([new], None, new)
     only = [_cut(new, *piece) for piece in ((0, start), (end, size)) if piece[0] < piece[1]]
-    return Part(list(only), _cut(new, start, end), new)
+    return AxisComparison(list(only), _cut(new, start, end), new)
 
 
 def _cut(axis: Range, start: int, end: int) -> Range:

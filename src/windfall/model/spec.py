@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class SpecRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base of everything here: immutable, and an unknown field is an error."""
 
 
@@ -20,7 +20,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 Value = int | float | str | bool
 
 
-class Range(Record, frozen=True, tag="range"):
+class Range(SpecRecord, frozen=True, tag="range"):
     """`name = "first..last:step"`, both ends included; a float anywhere makes all values floats."""
 
     name: str
@@ -29,27 +29,27 @@ class Range(Record, frozen=True, tag="range"):
     step: int | float = 1
 
 
-class Values(Record, frozen=True, tag="values"):
+class Values(SpecRecord, frozen=True, tag="values"):
     """`name = [a, b, c]`"""
 
     name: str
     values: list[Value]
 
 
-class Zip(Record, frozen=True, tag="zip"):
+class Zip(SpecRecord, frozen=True, tag="zip"):
     """Several lists walked together, as one axis of the product (`[[sweep.zip]]`)."""
 
     columns: list[Values]
 
 
-class Derived(Record, frozen=True, tag="derived"):
+class Derived(SpecRecord, frozen=True, tag="derived"):
     """`out = "result-{position}.txt"`: a value made of others; adds no points."""
 
     name: str
     template: str
 
 
-class Law(Record, frozen=True):
+class Law(SpecRecord, frozen=True):
     """How one parameter is drawn: `uniform(0, 1)`, `loguniform(1e-3, 1)`, `normal(0, 1)`, `integer(1, 6)`."""
 
     name: str
@@ -57,7 +57,7 @@ class Law(Record, frozen=True):
     arguments: list[int | float]
 
 
-class Sample(Record, frozen=True, tag="sample"):
+class Sample(SpecRecord, frozen=True, tag="sample"):
     """`x = { sample = "uniform(0, 1)", n = 50, seed = 7 }`: value i follows from seed, name and i alone."""
 
     law: Law
@@ -65,7 +65,7 @@ class Sample(Record, frozen=True, tag="sample"):
     seed: int = 0
 
 
-class Latin(Record, frozen=True, tag="latin"):
+class Latin(SpecRecord, frozen=True, tag="latin"):
     """`[sweep.latin]`, a Latin hypercube: each column's range in n equal parts, each part hit once."""
 
     columns: list[Law]
@@ -73,7 +73,7 @@ class Latin(Record, frozen=True, tag="latin"):
     seed: int = 0
 
 
-class Table(Record, frozen=True, tag="table"):
+class Table(SpecRecord, frozen=True, tag="table"):
     """`[sweep.csv]`: rows of a file as one axis.  `text` has them in one canonical form of CSV, without a header."""
 
     columns: list[str]
@@ -84,21 +84,21 @@ class Table(Record, frozen=True, tag="table"):
 Axis = Range | Values | Zip | Sample | Latin | Table
 
 
-class Sweep(Record, frozen=True, tag="sweep"):
+class Sweep(SpecRecord, frozen=True, tag="sweep"):
     """The product of its axes, the last one fastest."""
 
     axes: list[Axis] = []
     derived: list[Derived] = []
 
 
-class Lines(Record, frozen=True, tag="lines"):
+class Lines(SpecRecord, frozen=True, tag="lines"):
     """Irregular tasks, one command a line: `text` holds them joined by newlines (no command contains one)."""
 
     text: str
     count: int
 
 
-class Items(Record, frozen=True, tag="items"):
+class Items(SpecRecord, frozen=True, tag="items"):
     """Irregular tasks that may contain newlines, or base64 payloads of calls."""
 
     items: list[str]
@@ -110,7 +110,7 @@ Source = Sweep | Lines | Items
 # --- tasks -----------------------------------------------------------------------------------------------------
 
 
-class Resources(Record, frozen=True):
+class Resources(SpecRecord, frozen=True):
     cores: int = 1
     memory: int = 0  # 0: not stated
     gpus: int = 0
@@ -119,7 +119,7 @@ class Resources(Record, frozen=True):
     nodes: int = 1  # on each of which it has the above
 
 
-class Input(Record, frozen=True):
+class Input(SpecRecord, frozen=True):
     """A file to lie at `path` (relative to the working directory) before the task starts."""
 
     path: str
@@ -128,7 +128,7 @@ class Input(Record, frozen=True):
     mode: int = 0o644
 
 
-class Family(Record, frozen=True):
+class Family(SpecRecord, frozen=True):
     """Inputs whose names have parameters in them: `"data-{x}.dat -> in.dat"`."""
 
     path: str  # template: where it lies for the task
@@ -136,14 +136,14 @@ class Family(Record, frozen=True):
     files: dict[str, tuple[str, int, int]]  # name at home → (blob, size, mode)
 
 
-class Placed(Record, frozen=True):
+class Placed(SpecRecord, frozen=True):
     """`"site:/scratch/ref/panel.bin -> panel.bin"`: a file that is on the host already; linked to, never copied."""
 
     path: str  # template; empty: it is only looked for
     there: str  # template: absolute path on the host, or a name that the site's file has a path for
 
 
-class Capture(Record, frozen=True):
+class Capture(SpecRecord, frozen=True):
     """A column of the results: the first group of `pattern` in the standard output, or in an output file."""
 
     name: str
@@ -151,7 +151,7 @@ class Capture(Record, frozen=True):
     file: str = ""  # template
 
 
-class Packed(Record, frozen=True):
+class Packed(SpecRecord, frozen=True):
     """A Python environment, packed once (`client/files/pack.py`), unpacked once per host.
 
     The blob is a tar.gz with one directory, `site-packages`, that PYTHONPATH is to begin with.
@@ -162,7 +162,7 @@ class Packed(Record, frozen=True):
     python: str  # "3.11": the interpreter it was made for
 
 
-class Check(Record, frozen=True):
+class Check(SpecRecord, frozen=True):
     """What makes a result valid."""
 
     exit: list[int] = msgspec.field(default_factory=lambda: [0])
@@ -173,7 +173,7 @@ class Check(Record, frozen=True):
     hopeless: list[int] = []  # exit codes after which it is not tried again
 
 
-class Target(Record, frozen=True):
+class Target(SpecRecord, frozen=True):
     """A named group of independent tasks that share everything but their parameters."""
 
     name: str = "main"
@@ -207,7 +207,7 @@ class Target(Record, frozen=True):
     crowd: str = ""  # targets of one crowd count together
 
 
-class Policy(Record, frozen=True):
+class Policy(SpecRecord, frozen=True):
     """`batch`: so many tasks of a target go together, one after the other in one slot; 0: as many as seem right."""
 
     select: str = "fcfs"
@@ -235,7 +235,7 @@ class Policy(Record, frozen=True):
                 msgspec.structs.force_setattr(self, name, str(value))
 
 
-class Flows(Record, frozen=True):
+class Flows(SpecRecord, frozen=True):
     """Files that go from task to task, as columns: `after[k]` waits for `before[k]` and is brought one of its outputs.
 
     Tasks are numbers within the bag, `name` and `place` are places in `names`: what the file is called as an output of
@@ -250,7 +250,7 @@ class Flows(Record, frozen=True):
     blobs: list[tuple[str, int, int]] = []  # sha256, size, mode
 
 
-class Bag(Record, frozen=True):
+class Bag(SpecRecord, frozen=True):
     name: str
     targets: list[Target]
     effects: str = "none"  # or "external": see P1
@@ -260,14 +260,14 @@ class Bag(Record, frozen=True):
     flows: Flows | None = None  # files between them; a flow is a prerequisite, too
 
 
-class Piece(Record, frozen=True):
+class Piece(SpecRecord, frozen=True):
     """Tasks of one target."""
 
     target: str
     source: Source
 
 
-class Part(Record, frozen=True):
+class Part(SpecRecord, frozen=True):
     """More tasks for an open bag, numbered on from those it has, with what they wait for."""
 
     first: int  # the number of the first of them

@@ -122,12 +122,12 @@ def parse(text: str, file: str = "scenario", base: Path = Path("."), bags: bool 
     """`file` is for messages, `base` where logs are looked for."""
     if len(text) > MAX_FILE:
         raise TooLarge(f"the scenario is larger than {MAX_FILE >> 20} MiB", where=file)
-    found = Reader(reader.Place(file, text), base, bags).scenario(reader.toml(text, file))
+    found = Reader(reader.KeyLocator(file, text), base, bags).scenario(reader.toml(text, file))
     return found if bags else replace(found, bags=[])
 
 
 class Reader:
-    def __init__(self, place: reader.Place, base: Path, bags: bool = True) -> None:
+    def __init__(self, place: reader.KeyLocator, base: Path, bags: bool = True) -> None:
         self.place, self.base, self.bags = place, base, bags
 
     def scenario(self, data: Values) -> Scenario:

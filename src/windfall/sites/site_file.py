@@ -126,7 +126,7 @@ def named(path: Path) -> Site:
 
 
 def parse(content: str, file: str = "site") -> Site:
-    return _Reader(reader.Place(file, content)).site(reader.toml(content, file))
+    return _Reader(reader.KeyLocator(file, content)).site(reader.toml(content, file))
 
 
 def _duration(value: object, key: str) -> int:
@@ -210,7 +210,7 @@ KEYS = {"site": tuple(_SITE), "shapes": tuple(_SHAPE), "tables": _TABLES}
 
 
 class _Reader:
-    def __init__(self, place: reader.Place):
+    def __init__(self, place: reader.KeyLocator):
         self.place = place
 
     def site(self, data: dict[str, Any]) -> Site:

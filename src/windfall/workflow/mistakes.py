@@ -14,7 +14,7 @@ KEPT = 100  # then nothing more is looked for
 NAMES = 2_000  # among which the nearest is looked for
 
 
-class Found:
+class MistakeLog:
     """What has been found so far; the same mistake at the same place is kept once."""
 
     def __init__(self) -> None:

@@ -13,8 +13,8 @@ from windfall.errors import BadInput
 if TYPE_CHECKING:
     from windfall.model.bagfile.reader import Parsed
     from windfall.workflow.components.catalogue import Catalogue
-    from windfall.workflow.graphs.named_graph import Listed
-    from windfall.workflow.yvetteml.program import Program, Shelf
+    from windfall.workflow.graphs.named_graph import NamedGraph
+    from windfall.workflow.yvetteml.program import ComponentLibrary, Program
 
 KINDS = (".query", ".xml", ".yml")
 Adds = argparse._ActionsContainer  # a parser, or a group of one
@@ -46,16 +46,16 @@ def catalogue() -> Catalogue:
     return Catalogue(home() / "components")
 
 
-def compiled(args: argparse.Namespace) -> Program | Listed:
+def compiled(args: argparse.Namespace) -> Program | NamedGraph:
     if args.application.suffix.lower() in (".json", ".dag"):
         return _of_others(args)
     return read(args, args.application)[0]
 
 
-def read(args: argparse.Namespace, path: Path) -> tuple[Program, Shelf]:
+def read(args: argparse.Namespace, path: Path) -> tuple[Program, ComponentLibrary]:
     from windfall.workflow.components.catalogue import gather
     from windfall.workflow.components.files import load
-    from windfall.workflow.yvetteml.program import Shelf, compile_application
+    from windfall.workflow.yvetteml.program import ComponentLibrary, compile_application
 
     file = load(path)
     if file.application is None:
@@ -63,7 +63,7 @@ def read(args: argparse.Namespace, path: Path) -> tuple[Program, Shelf]:
     for note in file.notes:
         say(f"{note}")
     own = {component.name: component for component in file.components}
-    shelf = Shelf(own, gather(args.components), catalogue())
+    shelf = ComponentLibrary(own, gather(args.components), catalogue())
     return compile_application(file.application, shelf, _given(args.given)), shelf
 
 
@@ -89,7 +89,7 @@ def parsed(args: argparse.Namespace, path: Path) -> Parsed:
                   Landing(lambda: {(each.task, each.path): each.name for each in built.results}))
 
 
-def _of_others(args: argparse.Namespace) -> Listed:
+def _of_others(args: argparse.Namespace) -> NamedGraph:
     if args.components or args.given:
         raise BadInput("--components and --set are for applications of YvetteML", "WfFormat and DAG files have neither")
     if args.application.suffix.lower() == ".json":

@@ -23,7 +23,7 @@ LARGE = 100_000  # tasks beyond which compiling again costs less than looking
 
 def lighter(parsed: Parsed) -> Parsed:
     """Without what need not be compiled."""
-    from windfall.workflow.build.reuse import rest
+    from windfall.workflow.build.reuse import remainder
 
     known = _read()
     sources = _sources(parsed) if known else {}
@@ -31,7 +31,7 @@ def lighter(parsed: Parsed) -> Parsed:
                  if key in known}
     if not done:
         return parsed
-    left = rest(parsed.bag, done)
+    left = remainder(parsed.bag, done)
     if left.bag is None or parsed.results is None:
         return parsed
     return parsed._replace(bag=left.bag, results={
@@ -57,13 +57,13 @@ def _sources(parsed: Parsed) -> dict[int, str]:
     """Tasks that compile, and the keys of what they see."""
     from windfall.model.templates.render import source_count
     from windfall.workflow.build.builder import COMPILE
-    from windfall.workflow.build.reuse import Keys
+    from windfall.workflow.build.reuse import TaskKeys
 
     first = 0
     for target in parsed.bag.targets:
         count = source_count(target.source)
         if target.name == COMPILE and parsed.results is not None and first + count <= LARGE:
-            keys = Keys(parsed.bag)
+            keys = TaskKeys(parsed.bag)
             return {task: (keys.key(task, {}) or b"").hex() for task in range(first, first + count)}
         first += count
     return {}

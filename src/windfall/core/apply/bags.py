@@ -32,7 +32,7 @@ from windfall.core.state.columns import Tasks
 from windfall.core.state.graph import Graph, as_pairs, graph_of
 from windfall.core.state.load import carry, drop_attempts, free_row
 from windfall.core.state.world import BagState, State, fresh_counts
-from windfall.model.checks.bag import NAMED
+from windfall.model.checks.bag import TASK_PILOT_POLICIES
 
 RECENT_KEYS = 1_000  # idempotency keys of appends kept per bag
 
@@ -51,7 +51,7 @@ def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     _note_data(state, bag, fact)
     state.next_bag = max(state.next_bag, fact.bag + 1)
     state.own(fact.owner, count)
-    if bag.provision in NAMED:
+    if bag.provision in TASK_PILOT_POLICIES:
         state.named_bags[bag.number] = None
     note_repeats(state, bag)
     if fact.key:

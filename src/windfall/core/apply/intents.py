@@ -10,7 +10,7 @@ from windfall.core.messages import facts as f
 from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import ENDED, GONE, INTENDED, LEAVING, QUEUED, RUNNING, STOPPING
 from windfall.core.state.world import IntentState, SiteState, State, Tending, Waits
-from windfall.model.checks.bag import NAMED
+from windfall.model.checks.bag import TASK_PILOT_POLICIES
 
 MOST_SHAPES = 64  # of which a site remembers how long they waited
 
@@ -152,7 +152,7 @@ def recount(state: State) -> None:
     state.named.clear()
     sites = {intent.site: None for intent in state.intents.values()}
     state.provided = {s.name: None for s in state.sites.values() if s.limits.shapes or s.name in sites}
-    state.named_bags = {bag.number: None for bag in state.bags.values() if bag.provision in NAMED}
+    state.named_bags = {bag.number: None for bag in state.bags.values() if bag.provision in TASK_PILOT_POLICIES}
     for site in state.sites.values():
         site.intents, site.pool, site.reserved = [{}, {}, {}, {}, {}], {}, 0
         site.fresh, site.tending = {}, Tending()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from windfall.core.messages.facts import Shape
 from windfall.core.state.world import BagState, SiteState, State, TaskClass
-from windfall.model.checks.bag import NAMED
+from windfall.model.checks.bag import TASK_PILOT_POLICIES
 
 MILLI = 1_000
 LONGER = 3  # from one wall time to the next that may be chosen: what a duration failure asks for
@@ -92,7 +92,7 @@ def unfit(site: SiteState, bag: BagState, cls: TaskClass) -> str:
         return "drained"
     if site.suspect:
         return "not answering"
-    if bag.provision in NAMED and not site.limits.shapes:
+    if bag.provision in TASK_PILOT_POLICIES and not site.limits.shapes:
         return "without pilots for one task each"
     return "without a shape that could hold it" if site.limits.shapes and best_shape(site, cls, 0) is None else ""
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from windfall.errors import BadInput
 from windfall.model.bagfile import words
 from windfall.model.bagfile.inputs import Blob, place_of
-from windfall.model.bagfile.reader import Options, Parsed, Reader, read_text
+from windfall.model.bagfile.reader import BagReader, OptionsLocator, Parsed, read_text
 from windfall.model.checks import bag as check
 from windfall.model.spec import Bag, Family, Sweep, Table, Target
 from windfall.model.suggest import nearest
@@ -34,7 +34,7 @@ _PART = re.compile(r"(?:^|\s);\s*([A-Za-z]+)\s*:")
 _PARTS = ("in", "out", "cost")
 
 
-class Task(NamedTuple):
+class TaskLine(NamedTuple):
     command: str
     inputs: list[tuple[str, str]]  # name here, place there
     outputs: list[str]
@@ -48,7 +48,7 @@ def load(path: str | Path, name: str = "", task: dict[str, object] | None = None
 
 
 def parse(text: str, file: str, base: Path, name: str, task: dict[str, object]) -> Parsed:
-    reader = Reader(Options(), base)
+    reader = BagReader(OptionsLocator(), base)
     tasks, files = [], dict[str, Blob]()
     for where, line in _lines(text, file):
         try:
@@ -72,7 +72,7 @@ def _lines(text: str, file: str) -> Iterator[tuple[str, str]]:
             yield f"{file}:{number}", line
 
 
-def _task(line: str) -> Task:
+def _task(line: str) -> TaskLine:
     """One line, read."""
     if "\0" in line:
         raise BadInput("there is a NUL character in it")
@@ -89,7 +89,7 @@ def _task(line: str) -> Task:
         if "" in given[key] or len(given[key]) > MAX_EACH:
             raise BadInput(f"'; {key}:' needs 1 to {MAX_EACH} entries with commas between them", text=f"; {key}:")
     outputs = words.paths(given.get("out", []), "out")
-    return Task(command.strip(), list(map(_input, given.get("in", []))), outputs, _cost(given.get("cost", ["1"])))
+    return TaskLine(command.strip(), list(map(_input, given.get("in", []))), outputs, _cost(given.get("cost", ["1"])))
 
 
 def _input(text: str) -> tuple[str, str]:
@@ -108,7 +108,7 @@ def _cost(texts: list[str]) -> str:
     raise BadInput("cost must be one number, 0 or more", "; cost: 3.5", text=tpl.excerpt(", ".join(texts)))
 
 
-def _target(tasks: list[Task], files: dict[str, Blob]) -> Target:
+def _target(tasks: list[TaskLine], files: dict[str, Blob]) -> Target:
     inputs = range(1, 1 + max(len(task.inputs) for task in tasks))
     outputs = range(1, 1 + max(len(task.outputs) for task in tasks))
     files_in, files_out = (f"{part}{n}" for n in inputs for part in ("in", "at")), (f"out{n}" for n in outputs)
@@ -128,6 +128,6 @@ def _target(tasks: list[Task], files: dict[str, Blob]) -> Target:
     )
 
 
-def _row(task: Task, inputs: int, outputs: int) -> list[str]:
+def _row(task: TaskLine, inputs: int, outputs: int) -> list[str]:
     into = [*chain.from_iterable(task.inputs), *[""] * (2 * (inputs - len(task.inputs)))]
     return [task.command, *into, *task.outputs, *[""] * (outputs - len(task.outputs)), task.cost]

@@ -44,7 +44,7 @@ def bag_schema() -> Schema:
     }
 
 
-def _table(known: dict[str, words.Word], says: str, needed: tuple[str, ...] = ()) -> Schema:
+def _table(known: dict[str, words.KeySpec], says: str, needed: tuple[str, ...] = ()) -> Schema:
     table: Schema = {
         "description": says,
         "type": "object",

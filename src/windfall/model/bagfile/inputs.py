@@ -21,14 +21,14 @@ from windfall.model.checks import bag
 from windfall.model.checks.result_schema import MAX_SCHEMA
 from windfall.model.spec import Family, Input, Placed, Sweep, Target
 from windfall.model.templates import template as tpl
-from windfall.model.templates.families import named
+from windfall.model.templates.families import renderings
 
 BESIDE = "inputs are looked for beside the bag file"
 
 Blob = tuple[str, int, int]  # sha256, size, mode
 
 
-class Finder:
+class InputFinder:
     """Finds and hashes; `uploads` collects the files met."""
 
     def __init__(self, base: Path):
@@ -77,7 +77,7 @@ class Finder:
             )
         _known_parameters(target.source, source, place)
         files: dict[str, Blob] = {}
-        for task, (name, path) in named(target.source, source, place):
+        for task, (name, path) in renderings(target.source, source, place):
             if not name:
                 continue
             bag.relative_path(path, "inputs")

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from windfall.errors import BadInput, TooLarge
 from windfall.model.bagfile import words
-from windfall.model.bagfile.inputs import Finder
+from windfall.model.bagfile.inputs import InputFinder
 from windfall.model.checks import bag as check, sources
 from windfall.model.checks.bounds import at_most
 from windfall.model.checks.cycles import find_circle
@@ -82,7 +82,7 @@ LATER = {
 """Words of the language whose mechanism does not exist yet, and what there is."""
 
 PARTS = ("sweep", "check", "capture")  # tables that a target has
-KEYS: dict[str, dict[str, words.Word | None]] = {
+KEYS: dict[str, dict[str, words.KeySpec | None]] = {
     "": dict.fromkeys(("bag", "sweep", "task", "check", "capture", "policy", "targets")),
     "bag": {**words.BAG},
     "task": {**words.TASK},
@@ -99,13 +99,13 @@ _RESOURCES = {"cores": "cores", "memory": "memory", "gpus": "gpus", "disk": "dis
 _FIELDS = {key.replace("-", "_"): key for key in words.TASK if key not in (*_RESOURCES.values(), "inputs", "python")}
 """Fields of Resources and of Target, and the keys that fill them."""
 
-Path_ = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 
 _COLUMN = re.compile(r"^([\w-]+), (?:line \d+, )?column \d+: ")
 
 
-class Place:
+class KeyLocator:
     """Finds the line of a key, when something is to be said about it."""
 
     def __init__(self, file: str, text: str):
@@ -137,7 +137,7 @@ class Place:
         error.text = pointed(whole, column)
         error.message = _COLUMN.sub(r"\1: ", error.message)
 
-    def find(self, path: Path_, text: str = "") -> tuple[int, str]:
+    def find(self, path: KeyPath, text: str = "") -> tuple[int, str]:
         at = _line_of(_without_long_strings(self.text).split("\n"), path)
         lines = self.text.split("\n")
         if text:  # below the key, or below the table: the line that has the offending text
@@ -148,13 +148,13 @@ class Place:
         return at + 1, tpl.excerpt(lines[at].strip())
 
 
-class Options(Place):
+class OptionsLocator(KeyLocator):
     """The same for what was given on the command line."""
 
     def __init__(self) -> None:
         super().__init__("", "")
 
-    def find(self, path: Path_, text: str = "") -> tuple[int, str]:
+    def find(self, path: KeyPath, text: str = "") -> tuple[int, str]:
         return 0, text
 
 
@@ -170,7 +170,7 @@ _KEY = re.compile(r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"
 _HEADER = re.compile(r"\s*\[\[?\s*([^\]]*?)\s*\]\]?\s*(?:#.*)?$")
 
 
-def _line_of(lines: list[str], path: Path_) -> int | None:
+def _line_of(lines: list[str], path: KeyPath) -> int | None:
     """Best line for a key: its own, that of a part of it, its table's, else None."""
     names = [str(part) for part in path if isinstance(part, str)]
     nth = next((part for part in path if isinstance(part, int)), 0)
@@ -230,7 +230,7 @@ def parse(text: str, file: str = "bag", base: Path = Path(".")) -> Parsed:
     """`file` is for messages, `base` where inputs are looked for."""
     if len(text) > MAX_FILE:
         raise TooLarge(f"the bag file is larger than {MAX_FILE >> 20} MiB", where=file)
-    return Reader(Place(file, text), base).bag(toml(text, file), Path(file).stem or "bag")
+    return BagReader(KeyLocator(file, text), base).bag(toml(text, file), Path(file).stem or "bag")
 
 
 def toml(text: str, file: str) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def from_options(
     csv: str = "",
 ) -> Parsed:
     """`windfall run 'cmd {x}' --sweep x=1..100 --memory 2GB`: `task` holds keys of `[task]`."""
-    reader = Reader(Options(), base)
+    reader = BagReader(OptionsLocator(), base)
     data: dict[str, Any] = {"bag": {"name": name, "command": command}, "task": task}
     sweep: dict[str, object] = {"csv": {"file": csv}} if csv else {}
     for text in sweeps:
@@ -317,12 +317,12 @@ def _plain_value(text: str) -> Value:
     return text
 
 
-class Reader:
+class BagReader:
     """Walks the tables."""
 
-    def __init__(self, place: Place, base: Path):
+    def __init__(self, place: KeyLocator, base: Path):
         self.place, self.base = place, base
-        self.files = Finder(base)
+        self.files = InputFinder(base)
         self.pythons: dict[str, Path] = {}
 
     def bag(self, data: dict[str, Any], default_name: str) -> Parsed:
@@ -405,7 +405,7 @@ class Reader:
                 raise BadInput(f"the target '{name}' has no command")
         return self._target(name, table, path, path)
 
-    def _target(self, name: str, table: dict[str, Any], parent: Path_, path: Path_) -> Target:
+    def _target(self, name: str, table: dict[str, Any], parent: KeyPath, path: KeyPath) -> Target:
         """`parent` is where the tables of PARTS hang, `path` where the task's keys stand."""
         source = self._sweep(self._table(table, "sweep", parent), "sweep" in table, (*parent, "sweep"))
         command = self._get(table, path if parent else ("bag",), words.TARGET, "command", "")
@@ -422,14 +422,14 @@ class Reader:
         )
         return self.with_task(target, table, path)
 
-    def with_task(self, target: Target, table: dict[str, Any], path: Path_ = ()) -> Target:
+    def with_task(self, target: Target, table: dict[str, Any], path: KeyPath = ()) -> Target:
         """The target with what the keys of [task] say; a key that is not there changes nothing."""
         target = replace(target, **self._task(target, table, path))
         if "python" in table:
             self._python(target, self._get(table, path, words.TASK, "python", ""), path)
         return self._with_inputs(target, self._get(table, path, words.TASK, "inputs", []), (*path, "inputs"))
 
-    def _task(self, target: Target, table: dict[str, Any], path: Path_) -> dict[str, Any]:
+    def _task(self, target: Target, table: dict[str, Any], path: KeyPath) -> dict[str, Any]:
         """The keys that are fields of a target as they stand."""
         get = partial(self._get, table, path, words.TASK)
         needs = {field: get(key, None) for field, key in _RESOURCES.items() if key in table}
@@ -438,7 +438,7 @@ class Reader:
             fields["outputs"] = [*target.outputs, *fields["outputs"]]
         return {**fields, "resources": Resources(**needs)}
 
-    def _with_inputs(self, target: Target, texts: list[str], path: Path_) -> Target:
+    def _with_inputs(self, target: Target, texts: list[str], path: KeyPath) -> Target:
         for text in texts:
             with self.place.at(*path):
                 try:
@@ -448,7 +448,7 @@ class Reader:
                     raise
         return target
 
-    def _python(self, target: Target, text: str, path: Path_) -> None:
+    def _python(self, target: Target, text: str, path: KeyPath) -> None:
         with self.place.at(*path, "python"):
             file = self.base / text
             if not text or not file.exists():
@@ -459,7 +459,7 @@ class Reader:
                 )
             self.pythons[target.name] = file
 
-    def _check(self, table: dict[str, Any], path: Path_) -> Check:
+    def _check(self, table: dict[str, Any], path: KeyPath) -> Check:
         self._known(table, "check", path)
         get = partial(self._get, table, path, words.CHECK)
         schema = get("schema", "")
@@ -470,7 +470,7 @@ class Reader:
             command=get("command", ""), hopeless=get("hopeless", []),
         )
 
-    def _captures(self, table: dict[str, Any], path: Path_) -> Iterator[Capture]:
+    def _captures(self, table: dict[str, Any], path: KeyPath) -> Iterator[Capture]:
         for name, value in table.items():
             with self.place.at(*path, name):
                 if isinstance(value, str):
@@ -517,7 +517,7 @@ class Reader:
 
     # --- sweeps --------------------------------------------------------------------------------------------
 
-    def _sweep(self, table: dict[str, Any], given: bool, path: Path_) -> Sweep:
+    def _sweep(self, table: dict[str, Any], given: bool, path: KeyPath) -> Sweep:
         axes: list[Axis] = []
         derived: list[Derived] = []
         with self.place.at(*path):
@@ -531,7 +531,7 @@ class Reader:
             Space(lean_sweep(sweep))  # refuses parameters given twice, unknown ones, circles
         return sweep
 
-    def _entry(self, name: str, value: object, path: Path_, axes: list[Axis], derived: list[Derived]) -> None:
+    def _entry(self, name: str, value: object, path: KeyPath, axes: list[Axis], derived: list[Derived]) -> None:
         if name == "zip":
             axes.extend(self._zips(value, path))
             return
@@ -551,7 +551,7 @@ class Reader:
             sources.check_axis(found)
         axes.append(found)
 
-    def _zips(self, value: object, path: Path_) -> Iterator[Zip]:
+    def _zips(self, value: object, path: KeyPath) -> Iterator[Zip]:
         if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
             raise BadInput(
                 "'zip' names lists walked together; it cannot be a parameter",
@@ -566,7 +566,7 @@ class Reader:
                 sources.check_axis(found)
                 yield found
 
-    def _sample(self, name: str, table: dict[str, Any], path: Path_) -> Sample:
+    def _sample(self, name: str, table: dict[str, Any], path: KeyPath) -> Sample:
         self._known(table, "sample", path)
         for key in ("sample", "n"):
             if key not in table:
@@ -574,7 +574,7 @@ class Reader:
         get = partial(self._get, table, path, words.SAMPLE)
         return Sample(law=parse_law(name, get("sample", "")), n=get("n", 0), seed=get("seed", 0))
 
-    def _latin(self, table: object, path: Path_) -> Latin:
+    def _latin(self, table: object, path: KeyPath) -> Latin:
         if not isinstance(table, dict) or "n" not in table:
             raise BadInput(
                 "'latin' is a Latin hypercube of n points; it cannot be a parameter",
@@ -589,7 +589,7 @@ class Reader:
                     laws.append(parse_law(name, words.string(law, name)))
         return Latin(columns=laws, n=get("n", 0), seed=get("seed", 0))
 
-    def _csv(self, table: object, path: Path_) -> Table:
+    def _csv(self, table: object, path: KeyPath) -> Table:
         if not isinstance(table, dict) or "file" not in table:
             raise BadInput(
                 "'csv' names a file of points; it cannot be a parameter", 'below [sweep.csv] file = "points.csv"'
@@ -608,14 +608,14 @@ class Reader:
 
     # --- tables and keys -----------------------------------------------------------------------------------
 
-    def _table(self, data: dict[str, Any], key: str, parent: Path_ = ()) -> dict[str, Any]:
+    def _table(self, data: dict[str, Any], key: str, parent: KeyPath = ()) -> dict[str, Any]:
         table = data.get(key, {})
         with self.place.at(*parent, key):
             if not isinstance(table, dict):
                 raise BadInput(f"'{key}' must be a table", f"write [{key}] and its keys below it")
         return table
 
-    def _known(self, table: dict[str, Any], kind: str, path: Path_) -> None:
+    def _known(self, table: dict[str, Any], kind: str, path: KeyPath) -> None:
         later = LATER.get("task" if kind == "targets" else kind, {})
         where = "[" + ".".join(map(str, path)) + "]" if path else "a bag file"
         for key in table:
@@ -626,7 +626,9 @@ class Reader:
                     raise BadInput(f"{where}: '{key}' does not exist yet", later[key], text=key)
                 raise BadInput(f"{where} has no key '{tpl.excerpt(key)}'", _suggest(key, kind), text=tpl.excerpt(key))
 
-    def _get(self, table: dict[str, Any], path: Path_, known: dict[str, words.Word], key: str, default: Any) -> Any:
+    def _get(
+        self, table: dict[str, Any], path: KeyPath, known: dict[str, words.KeySpec], key: str, default: Any
+    ) -> Any:
         if key not in table:
             return default
         with self.place.at(*path, key):
@@ -651,7 +653,7 @@ def _key(message: str) -> str:
     return spoken or (re.match(r"[\w-]*", message) or [""])[0]
 
 
-def _home(key: str, target: Path_) -> Path_:
+def _home(key: str, target: KeyPath) -> KeyPath:
     """Where the key that a message begins with stands."""
     if key in words.TASK:
         return (*target, key) if target else ("task", key)

@@ -21,7 +21,7 @@ from windfall.model.suggest import nearest
 from windfall.model.templates import template as tpl
 
 
-class Word(NamedTuple):
+class KeySpec(NamedTuple):
     read: Callable[[Any, str], Any]
     schema: dict[str, Any]
     says: str
@@ -194,75 +194,90 @@ def _choice(*known: str) -> dict[str, Any]:
 # --- the tables --------------------------------------------------------------------------------------------------
 
 BAG = {
-    "name": Word(string, TEXT, "what the bag is called"),
-    "command": Word(command, COMMAND, "a shell command, or a list of words that no shell sees"),
-    "effects": Word(string, _choice(*bag.EFFECTS), "does a task change the outside world?"),
+    "name": KeySpec(string, TEXT, "what the bag is called"),
+    "command": KeySpec(command, COMMAND, "a shell command, or a list of words that no shell sees"),
+    "effects": KeySpec(string, _choice(*bag.EFFECTS), "does a task change the outside world?"),
 }
 TASK = {
-    "cores": Word(count, COUNT, "how many a task takes"),
-    "memory": Word(units.parse_size, SIZE, "limit, such as 2GB"),
-    "gpus": Word(whole, WHOLE, "how many a task takes"),
-    "disk": Word(units.parse_size, SIZE, "room it needs in its working directory"),
-    "whole-node": Word(flag, FLAG, "no other task beside it"),
-    "nodes": Word(count, COUNT, "how many it runs on at once, with `cores` on each"),
-    "time": Word(units.parse_duration, DURATION, "limit, such as 30min"),
-    "expect": Word(units.parse_duration, DURATION, "how long it will probably take"),
-    "cost": Word(cost, COST, "relative cost: a parameter or a number"),
-    "priority": Word(integer, INTEGER, "higher goes first among one's own"),
-    "inputs": Word(strings, TEXTS, "files and directories there must be before it starts"),
-    "outputs": Word(paths, TEXTS, "files it makes; brought home"),
-    "checkpoint": Word(paths, TEXTS, "files saved when it is ended early; the next attempt finds them"),
-    "retries": Word(whole, WHOLE, "how often it is tried again"),
-    "memory-retries": Word(whole, WHOLE, "how often again with twice the memory"),
-    "grace": Word(units.parse_duration, DURATION, "between SIGTERM and SIGKILL"),
-    "environment": Word(environment, ENVIRONMENT, "variables"),
-    "setup": Word(strings, TEXTS, "shell lines run before the command"),
-    "modules": Word(strings, TEXTS, "environment modules to load"),
-    "container": Word(string, TEXT, "image to run in"),
-    "python": Word(string, TEXT, "virtual environment, or list of requirements, to take along"),
-    "at-once": Word(count, COUNT, "how many of its tasks may be in play at a time"),
-    "scratch": Word(one_of("failed"), _choice("failed"), "keep the directory of a failed task"),
+    "cores": KeySpec(count, COUNT, "how many a task takes"),
+    "memory": KeySpec(units.parse_size, SIZE, "limit, such as 2GB"),
+    "gpus": KeySpec(whole, WHOLE, "how many a task takes"),
+    "disk": KeySpec(units.parse_size, SIZE, "room it needs in its working directory"),
+    "whole-node": KeySpec(flag, FLAG, "no other task beside it"),
+    "nodes": KeySpec(count, COUNT, "how many it runs on at once, with `cores` on each"),
+    "time": KeySpec(units.parse_duration, DURATION, "limit, such as 30min"),
+    "expect": KeySpec(units.parse_duration, DURATION, "how long it will probably take"),
+    "cost": KeySpec(cost, COST, "relative cost: a parameter or a number"),
+    "priority": KeySpec(integer, INTEGER, "higher goes first among one's own"),
+    "inputs": KeySpec(strings, TEXTS, "files and directories there must be before it starts"),
+    "outputs": KeySpec(paths, TEXTS, "files it makes; brought home"),
+    "checkpoint": KeySpec(paths, TEXTS, "files saved when it is ended early; the next attempt finds them"),
+    "retries": KeySpec(whole, WHOLE, "how often it is tried again"),
+    "memory-retries": KeySpec(whole, WHOLE, "how often again with twice the memory"),
+    "grace": KeySpec(units.parse_duration, DURATION, "between SIGTERM and SIGKILL"),
+    "environment": KeySpec(environment, ENVIRONMENT, "variables"),
+    "setup": KeySpec(strings, TEXTS, "shell lines run before the command"),
+    "modules": KeySpec(strings, TEXTS, "environment modules to load"),
+    "container": KeySpec(string, TEXT, "image to run in"),
+    "python": KeySpec(string, TEXT, "virtual environment, or list of requirements, to take along"),
+    "at-once": KeySpec(count, COUNT, "how many of its tasks may be in play at a time"),
+    "scratch": KeySpec(one_of("failed"), _choice("failed"), "keep the directory of a failed task"),
 }
 CHECK = {
-    "exit": Word(exit_codes, EXIT, "exit codes that mean success"),
-    "hopeless": Word(exit_codes, EXIT, "exit codes after which a task is not tried again"),
-    "file": Word(paths, TEXTS, "files there must be"),
-    "match": Word(pattern, TEXT, "regular expression to be found in the standard output"),
-    "schema": Word(string, TEXT, "file with a JSON schema that the file, or the standard output, must fit"),
-    "command": Word(command, COMMAND, "run after the task, must end with 0"),
+    "exit": KeySpec(exit_codes, EXIT, "exit codes that mean success"),
+    "hopeless": KeySpec(exit_codes, EXIT, "exit codes after which a task is not tried again"),
+    "file": KeySpec(paths, TEXTS, "files there must be"),
+    "match": KeySpec(pattern, TEXT, "regular expression to be found in the standard output"),
+    "schema": KeySpec(string, TEXT, "file with a JSON schema that the file, or the standard output, must fit"),
+    "command": KeySpec(command, COMMAND, "run after the task, must end with 0"),
 }
 POLICY = {
-    "select": Word(select, _choice(*bag.SELECT), "which task goes first"),
-    "batch": Word(count, {**COUNT, "maximum": MAX_BATCH}, "how many tasks go together, one after another in one slot"),
-    "batch-timeout": Word(units.parse_duration, DURATION, "how long an incomplete batch of an open bag waits for more"),
-    "provision": Word(one_of(*bag.PROVISION), _choice(*bag.PROVISION), "how many pilots to ask sites for"),
-    "budget": Word(units.parse_core_time, CORE_TIME, "what all tasks may use together, such as 100 core-hours"),
-    **{key: Word(expression(key), _policy(key), KINDS[key].says) for key in bag.EXPRESSIONS},
-    "replicate": Word(expression("replicate"), {"anyOf": [_choice(*bag.REPLICATE), EXPRESSION]},
-                      "whether late tasks may run twice: a preset, or an expression"),
-    "attempt-deadline": Word(expression("attempt-deadline"), _policy("attempt-deadline"),
-                             "how long an attempt may take before its task is given to another host, too"),
-    **{KINDS[key].alias: Word(expression(key), _policy(key), f"{key}, as GridBot calls it")
-       for key in bag.EXPRESSIONS},
-    replica_caps.PER_TASK: Word(replica_caps.normal, {**COUNT, "maximum": replica_caps.MOST[replica_caps.PER_TASK]},
-                                replica_caps.CAPS[replica_caps.PER_TASK]),
-    replica_caps.SHARE: Word(replica_caps.normal, PERCENT, replica_caps.CAPS[replica_caps.SHARE]),
-    replica_caps.COST: Word(replica_caps.normal, CORE_TIME, replica_caps.CAPS[replica_caps.COST]),
-    "fail-over": Word(string, TEXT, "the site where tasks go that keep failing"),
+    "select": KeySpec(select, _choice(*bag.SELECT), "which task goes first"),
+    "batch": KeySpec(
+        count, {**COUNT, "maximum": MAX_BATCH}, "how many tasks go together, one after another in one slot"
+    ),
+    "batch-timeout": KeySpec(
+        units.parse_duration, DURATION, "how long an incomplete batch of an open bag waits for more"
+    ),
+    "provision": KeySpec(one_of(*bag.PROVISION), _choice(*bag.PROVISION), "how many pilots to ask sites for"),
+    "budget": KeySpec(units.parse_core_time, CORE_TIME, "what all tasks may use together, such as 100 core-hours"),
+    **{key: KeySpec(expression(key), _policy(key), KINDS[key].says) for key in bag.EXPRESSIONS},
+    "replicate": KeySpec(
+        expression("replicate"),
+        {"anyOf": [_choice(*bag.REPLICATE), EXPRESSION]},
+        "whether late tasks may run twice: a preset, or an expression",
+    ),
+    "attempt-deadline": KeySpec(
+        expression("attempt-deadline"),
+        _policy("attempt-deadline"),
+        "how long an attempt may take before its task is given to another host, too",
+    ),
+    **{
+        KINDS[key].alias: KeySpec(expression(key), _policy(key), f"{key}, as GridBot calls it")
+        for key in bag.EXPRESSIONS
+    },
+    replica_caps.PER_TASK: KeySpec(
+        replica_caps.normal,
+        {**COUNT, "maximum": replica_caps.MOST[replica_caps.PER_TASK]},
+        replica_caps.CAPS[replica_caps.PER_TASK],
+    ),
+    replica_caps.SHARE: KeySpec(replica_caps.normal, PERCENT, replica_caps.CAPS[replica_caps.SHARE]),
+    replica_caps.COST: KeySpec(replica_caps.normal, CORE_TIME, replica_caps.CAPS[replica_caps.COST]),
+    "fail-over": KeySpec(string, TEXT, "the site where tasks go that keep failing"),
 }
-TARGET = {"after": Word(strings, TEXTS, "targets that must have succeeded before"), "command": BAG["command"]}
+TARGET = {"after": KeySpec(strings, TEXTS, "targets that must have succeeded before"), "command": BAG["command"]}
 
 SAMPLE = {
-    "sample": Word(string, TEXT, "law: uniform(0, 1), loguniform(1e-3, 1), normal(0, 1), integer(1, 6)"),
-    "n": Word(count, COUNT, "how many"),
-    "seed": Word(integer, INTEGER, "the same seed draws the same values"),
+    "sample": KeySpec(string, TEXT, "law: uniform(0, 1), loguniform(1e-3, 1), normal(0, 1), integer(1, 6)"),
+    "n": KeySpec(count, COUNT, "how many"),
+    "seed": KeySpec(integer, INTEGER, "the same seed draws the same values"),
 }
 CSV = {
-    "file": Word(string, TEXT, "with a header row"),
-    "columns": Word(strings, TEXTS, 'which of them, "header -> name" to call one otherwise'),
-    "delimiter": Word(string, {"type": "string", "minLength": 1, "maxLength": 1}, "between fields"),
+    "file": KeySpec(string, TEXT, "with a header row"),
+    "columns": KeySpec(strings, TEXTS, 'which of them, "header -> name" to call one otherwise'),
+    "delimiter": KeySpec(string, {"type": "string", "minLength": 1, "maxLength": 1}, "between fields"),
 }
 CAPTURE = {
-    "file": Word(string, TEXT, "output file to look in"),
-    "match": Word(pattern, TEXT, "regular expression; its first group is the value"),
+    "file": KeySpec(string, TEXT, "output file to look in"),
+    "match": KeySpec(pattern, TEXT, "regular expression; its first group is the value"),
 }

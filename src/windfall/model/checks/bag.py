@@ -47,15 +47,15 @@ from windfall.model.spec import (
 from windfall.model.suggest import nearest
 from windfall.model.templates import template as tpl
 from windfall.model.templates.columns import text_of
-from windfall.model.templates.families import named
+from windfall.model.templates.families import renderings
 from windfall.model.templates.render import Renderer, same_parameters, source_count
 from windfall.model.templates.table import lines, parse_row
 from windfall.model.units import MAX_DURATION, MAX_SIZE, parse_duration
 
 SELECT = ("fcfs", "sjf")
 EXPRESSIONS = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline")
-NAMED = ("msr", "broker")  # ways of provisioning that bind a pilot to one task before it starts
-PROVISION = ("swarm", "demand", *NAMED)
+TASK_PILOT_POLICIES = ("msr", "broker")  # ways of provisioning that bind a pilot to one task before it starts
+PROVISION = ("swarm", "demand", *TASK_PILOT_POLICIES)
 REPLICATE = ("none", "deadline", "tail-safe", "tail-fast")
 USUAL = Policy().replicate
 EFFECTS = ("none", "external")
@@ -115,7 +115,7 @@ def check_head(bag: Bag) -> None:
     _one_of(bag.effects, EFFECTS, "effects")
     check_policy(bag.policy)
     policy = bag.policy
-    if wrong := vain(asked_for(policy), bag.effects == "external", policy.batch, provision=policy.provision):
+    if wrong := pointless(asked_for(policy), bag.effects == "external", policy.batch, provision=policy.provision):
         raise wrong
     if bag.policy.batch > 1 and bag.effects == "external":
         raise BadInput("batch: tasks with external effects are handed out one by one", "leave batch out, or effects")
@@ -286,7 +286,7 @@ def _families(target: Target) -> None:
             _blob(name, blob)
         if not isinstance(target.source, Sweep):
             raise BadInput("inputs: parameters go with a sweep", text=tpl.excerpt(family.source))
-        for task, (source, path) in named(target.source, family.source, family.path):
+        for task, (source, path) in renderings(target.source, family.source, family.path):
             seen += 1
             if seen > MAX_NAMED:
                 raise TooLarge(f"inputs: the files of all tasks together are more than {MAX_NAMED:,}")
@@ -514,7 +514,7 @@ def asked_for(policy: Policy, keys: Iterable[str] = (*EXPRESSIONS, *replica_caps
     return {key: text for key, text in texts.items() if text and (key, text) != ("replicate", USUAL)}
 
 
-def vain(policy: Mapping[str, str], external: bool, batch: int, *, provision: str = "") -> BadInput | None:
+def pointless(policy: Mapping[str, str], external: bool, batch: int, *, provision: str = "") -> BadInput | None:
     """Why these can never do anything for such a bag."""
     doubles = ("replicate", "attempt-deadline", *replica_caps.CAPS)
     twice = [key for key in doubles if policy.get(key, "none") != "none"]
@@ -532,7 +532,9 @@ def _run_once(external: bool, batch: int, provision: str) -> tuple[str, str]:
         return "tasks with external effects", "effects"
     if batch > 1:
         return "tasks that go together in batches", "batch"
-    return ("tasks with pilots of their own", f"provision = {provision}") if provision in NAMED else ("", "")
+    return (
+        ("tasks with pilots of their own", f"provision = {provision}") if provision in TASK_PILOT_POLICIES else ("", "")
+    )
 
 
 def setting(text: str, key: str) -> str:

@@ -10,7 +10,7 @@ from windfall.model.spec import Bag, Flows, Target
 from windfall.model.templates import template as tpl
 from windfall.model.templates.render import Renderer, source_count
 
-Place = Callable[[int], tuple[int, int]]  # a task → its target, and its number within that
+Locate = Callable[[int], tuple[int, int]]  # a task → its target, and its number within that
 Relative = Callable[[str, str], str]  # refuses paths that lead elsewhere
 
 MAX_FLOWS = 20_000_000
@@ -20,15 +20,15 @@ MAX_RENDERED = 1_000_000  # outputs looked at whose names have parameters in the
 
 def check_flows(flows: Flows, bag: Bag, total: int, relative: Relative) -> None:
     """Of a whole bag; blobs are checked by the caller."""
-    _check(flows, bag.targets, _Where(bag), range(total), relative, whole=True)
+    _check(flows, bag.targets, TaskLocator(bag), range(total), relative, whole=True)
 
 
-def check_later(flows: Flows, targets: list[Target], where: Place, tasks: range, relative: Relative) -> None:
+def check_later(flows: Flows, targets: list[Target], where: Locate, tasks: range, relative: Relative) -> None:
     """Of tasks that are appended: files come from any task up to the last of them."""
     _check(flows, targets, where, tasks, relative, whole=False)
 
 
-def _check(flows: Flows, targets: list[Target], where: Place, tasks: range, relative: Relative, whole: bool) -> None:
+def _check(flows: Flows, targets: list[Target], where: Locate, tasks: range, relative: Relative, whole: bool) -> None:
     columns = (flows.before, flows.name, flows.after, flows.place)
     if len({len(column) for column in columns}) != 1:
         raise BadInput("flows: before, name, after and place must be equally long")
@@ -53,7 +53,7 @@ def _within(column: list[int], least: int, end: int, what: str) -> None:
                        f"to {end - 1}")
 
 
-def _places(flows: Flows, targets: list[Target], where: Place) -> None:
+def _places(flows: Flows, targets: list[Target], where: Locate) -> None:
     """No two files at one place."""
     taken = set(zip(flows.after, flows.place, strict=True))
     if len(taken) < len(flows.after):
@@ -67,7 +67,7 @@ def _places(flows: Flows, targets: list[Target], where: Place) -> None:
                 raise BadInput(f"flows: an input of '{targets[target].name}' lies there already")
 
 
-def _makers(flows: Flows, targets: list[Target], where: Place, whole: bool) -> None:
+def _makers(flows: Flows, targets: list[Target], where: Locate, whole: bool) -> None:
     """Every file that is taken is an output of the task it is taken from."""
     numbers = {name: number for number, name in enumerate(flows.names)}
     plain = [_plain(target, numbers) for target in targets]
@@ -97,7 +97,7 @@ def _plain(target: Target, numbers: dict[str, int]) -> set[int]:
     return {numbers[path] for path in whole if path in numbers}
 
 
-class _Where:
+class TaskLocator:
     """A task's target, and its number within that."""
 
     def __init__(self, bag: Bag) -> None:

@@ -9,12 +9,12 @@ from windfall.errors import BadInput
 from windfall.model.checks.bag import MAX_EDGES, check_blobs, relative_path, validate_source
 from windfall.model.checks.bounds import at_most
 from windfall.model.checks.cycles import refuse_circle_in
-from windfall.model.checks.flows import Place, check_later
+from windfall.model.checks.flows import Locate, check_later
 from windfall.model.spec import MAX_TARGETS, MAX_TASKS, Part, Target
 from windfall.model.templates.render import source_count
 
 
-def check_part(part: Part, targets: list[Target], where: Place) -> list[tuple[int, int]]:
+def check_part(part: Part, targets: list[Target], where: Locate) -> list[tuple[int, int]]:
     """`targets`: of the bag; `where`: of the tasks it has.  Of each piece, the place of its target and its tasks."""
     if not 0 <= part.first <= MAX_TASKS:
         raise BadInput(f"first = {part.first}: a bag has at most {MAX_TASKS:,} tasks")
@@ -50,7 +50,7 @@ def _check_edges(part: Part, tasks: range) -> None:
         refuse_circle_in(inside)
 
 
-def _refuse_detour(part: Part, targets: list[Target], where: Place) -> None:
+def _refuse_detour(part: Part, targets: list[Target], where: Locate) -> None:
     """A target that others wait for as a whole: one of them could be what a task of it would wait for, however far."""
     awaited = {name for target in targets for name in (*target.after, *target.takes)}
     if not awaited:
@@ -62,7 +62,7 @@ def _refuse_detour(part: Part, targets: list[Target], where: Place) -> None:
                            "tasks that wait are appended to targets that none comes after")
 
 
-def _where(first: int, pieces: list[tuple[int, int]], earlier: Place) -> Place:
+def _where(first: int, pieces: list[tuple[int, int]], earlier: Locate) -> Locate:
     ends = list(accumulate((count for _, count in pieces), initial=first))
 
     def place(task: int) -> tuple[int, int]:

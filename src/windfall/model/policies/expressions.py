@@ -82,7 +82,7 @@ def parse(text: str) -> Expression:
 
     Whoever changes a policy has it read several times on its way: by the server, by the core, and to be evaluated."""
     _bounded(text)
-    return _Reader(text).read()
+    return ExpressionParser(text).read()
 
 
 def _bounded(text: str) -> None:
@@ -96,7 +96,7 @@ def _bounded(text: str) -> None:
             raise wrong(text, at, f"a character that cannot be seen (U+{ord(char):04X})", "take it out")
 
 
-class _Reader:
+class ExpressionParser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = tokens(text)
@@ -381,7 +381,7 @@ def _convert(has: str, wanted: str) -> str:
 # --- policies ---------------------------------------------------------------------------------------------------
 
 
-class Kind(NamedTuple):
+class PolicyKind(NamedTuple):
     """A policy that is an expression: what it comes to, and which ads it may speak of."""
 
     type: str
@@ -391,17 +391,17 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "requirements": Kind(TRUTH, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
+    "requirements": PolicyKind(TRUTH, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
                          "which hosts may run the bag's tasks", "JobRequirements"),
-    "rank": Kind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
+    "rank": PolicyKind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
                  "which bag goes first at a host: the one with the highest", "Rank"),
-    "sites": Kind(TRUTH, ("Site", "Bag", "Queue", "Now"),
+    "sites": PolicyKind(TRUTH, ("Site", "Bag", "Queue", "Now"),
                   "at which sites its tasks may run, and pilots be started for it", "GridPolicy"),
-    "replicate": Kind(TRUTH, ("Task", "Replica", "Bag", "Queue", "Now"),
+    "replicate": PolicyKind(TRUTH, ("Task", "Replica", "Bag", "Queue", "Now"),
                       "is a task that runs to be given to one more host?", "ReplicationRequirements"),
-    "per-host": Kind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
+    "per-host": PolicyKind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now"),
                      "how many tasks of the bag a host may hold at once", "Concurrency"),
-    "attempt-deadline": Kind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now", "PerHost"),
+    "attempt-deadline": PolicyKind(NUMBER, ("Host", "Site", "Task", "Bag", "Queue", "Now", "PerHost"),
                              "s after which an attempt's task is given to another host, too", "Deadline"),
 }
 ALIASES = {kind.alias: key for key, kind in KINDS.items()}

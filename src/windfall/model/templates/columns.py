@@ -11,7 +11,7 @@ from windfall.model.spec import Range, Value
 from windfall.model.templates import template as tpl
 from windfall.model.templates.sample import Draw
 from windfall.model.templates.shell import QUOTING
-from windfall.model.templates.table import Rows
+from windfall.model.templates.table import TableRows
 
 Template = list[tpl.Piece]
 
@@ -110,7 +110,7 @@ class DrawnColumn(Column):
 
 
 class TableColumn(Column):
-    def __init__(self, rows: Rows, at: int, digit: Digit):
+    def __init__(self, rows: TableRows, at: int, digit: Digit):
         self.rows, self.at, self.digit = rows, at, digit
 
     def values(self, indices: Sequence[int]) -> list[Any]:

@@ -19,14 +19,14 @@ MAX_POINTS = 1_000_000  # of the axes that one name uses
 CHUNK = 4_096
 
 
-class Named(NamedTuple):
+class Rendering(NamedTuple):
     """What templates came to, and the first task for which they did."""
 
     task: int
     texts: tuple[str, ...]
 
 
-def named(sweep: Sweep, *templates: str) -> Iterator[Named]:
+def renderings(sweep: Sweep, *templates: str) -> Iterator[Rendering]:
     """All that the templates can come to, each as often as the axes they use have points."""
     pieces = [tpl.pieces(template) for template in templates]
     used = _used(sweep, [name for piece in pieces for name in tpl.names(piece)])
@@ -46,7 +46,7 @@ def named(sweep: Sweep, *templates: str) -> Iterator[Named]:
         numbers = range(start, min(start + CHUNK, space.count))
         columns = [fill(piece, space.columns, numbers, shell=False) for piece in pieces]
         for number, texts in zip(numbers, zip(*columns, strict=True), strict=True):
-            yield Named(_task(number, strides), texts)
+            yield Rendering(_task(number, strides), texts)
 
 
 def _used(sweep: Sweep, names: list[str]) -> set[str]:

@@ -32,7 +32,7 @@ from windfall.model.templates.columns import (
 )  # fmt: skip
 from windfall.model.templates.commands import Command, ItemCommands, LineCommands, Shell, Taken, Vector
 from windfall.model.templates.sample import draw_latin, draw_sample
-from windfall.model.templates.table import Rows
+from windfall.model.templates.table import TableRows
 
 # --- axes ------------------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class Space:
             for law in axis.columns:
                 self._put(law.name, DrawnColumn(draw_latin(axis, law), digit))
         elif isinstance(axis, Table):
-            rows = Rows(axis, self._shared)
+            rows = TableRows(axis, self._shared)
             for at, name in enumerate(axis.columns):
                 self._put(name, TableColumn(rows, at, digit))
         else:

@@ -21,16 +21,16 @@ from windfall.model.spec import Latin, Law, Sample
 Draw = Callable[[int], int | float]
 
 
-class Kind(NamedTuple):
+class LawForm(NamedTuple):
     arguments: str  # what they are called
     example: str
 
 
 LAWS = {
-    "uniform": Kind("from, to", "uniform(0, 1)"),
-    "loguniform": Kind("from, to", "loguniform(1e-3, 1)"),
-    "normal": Kind("mean, deviation", "normal(0, 1)"),
-    "integer": Kind("from, to", "integer(1, 6)"),
+    "uniform": LawForm("from, to", "uniform(0, 1)"),
+    "loguniform": LawForm("from, to", "loguniform(1e-3, 1)"),
+    "normal": LawForm("mean, deviation", "normal(0, 1)"),
+    "integer": LawForm("from, to", "integer(1, 6)"),
 }
 
 _LAW = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")

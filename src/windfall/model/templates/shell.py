@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[-+]?[0-9A-Za-z_.]+")
 
 def in_context(template: list[Piece]) -> list[Piece]:
     """Say of every parameter how the shell will read the place it stands at."""
-    reader = _Reader()
+    reader = _ShellScanner()
     found: list[Piece] = []
     for piece in template:
         if isinstance(piece, Slot):
@@ -36,7 +36,7 @@ def in_context(template: list[Piece]) -> list[Piece]:
     return found
 
 
-class _Reader:
+class _ShellScanner:
     def __init__(self) -> None:
         self.mode = BARE
         self.around: list[str] = []  # what `)` returns to, innermost last

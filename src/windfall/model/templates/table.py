@@ -72,7 +72,7 @@ def row_ends(data: bytes) -> Iterator[int]:
     yield len(data)
 
 
-class Rows:
+class TableRows:
     """Rows by number: the text as bytes, and where each row ends, 8 bytes a row.
 
     Where the text is part of `shared`, bytes that are kept anyway, it is looked at there instead of kept twice.

@@ -4,7 +4,7 @@
     made = assemble("two", jobs, edges=[])
     client.submit(made.bag)                    # job k is task made.tasks[k]
 
-Jobs that ask for the same (`Job.like`) share a target, however many they are; numbers change, for the tasks of a target
+All jobs with the same requirements (`ShellJob.like`) share a target; numbers change, for the tasks of a target
 follow each other.  A job that takes another's output waits for it; `edges` are for what only waits.
 """
 
@@ -24,7 +24,7 @@ SHELL = ["/bin/sh", "-c", "{command}"]
 
 
 @dataclass(frozen=True)
-class Job:
+class ShellJob:
     """`takes`: (job, what the file is called there, where it lies here); `brings`: (path, sha256, size, mode)."""
 
     command: str  # a line for /bin/sh
@@ -36,13 +36,13 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Assembled:
+class AssembledBag:
     bag: Bag
     tasks: list[int]  # of each job
 
 
-def assemble(name: str, jobs: Sequence[Job], edges: Iterable[tuple[int, int]] = (), policy: Policy | None = None,
-             effects: str = "none") -> Assembled:
+def assemble(name: str, jobs: Sequence[ShellJob], edges: Iterable[tuple[int, int]] = (), policy: Policy | None = None,
+             effects: str = "none") -> AssembledBag:
     groups: dict[tuple[bytes, int], list[int]] = {}
     for number, job in enumerate(jobs):
         key = msgspec.msgpack.encode(job.like), len(job.outputs)
@@ -56,10 +56,10 @@ def assemble(name: str, jobs: Sequence[Job], edges: Iterable[tuple[int, int]] = 
     targets = [_target(at, [jobs[number] for number in members]) for at, members in enumerate(groups.values())]
     bag = Bag(name=name, targets=targets, effects=effects, policy=policy or Policy(), flows=_flows(jobs, numbers),
               edges=[(numbers[before], numbers[after]) for before, after in edges])
-    return Assembled(bag, numbers)
+    return AssembledBag(bag, numbers)
 
 
-def _target(at: int, jobs: list[Job]) -> Target:
+def _target(at: int, jobs: list[ShellJob]) -> Target:
     """A row for each job; what it makes is named in columns of its own."""
     first = jobs[0]
     outputs = [f"out{place}" for place in range(len(first.outputs))]
@@ -70,8 +70,8 @@ def _target(at: int, jobs: list[Job]) -> Target:
         outputs=[f"{{{output}}}" for output in outputs])
 
 
-def _flows(jobs: Sequence[Job], numbers: list[int]) -> Flows | None:
-    columns = Columns()
+def _flows(jobs: Sequence[ShellJob], numbers: list[int]) -> Flows | None:
+    columns = FlowColumns()
     for number, job in enumerate(jobs):
         for before, output, place in job.takes:
             columns.take(numbers[before], output, numbers[number], place)
@@ -80,7 +80,7 @@ def _flows(jobs: Sequence[Job], numbers: list[int]) -> Flows | None:
     return columns.flows()
 
 
-class Columns:
+class FlowColumns:
     """Flows, as they come."""
 
     def __init__(self) -> None:

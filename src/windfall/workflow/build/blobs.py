@@ -10,7 +10,7 @@ from windfall.errors import BadInput
 Blob = tuple[str, int, int]  # sha256, size, mode
 
 
-class Files:
+class BlobCollector:
     def __init__(self) -> None:
         self.uploads: dict[str, Path] = {}
         self._known: dict[Path, Blob] = {}

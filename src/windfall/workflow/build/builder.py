@@ -23,17 +23,17 @@ from windfall.data.files import hash_file
 from windfall.errors import BadInput, TooLarge
 from windfall.model.spec import INSTANCE, Bag, Derived, Family, Input, Range, Sweep, Table, Target
 from windfall.model.templates.table import format_row, format_rows
-from windfall.workflow.build.assemble import Columns
+from windfall.workflow.build.assemble import FlowColumns
 from windfall.workflow.components import quick
 from windfall.workflow.components.compiled import C_WORDS, CXX_WORDS, program as program_of
 from windfall.workflow.components.files import NAME, Component, Parameter
-from windfall.workflow.graphs.dataflow import Flow, Thing, indices, things
+from windfall.workflow.graphs.dataflow import DataHistory, Flow, data_histories, indices
 from windfall.workflow.graphs.gates import GATES, without_gates
 from windfall.workflow.graphs.plan import Plan, plan
 from windfall.workflow.yvetteml.calls import value_of
 from windfall.workflow.yvetteml.frame import Column, spread
 from windfall.workflow.yvetteml.names import Use
-from windfall.workflow.yvetteml.program import Program, Shelf
+from windfall.workflow.yvetteml.program import ComponentLibrary, Program
 from windfall.workflow.yvetteml.unrolled import Call
 
 WORKER = ".component/run.py"
@@ -86,31 +86,31 @@ class Landing(Mapping[tuple[int, str], str]):
         return len(self._found)
 
 
-def build(program: Program, shelf: Shelf, given: Mapping[str, Path] | None = None) -> Built:
+def build(program: Program, shelf: ComponentLibrary, given: Mapping[str, Path] | None = None) -> Built:
     """`given`: files for the application's parameters that are data, `mat` or `mat[1][2]`."""
     for name in given or ():
         if not THING.fullmatch(name):
             raise BadInput(f"'{name:.60}' names no data", "as in mat, or mat[1][2]")
-    return _Builder(program, shelf, given or {}).built()
+    return _BagBuilder(program, shelf, given or {}).built()
 
 
-class _Builder:
-    def __init__(self, program: Program, shelf: Shelf, given: Mapping[str, Path]) -> None:
+class _BagBuilder:
+    def __init__(self, program: Program, shelf: ComponentLibrary, given: Mapping[str, Path]) -> None:
         self.program, self.given = program, dict(given)
         self.plan: Plan = plan(program)
         self.components = _with_implementations(program, shelf)
         order = np.argsort(self.plan.component, kind="stable")
         self.numbers = np.empty(program.tasks, np.int64)  # of each task of the program, its number in the bag
         self.numbers[order] = np.arange(program.tasks)
-        self.flows = Columns()
+        self.flows = FlowColumns()
         self.uploads: dict[str, bytes | Path] = {}
         self.chosen: dict[tuple[int, str], str] = {}  # what a task picks out of a whole collection
-        self.lasting: list[Thing] = []  # of which what comes last is a result
+        self.lasting: list[DataHistory] = []  # of which what comes last is a result
         self.used: set[str] = set()  # of what was given
 
     def built(self) -> Built:
         edges, gates = without_gates(self.plan.dag, self.program.tasks)
-        for thing in things(self.program):
+        for thing in data_histories(self.program):
             self._thing(thing)
         if unused := sorted(set(self.given) - self.used):
             raise BadInput(f"'{unused[0]}' is not read from outside by this application",
@@ -137,12 +137,12 @@ class _Builder:
 
     # --- data -------------------------------------------------------------------------------------------------------
 
-    def _thing(self, thing: Thing) -> None:
+    def _thing(self, thing: DataHistory) -> None:
         for flow in thing.flows:
             self._flow(flow)
         scope, name = thing.key
         declared = next((each for each in self.program.application.params if each.name == name and not scope), None)
-        for use, row, task in thing.alone:
+        for use, row, task in thing.unwritten_reads:
             if declared is not None and declared.mode != "out":
                 self._from_outside(use, row, task)
             elif use.mode == "in":
@@ -154,7 +154,7 @@ class _Builder:
     def _results(self) -> list[Result]:
         names = {each.name for each in self.program.application.params}
         return [Result(use.shown(row), int(self.numbers[task]), f"out/{use.parameter}") for thing in self.lasting
-                for use, row, task in thing.standing(unread=thing.key[1] not in names)]
+                for use, row, task in thing.final_writes(unread=thing.key[1] not in names)]
 
     @cached_property
     def _declares_results(self) -> bool:
@@ -362,7 +362,7 @@ def _lang(component: Component) -> str:
     return component.implementation.lang if component.implementation else ""
 
 
-def _with_implementations(program: Program, shelf: Shelf) -> list[tuple[Component, list[Component]]]:
+def _with_implementations(program: Program, shelf: ComponentLibrary) -> list[tuple[Component, list[Component]]]:
     """In the order of the plan.  All that have none are told at once."""
     used = {call.component.name: call.component for call in program.calls}
     found = [(component, shelf.implementations(name)) for name, component in used.items()]

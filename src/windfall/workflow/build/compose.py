@@ -41,7 +41,7 @@ from windfall.workflow.components.files import NAME, Application, Component, Imp
 from windfall.workflow.text import Source
 from windfall.workflow.yvetteml import ast
 from windfall.workflow.yvetteml.parse import MAX_INTEGER, MAX_STRING
-from windfall.workflow.yvetteml.program import Program, Shelf, compile_application
+from windfall.workflow.yvetteml.program import ComponentLibrary, Program, compile_application
 
 TYPES: dict[Any, str] = {int: "integer", float: "real", str: "string"}
 OUT = "returned"
@@ -51,80 +51,80 @@ MAX_DEEP = 60  # `par` in `par`
 
 
 @dataclass(frozen=True)
-class Named:
+class DataName:
     """Data or an event, with its indices: `mat[1][2]`."""
 
     name: str
     indices: tuple[int, ...] = ()
 
-    def __getitem__(self, index: int) -> Named:
-        return Named(self.name, (*self.indices, index))
+    def __getitem__(self, index: int) -> DataName:
+        return DataName(self.name, (*self.indices, index))
 
     def tree(self) -> ast.Name:
         return ast.Name(self.name, tuple(_constant(index) for index in self.indices))
 
 
-def data(name: str) -> Named:
+def data(name: str) -> DataName:
     if not NAME.fullmatch(name):
         raise BadInput(f"'{name:.60}' cannot be the name of data or of an event",
                        "letters, digits and _, and no digit first")
-    return Named(name)
+    return DataName(name)
 
 
 event = data
 
 
 @dataclass(frozen=True)
-class Call:
-    made: Made
+class ComponentCall:
+    made: PythonComponent
     arguments: tuple[Any, ...]
-    out: Named | None = None
+    out: DataName | None = None
 
-    def to(self, out: Named) -> Call:
-        return Call(self.made, self.arguments, out)
+    def to(self, out: DataName) -> ComponentCall:
+        return ComponentCall(self.made, self.arguments, out)
 
 
 @dataclass(frozen=True)
-class Order:
+class Composition:
     """`par` or `seq` of parts, or a `wait` or `notify`."""
 
     kind: str
     parts: tuple[Any, ...]
 
 
-Part = Call | Order
+WorkflowPart = ComponentCall | Composition
 
 
-def _parts(parts: tuple[Part | Iterable[Part], ...]) -> tuple[Part, ...]:
-    found: list[Part] = []
+def _parts(parts: tuple[WorkflowPart | Iterable[WorkflowPart], ...]) -> tuple[WorkflowPart, ...]:
+    found: list[WorkflowPart] = []
     for each in parts:
-        found += [each] if isinstance(each, (Call, Order)) else list(each)
+        found += [each] if isinstance(each, (ComponentCall, Composition)) else list(each)
     return tuple(found)
 
 
-def par(*parts: Part | Iterable[Part]) -> Order:
+def par(*parts: WorkflowPart | Iterable[WorkflowPart]) -> Composition:
     """Side by side."""
-    return Order("par", _parts(parts))
+    return Composition("par", _parts(parts))
 
 
-def seq(*parts: Part | Iterable[Part]) -> Order:
+def seq(*parts: WorkflowPart | Iterable[WorkflowPart]) -> Composition:
     """One after the other."""
-    return Order("seq", _parts(parts))
+    return Composition("seq", _parts(parts))
 
 
-def wait(*events: Named) -> Order:
-    return Order("wait", events)
+def wait(*events: DataName) -> Composition:
+    return Composition("wait", events)
 
 
-def notify(*events: Named) -> Order:
-    return Order("notify", events)
+def notify(*events: DataName) -> Composition:
+    return Composition("notify", events)
 
 
 # --- components ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Made:
+class PythonComponent:
     """A function as a component: calling it makes a task, `function` is what it was."""
 
     function: Callable[..., Any]
@@ -135,16 +135,16 @@ class Made:
     def _signature(self) -> inspect.Signature:
         return inspect.signature(self.function)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Call:
+    def __call__(self, *args: Any, **kwargs: Any) -> ComponentCall:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self.abstract.name}(): {error}") from None
         bound.apply_defaults()
-        return Call(self, tuple(bound.arguments.values()))
+        return ComponentCall(self, tuple(bound.arguments.values()))
 
 
-def component(function: Callable[..., Any]) -> Made:
+def component(function: Callable[..., Any]) -> PythonComponent:
     name = function.__name__
     hints = get_type_hints(function)
     inputs = [_parameter(each, hints.get(each)) for each in inspect.signature(function).parameters]
@@ -155,8 +155,11 @@ def component(function: Callable[..., Any]) -> Made:
     words = ", ".join(_passed(each) for each in inspect.signature(function).parameters.values())
     source = f"{OUT} = {name}({words})" if outputs else f"{name}({words})"
     made = Implementation("PYTHON", source, _text(function))
-    return Made(function, Component(name, "abstract", (*outputs, *inputs)),
-                Component(f"{name}_python", "impl", abstract=name, implementation=made))
+    return PythonComponent(
+        function,
+        Component(name, "abstract", (*outputs, *inputs)),
+        Component(f"{name}_python", "impl", abstract=name, implementation=made),
+    )
 
 
 def _parameter(name: str, hint: Any, mode: str = "in") -> Parameter:
@@ -216,12 +219,12 @@ def _inside(code: CodeType) -> Iterator[CodeType]:
 
 
 class Workflow:
-    def __init__(self, name: str, *parts: Part | Iterable[Part]) -> None:
+    def __init__(self, name: str, *parts: WorkflowPart | Iterable[WorkflowPart]) -> None:
         self.name = name
         self._components: dict[str, Component] = {}
-        self._out: dict[int, Named] = {}  # of each call that is in the graph already, where its result goes
+        self._out: dict[int, DataName] = {}  # of each call that is in the graph already, where its result goes
         self._events = 0
-        self._done: dict[int, Named] = {}  # of each call that others wait for by an event, that event
+        self._done: dict[int, DataName] = {}  # of each call that others wait for by an event, that event
         whole = seq(*parts)
         self._uses = Counter(map(id, _calls(whole)))
         self._body = tuple(self._block(whole))
@@ -266,10 +269,10 @@ class Workflow:
                   for each in built.results}
         return int(client.fetch_some(bag, wanted, directory))
 
-    def _shelf(self) -> Shelf:
-        return Shelf(self._components)
+    def _shelf(self) -> ComponentLibrary:
+        return ComponentLibrary(self._components)
 
-    def _block(self, part: Part, deep: int = 0) -> list[ast.Statement]:
+    def _block(self, part: WorkflowPart, deep: int = 0) -> list[ast.Statement]:
         """`seq` in `seq` is one; so it may be as deep as a loop makes it."""
         if deep > MAX_DEEP:
             raise BadInput(f"'par' in 'par', more than {MAX_DEEP} deep", "collect what goes side by side in a list")
@@ -277,7 +280,7 @@ class Workflow:
         left = [part]
         while left:
             each = left.pop()
-            if isinstance(each, Call):
+            if isinstance(each, ComponentCall):
                 found += self._compute(each)
             elif each.kind == "seq":
                 left += reversed(each.parts)
@@ -290,12 +293,12 @@ class Workflow:
                 found += [ast.Wait(event.tree()) for event in each.parts]
         return found
 
-    def _compute(self, call: Call) -> list[ast.Statement]:
+    def _compute(self, call: ComponentCall) -> list[ast.Statement]:
         """With the calls among its arguments, and theirs, which go side by side as far as they can."""
         new = self._new(call)
         if not new:
             return [ast.Wait(self._done[id(call)].tree())]
-        chain = all(sum(isinstance(each, Call) for each in one.arguments) < 2 for one in new)
+        chain = all(sum(isinstance(each, ComponentCall) for each in one.arguments) < 2 for one in new)
         if chain:
             here = {id(one) for one in new}
             return [statement for one in new for statement in self._one(one, here, id(one) in self._done)]
@@ -303,9 +306,9 @@ class Workflow:
             self._has_event(one)
         return [ast.Par(tuple(tuple(self._one(one, set(), id(one) in self._done)) for one in new))]
 
-    def _new(self, call: Call) -> list[Call]:
+    def _new(self, call: ComponentCall) -> list[ComponentCall]:
         """It and the calls among its arguments that are not in the graph yet, each after those that it needs."""
-        found: list[Call] = []
+        found: list[ComponentCall] = []
         left = [(call, False)]
         while left:
             each, ready = left.pop()
@@ -318,53 +321,55 @@ class Workflow:
                     self._has_event(each)
             else:
                 left.append((each, True))
-                left += [(argument, False) for argument in reversed(each.arguments) if isinstance(argument, Call)]
+                left += [
+                    (argument, False) for argument in reversed(each.arguments) if isinstance(argument, ComponentCall)
+                ]
         return found
 
-    def _one(self, call: Call, here: set[int], told: bool) -> list[ast.Statement]:
+    def _one(self, call: ComponentCall, here: set[int], told: bool) -> list[ast.Statement]:
         """One task; `here` are calls of the same block, which need no event."""
         waits: list[ast.Statement] = []
         arguments: list[ast.Value] = []
         for argument in call.arguments:
-            if isinstance(argument, Call):
+            if isinstance(argument, ComponentCall):
                 arguments.append(self._out[id(argument)].tree())
                 waits += [] if id(argument) in here else [ast.Wait(self._done[id(argument)].tree())]
             else:
-                arguments.append(argument.tree() if isinstance(argument, Named) else _constant(argument))
+                arguments.append(argument.tree() if isinstance(argument, DataName) else _constant(argument))
         self._add(call.made)
         if call.made.abstract.params and call.made.abstract.params[0].mode == "out":
             arguments.insert(0, self._out[id(call)].tree())
         compute = ast.Compute(call.made.abstract.name, tuple(arguments))
         return [*waits, compute, *([ast.Notify((self._done[id(call)].tree(),))] if told else [])]
 
-    def _add(self, made: Made) -> None:
+    def _add(self, made: PythonComponent) -> None:
         if made.abstract.name not in self._components:
             _refuse_outside(made.function)
         for each in (made.abstract, made.implementation):
             if self._components.setdefault(each.name, each) != each:
                 raise BadInput(f"two components are called '{each.name}'", "give one of the functions another name")
 
-    def _has_event(self, call: Call) -> None:
+    def _has_event(self, call: ComponentCall) -> None:
         if id(call) not in self._done:
             self._events += 1
-            self._done[id(call)] = Named(UNNAMED, (self._events,))
+            self._done[id(call)] = DataName(UNNAMED, (self._events,))
 
-    def _fresh(self) -> Named:
-        return Named(UNNAMED, (len(self._out) + 1,))
+    def _fresh(self) -> DataName:
+        return DataName(UNNAMED, (len(self._out) + 1,))
 
 
-def _calls(part: Part) -> Iterator[Call]:
+def _calls(part: WorkflowPart) -> Iterator[ComponentCall]:
     """Each as often as it is used; those among its arguments once, however often it is used itself."""
     left: list[Any] = [part]
     seen: set[int] = set()
     while left:
         each = left.pop()
-        if isinstance(each, Call):
+        if isinstance(each, ComponentCall):
             yield each
             if id(each) not in seen:
                 seen.add(id(each))
                 left += each.arguments
-        elif isinstance(each, Order) and each.kind in ("par", "seq"):
+        elif isinstance(each, Composition) and each.kind in ("par", "seq"):
             left += each.parts
 
 

@@ -17,7 +17,7 @@ from windfall.errors import BadInput, TooLarge
 from windfall.model.spec import Bag, Flows, Sweep, Table, Target
 from windfall.model.templates.render import Renderer, Space, source_count
 from windfall.model.templates.table import format_row
-from windfall.workflow.build.assemble import Columns
+from windfall.workflow.build.assemble import FlowColumns
 from windfall.workflow.graphs.gates import GATES
 
 MAX_BRIDGED = 5_000_000
@@ -28,13 +28,13 @@ APART = ("name", "source", "resources", "time", "expect", "grace", "cost", "retr
 
 
 @dataclass(frozen=True)
-class Rest:
+class Remainder:
     bag: Bag | None  # what is to run; None: nothing
     tasks: dict[int, int]  # of the whole bag → of what is to run
     done: dict[int, tuple[int, int]]  # of the whole bag → bag and task that did it
 
 
-class Keys:
+class TaskKeys:
     """Of one bag; asked in an order in which files are known before they are read."""
 
     def __init__(self, bag: Bag) -> None:
@@ -100,13 +100,13 @@ def _texts(sweep: Sweep) -> dict[str, list[str]]:
 
 def done_by(number: int, bag: Bag, files: Mapping[int, list[File]]) -> Done:
     """`files`: of the tasks that have succeeded."""
-    keys = Keys(bag)
+    keys = TaskKeys(bag)
     made = ((keys.key(task, files), task) for task in files if task < len(keys))
     return {key: (number, task, files[task]) for key, task in made if key is not None}
 
 
-def rest(bag: Bag, done: Done) -> Rest:
-    keys = Keys(bag)
+def remainder(bag: Bag, done: Done) -> Remainder:
+    keys = TaskKeys(bag)
     files: dict[int, list[File]] = {}
     had: dict[int, tuple[int, int]] = {}
     for task in keys.order():
@@ -118,7 +118,7 @@ def rest(bag: Bag, done: Done) -> Rest:
         del had[gate]
     kept = [task for task in range(len(keys)) if task not in had]
     numbers = {task: number for number, task in enumerate(kept)}
-    return Rest(_part(keys, numbers, files) if kept else None, numbers, had)
+    return Remainder(_part(keys, numbers, files) if kept else None, numbers, had)
 
 
 def _open_gates(bag: Bag, had: Mapping[int, object]) -> set[int]:
@@ -142,9 +142,9 @@ def _open_gates(bag: Bag, had: Mapping[int, object]) -> set[int]:
     return found
 
 
-def _part(keys: Keys, numbers: dict[int, int], files: Mapping[int, list[File]]) -> Bag:
+def _part(keys: TaskKeys, numbers: dict[int, int], files: Mapping[int, list[File]]) -> Bag:
     """Files of what is done come along as blobs."""
-    columns = Columns()
+    columns = FlowColumns()
     for task, number in numbers.items():
         for flow in keys.into[task]:
             before, place = keys.flows.before[flow], keys.flows.names[keys.flows.place[flow]]

@@ -4,7 +4,7 @@ Rules
   * The bag is whole, and has been checked as such, before anything is sent: what is wrong is told while nothing runs.
   * Parts are cut along an order in which whatever a task waits for comes before it, level by level.  The first one
     makes the bag, which stays open; the others follow on its numbers; then it is closed.
-  * So tasks have other numbers there: `Cut.numbers`.  `whole` is the way back, from what a server has of such a bag.
+  * So tasks have other numbers there: `CutBag.numbers`.  `whole` is the way back, from what a server has of such a bag.
   * Cut is only what has tasks to spare, and whose tasks are rows with outputs of fixed names.  All else goes as it is.
 """
 
@@ -28,13 +28,13 @@ PART = 10_000  # tasks
 
 
 @dataclass(frozen=True)
-class Cut:
+class CutBag:
     bag: Bag  # open, with the tasks of the first part
     numbers: np.ndarray  # of each task of the whole bag, its number in the one that is sent
     parts: Iterator[Part]  # the others, made when they are asked for
 
 
-def cut(bag: Bag, size: int = 0) -> Cut | None:
+def cut(bag: Bag, size: int = 0) -> CutBag | None:
     """Into parts of so many tasks, or of `PART`; None where it is small, or not of a kind that can be cut."""
     size = size or PART
     total = sum(source_count(target.source) for target in bag.targets)
@@ -59,7 +59,7 @@ class _Cutter:
     def __init__(self, bag: Bag, total: int, size: int) -> None:
         self.bag, self.total, self.size = bag, total, size
         self.starts = list(accumulate((source_count(target.source) for target in bag.targets), initial=0))
-        self.flows = _Flows(bag.flows) if bag.flows is not None else None
+        self.flows = _FlowArrays(bag.flows) if bag.flows is not None else None
         self.edges = np.array(bag.edges, np.int32).reshape(-1, 2)
         self.part = self._parts()  # of each task
         self.tasks = np.argsort(self.part, kind="stable")  # by part, then by number
@@ -74,18 +74,18 @@ class _Cutter:
         part[_order(self.total, src, dst)] = np.arange(self.total, dtype=np.int64) // self.size
         return part
 
-    def cut(self) -> Cut:
-        edges = _Groups(self.part[self.edges[:, 1]])
-        flows = _Groups(self.part[self.flows.after]) if self.flows is not None else None
+    def cut(self) -> CutBag:
+        edges = _RowsByPart(self.part[self.edges[:, 1]])
+        flows = _RowsByPart(self.part[self.flows.after]) if self.flows is not None else None
         made = (self._made(at, edges, flows) for at in range(-(-self.total // self.size)))
         first = next(made)
         sources = {piece.target: piece.source for piece in first.pieces}
         targets = [msgspec.structs.replace(target, source=sources.get(target.name, self._source(place, ())))
                    for place, target in enumerate(self.bag.targets)]
         bag = msgspec.structs.replace(self.bag, targets=targets, open=True, edges=first.edges, flows=first.flows)
-        return Cut(bag, self.numbers, made)
+        return CutBag(bag, self.numbers, made)
 
-    def _made(self, at: int, edges: _Groups, flows: _Groups | None) -> Part:
+    def _made(self, at: int, edges: _RowsByPart, flows: _RowsByPart | None) -> Part:
         first = at * self.size
         tasks = self.tasks[first : first + self.size]
         bounds = np.searchsorted(tasks, self.starts).tolist()
@@ -122,7 +122,7 @@ def _rows(source: Source) -> tuple[list[str], list[str]]:
     return axis.columns, axis.text.split("\n") if '"' not in axis.text else list(lines(axis))
 
 
-class _Groups:
+class _RowsByPart:
     """Places by the part they are in."""
 
     def __init__(self, parts: np.ndarray) -> None:
@@ -135,7 +135,7 @@ class _Groups:
         return self._order[self._bounds[part] : self._bounds[part + 1]]
 
 
-class _Flows:
+class _FlowArrays:
     """Flows as arrays."""
 
     def __init__(self, flows: Flows) -> None:
@@ -165,7 +165,7 @@ class _Flows:
 # --- back ------------------------------------------------------------------------------------------------------------
 
 
-class Appended(Protocol):
+class AppendedTasks(Protocol):
     """What a server has of tasks that came later (`client/extend.py`)."""
 
     @property
@@ -178,7 +178,7 @@ class Appended(Protocol):
     def flows(self) -> Flows | None: ...
 
 
-def whole(bag: Bag, appended: Iterable[Appended]) -> tuple[Bag, list[int]]:
+def whole(bag: Bag, appended: Iterable[AppendedTasks]) -> tuple[Bag, list[int]]:
     """A bag that came in parts as if it had come at once; of each of its tasks, the number it has in the server.
 
     What was not cut here, such as a sweep that was extended, is left as it was submitted."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windfall.errors import BadInput, NotFound
-from windfall.workflow.components.files import NAME, Component, File, load, loads, looks_like_xml
+from windfall.workflow.components.files import NAME, Component, ComponentFile, load, loads, looks_like_xml
 from windfall.workflow.components.xmlfile import MAX_FILE
 from windfall.workflow.text import read_file
 
@@ -37,7 +37,9 @@ class Catalogue(Mapping[str, Component]):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._read: dict[str, Component] = {}
-        self._files: dict[bytes, File] = {}  # by content: one file may hold many components, and lie here for each
+        self._files: dict[
+            bytes, ComponentFile
+        ] = {}  # by content: one file may hold many components, and lie here for each
 
     # --- the latest of each name --------------------------------------------------------------------------------------
 
@@ -84,7 +86,7 @@ class Catalogue(Mapping[str, Component]):
                 return Entry(component, int(path.stem))
         raise BadInput(f"{path} does not hold '{name}' any more", f"'windfall component rm {name}', and add it again")
 
-    def _file(self, path: Path) -> File:
+    def _file(self, path: Path) -> ComponentFile:
         data = read_file(path, MAX_FILE)
         key = hashlib.sha256(data).digest()
         if key not in self._files:

@@ -14,7 +14,7 @@ from pathlib import Path
 from windfall.errors import BadInput
 from windfall.model.units import parse_size
 from windfall.workflow.components.xmlfile import MAX_FILE, Element, read
-from windfall.workflow.mistakes import Found, nearest
+from windfall.workflow.mistakes import MistakeLog, nearest
 from windfall.workflow.text import Source, plain, read_file
 from windfall.workflow.yvetteml import ast
 from windfall.workflow.yvetteml.parse import parse
@@ -87,24 +87,24 @@ class Application:
 
 
 @dataclass
-class File:
+class ComponentFile:
     application: Application | None = None
     components: list[Component] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what looks odd and is no mistake
 
 
-def load(path: Path) -> File:
+def load(path: Path) -> ComponentFile:
     return loads(read_file(path, MAX_FILE), str(path))
 
 
-def loads(data: bytes, file: str) -> File:
+def loads(data: bytes, file: str) -> ComponentFile:
     """Everything in it, or all that is wrong with it."""
     if not _is_xml(data):
         return _bare(data, file)
     root = read(data, file)
     refuse_secrets(root)
-    found = Found()
-    reader = _Reader(found)
+    found = MistakeLog()
+    reader = _FileReader(found)
     reader.top(root)
     found.tell()
     return reader.file
@@ -118,14 +118,14 @@ def looks_like_xml(path: Path) -> bool:
     return _is_xml(read_file(path, 1 << 12))
 
 
-def _bare(data: bytes, file: str) -> File:
+def _bare(data: bytes, file: str) -> ComponentFile:
     """A graph without any XML around it is an application without parameters."""
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise BadInput(f"{file} is neither XML nor a graph", "it is not text") from None
     source = plain(file, text)
-    return File(Application(Path(file).stem, (), source, parse(source)))
+    return ComponentFile(Application(Path(file).stem, (), source, parse(source)))
 
 
 def refuse_secrets(root: Element) -> None:
@@ -137,10 +137,10 @@ def refuse_secrets(root: Element) -> None:
                 "'windfall login' keeps in a file of your own", name)
 
 
-class _Reader:
-    def __init__(self, found: Found) -> None:
+class _FileReader:
+    def __init__(self, found: MistakeLog) -> None:
         self.found = found
-        self.file = File()
+        self.file = ComponentFile()
         self._names: set[str] = set()  # of its components
 
     def top(self, root: Element) -> None:

@@ -27,7 +27,7 @@ MAX_MEMBER = 1 << 40
 INDEX = re.compile(r"-?[0-9]{1,18}(\.-?[0-9]{1,18})*\Z")
 
 
-class Unfit(Exception):
+class CannotRunHere(Exception):
     """This implementation cannot run here."""
 
 
@@ -38,8 +38,8 @@ def main(arguments):
         if arguments[:1] == ["--compile"]:
             chosen = next(each for each in about["implementations"] if each["name"] == arguments[1])
             return compile_here(chosen, len(about["implementations"]) > 1)
-        return Task(about, arguments[1:]).run()
-    except Unfit as error:
+        return ComponentTask(about, arguments[1:]).run()
+    except CannotRunHere as error:
         sys.stderr.write("{}: {}\n".format(about["component"], error))
         return 1
 
@@ -47,7 +47,7 @@ def main(arguments):
 # --- a task ----------------------------------------------------------------------------------------------------------
 
 
-class Task:
+class ComponentTask:
     def __init__(self, about, values):
         self.component, self.params = about["component"], about["params"]
         self.implementations = about["implementations"]
@@ -62,11 +62,11 @@ class Task:
         for each in self.implementations:
             try:
                 code = RUN[each["lang"]](self, each)
-            except Unfit as error:
+            except CannotRunHere as error:
                 reasons.append("{} {}".format(each["name"], error))
                 continue
             return code or self.pack()
-        raise Unfit("no implementation runs here: " + "; ".join(reasons or ["there is none"]))
+        raise CannotRunHere("no implementation runs here: " + "; ".join(reasons or ["there is none"]))
 
     def unpack(self, param):
         """One file for a thing, one folder for a collection, whatever it came as."""
@@ -133,7 +133,7 @@ def members(folder):
 
 def index_of(name):
     if not INDEX.match(name):
-        raise Unfit("a collection's files are named by their indices, as in 1.2, and {!r} is not".format(name))
+        raise CannotRunHere("a collection's files are named by their indices, as in 1.2, and {!r} is not".format(name))
     return tuple(int(part) for part in name.split("."))
 
 
@@ -145,7 +145,7 @@ def require_platform(implementation):
     wanted, about = implementation["platform"], os.uname()
     here = "{}-{}".format(about.sysname, about.machine).lower()
     if wanted and not any(fnmatch.fnmatch(here, each) for each in wanted.lower().split()):
-        raise Unfit("is for {}, and this is {}".format(wanted, here))
+        raise CannotRunHere("is for {}, and this is {}".format(wanted, here))
 
 
 # --- shell and programs ----------------------------------------------------------------------------------------------
@@ -198,7 +198,9 @@ def executable(task, implementation):
         out = given[words[-1].strip("{}")]
         words = words[:-2]
     if not words or shutil.which(words[0]) is None:
-        raise Unfit("needs the program {}, which is not here".format(words[0] if words else "that it does not name"))
+        raise CannotRunHere(
+            "needs the program {}, which is not here".format(words[0] if words else "that it does not name")
+        )
     words = [re.sub(r"\{(\w+)\}", lambda match: given[match.group(1)], word) for word in words]
     with open(out or os.devnull, "wb") as stream:
         return subprocess.call(words, stdout=stream if out else None)
@@ -337,11 +339,11 @@ def compile_here(implementation, others):
     """For all tasks, wherever they run.  If it cannot be done here, who runs them sees whether it can be done there."""
     try:
         require_platform(implementation)
-    except Unfit as error:
+    except CannotRunHere as error:
         return leave_empty(implementation, error)
     try:
         compile_to("binary", implementation)
-    except Unfit as error:
+    except CannotRunHere as error:
         if not others:
             raise
         return leave_empty(implementation, error)
@@ -361,7 +363,7 @@ def compile_to(binary, implementation):
     variable, usual = COMPILERS[language]
     compiler = shlex.split(os.environ.get(variable, "")) or [each for each in usual if shutil.which(each)][:1]
     if not compiler:
-        raise Unfit("needs a compiler for {}, and none is here".format("C++" if language == "CXX" else "C"))
+        raise CannotRunHere("needs a compiler for {}, and none is here".format("C++" if language == "CXX" else "C"))
     source = os.path.join(HERE, implementation["name"] + (".cpp" if language == "CXX" else ".c"))
     with open(source, "w", encoding="utf-8") as stream:
         stream.write(implementation["program"])
@@ -370,7 +372,7 @@ def compile_to(binary, implementation):
     flags = shlex.split(os.environ.get("CXXFLAGS" if language == "CXX" else "CFLAGS", "-O2"))
     code = subprocess.call(compiler + flags + ["-o", binary, source] + libs)
     if code or not works(binary):
-        raise Unfit("could not be compiled")
+        raise CannotRunHere("could not be compiled")
 
 
 RUN = {"SHELL": shell, "EXECUTABLE": executable, "PYTHON": python, "C": compiled, "CXX": compiled}

@@ -68,11 +68,11 @@ def read(data: bytes, file: str) -> Element:
         text = data.decode()
     except UnicodeDecodeError:
         text = data.decode("latin-1")
-    reader = _Reader(Document(file, text.replace("\r\n", "\n").split("\n")))
+    reader = _XmlReader(Document(file, text.replace("\r\n", "\n").split("\n")))
     return reader.read(data)
 
 
-class _Reader:
+class _XmlReader:
     def __init__(self, document: Document) -> None:
         self.document = document
         self.open: list[Element] = []

@@ -12,9 +12,9 @@ from pathlib import Path
 from windfall.errors import BadInput
 from windfall.model.bagfile.reader import Parsed
 from windfall.model.spec import Check, Input, Resources, Target
-from windfall.workflow.build.assemble import Job as Task, assemble
-from windfall.workflow.build.blobs import Blob, Files
-from windfall.workflow.dagman.jobs import Job, Jobs, Made
+from windfall.workflow.build.assemble import ShellJob, assemble
+from windfall.workflow.build.blobs import Blob, BlobCollector
+from windfall.workflow.dagman.jobs import NodeJob, NodeJobs, NodeOutput
 from windfall.workflow.dagman.nodes import Graph, Node, Script
 from windfall.workflow.wfformat.sleep_tasks import bag_name, target_name
 
@@ -23,7 +23,7 @@ THERE = ".dagnode.sh"  # where it lies for the task
 
 
 def parsed(graph: Graph) -> Parsed:
-    jobs = Jobs(graph).all()
+    jobs = NodeJobs(graph).all()
     if not jobs and graph.final is not None:  # it alone is left, or it is all there is
         graph.last = True
         return final(graph, graph.final, 0, 0)
@@ -34,30 +34,30 @@ def parsed(graph: Graph) -> Parsed:
 
 def final(graph: Graph, node: Node, status: int, failed: int) -> Parsed:
     """The FINAL node as a bag of its own, told how the others ended."""
-    job = Jobs(graph, {"dag_status": str(status), "failed_count": str(failed)}).final(node)
+    job = NodeJobs(graph, {"dag_status": str(status), "failed_count": str(failed)}).final(node)
     return _bag(bag_name(f"{graph.title}-{node.name}"), [job], [], {})
 
 
-def _bag(name: str, jobs: list[Job], pairs: list[tuple[int, int]], most: dict[str, int]) -> Parsed:
+def _bag(name: str, jobs: list[NodeJob], pairs: list[tuple[int, int]], most: dict[str, int]) -> Parsed:
     places = {job.number: place for place, job in enumerate(jobs)}
     edges = sorted({(places[a], places[b]) for a, b in pairs if a in places and b in places})
-    files = Files()
+    files = BlobCollector()
     runner = files.blob(NODE)
     tasks = [_task(job, places, files, _like(job, runner, most)) for job in jobs]
     return Parsed(assemble(name, tasks, edges).bag, files.uploads, {})
 
 
-def _task(job: Job, places: dict[int, int], files: Files, like: Target) -> Task:
+def _task(job: NodeJob, places: dict[int, int], files: BlobCollector, like: Target) -> ShellJob:
     takes, brings = [], []
     for place, what in job.reads.items():
-        if isinstance(what, Made):
+        if isinstance(what, NodeOutput):
             takes.append((places[what.node], what.name, place))
         else:
             brings.append((place, *files.blob(what)))
-    return Task(_command(job), tuple(job.outputs()), tuple(takes), tuple(brings), job.node.name, like)
+    return ShellJob(_command(job), tuple(job.outputs()), tuple(takes), tuple(brings), job.node.name, like)
 
 
-def _like(job: Job, runner: Blob, most: dict[str, int]) -> Target:
+def _like(job: NodeJob, runner: Blob, most: dict[str, int]) -> Target:
     node = job.node
     hopeless = {code for code in (node.unless, node.abort[0] if node.abort else None) if code and code < 256}
     return Target(
@@ -72,7 +72,7 @@ def _like(job: Job, runner: Blob, most: dict[str, int]) -> Target:
 # --- lines for the shell ---------------------------------------------------------------------------------------------
 
 
-def _command(job: Job) -> str:
+def _command(job: NodeJob) -> str:
     error = job.error if job.error != job.output else ""
     words = [_job(job), job.output, error]
     if job.pre or job.post:
@@ -83,7 +83,7 @@ def _command(job: Job) -> str:
     return " ".join(["sh", THERE, *map(shlex.quote, words)])
 
 
-def _job(job: Job) -> str:
+def _job(job: NodeJob) -> str:
     if not job.run:
         return ""
     exports = [f"export {name}={shlex.quote(value)};" for name, value in job.environment.items()]
@@ -92,7 +92,7 @@ def _job(job: Job) -> str:
     return " ".join([*exports, _there(job) + words + both])
 
 
-def _script(job: Job, words: list[str], script: Script | None) -> str:
+def _script(job: NodeJob, words: list[str], script: Script | None) -> str:
     if script is None:
         return ""
     line = _there(job) + " ".join(words)
@@ -102,5 +102,5 @@ def _script(job: Job, words: list[str], script: Script | None) -> str:
     return f"while :; do ( {line} ); s=$?; [ $s = {code} ] || exit $s; sleep {seconds}; done"
 
 
-def _there(job: Job) -> str:
+def _there(job: NodeJob) -> str:
     return f"mkdir -p -- {shlex.quote(job.folder)} && cd -- {shlex.quote(job.folder)} && " if job.folder else ""

@@ -9,8 +9,8 @@ from windfall.errors import TooLarge
 from windfall.model.checks.bag import MAX_RETRIES
 from windfall.model.spec import MAX_NAME
 from windfall.model.suggest import nearest
-from windfall.workflow.dagman.lines import Line, Word, Wrong, number, words_of
-from windfall.workflow.dagman.nodes import Found, Group, Node, Script, Subdag
+from windfall.workflow.dagman.lines import DagLine, DagWord, LineError, number, require_words
+from windfall.workflow.dagman.nodes import DagContents, Node, NodeGroup, Script, Subdag
 
 MAX_EDGES = 5_000_000
 MAX_PRIORITY = 1_000_000
@@ -23,45 +23,48 @@ DAY = 86_400
 
 
 class Commands(NamedTuple):
-    names: dict[str, Node | Group]
+    names: dict[str, Node | NodeGroup]
     own: list[Node]  # what ALL_NODES stands for
-    found: Found
+    found: DagContents
     prefix: str
 
     # --- who is meant ------------------------------------------------------------------------------------------------
 
-    def _known(self, word: Word) -> Node | Group:
+    def _known(self, word: DagWord) -> Node | NodeGroup:
         if word.text not in self.names:
-            raise Wrong(word.at, f"there is no node '{word.text[:50]}'", nearest(word.text, self.names))
+            raise LineError(word.at, f"there is no node '{word.text[:50]}'", nearest(word.text, self.names))
         return self.names[word.text]
 
-    def _nodes(self, word: Word, command: str, final: bool = False) -> list[Node]:
+    def _nodes(self, word: DagWord, command: str, final: bool = False) -> list[Node]:
         if word.upper == "ALL_NODES":
             self.found.said += len(self.own)
             if self.found.said > MAX_SAID:
                 raise TooLarge(f"ALL_NODES stands for more than {MAX_SAID:,} nodes, all in all")
             return self.own
         known = self._known(word)
-        if isinstance(known, Group):
-            raise Wrong(word.at, f"{command} cannot be said of a {known.kind}",
-                        "say it of nodes inside: they are run as nodes of this DAG")
+        if isinstance(known, NodeGroup):
+            raise LineError(
+                word.at,
+                f"{command} cannot be said of a {known.kind}",
+                "say it of nodes inside: they are run as nodes of this DAG",
+            )
         if known is self.found.final and not final:
-            raise Wrong(word.at, f"{command} cannot be said of the FINAL node")
+            raise LineError(word.at, f"{command} cannot be said of the FINAL node")
         return [known]
 
-    def _units(self, word: Word) -> list[Subdag]:
+    def _units(self, word: DagWord) -> list[Subdag]:
         """The SUBDAG of that name, or none."""
         known = self.names.get(word.text)
-        return [known.unit] if isinstance(known, Group) and known.unit else []
+        return [known.unit] if isinstance(known, NodeGroup) and known.unit else []
 
-    def _numbers(self, word: Word, last: bool) -> list[int]:
+    def _numbers(self, word: DagWord, last: bool) -> list[int]:
         known = self._known(word)
-        if isinstance(known, Group):
+        if isinstance(known, NodeGroup):
             if not known.nodes:
-                raise Wrong(word.at, f"the {known.kind} '{word.text[:50]}' has no nodes", "nobody can wait for it")
+                raise LineError(word.at, f"the {known.kind} '{word.text[:50]}' has no nodes", "nobody can wait for it")
             return known.last if last else known.first
         if known is self.found.final:
-            raise Wrong(word.at, "the FINAL node comes after all others by itself")
+            raise LineError(word.at, "the FINAL node comes after all others by itself")
         return [self._places()[id(known)]]
 
     def _places(self) -> dict[int, int]:
@@ -72,85 +75,88 @@ class Commands(NamedTuple):
 
     # --- order -------------------------------------------------------------------------------------------------------
 
-    def parent(self, line: Line) -> None:
+    def parent(self, line: DagLine) -> None:
         words, usage = line.words, "PARENT NAME … CHILD NAME …"
         at = next((place for place, word in enumerate(words) if word.upper == "CHILD" and place), 0)
         if at < 2 or at == len(words) - 1:
-            raise Wrong(words[-1].at + len(words[-1].text), "PARENT says too little", usage)
+            raise LineError(words[-1].at + len(words[-1].text), "PARENT says too little", usage)
         parents = [each for word in words[1:at] for each in self._numbers(word, last=True)]
         children = [each for word in words[at + 1 :] for each in self._numbers(word, last=False)]
         if len(self.found.pairs) + len(parents) * len(children) > MAX_EDGES:
             raise TooLarge(f"more than {MAX_EDGES:,} edges", "a NOOP node between two splices joins them")
         self.found.pairs += [(a, b) for a in parents for b in children]
 
-    def priority(self, line: Line) -> None:
-        words = words_of(line, 3, 3, "PRIORITY NAME NUMBER")
+    def priority(self, line: DagLine) -> None:
+        words = require_words(line, 3, 3, "PRIORITY NAME NUMBER")
         value = number(words[2], -MAX_PRIORITY, MAX_PRIORITY)
         known = None if words[1].upper == "ALL_NODES" else self._known(words[1])
-        if isinstance(known, Group) and known.kind == "SUBDAG":  # a sub-DAG's is added to those of its nodes
+        if isinstance(known, NodeGroup) and known.kind == "SUBDAG":  # a sub-DAG's is added to those of its nodes
             for each in known.nodes:
                 self.found.nodes[each].priority += value
             return
         for node in self._nodes(words[1], "PRIORITY"):
             node.priority = value
 
-    def category(self, line: Line) -> None:
-        words = words_of(line, 3, 3, "CATEGORY NAME CATEGORY")
+    def category(self, line: DagLine) -> None:
+        words = require_words(line, 3, 3, "CATEGORY NAME CATEGORY")
         for node in self._nodes(words[1], "CATEGORY"):
             node.category = self._category(words[2])
 
-    def maxjobs(self, line: Line) -> None:
-        words = words_of(line, 3, 3, "MAXJOBS CATEGORY NUMBER")
+    def maxjobs(self, line: DagLine) -> None:
+        words = require_words(line, 3, 3, "MAXJOBS CATEGORY NUMBER")
         self.found.most[self._category(words[1])] = number(words[2], 1, 1 << 30)
 
-    def _category(self, word: Word) -> str:
+    def _category(self, word: DagWord) -> str:
         """One with a + belongs to all splices; another to the one it stands in."""
         name = word.text if word.text.startswith("+") else self.prefix + word.text
         if len(name) > MAX_NAME or not name.isprintable():
-            raise Wrong(word.at, f"'{word.text[:50]}' cannot be the name of a category",
-                        f"with the names of the splices around it, at most {MAX_NAME} letters")
+            raise LineError(
+                word.at,
+                f"'{word.text[:50]}' cannot be the name of a category",
+                f"with the names of the splices around it, at most {MAX_NAME} letters",
+            )
         return name
 
     # --- around the job ----------------------------------------------------------------------------------------------
 
-    def script(self, line: Line) -> None:
+    def script(self, line: DagLine) -> None:
         usage = "SCRIPT [DEFER STATUS SECONDS] PRE|POST NAME PROGRAM [ARGUMENTS]"
-        words, at, defer = words_of(line, 4, 0, usage), 1, None
+        words, at, defer = require_words(line, 4, 0, usage), 1, None
         if words[at].upper == "DEFER":
-            words_of(line, 7, 0, usage)
+            require_words(line, 7, 0, usage)
             defer, at = (number(words[2], 1, 255), number(words[3], 0, DAY)), 4
         if words[at].upper == "DEBUG":
-            words_of(line, at + 6, 0, usage)
+            require_words(line, at + 6, 0, usage)
             self.found.notes["SCRIPT DEBUG means nothing here: 'windfall logs' has what scripts say"] = None
             at += 3
-        words_of(line, at + 3, 0, usage)
+        require_words(line, at + 3, 0, usage)
         when, whom, program = words[at : at + 3]
         if when.upper == "HOLD":
             self.found.notes["SCRIPT HOLD means nothing here: no task is held"] = None
             return
         if when.upper not in ("PRE", "POST"):
-            raise Wrong(when.at, f"'{when.text[:50]}' is not understood here", usage)
+            raise LineError(when.at, f"'{when.text[:50]}' is not understood here", usage)
         script = Script(line.source, program, [word.text for word in words[at + 3 :]], defer)
         for node in self._nodes(whom, "SCRIPT", final=True):
             setattr(node, when.text.lower(), script)
 
-    def pre_skip(self, line: Line) -> None:
-        words = words_of(line, 3, 3, "PRE_SKIP NAME EXIT-CODE")
+    def pre_skip(self, line: DagLine) -> None:
+        words = require_words(line, 3, 3, "PRE_SKIP NAME EXIT-CODE")
         code = number(words[2], 1, 255)
         for node in self._nodes(words[1], "PRE_SKIP", final=True):
             node.skip = code
 
-    def vars(self, line: Line) -> None:
-        words = words_of(line, 3, 0, 'VARS NAME [PREPEND|APPEND] MACRO="VALUE" …')
+    def vars(self, line: DagLine) -> None:
+        words = require_words(line, 3, 0, 'VARS NAME [PREPEND|APPEND] MACRO="VALUE" …')
         later = words[2].upper == "APPEND"
         first = 3 if later or words[2].upper == "PREPEND" else 2
-        words_of(line, first + 1, 0, 'VARS NAME [PREPEND|APPEND] MACRO="VALUE" …')
+        require_words(line, first + 1, 0, 'VARS NAME [PREPEND|APPEND] MACRO="VALUE" …')
         pairs, wrong = line.pairs(first)
         if wrong >= 0:
-            raise Wrong(wrong, 'this is no MACRO="VALUE"', 'a value stands in double quotes; \\" is one inside')
+            raise LineError(wrong, 'this is no MACRO="VALUE"', 'a value stands in double quotes; \\" is one inside')
         for pair in pairs:
             if pair.name.lower().startswith("queue"):
-                raise Wrong(pair.at, "the name of a macro cannot begin with 'queue'")
+                raise LineError(pair.at, "the name of a macro cannot begin with 'queue'")
         if self._units(words[1]):
             self.found.notes["VARS of a SUBDAG mean nothing to the nodes in it, as with DAGMan"] = None
             return
@@ -162,35 +168,35 @@ class Commands(NamedTuple):
         for node in nodes:
             node.vars += given
             if len(node.vars) > MAX_VARS:
-                raise Wrong(words[1].at, f"a node has at most {MAX_VARS:,} variables")
+                raise LineError(words[1].at, f"a node has at most {MAX_VARS:,} variables")
 
     # --- what a failure means ----------------------------------------------------------------------------------------
 
-    def retry(self, line: Line) -> None:
-        words = words_of(line, 3, 5, "RETRY NAME TIMES [UNLESS-EXIT CODE]")
+    def retry(self, line: DagLine) -> None:
+        words = require_words(line, 3, 5, "RETRY NAME TIMES [UNLESS-EXIT CODE]")
         times, unless = number(words[2], 0, MOST_TIMES), None
         if times > MAX_RETRIES:
             self.found.notes[f"RETRY of more than {MAX_RETRIES:,} times is one of {MAX_RETRIES:,} here"] = None
             times = MAX_RETRIES
         if len(words) > 3:
             if words[3].upper != "UNLESS-EXIT" or len(words) < 5:
-                raise Wrong(words[3].at, f"'{words[3].text[:50]}' is not understood here", "UNLESS-EXIT CODE")
+                raise LineError(words[3].at, f"'{words[3].text[:50]}' is not understood here", "UNLESS-EXIT CODE")
             unless = _ended(number(words[4], *EXIT))
         for each in self._units(words[1]) or self._nodes(words[1], "RETRY"):
             each.retries, each.unless = times, unless
 
-    def abort(self, line: Line) -> None:
-        words = words_of(line, 3, 5, "ABORT-DAG-ON NAME EXIT-CODE [RETURN CODE]")
+    def abort(self, line: DagLine) -> None:
+        words = require_words(line, 3, 5, "ABORT-DAG-ON NAME EXIT-CODE [RETURN CODE]")
         code, own = _ended(number(words[2], *EXIT)), None
         if len(words) > 3:
             if words[3].upper != "RETURN" or len(words) < 5:
-                raise Wrong(words[3].at, f"'{words[3].text[:50]}' is not understood here", "RETURN CODE")
+                raise LineError(words[3].at, f"'{words[3].text[:50]}' is not understood here", "RETURN CODE")
             own = number(words[4], 0, 255)
         for node in self._nodes(words[1], "ABORT-DAG-ON"):
             node.abort = (code, own)
 
-    def done(self, line: Line) -> None:
-        words = words_of(line, 2, 2, "DONE NAME")
+    def done(self, line: DagLine) -> None:
+        words = require_words(line, 2, 2, "DONE NAME")
         units, nodes = self._units(words[1]), self.found.nodes
         inside = [node for unit in units for node in nodes[unit.nodes.start : unit.nodes.stop]]
         for node in inside if units else self._nodes(words[1], "DONE"):
@@ -202,7 +208,7 @@ def _ended(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-LATER: dict[str, Callable[[Commands, Line], None]] = {
+LATER: dict[str, Callable[[Commands, DagLine], None]] = {
     "PARENT": Commands.parent, "PRIORITY": Commands.priority, "CATEGORY": Commands.category,
     "MAXJOBS": Commands.maxjobs, "SCRIPT": Commands.script, "PRE_SKIP": Commands.pre_skip, "VARS": Commands.vars,
     "RETRY": Commands.retry, "ABORT-DAG-ON": Commands.abort, "DONE": Commands.done,

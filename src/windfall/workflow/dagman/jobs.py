@@ -21,7 +21,7 @@ from typing import NamedTuple
 from windfall.errors import BadInput, Mistakes as Several, TooLarge
 from windfall.workflow.dagman.nodes import Graph, Node, Script
 from windfall.workflow.dagman.submit_file import UNIVERSES, Description, Values, read
-from windfall.workflow.mistakes import KEPT, Found as Mistakes
+from windfall.workflow.mistakes import KEPT, MistakeLog
 from windfall.workflow.text import Source, read_source
 
 MAX_SUBMIT = 4 << 20
@@ -30,7 +30,7 @@ SYSTEM = ("/bin/", "/sbin/", "/usr/", "/lib/", "/opt/")
 ELSEWHERE = ("http:", "https:", "ftp:", "file:", "osdf:", "stash:", "s3:", "gs:", "box:", "gdrive:")
 
 
-class Made(NamedTuple):
+class NodeOutput(NamedTuple):
     """An output of another node."""
 
     node: int
@@ -38,7 +38,7 @@ class Made(NamedTuple):
 
 
 @dataclass
-class Job:
+class NodeJob:
     number: int
     node: Node
     folder: str = ""  # as seen from the DAG file; "": there
@@ -48,7 +48,7 @@ class Job:
     output: str = ""
     error: str = ""
     leaves: list[str] = field(default_factory=list)  # further files
-    reads: dict[str, Made | Path] = field(default_factory=dict)  # place → what lies there
+    reads: dict[str, NodeOutput | Path] = field(default_factory=dict)  # place → what lies there
     cores: int = 1
     memory: int = 0
     disk: int = 0
@@ -61,7 +61,7 @@ class Job:
         return list(dict.fromkeys(each for each in (self.output, self.error, *self.leaves) if each))
 
 
-class Jobs:
+class NodeJobs:
     """Of all nodes that are to run, by number."""
 
     def __init__(self, graph: Graph, extra: dict[str, str] | None = None) -> None:
@@ -69,15 +69,15 @@ class Jobs:
         self.graph, self.extra = graph, extra or {}
         self.base = Path(os.path.abspath(graph.base))
         self.notes = dict(graph.notes)
-        self._mistakes = Mistakes()
+        self._mistakes = MistakeLog()
         self._whole = True  # is it known what every node leaves?
         self._read: dict[tuple[Path | str, str], Description | BadInput] = {}
         self._folders: dict[Path, str] = {}
-        self._makers: dict[str, list[Made]] = {}
+        self._makers: dict[str, list[NodeOutput]] = {}
         self._values: dict[int, Values] = {}
-        self.each: dict[int, Job] = {}
+        self.each: dict[int, NodeJob] = {}
 
-    def all(self) -> dict[int, Job]:
+    def all(self) -> dict[int, NodeJob]:
         todo = [(number, node) for number, node in enumerate(self.graph.nodes) if not (node.done or node.left)]
         for number, node in todo:
             self._try(partial(self._outside, number, node))
@@ -91,12 +91,12 @@ class Jobs:
 
     def _check_final(self, node: Node) -> None:
         """It becomes a task when all others have ended; that it can, is known before they begin."""
-        last = Jobs(self.graph, {"dag_status": "0", "failed_count": "0"})
+        last = NodeJobs(self.graph, {"dag_status": "0", "failed_count": "0"})
         last._makers, last._whole = self._makers, self._whole
         last.final(node)
         self.notes.update(last.notes)
 
-    def final(self, node: Node) -> Job:
+    def final(self, node: Node) -> NodeJob:
         self._outside(-1, node)
         self._inside(self.each[-1])
         self._mistakes.tell()
@@ -161,7 +161,7 @@ class Jobs:
 
     def _outside(self, number: int, node: Node) -> None:
         """All that others may read, before anybody looks for what he reads."""
-        job = Job(number, node, self._folder(node))
+        job = NodeJob(number, node, self._folder(node))
         if not node.noop:
             values = self._values[number] = self._given(node, number)
             start = values.get("initialdir") or values.get("initial_dir")
@@ -171,12 +171,12 @@ class Jobs:
             self._leaves(job, values)
         self.each[number] = job
         for name in job.outputs():
-            self._makers.setdefault(name, []).append(Made(number, name))
+            self._makers.setdefault(name, []).append(NodeOutput(number, name))
             flat = _joined(job.folder, name.rpartition("/")[2])
             if flat != name:
-                self._makers.setdefault(flat, []).append(Made(number, name))
+                self._makers.setdefault(flat, []).append(NodeOutput(number, name))
 
-    def _leaves(self, job: Job, values: Values) -> None:
+    def _leaves(self, job: NodeJob, values: Values) -> None:
         for name in ("output", "error"):
             text = values.get(name)
             if text and text != "/dev/null":
@@ -184,7 +184,7 @@ class Jobs:
         job.leaves = [self._place(job, text, values, "transfer_output_files")
                       for text in values.listed("transfer_output_files")]
 
-    def _place(self, job: Job, text: str, values: Values, name: str) -> str:
+    def _place(self, job: NodeJob, text: str, values: Values, name: str) -> str:
         if "/" not in text and text not in (".", ".."):
             return _joined(job.folder, text)
         at = values.description.entries[name].at if name in values.description.entries else 0
@@ -205,7 +205,7 @@ class Jobs:
 
     # --- what it runs and reads --------------------------------------------------------------------------------------
 
-    def _inside(self, job: Job) -> None:
+    def _inside(self, job: NodeJob) -> None:
         node = job.node
         if not node.noop:
             self._job(job, self._values[job.number])
@@ -215,16 +215,16 @@ class Jobs:
                 words.append(shlex.quote(program))
                 words += [_argument(each, node, script, self.extra) for each in script.arguments]
 
-    def _job(self, job: Job, values: Values) -> None:
+    def _job(self, job: NodeJob, values: Values) -> None:
         for part in (self._kind, self._run, self._needs, self._inputs):
             self._try(partial(part, job, values))
         self.notes.update(dict.fromkeys(f"'{name}' of a submit file means nothing here" for name in values.unheeded()))
 
-    def _kind(self, job: Job, values: Values) -> None:
+    def _kind(self, job: NodeJob, values: Values) -> None:
         if (universe := values.get("universe").lower()) not in UNIVERSES:
             raise values.description.mistake("universe", f"universe '{universe}' is not known here", "leave it out")
 
-    def _run(self, job: Job, values: Values) -> None:
+    def _run(self, job: NodeJob, values: Values) -> None:
         described, program = values.description, values.get("executable")
         if not program:
             raise described.mistake("executable", f"node '{job.node.name}' has no executable", "executable = PROGRAM")
@@ -234,12 +234,12 @@ class Jobs:
         job.run += values.arguments()
         job.environment = values.environment()
 
-    def _needs(self, job: Job, values: Values) -> None:
+    def _needs(self, job: NodeJob, values: Values) -> None:
         job.cores = max(1, values.count("request_cpus", 1))
         job.gpus, job.container = values.count("request_gpus", 0), values.get("container_image")
         job.memory, job.disk = values.size("request_memory", "M"), values.size("request_disk", "K")
 
-    def _inputs(self, job: Job, values: Values) -> None:
+    def _inputs(self, job: NodeJob, values: Values) -> None:
         for text in values.listed("transfer_input_files"):
             if text.lower().startswith(ELSEWHERE):
                 raise values.description.mistake("transfer_input_files", f"'{text[:100]}' is not fetched",
@@ -250,7 +250,7 @@ class Jobs:
             self._read_file(job, stdin, values, "input")
             job.stdin = PurePosixPath(stdin).name
 
-    def _read_file(self, job: Job, text: str, values: Values, name: str) -> None:
+    def _read_file(self, job: NodeJob, text: str, values: Values, name: str) -> None:
         home = self.base / job.folder / text
         place = _joined(job.folder, PurePosixPath(text).name)
         made = self._made(job, home)
@@ -269,23 +269,23 @@ class Jobs:
                 name, f"node '{job.node.name}' reads '{text[:100]}', which is not here and no earlier node leaves",
                 "name it in 'output' or 'transfer_output_files' of the node that makes it")
 
-    def _put(self, job: Job, place: str, what: Made | Path, values: Values, name: str) -> None:
+    def _put(self, job: NodeJob, place: str, what: NodeOutput | Path, values: Values, name: str) -> None:
         if job.reads.setdefault(place, what) != what:
             raise values.description.mistake(name, f"node '{job.node.name}' reads two files called '{place}'")
 
-    def _made(self, job: Job, home: Path) -> Made | None:
+    def _made(self, job: NodeJob, home: Path) -> NodeOutput | None:
         """Of the nodes before it that leave such a file, the last."""
         makers = self._makers.get(os.path.relpath(os.path.abspath(home), self.base), [])
         levels, last = self.graph.levels, job.number < 0  # which all are before
         before = [made for made in makers if made.node >= 0 and (last or levels[made.node] < levels[job.number])]
         return max(before, key=lambda made: (levels[made.node], made.node), default=None)
 
-    def _program(self, job: Job, text: str, source: Source, at: int, folder: Path) -> str:
+    def _program(self, job: NodeJob, text: str, source: Source, at: int, folder: Path) -> str:
         if text.startswith(SYSTEM):
             return text
         place = _joined(job.folder, PurePosixPath(text).name)
         home = folder / text
-        what: Made | Path | None = self._made(job, home)
+        what: NodeOutput | Path | None = self._made(job, home)
         if what is None and home.is_file():
             what = Path(os.path.abspath(home))
         if what is None and not self._whole:
@@ -299,7 +299,7 @@ class Jobs:
 
 def checked(graph: Graph) -> dict[str, None]:
     """Looks at every node, and returns what there is to note."""
-    jobs = Jobs(graph)
+    jobs = NodeJobs(graph)
     jobs.all()
     return jobs.notes
 

@@ -23,7 +23,7 @@ _FOLDED = re.compile(r"\\\r?\n[^\S\n]*")
 _BLANK = re.compile(r"(?:\\\r?\n|\s)*")
 
 
-class Wrong(Exception):
+class LineError(Exception):
     """What is wrong with one command; the others are looked at all the same."""
 
     def __init__(self, at: int, message: str, hint: str = "") -> None:
@@ -31,7 +31,7 @@ class Wrong(Exception):
         self.at, self.message, self.hint = at, message, hint
 
 
-class Word(NamedTuple):
+class DagWord(NamedTuple):
     text: str
     at: int
 
@@ -40,50 +40,50 @@ class Word(NamedTuple):
         return self.text.upper()
 
 
-class Pair(NamedTuple):
+class MacroValue(NamedTuple):
     name: str
     value: str
     at: int
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DagLine:
     source: Source
     command: str
-    words: list[Word]
+    words: list[DagWord]
     end: int
     body: tuple[int, int] | None = None  # of a submit description
 
-    def pairs(self, first: int) -> tuple[list[Pair], int]:
+    def pairs(self, first: int) -> tuple[list[MacroValue], int]:
         """`name="value"` from word number `first` on, and where what is none begins, or -1."""
         at, found, text = self.words[first].at, [], self.source.text
         while match := _PAIR.match(text, at, self.end):
             value = _FOLDED.sub("", match[2])
-            found.append(Pair(match[1], re.sub(r"\\([\"\\])", r"\1", value), match.start(1)))
+            found.append(MacroValue(match[1], re.sub(r"\\([\"\\])", r"\1", value), match.start(1)))
             at = match.end()
         rest = _BLANK.match(text, at, self.end)
         at = rest.end() if rest else at
         return found, at if at < self.end else -1
 
 
-def words_of(line: Line, least: int, most: int, usage: str) -> list[Word]:
+def require_words(line: DagLine, least: int, most: int, usage: str) -> list[DagWord]:
     """So many words, the command included; `most` 0: any number."""
     words = line.words
     if len(words) < least:
-        raise Wrong(words[-1].at + len(words[-1].text), f"{line.command} says too little", usage)
+        raise LineError(words[-1].at + len(words[-1].text), f"{line.command} says too little", usage)
     if most and len(words) > most:
-        raise Wrong(words[most].at, f"'{words[most].text[:50]}' is too much", usage)
+        raise LineError(words[most].at, f"'{words[most].text[:50]}' is too much", usage)
     return words
 
 
-def number(word: Word, least: int, most: int) -> int:
+def number(word: DagWord, least: int, most: int) -> int:
     text = word.text.removeprefix("-") if least < 0 else word.text
     if text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(word.text) <= most:
         return int(word.text)
-    raise Wrong(word.at, f"'{word.text[:50]}' is not a whole number from {least:,} to {most:,}")
+    raise LineError(word.at, f"'{word.text[:50]}' is not a whole number from {least:,} to {most:,}")
 
 
-def lines(source: Source) -> Iterator[Line]:
+def lines(source: Source) -> Iterator[DagLine]:
     at, text = 0, source.text
     while at < len(text):
         end = _end(text, at)
@@ -92,11 +92,11 @@ def lines(source: Source) -> Iterator[Line]:
             continue
         if end - first.start() > MAX_LINE:
             raise TooLarge(f"{source.file} has a line of more than {MAX_LINE >> 20} MiB")
-        words = [Word(match[0], match.start()) for match in _WORD.finditer(text, first.start(), end)]
+        words = [DagWord(match[0], match.start()) for match in _WORD.finditer(text, first.start(), end)]
         body = None
         if words[-1].text == "{":
             body, at = _body(text, at)
-        yield Line(source, words[0].upper, words, end, body)
+        yield DagLine(source, words[0].upper, words, end, body)
 
 
 def _end(text: str, at: int) -> int:

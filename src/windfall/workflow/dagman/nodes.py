@@ -8,9 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windfall.workflow.dagman.lines import Word
-from windfall.workflow.graphs.dag import Dag, Shape
-from windfall.workflow.graphs.named_graph import Listed
+from windfall.workflow.dagman.lines import DagWord
+from windfall.workflow.graphs.dag import Dag, DagShape
+from windfall.workflow.graphs.named_graph import NamedGraph
 from windfall.workflow.text import Source
 
 _RETRY = re.compile(r"\$\(retry[):]", re.IGNORECASE)
@@ -26,7 +26,7 @@ class Script:
     """`SCRIPT PRE|POST node program arguments`, run in the node's task, beside its job."""
 
     source: Source
-    program: Word
+    program: DagWord
     arguments: list[str]
     defer: tuple[int, int] | None = None  # with this exit code it is tried again after so many seconds
 
@@ -37,7 +37,7 @@ class Node:
     source: Source
     at: int
     folder: Path  # its files are looked for from here
-    submit: Word | None = None
+    submit: DagWord | None = None
     inline: tuple[int, int] | None = None  # a submit description in the DAG file itself
     noop: bool = False
     done: bool = False
@@ -95,7 +95,7 @@ class Subdag:
         return self.name + "+"
 
 
-class Group(NamedTuple):
+class NodeGroup(NamedTuple):
     """Nodes that one name stands for: of a splice, or of a SUBDAG."""
 
     nodes: range
@@ -105,10 +105,10 @@ class Group(NamedTuple):
     unit: Subdag | None = None
 
 
-class Graph(Listed):
+class Graph(NamedGraph):
     """Node k of `nodes` is task k, done ones included."""
 
-    def __init__(self, file: Path, found: Found, dag: Dag, shape: Shape) -> None:
+    def __init__(self, file: Path, found: DagContents, dag: Dag, shape: DagShape) -> None:
         self.file, self.nodes, self.pairs = file, found.nodes, found.pairs
         self.final, self.most, self.notes = found.final, found.most, found.notes
         self.described, self.subdags = found.described, found.subdags
@@ -137,7 +137,7 @@ class Graph(Listed):
 
 
 @dataclass
-class Found:
+class DagContents:
     """What has been read so far, of all files."""
 
     nodes: list[Node] = field(default_factory=list)

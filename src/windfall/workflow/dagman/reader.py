@@ -21,11 +21,11 @@ from types import TracebackType
 from windfall.errors import BadInput, TooLarge
 from windfall.model.suggest import nearest
 from windfall.workflow.dagman.commands import LATER, Commands
-from windfall.workflow.dagman.lines import Line, Word, Wrong, lines, words_of
-from windfall.workflow.dagman.nodes import Found, Graph, Group, Node, Subdag
+from windfall.workflow.dagman.lines import DagLine, DagWord, LineError, lines, require_words
+from windfall.workflow.dagman.nodes import DagContents, Graph, Node, NodeGroup, Subdag
 from windfall.workflow.graphs.dag import cycle, shape
 from windfall.workflow.graphs.named_graph import dag_of
-from windfall.workflow.mistakes import KEPT, Found as Mistakes
+from windfall.workflow.mistakes import KEPT, MistakeLog
 from windfall.workflow.text import Source, read_source
 
 MAX_FILE = 64 << 20
@@ -46,7 +46,7 @@ REFUSED = {
 
 
 @dataclass(frozen=True)
-class Place:
+class FilePosition:
     """Of a file in the nest of files."""
 
     folder: Path
@@ -56,8 +56,8 @@ class Place:
 
 
 def load(path: Path) -> Graph:
-    reader = _Reader()
-    reader.read(path, Place(path.parent))
+    reader = DagReader()
+    reader.read(path, FilePosition(path.parent))
     reader.mistakes.tell()
     found = reader.found
     if not found.nodes and found.final is None:
@@ -72,7 +72,7 @@ def load(path: Path) -> Graph:
     return Graph(path, found, dag, order)
 
 
-def _tell_apart(found: Found) -> None:
+def _tell_apart(found: DagContents) -> None:
     """Two nodes of one name in one folder would leave the same files: they go by their full names."""
     if found.subdags:
         count = Counter((node.folder, node.called) for node in found.nodes)
@@ -80,17 +80,17 @@ def _tell_apart(found: Found) -> None:
             node.outside = ""
 
 
-class _Reader:
+class DagReader:
     """`found` grows with every file; mistakes are kept, not raised."""
 
     def __init__(self) -> None:
-        self.found = Found()
-        self.mistakes = Mistakes()
+        self.found = DagContents()
+        self.mistakes = MistakeLog()
 
-    def read(self, path: Path, place: Place) -> range:
+    def read(self, path: Path, place: FilePosition) -> range:
         """The numbers of its nodes."""
         first = len(self.found.nodes)
-        _File(self, place).read(self.source(path))
+        _FileReader(self, place).read(self.source(path))
         return range(first, len(self.found.nodes))
 
     def source(self, path: Path) -> Source:
@@ -104,17 +104,17 @@ class _Reader:
         return source
 
 
-class _Kept:
+class _LogMistakes:
     """What is wrong with a line becomes one of the mistakes."""
 
-    def __init__(self, reader: _Reader, line: Line) -> None:
+    def __init__(self, reader: DagReader, line: DagLine) -> None:
         self.reader, self.line = reader, line
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        if not isinstance(error, Wrong):
+        if not isinstance(error, LineError):
             return False
         self.reader.mistakes.add(self.line.source, error.at, error.message, error.hint)
         if len(self.reader.mistakes.each) >= KEPT:
@@ -122,12 +122,12 @@ class _Kept:
         return True
 
 
-class _File:
+class _FileReader:
     """One file, and what it includes; `names` are those its commands may use."""
 
-    def __init__(self, reader: _Reader, place: Place) -> None:
+    def __init__(self, reader: DagReader, place: FilePosition) -> None:
         self.reader, self.place, self.found = reader, place, reader.found
-        self.names: dict[str, Node | Group] = {}
+        self.names: dict[str, Node | NodeGroup] = {}
         self.own: list[Node] = []  # what ALL_NODES stands for
         self.stack = place.stack
 
@@ -138,14 +138,14 @@ class _File:
             if line.command in LATER:
                 later.append(line)
             else:
-                with _Kept(self.reader, line):
+                with _LogMistakes(self.reader, line):
                     self._names(line)
         commands = Commands(self.names, self.own, self.found, self.place.prefix)
         for line in later:
-            with _Kept(self.reader, line):
+            with _LogMistakes(self.reader, line):
                 LATER[line.command](commands, line)
 
-    def _lines(self, source: Source, stack: tuple[Path, ...]) -> Iterator[Line]:
+    def _lines(self, source: Source, stack: tuple[Path, ...]) -> Iterator[DagLine]:
         """With those of included files in their place."""
         stack = (*stack, Path(source.file).resolve())
         for line in lines(source):
@@ -153,36 +153,41 @@ class _File:
                 yield line
                 continue
             included = None
-            with _Kept(self.reader, line):
-                (_, name) = words_of(line, 2, 2, "INCLUDE FILE")
+            with _LogMistakes(self.reader, line):
+                (_, name) = require_words(line, 2, 2, "INCLUDE FILE")
                 included = self.reader.source(self._file(name, self.place.folder, stack))
             if included is not None:
                 yield from self._lines(included, stack)
 
-    def _names(self, line: Line) -> None:
+    def _names(self, line: DagLine) -> None:
         if line.command in FIRST:
             FIRST[line.command](self, line)
         elif line.command in UNHEEDED:
             self.found.notes[f"{line.command} means nothing here"] = None
         elif line.command in REFUSED:
-            raise Wrong(line.words[0].at, f"{line.command} is not kept here", REFUSED[line.command])
+            raise LineError(line.words[0].at, f"{line.command} is not kept here", REFUSED[line.command])
         else:
-            raise Wrong(line.words[0].at, f"there is no command '{line.words[0].text[:50]}'",
-                        nearest(line.command, [*FIRST, *LATER, "INCLUDE"]))
+            raise LineError(
+                line.words[0].at,
+                f"there is no command '{line.words[0].text[:50]}'",
+                nearest(line.command, [*FIRST, *LATER, "INCLUDE"]),
+            )
 
-    def _file(self, word: Word, folder: Path, stack: tuple[Path, ...]) -> Path:
+    def _file(self, word: DagWord, folder: Path, stack: tuple[Path, ...]) -> Path:
         path = folder / word.text
         if path.resolve() in stack:
-            raise Wrong(word.at, f"'{word.text}' comes to include itself", "a file is spliced or included by others")
+            raise LineError(
+                word.at, f"'{word.text}' comes to include itself", "a file is spliced or included by others"
+            )
         if len(stack) >= MAX_DEPTH:
-            raise Wrong(word.at, f"files are nested more than {MAX_DEPTH} deep")
+            raise LineError(word.at, f"files are nested more than {MAX_DEPTH} deep")
         if not path.is_file():
-            raise Wrong(word.at, f"there is no file {path}", "names begin where the DAG file lies, or at DIR")
+            raise LineError(word.at, f"there is no file {path}", "names begin where the DAG file lies, or at DIR")
         return path
 
     # --- names -------------------------------------------------------------------------------------------------------
 
-    def job(self, line: Line) -> None:
+    def job(self, line: DagLine) -> None:
         node = self._node(line, 1, "JOB NAME SUBMIT-FILE [DIR FOLDER] [NOOP] [DONE]", done=True)
         self._name(line.words[1], node)
         self.own.append(node)
@@ -190,26 +195,29 @@ class _File:
         if len(self.found.nodes) > MAX_NODES:
             raise TooLarge(f"more than {MAX_NODES:,} nodes")
 
-    def final(self, line: Line) -> None:
+    def final(self, line: DagLine) -> None:
         node = self._node(line, 1, "FINAL NAME SUBMIT-FILE [DIR FOLDER] [NOOP]", done=False)
         if self.place.prefix:
-            raise Wrong(line.words[0].at, "a splice, or a SUBDAG, has no FINAL node of its own",
-                        "put it in the outer DAG")
+            raise LineError(
+                line.words[0].at, "a splice, or a SUBDAG, has no FINAL node of its own", "put it in the outer DAG"
+            )
         if self.found.final is not None:
-            raise Wrong(line.words[0].at, f"there is a FINAL node already: '{self.found.final.name}'", "one is enough")
+            raise LineError(
+                line.words[0].at, f"there is a FINAL node already: '{self.found.final.name}'", "one is enough"
+            )
         self._name(line.words[1], node)
         self.found.final = node
 
-    def _node(self, line: Line, first: int, usage: str, done: bool) -> Node:
-        words = words_of(line, first + 2, 0, usage)
+    def _node(self, line: DagLine, first: int, usage: str, done: bool) -> Node:
+        words = require_words(line, first + 2, 0, usage)
         folder, noop, is_done = self._options(words[first + 2 :], done)
         if words[first + 1].text == "{" and line.body is None:
-            raise Wrong(words[first + 1].at, "the submit description is not ended", "a line with } alone ends it")
+            raise LineError(words[first + 1].at, "the submit description is not ended", "a line with } alone ends it")
         where = self.place.folder / folder if folder else self.place.folder
         return Node(self.place.prefix + words[first].text, line.source, words[first].at, where, words[first + 1],
                     line.body, noop, is_done, outside=self.place.outside)
 
-    def _options(self, words: list[Word], done: bool) -> tuple[str, bool, bool]:
+    def _options(self, words: list[DagWord], done: bool) -> tuple[str, bool, bool]:
         folder, found, at = "", dict[str, None](), 0
         while at < len(words):
             word = words[at]
@@ -218,30 +226,33 @@ class _File:
             elif word.upper == "NOOP" or (word.upper == "DONE" and done):
                 found[word.upper] = None
             else:
-                raise Wrong(word.at, f"'{word.text}' is not understood here", "DIR FOLDER, NOOP" + ", DONE" * done)
+                raise LineError(word.at, f"'{word.text}' is not understood here", "DIR FOLDER, NOOP" + ", DONE" * done)
             at += 1
         return folder, "NOOP" in found, "DONE" in found
 
-    def _name(self, word: Word, what: Node | Group) -> None:
+    def _name(self, word: DagWord, what: Node | NodeGroup) -> None:
         bad = word.upper in ("PARENT", "CHILD", "ALL_NODES") or any(letter in word.text for letter in WRONG)
         if bad or len(word.text) > MAX_NAME or not word.text.isprintable():
-            raise Wrong(word.at, f"'{word.text[:50]}' cannot be the name of a node",
-                        f"without +, at most {MAX_NAME} letters, and neither PARENT, CHILD nor ALL_NODES")
+            raise LineError(
+                word.at,
+                f"'{word.text[:50]}' cannot be the name of a node",
+                f"without +, at most {MAX_NAME} letters, and neither PARENT, CHILD nor ALL_NODES",
+            )
         if word.text in self.names:
-            raise Wrong(word.at, f"there is a '{word.text}' already", "names are given once")
+            raise LineError(word.at, f"there is a '{word.text}' already", "names are given once")
         self.names[word.text] = what
 
-    def splice(self, line: Line) -> None:
-        words = words_of(line, 3, 0, "SPLICE NAME DAG-FILE [DIR FOLDER]")
+    def splice(self, line: DagLine) -> None:
+        words = require_words(line, 3, 0, "SPLICE NAME DAG-FILE [DIR FOLDER]")
         folder, noop, _ = self._options(words[3:], False)
         if noop:
-            raise Wrong(line.words[-1].at, "a splice cannot be NOOP", "its nodes can")
+            raise LineError(line.words[-1].at, "a splice cannot be NOOP", "its nodes can")
         self._inside(words[1], words[2], folder, "splice")
 
-    def subdag(self, line: Line) -> None:
-        words = words_of(line, 4, 0, "SUBDAG EXTERNAL NAME DAG-FILE [DIR FOLDER] [NOOP] [DONE]")
+    def subdag(self, line: DagLine) -> None:
+        words = require_words(line, 4, 0, "SUBDAG EXTERNAL NAME DAG-FILE [DIR FOLDER] [NOOP] [DONE]")
         if words[1].upper != "EXTERNAL":
-            raise Wrong(words[1].at, f"'{words[1].text}' is not understood here", "SUBDAG EXTERNAL NAME DAG-FILE")
+            raise LineError(words[1].at, f"'{words[1].text}' is not understood here", "SUBDAG EXTERNAL NAME DAG-FILE")
         folder, noop, done = self._options(words[4:], True)
         unit = Subdag(self.place.prefix + words[2].text, self.place.folder / folder / words[3].text)
         first = self.found.units.setdefault(unit.file.resolve(), unit)
@@ -254,28 +265,33 @@ class _File:
             if noop:  # nobody would run the inner DAG: neither its jobs nor their scripts
                 node.noop, node.pre, node.post = True, None, None
 
-    def _inside(self, name: Word, file: Word, folder: str, kind: str, unit: Subdag | None = None) -> Group:
+    def _inside(self, name: DagWord, file: DagWord, folder: str, kind: str, unit: Subdag | None = None) -> NodeGroup:
         prefix = f"{self.place.prefix}{name.text}+"
-        inner = Place(self.place.folder / folder, prefix, self.stack, prefix if unit else self.place.outside)
+        inner = FilePosition(self.place.folder / folder, prefix, self.stack, prefix if unit else self.place.outside)
         path = self._file(file, inner.folder, self.stack)
-        self._name(name, Group(range(0), kind, [], []))
+        self._name(name, NodeGroup(range(0), kind, [], []))
         edges = len(self.found.pairs)
         nodes = self.reader.read(path, inner)
         before, after = (set(each) for each in zip(*self.found.pairs[edges:], strict=True)) if (
             len(self.found.pairs) > edges) else (set(), set())
-        group = Group(nodes, kind, [each for each in nodes if each not in after],
-                      [each for each in nodes if each not in before], unit)
+        group = NodeGroup(
+            nodes,
+            kind,
+            [each for each in nodes if each not in after],
+            [each for each in nodes if each not in before],
+            unit,
+        )
         self.names[name.text] = group
         return group
 
-    def description(self, line: Line) -> None:
-        words = words_of(line, 3, 3, "SUBMIT-DESCRIPTION NAME { … }")
+    def description(self, line: DagLine) -> None:
+        words = require_words(line, 3, 3, "SUBMIT-DESCRIPTION NAME { … }")
         if words[2].text != "{" or line.body is None:
-            raise Wrong(words[2].at, "a { begins the description, and a line with } alone ends it")
+            raise LineError(words[2].at, "a { begins the description, and a line with } alone ends it")
         self.found.described[self.place.prefix + words[1].text] = (line.source, *line.body)
 
 
-FIRST: dict[str, Callable[[_File, Line], None]] = {
-    "JOB": _File.job, "FINAL": _File.final, "SPLICE": _File.splice, "SUBDAG": _File.subdag,
-    "SUBMIT-DESCRIPTION": _File.description,
+FIRST: dict[str, Callable[[_FileReader, DagLine], None]] = {
+    "JOB": _FileReader.job, "FINAL": _FileReader.final, "SPLICE": _FileReader.splice, "SUBDAG": _FileReader.subdag,
+    "SUBMIT-DESCRIPTION": _FileReader.description,
 }  # fmt: skip

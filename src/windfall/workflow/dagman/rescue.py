@@ -16,10 +16,10 @@ from windfall.errors import BadInput, TooLarge
 from windfall.model.checks.bag import MAX_RETRIES
 from windfall.model.suggest import nearest
 from windfall.workflow.dagman.commands import MOST_TIMES
-from windfall.workflow.dagman.lines import Line, Wrong, lines, number, words_of
+from windfall.workflow.dagman.lines import DagLine, LineError, lines, number, require_words
 from windfall.workflow.dagman.nodes import Graph, Node, Subdag
 from windfall.workflow.dagman.reader import MAX_FILE
-from windfall.workflow.mistakes import KEPT, Found as Mistakes
+from windfall.workflow.mistakes import KEPT, MistakeLog
 from windfall.workflow.text import plain, read_file
 
 MOST = 999  # the last one is written anew
@@ -58,11 +58,11 @@ def apply(graph: Graph, file: Path, of: Subdag | None = None) -> int:
         source = plain(str(file), data.decode())
     except UnicodeDecodeError:
         raise BadInput(f"{file} is not UTF-8 text") from None
-    mistakes, known = Mistakes(), _Known(graph, of)
+    mistakes, known = MistakeLog(), _Known(graph, of)
     for line in lines(source):
         try:
             _apply(line, known)
-        except Wrong as wrong:
+        except LineError as wrong:
             mistakes.add(source, wrong.at, wrong.message, wrong.hint)
             if len(mistakes.each) >= KEPT:
                 break
@@ -84,21 +84,25 @@ class _Known:
         return [self.nodes[name]] if name in self.nodes else []
 
 
-def _apply(line: Line, known: _Known) -> None:
+def _apply(line: DagLine, known: _Known) -> None:
     if line.command not in ("DONE", "RETRY"):
-        raise Wrong(line.words[0].at, f"'{line.words[0].text[:50]}' is not expected in a rescue file",
-                    "a full rescue file is run by itself")
-    words = words_of(line, 2, 0, "DONE NAME")
+        raise LineError(
+            line.words[0].at,
+            f"'{line.words[0].text[:50]}' is not expected in a rescue file",
+            "a full rescue file is run by itself",
+        )
+    words = require_words(line, 2, 0, "DONE NAME")
     name = words[1].text
     if name not in known.nodes and name not in known.units:
-        raise Wrong(words[1].at, f"there is no node '{name[:50]}' any more",
-                    nearest(name, known.nodes) or "remove the line")
+        raise LineError(
+            words[1].at, f"there is no node '{name[:50]}' any more", nearest(name, known.nodes) or "remove the line"
+        )
     if line.command == "DONE":
         for node in known.inside(name):
             node.done = True
     else:
         whom: Node | Subdag = known.units[name] if name in known.units else known.nodes[name]
-        times = number(words_of(line, 3, 0, "RETRY NAME TIMES")[2], 0, MOST_TIMES)
+        times = number(require_words(line, 3, 0, "RETRY NAME TIMES")[2], 0, MOST_TIMES)
         whom.retries = min(times, MAX_RETRIES)
 
 

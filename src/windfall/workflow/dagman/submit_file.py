@@ -16,7 +16,7 @@ from typing import NamedTuple
 from windfall.errors import BadInput
 from windfall.model.units import parse_size
 from windfall.workflow.dagman.nodes import asks
-from windfall.workflow.mistakes import Found as Mistakes
+from windfall.workflow.mistakes import MistakeLog
 from windfall.workflow.text import Source
 
 MAX_VALUE = 1 << 20
@@ -61,7 +61,7 @@ def read(source: Source, start: int = 0, end: int = -1) -> Description:
     """All of the text, or a part: what stands in a DAG file itself."""
     end = len(source.text) if end < 0 else end
     entries: dict[str, Entry] = {}
-    queued, mistakes = False, Mistakes()
+    queued, mistakes = False, MistakeLog()
     for at, line in _lines(source, start, end):
         word = line.split(None, 1)[0].lower()
         if word == "queue":

@@ -36,7 +36,7 @@ class Dag:
 
 
 @dataclass(frozen=True)
-class Shape:
+class DagShape:
     level: np.ndarray  # of each node: tasks on the longest chain up to it, itself included
     via: np.ndarray  # of each node: the one before it on that chain, or -1
     order: np.ndarray  # nodes, each after all it waits for; shorter than the graph if there is a cycle
@@ -48,10 +48,10 @@ def distinct(numbers: np.ndarray) -> np.ndarray:
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
-def shape(dag: Dag) -> Shape:
+def shape(dag: Dag) -> DagShape:
     walk = _Walk(dag)
     walk.peel()
-    return Shape(walk.level, walk.via, np.concatenate([np.zeros(0, np.int64), *walk.done]))
+    return DagShape(walk.level, walk.via, np.concatenate([np.zeros(0, np.int64), *walk.done]))
 
 
 class _Walk:
@@ -102,7 +102,7 @@ class _Walk:
         self.done.append(np.array(ready[len(front) :], np.int64))
 
 
-def chain(found: Shape, node: int) -> list[int]:
+def chain(found: DagShape, node: int) -> list[int]:
     """The longest chain that ends in `node`, from its beginning."""
     via, nodes = found.via.tolist(), []
     while node >= 0:
@@ -111,7 +111,7 @@ def chain(found: Shape, node: int) -> list[int]:
     return nodes[::-1]
 
 
-def cycle(dag: Dag, found: Shape) -> list[int]:
+def cycle(dag: Dag, found: DagShape) -> list[int]:
     """Nodes that wait for each other in a circle, in the order in which they would have to run."""
     left = np.ones(dag.nodes, bool)
     left[found.order] = False
@@ -130,7 +130,7 @@ def cycle(dag: Dag, found: Shape) -> list[int]:
 BLOCK = 16_384  # tasks looked at together, as bits of one number
 
 
-def reduction(dag: Dag, found: Shape, pairs: bool = False) -> tuple[int, list[tuple[int, int]]]:
+def reduction(dag: Dag, found: DagShape, pairs: bool = False) -> tuple[int, list[tuple[int, int]]]:
     """How many pairs of tasks follow each other directly, with no task between; on request, which.
 
     For every node two sets of tasks are kept: `near`, those before it with only gates between, and `far`, those before
@@ -151,7 +151,7 @@ def _bits(number: int) -> list[int]:
     return [bit for bit, digit in enumerate(reversed(bin(number)[2:])) if digit == "1"]
 
 
-def _direct(dag: Dag, found: Shape, bits: dict[int, int]) -> list[tuple[int, int]]:
+def _direct(dag: Dag, found: DagShape, bits: dict[int, int]) -> list[tuple[int, int]]:
     """For every task its direct predecessors among those of `bits`."""
     start, after = (each.tolist() for each in dag.rows())
     task, result = dag.task.tolist(), []

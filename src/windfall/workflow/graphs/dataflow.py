@@ -24,7 +24,7 @@ MAX_FLOWS = 20_000_000
 
 
 @dataclass(frozen=True)
-class Rows:
+class AccessRows:
     """All instances of some uses, one after the other."""
 
     uses: list[Use]
@@ -41,22 +41,22 @@ class Rows:
 class Flow:
     """Rows of `writes` that rows of `reads` take."""
 
-    writes: Rows
+    writes: AccessRows
     write: np.ndarray
-    reads: Rows
+    reads: AccessRows
     read: np.ndarray
 
 
 @dataclass(frozen=True)
-class Thing:
+class DataHistory:
     """All that happens to one name."""
 
     key: tuple[int, str]
-    writes: list[Rows]  # of members, and of whole collections
+    writes: list[AccessRows]  # of members, and of whole collections
     flows: list[Flow]
-    alone: list[tuple[Use, int, int]]  # reads that nobody has written for: use, instance, task
+    unwritten_reads: list[tuple[Use, int, int]]  # reads that nobody has written for: use, instance, task
 
-    def standing(self, unread: bool) -> Iterator[tuple[Use, int, int]]:
+    def final_writes(self, unread: bool) -> Iterator[tuple[Use, int, int]]:
         """Writes that come last, and that nobody reads if that is asked for: use, instance, task."""
         wholes = [writes for writes in self.writes if writes.uses[0].collection]
         for writes in self.writes:
@@ -68,30 +68,30 @@ class Thing:
                 yield writes.uses[writes.use[at]], int(writes.row[at]), int(writes.task[at])
 
 
-def things(program: Program) -> Iterator[Thing]:
+def data_histories(program: Program) -> Iterator[DataHistory]:
     numbers = np.full(program.dag.nodes, -1, np.int64)
     numbers[program.nodes] = np.arange(program.tasks)
     for key, every in program.data.items():
         uses = [use for use in every if use.frame.n]
         if uses:
-            yield _Name(program, numbers, key, uses).thing()
+            yield _HistoryBuilder(program, numbers, key, uses).thing()
 
 
-class _Name:
+class _HistoryBuilder:
     def __init__(self, program: Program, numbers: np.ndarray, key: tuple[int, str], uses: list[Use]) -> None:
         self.program, self.numbers, self.key = program, numbers, key
         self.reads = [self._rows(group) for group in _ranks([use for use in uses if use.mode != "out"])]
         self.writes = [self._rows(group) for group in _ranks([use for use in uses if use.mode != "in"])]
 
-    def _rows(self, uses: list[Use]) -> Rows:
+    def _rows(self, uses: list[Use]) -> AccessRows:
         counts = [use.frame.n for use in uses]
         row = np.concatenate([np.arange(n) for n in counts])
         task = np.concatenate([self.numbers[use.node] + np.arange(use.frame.n) for use in uses])
-        return Rows(uses, np.repeat(np.arange(len(uses)), counts), row, task, self.program.levels[task])
+        return AccessRows(uses, np.repeat(np.arange(len(uses)), counts), row, task, self.program.levels[task])
 
-    def thing(self) -> Thing:
+    def thing(self) -> DataHistory:
         flows: list[Flow] = []
-        alone: list[tuple[Use, int, int]] = []
+        unwritten_reads: list[tuple[Use, int, int]] = []
         for reads in self.reads:
             members = reads.uses[0].collection
             found = self._members(reads) if members else self._items(reads)
@@ -99,15 +99,17 @@ class _Name:
             for flow in found:
                 served[flow.read] = True
             flows += [flow for flow in found if len(flow.read)]
-            alone += [(reads.uses[reads.use[at]], int(reads.row[at]), int(reads.task[at]))
-                      for at in np.flatnonzero(~served).tolist()]
-        return Thing(self.key, self.writes, flows, alone)
+            unwritten_reads += [
+                (reads.uses[reads.use[at]], int(reads.row[at]), int(reads.task[at]))
+                for at in np.flatnonzero(~served).tolist()
+            ]
+        return DataHistory(self.key, self.writes, flows, unwritten_reads)
 
-    def _items(self, reads: Rows) -> list[Flow]:
+    def _items(self, reads: AccessRows) -> list[Flow]:
         """Of the member itself, and of collections it is in, whatever was written last."""
         return _newest(self.writes, reads)
 
-    def _members(self, reads: Rows) -> list[Flow]:
+    def _members(self, reads: AccessRows) -> list[Flow]:
         """The collection as it was last written as a whole, and the members that were written since."""
         flows = _newest([writes for writes in self.writes if writes.uses[0].collection], reads)
         since = np.full(len(reads), -1)
@@ -124,14 +126,14 @@ def _ranks(uses: list[Use]) -> list[list[Use]]:
     return list(found.values())
 
 
-def _same(writes: Rows, reads: Rows) -> tuple[np.ndarray, np.ndarray]:
+def _same(writes: AccessRows, reads: AccessRows) -> tuple[np.ndarray, np.ndarray]:
     """Numbers that are equal where the indices are, as far as both have them."""
     rank = min(len(writes.uses[0].ref.indices), len(reads.uses[0].ref.indices))
     numbers = np.unique(numbered([*writes.uses, *reads.uses], rank), return_inverse=True)[1].reshape(-1)
     return numbers[: len(writes)], numbers[len(writes) :]
 
 
-def _latest(writes: Rows, reads: Rows) -> np.ndarray:
+def _latest(writes: AccessRows, reads: AccessRows) -> np.ndarray:
     """Of each read, the row of the last write on a lower level, or -1."""
     wrote, wanted = _same(writes, reads)
     span = int(max(writes.level.max(), reads.level.max())) + 1
@@ -142,7 +144,7 @@ def _latest(writes: Rows, reads: Rows) -> np.ndarray:
     return np.where((at >= 0) & (wrote[found] == wanted), found, -1)
 
 
-def _newest(every: list[Rows], reads: Rows) -> list[Flow]:
+def _newest(every: list[AccessRows], reads: AccessRows) -> list[Flow]:
     """Of each read, the last write among several kinds of them."""
     picks = [_latest(writes, reads) for writes in every]
     levels = [np.where(pick >= 0, writes.level[pick], -1) for writes, pick in zip(every, picks, strict=True)]
@@ -154,7 +156,7 @@ def _newest(every: list[Rows], reads: Rows) -> list[Flow]:
     return flows
 
 
-def _all_members(writes: Rows, reads: Rows, since: np.ndarray) -> Flow:
+def _all_members(writes: AccessRows, reads: AccessRows, since: np.ndarray) -> Flow:
     """Of each collection that is read, the last write of each of its members on a level after `since`."""
     wrote, wanted = _same(writes, reads)
     member = numbered(writes.uses, len(writes.uses[0].ref.indices))
@@ -171,7 +173,7 @@ def _all_members(writes: Rows, reads: Rows, since: np.ndarray) -> Flow:
     return Flow(writes, write[last], reads, read[last])
 
 
-def _last(writes: Rows) -> np.ndarray:
+def _last(writes: AccessRows) -> np.ndarray:
     """Which rows nobody overwrites."""
     member = numbered(writes.uses, len(writes.uses[0].ref.indices))
     order = np.lexsort((writes.task, writes.level, member))
@@ -180,7 +182,7 @@ def _last(writes: Rows) -> np.ndarray:
     return last
 
 
-def _replaced(writes: Rows, wholes: list[Rows]) -> np.ndarray:
+def _replaced(writes: AccessRows, wholes: list[AccessRows]) -> np.ndarray:
     """Which rows are in a collection that was written as a whole later."""
     found = np.zeros(len(writes), bool)
     at_the_end = replace(writes, level=np.full(len(writes), np.iinfo(np.int32).max, np.int64))

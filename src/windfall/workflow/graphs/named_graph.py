@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from windfall.workflow.graphs.dag import Dag, Shape, chain, reduction
+from windfall.workflow.graphs.dag import Dag, DagShape, chain, reduction
 from windfall.workflow.graphs.report import MAX_REDUCED, runs_of
 
 
-class Listed:
+class NamedGraph:
     """Task k is node k + 1; node 0 is the start."""
 
     title: str
     names: list[str]
     kinds: list[str]
     dag: Dag
-    shape: Shape
+    shape: DagShape
 
     @property
     def tasks(self) -> int:

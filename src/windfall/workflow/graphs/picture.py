@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from windfall.workflow.graphs.dag import reduction
-from windfall.workflow.graphs.named_graph import Listed
+from windfall.workflow.graphs.named_graph import NamedGraph
 from windfall.workflow.yvetteml.program import Program
 from windfall.workflow.yvetteml.unrolled import Call
 
@@ -20,7 +20,7 @@ MOST_GROUPS = 120
 LONGEST = 200  # letters of a label
 
 
-class Node(NamedTuple):
+class PictureNode(NamedTuple):
     label: str
     component: str
     section: int  # -1: none
@@ -31,7 +31,7 @@ class Node(NamedTuple):
 @dataclass(frozen=True)
 class Picture:
     title: str
-    nodes: list[Node]
+    nodes: list[PictureNode]
     arrows: list[tuple[int, int]]  # a node to itself: its tasks follow each other
     sections: dict[int, tuple[str, int]]  # what each is called, and the one around it, or -1
     summary: bool
@@ -69,7 +69,7 @@ def _tasks(program: Program) -> Picture:
     levels, nodes = program.levels.tolist(), []
     for task in program.stream():
         section = program.call_of(task.number).frame.section
-        nodes.append(Node(_short(str(task)), task.component, section, levels[task.number], 1))
+        nodes.append(PictureNode(_short(str(task)), task.component, section, levels[task.number], 1))
     numbers = {node: number for number, node in enumerate(program.nodes.tolist())}
     pairs = reduction(program.dag, program.shape, pairs=True)[1]
     arrows = sorted((numbers[a], numbers[b]) for a, b in pairs)
@@ -96,12 +96,12 @@ def _groups(program: Program, key: Callable[[Call], tuple[object, ...]]) -> Pict
     return Picture(program.application.name, nodes, sorted(arrows), sections, True, left_out)
 
 
-def _group(calls: list[Call], row: int, chain: bool, sections: dict[int, tuple[str, int]]) -> Node:
+def _group(calls: list[Call], row: int, chain: bool, sections: dict[int, tuple[str, int]]) -> PictureNode:
     name, count = calls[0].component.name, sum(call.n for call in calls)
     own = {call.frame.section for call in calls}
     section = own.pop() if len(own) == 1 else -1
     label = f"{name} ({count:,}{', in turn' if chain else ''})"
-    return Node(label if section < 0 else f"{label}, {sections[section][0]}", name, section, row, count)
+    return PictureNode(label if section < 0 else f"{label}, {sections[section][0]}", name, section, row, count)
 
 
 def _arrows(program: Program, groups: list[list[Call]]) -> set[tuple[int, int]]:
@@ -137,10 +137,10 @@ def _needed(arrows: set[tuple[int, int]], rows: list[int]) -> set[tuple[int, int
 # --- workflows of others ---------------------------------------------------------------------------------------------
 
 
-def workflow_picture(workflow: Listed, fits: Callable[[Picture], bool] = lambda _: True) -> Picture:
+def workflow_picture(workflow: NamedGraph, fits: Callable[[Picture], bool] = lambda _: True) -> Picture:
     if workflow.tasks <= MOST_TASKS:
         levels = workflow.levels.tolist()
-        nodes = [Node(name, kind, -1, level, 1)
+        nodes = [PictureNode(name, kind, -1, level, 1)
                  for name, kind, level in zip(workflow.names, workflow.kinds, levels, strict=True)]
         pairs = reduction(workflow.dag, workflow.shape, pairs=True)[1]
         drawn = Picture(workflow.title, nodes, sorted((a - 1, b - 1) for a, b in pairs), {}, False)
@@ -149,7 +149,7 @@ def workflow_picture(workflow: Listed, fits: Callable[[Picture], bool] = lambda 
     return _kinds(workflow)
 
 
-def _kinds(workflow: Listed) -> Picture:
+def _kinds(workflow: NamedGraph) -> Picture:
     counts = Counter(workflow.kinds)
     kinds = [kind for kind, _ in counts.most_common(MOST_GROUPS)]
     first: dict[str, int] = {}
@@ -161,7 +161,7 @@ def _kinds(workflow: Listed) -> Picture:
     arrows = {(numbers.get(workflow.kinds[a], -1), numbers.get(workflow.kinds[b], -1))
               for a, b in zip(src, dst, strict=True)}
     kept = _needed({pair for pair in arrows if min(pair) >= 0}, [rows[first[kind]] for kind in kinds])
-    nodes = [Node(f"{kind} ({counts[kind]:,})", kind, -1, rows[first[kind]], counts[kind]) for kind in kinds]
+    nodes = [PictureNode(f"{kind} ({counts[kind]:,})", kind, -1, rows[first[kind]], counts[kind]) for kind in kinds]
     return Picture(workflow.title, nodes, sorted(kept), {}, True, len(counts) - len(kinds))
 
 

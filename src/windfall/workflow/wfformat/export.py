@@ -27,7 +27,7 @@ _ID = re.compile(r"[0-9a-zA-Z_.#-]{1,1000}")
 _NO_FILE = re.compile(r"[^0-9a-zA-Z_./:#-]")
 
 
-def exported(bag: Bag, rows: Iterable[Row]) -> wf.Workflow:
+def exported(bag: Bag, rows: Iterable[Row]) -> wf.RecordedWorkflow:
     """`rows`: the results, one per ended task."""
     total = sum(source_count(target.source) for target in bag.targets)
     if total > wf.MAX_TASKS:
@@ -48,13 +48,13 @@ def exported(bag: Bag, rows: Iterable[Row]) -> wf.Workflow:
 # --- the graph -------------------------------------------------------------------------------------------------------
 
 
-def _tasks(bag: Bag) -> list[wf.Task]:
+def _tasks(bag: Bag) -> list[wf.TaskSpec]:
     params = [(target.name, each) for target in bag.targets for each in _parameters(target)]
     own = [str(each.get("id") or each.get("name") or "") for _, each in params]
     if len(set(own)) < len(own) or not all(map(_ID.fullmatch, own)):
         own = [f"{target}-{number}" for number, (target, _) in enumerate(params)]
     names = (_name(target, each) for target, each in params)
-    return [wf.Task(name=name, id=task, parents=[], children=[]) for task, name in zip(own, names, strict=True)]
+    return [wf.TaskSpec(name=name, id=task, parents=[], children=[]) for task, name in zip(own, names, strict=True)]
 
 
 def _parameters(target: Target) -> Iterator[Mapping[str, Any]]:
@@ -66,7 +66,7 @@ def _name(target: str, params: Mapping[str, Any]) -> str:
     return str(params.get("name", "")) or target
 
 
-def _order(bag: Bag, tasks: list[wf.Task]) -> None:
+def _order(bag: Bag, tasks: list[wf.TaskSpec]) -> None:
     for count, (before, after) in enumerate(_pairs(bag)):
         tasks[before].children.append(tasks[after].id)
         tasks[after].parents.append(tasks[before].id)
@@ -90,7 +90,7 @@ def _pairs(bag: Bag) -> Iterator[tuple[int, int]]:
 # --- what it took ----------------------------------------------------------------------------------------------------
 
 
-def _files(tasks: list[wf.Task], ended: Mapping[int, Row]) -> list[wf.File]:
+def _files(tasks: list[wf.TaskSpec], ended: Mapping[int, Row]) -> list[wf.File]:
     """Output files; of two tasks that left one of the same name, each has its own."""
     found: dict[str, wf.File] = {}
     for number, row in ended.items():
@@ -106,7 +106,7 @@ def _files(tasks: list[wf.Task], ended: Mapping[int, Row]) -> list[wf.File]:
     return list(found.values())
 
 
-def _runs(bag: Bag, tasks: list[wf.Task], ended: Mapping[int, Row]) -> list[wf.Run]:
+def _runs(bag: Bag, tasks: list[wf.TaskSpec], ended: Mapping[int, Row]) -> list[wf.TaskRun]:
     cores = [target.resources.cores for target in bag.targets for _ in range(source_count(target.source))]
     return [_run(tasks[number].id, cores[number], row) for number, row in ended.items() if _ran(row)]
 
@@ -115,9 +115,9 @@ def _ran(row: Row) -> bool:
     return bool(row.get("started") and row.get("ended"))
 
 
-def _run(task: str, cores: int, row: Row) -> wf.Run:
+def _run(task: str, cores: int, row: Row) -> wf.TaskRun:
     wall = int(row["wall"] or 0)
-    run = wf.Run(
+    run = wf.TaskRun(
         id=task, runtime_in_seconds=wall / 1000, executed_at=_moment(row["started"]), core_count=float(cores),
         machines=[str(row["host"])] if row.get("host") else msgspec.UNSET,
     )  # fmt: skip
@@ -128,7 +128,7 @@ def _run(task: str, cores: int, row: Row) -> wf.Run:
     return run
 
 
-def _execution(runs: list[wf.Run], ended: Mapping[int, Row]) -> wf.Execution | msgspec.UnsetType:
+def _execution(runs: list[wf.TaskRun], ended: Mapping[int, Row]) -> wf.Execution | msgspec.UnsetType:
     if not runs:
         return msgspec.UNSET
     rows = [row for row in ended.values() if _ran(row)]

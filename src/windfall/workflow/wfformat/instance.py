@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Meta
 
 from windfall.errors import BadInput, TooLarge
-from windfall.workflow.graphs.dag import Dag, Shape, cycle, shape
-from windfall.workflow.graphs.named_graph import Listed, dag_of
+from windfall.workflow.graphs.dag import Dag, DagShape, cycle, shape
+from windfall.workflow.graphs.named_graph import NamedGraph, dag_of
 from windfall.workflow.text import read_file
 
 MAX_FILE = 256 << 20
@@ -31,11 +31,11 @@ FileId = Annotated[str, Meta(min_length=1, pattern=r"^[0-9a-zA-Z-_./:#]*\Z")]
 Count = Annotated[int, Meta(ge=1)]
 
 
-class Record(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+class WfRecord(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     """Optional fields are absent where they are not set."""
 
 
-class Task(Record):
+class TaskSpec(WfRecord):
     name: Text
     id: Text
     parents: list[TaskId]
@@ -44,22 +44,22 @@ class Task(Record):
     output_files: list[FileId] | msgspec.UnsetType = msgspec.UNSET
 
 
-class File(Record):
+class File(WfRecord):
     id: FileId
     size_in_bytes: Annotated[int, Meta(ge=0)]
 
 
-class Specification(Record):
-    tasks: Annotated[list[Task], Meta(min_length=1)]
+class Specification(WfRecord):
+    tasks: Annotated[list[TaskSpec], Meta(min_length=1)]
     files: list[File] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Command(Record):
+class Command(WfRecord):
     program: Text | msgspec.UnsetType = msgspec.UNSET
     arguments: list[Text] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Run(Record):
+class TaskRun(WfRecord):
     id: Text
     runtime_in_seconds: float
     executed_at: Text | msgspec.UnsetType = msgspec.UNSET
@@ -75,13 +75,13 @@ class Run(Record):
     machines: list[Text] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Cpu(Record):
+class Cpu(WfRecord):
     core_count: Count | msgspec.UnsetType = msgspec.UNSET
     speed: Count | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="speedInMHz")
     vendor: Text | msgspec.UnsetType = msgspec.UNSET
 
 
-class Machine(Record):
+class Machine(WfRecord):
     node_name: Text
     system: Literal["linux", "macos", "windows"] | msgspec.UnsetType = msgspec.UNSET
     architecture: Text | msgspec.UnsetType = msgspec.UNSET
@@ -90,32 +90,32 @@ class Machine(Record):
     cpu: Cpu | msgspec.UnsetType = msgspec.UNSET
 
 
-class Execution(Record):
+class Execution(WfRecord):
     makespan_in_seconds: float
     executed_at: Text
-    tasks: Annotated[list[Run], Meta(min_length=1)]
+    tasks: Annotated[list[TaskRun], Meta(min_length=1)]
     machines: Annotated[list[Machine], Meta(min_length=1)] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Body(Record):
+class Body(WfRecord):
     specification: Specification
     execution: Execution | msgspec.UnsetType = msgspec.UNSET
 
 
-class Author(Record):
+class Author(WfRecord):
     name: Text
     email: Text
     institution: Text | msgspec.UnsetType = msgspec.UNSET
     country: Text | msgspec.UnsetType = msgspec.UNSET
 
 
-class System(Record):
+class System(WfRecord):
     name: Text
     version: Text
     url: Text | msgspec.UnsetType = msgspec.UNSET
 
 
-class Instance(Record):
+class Instance(WfRecord):
     name: Text
     schema_version: Literal["1.5"]
     workflow: Body
@@ -128,17 +128,17 @@ class Instance(Record):
 # --- reading and writing ---------------------------------------------------------------------------------------------
 
 
-class Workflow(Listed):
+class RecordedWorkflow(NamedGraph):
     """Seconds are those that were recorded."""
 
-    def __init__(self, instance: Instance, dag: Dag, shape: Shape) -> None:
+    def __init__(self, instance: Instance, dag: Dag, shape: DagShape) -> None:
         self.instance, self.dag, self.shape = instance, dag, shape
         self.title = instance.name
         self.names = [spec.name for spec in self.specs]
         self.kinds = _kinds(instance.workflow)
 
     @property
-    def specs(self) -> list[Task]:
+    def specs(self) -> list[TaskSpec]:
         return self.instance.workflow.specification.tasks
 
     def requirements(self) -> dict[str, Any]:
@@ -170,11 +170,11 @@ def _kind(name: str, program: object) -> str:
     return (bare if bare == name else bare[:-1] if bare.endswith(("_", "-")) else bare) or name
 
 
-def load(path: Path) -> Workflow:
+def load(path: Path) -> RecordedWorkflow:
     return loads(read_file(path, MAX_FILE), str(path))
 
 
-def loads(data: bytes, file: str) -> Workflow:
+def loads(data: bytes, file: str) -> RecordedWorkflow:
     if len(data) > MAX_FILE:
         raise TooLarge(f"{file} is larger than {MAX_FILE >> 20} MiB")
     try:
@@ -186,12 +186,12 @@ def loads(data: bytes, file: str) -> Workflow:
     return _checked(instance, file)
 
 
-def dumps(workflow: Workflow) -> bytes:
+def dumps(workflow: RecordedWorkflow) -> bytes:
     """The same again; what the format does not know was left out when it was read."""
     return msgspec.json.format(msgspec.json.encode(workflow.instance), indent=1) + b"\n"
 
 
-def _checked(instance: Instance, file: str) -> Workflow:
+def _checked(instance: Instance, file: str) -> RecordedWorkflow:
     specs = instance.workflow.specification.tasks
     if len(specs) > MAX_TASKS:
         raise TooLarge(f"{file} has more than {MAX_TASKS:,} tasks")
@@ -209,7 +209,7 @@ def _checked(instance: Instance, file: str) -> Workflow:
     if len(found.order) < dag.nodes:
         circle = [specs[node - 1].id for node in cycle(dag, found)]
         raise BadInput(f"{file}: tasks wait for each other in a circle: {' → '.join(circle[:8])}")
-    return Workflow(instance, dag, found)
+    return RecordedWorkflow(instance, dag, found)
 
 
 def _check_files(specification: Specification, file: str) -> None:
@@ -232,7 +232,7 @@ def _check_runs(execution: Execution, numbers: dict[str, int], file: str) -> Non
         seen.add(run.id)
 
 
-def _known(name: str, spec: Task, numbers: dict[str, int], file: str) -> int:
+def _known(name: str, spec: TaskSpec, numbers: dict[str, int], file: str) -> int:
     if name not in numbers:
         raise BadInput(f"{file}: task '{spec.id}' names '{name}', and there is no such task")
     return numbers[name]
@@ -241,7 +241,7 @@ def _known(name: str, spec: Task, numbers: dict[str, int], file: str) -> int:
 # --- what it needs ---------------------------------------------------------------------------------------------------
 
 
-def longest(workflow: Workflow) -> float:
+def longest(workflow: RecordedWorkflow) -> float:
     """Seconds of the chain that takes longest: no number of machines is faster."""
     start, after = (each.tolist() for each in workflow.dag.rows())
     begins = [0.0] * workflow.dag.nodes
@@ -253,7 +253,7 @@ def longest(workflow: Workflow) -> float:
     return round(max(ends), 6)
 
 
-def _components(workflow: Workflow) -> list[dict[str, Any]]:
+def _components(workflow: RecordedWorkflow) -> list[dict[str, Any]]:
     files = workflow.instance.workflow.specification.files
     sizes = {} if files is msgspec.UNSET else {file.id: file.size_in_bytes for file in files}
     found: dict[str, dict[str, Any]] = {}

@@ -16,19 +16,19 @@ from windfall.errors import BadInput
 from windfall.model.bagfile.reader import Parsed
 from windfall.model.checks.bag import MAX_CORES
 from windfall.model.spec import Resources, Target
-from windfall.workflow.build.assemble import Job, assemble
-from windfall.workflow.build.blobs import Files
-from windfall.workflow.wfformat.instance import Command, Task, Workflow
+from windfall.workflow.build.assemble import ShellJob, assemble
+from windfall.workflow.build.blobs import BlobCollector
+from windfall.workflow.wfformat.instance import Command, RecordedWorkflow, TaskSpec
 from windfall.workflow.wfformat.sleep_tasks import bag_name, target_name
 
 
-def parsed(workflow: Workflow, base: Path) -> Parsed:
-    return _Maker(workflow, base).parsed()
+def parsed(workflow: RecordedWorkflow, base: Path) -> Parsed:
+    return _RecordedBag(workflow, base).parsed()
 
 
-class _Maker:
-    def __init__(self, workflow: Workflow, base: Path) -> None:
-        self.workflow, self.base, self.files = workflow, base, Files()
+class _RecordedBag:
+    def __init__(self, workflow: RecordedWorkflow, base: Path) -> None:
+        self.workflow, self.base, self.files = workflow, base, BlobCollector()
         execution = workflow.instance.workflow.execution
         self.runs = {} if execution is msgspec.UNSET else {run.id: run for run in execution.tasks}
         self.makers: dict[str, list[int]] = {}
@@ -43,7 +43,7 @@ class _Maker:
         bag = assemble(bag_name(self.workflow.title), jobs, edges).bag
         return Parsed(bag, self.files.uploads, {})
 
-    def _job(self, number: int, spec: Task) -> Job:
+    def _job(self, number: int, spec: TaskSpec) -> ShellJob:
         run = self.runs.get(spec.id)
         if run is None or run.command is msgspec.UNSET or run.command.program is msgspec.UNSET:
             raise BadInput(f"task '{spec.id}' has no command", "--stand-ins take its time instead")
@@ -62,7 +62,7 @@ class _Maker:
             raise BadInput(f"task '{spec.id}' cannot have had {run.core_count:g} cores")
         outputs = tuple(dict.fromkeys(_place(name, spec) for name in spec.output_files or ()))
         like = Target(name=target_name(self.workflow.kinds[number]), resources=Resources(cores=cores))
-        return Job(line, outputs, tuple(dict.fromkeys(takes)), tuple(dict.fromkeys(brings)), spec.id, like)
+        return ShellJob(line, outputs, tuple(dict.fromkeys(takes)), tuple(dict.fromkeys(brings)), spec.id, like)
 
     def _maker(self, number: int, name: str) -> int | None:
         """Of the tasks before it that leave such a file, the last."""
@@ -70,7 +70,7 @@ class _Maker:
         before = [each for each in self.makers.get(name, ()) if levels[each] < levels[number]]
         return max(before, key=lambda each: (levels[each], each), default=None)
 
-    def _blob(self, name: str, spec: Task) -> tuple[str, int, int]:
+    def _blob(self, name: str, spec: TaskSpec) -> tuple[str, int, int]:
         path = self.base / name.lstrip("/")
         if not path.is_file():
             raise BadInput(f"task '{spec.id}' reads '{name}', which no task before it leaves, and {path} is not there",
@@ -86,7 +86,7 @@ class _Maker:
         return " ".join([program, *arguments]), own
 
 
-def _place(name: str, spec: Task) -> str:
+def _place(name: str, spec: TaskSpec) -> str:
     place = name.lstrip("/").removeprefix("./")
     if ".." in place.split("/") or not place.strip("./"):
         raise BadInput(f"task '{spec.id}' names a file '{name}' that lies nowhere in its folder")

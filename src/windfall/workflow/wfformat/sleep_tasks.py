@@ -11,19 +11,19 @@ import re
 from windfall.errors import BadInput
 from windfall.model.spec import Bag, Sweep, Table, Target
 from windfall.model.templates.table import format_row
-from windfall.workflow.wfformat.instance import Workflow
+from windfall.workflow.wfformat.instance import RecordedWorkflow
 
 MOST_TARGETS = 200  # kinds; with more of them all tasks are in one target
 COLUMNS = ["id", "name", "seconds"]
 
 
-def stand_ins(workflow: Workflow, scale: float = 1.0) -> Bag:
+def stand_ins(workflow: RecordedWorkflow, scale: float = 1.0) -> Bag:
     if not (math.isfinite(scale) and scale >= 0):
         raise BadInput(f"a scale of {scale} makes no times", "0 or more; 0.01 is a hundred times as fast")
     return timed(workflow, [seconds * scale for seconds in workflow.seconds])
 
 
-def timed(workflow: Workflow, seconds: list[float]) -> Bag:
+def timed(workflow: RecordedWorkflow, seconds: list[float]) -> Bag:
     """`seconds`: of each task, in the order of the file."""
     groups = grouped(workflow.kinds)
     rows = [[spec.id, spec.name, f"{max(0.0, each):.3f}"]
@@ -68,7 +68,7 @@ def bag_name(text: str) -> str:
     return "".join(letter for letter in text if letter.isprintable())[:100].strip() or "workflow"
 
 
-def edges(workflow: Workflow, groups: dict[str, list[int]]) -> list[tuple[int, int]]:
+def edges(workflow: RecordedWorkflow, groups: dict[str, list[int]]) -> list[tuple[int, int]]:
     """In the numbers that tasks have in the bag: one target after the other."""
     places = [0] * workflow.tasks
     for place, task in enumerate(task for tasks in groups.values() for task in tasks):

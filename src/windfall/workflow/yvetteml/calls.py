@@ -8,7 +8,7 @@ import numpy as np
 
 from windfall.workflow.components.files import Component, Parameter
 from windfall.workflow.yvetteml import ast
-from windfall.workflow.yvetteml.frame import Column, Frame, Ref, Stop
+from windfall.workflow.yvetteml.frame import Column, Frame, Ref, StatementError
 from windfall.workflow.yvetteml.values import SPELT, evaluate, integer
 
 FITS = {"integer": ("integer", "real"), "real": ("real",), "string": ("string",)}
@@ -25,17 +25,19 @@ def refer(node: ast.Name, frame: Frame) -> Ref:
     return Ref((frame.scope, node.name), ((frame.lead, *indices) if frame.scope else indices))
 
 
-def bind(component: Component, node: ast.Compute, frame: Frame, note: Callable[[Stop], None]) -> list[Bound | None]:
+def bind(
+    component: Component, node: ast.Compute, frame: Frame, note: Callable[[StatementError], None]
+) -> list[Bound | None]:
     """One for each parameter, or None; every argument that does not fit is told."""
     params = component.params
     if len(params) != len(node.arguments):
         takes = f"{len(params)} parameter{'s' * (len(params) != 1)} ({', '.join(each.name for each in params)})"
-        raise Stop(node.at, f"'{component.name}' takes {takes}, and {len(node.arguments)} are given here")
+        raise StatementError(node.at, f"'{component.name}' takes {takes}, and {len(node.arguments)} are given here")
     bound: list[Bound | None] = []
     for parameter, argument in zip(params, node.arguments, strict=True):
         try:
             bound.append(value_of(component.name, parameter, argument, frame))
-        except Stop as stop:
+        except StatementError as stop:
             note(stop)
             bound.append(None)
     return bound
@@ -46,17 +48,22 @@ def value_of(component: str, parameter: Parameter, node: ast.Value, frame: Frame
     if isinstance(node, ast.Name) and node.name not in frame.values:
         owned = frame.declared.get(node.name)
         if owned is not None and owned.mode == "in" and parameter.mode != "in":
-            raise Stop(node.at, f"'{component}' would write '{node.name}', which is a parameter of mode in",
-                       'declare it with mode="inout", or write to another name')
+            raise StatementError(
+                node.at,
+                f"'{component}' would write '{node.name}', which is a parameter of mode in",
+                'declare it with mode="inout", or write to another name',
+            )
         return refer(node, frame)
     column = evaluate(node, frame)
     what = f"parameter '{parameter.name}' of '{component}'"
     if parameter.mode != "in":
-        raise Stop(node.at, f"{what} is written ({parameter.mode}), and this is a value", "give a name for the data")
+        raise StatementError(
+            node.at, f"{what} is written ({parameter.mode}), and this is a value", "give a name for the data"
+        )
     if parameter.collection:
-        raise Stop(node.at, f"{what} is a collection, and this is a value", "give the name of indexed data")
+        raise StatementError(node.at, f"{what} is a collection, and this is a value", "give the name of indexed data")
     if parameter.type not in FITS.get(column.kind, ()):
-        raise Stop(node.at, f"{what} is of type {parameter.type}, and this is {SPELT[column.kind]}")
+        raise StatementError(node.at, f"{what} is of type {parameter.type}, and this is {SPELT[column.kind]}")
     if parameter.type == "real" and column.kind == "integer":
         return Column("real", np.asarray(column.data, float) if isinstance(column.data, np.ndarray) else
                       float(column.data))

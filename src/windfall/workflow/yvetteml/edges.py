@@ -20,7 +20,7 @@ START = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class StatementNodes:
     """Nodes that one statement has made, one for each instance of its frame."""
 
     first: int
@@ -33,14 +33,14 @@ class Group:
 class Wiring:
     def __init__(self) -> None:
         self.nodes = 1
-        self.groups: list[Group] = []
+        self.groups: list[StatementNodes] = []
         self._src: list[np.ndarray] = []
         self._dst: list[np.ndarray] = []
 
     def new(self, n: int, what: str, at: int, frame: Frame) -> np.ndarray:
         if self.nodes + n > MAX_NODES:
             raise TooLarge(f"the program unrolls to more than {MAX_NODES:,} tasks and gates", "split it")
-        self.groups.append(Group(self.nodes, n, what, at, frame))
+        self.groups.append(StatementNodes(self.nodes, n, what, at, frame))
         self.nodes += n
         return np.arange(self.nodes - n, self.nodes, dtype=np.int32)
 
@@ -58,12 +58,12 @@ class Wiring:
         kept = src != START
         return (src, dst) if kept.all() else (src[kept], dst[kept])
 
-    def group(self, node: int) -> Group | None:
+    def group(self, node: int) -> StatementNodes | None:
         at = bisect_right(self.groups, node, key=lambda group: group.first) - 1
         return self.groups[at] if at >= 0 and node < self.groups[at].first + self.groups[at].n else None
 
 
-def place(group: Group, node: int) -> str:
+def place(group: StatementNodes, node: int) -> str:
     """Line and instance of a node, for people."""
     line, _ = group.frame.source.place(group.at)
     return f"{group.what}, line {line}{group.frame.where(node - group.first)}"

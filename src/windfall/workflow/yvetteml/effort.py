@@ -17,7 +17,7 @@ VARIABLE = 100  # that is there when a statement is reached, unless it only assi
 MAX_CELLS = 100_000_000  # numbers in the variables of one block, in all its instances
 
 
-class Enough(Exception):
+class EffortExceeded(Exception):
     """All of it ends here."""
 
     def __init__(self, source: Source, at: int) -> None:
@@ -44,7 +44,7 @@ class Effort:
                            if name in names or name in frame.iterators)
         self.spent += cells
         if cells > MAX_CELLS or self.spent > MOST:
-            raise Enough(frame.source, node.at)
+            raise EffortExceeded(frame.source, node.at)
 
     def spend(self, node: ast.Statement, frame: Frame) -> None:
         if id(node) not in self._sizes:
@@ -53,7 +53,7 @@ class Effort:
         variables = 0 if isinstance(node, ast.Assign) else len(frame.values)
         self.spent += STATEMENT + VARIABLE * variables + 20 * whole + frame.n * (own + 4)
         if self.spent > MOST:
-            raise Enough(frame.source, node.at)
+            raise EffortExceeded(frame.source, node.at)
 
 
 def _size(value: ast.Value) -> int:

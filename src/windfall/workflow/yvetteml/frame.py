@@ -28,7 +28,7 @@ def spread(data: Data, n: int) -> np.ndarray:
     return data if isinstance(data, np.ndarray) else np.full(n, data, object if isinstance(data, str) else None)
 
 
-class Stop(Exception):
+class StatementError(Exception):
     """This statement cannot be followed further; `said` is empty where that was told before."""
 
     def __init__(self, at: int, *said: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from windfall.workflow.components.files import Parameter
 from windfall.workflow.graphs.dag import distinct
-from windfall.workflow.mistakes import Found, nearest
+from windfall.workflow.mistakes import MistakeLog, nearest
 from windfall.workflow.yvetteml.frame import Data, Frame, Ref, first, spread, take
 
 RANGE = 1 << 62
@@ -98,7 +98,7 @@ def _missing(wanted: list[Use], there: list[Use], rank: int) -> np.ndarray:
     return ~np.isin(numbers[:count], numbers[count:])
 
 
-def _tell(found: Found, uses: list[Use], bad: np.ndarray, message: str, hint: Callable[[Use], str]) -> None:
+def _tell(found: MistakeLog, uses: list[Use], bad: np.ndarray, message: str, hint: Callable[[Use], str]) -> None:
     for use, row in first_bad(uses, bad):
         found.add(use.frame.source, use.at, f"'{use.shown(row)}' {message}{use.frame.where(row)}", hint(use))
 
@@ -116,7 +116,7 @@ def first_bad(uses: list[Use], bad: np.ndarray) -> Iterator[tuple[Use, int]]:
 # --- events --------------------------------------------------------------------------------------------------------
 
 
-def unheard(registry: Registry, found: Found) -> None:
+def unheard(registry: Registry, found: MistakeLog) -> None:
     """Events that are waited for and never notified."""
     for key, waits in registry.waited.items():
         notifies = registry.notified.get(key, [])
@@ -170,7 +170,7 @@ def _meeting(here: list[Use], there: list[Use], rank: int) -> Meeting:
 # --- data ----------------------------------------------------------------------------------------------------------
 
 
-def data_mistakes(registry: Registry, declared: dict[str, Parameter], found: Found) -> None:
+def data_mistakes(registry: Registry, declared: dict[str, Parameter], found: MistakeLog) -> None:
     for (scope, name), uses in registry.data.items():
         parameter = declared.get(name) if scope == 0 else None
         items = [use for use in uses if not use.collection]
@@ -180,7 +180,7 @@ def data_mistakes(registry: Registry, declared: dict[str, Parameter], found: Fou
             _written(uses, parameter, found)
 
 
-def _same_type(uses: list[Use], passed: list[Use], parameter: Parameter | None, found: Found) -> None:
+def _same_type(uses: list[Use], passed: list[Use], parameter: Parameter | None, found: MistakeLog) -> None:
     writer = next((use for use in uses if use.mode != "in"), uses[0])
     kind = parameter.type if parameter else writer.type
     for use in (*uses, *passed):
@@ -191,7 +191,9 @@ def _same_type(uses: list[Use], passed: list[Use], parameter: Parameter | None, 
                       "for here", "the types of a component's parameters are in its abstract description")
 
 
-def _same_rank(items: list[Use], families: list[Use], parameter: Parameter | None, scope: int, found: Found) -> bool:
+def _same_rank(
+    items: list[Use], families: list[Use], parameter: Parameter | None, scope: int, found: MistakeLog
+) -> bool:
     """One name has one number of indices; a collection is asked for with fewer."""
     lead = 1 if scope else 0
     rank = len(items[0].ref.indices) if items else None
@@ -217,7 +219,7 @@ def _odd_item(use: Use, other: Use, parameter: Parameter | None, lead: int) -> s
     return f"has {given - lead} indices here, and {usual - lead} in line {line}"
 
 
-def _written(uses: list[Use], parameter: Parameter | None, found: Found) -> None:
+def _written(uses: list[Use], parameter: Parameter | None, found: MistakeLog) -> None:
     """Whatever is read is written by somebody, or comes from outside."""
     if parameter and parameter.mode != "out":
         return

@@ -32,26 +32,26 @@ ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "t": "\t"}
 def parse(source: Source) -> ast.Block:
     if len(source.text) > MAX_TEXT:
         raise source.mistake(0, f"the graph is longer than {MAX_TEXT:,} letters", "make loops of it, or components")
-    watch = _Watch(source)
+    watch = _TokenWatch(source)
     try:
         return tuple(_feed(source, watch))
     except UnexpectedInput as error:
         _complain(error, source, watch)
     except VisitError as error:
-        if isinstance(error.orig_exc, _Bad):
+        if isinstance(error.orig_exc, _ParseError):
             raise source.mistake(error.orig_exc.at, *error.orig_exc.said) from None
         raise
-    except _Bad as error:
+    except _ParseError as error:
         raise source.mistake(error.at, *error.said) from None
 
 
-class _Bad(Exception):
+class _ParseError(Exception):
     def __init__(self, at: int, *said: str) -> None:
         super().__init__(said[0])
         self.at, self.said = at, said
 
 
-class _Watch:
+class _TokenWatch:
     """Sees every token before the parser does: counts them, and knows what is open."""
 
     always_accept = ()
@@ -66,9 +66,11 @@ class _Watch:
             at = token.start_pos or 0
             prefixes = prefixes + 1 if token.type in ("MINUS", "NOT") else 0
             if number >= MAX_TOKENS:
-                raise _Bad(at, f"the graph has more than {MAX_TOKENS:,} words", "make loops of it, or components")
+                raise _ParseError(
+                    at, f"the graph has more than {MAX_TOKENS:,} words", "make loops of it, or components"
+                )
             if len(self.open) + prefixes >= MAX_DEPTH:
-                raise _Bad(at, f"nested more than {MAX_DEPTH} deep", "make a component of the inner part")
+                raise _ParseError(at, f"nested more than {MAX_DEPTH} deep", "make a component of the inner part")
             yield token
             self._note(token.type, at)
 
@@ -89,10 +91,10 @@ def _grammar() -> str:
 
 @cache
 def _tables() -> Lark:
-    return Lark(_grammar(), parser="lalr", lexer="basic", transformer=_Builder())
+    return Lark(_grammar(), parser="lalr", lexer="basic", transformer=_TreeBuilder())
 
 
-def _feed(source: Source, watch: _Watch) -> Any:
+def _feed(source: Source, watch: _TokenWatch) -> Any:
     """One set of tables serves all texts; what is open is known to each text's own watch."""
     running = _tables().parse_interactive(source.text)
     try:
@@ -112,7 +114,7 @@ def _at(token: Token) -> int:
 
 
 @v_args(inline=True)
-class _Builder(Transformer[Token, Any]):
+class _TreeBuilder(Transformer[Token, Any]):
     def start(self, block: ast.Block) -> ast.Block:
         return block
 
@@ -162,19 +164,21 @@ class _Builder(Transformer[Token, Any]):
 
     def integer(self, token: Token) -> ast.Integer:
         if len(token) > 19 or int(token) >= MAX_INTEGER:
-            raise _Bad(_at(token), "the number is too large", f"integers go to {MAX_INTEGER - 1:,}")
+            raise _ParseError(_at(token), "the number is too large", f"integers go to {MAX_INTEGER - 1:,}")
         return ast.Integer(int(token), _at(token))
 
     def real(self, token: Token) -> ast.Real:
         value = float(token)
         if value == float("inf"):
-            raise _Bad(_at(token), "the number is too large")
+            raise _ParseError(_at(token), "the number is too large")
         return ast.Real(value, _at(token))
 
     def string(self, token: Token) -> ast.String:
         text = _unquoted(token[1:-1])
         if len(text.encode()) > MAX_STRING:
-            raise _Bad(_at(token), f"the text is longer than {MAX_STRING:,} bytes", "hand it over as data, in a file")
+            raise _ParseError(
+                _at(token), f"the text is longer than {MAX_STRING:,} bytes", "hand it over as data, in a file"
+            )
         return ast.String(text, _at(token))
 
     def name(self, token: Token, *indices: ast.Value) -> ast.Name:
@@ -182,7 +186,7 @@ class _Builder(Transformer[Token, Any]):
 
 
 for _word in ("if", "or", "and"):
-    setattr(_Builder, _word, getattr(_Builder, _word + "_"))
+    setattr(_TreeBuilder, _word, getattr(_TreeBuilder, _word + "_"))
 
 
 def _unquoted(text: str) -> str:
@@ -210,7 +214,7 @@ KEYWORDS = ("compute", "wait", "notify", "par", "endpar", "seq", "do", "enddo", 
             "endif", "and", "or", "not", "eq", "neq", "lt", "le", "gt", "ge")
 
 
-def _complain(error: UnexpectedInput, source: Source, watch: _Watch) -> NoReturn:
+def _complain(error: UnexpectedInput, source: Source, watch: _TokenWatch) -> NoReturn:
     if isinstance(error, UnexpectedCharacters):
         raise source.mistake(error.pos_in_stream or 0, *_strange(source.text[error.pos_in_stream or 0])) from None
     assert isinstance(error, UnexpectedToken)
@@ -246,7 +250,7 @@ def _asked(expected: set[str]) -> str:
     return " or ".join(words)
 
 
-def _unclosed(source: Source, watch: _Watch) -> str:
+def _unclosed(source: Source, watch: _TokenWatch) -> str:
     if not watch.open:
         return ""
     what, at = watch.open[-1]
@@ -255,7 +259,7 @@ def _unclosed(source: Source, watch: _Watch) -> str:
     return f"the {shown} that begins at line {line}, column {column} has no '{CLOSER[what]}'"
 
 
-def _advice(token: Token, expected: set[str], source: Source, watch: _Watch) -> str:
+def _advice(token: Token, expected: set[str], source: Source, watch: _TokenWatch) -> str:
     if token.type in ("THEN", "ELSE"):
         return f"'{token}' belongs to an 'if', and none is open here"
     if token.type == "$END" or (token.type in CLOSES and watch.open and CLOSER[watch.open[-1][0]] != token):

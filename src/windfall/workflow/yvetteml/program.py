@@ -19,8 +19,8 @@ import numpy as np
 
 from windfall.errors import BadInput
 from windfall.workflow.components.files import Application, Component, Parameter
-from windfall.workflow.graphs.dag import Dag, Shape, cycle, shape
-from windfall.workflow.mistakes import Found
+from windfall.workflow.graphs.dag import Dag, DagShape, cycle, shape
+from windfall.workflow.mistakes import MistakeLog
 from windfall.workflow.yvetteml.calls import value_of
 from windfall.workflow.yvetteml.edges import Wiring, place
 from windfall.workflow.yvetteml.frame import Column, Ref, take
@@ -44,7 +44,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Task:
+class ProgramTask:
     number: int
     component: str
     arguments: tuple[Argument, ...]
@@ -63,7 +63,7 @@ class Program:
     units: list[Unit]
     tasks: int
     dag: Dag
-    shape: Shape
+    shape: DagShape
     doubts: list[str]  # what is no mistake by the rules of the language, and hardly meant
     data: dict[tuple[int, str], list[Use]] = field(default_factory=dict)  # who reads and writes what
 
@@ -81,23 +81,23 @@ class Program:
     def call_of(self, task: int) -> Call:
         return self.calls[bisect_right(self.calls, task, key=lambda call: call.first) - 1]
 
-    def task(self, number: int) -> Task:
+    def task(self, number: int) -> ProgramTask:
         call = self.call_of(number)
         return next(_tasks(call, number - call.first, number - call.first + 1))
 
-    def stream(self) -> Iterator[Task]:
+    def stream(self) -> Iterator[ProgramTask]:
         """All tasks, by number; a slice is worked out when it is reached."""
         for call in self.calls:
             for begin in range(0, call.n, SLICE):
                 yield from _tasks(call, begin, min(begin + SLICE, call.n))
 
 
-def _tasks(call: Call, begin: int, end: int) -> Iterator[Task]:
+def _tasks(call: Call, begin: int, end: int) -> Iterator[ProgramTask]:
     frame = call.frame.take(slice(begin, end), end - begin)
     bound = [(parameter, value_of(call.component.name, parameter, node, frame))
              for parameter, node in zip(call.component.params, call.arguments, strict=True)]
     for row in range(end - begin):
-        yield Task(call.first + begin + row, call.component.name, tuple(_argument(p, b, row) for p, b in bound))
+        yield ProgramTask(call.first + begin + row, call.component.name, tuple(_argument(p, b, row) for p, b in bound))
 
 
 def _argument(parameter: Parameter, bound: Column | Ref, row: int) -> Argument:
@@ -114,7 +114,7 @@ def _argument(parameter: Parameter, bound: Column | Ref, row: int) -> Argument:
 # --- compiling -------------------------------------------------------------------------------------------------------
 
 
-class Shelf:
+class ComponentLibrary:
     """Components by name, from several places; the first that knows a name has it."""
 
     def __init__(self, *places: Mapping[str, Component]) -> None:
@@ -147,7 +147,7 @@ class Shelf:
 
 def compile_application(application: Application, library: Library, given: Mapping[str, str] | None = None) -> Program:
     """`given`: values of the application's parameters.  BadInput, or Mistakes, says all that is wrong."""
-    found = Found()
+    found = MistakeLog()
     unroller = Unroller(library, found)
     unroller.run(application, _values(application, given or {}))
     unheard(unroller.registry, found)

@@ -16,12 +16,12 @@ import numpy as np
 
 from windfall.errors import TooLarge
 from windfall.workflow.components.files import Application, Component
-from windfall.workflow.mistakes import Found, nearest
+from windfall.workflow.mistakes import MistakeLog, nearest
 from windfall.workflow.yvetteml import ast
 from windfall.workflow.yvetteml.calls import Bound, bind, refer
 from windfall.workflow.yvetteml.edges import Wiring, pick
-from windfall.workflow.yvetteml.effort import Effort, Enough
-from windfall.workflow.yvetteml.frame import Column, Data, Frame, Ref, Stop, spread, take
+from windfall.workflow.yvetteml.effort import Effort, EffortExceeded
+from windfall.workflow.yvetteml.frame import Column, Data, Frame, Ref, StatementError, spread, take
 from windfall.workflow.yvetteml.names import Registry, Use
 from windfall.workflow.yvetteml.scope import assigned, carried, lost, mentioned, names_of
 from windfall.workflow.yvetteml.unrolled import Call, Library, Section, Unit, Unrolled
@@ -37,7 +37,7 @@ MAX_DEEP = 100  # statements in statements, those of graph components in each ot
 
 
 class Unroller:
-    def __init__(self, library: Library, found: Found) -> None:
+    def __init__(self, library: Library, found: MistakeLog) -> None:
         self.library, self.found = library, found
         self.wiring, self.registry, self.made = Wiring(), Registry(), Unrolled()
         self.left_out = False  # a statement, because of a mistake
@@ -51,7 +51,7 @@ class Unroller:
         declared = {parameter.name: parameter for parameter in application.params}
         try:
             self.block(application.body, Frame(application.source, values=dict(values), declared=declared))
-        except Enough as end:
+        except EffortExceeded as end:
             self.found.add(end.source, end.at, "the program is too large to be unrolled", "split it, or simplify it")
             self.found.tell()
 
@@ -73,7 +73,7 @@ class Unroller:
         self._deep += 1
         try:
             self._follow(node, frame)
-        except Stop as stop:
+        except StatementError as stop:
             self._note(stop, frame)
             self._spoil(node, frame)
             if stop.said or not isinstance(node, ast.Compute):
@@ -84,8 +84,11 @@ class Unroller:
     def _follow(self, node: ast.Statement, frame: Frame) -> None:
         self._effort.spend(node, frame)
         if self._deep > MAX_DEEP:
-            raise Stop(node.at, f"nested more than {MAX_DEEP} deep, with the graph components around it",
-                       "let fewer of them call each other")
+            raise StatementError(
+                node.at,
+                f"nested more than {MAX_DEEP} deep, with the graph components around it",
+                "let fewer of them call each other",
+            )
         if isinstance(node, ast.Compute):
             self._compute(node, frame)
         elif isinstance(node, ast.Assign):
@@ -99,7 +102,7 @@ class Unroller:
         elif isinstance(node, ast.If):
             self._if(node, frame)
 
-    def _note(self, stop: Stop, frame: Frame) -> None:
+    def _note(self, stop: StatementError, frame: Frame) -> None:
         if stop.said:
             self.found.add(frame.source, stop.at, *stop.said)
 
@@ -119,14 +122,16 @@ class Unroller:
     def _assign(self, node: ast.Assign, frame: Frame) -> None:
         name = node.target.name
         if node.target.indices:
-            raise Stop(node.at, "only plain names can be assigned", "indexed names are data, which components write")
+            raise StatementError(
+                node.at, "only plain names can be assigned", "indexed names are data, which components write"
+            )
         if name in frame.iterators:
-            raise Stop(node.at, f"'{name}' is the loop's own, and cannot be assigned")
+            raise StatementError(node.at, f"'{name}' is the loop's own, and cannot be assigned")
         if name in frame.refs:
-            raise Stop(node.at, f"'{name}' is data, which components write")
+            raise StatementError(node.at, f"'{name}' is data, which components write")
         column = evaluate(node.value, frame)
         if column.kind == "condition":
-            raise Stop(node.value.at, "a condition is no value that can be kept", "use it in 'if'")
+            raise StatementError(node.value.at, "a condition is no value that can be kept", "use it in 'if'")
         frame.values[name] = column
 
     def _forget(self, node: ast.Loop | ast.Par, frame: Frame) -> None:
@@ -157,7 +162,7 @@ class Unroller:
         try:
             events = [event for node in nodes for event in _events(node.condition)]
             uses = [(event, refer(event, frame)) for event in events]
-        except Stop as stop:
+        except StatementError as stop:
             self._note(stop, frame)
             self.left_out = self.left_out or frame.n > 0
             return
@@ -203,7 +208,7 @@ class Unroller:
         bad = [argument for argument, value in zip(node.arguments, found, strict=True) if value is None]
         if bad:
             self._excuse((name for each in bad for name in names_of(each)), frame)
-            raise Stop(node.at)
+            raise StatementError(node.at)
         return [each for each in found if each is not None]
 
     def _component(self, node: ast.Compute) -> Component:
@@ -212,20 +217,28 @@ class Unroller:
             if node.component not in self._near:
                 self._near[node.component] = nearest(node.component, self.library.names())
             near = self._near[node.component]
-            raise Stop(node.at, f"there is no component '{node.component}'", f"did you mean '{near}'?" if near else
-                       "--components FILE says where it is; 'windfall component ls' lists those kept, "
-                       "'component add FILE' adds one")
+            raise StatementError(
+                node.at,
+                f"there is no component '{node.component}'",
+                f"did you mean '{near}'?"
+                if near
+                else "--components FILE says where it is; 'windfall component ls' lists those kept, "
+                "'component add FILE' adds one",
+            )
         if component.kind == "impl":
-            raise Stop(node.at, f"'{component.name}' is an implementation",
-                       f"compute what it implements: {component.abstract}")
+            raise StatementError(
+                node.at, f"'{component.name}' is an implementation", f"compute what it implements: {component.abstract}"
+            )
         return component
 
     def _graph(self, component: Component, node: ast.Compute, bound: list[Bound], frame: Frame) -> None:
         """A sub-graph in its place; the names inside are its own, but for its parameters."""
         if component.name in self._inside:
-            raise Stop(node.at, f"'{component.name}' calls itself", " → ".join([*self._inside, component.name]))
+            raise StatementError(
+                node.at, f"'{component.name}' calls itself", " → ".join([*self._inside, component.name])
+            )
         if len(self._inside) >= MAX_NESTED:
-            raise Stop(node.at, f"more than {MAX_NESTED} graph components in each other", "join some of them")
+            raise StatementError(node.at, f"more than {MAX_NESTED} graph components in each other", "join some of them")
         assert component.source is not None
         pairs = list(zip((each.name for each in component.params), bound, strict=True))
         first = self.made.instances
@@ -305,8 +318,11 @@ class Unroller:
         for number in range(int(counts.max())):
             self._steps += 1
             if self._steps > MAX_STEPS:
-                raise Stop(node.at, f"more than {MAX_STEPS:,} iterations of loops that carry a variable along",
-                           f"compute it from the iterator instead: {', '.join(carried(node))}")
+                raise StatementError(
+                    node.at,
+                    f"more than {MAX_STEPS:,} iterations of loops that carry a variable along",
+                    f"compute it from the iterator instead: {', '.join(carried(node))}",
+                )
             live = np.flatnonzero(counts > number)
             step = inner.take(starts[live] + number, len(live))
             step.entry = take(frame.entry, live)
@@ -323,7 +339,9 @@ class Unroller:
         inner, parents, names = frame.copy(), np.arange(frame.n), self._effort.names(node)
         for each in node.iterators:
             if each.name in frame.refs:
-                raise Stop(each.at, f"'{each.name}' is a parameter, and cannot count", "give the iterator another name")
+                raise StatementError(
+                    each.at, f"'{each.name}' is a parameter, and cannot count", "give the iterator another name"
+                )
             rows, numbers = self._iterations(each, inner)
             self._effort.copy(node, inner, len(rows))
             inner, parents = inner.take(rows, len(rows), names), parents[rows]
@@ -339,12 +357,16 @@ class Unroller:
         counts = np.clip(high - low + 1, 0, MAX_ROWS + 1)
         total = int(counts.sum())
         if total > MAX_ROWS:
-            raise Stop(each.at, f"the loop goes through more than {MAX_ROWS:,} iterations", "split the program")
+            raise StatementError(
+                each.at, f"the loop goes through more than {MAX_ROWS:,} iterations", "split the program"
+            )
         self._work += total
         if self._work - total > MAX_WORK:  # told before
-            raise Stop(each.at)
+            raise StatementError(each.at)
         if self._work > MAX_WORK:
-            raise Stop(each.at, f"the loops go through more than {MAX_WORK:,} iterations", "split the program")
+            raise StatementError(
+                each.at, f"the loops go through more than {MAX_WORK:,} iterations", "split the program"
+            )
         rows = np.repeat(np.arange(frame.n), counts)
         starts = np.cumsum(counts) - counts
         return rows, np.arange(total) - np.repeat(starts - low, counts)
@@ -376,7 +398,7 @@ def _unless_empty(frame: Frame, otherwise: Data, function: Callable[..., Data], 
     """Where there is no instance, what is unknown does no harm."""
     try:
         return function(*arguments, frame)
-    except Stop as stop:
+    except StatementError as stop:
         if frame.n or stop.said:
             raise
         return otherwise
@@ -389,8 +411,11 @@ def _excluded(node: ast.Loop, values: tuple[ast.Value, ...], frame: Frame) -> Da
     if len(values) == 1 and evaluate(values[0], frame).kind == "condition":
         return condition(values[0], frame)
     if len(values) != len(node.iterators):
-        raise Stop(values[0].at, f"{len(values)} values for {len(node.iterators)} iterators",
-                   "exclude takes a condition, or one value for each iterator")
+        raise StatementError(
+            values[0].at,
+            f"{len(values)} values for {len(node.iterators)} iterators",
+            "exclude takes a condition, or one value for each iterator",
+        )
     masks = [integer(value, frame) == frame.values[each.name].data for each, value in
              zip(node.iterators, values, strict=True)]
     return np.logical_and.reduce(masks)
@@ -402,4 +427,4 @@ def _events(node: ast.Value) -> list[ast.Name]:
         return [node]
     if isinstance(node, ast.Chain) and node.rest[0][0] == "and":
         return [event for each in (node.first, *(operand for _, operand in node.rest)) for event in _events(each)]
-    raise Stop(node.at, "wait takes events, joined by 'and'", "'or' and 'not' are for 'if'")
+    raise StatementError(node.at, "wait takes events, joined by 'and'", "'or' and 'not' are for 'if'")

@@ -10,7 +10,7 @@ import numpy as np
 
 from windfall.workflow.mistakes import nearest
 from windfall.workflow.yvetteml import ast
-from windfall.workflow.yvetteml.frame import Column, Data, Frame, Stop, first
+from windfall.workflow.yvetteml.frame import Column, Data, Frame, StatementError, first
 from windfall.workflow.yvetteml.parse import MAX_INTEGER
 from windfall.workflow.yvetteml.scope import names_of
 
@@ -45,7 +45,7 @@ def _of_kind(node: ast.Value, frame: Frame, kind: str) -> Data:
     column = evaluate(node, frame)
     if column.kind != kind:
         hint = "compare it, as in i % 2 eq 0" if kind == "condition" else "indices, bounds and arithmetic are integers"
-        raise Stop(node.at, f"{SPELT[kind]} is asked for here, and this is {SPELT[column.kind]}", hint)
+        raise StatementError(node.at, f"{SPELT[kind]} is asked for here, and this is {SPELT[column.kind]}", hint)
     return column.data
 
 
@@ -55,20 +55,25 @@ def _of_kind(node: ast.Value, frame: Frame, kind: str) -> Data:
 def _read(node: ast.Name, frame: Frame) -> Column:
     column = frame.values.get(node.name)
     if column is not None and node.indices and column.kind in SPELT:
-        raise Stop(node.at, f"'{node.name}' is a value, and only data and events have indices")
+        raise StatementError(node.at, f"'{node.name}' is a value, and only data and events have indices")
     if not frame.n and (column is None or column.kind not in SPELT):  # never reached: it may be assigned there only
-        raise Stop(node.at)
+        raise StatementError(node.at)
     if column is None:
-        raise Stop(node.at, f"'{node.name}' has no value here", _unknown(node, frame))
+        raise StatementError(node.at, f"'{node.name}' has no value here", _unknown(node, frame))
     if column.kind == "broken":  # told before
-        raise Stop(node.at)
+        raise StatementError(node.at)
     if column.kind == "lost":
         line, _ = frame.source.place(column.at)
-        raise Stop(node.at, f"'{node.name}' was assigned inside a 'par' (line {line}), and has no one value after it",
-                   "what is assigned in parallel is seen there only")
+        raise StatementError(
+            node.at,
+            f"'{node.name}' was assigned inside a 'par' (line {line}), and has no one value after it",
+            "what is assigned in parallel is seen there only",
+        )
     if column.known is not None and not column.known.all():
         row = first(~column.known)
-        raise Stop(node.at, f"'{node.name}' has no value{frame.where(row)}", "it is assigned under another condition")
+        raise StatementError(
+            node.at, f"'{node.name}' has no value{frame.where(row)}", "it is assigned under another condition"
+        )
     return column
 
 
@@ -116,14 +121,14 @@ def _within(result: Data, node: ast.Value, frame: Frame) -> None:
     if np.any(bad):
         _reached(node, frame)
         most = f"integers go to {MAX_INTEGER - 1:,}"
-        raise Stop(node.at, f"the number becomes too large{frame.where(_row(bad))}", most)
+        raise StatementError(node.at, f"the number becomes too large{frame.where(_row(bad))}", most)
 
 
 def _divide(op: str, left: Data, right: Data, node: ast.Value, frame: Frame) -> Data:
     zero = right == 0
     if np.any(zero):
         _reached(node, frame)
-        raise Stop(node.at, f"division by zero{frame.where(_row(zero))}")
+        raise StatementError(node.at, f"division by zero{frame.where(_row(zero))}")
     quotient = abs(left) // abs(right)
     if isinstance(quotient, np.ndarray):
         quotient = np.where((np.asarray(left) < 0) != (np.asarray(right) < 0), -quotient, quotient)
@@ -134,7 +139,7 @@ def _divide(op: str, left: Data, right: Data, node: ast.Value, frame: Frame) -> 
 
 def _reached(node: ast.Value, frame: Frame) -> None:
     if not frame.n:
-        raise Stop(node.at)
+        raise StatementError(node.at)
 
 
 def _row(mask: Data) -> int:
@@ -164,7 +169,7 @@ def _asked(node: ast.Value, frame: Frame) -> Data:
     """Where nobody asks, what is unknown does no harm."""
     try:
         return condition(node, frame)
-    except Stop as stop:
+    except StatementError as stop:
         if frame.n or stop.said:
             raise
         return False
@@ -173,9 +178,9 @@ def _asked(node: ast.Value, frame: Frame) -> Data:
 def _compare(node: ast.Compare, frame: Frame) -> Column:
     left, right = evaluate(node.left, frame), evaluate(node.right, frame)
     if left.kind != right.kind or left.kind == "condition":
-        raise Stop(node.at, f"{SPELT[left.kind]} cannot be compared with {SPELT[right.kind]}")
+        raise StatementError(node.at, f"{SPELT[left.kind]} cannot be compared with {SPELT[right.kind]}")
     if left.kind == "string" and node.op not in ("eq", "neq"):
-        raise Stop(node.at, "texts are equal or not, and neither is greater", "use 'eq' or 'neq'")
+        raise StatementError(node.at, "texts are equal or not, and neither is greater", "use 'eq' or 'neq'")
     a, b = left.data, right.data
     results = {"eq": a == b, "neq": a != b}
     if node.op not in results:

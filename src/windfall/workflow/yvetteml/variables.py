@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from windfall.workflow.yvetteml.edges import pick
-from windfall.workflow.yvetteml.frame import Column, Frame, Stop
+from windfall.workflow.yvetteml.frame import Column, Frame, StatementError
 from windfall.workflow.yvetteml.values import SPELT
 
 ZERO = {"integer": 0, "real": 0.0, "string": ""}
@@ -20,7 +20,9 @@ def merged(name: str, at: int, frame: Frame, column: Column, rows: np.ndarray) -
         return old
     kinds = [each.kind for each in (column, old) if each is not None and each.kind in ZERO]
     if len(set(kinds)) > 1:
-        raise Stop(at, f"'{name}' is {SPELT[kinds[0]]} here, and {SPELT[kinds[1]]} otherwise", "use two names")
+        raise StatementError(
+            at, f"'{name}' is {SPELT[kinds[0]]} here, and {SPELT[kinds[1]]} otherwise", "use two names"
+        )
     known, gone = old.states(frame.n) if old is not None else (np.zeros(frame.n, bool), np.zeros(frame.n, bool))
     known[rows], gone[rows] = column.states(len(rows))
     if not kinds:

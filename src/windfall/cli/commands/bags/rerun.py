@@ -17,7 +17,7 @@ from windfall.model.units import plural
 if TYPE_CHECKING:
     from windfall.client.client import Client
     from windfall.model.bagfile.reader import Parsed
-    from windfall.workflow.build.reuse import Done, Rest
+    from windfall.workflow.build.reuse import Done, Remainder
 
 EARLIER = 20  # bags of that name that are looked at
 EXAMPLES = """examples:
@@ -37,9 +37,9 @@ def execute(args: argparse.Namespace) -> int:
     started = time.monotonic()
     with Session(work=True) as session:
         parsed = _wanted(args, session.client)
-        from windfall.workflow.build.reuse import rest
+        from windfall.workflow.build.reuse import remainder
 
-        left = rest(parsed.bag, _done(session.client, parsed.bag.name))
+        left = remainder(parsed.bag, _done(session.client, parsed.bag.name))
         quiet, directory = args.quiet or args.json, run.directory_of(args, parsed.bag.name)
         if not quiet:
             say(f"{parsed.bag.name}: {plural(run.count(parsed), 'task')}, {len(left.done):,} of them done before")
@@ -79,7 +79,7 @@ def _done(client: Client, name: str) -> Done:
     return found
 
 
-def _bring_old(client: Client, parsed: Parsed, left: Rest, directory: Path) -> int:
+def _bring_old(client: Client, parsed: Parsed, left: Remainder, directory: Path) -> int:
     """Results that earlier bags have."""
     wanted: dict[int, dict[tuple[int, str], str]] = {}
     for (task, path), name in (parsed.results or {}).items():
@@ -100,7 +100,7 @@ def _nothing(args: argparse.Namespace, parsed: Parsed, brought: int) -> int:
 
 
 def _run(
-    session: Session, parsed: Parsed, left: Rest, started: float, directory: Path, args: argparse.Namespace
+    session: Session, parsed: Parsed, left: Remainder, started: float, directory: Path, args: argparse.Namespace
 ) -> int:
     assert left.bag is not None
     results: Any = parsed.results if parsed.results is None else {

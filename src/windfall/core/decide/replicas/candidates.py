@@ -38,7 +38,7 @@ from windfall.core.messages.lifecycle import ACTIVE, GRANTED, READY, STARTED, WA
 from windfall.core.state.accounts import PLENTY, Purse
 from windfall.core.state.estimates import bad_hosts
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
-from windfall.model.checks.bag import NAMED
+from windfall.model.checks.bag import TASK_PILOT_POLICIES
 from windfall.model.policies.replica_caps import CAPS, COST, PER_TASK, SHARE
 from windfall.model.units import format_core_time
 
@@ -118,7 +118,7 @@ def preset(bag: BagState) -> Preset:
 
 def may_repeat(bag: BagState) -> bool:
     """May a task of it run twice at a time at all?"""
-    return not bag.external and bag.provision not in NAMED
+    return not bag.external and bag.provision not in TASK_PILOT_POLICIES
 
 
 def replicates(bag: BagState) -> bool:

@@ -23,7 +23,7 @@ from windfall.core.state.classes import append_key, digest, part_body, spans, su
 from windfall.core.state.copies import wrong_with
 from windfall.core.state.graph import as_pairs
 from windfall.core.state.world import BagState, State
-from windfall.model.checks.bag import vain
+from windfall.model.checks.bag import pointless
 from windfall.model.spec import MAX_TASKS, MAX_WEIGHT
 from windfall.model.suggest import nearest
 
@@ -115,7 +115,9 @@ def set_policy(core: Core, event: e.SetPolicy) -> None:
         return
     wanted = {key: text for key, text in event.policy.items() if text}
     batch = max((target.shape.batch for target in bag.targets), default=0)
-    if error := wrong_policy(wanted, len(bag.targets)) or vain(wanted, bag.external, batch, provision=bag.provision):
+    if error := wrong_policy(wanted, len(bag.targets)) or pointless(
+        wanted, bag.external, batch, provision=bag.provision
+    ):
         core.refuse(event, error.code, error.message, error.hint)
         return
     policy = {key: text for key, text in {**bag.policy, **event.policy}.items() if text}
