@@ -12,7 +12,7 @@ import statistics
 import time
 
 from common import ROOT  # noqa: F401  (puts src/ on the path)
-from windfall.core.decide.grant.order import MINUTE
+from windfall.core.decide.grant.host_orders import MINUTE
 from windfall.core.expressions.classads import Program, program
 from windfall.core.messages import events as e, facts as f
 from windfall.core.step import Core

@@ -20,9 +20,10 @@ FAILING = 33  # one in so many fails
 
 def fill(folder: Path, tasks: int) -> int:
     """Bags of a million tasks; the number of the last one."""
+    from windfall.core.config import Config
     from windfall.core.decide.requests.intake import submission
     from windfall.core.messages import events as e
-    from windfall.core.step import Config, Core
+    from windfall.core.step import Core
     from windfall.model.spec import Bag, Range, Sweep, Target
     from windfall.server.local.data_folder import user
     from windfall.store import codec

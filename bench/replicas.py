@@ -15,8 +15,9 @@ import statistics
 import time
 
 from common import ROOT  # noqa: F401  (puts src/ on the path)
+from windfall.core.config import Config
 from windfall.core.messages import effects as x, events as e, facts as f
-from windfall.core.step import Config, Core
+from windfall.core.step import Core
 
 CORES = 100
 POLICIES = {

@@ -20,7 +20,7 @@ import time
 from typing import NamedTuple
 
 from common import ROOT  # noqa: F401  (puts src/ on the path)
-from windfall.core.step import Config
+from windfall.core.config import Config
 from windfall.sim.world import Work, World
 
 HOUR = 3_600_000

@@ -8,12 +8,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from windfall.core.config import Config
 from windfall.core.invariants.promises import Moves, Witness, check_all
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.messages.lifecycle import ATTEMPT_STATES, TASK_STATES
 from windfall.core.persist.fingerprint import fingerprint
 from windfall.core.read.explain import explain
-from windfall.core.step import Config, Core
+from windfall.core.step import Core
+from windfall.core.turn import Turn
 from windfall.store import codec
 
 LEASE, MARGIN = 60_000, 5_000
@@ -26,7 +28,7 @@ def shape(count: int = 1, **changes: Any) -> f.TargetShape:
     return msgspec.structs.replace(usual, **changes)
 
 
-class Watched(Core):
+class WatchedTurn(Turn):
     def emit(self, fact: f.Fact) -> None:
         moves = Moves(self.state)
         super().emit(fact)
@@ -36,7 +38,7 @@ class Watched(Core):
 class Bench:
     def __init__(self, **config: Any) -> None:
         self.config = Config(**config)
-        self.core = Watched(self.config)
+        self.core = Core(self.config, WatchedTurn)
         self.now = 1_000_000
         self.key = self.seq = 0
         self.witness = Witness()
@@ -55,7 +57,7 @@ class Bench:
             self.journal.append(codec.encode(made.facts))
         self.witness.observe(made.facts)
         self.facts, self.effects, self.wake_at = made.facts, made.effects, made.wake_at
-        assert check_all(self.core, self.witness) == []
+        assert check_all(self.core.turn, self.witness) == []
         return made.effects
 
     def do(self, event: e.Event) -> Any:
@@ -142,7 +144,7 @@ class Bench:
 
     def restart(self, snapshot: tuple[int, bytes, dict[str, bytes]] | None = None) -> None:
         """Memory is lost; a new core folds the journal."""
-        core = Watched(self.config)
+        core = Core(self.config, WatchedTurn)
         after = 0
         if snapshot is not None:
             after, meta, chunks = snapshot
@@ -152,7 +154,7 @@ class Bench:
         core.resume(self.now)
         before, self.core = fingerprint(self.core.state), core
         assert fingerprint(core.state) == before
-        assert check_all(core, self.witness) == []
+        assert check_all(core.turn, self.witness) == []
         self.wake_at = self.now
 
     def snapshot(self) -> tuple[int, bytes, dict[str, bytes]]:

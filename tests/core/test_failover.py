@@ -155,7 +155,7 @@ def test_nor_one_that_is_not_shared_any_more(bench: Bench) -> None:
 
 def test_nor_one_that_has_stopped_answering(bench: Bench, number: int) -> None:
     here = waiting(bench)
-    bench.core.emit(f.SiteJudged(bench.now, "safe", bench.now, "nobody there says anything"))
+    bench.core.turn.emit(f.SiteJudged(bench.now, "safe", bench.now, "nobody there says anything"))
     assert given(bench.step(), here) == 1
     bench.journal.clear()  # what was emitted between steps is in no journal
 
@@ -178,7 +178,7 @@ def test_who_finds_nobody_there_for_long_goes_anywhere(bench: Bench, number: int
 
 
 def test_whoever_waits_hears_of_it(bench: Bench, number: int) -> None:
-    bench.core.config = type(bench.config)(park=10 * WAIT, idle=10 * WAIT, lease=10 * WAIT)
+    bench.core.turn.config = type(bench.config)(park=10 * WAIT, idle=10 * WAIT, lease=10 * WAIT)
     here = waiting(bench)
     assert given(bench.wait(WAIT), here) == 1
 

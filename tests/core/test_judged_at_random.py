@@ -19,7 +19,7 @@ from windfall.core.messages import events as e, facts as f
 from windfall.core.messages.lifecycle import ACTIVE, DROPPED, GRANTED, LIVE, READY, STARTED
 from windfall.core.state.world import BagState, PilotState
 
-from .conftest import Bench, Watched, shape
+from .conftest import Bench, WatchedTurn, shape
 
 HOUR, MEAN = 3_600_000, 64_000
 OWNERS = ("ann", "bob")
@@ -146,7 +146,8 @@ class Judge:
             live = [row for row in rows if a.state[row] in (GRANTED, STARTED)]
             if bag.tasks.state[task] != ACTIVE or not 0 < len(live) < most:
                 continue
-            due = [max(a.granted[row] + span, core.settled() * (a.granted[row] < core.resumed)) for row in live]
+            grace_ends, resumed = core.turn.grace_ends(), core.turn.resumed
+            due = [max(a.granted[row] + span, grace_ends * (a.granted[row] < resumed)) for row in live]
             if max(due) <= self.b.now and pilot.row not in [core.state.pilots[a.pilot[row]].row for row in rows]:
                 found.append((task, bag.tasks.tries[task]))
         return found
@@ -239,14 +240,14 @@ class Churn:
 @pytest.mark.parametrize("seed", range(8))
 def test_every_grant_is_right(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     b = Bench(lease=10 * HOUR, silence=100 * HOUR, park=10 * HOUR, idle=100 * HOUR)
-    judge, plain = Judge(b), Watched.emit
+    judge, plain = Judge(b), WatchedTurn.emit
 
     def emit(core: Any, fact: f.Fact) -> None:
         if isinstance(fact, f.Granted):
             judge.grant(fact)
         plain(core, fact)
 
-    monkeypatch.setattr(Watched, "emit", emit)
+    monkeypatch.setattr(WatchedTurn, "emit", emit)
     churn = Churn(b, seed, shared=seed % 2 == 1)
     for _ in range(300):
         churn.step()

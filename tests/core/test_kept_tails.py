@@ -146,7 +146,7 @@ def test_what_does_not_fit_hides_nothing(bench: Bench, monkeypatch: pytest.Monke
 
 def test_of_bags_that_have_ended_nothing_is_kept(bench: Bench) -> None:
     first, slow = late(bench, 1)
-    assert asks(bench, "idle") == [0] and first in bench.core.kept_tails
+    assert asks(bench, "idle") == [0] and first in bench.core.turn.replicas.kept_scans
     bench.report(*slow[0], wall=MEAN)
     second, _ = late(bench, 2)
-    assert asks(bench, "idler") == [0] and list(bench.core.kept_tails) == [second]
+    assert asks(bench, "idler") == [0] and list(bench.core.turn.replicas.kept_scans) == [second]

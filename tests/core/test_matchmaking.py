@@ -11,7 +11,7 @@ import pytest
 from tests.core.conftest import Bench, shape
 from tests.core.test_replication import MEAN, tail
 from windfall.core.decide.grant import order, wake
-from windfall.core.decide.grant.order import MINUTE, Matchmaker
+from windfall.core.decide.grant.host_orders import MINUTE, HostOrders
 from windfall.core.expressions import attributes as ads, classads
 from windfall.core.messages import events as e, facts as f
 from windfall.core.read.explain import explain
@@ -276,7 +276,7 @@ def test_without_the_library_bags_with_expressions_are_refused(b: Bench, monkeyp
 @pytest.mark.parametrize("text", ["Host.Fingers > 3", "(" * 99 + "1"])
 def test_what_an_older_journal_has_and_nobody_can_read_any_more_matches_nothing(b: Bench, text: str) -> None:
     bag, other = b.submit(shape(2), policy={"rank": "7"}), b.submit(shape(2))
-    b.core.emit(f.PolicySet(b.now, bag, {"requirements": text, "rank": text}))
+    b.core.turn.emit(f.PolicySet(b.now, bag, {"requirements": text, "rank": text}))
     assert bag_of(b, b.pilot(cores=4), 4) == [other, other]
     assert "cannot be evaluated here" in clauses(b, bag)["requirements"][1]
 
@@ -341,8 +341,8 @@ def test_bags_without_expressions_pay_nothing(b: Bench, monkeypatch: pytest.Monk
     def never(*_: object) -> None:
         raise AssertionError("nobody has an expression")
 
-    monkeypatch.setattr(Matchmaker, "order", never)
-    monkeypatch.setattr(Matchmaker, "_ad", never)
+    monkeypatch.setattr(HostOrders, "order", never)
+    monkeypatch.setattr(HostOrders, "_ad", never)
     b.submit(shape(9))
     pilot = b.pilot()
     held = b.take(pilot)
@@ -397,9 +397,9 @@ def test_ads_of_pilots_that_are_gone_are_forgotten(b: Bench) -> None:
     b.submit(shape(4), policy={"rank": "Host.Cores"})
     pilot = b.pilot()
     held = b.take(pilot)
-    assert list(b.core.match._ads) == [pilot]
+    assert list(b.core.turn.grants.orders._ads) == [pilot]
     b.exchange(pilot, reports=[e.Report(attempt) for attempt, _ in held], bye="idle")
-    assert not b.core.match._ads
+    assert not b.core.turn.grants.orders._ads
 
 
 # --- recovery -----------------------------------------------------------------------------------------------------
@@ -455,7 +455,7 @@ def test_nobody_is_left_to_wait_for_what_effects_forbid(b: Bench, policy: dict[s
 
 def test_what_an_older_version_took_and_nobody_can_read_harms_nobody(b: Bench) -> None:
     bad, good = b.submit(shape(2)), b.submit(shape(2))
-    b.core.emit(f.PolicySet(b.now, bad, {"requirements": "member(Host.Cores, {1,})", "rank": "08"}, "ann"))
+    b.core.turn.emit(f.PolicySet(b.now, bad, {"requirements": "member(Host.Cores, {1,})", "rank": "08"}, "ann"))
     b.restart(b.snapshot())
     assert bag_of(b, b.pilot(cores=4), 4) == [good, good]
     assert "cannot be evaluated here" in b.explain(bad)

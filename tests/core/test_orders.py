@@ -10,8 +10,7 @@ import pytest
 
 from tests.core.conftest import Bench, shape
 from windfall.core.decide.grant import host_orders
-from windfall.core.decide.grant.host_orders import Orders
-from windfall.core.decide.grant.order import MINUTE, Matchmaker
+from windfall.core.decide.grant.host_orders import MINUTE, HostOrders, OrderCache
 from windfall.core.expressions.rules import Rules
 from windfall.core.invariants import promises
 from windfall.core.messages import events as e
@@ -63,8 +62,8 @@ def test_only_the_bag_whose_own_attribute_has_changed(b: Bench, made: list[int])
 
 def test_what_has_changed_and_says_the_same_is_not_sorted_again(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     sorts = []
-    plain = Orders._sorted
-    monkeypatch.setattr(Orders, "_sorted", lambda *args: sorts.append(1) or plain(*args))
+    plain = OrderCache._sorted
+    monkeypatch.setattr(OrderCache, "_sorted", lambda *args: sorts.append(1) or plain(*args))
     b.submit(shape(9), policy={"rank": "JobsLeft > 0 ? 7 : 1", "requirements": "JobsWaiting > 0"})
     pilot = b.pilot(cores=50)
     for _ in range(5):
@@ -82,10 +81,10 @@ def test_a_published_ad_holds_for_a_minute(b: Bench, made: list[int]) -> None:
     ((attempt, _),) = b.take(pilot, 1)
     b.report(pilot, attempt)
     b.take(pilot, 1)
-    assert {key for (key, _, _) in b.core.match._orders.kept} == {(None, 0)}
+    assert {key for (key, _, _) in b.core.turn.grants.orders._orders.kept} == {(None, 0)}
     b.wait(MINUTE)
     b.take(pilot, 1)
-    assert {key for (key, _, _) in b.core.match._orders.kept} == {(None, 0), (0.0, 1)}
+    assert {key for (key, _, _) in b.core.turn.grants.orders._orders.kept} == {(None, 0), (0.0, 1)}
 
 
 def test_pilots_that_come_to_wait_change_no_order(b: Bench, made: list[int]) -> None:
@@ -105,7 +104,7 @@ def test_the_time_is_the_same_for_a_second_and_no_order_outlives_it(b: Bench, ma
     b.now += 999
     assert asks(b, pilot, made) == []
     b.now += 1
-    assert asks(b, pilot, made) == [1] and len(b.core.match._orders.kept) == 1
+    assert asks(b, pilot, made) == [1] and len(b.core.turn.grants.orders._orders.kept) == 1
 
 
 def test_hosts_that_are_alike_share_an_order_and_what_is_kept_is_bounded(
@@ -115,7 +114,7 @@ def test_hosts_that_are_alike_share_an_order_and_what_is_kept_is_bounded(
         b.submit(shape(90), policy={"rank": "Host.Cores"})
     for number in range(5):
         b.take(b.pilot(host=f"h{number}"), 1)
-    kept = b.core.match._orders.kept
+    kept = b.core.turn.grants.orders._orders.kept
     assert len(kept) == 1
     b.do(e.SetPolicy(0, 2, {"requirements": 'Host.Name != "h3"'}, "ann"))
     monkeypatch.setattr(host_orders, "MOST_KEPT", 6)
@@ -176,9 +175,10 @@ def test_an_order_that_was_kept_is_what_it_would_be_if_made_afresh(b: Bench, see
         for pilot in pilots:
             there = b.core.state.pilots[pilot]
             if b.core.state.ruled and r.random() < 0.3:
-                afresh = Matchmaker()
-                afresh._ads = b.core.match._ads
-                assert b.core.match.order(b.core, there) == afresh.order(b.core, there)
+                afresh, core = HostOrders(), b.core
+                kept = core.turn.grants.orders
+                afresh._ads = kept._ads
+                assert kept.order(core.state, core.now, there) == afresh.order(core.state, core.now, there)
                 compared += 1
     assert compared > 40
 

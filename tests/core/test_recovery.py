@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from windfall.core.config import Config
 from windfall.core.messages import events as e
 from windfall.core.messages.facts import Limits, Shape
 from windfall.core.persist.fingerprint import fingerprint
-from windfall.core.step import Config, Core
+from windfall.core.step import Core
 from windfall.store import codec
 
 from .conftest import Bench, shape

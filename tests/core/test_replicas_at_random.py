@@ -15,7 +15,7 @@ from windfall.core.messages.lifecycle import ACTIVE, GRANTED, STARTED
 from windfall.core.state.estimates import bad_hosts
 from windfall.core.state.world import BagState
 
-from .conftest import Bench, Watched, shape
+from .conftest import Bench, WatchedTurn, shape
 
 MEAN, HOUR = 64_000, 3_600_000
 TASKS, STEPS = 40, 600
@@ -59,7 +59,7 @@ class Judge:
         for bag in [state.bags[number] for number in state.replicating]:
             if not bag.counts[ACTIVE] or bag.has_backlog() or candidates.spare(bag) <= 0:
                 continue
-            late = candidates._look(self.core, bag, candidates.preset(bag)).late
+            late = candidates._look(self.core.turn, bag, candidates.preset(bag)).late
             waiting = [state.pilots[number] for pc in state.pilot_classes.values() for number in pc.parked]
             for pilot in waiting:
                 for each in late:
@@ -93,8 +93,8 @@ def play(seed: int, monkeypatch: pytest.MonkeyPatch) -> Judge:
     pilots = [b.pilot(host=f"h{n % 9}", site=draw.choice(("here", "there")), cores=draw.choice((1, 1, 2)))
               for n in range(14)]
     with monkeypatch.context() as patch:
-        plain = Watched.emit
-        patch.setattr(Watched, "emit", lambda core, fact: (
+        plain = WatchedTurn.emit
+        patch.setattr(WatchedTurn, "emit", lambda core, fact: (
             judge.see(fact) if isinstance(fact, f.Granted) else None, plain(core, fact)))
         for _ in range(STEPS):
             pilot = draw.choice(pilots)

@@ -143,7 +143,7 @@ def test_many_are_looked_at_in_parts(b: Bench) -> None:
     idle = b.pilot(host="idle", cores=1)
     b.exchange(idle, want=1, wait=20_000)
     b.wait(1_000)
-    assert len(b.core.scans) == 1 and b.core.state.pilots[idle].held == 1
+    assert len(b.core.turn.replicas.cycles) == 1 and b.core.state.pilots[idle].held == 1
 
 
 @pytest.mark.parametrize("text", ["Task.Replica1.Host.ErrorRate > 0.1", "1/0 > 1", "false"])

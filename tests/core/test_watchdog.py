@@ -130,7 +130,7 @@ def test_after_a_blackout_sites_that_answer_are_tried_again_with_one_pilot_each(
         if orders.look:
             tender.list()
         bench.wait(20_000)
-    bench.core.lit = bench.now  # as if a pilot had been there
+    bench.core.turn.provision.last_active = bench.now  # as if a pilot had been there
     _poll(bench, tender, BLACKOUT + SUSPECT)
     assert "blackout" in history(bench)
     assert len(bench.core.state.intents) == 1
@@ -153,11 +153,11 @@ def _poll(bench: Bench, tender: Tender, ms: int) -> None:
 def test_a_history_is_bounded_and_outlives_the_process(bench: Bench) -> None:
     site(bench)
     for number in range(130):
-        bench.core.emit(f.SiteNoted(bench.now, "c1", "test", f"line {number}"))
+        bench.core.turn.emit(f.SiteNoted(bench.now, "c1", "test", f"line {number}"))
     bench.step()
     kept = bench.core.state.sites["c1"].history
     assert len(kept) == 100 and kept[-1] == (bench.now, "test", "line 129")
-    bench.core.emit(f.SiteJudged(bench.now, "c1", bench.now - 5, "gone"))
+    bench.core.turn.emit(f.SiteJudged(bench.now, "c1", bench.now - 5, "gone"))
     position, meta, chunks = bench.snapshot()
     core = type(bench.core)(bench.config)
     core.restore(meta, chunks)

@@ -209,7 +209,7 @@ def test_looks_for_replicas_are_forgotten_with_their_bags(b: Bench) -> None:
         b.take(b.pilot(host="i"), 1)
         b.report(pilot, attempt)
         b.step(e.Remove(0, bag))
-    assert len(b.core.scans) <= 1
+    assert len(b.core.turn.replicas.cycles) <= 1
 
 
 def test_what_runs_on_a_host_that_turned_bad_is_late_sooner(b: Bench) -> None:
@@ -342,7 +342,7 @@ def test_strikes_are_forgotten_with_their_hosts(monkeypatch: pytest.MonkeyPatch)
         b.report(pilot, b.take(pilot, 1)[0][0], "failed", "exit", wall=1)
         b.exchange(pilot, bye="idle")
         b.wait(10_000)
-    assert len(b.core.strikes) <= 33
+    assert len(b.core.turn.hosts.strikes) <= 33
 
 
 def test_room_on_a_host_is_offered_once_to_each_class_of_its_pilots(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

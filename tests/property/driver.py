@@ -10,11 +10,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from windfall.core.config import Config
 from windfall.core.invariants.promises import Moves, check_all
 from windfall.core.messages import events as e
 from windfall.core.messages.facts import Fact
 from windfall.core.persist.fingerprint import fingerprint
-from windfall.core.step import Config, Core
+from windfall.core.step import Core
+from windfall.core.turn import Turn
 from windfall.server.clock import Clock
 from windfall.store import codec
 
@@ -37,8 +39,10 @@ class Died(Exception):
     """The server's process was killed here."""
 
 
-class WatchedCore(Core):
+class WatchedTurn(Turn):
     """Every move that a fact makes is in the lifecycle tables."""
+
+    strange: list[str]
 
     def emit(self, fact: Fact) -> None:
         moves = Moves(self.state)
@@ -88,7 +92,7 @@ class Server:
         self.clock = self._new_clock(0)
         self.low = False  # on disk: it is asked not to grant anything
         self.config = dataclasses.replace(CONFIG, idle=IDLE) if world.plan.sites else CONFIG
-        self.core: Core | None = WatchedCore(self.config)
+        self.core: Core | None = Core(self.config, WatchedTurn)
         self.inbox: list[e.Event] = []
         self.waiting: dict[int, Callback] = {}
         self.key = 0
@@ -183,8 +187,8 @@ class Server:
 
     def check(self) -> None:
         assert self.core is not None
-        self.world.blame(getattr(self.core, "strange", []))
-        self.world.blame(check_all(self.core, self.world.oracle.witness))
+        self.world.blame(getattr(self.core.turn, "strange", []))
+        self.world.blame(check_all(self.core.turn, self.world.oracle.witness))
         self.world.blame(self.world.oracle.check(self.core.state))
 
     # --- death and recovery --------------------------------------------------------------------------------------
@@ -207,7 +211,7 @@ class Server:
         self.world.after(self.world.random.choice((1, 200, 4_000, 15_000)), lambda: self.recover(before))
 
     def recover(self, before: dict[str, Any] | None) -> None:
-        core = WatchedCore(self.config)
+        core = Core(self.config, WatchedTurn)
         after = 0
         if self.disk.snapshot is not None:
             after, meta = self.disk.snapshot

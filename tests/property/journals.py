@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from windfall.core.step import Config
+from windfall.core.config import Config
 from windfall.sim import scenario, world as simulated
 from windfall.sim.play import Run
 from windfall.store import codec

@@ -15,8 +15,8 @@ import pytest
 from windfall.core import step as engine
 from windfall.core.apply import attempts, bags as bag_facts
 from windfall.core.decide.exchange import exchange, leases, verdicts
-from windfall.core.decide.grant import grant as granting, wake
-from windfall.core.decide.provision import reconcile, site_session
+from windfall.core.decide.grant import batches, grant as granting, wake
+from windfall.core.decide.provision import intents, reconcile, site_session
 from windfall.core.decide.requests import bags as control
 from windfall.core.messages import events as e
 from windfall.core.messages.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, READY, STOPPING, SUCCEEDED
@@ -284,7 +284,7 @@ def silence_counts_from_before_the_restart(patch: Patch) -> None:
         original(self, now)
         for pilot in self.state.pilots.values():
             pilot.heard = 0
-            self.timer(now, "lease", pilot.number)
+            self.turn.timers.add(now, "lease", pilot.number)
 
     patch.setattr(engine.Core, "resume", resume)
 
@@ -414,13 +414,13 @@ def a_goodbye_is_the_end_of_the_job(patch: Patch) -> None:
 
 
 def _ends_with_its_pilot(patch: Patch, when: Callable[[str], bool]) -> None:
-    original = site_session.pilot_left
+    original = intents.pilot_left
 
     def pilot_left(core: Any, pilot: Any, why: str) -> None:
         original(core, pilot, why)
         intent = core.state.intents.get(pilot.intent)
         if when(why) and intent is not None and intent.pilot == pilot.number:
-            site_session.end_intents(core, core.state.sites[intent.site], [intent], why)
+            intents.end_intents(core, core.state.sites[intent.site], [intent], why)
 
     patch.setattr(exchange, "pilot_left", pilot_left)
 
@@ -434,7 +434,7 @@ def what_went_back_into_the_queue_does_not_count(patch: Patch) -> None:
         stopping = [core.state.intents[number] for number in site.intents[STOPPING]]
         for intent in [intent for intent in stopping if intent.began]:
             site.tending.strays[intent.nonce, intent.outside] = False
-            site_session.end_intents(core, site, [intent], "requeued")
+            intents.end_intents(core, site, [intent], "requeued")
 
     patch.setattr(site_session, "_adopt", adopt)
 
@@ -568,7 +568,8 @@ def a_snapshot_forgets_who_keeps_failing(patch: Patch) -> None:
 
 @mutant("P4")
 def a_site_that_refused_once_is_never_asked_again(patch: Patch) -> None:
-    patch.setattr(site_session, "hold_off", lambda core, site: setattr(site.tending, "hold", 1 << 60))
+    for module in (intents, site_session):
+        patch.setattr(module, "hold_off", lambda turn, site: setattr(site.tending, "hold", 1 << 60))
 
 
 # --- recovery ----------------------------------------------------------------------------------------------------
@@ -614,7 +615,7 @@ def a_stage_starts_whatever_became_of_the_one_before(patch: Patch) -> None:
 
 @mutant("T8")
 def a_stage_is_granted_behind_nothing(patch: Patch) -> None:
-    original = chains._followers
+    original = batches._followers
 
     def followers(*args: Any) -> Any:
         groups = original(*args)
@@ -622,7 +623,7 @@ def a_stage_is_granted_behind_nothing(patch: Patch) -> None:
             group.behind = []
         return groups
 
-    patch.setattr(chains, "_followers", followers)
+    patch.setattr(batches, "_followers", followers)
 
 
 # --- graphs that grow ------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from windfall.core.config import Config
 from windfall.core.messages.facts import TargetShape
 from windfall.core.messages.lifecycle import SUCCEEDED
-from windfall.core.step import Config
 from windfall.sim.models.pilot import Pilot
 from windfall.sim.world import Work, World
 

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from windfall.core.config import Config
 from windfall.core.messages.lifecycle import FAILED, SUCCEEDED
-from windfall.core.step import Config
 from windfall.sim.models.hosts import Host
 from windfall.sim.world import Place, Work, World
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from windfall.core.config import Config
 from windfall.core.messages.lifecycle import O_FAILED, SUCCEEDED
-from windfall.core.step import Config
 from windfall.errors import BadInput
 from windfall.sim.models import laws, load
 from windfall.sim.models.hosts import Availability, Host, Machines, stretched

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from windfall.core.config import Config
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import SUCCEEDED
-from windfall.core.step import Config, Core
+from windfall.core.step import Core
 from windfall.sim.models.hosts import Host
 from windfall.sim.models.pilot import Pilot
 from windfall.sim.world import Place, Work, World

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from windfall.core.config import Config
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import SUCCEEDED
-from windfall.core.step import Config
 from windfall.errors import BadInput
 from windfall.sim.engine import Engine
 from windfall.sim.models.network import Network

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
+from windfall.core.config import Config
 from windfall.core.messages import events as e
 from windfall.core.messages.lifecycle import SUCCEEDED
-from windfall.core.step import Config
 from windfall.sim.models.hosts import Host
 from windfall.sim.play import Run
 from windfall.sim.record import Record

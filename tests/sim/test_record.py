@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, strategies as st
 from PIL import Image
 
+from windfall.core.config import Config
 from windfall.core.messages.lifecycle import O_LOST
-from windfall.core.step import Config
 from windfall.errors import Unwritable
 from windfall.sim import pages, plots
 from windfall.sim.experiments.base import Figure, Series

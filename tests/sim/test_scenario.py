@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from windfall.core.config import Config
 from windfall.core.decide.replicas import candidates
-from windfall.core.step import Config
 from windfall.errors import BadInput
 from windfall.sim import pages, scenario, scenario_words as words
 from windfall.sim.models.hosts import Machines

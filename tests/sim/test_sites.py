@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from windfall.core.config import Config
 from windfall.core.messages.facts import Limits, Shape
-from windfall.core.step import Config
 from windfall.sim.engine import Engine
 from windfall.sim.models.site import Job, Refused, Site, machine
 from windfall.sim.models.swf import Job as Load

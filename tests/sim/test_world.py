@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from windfall.core.config import Config
 from windfall.core.messages.lifecycle import FAILED, SUCCEEDED
-from windfall.core.step import Config
 from windfall.pilot.agenda.agenda import Agenda
 from windfall.sim.world import Work, World
 

@@ -19,7 +19,7 @@ from windfall.server.local.pilot import LocalPilot, Supervisor
 from windfall.server.local.site_pilots import SiteProvisioner
 
 if TYPE_CHECKING:
-    from windfall.core.step import Config
+    from windfall.core.config import Config
     from windfall.server.runtime import Runtime
 
 COLLECT_S = 2.0
@@ -53,7 +53,7 @@ def serve(
 
 def _config(lease: float | None, idle: float | None) -> Config:
     """A short lease is for tests: what else is waited for follows it."""
-    from windfall.core.step import Config
+    from windfall.core.config import Config
 
     given: dict[str, int] = {} if idle is None else {"idle": int(idle * 1000)}
     if lease is not None:

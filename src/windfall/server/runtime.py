@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from windfall.core.config import Config
 from windfall.core.messages import events
-from windfall.core.step import Config
 from windfall.server import metrics
 from windfall.server.calls.admin import AdminCalls
 from windfall.server.calls.bags import BagCalls

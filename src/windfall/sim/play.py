@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
+from windfall.core.config import Config
 from windfall.core.messages.facts import Conscious, DataShape, Limits, Shape, TargetShape
 from windfall.core.messages.lifecycle import ACTIVE
 from windfall.core.read.explain import explain
-from windfall.core.step import Config
 from windfall.model.checks.bag import USUAL
 from windfall.sim.models import load
 from windfall.sim.models.clients import Collector, Poller, Script

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
+from windfall.core.config import Config
 from windfall.core.decide.requests.intake import submission
-from windfall.core.step import Config
 from windfall.errors import BadInput
 from windfall.model.bagfile import reader
 from windfall.model.checks.bag import validate

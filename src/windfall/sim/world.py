@@ -18,12 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from windfall.core.config import Config
 from windfall.core.invariants.promises import Witness, check_all
 from windfall.core.messages import effects as x, events as e
 from windfall.core.messages.facts import Conscious, DataShape, Group, Limits, Move, TargetShape
 from windfall.core.state.copies import place_of, site_of
 from windfall.core.state.world import BagState
-from windfall.core.step import Config
 from windfall.sim.engine import Engine
 from windfall.sim.models.hosts import Host, Machines
 from windfall.sim.models.laws import Law, always
@@ -372,7 +372,7 @@ class World:
 
     def _check(self, facts: list[Any]) -> None:
         self._witness.observe(facts)
-        said = check_all(self.server.core, self._witness)
+        said = check_all(self.server.core.turn, self._witness)
         if said:
             raise Broken(f"at {self.engine.now} ms: " + "; ".join(said[:6]))
 

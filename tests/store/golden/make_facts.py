@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from windfall.core.config import Config
 from windfall.core.decide.requests.intake import submission
 from windfall.core.messages import events as e
 from windfall.core.messages.facts import (
@@ -31,7 +32,7 @@ from windfall.core.messages.facts import (
     SiteNoted,
 )
 from windfall.core.persist.fingerprint import fingerprint
-from windfall.core.step import Config, Core
+from windfall.core.step import Core
 from windfall.model.spec import Bag, Items, Range, Resources, Sweep, Target
 from windfall.store import codec
 from windfall.store.journal import Journal
@@ -68,8 +69,8 @@ class Story:
 
     def decide(self, fact: Fact) -> None:
         """What takes long to come to."""
-        self.core.facts = []
-        self.core.emit(fact)
+        self.core.turn.facts = []
+        self.core.turn.emit(fact)
         self.journal.append(self.now, codec.encode([fact]))
 
     def pilot(self, nonce: str, cores: int, site: str = "here") -> int:

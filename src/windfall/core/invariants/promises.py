@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core.decide.grant.grant import fits, room, withheld
-from windfall.core.decide.grant.host_orders import Entry
-from windfall.core.decide.grant.order import Matchmaker, is_lasting
+from windfall.core.decide.grant.host_orders import Entry, HostOrders
+from windfall.core.decide.grant.order import is_lasting
 from windfall.core.decide.hosts.quarantine import allowance, shuns
 from windfall.core.decide.provision.demand import View, Wanted, pilots_for, unstarted
 from windfall.core.messages import facts as f
@@ -55,9 +54,7 @@ from windfall.core.state.columns import Attempts
 from windfall.core.state.copies import missing
 from windfall.core.state.graph import Graph, as_pairs, graph_of
 from windfall.core.state.world import BagState, PilotState, State
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
+from windfall.core.turn import Turn
 
 
 class Witness:
@@ -270,67 +267,70 @@ def p3_own_pilots(state: State) -> list[str]:
     return said
 
 
-def p4_nobody_waits_in_vain(core: Core) -> list[str]:
+def p4_nobody_waits_in_vain(turn: Turn) -> list[str]:
     """No pilot is parked while something is ready that it could run now.  Whoever looks keeps what was published to
     itself: hosts' ads must not become newer by that."""
-    match, core.match = core.match, Matchmaker()
+    match, turn.grants.orders = turn.grants.orders, HostOrders()
     try:
-        return _waiting_in_vain(core)
+        return _waiting_in_vain(turn)
     finally:
-        core.match = match
+        turn.grants.orders = match
 
 
-def _waiting_in_vain(core: Core) -> list[str]:
+def _waiting_in_vain(turn: Turn) -> list[str]:
     said = []
-    for pilot in core.state.pilots.values():
-        if pilot.park is None or pilot.park.want <= 0 or pilot.state != LIVE or pilot.silent or core.state.disk_low:
+    for pilot in turn.state.pilots.values():
+        if pilot.park is None or pilot.park.want <= 0 or pilot.state != LIVE or pilot.silent or turn.state.disk_low:
             continue
-        if pilot.intent and core.state.intents[pilot.intent].task >= 0:
+        if pilot.intent and turn.state.intents[pilot.intent].task >= 0:
             continue
-        if pilot.row in core.state.barred and not allowance(core.state, core.now, pilot):
+        if pilot.row in turn.state.barred and not allowance(turn.state, turn.now, pilot):
             continue
-        left = pilot.park.left(core.now)
-        for _, number in _seen_by(core, pilot):
-            cls = core.state.classes[number]
-            cost = core.state.cost(core.state.pilot_classes[pilot.cls], cls)
-            if not cost or cls.bag in core.state.named_bags:
+        left = pilot.park.left(turn.now)
+        for _, number in _seen_by(turn, pilot):
+            cls = turn.state.classes[number]
+            cost = turn.state.cost(turn.state.pilot_classes[pilot.cls], cls)
+            if not cost or cls.bag in turn.state.named_bags:
                 continue
             if not fits(pilot, cls, left):
                 if fits(pilot, cls, pilot.park.left(pilot.park.asked)):
                     break  # it came first when the pilot asked, and time alone has changed that; it asks again
                 continue
             if cls.capped:
-                if room(core, pilot, pilot.load, cls, cost, ahead=False) <= 0:
+                if room(turn, pilot, pilot.load, cls, cost, ahead=False) <= 0:
                     break  # it may come first, and have no room
                 continue  # what its host holds changes without it; it asks again
-            if elsewhere(core.state, pilot.site, cls) or shuns(core.state, core.now, pilot, cls):
+            if elsewhere(turn.state, pilot.site, cls) or shuns(turn.state, turn.now, pilot, cls):
                 continue
             # What changes of itself may have made it match since the pilot asked; it asks again.
-            if cls.ruled and not (is_lasting(core.state.bags[cls.bag]) and core.match.admits(core, pilot, cls)):
+            if cls.ruled and not is_lasting(turn.state.bags[cls.bag]):
                 continue
-            if withheld(core, pilot, cls, left):
-                said += [] if core.looks.get(cls.bag, 0) > core.now else [f"P4: nobody looks at bag {cls.bag} again"]
+            if not turn.grants.orders.admits(turn.state, turn.now, pilot, cls):
+                continue
+            if withheld(turn, pilot, cls, left):
+                if turn.grants.looks.get(cls.bag, 0) <= turn.now:
+                    said.append(f"P4: nobody looks at bag {cls.bag} again")
                 continue
             # What a task without a limit may take is what its pilot has left, which becomes less: it asks again.
-            if accounts.Purse(core.state, pilot, pilot.park.asked).most(cls) <= 0:
+            if accounts.Purse(turn.state, pilot, pilot.park.asked).most(cls) <= 0:
                 continue
-            if room(core, pilot, pilot.load, cls, cost, ahead=False) > 0:
+            if room(turn, pilot, pilot.load, cls, cost, ahead=False) > 0:
                 said.append(f"P4: pilot {pilot.number} waits while class {number} has {cls.ready} ready")
             break
     return said
 
 
-def _seen_by(core: Core, pilot: PilotState) -> list[Entry]:
+def _seen_by(turn: Turn, pilot: PilotState) -> list[Entry]:
     """The ready list as such a pilot sees it; nothing where what it has no room for may have come first since."""
-    state, pc = core.state, core.state.pilot_classes[pilot.cls]
+    state, pc = turn.state, turn.state.pilot_classes[pilot.cls]
     overdue = [state.classes[number] for number in state.overdue if number in state.classes]
     passing = [cls for cls in overdue if cls.overdue and state.cost(pc, cls)]  # these may be on no list
     if not state.ruled and not passing:
         return state.ready
     ruled = [cls for _, number in state.ready if (cls := state.classes[number]).ruled and state.cost(pc, cls)]
     passing += [cls for cls in ruled if not is_lasting(state.bags[cls.bag])]
-    full = [cls for cls in passing if room(core, pilot, pilot.load, cls, state.cost(pc, cls), ahead=False) <= 0]
-    return [] if full else core.match.order(core, pilot) if state.ruled else state.ready
+    full = [cls for cls in passing if room(turn, pilot, pilot.load, cls, state.cost(pc, cls), ahead=False) <= 0]
+    return [] if full else turn.grants.orders.order(turn.state, turn.now, pilot) if state.ruled else state.ready
 
 
 def p4_what_is_read_is_somewhere(state: State) -> list[str]:
@@ -393,9 +393,9 @@ def p6_drained_is_drained(state: State) -> list[str]:
                    if pilot.site in closed and pilot.state == LIVE]
 
 
-def p6_within_means(core: Core) -> list[str]:
+def p6_within_means(turn: Turn) -> list[str]:
     """What attempts have used and may use stays within budgets, allowances and disks, unless somebody changed those."""
-    state, a = core.state, core.state.attempts
+    state, a = turn.state, turn.state.attempts
     said = [f"P6: bag {bag.number} has used {bag.spent} and reserved {bag.pledged} ms of cores, may use {bag.budget}"
             for bag in state.bags.values() if bag.budget and bag.spent + bag.pledged > bag.budget]
     rows = np.flatnonzero(a.np_state[: a.rows] != FREE).tolist()
@@ -413,18 +413,18 @@ def p6_within_means(core: Core) -> list[str]:
         if site.limits.disk and site.filled > site.limits.disk and at > site.added:
             said.append(f"P6: tasks at {name} may take {site.filled} bytes of disk, it has {site.limits.disk}")
     for owner, at in counted.items():
-        used = state.usage.get((owner, accounts.month(core.now)), 0) + state.pledged.get(owner, 0)
+        used = state.usage.get((owner, accounts.month(turn.now)), 0) + state.pledged.get(owner, 0)
         if 0 <= accounts.allowance(state, owner) < used and at > state.allowed:
             said.append(f"P6: {owner} has used and reserved {used} ms of cores, and may use "
                         f"{accounts.allowance(state, owner)}")
     return said
 
 
-def p7_queued_follow_demand(core: Core) -> list[str]:
+def p7_queued_follow_demand(turn: Turn) -> list[str]:
     """No pilot stays queued that nothing wants."""
-    if core.changed or not core.state.provided:
+    if turn.provision.changed or not turn.state.provided:
         return []  # sites are provisioned soon
-    view = View(core.state, core.provisioned, core.config.margin)
+    view = View(turn.state, turn.provision.last_run, turn.config.margin)
     said = []
     classes = [cls for policy in ("swarm", "demand") for cls in view.classes(policy)]
     for site in view.sites:
@@ -432,11 +432,11 @@ def p7_queued_follow_demand(core: Core) -> list[str]:
         most = pilots_for(Wanted(cls, fit, unstarted(cls)) for cls, fit in fits if fit is not None)
         said += [f"P7: site {site.name} has {n} pilots of {shape} queued, wanted are {most.get(shape, 0)}"
                  for shape, n in site.pool.items() if n > most.get(shape, 0)]
-    for ref, of in core.state.named.items():
-        bag = core.state.bags.get(ref >> 32)
+    for ref, of in turn.state.named.items():
+        bag = turn.state.bags.get(ref >> 32)
         if bag is None or bag.tasks.state[ref & 0xFFFFFFFF] != READY:
             said += [f"P7: intent {n} waits for a task that needs it no more" for n in of
-                     if core.state.intents[n].state in (INTENDED, QUEUED)]
+                     if turn.state.intents[n].state in (INTENDED, QUEUED)]
     return said
 
 
@@ -651,14 +651,14 @@ def _use_balances(state: State) -> list[str]:
                 site.use.values(), default=0) < 0]
 
 
-def check_all(core: Core, witness: Witness) -> list[str]:
-    state = core.state
+def check_all(turn: Turn, witness: Witness) -> list[str]:
+    state = turn.state
     return [
         *p1_one_result(state, witness), *p2_nothing_lost(state, witness), *p3_own_pilots(state),
-        *p4_nobody_waits_in_vain(core), *p4_what_is_read_is_somewhere(state), *p5_within_shape(state),
+        *p4_nobody_waits_in_vain(turn), *p4_what_is_read_is_somewhere(state), *p5_within_shape(state),
         *p5_checkpoints_are_kept(state, witness), *p6_within_limits(state), *p6_drained_is_drained(state),
-        *p6_within_means(core),
-        *p7_queued_follow_demand(core), *p7_gone_is_gone(state), *books_balance(state),
+        *p6_within_means(turn),
+        *p7_queued_follow_demand(turn), *p7_gone_is_gone(state), *books_balance(state),
     ]
 
 

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from windfall.core.step import Config
+from windfall.core.config import Config
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
 from windfall.sim.experiments.grids import HOUR, MINUTE, SOURCE, Kind, remember, settle_in
 from windfall.sim.record import Record

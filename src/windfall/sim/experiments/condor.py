@@ -12,8 +12,8 @@ import random
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from windfall.core.config import Config
 from windfall.core.messages.facts import Limits, Shape
-from windfall.core.step import Config
 from windfall.sim.engine import Engine
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
 from windfall.sim.models.site import Job, Site

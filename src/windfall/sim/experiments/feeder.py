@@ -98,13 +98,13 @@ def _read(path: str) -> Callable[[Core, int, BagState, int, list[int]], Value] |
 
 
 def _published(core: Core, row: int) -> Mapping[str, Value]:
-    return core.match.published(core, core.state.pilots[core.state.attempts.pilot[row]])
+    return core.turn.grants.orders.published(core.state, core.now, core.state.pilots[core.state.attempts.pilot[row]])
 
 
 def _case(core: Core, now: int, bag: BagState, job: int, rows: list[int]) -> Case:
     cls = bag.classes[bag.target_of(job), bag.tasks.variant[job]]
     subject = attributes.Subject(core.state, now, bag, next(iter(core.state.sites.values())), cls)
-    return Case(subject, rows, partial(core.match.published, core))
+    return Case(subject, rows, partial(core.turn.grants.orders.published, core.state, core.now))
 
 
 class Feeder:

@@ -10,8 +10,8 @@ import random
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from windfall.core.config import Config
 from windfall.core.messages.lifecycle import O_CANCELLED, O_SUCCEEDED
-from windfall.core.step import Config
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
 from windfall.sim.experiments.feeder import Feeder, Rules
 from windfall.sim.experiments.grids import HOUR, MINUTE, SECOND, SOURCE, Kind, remember, settle_in, some

@@ -12,8 +12,8 @@ import time
 from itertools import pairwise
 from typing import NamedTuple
 
+from windfall.core.config import Config
 from windfall.core.messages.lifecycle import SUCCEEDED
-from windfall.core.step import Config
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
 from windfall.sim.experiments.grids import HOUR, MINUTE, SOURCE
 from windfall.sim.record import Record

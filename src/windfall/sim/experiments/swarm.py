@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from windfall.core.config import Config
 from windfall.core.messages import facts as f
 from windfall.core.messages.facts import Limits, Shape
-from windfall.core.step import Config
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
 from windfall.sim.experiments.swarm_table import run_t2
 from windfall.sim.models.site import Site

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from windfall.core.config import Config
 from windfall.core.messages import facts as f
 from windfall.core.messages.facts import Limits, Shape
-from windfall.core.step import Config
 from windfall.sim.engine import Engine
 from windfall.sim.experiments.base import Cell, Figure, Options, Outcome, Series
 from windfall.sim.models.clients import Collector, Poller, Script

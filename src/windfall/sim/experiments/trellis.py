@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from windfall.core.config import Config
 from windfall.core.messages import events as e, facts as f
-from windfall.core.step import Config
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
 from windfall.sim.world import Work, World
 

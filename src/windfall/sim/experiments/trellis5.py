@@ -17,8 +17,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from windfall.core.config import Config
 from windfall.core.messages.facts import TargetShape
-from windfall.core.step import Config
 from windfall.sim.experiments.base import Cell, Experiment, Figure, Options, Outcome, Series
 from windfall.sim.world import Work, World
 

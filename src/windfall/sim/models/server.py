@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from windfall.core.config import Config
 from windfall.core.messages import events as e
-from windfall.core.step import Config, Core
+from windfall.core.step import Core
 from windfall.sim.engine import Engine
 
 Callback = Callable[[Any], None]

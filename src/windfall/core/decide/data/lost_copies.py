@@ -2,63 +2,59 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from windfall.core.decide.exchange.verdicts import runs_of
 from windfall.core.messages import events as e, facts as f
 from windfall.core.state.copies import HOME, OUTSIDE, at_place, missing
 from windfall.core.state.world import BagState
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
+from windfall.core.turn import Turn
 
 
-def know_link(core: Core, event: e.KnowLink) -> None:
+def know_link(turn: Turn, event: e.KnowLink) -> None:
     if event.latency < 0 or event.rate <= 0:
-        core.refuse(event, "bad-input", f"a link of {event.latency} ms a file and {event.rate} bytes a second")
+        turn.refuse(event, "bad-input", f"a link of {event.latency} ms a file and {event.rate} bytes a second")
         return
-    if core.state.links.get((event.a, event.b)) != (event.latency, event.rate):
-        core.emit(f.LinkKnown(core.now, event.a, event.b, event.latency, event.rate))
-    core.done(event)
+    if turn.state.links.get((event.a, event.b)) != (event.latency, event.rate):
+        turn.emit(f.LinkKnown(turn.now, event.a, event.b, event.latency, event.rate))
+    turn.done(event)
 
 
-def lose_place(core: Core, event: e.LosePlace) -> None:
+def lose_place(turn: Turn, event: e.LosePlace) -> None:
     """A host's disk is gone; without a host, all that the site had."""
     if event.host:
         places = [f"host {event.site} {event.host}"]
     else:
         mine = (f"site {event.site}", f"host {event.site} ")
-        places = [name for name in core.state.places if name == mine[0] or name.startswith(mine[1])]
+        places = [name for name in turn.state.places if name == mine[0] or name.startswith(mine[1])]
     for place in places:
-        lost = {bag.number: at_place(core.state, bag, place) for bag in core.state.bags.values()}
-        _lose(core, place, lost, event.why)
-    core.done(event)
+        lost = {bag.number: at_place(turn.state, bag, place) for bag in turn.state.bags.values()}
+        _lose(turn, place, lost, event.why)
+    turn.done(event)
 
 
-def doubt(core: Core, moves: list[tuple[int, f.Move]]) -> None:
+def doubt(turn: Turn, moves: list[tuple[int, f.Move]]) -> None:
     """Attempts of these bags could not fetch what they read: what was to be copied from is not there."""
     found: dict[str, dict[int, list[int]]] = {}
     for bag, move in moves:
-        data = core.state.bags[bag].data
-        if data is not None and move.task != OUTSIDE and core.state.places.get(move.place, 0) in data.places(move.task):
+        data = turn.state.bags[bag].data
+        if data is not None and move.task != OUTSIDE and turn.state.places.get(move.place, 0) in data.places(move.task):
             found.setdefault(move.place, {}).setdefault(bag, []).append(move.task)
     for place, lost in found.items():
         if place != HOME:
-            _lose(core, place, lost, "input")
+            _lose(turn, place, lost, "input")
 
 
-def _lose(core: Core, place: str, lost: dict[int, list[int]], why: str) -> None:
+def _lose(turn: Turn, place: str, lost: dict[int, list[int]], why: str) -> None:
     runs = [(bag, runs_of(np.array(sorted(set(tasks)), dtype=np.int64))) for bag, tasks in lost.items() if tasks]
     if not runs:
         return
-    core.emit(f.CopiesLost(core.now, place, runs, why))
+    turn.emit(f.CopiesLost(turn.now, place, runs, why))
     for bag, _ in runs:
-        make_again(core, core.state.bags[bag])
+        make_again(turn, turn.state.bags[bag])
 
 
-def make_again(core: Core, bag: BagState) -> None:
+def make_again(turn: Turn, bag: BagState) -> None:
     """Run again whoever made what is needed and lies nowhere."""
     if bag.data is not None and len(again := missing(bag)):
-        core.emit(f.TasksRetried(core.now, bag.number, runs_of(again), why="copies"))
+        turn.emit(f.TasksRetried(turn.now, bag.number, runs_of(again), why="copies"))

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from windfall.core.decide.data.lost_copies import doubt
 from windfall.core.decide.exchange.verdicts import lose, not_fetched, settle, take_reports
 from windfall.core.decide.grant import nearest_data
 from windfall.core.decide.grant.grant import grant
 from windfall.core.decide.hosts import quarantine
-from windfall.core.decide.provision.site_session import pilot_asked, pilot_came, pilot_left
+from windfall.core.decide.provision.intents import pilot_asked, pilot_came, pilot_left
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.messages.lifecycle import (
     ACTIVE,
@@ -39,79 +38,103 @@ from windfall.core.state.accounts import left_of_crowd
 from windfall.core.state.chains import behind_on, chain_key, is_blocked, row_chain
 from windfall.core.state.columns import ROW_MASK
 from windfall.core.state.world import Park, PilotState
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
+from windfall.core.turn import Turn
 
 BLAMELESS = ("silent", "requeued", "stopped")  # ends of pilots that say nothing about what they ran
 TOGETHER = 256  # part of its time by which a poll may be answered early, and a lease run out late
 MOST_LIVE = 200  # attempts of one task; the column holds a byte
 
 
-def enrol(core: Core, event: e.Enrol) -> None:
-    state = core.state
+def enrol(turn: Turn, event: e.Enrol) -> None:
+    state = turn.state
     site = state.sites.get(event.site)
     if site is None:
-        core.refuse(event, "not-found", f"there is no site called {event.site!r}")
+        turn.refuse(event, "not-found", f"there is no site called {event.site!r}")
         return
     older = state.pilots.get(state.nonces.get((event.site, event.nonce), 0))
     epoch = 1 if older is None else older.epoch + 1
     number = state.next_pilot
-    ends = 0 if event.left is None else core.now + max(event.left, 0)
+    ends = 0 if event.left is None else turn.now + max(event.left, 0)
     intent = state.intents.get(state.intent_nonces.get((event.site, event.nonce), 0))
-    core.emit(
+    turn.emit(
         f.PilotEnrolled(
-            core.now, number, event.nonce, epoch, event.site, site.owner, event.host, event.host_name,
+            turn.now, number, event.nonce, epoch, event.site, site.owner, event.host, event.host_name,
             max(event.cores, 1), event.memory, event.gpus, event.disk, ends, event.token,
-            (ends or core.now) + core.config.token, event.detail, max(event.nodes, 1),
+            (ends or turn.now) + turn.config.token, event.detail, max(event.nodes, 1),
             intent is None or intent.shape.whole,
         )
     )
     if older is not None:
-        nudge(core, older)
-        nearest_data.stir(core)
-    pilot_came(core, state.pilots[number])
-    core.alive += 1
-    core.watch_lease(state.pilots[number])
-    core.effects.append(
-        x.Enrolled(event.key, number, epoch, core.config.lease, core.config.idle, core.spread(), core.config.park)
+        nudge(turn, older)
+        nearest_data.stir(turn)
+    pilot_came(turn, state.pilots[number])
+    turn.exchange.pilots_alive += 1
+    watch_lease(turn, state.pilots[number])
+    turn.effects.append(
+        x.Enrolled(event.key, number, epoch, turn.config.lease, turn.config.idle, spread(turn), turn.config.park)
     )
 
 
-def exchange(core: Core, event: e.Exchange) -> None:
-    pilot = core.state.pilots.get(event.pilot)
+def watch_lease(turn: Turn, pilot: PilotState) -> None:
+    """Set the timer of a pilot's lease, a little late: leases that expire at about the same time are looked at in one
+    step."""
+    patience = turn.config.lease + turn.config.margin
+    at = pilot.heard + patience
+    turn.timers.add(at + -at % (patience // TOGETHER or 1), "lease", pilot.number)
+
+
+def resume(turn: Turn) -> None:
+    """After a recovery every lease starts again."""
+    alive = 0
+    for pilot in turn.state.pilots.values():
+        if pilot.state == GONE:
+            turn.timers.add(pilot.ended + turn.config.forget, "forget", pilot.number)
+            continue
+        pilot.heard = turn.now
+        alive += 1
+        watch_lease(turn, pilot)
+    turn.exchange.pilots_alive = alive
+
+
+def spread(turn: Turn) -> int:
+    """Ms over which pilots that have lost the server come back: a handshake costs a fraction of one."""
+    return max(turn.exchange.pilots_alive, 200)
+
+
+def exchange(turn: Turn, event: e.Exchange) -> None:
+    pilot = turn.state.pilots.get(event.pilot)
     if pilot is None:
-        core.refuse(event, "unauthorised", "this pilot is not known any more", "enrol again")
+        turn.refuse(event, "unauthorised", "this pilot is not known any more", "enrol again")
         return
-    _hear(core, pilot)
+    _hear(turn, pilot)
     if pilot.epoch > 1 and (event.reports or event.started or event.held):
-        _adopt(core, pilot, event)
+        _adopt(turn, pilot, event)
     if event.reports:
-        doubtful = not_fetched(core, pilot, event.reports) if core.state.moving else []
-        take_reports(core, pilot, event.reports)
+        doubtful = not_fetched(turn, pilot, event.reports) if turn.state.moving else []
+        take_reports(turn, pilot, event.reports)
         if doubtful:
-            doubt(core, doubtful)
-        if core.blamed:
-            quarantine.blame(core, pilot)
-        elif core.state.barred and core.state.hosts.success[pilot.row] == core.now:
-            quarantine.redeem(core, pilot)
+            doubt(turn, doubtful)
+        if turn.hosts.failures_in_report:
+            quarantine.blame(turn, pilot)
+        elif turn.state.barred and turn.state.hosts.success[pilot.row] == turn.now:
+            quarantine.redeem(turn, pilot)
     if event.started:
-        _note_started(core, pilot, event.started)
+        _note_started(turn, pilot, event.started)
     if event.held is not None:
-        _reconcile(core, pilot, event)
+        _reconcile(turn, pilot, event)
     if event.bye:
-        _leave(core, pilot, event.bye)
+        _leave(turn, pilot, event.bye)
     if pilot.park is not None:
-        _refresh(pilot.park, core.now, event)
+        _refresh(pilot.park, turn.now, event)
     want = _wanted(pilot, event)
-    if want > 0 and event.reports and _steps_back(core, pilot, event):
-        want, core.stirred = 0, True  # those who wait are asked first, and then the pilot itself, if it waits, too
-    if core.state.conscious and want > 0 and pilot.load < pilot.cores * 1000:
-        nearest_data.note_arrival(core, pilot)
-    granted = want > 0 and grant(core, pilot, want, event.left, not (event.reports and _gives_back(event)))
+    if want > 0 and event.reports and _steps_back(turn, pilot, event):
+        want, turn.grants.recheck_waiting = 0, True  # pilots that wait come first; then this one, if it waits, too
+    if turn.state.conscious and want > 0 and pilot.load < pilot.cores * 1000:
+        nearest_data.note_arrival(turn, pilot)
+    granted = want > 0 and grant(turn, pilot, want, event.left, not (event.reports and _gives_back(event)))
     if event.want > 0 and pilot.intent:
-        pilot_asked(core, pilot)
-    _reply(core, pilot, event, want, granted)
+        pilot_asked(turn, pilot)
+    _reply(turn, pilot, event, want, granted)
 
 
 def _gives_back(event: e.Exchange) -> bool:
@@ -119,11 +142,11 @@ def _gives_back(event: e.Exchange) -> bool:
     return "recall" in [report.why for report in event.reports]
 
 
-def _steps_back(core: Core, pilot: PilotState, event: e.Exchange) -> bool:
+def _steps_back(turn: Turn, pilot: PilotState, event: e.Exchange) -> bool:
     """Who has just failed a task is the last to try it again: those who wait come first."""
     for report in event.reports:
         if report.o == "failed":
-            classes = core.state.pilot_classes.values()
+            classes = turn.state.pilot_classes.values()
             return any(number != pilot.number for pc in classes for number in islice(pc.parked, 2))
     return False
 
@@ -145,41 +168,41 @@ def _wanted(pilot: PilotState, event: e.Exchange) -> int:
     return pilot.park.want
 
 
-def _adopt(core: Core, pilot: PilotState, event: e.Exchange) -> None:
+def _adopt(turn: Turn, pilot: PilotState, event: e.Exchange) -> None:
     """An older epoch was granted what this one now speaks of: the same process, under a new name."""
-    attempts = core.state.attempts
+    attempts = turn.state.attempts
     numbers = [report.a for report in event.reports]
     if pilot.state != GONE and (event.started or event.held):
         numbers += [*event.started, *(event.held or ())]
     of, mine = attempts.pilot, pilot.number  # mostly they are its own
     others = [n for n in numbers if (n & ROW_MASK) < attempts.rows and of[n & ROW_MASK] != mine]
     if others:
-        found = [n for n in dict.fromkeys(others) if attempts.row(n) >= 0 and _follows(core, pilot, of[n & ROW_MASK])]
+        found = [n for n in dict.fromkeys(others) if attempts.row(n) >= 0 and _follows(turn, pilot, of[n & ROW_MASK])]
         if found:
-            core.emit(f.Adopted(core.now, mine, found))
+            turn.emit(f.Adopted(turn.now, mine, found))
 
 
-def _follows(core: Core, pilot: PilotState, number: int) -> bool:
-    older = core.state.pilots[number]
+def _follows(turn: Turn, pilot: PilotState, number: int) -> bool:
+    older = turn.state.pilots[number]
     lineage = (older.site, older.nonce, older.owner) == (pilot.site, pilot.nonce, pilot.owner)
     return lineage and older.epoch < pilot.epoch
 
 
-def _hear(core: Core, pilot: PilotState) -> None:
-    pilot.heard = core.now
+def _hear(turn: Turn, pilot: PilotState) -> None:
+    pilot.heard = turn.now
     if pilot.silent and not pilot.census:
         pilot.census = True
     if not pilot.cancelling:
         pilot.waited = 0
     elif not pilot.waited:
-        pilot.waited = core.now
-    elif core.now - pilot.waited >= core.config.lease:  # it may never have heard of them: their grant was lost
-        pilot.census, pilot.waited = True, core.now
+        pilot.waited = turn.now
+    elif turn.now - pilot.waited >= turn.config.lease:  # it may never have heard of them: their grant was lost
+        pilot.census, pilot.waited = True, turn.now
 
 
-def _note_started(core: Core, pilot: PilotState, numbers: list[int]) -> None:
+def _note_started(turn: Turn, pilot: PilotState, numbers: list[int]) -> None:
     """Believe a pilot that says what runs, unless the task has ended otherwise."""
-    attempts = core.state.attempts
+    attempts = turn.state.attempts
     running = []
     for number in numbers:
         row = attempts.row(number)
@@ -187,105 +210,105 @@ def _note_started(core: Core, pilot: PilotState, numbers: list[int]) -> None:
             continue
         if attempts.state[row] == GRANTED:
             running.append(number)
-        elif attempts.state[row] == LOST and _may_go_on(core, pilot, row):
-            core.emit(f.Started(core.now, pilot.number, [number]))  # the next one may find no room
+        elif attempts.state[row] == LOST and _may_go_on(turn, pilot, row):
+            turn.emit(f.Started(turn.now, pilot.number, [number]))  # the next one may find no room
     if running:
-        core.emit(f.Started(core.now, pilot.number, running))
+        turn.emit(f.Started(turn.now, pilot.number, running))
 
 
-def _may_go_on(core: Core, pilot: PilotState, row: int) -> bool:
+def _may_go_on(turn: Turn, pilot: PilotState, row: int) -> bool:
     """A lost attempt is taken up again if its task still wants a result of that generation."""
     if pilot.state == GONE:
         return False
-    attempts = core.state.attempts
-    bag, cls = core.state.bags[attempts.task[row] >> 32], core.state.classes[attempts.cls[row]]
+    attempts = turn.state.attempts
+    bag, cls = turn.state.bags[attempts.task[row] >> 32], turn.state.classes[attempts.cls[row]]
     tasks, task = bag.tasks, attempts.task[row] & 0xFFFFFFFF
     fits = tasks.live[task] < MOST_LIVE and left_of_crowd(bag, cls) > 0
     wanted = tasks.generation[task] == attempts.generation[row] and tasks.state[task] in (READY, ACTIVE, WAITING)
     return bool(fits and wanted)
 
 
-def _reconcile(core: Core, pilot: PilotState, event: e.Exchange) -> None:
+def _reconcile(turn: Turn, pilot: PilotState, event: e.Exchange) -> None:
     """The pilot has listed all it holds: take back what it does not, drop what it should not."""
     held = dict.fromkeys(event.held or ())
     pilot.silent = pilot.census = False
-    settle(core, pilot.number, _not_held(core, pilot, held, event.ack))
-    _sort_held(core, pilot, list(held))
+    settle(turn, pilot.number, _not_held(turn, pilot, held, event.ack))
+    _sort_held(turn, pilot, list(held))
 
 
-def _not_held(core: Core, pilot: PilotState, held: dict[int, None], ack: int) -> Iterator[f.End]:
+def _not_held(turn: Turn, pilot: PilotState, held: dict[int, None], ack: int) -> Iterator[f.End]:
     """A report that travels beside this request may still come, so what the task can use of it is kept."""
-    attempts = core.state.attempts
+    attempts = turn.state.attempts
     for row in attempts.of_pilot(pilot.number).tolist():
         state = attempts.state[row]
         if state in (GRANTED, STARTED, DROPPED) and attempts.number[row] not in held and attempts.grant[row] <= ack:
-            yield lose(core, row, "gone", present=False, stays=state != DROPPED, outcome=O_RETURNED)
+            yield lose(turn, row, "gone", present=False, stays=state != DROPPED, outcome=O_RETURNED)
 
 
-def _sort_held(core: Core, pilot: PilotState, held: list[int]) -> None:
+def _sort_held(turn: Turn, pilot: PilotState, held: list[int]) -> None:
     """What it holds and was given up: what runs goes on while its task wants it, the rest it is to drop."""
-    attempts = core.state.attempts
+    attempts = turn.state.attempts
     for number in held:
         row = attempts.row(number)
         if row < 0 or attempts.pilot[row] != pilot.number:
             pilot.strays.append(number)
-        elif attempts.state[row] == LOST and attempts.started[row] and _may_go_on(core, pilot, row):
-            core.emit(f.Started(core.now, pilot.number, [number]))
+        elif attempts.state[row] == LOST and attempts.started[row] and _may_go_on(turn, pilot, row):
+            turn.emit(f.Started(turn.now, pilot.number, [number]))
         elif attempts.state[row] == DROPPED or (attempts.state[row] == LOST and pilot.state != GONE):
             pilot.cancelling.setdefault(number, False)
 
 
-def _leave(core: Core, pilot: PilotState, why: str) -> None:
+def _leave(turn: Turn, pilot: PilotState, why: str) -> None:
     """Last words.  What it has not reported it has not done."""
-    end_pilot(core, pilot, why, clean=True)
+    end_pilot(turn, pilot, why, clean=True)
 
 
-def end_pilot(core: Core, pilot: PilotState, why: str, *, clean: bool) -> None:
+def end_pilot(turn: Turn, pilot: PilotState, why: str, *, clean: bool) -> None:
     if pilot.state == GONE:
         return
-    settle(core, pilot.number, _left_behind(core, pilot, why, clean))
-    core.emit(f.PilotEnded(core.now, pilot.number, why, clean))
-    pilot_left(core, pilot, why)
+    settle(turn, pilot.number, _left_behind(turn, pilot, why, clean))
+    turn.emit(f.PilotEnded(turn.now, pilot.number, why, clean))
+    pilot_left(turn, pilot, why)
     if not clean:
-        nearest_data.not_expected(core, pilot)
-    core.match.forget(pilot.number)
-    core.alive -= 1
-    core.timer(core.now + core.config.forget, "forget", pilot.number)
-    nudge(core, pilot)
+        nearest_data.not_expected(turn, pilot)
+    turn.grants.orders.forget(pilot.number)
+    turn.exchange.pilots_alive -= 1
+    turn.timers.add(turn.now + turn.config.forget, "forget", pilot.number)
+    nudge(turn, pilot)
 
 
-def _left_behind(core: Core, pilot: PilotState, why: str, clean: bool) -> Iterator[f.End]:
+def _left_behind(turn: Turn, pilot: PilotState, why: str, clean: bool) -> Iterator[f.End]:
     """A pilot starts what it is granted in order, so the first ones may have been running when it died.
 
     How far it had come with a batch nobody knows: all of it are suspects, and go alone from now on (`batching.py`).
     """
-    attempts = core.state.attempts
+    attempts = turn.state.attempts
     outcome = O_RETURNED if clean else O_LOST
     places: dict[tuple[int, int], int] = {}
     for row in attempts.of_pilot(pilot.number).tolist():
         state = attempts.state[row]
-        place = places.setdefault(chain_key(core.state, row), len(places))
+        place = places.setdefault(chain_key(turn.state, row), len(places))
         # Silence is no death: a closed lid must not put anybody under suspicion, nor a site that takes its hosts back.
         present = not clean and why not in BLAMELESS and (state == STARTED or place < pilot.cores)
-        present = present and not is_blocked(core.state, row)
+        present = present and not is_blocked(turn.state, row)
         if state in (GRANTED, STARTED):
-            yield lose(core, row, why, present=present, stays=not clean, outcome=outcome)
+            yield lose(turn, row, why, present=present, stays=not clean, outcome=outcome)
         elif state == LOST and present:
-            yield lose(core, row, why, present=True, stays=True)
+            yield lose(turn, row, why, present=True, stays=True)
 
 
-def _reply(core: Core, pilot: PilotState, event: e.Exchange, want: int, granted: bool) -> None:
+def _reply(turn: Turn, pilot: PilotState, event: e.Exchange, want: int, granted: bool) -> None:
     at_once = event.wait <= 0 or bool(event.bye)
     if at_once and want <= 0:  # whatever there is to say
-        core.effects.append(compose(core, pilot, event.key, event.seq, event.ack))
+        turn.effects.append(compose(turn, pilot, event.key, event.seq, event.ack))
         return
     news = granted or event.ack < pilot.granted or has_news(pilot)
     if not news and want > 0:
-        core.poor.append(pilot.number)
+        turn.grants.starved_pilots.append(pilot.number)
     if news or at_once:
-        core.effects.append(compose(core, pilot, event.key, event.seq, event.ack))
+        turn.effects.append(compose(turn, pilot, event.key, event.seq, event.ack))
     else:
-        _park(core, pilot, event)
+        _park(turn, pilot, event)
 
 
 def has_news(pilot: PilotState) -> bool:
@@ -297,18 +320,18 @@ def has_news(pilot: PilotState) -> bool:
     )
 
 
-def _park(core: Core, pilot: PilotState, event: e.Exchange) -> None:
+def _park(turn: Turn, pilot: PilotState, event: e.Exchange) -> None:
     if pilot.park is not None:
-        answer_parked(core, pilot)
-    wait = min(event.wait, core.config.park)
-    until = _until(core.now, wait)
-    ends = None if event.left is None else core.now + event.left
-    pilot.park = Park(event.key, event.seq, event.ack, event.want, ends, wait, until, core.now)
+        answer_parked(turn, pilot)
+    wait = min(event.wait, turn.config.park)
+    until = _until(turn.now, wait)
+    ends = None if event.left is None else turn.now + event.left
+    pilot.park = Park(event.key, event.seq, event.ack, event.want, ends, wait, until, turn.now)
     if event.want > 0 and pilot.load < pilot.cores * 1000:  # a full one joins the line when it has room
-        core.state.pilot_classes[pilot.cls].parked[pilot.number] = pilot.row
+        turn.state.pilot_classes[pilot.cls].parked[pilot.number] = pilot.row
     if not pilot.alarm or until < pilot.alarm:
         pilot.alarm = until
-        core.timer(until, "park", pilot.number)
+        turn.timers.add(until, "park", pilot.number)
 
 
 def _until(now: int, wait: int) -> int:
@@ -316,31 +339,31 @@ def _until(now: int, wait: int) -> int:
     return now + wait - (now + wait) % (wait // TOGETHER or 1)
 
 
-def unpark(core: Core, pilot: PilotState) -> Park | None:
+def unpark(turn: Turn, pilot: PilotState) -> Park | None:
     park, pilot.park = pilot.park, None
-    core.state.pilot_classes[pilot.cls].parked.pop(pilot.number, None)
-    nearest_data.stir(core)  # it is not there at once any more
+    turn.state.pilot_classes[pilot.cls].parked.pop(pilot.number, None)
+    nearest_data.stir(turn)  # it is not there at once any more
     return park
 
 
-def answer_parked(core: Core, pilot: PilotState) -> None:
+def answer_parked(turn: Turn, pilot: PilotState) -> None:
     """Answer the waiting request with whatever there is to say now."""
-    park = unpark(core, pilot)
+    park = unpark(turn, pilot)
     if park is not None:
-        core.effects.append(compose(core, pilot, park.key, park.seq, park.ack))
+        turn.effects.append(compose(turn, pilot, park.key, park.seq, park.ack))
 
 
-def nudge(core: Core, pilot: PilotState) -> None:
+def nudge(turn: Turn, pilot: PilotState) -> None:
     """Something must reach the pilot soon."""
     if pilot.park is not None:
-        answer_parked(core, pilot)
+        answer_parked(turn, pilot)
 
 
-def compose(core: Core, pilot: PilotState, key: int, seq: int, ack: int) -> x.Answer:
-    answer = x.Answer(key, pilot.number, pilot.epoch, seq, core.config.lease, core.spread())
-    fresh = core.fresh.pop(pilot.number, None)
+def compose(turn: Turn, pilot: PilotState, key: int, seq: int, ack: int) -> x.Answer:
+    answer = x.Answer(key, pilot.number, pilot.epoch, seq, turn.config.lease, spread(turn))
+    fresh = turn.grants.grants_this_step.pop(pilot.number, None)
     if ack < pilot.granted - (1 if fresh else 0):
-        answer.grants = _unacknowledged(core, pilot, ack)
+        answer.grants = _unacknowledged(turn, pilot, ack)
     elif fresh:
         answer.grants = [fresh]
     if pilot.cancelling or pilot.strays:
@@ -350,16 +373,16 @@ def compose(core: Core, pilot: PilotState, key: int, seq: int, ack: int) -> x.An
     if pilot.recalling:
         answer.recall = list(pilot.recalling)
         pilot.recalling = dict.fromkeys(pilot.recalling, True)
-    if answer.grants and core.state.moving:
-        answer.moves = _moves(core, answer.grants)
+    if answer.grants and turn.state.moving:
+        answer.moves = _moves(turn, answer.grants)
     answer.census = pilot.census
     answer.stop = pilot.told = "" if pilot.state == LIVE else _stop(pilot)
     return answer
 
 
-def _moves(core: Core, grants: list[tuple[int, list[f.Group]]]) -> list[f.Move]:
+def _moves(turn: Turn, grants: list[tuple[int, list[f.Group]]]) -> list[f.Move]:
     """What the attempts of these grants are to fetch."""
-    moving = core.state.moving
+    moving = turn.state.moving
     attempts = [attempt for _, groups in grants for group in groups for attempt in group.attempts]
     return [move for attempt in attempts for move in moving.get(attempt, ())]
 
@@ -370,9 +393,9 @@ def _stop(pilot: PilotState) -> str:
     return "drain" if pilot.state == DRAINING else "superseded"
 
 
-def _unacknowledged(core: Core, pilot: PilotState, ack: int) -> list[tuple[int, list[f.Group]]]:
+def _unacknowledged(turn: Turn, pilot: PilotState, ack: int) -> list[tuple[int, list[f.Group]]]:
     """Grants beyond `ack`, rebuilt from the attempts that are still only granted."""
-    attempts = core.state.attempts
+    attempts = turn.state.attempts
     grants: dict[int, dict[tuple[int, int, int], f.Group]] = {n: {} for n in range(ack + 1, pilot.granted + 1)}
     if len(grants) > 64:  # a pilot that acknowledges nothing gets the rest later
         grants = {n: {} for n in range(ack + 1, ack + 65)}
@@ -380,19 +403,19 @@ def _unacknowledged(core: Core, pilot: PilotState, ack: int) -> list[tuple[int, 
     for row in attempts.of_pilot(pilot.number).tolist():
         number = attempts.grant[row]
         if number in grants and attempts.state[row] in (GRANTED, STARTED):
-            cls = core.state.classes[attempts.cls[row]]
+            cls = turn.state.classes[attempts.cls[row]]
             task = attempts.task[row] & 0xFFFFFFFF
-            chain = row_chain(core.state, row)
+            chain = row_chain(turn.state, row)
             group = grants[number].setdefault(
                 (cls.bag, cls.number, chain),
                 f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, [], [], chain, over=cls.over),
             )
             group.tasks.append(task)
             group.attempts.append(attempts.number[row])
-            if cls.chained and (behind := behind_on(core.state, pilot, cls.bag, task)):
+            if cls.chained and (behind := behind_on(turn.state, pilot, cls.bag, task)):
                 group.behind = [*group.behind, *[0] * (len(group.tasks) - len(group.behind) - 1), behind]
             weights[number] += cls.weight
-    return [(n, list(grants[n].values())) for n in _first_of(weights, core.config.message)]
+    return [(n, list(grants[n].values())) for n in _first_of(weights, turn.config.message)]
 
 
 def _first_of(weights: dict[int, int], budget: int) -> Iterator[int]:
@@ -404,24 +427,24 @@ def _first_of(weights: dict[int, int], budget: int) -> Iterator[int]:
             return
 
 
-def gone(core: Core, event: e.Gone) -> None:
-    pilot = core.state.pilots.get(event.pilot)
+def gone(turn: Turn, event: e.Gone) -> None:
+    pilot = turn.state.pilots.get(event.pilot)
     if pilot is not None:
-        end_pilot(core, pilot, event.why, clean=False)
-    core.done(event)
+        end_pilot(turn, pilot, event.why, clean=False)
+    turn.done(event)
 
 
-def drain(core: Core, event: e.Drain) -> None:
-    pilot = core.state.pilots.get(event.pilot)
+def drain(turn: Turn, event: e.Drain) -> None:
+    pilot = turn.state.pilots.get(event.pilot)
     if pilot is not None and pilot.state == LIVE:
-        core.emit(f.PilotDraining(core.now, pilot.number))
-        nearest_data.stir(core)
-        nudge(core, pilot)
-    core.done(event)
+        turn.emit(f.PilotDraining(turn.now, pilot.number))
+        nearest_data.stir(turn)
+        nudge(turn, pilot)
+    turn.done(event)
 
 
-def drop_connection(core: Core, event: e.Unpark) -> None:
+def drop_connection(turn: Turn, event: e.Unpark) -> None:
     """The connection behind a parked request is closed: nobody would hear an answer."""
-    pilot = core.state.pilots.get(event.pilot)
+    pilot = turn.state.pilots.get(event.pilot)
     if pilot is not None and pilot.park is not None and pilot.park.key == event.parked:
-        unpark(core, pilot)
+        unpark(turn, pilot)

@@ -19,7 +19,6 @@ from __future__ import annotations
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,56 +50,54 @@ from windfall.core.state.columns import FEW, OVER, ROW_MASK
 from windfall.core.state.graph import Graph
 from windfall.core.state.load import OUTSTANDING
 from windfall.core.state.world import BagState, PilotState
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
+from windfall.core.turn import Turn
 
 MAX_OVERRUNS = 3
 REPEATED = 2  # failures and deaths of pilots after which a task goes to its bag's fail-over site
 
 
-def take_reports(core: Core, pilot: PilotState, reports: list[Report]) -> None:
-    if len(reports) > FEW and _finish_in_bulk(core, pilot, reports):
+def take_reports(turn: Turn, pilot: PilotState, reports: list[Report]) -> None:
+    if len(reports) > FEW and _finish_in_bulk(turn, pilot, reports):
         return
-    if len(reports) == 1 and _finish_one(core, pilot, reports[0]):
+    if len(reports) == 1 and _finish_one(turn, pilot, reports[0]):
         return
-    settle(core, pilot.number, _reported_ends(core, pilot, reports))
+    settle(turn, pilot.number, _reported_ends(turn, pilot, reports))
 
 
-def not_fetched(core: Core, pilot: PilotState, reports: list[Report]) -> list[tuple[int, f.Move]]:
+def not_fetched(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[tuple[int, f.Move]]:
     """Of reports that say that input could not be had: (bag, transfer)."""
-    attempts, found = core.state.attempts, []
+    attempts, found = turn.state.attempts, []
     for report in reports:
         row = attempts.row(report.a) if report.why == "input" and report.o != "succeeded" else -1
         if row >= 0 and attempts.pilot[row] == pilot.number:
-            found += [(attempts.task[row] >> 32, move) for move in core.state.moving.get(report.a, ())]
+            found += [(attempts.task[row] >> 32, move) for move in turn.state.moving.get(report.a, ())]
     return found
 
 
-def _reported_ends(core: Core, pilot: PilotState, reports: list[Report]) -> Iterator[f.End]:
-    attempts, number = core.state.attempts, pilot.number
+def _reported_ends(turn: Turn, pilot: PilotState, reports: list[Report]) -> Iterator[f.End]:
+    attempts, number = turn.state.attempts, pilot.number
     said: dict[int, None] = {}
     for report in reports:
         attempt = report.a
         row = attempts.row(attempt)
         if row >= 0 and attempts.pilot[row] == number and attempt not in said:
             said[attempt] = None
-            yield _reported(core, row, report)
+            yield _reported(turn, row, report)
 
 
-def settle(core: Core, pilot: int, ends: Iterable[f.End]) -> None:
+def settle(turn: Turn, pilot: int, ends: Iterable[f.End]) -> None:
     """Journal ends of attempts, in one fact where it can be.
 
     `ends` is lazy: where other attempts of the same task are in play, each end is judged after the one before it
     has taken effect.
     """
-    if core.state.barred and core.state.pilots[pilot].row in core.state.barred:
-        core.state.version += 1  # its host may have one task again
+    if turn.state.barred and turn.state.pilots[pilot].row in turn.state.barred:
+        turn.state.version += 1  # its host may have one task again
     gathered: list[f.End] = []
     touched: dict[tuple[int, int], list[int]] = {}  # (bag, target) where tasks ended → those without success
     moved: dict[int, None] = {}  # bags with tasks that go to their fail-over sites
     for end in ends:
-        bag = core.state.bags[end.bag]
+        bag = turn.state.bags[end.bag]
         tasks = bag.tasks
         if end.over and end.verdict < FIRST_FINAL:
             moved[end.bag] = None
@@ -109,82 +106,82 @@ def settle(core: Core, pilot: int, ends: Iterable[f.End]) -> None:
             if end.verdict != SUCCEEDED:
                 failed.append(end.task)
         if tasks.live[end.task] > 1 or tasks.flags[end.task] & OUTSTANDING:
-            core.emit(f.Ended(core.now, pilot, [end]))
+            turn.emit(f.Ended(turn.now, pilot, [end]))
         else:
             gathered.append(end)
     if gathered:
-        core.emit(f.Ended(core.now, pilot, gathered))
+        turn.emit(f.Ended(turn.now, pilot, gathered))
     for (number, target), failed in touched.items():
-        _maybe_strand(core, core.state.bags[number], target, failed)
+        _maybe_strand(turn, turn.state.bags[number], target, failed)
     for number in moved:
-        fail_over.moved(core, core.state.bags[number])
+        fail_over.moved(turn, turn.state.bags[number])
 
 
-def _maybe_strand(core: Core, bag: BagState, target: int, failed: list[int]) -> None:
+def _maybe_strand(turn: Turn, bag: BagState, target: int, failed: list[int]) -> None:
     """Tasks of a target have ended: did the last one, or one that others wait for?"""
     of = bag.targets[target]
     if (failed and bag.graph is not None) or (of.dependents and of.left and not of.unfinished):
-        cancel_stranded(core, bag, failed)
+        cancel_stranded(turn, bag, failed)
 
 
-def _finish_one(core: Core, pilot: PilotState, r: Report) -> bool:
+def _finish_one(turn: Turn, pilot: PilotState, r: Report) -> bool:
     """A plain success on its own, which is what long tasks end with: the same fact, without arrays."""
-    attempts = core.state.attempts
+    attempts = turn.state.attempts
     row = attempts.row(r.a)
     if row < 0 or r.o != "succeeded" or attempts.pilot[row] != pilot.number or attempts.state[row] > STARTED:
         return False
     ref = attempts.task[row]
-    bag, task = core.state.bags[ref >> 32], ref & 0xFFFFFFFF
+    bag, task = turn.state.bags[ref >> 32], ref & 0xFFFFFFFF
     t = bag.tasks
     if t.state[task] != ACTIVE or t.live[task] != 1 or t.flags[task] or t.generation[task] != attempts.generation[row]:
         return False
-    target = core.state.classes[attempts.cls[row]].target
+    target = turn.state.classes[attempts.cls[row]].target
     if bag.targets[target].shape.outputs and not r.files:
         return False
     granted, detail, left = attempts.granted[row], detail_of(r), _left(r)
-    core.emit(
+    turn.emit(
         f.Finished(
-            core.now, pilot.number, bag.number, [r.a], [task], [granted],
-            [min(r.wall, core.now + core.config.lease - granted)], [r.cpu], [r.rss],
-            {} if detail is None else {0: detail}, [_start(r.t0, granted, core.now)], {} if left is None else {0: left},
+            turn.now, pilot.number, bag.number, [r.a], [task], [granted],
+            [min(r.wall, turn.now + turn.config.lease - granted)], [r.cpu], [r.rss],
+            {} if detail is None else {0: detail}, [_start(r.t0, granted, turn.now)], {} if left is None else {0: left},
         )
     )
-    _maybe_strand(core, bag, target, [])
+    _maybe_strand(turn, bag, target, [])
     return True
 
 
-def _finish_in_bulk(core: Core, pilot: PilotState, reports: list[Report]) -> bool:
+def _finish_in_bulk(turn: Turn, pilot: PilotState, reports: list[Report]) -> bool:
     """All of them plain successes of one class, nothing special about any: one fact in columns."""
     for r in reports:
         if r.o != "succeeded":
             return False
-    attempts = core.state.attempts
+    attempts = turn.state.attempts
     numbers = np.array([r.a for r in reports], dtype=np.int64)
     rows = numbers & ROW_MASK
     if int(rows.max()) >= attempts.rows:
         return False
     refs = attempts.np_task[rows]
-    bag = core.state.bags.get(int(refs[0]) >> 32)
+    bag = turn.state.bags.get(int(refs[0]) >> 32)
     cls = attempts.np_cls[rows]
     if bag is None or not _all_plain(bag, pilot, attempts, numbers, rows, refs, cls):
         return False
-    target = core.state.classes[int(cls[0])].target
+    target = turn.state.classes[int(cls[0])].target
     if bag.targets[target].shape.outputs and not all(r.files for r in reports):
         return False
     tasks = refs & 0xFFFFFFFF
     details = {i: d for i, r in enumerate(reports) if (d := detail_of(r)) is not None}
     granted = attempts.np_granted[rows].tolist()
-    latest = core.now + core.config.lease
-    core.emit(
+    latest = turn.now + turn.config.lease
+    turn.emit(
         f.Finished(
-            core.now, pilot.number, bag.number, numbers.tolist(), tasks.tolist(), granted,
+            turn.now, pilot.number, bag.number, numbers.tolist(), tasks.tolist(), granted,
             [min(r.wall, latest - at) for r, at in zip(reports, granted, strict=True)],
             [r.cpu for r in reports], [r.rss for r in reports], details,
-            [_start(r.t0, at, core.now) for r, at in zip(reports, granted, strict=True)],
+            [_start(r.t0, at, turn.now) for r, at in zip(reports, granted, strict=True)],
             {i: left for i, r in enumerate(reports) if (left := _left(r)) is not None},
         )
     )
-    _maybe_strand(core, bag, target, [])
+    _maybe_strand(turn, bag, target, [])
     return True
 
 
@@ -217,11 +214,11 @@ def detail_of(r: Report, saves: bool = False) -> f.Detail | None:
     )
 
 
-def _saves(core: Core, row: int, outcome: int, why: str) -> bool:
+def _saves(turn: Turn, row: int, outcome: int, why: str) -> bool:
     """Ended early, by us or by its limit: what it saved is good.  After a bad exit nobody knows."""
     early = outcome == O_RETURNED or (outcome == O_FAILED and why == "time")
-    attempts = core.state.attempts
-    bag = core.state.bags[attempts.task[row] >> 32]
+    attempts = turn.state.attempts
+    bag = turn.state.bags[attempts.task[row] >> 32]
     task = attempts.task[row] & 0xFFFFFFFF
     shape = bag.targets[bag.target_of(task)].shape
     return early and shape.checkpoint and bag.tasks.generation[task] == attempts.generation[row]
@@ -236,33 +233,33 @@ def _bytes(text: str, encoded: str) -> bytes:
         return b""
 
 
-def _reported(core: Core, row: int, r: Report) -> f.End:
+def _reported(turn: Turn, row: int, r: Report) -> f.End:
     outcome = OUTCOME_CODE.get(r.o, O_FAILED)
     if outcome == O_LOST:  # a pilot cannot lose what it reports
         outcome = O_RETURNED
-    if outcome == O_SUCCEEDED and not r.files and _brings_files(core, row):
+    if outcome == O_SUCCEEDED and not r.files and _brings_files(turn, row):
         outcome, r.why = O_FAILED, "output"
         r.note = "; ".join(filter(None, [r.note, "its outputs never arrived"]))
     # "gone": the part of the pilot that ran it died.  Whoever was there is a suspect, or a task that kills its parent
     # would be tried for ever.
     died = outcome == O_RETURNED and r.why == "gone"
-    detail = detail_of(r, saves=bool(r.saved) and _saves(core, row, outcome, r.why))
-    granted = core.state.attempts.granted[row]
-    wall = min(r.wall, core.now - granted + core.config.lease)
-    end = _end(core, row, outcome, r.why, died=died, wall=wall, cpu=r.cpu, rss=r.rss, detail=detail)
-    end.start = _start(r.t0, granted, core.now)
+    detail = detail_of(r, saves=bool(r.saved) and _saves(turn, row, outcome, r.why))
+    granted = turn.state.attempts.granted[row]
+    wall = min(r.wall, turn.now - granted + turn.config.lease)
+    end = _end(turn, row, outcome, r.why, died=died, wall=wall, cpu=r.cpu, rss=r.rss, detail=detail)
+    end.start = _start(r.t0, granted, turn.now)
     end.left = _left(r)
     if outcome == O_FAILED and r.why not in BLAMELESS:
-        attempts = core.state.attempts
-        core.blamed.append((core.state.classes[attempts.cls[row]], attempts.grant[row], wall))
-    end.charged = accounts.charge(core.state, row, wall)
+        attempts = turn.state.attempts
+        turn.hosts.failures_in_report.append((turn.state.classes[attempts.cls[row]], attempts.grant[row], wall))
+    end.charged = accounts.charge(turn.state, row, wall)
     return end
 
 
-def _brings_files(core: Core, row: int) -> bool:
+def _brings_files(turn: Turn, row: int) -> bool:
     """Are there outputs that a success must have brought?"""
-    cls = core.state.classes[core.state.attempts.cls[row]]
-    bag = core.state.bags.get(cls.bag)
+    cls = turn.state.classes[turn.state.attempts.cls[row]]
+    bag = turn.state.bags.get(cls.bag)
     return bag is not None and bag.targets[cls.target].shape.outputs
 
 
@@ -278,20 +275,20 @@ def _start(said: int, granted: int, now: int) -> int:
     return min(max(said, granted), now) if said else 0
 
 
-def lose(core: Core, row: int, why: str, present: bool, stays: bool, outcome: int = O_LOST) -> f.End:
+def lose(turn: Turn, row: int, why: str, present: bool, stays: bool, outcome: int = O_LOST) -> f.End:
     """The server gives an attempt up; `present`: it may have been running when its pilot died."""
-    end = _end(core, row, outcome, why, died=present, stays=stays)
-    end.charged = 0 if stays else accounts.elapsed(core.state, row, core.now)
+    end = _end(turn, row, outcome, why, died=present, stays=stays)
+    end.charged = 0 if stays else accounts.elapsed(turn.state, row, turn.now)
     return end
 
 
 def _end(
-    core: Core, row: int, outcome: int, why: str, *, died: bool = False, stays: bool = False,
+    turn: Turn, row: int, outcome: int, why: str, *, died: bool = False, stays: bool = False,
     wall: int = 0, cpu: int = 0, rss: int = 0, detail: f.Detail | None = None,
 ) -> f.End:
-    attempts = core.state.attempts
+    attempts = turn.state.attempts
     ref = attempts.task[row]
-    bag = core.state.bags[ref >> 32]
+    bag = turn.state.bags[ref >> 32]
     task = ref & 0xFFFFFFFF
     t = bag.tasks
     variant = t.variant[task]
@@ -302,14 +299,14 @@ def _end(
     )
     old = end.verdict
     if end.generation == t.generation[task]:
-        _verdict(core, bag, row, end, died)
+        _verdict(turn, bag, row, end, died)
     end.decides = old != end.verdict >= FIRST_FINAL
     return end
 
 
-def _verdict(core: Core, bag: BagState, row: int, end: f.End, died: bool) -> None:
+def _verdict(turn: Turn, bag: BagState, row: int, end: f.End, died: bool) -> None:
     """Set what the task becomes.  `end` arrives with the task's present state and counters."""
-    state = core.state.attempts.state[row]
+    state = turn.state.attempts.state[row]
     if end.outcome == O_SUCCEEDED:
         if state != DROPPED and (end.verdict < SUCCEEDED or end.verdict in (FAILED, QUARANTINED)):
             end.verdict = SUCCEEDED
@@ -318,7 +315,7 @@ def _verdict(core: Core, bag: BagState, row: int, end: f.End, died: bool) -> Non
     if end.verdict >= FIRST_FINAL or not (counts or died):
         return  # decided already, or given up before: nothing more to lose
     if end.outcome == O_FAILED:
-        _charge(core, bag, row, end)
+        _charge(turn, bag, row, end)
     elif died:
         end.deaths = min(end.deaths + 1, 255)
     retries = bag.targets[bag.target_of(end.task)].shape.retries
@@ -328,17 +325,17 @@ def _verdict(core: Core, bag: BagState, row: int, end: f.End, died: bool) -> Non
         end.verdict = ACTIVE  # another attempt goes on
     elif end.failures > retries or end.overruns > MAX_OVERRUNS:
         end.verdict = FAILED
-    elif end.deaths >= core.config.deaths:
+    elif end.deaths >= turn.config.deaths:
         end.verdict = QUARANTINED
     else:  # what it reads may have been lost meanwhile, and is made again
         blocked = bag.graph is not None and bag.graph.blocked(end.task, end.task + 1).size
         end.verdict = WAITING if blocked else READY
 
 
-def _charge(core: Core, bag: BagState, row: int, end: f.End) -> None:
+def _charge(turn: Turn, bag: BagState, row: int, end: f.End) -> None:
     """Count a failure where it belongs.  One under limits the task has outgrown meanwhile is not counted twice."""
     shape = bag.targets[bag.target_of(end.task)].shape
-    cls = core.state.classes[core.state.attempts.cls[row]]
+    cls = turn.state.classes[turn.state.attempts.cls[row]]
     if end.why == "time":
         end.overruns += cls.overruns == end.overruns
     elif end.why == "memory" and shape.memory and end.boosts < min(shape.memory_retries, 15):
@@ -349,13 +346,13 @@ def _charge(core: Core, bag: BagState, row: int, end: f.End) -> None:
         end.failures = min(end.failures + 1, 0xFFFF)
 
 
-def cancel_stranded(core: Core, bag: BagState, failed: list[int] | None = None) -> None:
+def cancel_stranded(turn: Turn, bag: BagState, failed: list[int] | None = None) -> None:
     """Cancel what waits for something that will not succeed any more, so that nothing waits for ever (P4).
 
     `failed`: only these tasks are new among those without success.
     """
     while len(doomed := _stranded(bag, failed)):
-        core.emit(f.TasksCancelled(core.now, bag.number, runs_of(doomed), "upstream"))
+        turn.emit(f.TasksCancelled(turn.now, bag.number, runs_of(doomed), "upstream"))
         failed = doomed.tolist() if len(bag.targets) > 1 else []
 
 

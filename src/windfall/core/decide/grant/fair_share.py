@@ -29,7 +29,7 @@ from windfall.core.state.world import PilotState, State
 
 if TYPE_CHECKING:
     from windfall.core.decide.grant.host_orders import Entry
-    from windfall.core.step import Core
+    from windfall.core.turn import Turn
 
 USUAL_WEIGHT = 1
 LOOKS = 24  # in the time after which a bag is lifted
@@ -56,10 +56,10 @@ def by_owner(state: State, pilot: PilotState, ready: list[Entry]) -> dict[str, l
     return found
 
 
-def deal(core: Core, pilot: PilotState, of: dict[str, list[Entry]], want: int, room: Room, walk: Walk) -> int:
+def deal(turn: Turn, pilot: PilotState, of: dict[str, list[Entry]], want: int, room: Room, walk: Walk) -> int:
     """Hand out what there is room for: to each his part; while some cannot use theirs, to each of the others his part
     of that; then to whoever has a use for what is left."""
-    state, load = core.state, pilot.load
+    state, load = turn.state, pilot.load
     use = dict(state.sites[pilot.site].use)
     sharing, rest = list(of), False
     while sharing:
@@ -99,19 +99,19 @@ def _parts(have: list[tuple[int, int]], more: int) -> list[int]:
 # --- ageing -----------------------------------------------------------------------------------------------------------
 
 
-def arm(core: Core) -> None:
+def arm(turn: Turn) -> None:
     """Look at how long bags have waited, while there are any."""
-    if not core.ageing_timer and any(not bag.ended for bag in core.state.bags.values()):
-        core.ageing_timer = core.now + max(core.config.ageing // LOOKS, 1)
-        core.timer(core.ageing_timer, "age", 0)
+    if not turn.grants.ageing_timer and any(not bag.ended for bag in turn.state.bags.values()):
+        turn.grants.ageing_timer = turn.now + max(turn.config.ageing // LOOKS, 1)
+        turn.timers.add(turn.grants.ageing_timer, "age", 0)
 
 
-def age_due(core: Core, _: int) -> None:
-    core.ageing_timer = 0
-    for bag in list(core.state.bags.values()):
+def age_due(turn: Turn, _: int) -> None:
+    turn.grants.ageing_timer = 0
+    for bag in list(turn.state.bags.values()):
         waits = any(cls.listed for cls in bag.classes.values())
-        if waits and not bag.lifted and core.now - bag.served >= core.config.ageing:
-            core.emit(f.BagLifted(core.now, bag.number, True))
-        elif bag.lifted and (not waits or (bag.served > bag.lifted and core.now - bag.lifted >= core.config.ageing)):
-            core.emit(f.BagLifted(core.now, bag.number, False))
-    arm(core)
+        if waits and not bag.lifted and turn.now - bag.served >= turn.config.ageing:
+            turn.emit(f.BagLifted(turn.now, bag.number, True))
+        elif bag.lifted and (not waits or (bag.served > bag.lifted and turn.now - bag.lifted >= turn.config.ageing)):
+            turn.emit(f.BagLifted(turn.now, bag.number, False))
+    arm(turn)

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
-from windfall.core.decide.grant import fair_share, nearest_data, per_host
+from windfall.core.decide.grant import batches, fair_share, nearest_data, per_host
 from windfall.core.decide.grant.host_orders import Entry
 from windfall.core.decide.hosts import quarantine
 from windfall.core.decide.replicas import by_deadline, candidates, tail
@@ -25,9 +24,7 @@ from windfall.core.state import chains, copies
 from windfall.core.state.accounts import Purse, unaffordable
 from windfall.core.state.capacity import elsewhere
 from windfall.core.state.world import BagState, PilotState, TaskClass
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
+from windfall.core.turn import Turn
 
 AMPLE = 16  # times what a pilot holds ahead must be left of a budget
 MOST_GROUPS = 64  # in one answer
@@ -48,134 +45,134 @@ class Answer:
     held: per_host.Held | None = None  # what its host has, once somebody has asked
 
 
-def grant(core: Core, pilot: PilotState, want: int, left: int | None, ahead: bool = True) -> bool:
+def grant(turn: Turn, pilot: PilotState, want: int, left: int | None, ahead: bool = True) -> bool:
     """Grant up to `want` tasks, with `ahead` more than it can run at once; True if any."""
-    if want <= 0 or pilot.state != LIVE or pilot.silent or core.state.disk_low:
+    if want <= 0 or pilot.state != LIVE or pilot.silent or turn.state.disk_low:
         return False
-    state = core.state
+    state = turn.state
     if pilot.intent and state.intents[pilot.intent].task >= 0:
-        return _grant_named(core, pilot, left)
+        return _grant_named(turn, pilot, left)
     pc = state.pilot_classes[pilot.cls]
     if pc.barren == state.version:
         return False
     if state.barred and pilot.row in state.barred:
-        want, ahead = quarantine.allowance(state, core.now, pilot), False
+        want, ahead = quarantine.allowance(state, turn.now, pilot), False
         if not want:
             return False
     want = min(want, state.attempts.spare())
-    ready = core.match.order(core, pilot) if state.ruled else state.ready
+    ready = turn.grants.orders.order(turn.state, turn.now, pilot) if state.ruled else state.ready
     if state.overdue:
-        ready = core.match.with_others(core, pilot, ready, by_deadline.offers(state))
+        ready = turn.grants.orders.with_others(turn.state, turn.now, pilot, ready, by_deadline.offers(state))
     groups: list[f.Group] = []
     if len(pc.owners) > 1 and len(of := fair_share.by_owner(state, pilot, ready)) > 1:
-        if _runs_empty(core, pilot, of, left):
+        if _runs_empty(turn, pilot, of, left):
             return False
-        load, fitting = _dealt(core, pilot, of, want, left, groups), True
+        load, fitting = _dealt(turn, pilot, of, want, left, groups), True
     else:
-        answer = Answer(groups, want, pilot.load, core.config.message, ahead)
-        _walk(core, pilot, ready, left, answer)
+        answer = Answer(groups, want, pilot.load, turn.config.message, ahead)
+        _walk(turn, pilot, ready, left, answer)
         load, fitting = answer.load, answer.fitting
-    if groups and (core.kept_tails or core.tails):
-        candidates.others_begin(core, groups)
-    elif not groups and state.replicating and candidates.any_late(core):
+    if groups and (turn.replicas.kept_scans or turn.replicas.scans):
+        candidates.others_begin(turn, groups)
+    elif not groups and state.replicating and candidates.any_late(turn):
         fitting = True
         if pilot.load < pilot.cores * 1000:  # a replica is for who can begin it at once
-            candidates.take(core, pilot, want, _room_of(core, pilot, left, groups), groups)
+            candidates.take(turn, pilot, want, _room_of(turn, pilot, left, groups), groups)
     if not groups and not fitting and not state.overdue:
         if len(ready) == len(state.ready):
             pc.barren = state.version
         else:
-            core.match.note_in_vain(state, pilot)
-    return _hand_out(core, pilot, groups, load)
+            turn.grants.orders.note_in_vain(state, pilot)
+    return _hand_out(turn, pilot, groups, load)
 
 
-def _walk(core: Core, pilot: PilotState, ready: list[Entry], left: int | None, answer: Answer) -> None:
+def _walk(turn: Turn, pilot: PilotState, ready: list[Entry], left: int | None, answer: Answer) -> None:
     """Add to the answer from these classes, one after the other."""
-    state, pc = core.state, core.state.pilot_classes[pilot.cls]
+    state, pc = turn.state, turn.state.pilot_classes[pilot.cls]
     for _, number in ready:
         cls = state.classes[number]
         cost = state.cost(pc, cls)
         if not cost or cls.bag in state.named_bags or (cls.over and elsewhere(state, pilot.site, cls)):
             continue
         paid = cls.budgeted or cls.disk > 0 or cls.stinted or cls.at_once > 0
-        if paid and unaffordable(state, pilot, cls, core.now):
+        if paid and unaffordable(state, pilot, cls, turn.now):
             continue
         answer.fitting = True
-        if not fits(pilot, cls, left) or (state.shunned and quarantine.shuns(state, core.now, pilot, cls)):
+        if not fits(pilot, cls, left) or (state.shunned and quarantine.shuns(state, turn.now, pilot, cls)):
             continue
-        if not _add(core, pilot, cls, cost, paid, left, answer):
+        if not _add(turn, pilot, cls, cost, paid, left, answer):
             return
 
 
 def _add(
-    core: Core, pilot: PilotState, cls: TaskClass, cost: int, paid: bool, left: int | None, answer: Answer
+    turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, paid: bool, left: int | None, answer: Answer
 ) -> bool:
     """What the pilot may have of one class.  False: nothing may come behind it."""
-    few = _few_left(core, pilot, cls, answer) if cls.capped else per_host.NO_LIMIT
+    few = _few_left(turn, pilot, cls, answer) if cls.capped else per_host.NO_LIMIT
     if few <= 0:
         return True
-    units = min(_how_many(core, pilot, cls, cost, paid, answer), few)
+    units = min(_how_many(turn, pilot, cls, cost, paid, answer), few)
     if units < 0 or answer.want <= 0:
         return False  # full: what comes later in the order must not overtake
     if not units:
         return True
     answer.ahead, shrunk = answer.ahead and not cls.capped, False  # for what comes behind it
-    if core.state.replicating and cls.bag in core.state.replicating:
-        units, shrunk = _in_tail(core, pilot, cls, units, answer.want)
+    if turn.state.replicating and cls.bag in turn.state.replicating:
+        units, shrunk = _in_tail(turn, pilot, cls, units, answer.want)
     if cls.overdue:
-        wanted, units = units, _add_overdue(core, pilot, cls, cost, units, answer)
+        wanted, units = units, _add_overdue(turn, pilot, cls, cost, units, answer)
         if not cls.listed and units == wanted:
-            return not _lacks_room(core, pilot, cls, cost, answer)
+            return not _lacks_room(turn, pilot, cls, cost, answer)
         if not cls.listed or answer.want <= 0 or (units <= 0 and not shrunk):
             return True
     if cls.conscious:
         if cls.bag not in answer.looked:
-            _add_chosen(core, pilot, cls, 1 if paid else min(answer.want, few), left, answer)
+            _add_chosen(turn, pilot, cls, 1 if paid else min(answer.want, few), left, answer)
         return True
-    some = _add_ready(core, pilot, cls, cost, units, left, answer) if units > 0 else True
+    some = _add_ready(turn, pilot, cls, cost, units, left, answer) if units > 0 else True
     if answer.want <= 0 or answer.budget <= 0 or len(answer.groups) >= MOST_GROUPS:
         return False
     if shrunk and some:
-        core.stirred = True  # the rest of a tail is for those who wait, this one included
+        turn.grants.recheck_waiting = True  # the rest of a tail is for those who wait, this one included
         return False
     return True
 
 
-def _few_left(core: Core, pilot: PilotState, cls: TaskClass, answer: Answer) -> int:
-    answer.held = answer.held or per_host.Held(core.state, pilot.row)
-    return per_host.left(core, pilot, cls, answer.groups, answer.held)
+def _few_left(turn: Turn, pilot: PilotState, cls: TaskClass, answer: Answer) -> int:
+    answer.held = answer.held or per_host.Held(turn.state, pilot.row)
+    return per_host.left(turn, pilot, cls, answer.groups, answer.held)
 
 
-def _add_overdue(core: Core, pilot: PilotState, cls: TaskClass, cost: int, units: int, answer: Answer) -> int:
+def _add_overdue(turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, units: int, answer: Answer) -> int:
     """How many of so many are left then for what nobody runs."""
-    most = min(units, answer.want, room(core, pilot, answer.load, cls, cost, False))
-    n = by_deadline.take(core, pilot, cls, most, answer.groups)
+    most = min(units, answer.want, room(turn, pilot, answer.load, cls, cost, False))
+    n = by_deadline.take(turn, pilot, cls, most, answer.groups)
     answer.load, answer.want = answer.load + n * cost, answer.want - n
     answer.ahead = answer.ahead and (n < units or not cls.listed)  # nothing is held before what is ready of it
     return units - n
 
 
-def _lacks_room(core: Core, pilot: PilotState, cls: TaskClass, cost: int, answer: Answer) -> bool:
+def _lacks_room(turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, answer: Answer) -> bool:
     """Is it for want of room alone that it is given none of what is overdue?  That must not be overtaken."""
-    return room(core, pilot, answer.load, cls, cost, False) <= 0 and by_deadline.has_for(core.state, pilot, cls)
+    return room(turn, pilot, answer.load, cls, cost, False) <= 0 and by_deadline.has_for(turn.state, pilot, cls)
 
 
-def _add_chosen(core: Core, pilot: PilotState, cls: TaskClass, most: int, left: int | None, answer: Answer) -> None:
+def _add_chosen(turn: Turn, pilot: PilotState, cls: TaskClass, most: int, left: int | None, answer: Answer) -> None:
     """What its bag chooses for itself, of all its classes."""
     answer.looked[cls.bag], answer.ahead = None, False
-    pc, room_of = core.state.pilot_classes[pilot.cls], _room_of(core, pilot, left, answer.groups)
-    found = nearest_data.take(core, pilot, cls.bag, answer.load, most, room_of, answer.groups)
+    pc, room_of = turn.state.pilot_classes[pilot.cls], _room_of(turn, pilot, left, answer.groups)
+    found = nearest_data.take(turn, pilot, cls.bag, answer.load, most, room_of, answer.groups)
     answer.groups += [group for _, group in found]
-    answer.load += sum(core.state.cost(pc, each) for each, _ in found)
+    answer.load += sum(turn.state.cost(pc, each) for each, _ in found)
     answer.want -= sum(len(group.tasks) for _, group in found)
 
 
 def _add_ready(
-    core: Core, pilot: PilotState, cls: TaskClass, cost: int, units: int, left: int | None, answer: Answer
+    turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, units: int, left: int | None, answer: Answer
 ) -> bool:
     """So many of its tasks, or batches; were there any?"""
     taken = 0
-    for group in _take(core, pilot, cls, units, left, answer):
+    for group in _take(turn, pilot, cls, units, left, answer):
         n = len(group.tasks)
         answer.groups.append(group)
         answer.load += cost * n if group.chain < 0 else 0 if group.behind else cost
@@ -187,53 +184,53 @@ def _add_ready(
     return taken > 0
 
 
-def _in_tail(core: Core, pilot: PilotState, cls: TaskClass, units: int, want: int) -> tuple[int, bool]:
+def _in_tail(turn: Turn, pilot: PilotState, cls: TaskClass, units: int, want: int) -> tuple[int, bool]:
     """How many of so many in one answer; and does the rest stay for others?"""
-    most = min(units, want, cls.ready + by_deadline.some_for(core.state, pilot, cls, units))
-    fewer = tail.units(core, cls, units)
+    most = min(units, want, cls.ready + by_deadline.some_for(turn.state, pilot, cls, units))
+    fewer = tail.units(turn, cls, units)
     return fewer, fewer < most
 
 
-def _how_many(core: Core, pilot: PilotState, cls: TaskClass, cost: int, paid: bool, answer: Answer) -> int:
+def _how_many(turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, paid: bool, answer: Answer) -> int:
     """0: it waits for something else than room; less than that: the pilot is full.  What a task weighs is rounded up,
     so where nothing is held ahead any more one may fit all the same."""
-    units = room(core, pilot, answer.load, cls, cost, answer.ahead)
+    units = room(turn, pilot, answer.load, cls, cost, answer.ahead)
     if units <= 0 and answer.behind and not paid and answer.load < pilot.cores * 1000:
         return 1
     if units <= 0:
-        return 0 if _waits_otherwise(core, pilot, cls, paid, answer.groups) else -1
-    return max(_affordable(core, pilot, answer.load, cls, answer.groups, units), 0) if paid else units
+        return 0 if _waits_otherwise(turn, pilot, cls, paid, answer.groups) else -1
+    return max(_affordable(turn, pilot, answer.load, cls, answer.groups, units), 0) if paid else units
 
 
-def _waits_otherwise(core: Core, pilot: PilotState, cls: TaskClass, paid: bool, groups: list[f.Group]) -> bool:
+def _waits_otherwise(turn: Turn, pilot: PilotState, cls: TaskClass, paid: bool, groups: list[f.Group]) -> bool:
     """Is it not for want of room that it is not given to this pilot: for want of means, or because its host runs it?"""
-    if paid and Purse(core.state, pilot, core.now, groups).most(cls) <= 0:
+    if paid and Purse(turn.state, pilot, turn.now, groups).most(cls) <= 0:
         return True
-    return bool(cls.overdue) and not cls.listed and not by_deadline.has_for(core.state, pilot, cls)
+    return bool(cls.overdue) and not cls.listed and not by_deadline.has_for(turn.state, pilot, cls)
 
 
 def _dealt(
-    core: Core, pilot: PilotState, of: dict[str, list[Entry]], want: int, left: int | None, groups: list[f.Group]
+    turn: Turn, pilot: PilotState, of: dict[str, list[Entry]], want: int, left: int | None, groups: list[f.Group]
 ) -> int:
     """The same where several owners have something for the pilot.  What it will carry then."""
-    state, pc = core.state, core.state.pilot_classes[pilot.cls]
+    state, pc = turn.state, turn.state.pilot_classes[pilot.cls]
 
     def spare(number: int, load: int) -> int:
         cls = state.classes[number]
-        return max(room(core, pilot, load, cls, state.cost(pc, cls), ahead=False) * state.cost(pc, cls), 0)
+        return max(room(turn, pilot, load, cls, state.cost(pc, cls), ahead=False) * state.cost(pc, cls), 0)
 
     def overtaken(number: int, load: int) -> bool:
         """Would what comes behind it have what it waits for: room, or its turn in the tail?"""
         cls = state.classes[number]
         if spare(number, load) > 0:
-            return cls.bag in state.replicating and tail.units(core, cls, 2) < 2
-        return not _waits_otherwise(core, pilot, cls, True, groups)
+            return cls.bag in state.replicating and tail.units(turn, cls, 2) < 2
+        return not _waits_otherwise(turn, pilot, cls, True, groups)
 
     taken: dict[int, int] = {}  # class → tasks so far
 
     def part(entries: list[Entry], most: int, load: int) -> int:
-        answer = Answer(groups, most, load, core.config.message, ahead=False)
-        _walk(core, pilot, entries, left, answer)
+        answer = Answer(groups, most, load, turn.config.message, ahead=False)
+        _walk(turn, pilot, entries, left, answer)
         return answer.load
 
     def walk(entries: list[Entry], most: int, load: int) -> tuple[int, int]:
@@ -254,15 +251,15 @@ def _dealt(
             taken[number] = taken.get(number, 0) + sum(states[task] == READY for task in group.tasks)
         return _tasks(groups[had:]), load
 
-    return fair_share.deal(core, pilot, of, want, spare, walk)
+    return fair_share.deal(turn, pilot, of, want, spare, walk)
 
 
-def _runs_empty(core: Core, pilot: PilotState, of: dict[str, list[Entry]], left: int | None) -> bool:
+def _runs_empty(turn: Turn, pilot: PilotState, of: dict[str, list[Entry]], left: int | None) -> bool:
     """Has a bag waited so long for the room that others' tasks take here that there will be nothing before it?"""
-    state = core.state
+    state = turn.state
     if not any(state.bags[state.classes[entries[0][1]].bag].lifted for entries in of.values()):
         return False  # what is lifted comes first
-    room_of = _room_of(core, pilot, left, [])
+    room_of = _room_of(turn, pilot, left, [])
     for entries in of.values():
         lifted = takewhile(lambda cls: state.bags[cls.bag].lifted, (state.classes[number] for _, number in entries))
         cls = next((cls for cls in lifted if room_of(cls, 0) > 0), None)  # the first that may go there at all
@@ -275,45 +272,45 @@ def _tasks(groups: list[f.Group]) -> int:
     return sum(len(group.tasks) for group in groups)
 
 
-def _hand_out(core: Core, pilot: PilotState, groups: list[f.Group], load: int = 0) -> bool:
+def _hand_out(turn: Turn, pilot: PilotState, groups: list[f.Group], load: int = 0) -> bool:
     """`load`: what it was thought to carry then.  What joins a batch that is there takes no more room than that."""
     if groups:
-        moves = copies.moves(core.state, pilot, groups)
-        core.emit(f.Granted(core.now, pilot.number, pilot.granted + 1, groups, moves))
-        core.fresh[pilot.number] = (pilot.granted, groups)
-        if core.state.deadlines:
-            by_deadline.watch(core, pilot, groups)
-        core.stirred = core.stirred or pilot.load < load
+        moves = copies.moves(turn.state, pilot, groups)
+        turn.emit(f.Granted(turn.now, pilot.number, pilot.granted + 1, groups, moves))
+        turn.grants.grants_this_step[pilot.number] = (pilot.granted, groups)
+        if turn.state.deadlines:
+            by_deadline.watch(turn, pilot, groups)
+        turn.grants.recheck_waiting = turn.grants.recheck_waiting or pilot.load < load
     return bool(groups)
 
 
-def _affordable(core: Core, pilot: PilotState, load: int, cls: TaskClass, groups: list[f.Group], units: int) -> int:
+def _affordable(turn: Turn, pilot: PilotState, load: int, cls: TaskClass, groups: list[f.Group], units: int) -> int:
     """Of so many units.  What is held ahead pledges what another pilot could use now: only while there is plenty."""
-    most = Purse(core.state, pilot, core.now, groups).most(cls)
-    at_once = room(core, pilot, load, cls, core.state.cost(core.state.pilot_classes[pilot.cls], cls), ahead=False)
+    most = Purse(turn.state, pilot, turn.now, groups).most(cls)
+    at_once = room(turn, pilot, load, cls, turn.state.cost(turn.state.pilot_classes[pilot.cls], cls), ahead=False)
     return min(units, most, max(at_once, most // AMPLE))
 
 
-def _grant_named(core: Core, pilot: PilotState, left: int | None) -> bool:
+def _grant_named(turn: Turn, pilot: PilotState, left: int | None) -> bool:
     """It was started for one task: that, or nothing any more."""
-    state = core.state
-    if pilot.row in state.barred and not quarantine.allowance(state, core.now, pilot):
+    state = turn.state
+    if pilot.row in state.barred and not quarantine.allowance(state, turn.now, pilot):
         return False
     intent = state.intents[pilot.intent]
     bag = state.bags.get(intent.bag)
     if bag is not None and bag.tasks.state[intent.task] == READY:
         cls = bag.classes[bag.target_of(intent.task), bag.tasks.variant[intent.task]]
         able = state.cost(state.pilot_classes[pilot.cls], cls) and fits(pilot, cls, left)
-        able = able and core.match.admits(core, pilot, cls) and not elsewhere(state, pilot.site, cls)
-        able = able and (not cls.capped or per_host.left(core, pilot, cls, [], per_host.Held(state, pilot.row)) > 0)
-        if cls.listed and able and Purse(state, pilot, core.now).most(cls) > 0:
+        able = able and turn.grants.orders.admits(state, turn.now, pilot, cls) and not elsewhere(state, pilot.site, cls)
+        able = able and (not cls.capped or per_host.left(turn, pilot, cls, [], per_host.Held(state, pilot.row)) > 0)
+        if cls.listed and able and Purse(state, pilot, turn.now).most(cls) > 0:
             number = state.attempts.numbers(1)
             chain = chains.chain_of(bag, intent.task)
             one = [intent.task]
             group = f.Group(bag.number, cls.target, cls.overruns, cls.boosts, one, number, chain, over=cls.over)
-            return _hand_out(core, pilot, [group])
+            return _hand_out(turn, pilot, [group])
     if not pilot.held:
-        core.emit(f.PilotDraining(core.now, pilot.number))
+        turn.emit(f.PilotDraining(turn.now, pilot.number))
     return False
 
 
@@ -324,44 +321,48 @@ def fits(pilot: PilotState, cls: TaskClass, left: int | None) -> bool:
     return left is None or (cls.need or 1) <= left
 
 
-def _room_of(core: Core, pilot: PilotState, left: int | None, groups: list[f.Group]) -> nearest_data.Room:
+def _room_of(turn: Turn, pilot: PilotState, left: int | None, groups: list[f.Group]) -> nearest_data.Room:
     """How many tasks of a class such a pilot could begin, holding so much."""
-    pc = core.state.pilot_classes[pilot.cls]
-    purse = Purse(core.state, pilot, core.now, groups)
-    held = per_host.Held(core.state, pilot.row)
+    pc = turn.state.pilot_classes[pilot.cls]
+    purse = Purse(turn.state, pilot, turn.now, groups)
+    held = per_host.Held(turn.state, pilot.row)
 
     def room_of(cls: TaskClass, load: int) -> int:
-        cost = core.state.cost(pc, cls)
-        if not cost or not fits(pilot, cls, left) or not purse.most(cls) or not core.match.admits(core, pilot, cls):
+        cost = turn.state.cost(pc, cls)
+        if not cost or not fits(pilot, cls, left) or not purse.most(cls):
             return 0
-        if elsewhere(core.state, pilot.site, cls) or quarantine.shuns(core.state, core.now, pilot, cls):
+        if not turn.grants.orders.admits(turn.state, turn.now, pilot, cls):
             return 0
-        most = per_host.left(core, pilot, cls, groups, held) if cls.capped else per_host.NO_LIMIT
-        return min(room(core, pilot, load, cls, cost, ahead=False), most)
+        if elsewhere(turn.state, pilot.site, cls) or quarantine.shuns(turn.state, turn.now, pilot, cls):
+            return 0
+        most = per_host.left(turn, pilot, cls, groups, held) if cls.capped else per_host.NO_LIMIT
+        return min(room(turn, pilot, load, cls, cost, ahead=False), most)
 
     return room_of
 
 
-def withheld(core: Core, pilot: PilotState, cls: TaskClass, left: int | None) -> bool:
+def withheld(turn: Turn, pilot: PilotState, cls: TaskClass, left: int | None) -> bool:
     """Is its bag unwilling to let this pilot have anything now?"""
-    bag = core.state.bags[cls.bag]
+    bag = turn.state.bags[cls.bag]
     if not cls.conscious:
         return False
-    ahead = nearest_data.outlook(core.state, core.now, bag, pilot)
-    best = nearest_data.choose(core, pilot, bag, pilot.load, {}, _room_of(core, pilot, left, []), ahead)
+    ahead = nearest_data.outlook(turn.state, turn.now, bag, pilot)
+    best = nearest_data.choose(turn, pilot, bag, pilot.load, {}, _room_of(turn, pilot, left, []), ahead)
     return best is not None and nearest_data.is_withheld(bag, best)
 
 
 def _take(
-    core: Core, pilot: PilotState, cls: TaskClass, units: int, left: int | None, answer: Answer
+    turn: Turn, pilot: PilotState, cls: TaskClass, units: int, left: int | None, answer: Answer
 ) -> list[f.Group]:
     if cls.chained:
-        return chains.take(core, pilot, cls, units, answer.want, answer.budget,
-                             lambda other: fits(pilot, other, left) and core.match.admits(core, pilot, other))
+        def fits_too(other: TaskClass) -> bool:
+            return fits(pilot, other, left) and turn.grants.orders.admits(turn.state, turn.now, pilot, other)
+
+        return batches.take(turn, pilot, cls, units, answer.want, answer.budget, fits_too)
     n = min(answer.want, units, cls.ready, max(answer.budget // cls.weight, 1))
     tasks = _others(cls, n, answer.groups)
     assert len(tasks) == n, "a class counted more ready tasks than its backlog holds"
-    numbers = core.state.attempts.numbers(n)
+    numbers = turn.state.attempts.numbers(n)
     return [f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, over=cls.over)]
 
 
@@ -377,7 +378,7 @@ def _others(cls: TaskClass, n: int, groups: list[f.Group]) -> list[int]:
     return list(found)
 
 
-def room(core: Core, pilot: PilotState, load: int, cls: TaskClass, cost: int, ahead: bool) -> int:
+def room(turn: Turn, pilot: PilotState, load: int, cls: TaskClass, cost: int, ahead: bool) -> int:
     """How many more tasks of a class, or batches of them, the pilot should hold."""
     capacity = pilot.cores * 1000
     slots = capacity // cost
@@ -385,15 +386,15 @@ def room(core: Core, pilot: PilotState, load: int, cls: TaskClass, cost: int, ah
         slots = min(slots, pilot.memory // cls.memory)
     if cls.disk:
         slots = min(slots, pilot.disk // cls.disk)
-    bag = core.state.bags[cls.bag]
+    bag = turn.state.bags[cls.bag]
     # A pilot starts what it holds as cores fall free; of disk it keeps no account, so it holds no more than fits.
-    more = prefetch(core, bag, cls) if ahead and not bag.external and not cls.disk else 0
+    more = prefetch(turn, bag, cls) if ahead and not bag.external and not cls.disk else 0
     return ((1 + more) * slots * cost - load) // cost
 
 
-def prefetch(core: Core, bag: BagState, cls: TaskClass) -> int:
+def prefetch(turn: Turn, bag: BagState, cls: TaskClass) -> int:
     """Tasks, or batches, per slot to hold beyond those that run."""
     mean = (cls.mean or float(bag.targets[cls.target].shape.expect)) * max(cls.batch, 1)
     if not mean:
         return int(not cls.chained)
-    return min(int(core.config.prefetch / mean), core.config.prefetch_most)
+    return min(int(turn.config.prefetch / mean), turn.config.prefetch_most)

@@ -1,4 +1,4 @@
-"""Orders: the ready list as hosts are to see it, kept from one request to the next.
+"""OrderCache: the ready list as hosts are to see it, kept from one request to the next.
 
 Rules
   * Hosts that are alike in all that policies now speak of share an order: the key is what their ads say, and what is so
@@ -19,9 +19,9 @@ from typing import Any
 
 from windfall.core.expressions import attributes
 from windfall.core.expressions.attributes import Subject
-from windfall.core.expressions.classads import Value
-from windfall.core.expressions.rules import Rules
-from windfall.core.state.world import BagState, State, TaskClass
+from windfall.core.expressions.classads import MOST_PROGRAMS, Value
+from windfall.core.expressions.rules import Rules, rules_of
+from windfall.core.state.world import BagState, PilotState, State, TaskClass
 
 TIMED_AT_ONCE = 50  # bags that speak of the time, or classes of those that speak of tasks, too, evaluated in a second
 MOST_KEPT = 250_000  # entries of all orders together
@@ -47,7 +47,7 @@ class Order:
     own: list[Values]  # what those that move were then
 
 
-class Orders:
+class OrderCache:
     """Volatile: everything here follows from the state."""
 
     def __init__(self) -> None:
@@ -158,3 +158,111 @@ def listed(state: State, rules: Callable[[BagState], Rules]) -> list[Listed]:
         bag = state.bags[cls.bag]
         found.append(Listed(entry, bag, cls, rules(bag) if cls.ruled else None))
     return found
+
+MINUTE = 60_000  # ms for which an ad stands
+
+
+@dataclass(slots=True)
+class Ad:
+    """Of a host, as it was published last."""
+
+    at: int
+    values: dict[str, Value]
+    paths: tuple[str, ...] = ()  # those of the values that policies now speak of
+    key: tuple[Value, ...] = ()  # and these values: hosts with the same are alike
+
+
+class HostOrders:
+    """Volatile: everything here follows from the state."""
+
+    def __init__(self) -> None:
+        self._ads: dict[int, Ad] = {}  # by pilot
+        self._rules: dict[int, Rules] = {}  # by bag
+        self._most = MOST_PROGRAMS  # of them, those of bags that are gone included
+        self._stamp: tuple[int, int] = (-1, -1)  # of what the orders are made of
+        self._orders = OrderCache()
+        self._in_vain: dict[tuple[int, tuple[Value, ...]], None] = {}  # class of pilots, key of their ads
+        self._in_vain_at = -1  # in this version
+
+    @property
+    def steady(self) -> bool:
+        """Orders hold until something is heard of."""
+        return self._orders.steady
+
+    def order(self, state: State, now: int, pilot: PilotState) -> list[Entry]:
+        """The ready list as this pilot is to see it: what may go there, the highest rank first."""
+        ad, orders = self._ad(state, now, pilot), self._orders
+        if self._stamp != (state.listing, state.allowed):
+            self._most = max(MOST_PROGRAMS, 2 * len(state.bags))  # or every look would read all of them again
+            orders.renew(listed(state, self._rules_of))
+            self._stamp = (state.listing, state.allowed)
+        if ad.paths is not orders.paths:
+            ad.paths, ad.key = orders.paths, tuple([ad.values[path] for path in orders.paths])
+        bag = state.bags[state.classes[state.ready[0][1]].bag]
+        subject = Subject(state, now, bag, state.sites[pilot.site], None, pilot)
+        return orders.get(subject, ad.key, ad.values, state.pilot_classes[pilot.cls].owners)
+
+    def admits(self, state: State, now: int, pilot: PilotState, cls: TaskClass) -> bool:
+        """May it have tasks of that class, as far as expressions go?"""
+        if not cls.ruled:
+            return True
+        bag, ad = state.bags[cls.bag], self._ad(state, now, pilot)
+        subject = Subject(state, now, bag, state.sites[pilot.site], cls, pilot)
+        return self._rules_of(bag).admit(subject, ad.values)
+
+    def published(self, state: State, now: int, pilot: PilotState) -> Mapping[str, Value]:
+        """Its host's ad."""
+        return self._ad(state, now, pilot).values
+
+    def with_others(
+        self, state: State, now: int, pilot: PilotState, ready: list[Entry], more: list[TaskClass]
+    ) -> list[Entry]:
+        """The same order with some more classes in it."""
+        there = {number for _, number in ready}
+        found = [*ready]
+        for cls in more:
+            if cls.number not in there and self.admits(state, now, pilot, cls):
+                found.append((self.place(state, now, pilot, cls), cls.number))
+        return sorted(found) if len(found) > len(ready) else ready
+
+    def place(self, state: State, now: int, pilot: PilotState, cls: TaskClass) -> tuple[Any, ...]:
+        """Where its tasks stand among its owner's, for such a pilot."""
+        if not cls.ruled:
+            return cls.key
+        bag, ad = state.bags[cls.bag], self._ad(state, now, pilot)
+        subject = Subject(state, now, bag, state.sites[pilot.site], cls, pilot)
+        return self._rules_of(bag).place(cls.key, subject, ad.values)
+
+    def note_in_vain(self, state: State, pilot: PilotState) -> None:
+        """Nothing fits it: nor does anything fit others of its class whose hosts are alike."""
+        if not self._orders.steady:
+            return
+        if self._in_vain_at != state.version:
+            self._in_vain_at, self._in_vain = state.version, {}
+        self._in_vain[pilot.cls, self._ads[pilot.number].key] = None
+
+    def in_vain(self, state: State, now: int, pilot: PilotState) -> bool:
+        """Was one like it turned away, and nothing has changed since?"""
+        if self._in_vain_at != state.version:
+            return False
+        ad = self._ads.get(pilot.number)
+        if ad is None or ad.paths is not self._orders.paths or now - ad.at >= MINUTE:
+            return False
+        return (pilot.cls, ad.key) in self._in_vain
+
+    def forget(self, pilot: int) -> None:
+        self._ads.pop(pilot, None)
+
+    def _rules_of(self, bag: BagState) -> Rules:
+        rules = self._rules.get(bag.number)
+        if rules is None or rules.policy is not bag.policy:
+            if len(self._rules) >= self._most:
+                self._rules.clear()
+            rules = self._rules[bag.number] = rules_of(bag.policy)
+        return rules
+
+    def _ad(self, state: State, now: int, pilot: PilotState) -> Ad:
+        ad = self._ads.get(pilot.number)
+        if ad is None or now - ad.at >= MINUTE:
+            ad = self._ads[pilot.number] = Ad(now, attributes.host_ad(state, pilot, now))
+        return ad

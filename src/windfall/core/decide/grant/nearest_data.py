@@ -25,16 +25,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import LIVE
 from windfall.core.state.chains import chain_of, mates
 from windfall.core.state.copies import is_at, place_of, site_of, sources, transfer
 from windfall.core.state.world import Arrivals, BagState, PilotState, State, TaskClass
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
+from windfall.core.turn import Turn
 
 Room = Callable[[TaskClass, int], int]  # of a pilot, for a class, if it holds so much
 PATIENCE = 4  # gaps after which a host whose pilot has left is not expected any more
@@ -57,9 +55,9 @@ class Scored(NamedTuple):
 # --- arrivals --------------------------------------------------------------------------------------------------------
 
 
-def note_arrival(core: Core, pilot: PilotState) -> None:
+def note_arrival(turn: Turn, pilot: PilotState) -> None:
     """A pilot asks for work and has room for it."""
-    arrivals, key, now = core.state.arrivals, (pilot.site, pilot.host), core.now
+    arrivals, key, now = turn.state.arrivals, (pilot.site, pilot.host), turn.now
     seen = arrivals.get(key)
     if seen is None:
         arrivals[key] = Arrivals(pilot.number, now)
@@ -67,22 +65,22 @@ def note_arrival(core: Core, pilot: PilotState) -> None:
         seen.gaps += 1
         seen.mean += (now - seen.last - seen.mean) / seen.gaps
         seen.last, seen.pilot = now, pilot.number
-    stir(core)
+    stir(turn)
 
 
-def not_expected(core: Core, pilot: PilotState) -> None:
+def not_expected(turn: Turn, pilot: PilotState) -> None:
     """It is gone, or silent: nobody waits for its host."""
-    seen = core.state.arrivals.get((pilot.site, pilot.host))
+    seen = turn.state.arrivals.get((pilot.site, pilot.host))
     if seen is not None and seen.pilot == pilot.number:
-        del core.state.arrivals[pilot.site, pilot.host]
-        stir(core)
+        del turn.state.arrivals[pilot.site, pilot.host]
+        stir(turn)
 
 
-def stir(core: Core) -> None:
+def stir(turn: Turn) -> None:
     """What waits because of somebody else's arrival is to be looked at again."""
-    if core.withheld:
-        core.withheld.clear()
-        core.stirred = True
+    if turn.grants.withheld_from:
+        turn.grants.withheld_from.clear()
+        turn.grants.recheck_waiting = True
 
 
 def outlook(state: State, now: int, bag: BagState, asks: PilotState) -> Outlook:
@@ -178,38 +176,38 @@ def weigh(state: State, now: int, bag: BagState, tasks: list[int], pilot: PilotS
 
 
 def take(
-    core: Core, pilot: PilotState, number: int, load: int, want: int, room_of: Room, groups: list[f.Group]
+    turn: Turn, pilot: PilotState, number: int, load: int, want: int, room_of: Room, groups: list[f.Group]
 ) -> list[tuple[TaskClass, f.Group]]:
     """Up to `want` tasks of a bag for the pilot that asks, none of them in `groups`; none if all are withheld."""
-    bag = core.state.bags[number]
+    bag = turn.state.bags[number]
     taken: list[tuple[TaskClass, f.Group]] = []
     gone = dict.fromkeys(task for group in groups if group.bag == number for task in group.tasks)
-    ahead = outlook(core.state, core.now, bag, pilot)
-    while want > 0 and (best := choose(core, pilot, bag, load, gone, room_of, ahead)) is not None:
+    ahead = outlook(turn.state, turn.now, bag, pilot)
+    while want > 0 and (best := choose(turn, pilot, bag, load, gone, room_of, ahead)) is not None:
         if is_withheld(bag, best):
-            core.withheld[pilot.number] = None
-            _look_again(core, bag, best.priority, ahead.until)
+            turn.grants.withheld_from[pilot.number] = None
+            _look_again(turn, bag, best.priority, ahead.until)
             break
         cls, tasks = best.cls, best.tasks
-        numbers = core.state.attempts.numbers(len(tasks))
+        numbers = turn.state.attempts.numbers(len(tasks))
         chain = chain_of(bag, tasks[0])
         group = f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, chain, over=cls.over)
         taken.append((cls, group))
         gone.update(dict.fromkeys(tasks))
-        load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
+        load += turn.state.cost(turn.state.pilot_classes[pilot.cls], cls)
         want -= len(tasks)
     if taken:
-        stir(core)
+        stir(turn)
     return taken
 
 
 def choose(
-    core: Core, pilot: PilotState, bag: BagState, load: int, gone: dict[int, None], room_of: Room, ahead: Outlook
+    turn: Turn, pilot: PilotState, bag: BagState, load: int, gone: dict[int, None], room_of: Room, ahead: Outlook
 ) -> Scored | None:
     """The candidate with the highest priority, of those that are not `gone`."""
     best: Scored | None = None
     for cls, tasks in _candidates(bag, load, gone, room_of):
-        score = priority(core.state, core.now, bag, tasks, pilot, ahead)
+        score = priority(turn.state, turn.now, bag, tasks, pilot, ahead)
         if best is None or score > best.priority:
             best = Scored(score, cls, tasks)
     return best
@@ -246,18 +244,18 @@ def _units(bag: BagState, cls: TaskClass, gone: dict[int, None], most: int) -> I
             yield tasks
 
 
-def _look_again(core: Core, bag: BagState, best: float, until: int | None) -> None:
+def _look_again(turn: Turn, bag: BagState, best: float, until: int | None) -> None:
     """No sooner than time alone can have made the best priority positive."""
     assert bag.conscious is not None
-    at = core.now + max(ceil(-best * bag.conscious.latency - 1e-6), 1)
+    at = turn.now + max(ceil(-best * bag.conscious.latency - 1e-6), 1)
     if until is not None:
-        at = min(at, max(until, core.now + 1))
-    if at < core.looks.get(bag.number, 1 << 62):
-        core.looks[bag.number] = at
-        core.timer(at, "look", bag.number)
+        at = min(at, max(until, turn.now + 1))
+    if at < turn.grants.looks.get(bag.number, 1 << 62):
+        turn.grants.looks[bag.number] = at
+        turn.timers.add(at, "look", bag.number)
 
 
-def look_due(core: Core, number: int) -> None:
-    if core.looks.get(number, 1 << 62) <= core.now:
-        del core.looks[number]
-        stir(core)
+def look_due(turn: Turn, number: int) -> None:
+    if turn.grants.looks.get(number, 1 << 62) <= turn.now:
+        del turn.grants.looks[number]
+        stir(turn)

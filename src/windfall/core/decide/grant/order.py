@@ -16,19 +16,15 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windfall.core.decide.grant import per_host
-from windfall.core.decide.grant.host_orders import Entry, Orders, listed
 from windfall.core.decide.replicas.candidates import PRESETS
 from windfall.core.expressions import attributes
 from windfall.core.expressions.attributes import Subject
 from windfall.core.expressions.classads import (
-    MOST_PROGRAMS,
     Result,
-    Value,
     available,
     matches,
     program,
@@ -37,17 +33,13 @@ from windfall.core.expressions.classads import (
     why_no_value,
     why_not,
 )
-from windfall.core.expressions.rules import DECIDE, Rules, rules_of
+from windfall.core.expressions.rules import DECIDE, rules_of
 from windfall.core.messages.lifecycle import ACTIVE, LIVE, READY, WAITING
 from windfall.core.state.world import MATCHED, BagState, PilotState, SiteState, State, TaskClass
 from windfall.errors import BadInput
 from windfall.model.policies import expressions, replica_caps
 
-if TYPE_CHECKING:
-    from windfall.core.step import Core
-
 POLICIES = ("requirements", "rank", "sites", "per-host", "replicate", "attempt-deadline", *replica_caps.CAPS)
-MINUTE = 60_000  # ms for which an ad stands
 MOST_HOSTS = 1_000  # that are looked at to warn of a policy that matches none,
 LEAST_HOSTS = 25
 MOST_READ = 200_000  # and characters of expressions that are evaluated for them
@@ -78,110 +70,6 @@ def wrong_policy(policy: Mapping[str, str], targets: int = 1) -> BadInput | None
         return BadInput(f"expressions of {written:,} characters that speak of tasks, for {targets:,} targets: every "
                         "host would have all of them evaluated", f"at most {MOST_BY_TASK:,} characters times targets")
     return None
-
-
-@dataclass(slots=True)
-class Ad:
-    """Of a host, as it was published last."""
-
-    at: int
-    values: dict[str, Value]
-    paths: tuple[str, ...] = ()  # those of the values that policies now speak of
-    key: tuple[Value, ...] = ()  # and these values: hosts with the same are alike
-
-
-class Matchmaker:
-    """Volatile: everything here follows from the state."""
-
-    def __init__(self) -> None:
-        self._ads: dict[int, Ad] = {}  # by pilot
-        self._rules: dict[int, Rules] = {}  # by bag
-        self._most = MOST_PROGRAMS  # of them, those of bags that are gone included
-        self._stamp: tuple[int, int] = (-1, -1)  # of what the orders are made of
-        self._orders = Orders()
-        self._in_vain: dict[tuple[int, tuple[Value, ...]], None] = {}  # class of pilots, key of their ads
-        self._in_vain_at = -1  # in this version
-
-    @property
-    def steady(self) -> bool:
-        """Orders hold until something is heard of."""
-        return self._orders.steady
-
-    def order(self, core: Core, pilot: PilotState) -> list[Entry]:
-        """The ready list as this pilot is to see it: what may go there, the highest rank first."""
-        state, ad, orders = core.state, self._ad(core, pilot), self._orders
-        if self._stamp != (state.listing, state.allowed):
-            self._most = max(MOST_PROGRAMS, 2 * len(state.bags))  # or every look would read all of them again
-            orders.renew(listed(state, self._rules_of))
-            self._stamp = (state.listing, state.allowed)
-        if ad.paths is not orders.paths:
-            ad.paths, ad.key = orders.paths, tuple([ad.values[path] for path in orders.paths])
-        bag = state.bags[state.classes[state.ready[0][1]].bag]
-        subject = Subject(state, core.now, bag, state.sites[pilot.site], None, pilot)
-        return orders.get(subject, ad.key, ad.values, state.pilot_classes[pilot.cls].owners)
-
-    def admits(self, core: Core, pilot: PilotState, cls: TaskClass) -> bool:
-        """May it have tasks of that class, as far as expressions go?"""
-        if not cls.ruled:
-            return True
-        bag, ad = core.state.bags[cls.bag], self._ad(core, pilot)
-        subject = Subject(core.state, core.now, bag, core.state.sites[pilot.site], cls, pilot)
-        return self._rules_of(bag).admit(subject, ad.values)
-
-    def published(self, core: Core, pilot: PilotState) -> Mapping[str, Value]:
-        """Its host's ad."""
-        return self._ad(core, pilot).values
-
-    def with_others(self, core: Core, pilot: PilotState, ready: list[Entry], more: list[TaskClass]) -> list[Entry]:
-        """The same order with some more classes in it."""
-        listed = {number for _, number in ready}
-        found = [*ready]
-        for cls in more:
-            if cls.number not in listed and self.admits(core, pilot, cls):
-                found.append((self.place(core, pilot, cls), cls.number))
-        return sorted(found) if len(found) > len(ready) else ready
-
-    def place(self, core: Core, pilot: PilotState, cls: TaskClass) -> tuple[Any, ...]:
-        """Where its tasks stand among its owner's, for such a pilot."""
-        if not cls.ruled:
-            return cls.key
-        bag, ad = core.state.bags[cls.bag], self._ad(core, pilot)
-        subject = Subject(core.state, core.now, bag, core.state.sites[pilot.site], cls, pilot)
-        return self._rules_of(bag).place(cls.key, subject, ad.values)
-
-    def note_in_vain(self, state: State, pilot: PilotState) -> None:
-        """Nothing fits it: nor does anything fit others of its class whose hosts are alike."""
-        if not self._orders.steady:
-            return
-        if self._in_vain_at != state.version:
-            self._in_vain_at, self._in_vain = state.version, {}
-        self._in_vain[pilot.cls, self._ads[pilot.number].key] = None
-
-    def in_vain(self, core: Core, pilot: PilotState) -> bool:
-        """Was one like it turned away, and nothing has changed since?"""
-        if self._in_vain_at != core.state.version:
-            return False
-        ad = self._ads.get(pilot.number)
-        if ad is None or ad.paths is not self._orders.paths or core.now - ad.at >= MINUTE:
-            return False
-        return (pilot.cls, ad.key) in self._in_vain
-
-    def forget(self, pilot: int) -> None:
-        self._ads.pop(pilot, None)
-
-    def _rules_of(self, bag: BagState) -> Rules:
-        rules = self._rules.get(bag.number)
-        if rules is None or rules.policy is not bag.policy:
-            if len(self._rules) >= self._most:
-                self._rules.clear()
-            rules = self._rules[bag.number] = rules_of(bag.policy)
-        return rules
-
-    def _ad(self, core: Core, pilot: PilotState) -> Ad:
-        ad = self._ads.get(pilot.number)
-        if ad is None or core.now - ad.at >= MINUTE:
-            ad = self._ads[pilot.number] = Ad(core.now, attributes.host_ad(core.state, pilot, core.now))
-        return ad
 
 
 def is_lasting(bag: BagState) -> bool:

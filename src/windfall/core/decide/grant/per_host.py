@@ -14,7 +14,6 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,9 +22,7 @@ from windfall.core.expressions.classads import Value, program_of, shown, why_no_
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import DROPPED, GRANTED, STARTED
 from windfall.core.state.world import PilotState, State, TaskClass
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
+from windfall.core.turn import Turn
 
 NO_LIMIT = 1 << 40
 
@@ -97,9 +94,9 @@ class Held:
         return dict(zip(bags.tolist(), counts.tolist(), strict=True))
 
 
-def left(core: Core, pilot: PilotState, cls: TaskClass, groups: list[f.Group], held: Held) -> int:
+def left(turn: Turn, pilot: PilotState, cls: TaskClass, groups: list[f.Group], held: Held) -> int:
     """How many more of the class its host, which holds so much, may be given beside these groups."""
-    most = limit(core.state, core.now, pilot, cls, core.match.published(core, pilot))
+    most = limit(turn.state, turn.now, pilot, cls, turn.grants.orders.published(turn.state, turn.now, pilot))
     if most >= NO_LIMIT:
         return NO_LIMIT
     given = sum(len(group.tasks) for group in groups if group.bag == cls.bag)

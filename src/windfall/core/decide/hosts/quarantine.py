@@ -22,20 +22,17 @@ id, those of the hosts that were seen last, and survive a restart; strikes do no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import log
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from windfall.core.decide.hosts.session import Blamed, Strikes
 from windfall.core.decide.provision.site_watch import note
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import FINE, HELD_BACK, LIVE, PROBATION
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
+from windfall.core.turn import Turn
 
 MOST = 1 << 16  # hosts that are remembered
 KEPT = 64  # hosts whose last task of a bag is
@@ -46,17 +43,6 @@ FAST = 10  # a failure is fast that takes less than this part of what a success 
 QUICK = 10_000  # ms; where nobody knows that yet
 MEAN_WEIGHT = 0.2
 FASTEST = 100.0  # times the average: more is a task that had nothing to do
-
-
-Blamed = tuple[TaskClass, int, int]  # class, grant and ms of a failure
-
-
-@dataclass(slots=True)
-class Strikes:
-    count: int = 0
-    weight: float = 0.0
-    last: tuple[int, int] = (0, 0)  # pilot and grant
-    at: int = 0
 
 
 # --- what is folded from facts --------------------------------------------------------------------------------------
@@ -200,42 +186,48 @@ def shuns(state: State, now: int, pilot: PilotState, cls: TaskClass) -> bool:
     return state.shunned.get((pilot.row, state.bags[cls.bag].owner), 0) > now
 
 
-def host_due(core: Core, row: int) -> None:
+def resume(turn: Turn) -> None:
+    restand(turn.state)
+    for row, until in turn.state.barred.items():
+        turn.timers.add(max(until, turn.now), "host", row)
+
+
+def host_due(turn: Turn, row: int) -> None:
     """It has waited."""
-    for key in [key for key, until in core.state.shunned.items() if key[0] == row and until <= core.now]:
-        del core.state.shunned[key]
-        core.state.version += 1
-    until = core.state.barred.get(row)
-    if until is None or until > core.now:
+    for key in [key for key, until in turn.state.shunned.items() if key[0] == row and until <= turn.now]:
+        del turn.state.shunned[key]
+        turn.state.version += 1
+    until = turn.state.barred.get(row)
+    if until is None or until > turn.now:
         return
-    core.state.version += 1  # it may have one task now
-    if core.state.hosts.standing[row] == HELD_BACK:
-        _judge(core, row, PROBATION, 0, core.state.hosts.times[row], "on probation: one task at a time")
+    turn.state.version += 1  # it may have one task now
+    if turn.state.hosts.standing[row] == HELD_BACK:
+        _judge(turn, row, PROBATION, 0, turn.state.hosts.times[row], "on probation: one task at a time")
 
 
 # --- judging --------------------------------------------------------------------------------------------------------
 
 
-def blame(core: Core, pilot: PilotState) -> None:
+def blame(turn: Turn, pilot: PilotState) -> None:
     """Tasks that it ran have failed."""
-    blamed, core.blamed = core.blamed, []
-    state, row = core.state, pilot.row
-    if state.hosts.success[row] >= core.now:
-        redeem(core, pilot)
+    blamed, turn.hosts.failures_in_report = turn.hosts.failures_in_report, []
+    state, row = turn.state, pilot.row
+    if state.hosts.success[row] >= turn.now:
+        redeem(turn, pilot)
         return
     by: dict[str, list[Blamed]] = {}  # guest, or nobody → failures
     for each in blamed:
         owner = state.bags[each[0].bag].owner
         by.setdefault("" if owner == pilot.owner else owner, []).append(each)
     for guest, failures in by.items():
-        _strike(core, pilot, guest, failures)
+        _strike(turn, pilot, guest, failures)
 
 
-def _strike(core: Core, pilot: PilotState, guest: str, blamed: list[Blamed]) -> None:
-    state, row = core.state, pilot.row
-    if len(core.strikes) > 2 * MOST:  # hosts have been forgotten since
-        core.strikes = {key: said for key, said in core.strikes.items() if key in state.host_rows}
-    of_host = core.strikes.setdefault(state.host_names[row][:2], {})
+def _strike(turn: Turn, pilot: PilotState, guest: str, blamed: list[Blamed]) -> None:
+    state, row = turn.state, pilot.row
+    if len(turn.hosts.strikes) > 2 * MOST:  # hosts have been forgotten since
+        turn.hosts.strikes = {key: said for key, said in turn.hosts.strikes.items() if key in state.host_rows}
+    of_host = turn.hosts.strikes.setdefault(state.host_names[row][:2], {})
     said = of_host.get(guest)
     if said is None or said.at <= state.hosts.success[row]:
         said = of_host[guest] = Strikes()
@@ -243,35 +235,35 @@ def _strike(core: Core, pilot: PilotState, guest: str, blamed: list[Blamed]) -> 
     for cls, grant, wall in blamed:
         if (pilot.number, grant) != said.last:
             good, bad = _elsewhere(state.bags[cls.bag], row)
-            said.count, said.last, said.at = said.count + 1, (pilot.number, grant), core.now
+            said.count, said.last, said.at = said.count + 1, (pilot.number, grant), turn.now
             said.weight -= log((bad + 0.5) / (good + bad + 1)) if good else 0.0
         fast = fast and wall < _quick(state, cls)
-    if said.at == core.now:
-        _weigh(core, pilot, guest, said, fast, good >= bad)
+    if said.at == turn.now:
+        _weigh(turn, pilot, guest, said, fast, good >= bad)
 
 
-def _weigh(core: Core, pilot: PilotState, guest: str, said: Strikes, fast: bool, alone: bool) -> None:
+def _weigh(turn: Turn, pilot: PilotState, guest: str, said: Strikes, fast: bool, alone: bool) -> None:
     """`alone`: others do not fare as badly, as far as is known."""
-    state, row = core.state, pilot.row
+    state, row = turn.state, pilot.row
     proven = said.weight >= PROOF or (not guest and state.hosts.standing[row] == PROBATION)
     doubted = said.count >= DOUBT and fast
     if not alone or not (proven or doubted) or not _others(state, pilot, guest):
         return
     times = min(state.hosts.times[row] + 1, 16)
-    pause = core.config.quarantine << times - 1 if proven else min(PAUSE << min(said.count - DOUBT, 10), LONGEST)
-    until = core.now + min(pause, DAY)
+    pause = turn.config.quarantine << times - 1 if proven else min(PAUSE << min(said.count - DOUBT, 10), LONGEST)
+    until = turn.now + min(pause, DAY)
     said.weight = 0.0 if proven else said.weight
     if guest:
         state.shunned[row, guest] = until
     elif proven:
         says = f"quarantined: its last {state.hosts.streak[row]} tasks failed, and those of others did not"
-        _judge(core, row, HELD_BACK, until, times, says)
-        core.barring.append(row)
+        _judge(turn, row, HELD_BACK, until, times, says)
+        turn.hosts.to_empty.append(row)
     else:
         state.barred[row] = until
         state.host_says[row] = f"in doubt: its last {state.hosts.streak[row]} tasks failed at once"
-        core.barring.append(row)
-    core.timer(until, "host", row)
+        turn.hosts.to_empty.append(row)
+    turn.timers.add(until, "host", row)
 
 
 def _others(state: State, pilot: PilotState, guest: str) -> bool:
@@ -281,23 +273,23 @@ def _others(state: State, pilot: PilotState, guest: str) -> bool:
                for p in state.pilots.values())
 
 
-def redeem(core: Core, pilot: PilotState) -> None:
+def redeem(turn: Turn, pilot: PilotState) -> None:
     """A success: whatever was held against its host is over."""
-    state, row = core.state, pilot.row
-    core.strikes.pop(state.host_names[row][:2], None)
+    state, row = turn.state, pilot.row
+    turn.hosts.strikes.pop(state.host_names[row][:2], None)
     if row not in state.barred:
         return
     if state.hosts.standing[row] != FINE:
-        _judge(core, row, FINE, 0, state.hosts.times[row], "it works again")
+        _judge(turn, row, FINE, 0, state.hosts.times[row], "it works again")
     else:
         del state.barred[row]
         state.host_says.pop(row, None)
         state.version += 1
 
 
-def _judge(core: Core, row: int, standing: int, until: int, times: int, says: str) -> None:
-    site, host, _ = core.state.host_names[row]
-    core.emit(f.HostJudged(core.now, site, host, standing, until, times, says))
+def _judge(turn: Turn, row: int, standing: int, until: int, times: int, says: str) -> None:
+    site, host, _ = turn.state.host_names[row]
+    turn.emit(f.HostJudged(turn.now, site, host, standing, until, times, says))
 
 
 def _elsewhere(bag: BagState, row: int) -> tuple[int, int]:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windfall.core.decide.grant.order import MINUTE, serves_site, tells_time
+from windfall.core.decide.grant.host_orders import MINUTE
+from windfall.core.decide.grant.order import serves_site, tells_time
 from windfall.core.decide.provision.matching import PARTS, parts, spread
 from windfall.core.decide.replicas import by_deadline
 from windfall.core.messages.facts import COUNTS_NOT, Limits, Shape

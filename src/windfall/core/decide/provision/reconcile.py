@@ -10,8 +10,6 @@ bags and owners may use is kept where tasks are granted (`means.py`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from windfall.core.decide.provision import site_watch
 from windfall.core.decide.provision.demand import (
     MOST_PILOTS,
@@ -24,58 +22,57 @@ from windfall.core.decide.provision.demand import (
     pilots_for,
     swarm,
 )
-from windfall.core.decide.provision.site_session import end_intents, look_for_room, used
+from windfall.core.decide.provision.intents import end_intents, used
+from windfall.core.decide.provision.site_session import look_for_room
 from windfall.core.messages import facts as f
 from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import INTENDED, LEAVING, QUEUED, READY, STOPPING
 from windfall.core.state.accounts import PLENTY
 from windfall.core.state.capacity import elsewhere
 from windfall.core.state.world import IntentState, SiteState, State
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
+from windfall.core.turn import Turn
 
 AT_ONCE = 10_000  # intents made by one run: others wait for it
 MATCHED = 20  # pairs of classes and sites to match, per ms until that is done again: a tenth of the server's time
 
 
-def settle(core: Core) -> None:
+def settle(turn: Turn) -> None:
     """At the end of a step."""
-    core.changed = core.changed or bool(core.facts)
-    if not core.changed or not core.state.provided:
+    turn.provision.changed = turn.provision.changed or bool(turn.facts)
+    if not turn.provision.changed or not turn.state.provided:
         return
-    due = core.provisioned + max(core.config.provision, core.matched // MATCHED)
-    if due <= core.now:
-        run(core)
-    elif not core.provision_timer or due < core.provision_timer:
-        core.provision_timer = due
-        core.timer(due, "provision", 0)
+    due = turn.provision.last_run + max(turn.config.provision, turn.provision.pairs_matched // MATCHED)
+    if due <= turn.now:
+        run(turn)
+    elif not turn.provision.timer or due < turn.provision.timer:
+        turn.provision.timer = due
+        turn.timers.add(due, "provision", 0)
 
 
-def provision_due(core: Core, _: int) -> None:
-    core.provision_timer = 0
-    core.changed = True
+def provision_due(turn: Turn, _: int) -> None:
+    turn.provision.timer = 0
+    turn.provision.changed = True
 
 
-def run(core: Core) -> None:
-    core.provisioned, core.makes = core.now, AT_ONCE
-    site_watch.arm(core)
-    view = View(core.state, core.now, core.config.margin)
-    core.matched = len(view.classes("demand")) * len(view.sites)
-    _stop_started(core)
+def run(turn: Turn) -> None:
+    turn.provision.last_run, turn.provision.intents_left = turn.now, AT_ONCE
+    site_watch.arm(turn)
+    view = View(turn.state, turn.now, turn.config.margin)
+    turn.provision.pairs_matched = len(view.classes("demand")) * len(view.sites)
+    _stop_started(turn)
     for site in view.sites:
         site.tending.eager = False
     targets = wanted_pilots(view)
     for site in view.sites:
-        _reconcile(core, site, targets[site.name])
+        _reconcile(turn, site, targets[site.name])
     for each in named(view):
-        _make(core, each.site, each.shape, 1, each.bag, each.task)
-    core.changed = False  # what it did itself is no reason to run again
-    soon = 0 if core.makes else core.now + core.config.provision
-    later = [at for at in (soon, view.later, *(site.tending.hold for site in view.sites)) if at > core.now]
-    if later and (not core.provision_timer or min(later) < core.provision_timer):
-        core.provision_timer = min(later)
-        core.timer(core.provision_timer, "provision", 0)
+        _make(turn, each.site, each.shape, 1, each.bag, each.task)
+    turn.provision.changed = False  # what it did itself is no reason to run again
+    soon = 0 if turn.provision.intents_left else turn.now + turn.config.provision
+    later = [at for at in (soon, view.later, *(site.tending.hold for site in view.sites)) if at > turn.now]
+    if later and (not turn.provision.timer or min(later) < turn.provision.timer):
+        turn.provision.timer = min(later)
+        turn.timers.add(turn.provision.timer, "provision", 0)
 
 
 def wanted_pilots(view: View) -> dict[str, dict[Shape, int]]:
@@ -123,31 +120,31 @@ def _balance(site: SiteState) -> int:
     return t.balance - (site.released - t.balanced) if t.balanced >= 0 else 0
 
 
-def _reconcile(core: Core, site: SiteState, target: dict[Shape, int]) -> None:
+def _reconcile(turn: Turn, site: SiteState, target: dict[Shape, int]) -> None:
     for shape in [shape for shape in site.pool if site.pool[shape] > target.get(shape, 0)]:
-        _shrink(core, site, shape, site.pool[shape] - target.get(shape, 0))
+        _shrink(turn, site, shape, site.pool[shape] - target.get(shape, 0))
     for shape, n in target.items():
         if n > site.pool.get(shape, 0):
-            _make(core, site, shape, n - site.pool.get(shape, 0))
+            _make(turn, site, shape, n - site.pool.get(shape, 0))
 
 
-def _shrink(core: Core, site: SiteState, shape: Shape, n: int) -> None:
+def _shrink(turn: Turn, site: SiteState, shape: Shape, n: int) -> None:
     """Newest first: what has waited longest will start soonest."""
-    state = core.state
+    state = turn.state
     line = [*site.intents[QUEUED], *site.intents[INTENDED]]
     chosen = [i for number in reversed(line) if (i := state.intents[number]).task < 0 and i.shape == shape]
-    stop(core, site, chosen[:n], "demand")
+    stop(turn, site, chosen[:n], "demand")
 
 
-def _stop_started(core: Core) -> None:
+def _stop_started(turn: Turn) -> None:
     """Pilots for a task that has started elsewhere, or ended, or goes elsewhere now."""
     stale: dict[str, list[IntentState]] = {}
-    for ref, of in core.state.named.items():
-        for intent in map(core.state.intents.__getitem__, of):
-            if intent.state in (INTENDED, QUEUED) and not _may_start(core.state, ref, intent.site):
+    for ref, of in turn.state.named.items():
+        for intent in map(turn.state.intents.__getitem__, of):
+            if intent.state in (INTENDED, QUEUED) and not _may_start(turn.state, ref, intent.site):
                 stale.setdefault(intent.site, []).append(intent)
     for name, intents in stale.items():
-        stop(core, core.state.sites[name], intents, "started")
+        stop(turn, turn.state.sites[name], intents, "started")
 
 
 def _may_start(state: State, ref: int, site: str) -> bool:
@@ -159,31 +156,31 @@ def _may_start(state: State, ref: int, site: str) -> bool:
     return not (cls.over and elsewhere(state, site, cls))
 
 
-def stop(core: Core, site: SiteState, intents: list[IntentState], why: str) -> None:
+def stop(turn: Turn, site: SiteState, intents: list[IntentState], why: str) -> None:
     unsent = [i for i in intents if i.state == INTENDED and not i.given]
     sent = [i.number for i in intents if i.state != INTENDED or i.given]
     if unsent:
-        end_intents(core, site, unsent, why)
+        end_intents(turn, site, unsent, why)
     if sent:
-        core.emit(f.IntentsStopping(core.now, site.name, sent, why))
+        turn.emit(f.IntentsStopping(turn.now, site.name, sent, why))
 
 
-def _make(core: Core, site: SiteState, shape: Shape, n: int, bag: int = 0, task: int = -1) -> None:
-    wanted, n = n, min(n, _room(core, site, shape))
+def _make(turn: Turn, site: SiteState, shape: Shape, n: int, bag: int = 0, task: int = -1) -> None:
+    wanted, n = n, min(n, _room(turn, site, shape))
     if n < wanted and site.intents[LEAVING] and not site.tending.eager:
-        look_for_room(core, site)
+        look_for_room(turn, site)
     if n <= 0:
         return
-    n = min(n, core.makes)  # the rest in a moment
-    core.makes -= n
-    first = core.state.next_intent
-    made = [f.Intent(k, f"{core.config.mark}-{k}", shape, shape.worst, bag, task) for k in range(first, first + n)]
-    core.emit(f.IntentsMade(core.now, site.name, made))
+    n = min(n, turn.provision.intents_left)  # the rest in a moment
+    turn.provision.intents_left -= n
+    first = turn.state.next_intent
+    made = [f.Intent(k, f"{turn.config.mark}-{k}", shape, shape.worst, bag, task) for k in range(first, first + n)]
+    turn.emit(f.IntentsMade(turn.now, site.name, made))
 
 
-def _room(core: Core, site: SiteState, shape: Shape) -> int:
+def _room(turn: Turn, site: SiteState, shape: Shape) -> int:
     limits = site.limits
-    if site.tending.hold > core.now or site.drained or site.suspect:
+    if site.tending.hold > turn.now or site.drained or site.suspect:
         return 0
     rooms: list[int] = [MOST_PILOTS - site.open, *([1 - site.waiting] if site.tending.probing else ())]
     if limits.pilots:

@@ -13,96 +13,92 @@ It looks a few times in the time that makes a suspect, and only while there is s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from windfall.core.decide.provision.demand import View
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import LEAVING, LIVE, RUNNING
 from windfall.core.state.world import SiteState, State
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
+from windfall.core.turn import Turn
 
 LOOKS = 3  # in the time after which a site is suspect
 KEPT = 100  # lines of a site's history
 
 
-def arm(core: Core) -> None:
+def arm(turn: Turn) -> None:
     """Something is wanted of sites: look after them."""
-    if not core.watching:
-        core.lit = core.now
-        _look_later(core)
+    if not turn.provision.watching:
+        turn.provision.last_active = turn.now
+        _look_later(turn)
 
 
-def _look_later(core: Core) -> None:
-    core.watching = True
-    core.timer(core.now + core.config.suspect // LOOKS, "watch", 0)
+def _look_later(turn: Turn) -> None:
+    turn.provision.watching = True
+    turn.timers.add(turn.now + turn.config.suspect // LOOKS, "watch", 0)
 
 
-def watch_due(core: Core, _: int) -> None:
-    core.watching = False
-    state = core.state
+def watch_due(turn: Turn, _: int) -> None:
+    turn.provision.watching = False
+    state = turn.state
     for name in state.provided:
-        _look(core, state.sites[name])
-    wanted = _wanted(core)
+        _look(turn, state.sites[name])
+    wanted = _wanted(turn)
     if not wanted or any(p.state == LIVE and not p.silent for p in state.pilots.values()):
-        core.lit = core.now
-    elif core.now >= core.lit + core.config.blackout:
-        _light(core)
-        core.lit = core.now
+        turn.provision.last_active = turn.now
+    elif turn.now >= turn.provision.last_active + turn.config.blackout:
+        _light(turn)
+        turn.provision.last_active = turn.now
     if wanted or any(state.sites[name].open for name in state.provided):
-        _look_later(core)
+        _look_later(turn)
 
 
-def _wanted(core: Core) -> bool:
+def _wanted(turn: Turn) -> bool:
     """Is there anything that a site's pilots could do?"""
-    view = View(core.state, core.now, core.config.margin)
-    ready = [core.state.classes[number] for _, number in core.state.ready]
+    view = View(turn.state, turn.now, turn.config.margin)
+    ready = [turn.state.classes[number] for _, number in turn.state.ready]
     return any(view.fit(site, cls) is not None for cls in ready for site in view.sites)
 
 
 # --- suspects -----------------------------------------------------------------------------------------------------
 
 
-def _look(core: Core, site: SiteState) -> None:
-    since = _quiet_since(core, site)
-    wanted = site.open or (core.state.ready and not site.drained)
-    if site.suspect or core.now < since + core.config.suspect or not wanted:
+def _look(turn: Turn, site: SiteState) -> None:
+    since = _quiet_since(turn, site)
+    wanted = site.open or (turn.state.ready and not site.drained)
+    if site.suspect or turn.now < since + turn.config.suspect or not wanted:
         return
     t = site.tending
     who = "its batch system lists nothing" if since == t.asked_at else "nobody there says anything"
     runs = len(site.intents[RUNNING]) + len(site.intents[LEAVING])
-    says = f"{who} since {(core.now - since) // 1000} s; {runs} pilots may still run there"
-    core.emit(f.SiteJudged(core.now, site.name, since, says))
-    core.changed = True  # others take what it would have been sent
+    says = f"{who} since {(turn.now - since) // 1000} s; {runs} pilots may still run there"
+    turn.emit(f.SiteJudged(turn.now, site.name, since, says))
+    turn.provision.changed = True  # others take what it would have been sent
 
 
-def _quiet_since(core: Core, site: SiteState) -> int:
+def _quiet_since(turn: Turn, site: SiteState) -> int:
     """Since when there has been no word of its tender, or no listing of its batch system."""
     t = site.tending
-    return t.asked_at if t.asked and t.asked_at else max(t.heard, site.added, core.resumed)
+    return t.asked_at if t.asked and t.asked_at else max(t.heard, site.added, turn.resumed)
 
 
-def listed(core: Core, site: SiteState, began: int) -> None:
+def listed(turn: Turn, site: SiteState, began: int) -> None:
     """A listing has come: it answers again, if that began after it had stopped."""
     if site.suspect and began >= site.suspect:
-        says = f"it answers again, after {(core.now - site.suspect) // 1000} s"
-        core.emit(f.SiteJudged(core.now, site.name, 0, says))
-        core.changed = True
+        says = f"it answers again, after {(turn.now - site.suspect) // 1000} s"
+        turn.emit(f.SiteJudged(turn.now, site.name, 0, says))
+        turn.provision.changed = True
 
 
 # --- blackout -----------------------------------------------------------------------------------------------------
 
 
-def _light(core: Core) -> None:
-    says = f"no pilot was active anywhere for {(core.now - core.lit) // 1000} s: it is tried again"
-    for name in core.state.provided:
-        site = core.state.sites[name]
+def _light(turn: Turn) -> None:
+    says = f"no pilot was active anywhere for {(turn.now - turn.provision.last_active) // 1000} s: it is tried again"
+    for name in turn.state.provided:
+        site = turn.state.sites[name]
         if site.suspect or site.drained or not site.tender or not site.limits.shapes:
             continue
         site.tending.hold, site.tending.probing = 0, True  # should that fail it is left alone for longer still
-        core.emit(f.SiteNoted(core.now, name, "blackout", says))
-    core.changed = True
+        turn.emit(f.SiteNoted(turn.now, name, "blackout", says))
+    turn.provision.changed = True
 
 
 # --- what is remembered -------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,10 +31,8 @@ from windfall.core.expressions.classads import Value, program_of, why_no_value
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import ACTIVE, GRANTED, STARTED
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
+from windfall.core.turn import Turn
 from windfall.model.policies.replica_caps import PER_TASK
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
 
 EVERY = 1_000  # ms between two looks at one bag
 USUAL = 3  # with the preset: times what such tasks take,
@@ -58,14 +55,14 @@ def note_repeats(state: State, bag: BagState) -> None:
             of.pop(bag.number, None)
 
 
-def after(core: Core, cls: TaskClass, pilot: PilotState) -> int:
+def after(turn: Turn, cls: TaskClass, pilot: PilotState) -> int:
     """Ms from its grant that an attempt of such a task on such a pilot may take."""
-    bag = core.state.bags[cls.bag]
+    bag = turn.state.bags[cls.bag]
     if "attempt-deadline" not in bag.policy:
-        usual = usual_time(core.state, cls)
+        usual = usual_time(turn.state, cls)
         return max(round(USUAL * usual), LEAST) if usual else NEVER
     known = program_of(bag, "attempt-deadline")
-    values = _values(core.state, core.now, cls, pilot, core.match.published(core, pilot))
+    values = _values(turn.state, turn.now, cls, pilot, turn.grants.orders.published(turn.state, turn.now, pilot))
     found = known.result(tuple(values.values()))
     return NEVER if isinstance(found, str) or not 0 < found < 1 << 40 else round(found * 1000)
 
@@ -94,58 +91,58 @@ def why_no_deadline(state: State, now: int, cls: TaskClass, pilot: PilotState) -
 # --- watching ---------------------------------------------------------------------------------------------------------
 
 
-def watch(core: Core, pilot: PilotState, groups: list[f.Group]) -> None:
+def watch(turn: Turn, pilot: PilotState, groups: list[f.Group]) -> None:
     """These have just been granted."""
-    for number in {group.bag: None for group in groups if group.bag in core.state.deadlines}:
-        first = min(after(core, _class(core.state, group), pilot) for group in groups if group.bag == number)
-        _look_at(core, number, core.now + min(first, LEAST))
+    for number in {group.bag: None for group in groups if group.bag in turn.state.deadlines}:
+        first = min(after(turn, _class(turn.state, group), pilot) for group in groups if group.bag == number)
+        _look_at(turn, number, turn.now + min(first, LEAST))
 
 
 def _class(state: State, group: f.Group) -> TaskClass:
     return state.bags[group.bag].classes[group.target, group.variant]
 
 
-def _look_at(core: Core, bag: int, at: int) -> None:
-    if at < core.expiries.get(bag, NEVER):
-        core.expiries[bag] = at
-        core.timer(at, "expiry", bag)
+def _look_at(turn: Turn, bag: int, at: int) -> None:
+    if at < turn.replicas.expiries.get(bag, NEVER):
+        turn.replicas.expiries[bag] = at
+        turn.timers.add(at, "expiry", bag)
 
 
-def expiry_due(core: Core, number: int) -> None:
-    if core.expiries.get(number, NEVER) <= core.now:
-        del core.expiries[number]
-        look(core, number)
+def expiry_due(turn: Turn, number: int) -> None:
+    if turn.replicas.expiries.get(number, NEVER) <= turn.now:
+        del turn.replicas.expiries[number]
+        look(turn, number)
 
 
-def resume(core: Core) -> None:
-    for number in core.state.deadlines:
-        _look_at(core, number, core.settled())
+def resume(turn: Turn) -> None:
+    for number in turn.state.deadlines:
+        _look_at(turn, number, turn.grace_ends())
 
 
-def look(core: Core, number: int) -> None:
+def look(turn: Turn, number: int) -> None:
     """Which of its tasks are overdue now, and when to look again."""
-    bag = core.state.bags.get(number)
-    if bag is None or number not in core.state.deadlines:
+    bag = turn.state.bags.get(number)
+    if bag is None or number not in turn.state.deadlines:
         return
-    due, watchful = _due(core, bag)
+    due, watchful = _due(turn, bag)
     before = [task for cls in bag.classes.values() for task in cls.overdue]
     for cls in bag.classes.values():
         cls.overdue.clear()
-    for ref, hosts in _hosts(core.state, bag, {ref: [] for ref, at in due.items() if at <= core.now}).items():
-        _add(core.state, bag, ref & 0xFFFFFFFF, tuple(hosts))
+    for ref, hosts in _hosts(turn.state, bag, {ref: [] for ref, at in due.items() if at <= turn.now}).items():
+        _add(turn.state, bag, ref & 0xFFFFFFFF, tuple(hosts))
     if [task for cls in bag.classes.values() for task in cls.overdue] != before:
-        core.state.version += 1
-        core.changed = True
-    first = min([at for at in due.values() if core.now < at < NEVER], default=NEVER)
-    first = min(first, core.now + LEAST) if watchful else first
+        turn.state.version += 1
+        turn.provision.changed = True
+    first = min([at for at in due.values() if turn.now < at < NEVER], default=NEVER)
+    first = min(first, turn.now + LEAST) if watchful else first
     if first < NEVER:
-        _look_at(core, number, max(first, core.now + EVERY))
+        _look_at(turn, number, max(first, turn.now + EVERY))
 
 
-def _due(core: Core, bag: BagState) -> tuple[dict[int, int], bool]:
+def _due(turn: Turn, bag: BagState) -> tuple[dict[int, int], bool]:
     """When each of its tasks in play is overdue: by the last of its attempts.  And is it to be looked at again before
     long: one of them is past its deadline and another one not, or how long such tasks take is not known yet?"""
-    attempts = core.state.attempts
+    attempts = turn.state.attempts
     states, refs = attempts.np_state[: attempts.rows], attempts.np_task[: attempts.rows]
     rows = np.flatnonzero((refs >> 32 == bag.number) & ((states == STARTED) | (states == GRANTED)))
     spans: dict[tuple[int, int], int] = {}
@@ -155,12 +152,12 @@ def _due(core: Core, bag: BagState) -> tuple[dict[int, int], bool]:
     for row, cls, pilot in pairs:
         span = spans.get((cls, pilot))
         if span is None:
-            span = spans[cls, pilot] = after(core, core.state.classes[cls], core.state.pilots[pilot])
+            span = spans[cls, pilot] = after(turn, turn.state.classes[cls], turn.state.pilots[pilot])
         ref = attempts.task[row]
         at = attempts.granted[row] + span
-        at = max(at, core.settled()) if attempts.granted[row] < core.resumed else at
+        at = max(at, turn.grace_ends()) if attempts.granted[row] < turn.resumed else at
         due[ref] = max(due.get(ref, 0), at)
-        watchful = watchful or at <= core.now
+        watchful = watchful or at <= turn.now
     return due, watchful or bool(due and _moves(bag))
 
 
@@ -244,9 +241,9 @@ def _for_host(state: State, pilot: PilotState, cls: TaskClass) -> Iterator[tuple
     return (each for each in cls.overdue.items() if pilot.row not in each[1] and _still(bag, cls, each[0]))
 
 
-def take(core: Core, pilot: PilotState, cls: TaskClass, most: int, groups: list[f.Group]) -> int:
+def take(turn: Turn, pilot: PilotState, cls: TaskClass, most: int, groups: list[f.Group]) -> int:
     """Attempts of overdue tasks that its host does not run, those that other sites have first; how many."""
-    state = core.state
+    state = turn.state
     seen = dict(islice(_for_host(state, pilot, cls), MOST_SEEN))
     here = {task: any(state.host_names[row][0] == pilot.site for row in hosts) for task, hosts in seen.items()}
     live = state.bags[cls.bag].tasks.live
@@ -255,7 +252,7 @@ def take(core: Core, pilot: PilotState, cls: TaskClass, most: int, groups: list[
         del cls.overdue[task]
     if tasks:
         state.version += 1  # who waited behind them may have something else now
-        _look_at(core, cls.bag, core.now + EVERY)
+        _look_at(turn, cls.bag, turn.now + EVERY)
         numbers = state.attempts.numbers(len(tasks))
         groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, over=cls.over))
     return len(tasks)

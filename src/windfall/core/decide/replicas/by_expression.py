@@ -11,19 +11,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from windfall.core.decide.replicas.session import Scan
 from windfall.core.expressions import attributes
 from windfall.core.expressions.classads import Value, matches, program, program_of, why_not
 from windfall.core.messages.lifecycle import ACTIVE, GRANTED, STARTED
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
+from windfall.core.turn import Turn
 
 CYCLE = 10_000  # ms from the beginning of one to that of the next
 AT_ONCE = 256  # tasks that are looked at in one step, of all bags,
@@ -44,63 +42,53 @@ class Case:
     published: Published
 
 
-@dataclass(slots=True)
-class Scan:
-    """One bag's present cycle."""
-
-    text: str
-    begins: int = 0  # when the next one does
-    queue: deque[int] = field(default_factory=deque)  # tasks that were not looked at yet
-    found: dict[int, int] = field(default_factory=dict)  # those to replicate → their attempts then
-
-
-def scan(core: Core, bag: BagState, text: str, most: int) -> Scan:
+def scan(turn: Turn, bag: BagState, text: str, most: int) -> Scan:
     """Go on with the cycle, or begin another one."""
-    found = core.scans.get(bag.number)
+    found = turn.replicas.cycles.get(bag.number)
     if found is None or found.text != text:
-        for number in [number for number in core.scans if number not in core.state.replicating]:
-            del core.scans[number]  # bags that have ended since
-        found = core.scans[bag.number] = Scan(text)
-    if found.queue and core.now >= found.begins and len(found.found) >= MOST_FOUND:
-        found.begins = core.now + CYCLE
+        for number in [number for number in turn.replicas.cycles if number not in turn.state.replicating]:
+            del turn.replicas.cycles[number]  # bags that have ended since
+        found = turn.replicas.cycles[bag.number] = Scan(text)
+    if found.queue and turn.now >= found.begins and len(found.found) >= MOST_FOUND:
+        found.begins = turn.now + CYCLE
         found.found.clear()  # nobody has taken these: let others be found
-    if not found.queue and core.now >= found.begins:
-        found.begins, found.queue = core.now + CYCLE, _in_play(core, bag, most)
+    if not found.queue and turn.now >= found.begins:
+        found.begins, found.queue = turn.now + CYCLE, _in_play(turn, bag, most)
         found.found.clear()
     tasks = bag.tasks
-    core.state.attempts.index(bag.number)
+    turn.state.attempts.index(bag.number)
     for task in [task for task, live in found.found.items() if tasks.state[task] != ACTIVE or tasks.live[task] != live]:
         del found.found[task]
     wants = program_of(bag, "replicate")
     reads = [reader(path) for path in wants.uses]
-    published = partial(core.match.published, core)
-    for _ in range(max(AT_ONCE - core.scanned, AT_LEAST)):
+    published = partial(turn.grants.orders.published, turn.state, turn.now)
+    for _ in range(max(AT_ONCE - turn.replicas.evaluated, AT_LEAST)):
         if not found.queue or len(found.found) >= MOST_FOUND:
             break
         task = found.queue.popleft()
-        core.scanned += 1
+        turn.replicas.evaluated += 1
         case = None
         if tasks.state[task] == ACTIVE and 0 < tasks.live[task] < most:
-            case = _case(core.state, core.now, bag, task, published)
+            case = _case(turn.state, turn.now, bag, task, published)
         wanted = case is not None and matches(wants.result(tuple([read(case) for read in reads])))
-        if wanted and (len(found.found) < MOST_FOUND // 2 or not _beside_first(core, bag, found, task)):
+        if wanted and (len(found.found) < MOST_FOUND // 2 or not _beside_first(turn, bag, found, task)):
             found.found[task] = tasks.live[task]
     return found
 
 
-def _beside_first(core: Core, bag: BagState, found: Scan, task: int) -> bool:
+def _beside_first(turn: Turn, bag: BagState, found: Scan, task: int) -> bool:
     """Does it run on the host that runs the first one?  A large host is to find some that it does not run itself."""
     first = next(iter(found.found))
-    return bool(_hosts(core, bag, task) & _hosts(core, bag, first))
+    return bool(_hosts(turn, bag, task) & _hosts(turn, bag, first))
 
 
-def _hosts(core: Core, bag: BagState, task: int) -> set[int]:
-    state = core.state
+def _hosts(turn: Turn, bag: BagState, task: int) -> set[int]:
+    state = turn.state
     return {state.pilots[state.attempts.pilot[row]].row for row in state.attempts.of_task(bag.number << 32 | task)}
 
 
-def _in_play(core: Core, bag: BagState, most: int) -> deque[int]:
-    attempts, live = core.state.attempts, bag.tasks.np_live
+def _in_play(turn: Turn, bag: BagState, most: int) -> deque[int]:
+    attempts, live = turn.state.attempts, bag.tasks.np_live
     states, refs = attempts.np_state[: attempts.rows], attempts.np_task[: attempts.rows]
     rows = np.flatnonzero((refs >> 32 == bag.number) & ((states == STARTED) | (states == GRANTED)))
     tasks = refs[rows] & 0xFFFFFFFF

@@ -24,8 +24,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,17 +32,16 @@ from numpy.typing import NDArray
 from windfall.core.decide.grant.fair_share import weight
 from windfall.core.decide.replicas.by_expression import CYCLE, MOST_FOUND, SOON as SOON_AGAIN, scan
 from windfall.core.decide.replicas.caps import cap, left, price, usual_time
+from windfall.core.decide.replicas.session import Late, Tail
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import ACTIVE, GRANTED, READY, STARTED, WAITING
 from windfall.core.state.accounts import PLENTY, Purse
 from windfall.core.state.estimates import bad_hosts
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
+from windfall.core.turn import Turn
 from windfall.model.checks.bag import TASK_PILOT_POLICIES
 from windfall.model.policies.replica_caps import CAPS, COST, PER_TASK, SHARE
 from windfall.model.units import format_core_time
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
 
 MOST_LATE = 256  # tasks that are looked at in one step,
 MOST_ALIKE = 64  # and of one class: what does not fit a pilot must not hide what does
@@ -74,31 +72,6 @@ BY_EXPRESSION = Preset(0, 6, 300, False)
 Room = Callable[[TaskClass, int], int]  # how many more of a class a pilot may hold, holding so much
 
 
-class Late(NamedTuple):
-    task: int
-    cls: TaskClass
-    hosts: tuple[int, ...]  # rows of those that run it
-    sites: tuple[str, ...]
-    live: int  # attempts that the task has,
-    tries: int  # and has had
-    since: int  # when the one that is late started
-
-
-@dataclass(slots=True)
-class Tail:
-    """What of one bag may have a replica now."""
-
-    late: list[Late] = field(default_factory=list)
-    next: int = 0  # when another task will be late; 0: not by time alone
-    coming: list[tuple[int, int, int]] = field(default_factory=list)  # when, row, attempt; last first
-    beyond: int = 0  # when another one is late after those; 0: none
-    left: int = PLENTY  # ms of cores that replicas may still take
-    until: int = 0  # it holds, but for tasks that end or have a replica meanwhile
-    more: bool = False  # there may be others that are late
-    done: int = -1  # tasks of its classes that had ended then, where that is all it depends on
-    news: int = 0  # of the bag, when it was looked for
-
-
 def mode(bag: BagState) -> str:
     """A preset, or an expression."""
     return bag.policy.get("replicate", bag.replicate)
@@ -125,24 +98,24 @@ def replicates(bag: BagState) -> bool:
     return mode(bag) not in (NONE, DEADLINE) and may_repeat(bag)
 
 
-def take(core: Core, pilot: PilotState, want: int, room: Room, groups: list[f.Group]) -> None:
+def take(turn: Turn, pilot: PilotState, want: int, room: Room, groups: list[f.Group]) -> None:
     """Replicas for a pilot, as many as it can run at once; they are added to the groups."""
     load = pilot.load
-    for bag in _in_order(core, pilot):
-        tail = look(core, bag)
+    for bag in _in_order(turn, pilot):
+        tail = look(turn, bag)
         most = min(want, len(groups) + spare(bag)) if tail.late else 0
         full: set[int] = set()  # classes of which it can have no more
         for each in _for_host(tail.late, pilot) if len(groups) < most else ():
             cls = each.cls
             if cls.number in full or not _stands(bag, each):
                 continue  # what has ended since then is not taken out of the list, but for the first
-            cost = price(core.state, cls, pilot) if tail.left < PLENTY else 0
-            if cost > tail.left or room(cls, load) <= 0 or _unpaid(core, pilot, cls, groups):
+            cost = price(turn.state, cls, pilot) if tail.left < PLENTY else 0
+            if cost > tail.left or room(cls, load) <= 0 or _unpaid(turn, pilot, cls, groups):
                 full.add(cls.number)
                 continue
-            one, numbers = [each.task], core.state.attempts.numbers(1)
+            one, numbers = [each.task], turn.state.attempts.numbers(1)
             groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, one, numbers, over=cls.over))
-            load += core.state.cost(core.state.pilot_classes[pilot.cls], cls)
+            load += turn.state.cost(turn.state.pilot_classes[pilot.cls], cls)
             tail.late.remove(each)
             if mode(bag) in PRESETS and not tail.more:  # else those come first that were too many to be listed
                 _again(bag, tail, each, pilot)
@@ -163,45 +136,45 @@ def _turn(each: Late) -> tuple[int, int]:
     return each.live, each.since
 
 
-def _unpaid(core: Core, pilot: PilotState, cls: TaskClass, groups: list[f.Group]) -> bool:
-    return Purse(core.state, pilot, core.now, groups).most(cls) <= 0
+def _unpaid(turn: Turn, pilot: PilotState, cls: TaskClass, groups: list[f.Group]) -> bool:
+    return Purse(turn.state, pilot, turn.now, groups).most(cls) <= 0
 
 
-def any_late(core: Core) -> bool:
+def any_late(turn: Turn) -> bool:
     """Is there a replica that somebody may have?  Those who wait are asked one after the other: it is worked out again
     only when something has happened."""
-    known, found = core.any_late
-    if known != len(core.facts):
-        found = any(_offers(core, bag) for bag in _bags(core.state))
-        core.any_late = (len(core.facts), found)
+    known, found = turn.replicas.any_late
+    if known != len(turn.facts):
+        found = any(_offers(turn, bag) for bag in _bags(turn.state))
+        turn.replicas.any_late = (len(turn.facts), found)
     return found
 
 
-def busy_with_all(core: Core) -> dict[int, None]:
+def busy_with_all(turn: Turn) -> dict[int, None]:
     """Hosts that run whatever is late: they can have none of it."""
     found: dict[int, None] | None = None
-    for bag in _bags(core.state):
-        for each in look(core, bag).late:
+    for bag in _bags(turn.state):
+        for each in look(turn, bag).late:
             found = {row: None for row in each.hosts if found is None or row in found}
             if not found:
                 return {}
     return found or {}
 
 
-def _offers(core: Core, bag: BagState) -> bool:
-    return bool(look(core, bag).late) and spare(bag) > 0
+def _offers(turn: Turn, bag: BagState) -> bool:
+    return bool(look(turn, bag).late) and spare(bag) > 0
 
 
-def _in_order(core: Core, pilot: PilotState) -> list[BagState]:
+def _in_order(turn: Turn, pilot: PilotState) -> list[BagState]:
     """Bags with something that runs late: as with what nobody runs, the owner goes first who has least for his weight,
     and of his bags the one that ranks highest there."""
-    state = core.state
-    found = [bag for bag in _bags(state) if _offers(core, bag)]
+    state = turn.state
+    found = [bag for bag in _bags(state) if _offers(turn, bag)]
     if len(found) < 2:
         return found
-    use = state.sites[pilot.site].use
+    use, orders = state.sites[pilot.site].use, turn.grants.orders
     return sorted(found, key=lambda bag: (use.get(bag.owner, 0) / weight(state, bag.owner),
-                                          core.match.place(core, pilot, look(core, bag).late[0].cls)))
+                                          orders.place(state, turn.now, pilot, look(turn, bag).late[0].cls)))
 
 
 def _bags(state: State) -> Iterator[BagState]:
@@ -254,59 +227,60 @@ def _for_host(late: list[Late], pilot: PilotState) -> Iterator[Late]:
 # --- who is late ------------------------------------------------------------------------------------------------------
 
 
-def look(core: Core, bag: BagState) -> Tail:
+def look(turn: Turn, bag: BagState) -> Tail:
     """Once a step, unless there is news in it."""
-    tail = core.tails.get(bag.number)
+    tail = turn.replicas.scans.get(bag.number)
     if tail is not None and tail.news == bag.news:
         return tail
-    if (tail := _kept(core, bag)) is None:
-        tail = _look(core, bag, preset(bag)) if mode(bag) in PRESETS else _asked_for(core, bag)
-        tail.left, tail.news = left(core, bag), bag.news
+    if (tail := _kept(turn, bag)) is None:
+        tail = _look(turn, bag, preset(bag)) if mode(bag) in PRESETS else _asked_for(turn, bag)
+        tail.left, tail.news = left(turn, bag), bag.news
         tail.late = tail.late if tail.left > 0 else []
         if tail.until:
-            _keep(core, bag, tail)
-    core.tails[bag.number] = tail
-    if tail.next and tail.next < core.looks_late.get(bag.number, NEVER):  # one that was set before may be for nothing
-        core.looks_late[bag.number] = tail.next
-        core.timer(tail.next, "late", bag.number)
+            _keep(turn, bag, tail)
+    turn.replicas.scans[bag.number] = tail
+    # A timer that was set earlier may fire for nothing.
+    if tail.next and tail.next < turn.replicas.looks_late.get(bag.number, NEVER):
+        turn.replicas.looks_late[bag.number] = tail.next
+        turn.timers.add(tail.next, "late", bag.number)
     return tail
 
 
-def _keep(core: Core, bag: BagState, tail: Tail) -> None:
-    kept = core.kept_tails
+def _keep(turn: Turn, bag: BagState, tail: Tail) -> None:
+    kept = turn.replicas.kept_scans
     kept[bag.number] = tail
-    if len(kept) > len(core.state.replicating):  # bags have ended since
-        for number in [number for number in kept if number not in core.state.replicating]:
+    if len(kept) > len(turn.state.replicating):  # bags have ended since
+        for number in [number for number in kept if number not in turn.state.replicating]:
             del kept[number]
 
 
-def _kept(core: Core, bag: BagState) -> Tail | None:
+def _kept(turn: Turn, bag: BagState) -> Tail | None:
     """What was found in a step before, if it still holds."""
-    tail = core.kept_tails.get(bag.number)
+    tail = turn.replicas.kept_scans.get(bag.number)
     if tail is None:
         return None
     late = tail.late
     while late and not _stands(bag, late[0]):  # who asks sees about the others
         del late[0]
-    if core.now >= tail.until and not tail.coming and not tail.more and tail.done == _done(bag):
+    if turn.now >= tail.until and not tail.coming and not tail.more and tail.done == _done(bag):
         tail.until = tail.beyond or NEVER  # nothing that it depends on has changed
     changed = bag.open or bag.counts[READY] or bag.counts[WAITING] or COST in bag.policy
-    if changed or tail.news != bag.news or core.now >= tail.until or (tail.more and not late):
-        del core.kept_tails[bag.number]
+    if changed or tail.news != bag.news or turn.now >= tail.until or (tail.more and not late):
+        del turn.replicas.kept_scans[bag.number]
         return None
-    if tail.coming and tail.coming[-1][0] <= core.now:
-        _come(core, bag, tail)
+    if tail.coming and tail.coming[-1][0] <= turn.now:
+        _come(turn, bag, tail)
     return tail
 
 
-def _come(core: Core, bag: BagState, tail: Tail) -> None:
+def _come(turn: Turn, bag: BagState, tail: Tail) -> None:
     """Those that are late by now."""
-    attempts, coming, rows = core.state.attempts, tail.coming, []
-    while coming and coming[-1][0] <= core.now:
+    attempts, coming, rows = turn.state.attempts, tail.coming, []
+    while coming and coming[-1][0] <= turn.now:
         _, row, number = coming.pop()
         if attempts.number[row] == number and attempts.state[row] == STARTED:
             rows.append(row)
-    for each in _each(core.state, bag, rows):
+    for each in _each(turn.state, bag, rows):
         known = next((other for other in tail.late if other.task == each.task), None)
         if known is not None and _stands(bag, known):
             continue  # another attempt of it has been late for longer
@@ -322,33 +296,33 @@ def _stands(bag: BagState, each: Late) -> bool:
     return (tasks.state[each.task], tasks.live[each.task], tasks.tries[each.task]) == (ACTIVE, each.live, each.tries)
 
 
-def others_begin(core: Core, groups: list[f.Group]) -> None:
+def others_begin(turn: Turn, groups: list[f.Group]) -> None:
     """Something that nobody ran was granted.  It has not started: nothing of its bag may have a replica."""
     for group in groups:
-        core.kept_tails.pop(group.bag, None)
-        core.tails.pop(group.bag, None)
+        turn.replicas.kept_scans.pop(group.bag, None)
+        turn.replicas.scans.pop(group.bag, None)
 
 
-def late_due(core: Core, number: int) -> None:
+def late_due(turn: Turn, number: int) -> None:
     """A task has become late: who waits may have something to do."""
-    core.looks_late.pop(number, None)
-    bag = core.state.bags.get(number)
-    if bag is not None and number in core.state.replicating and _is_out(bag) and look(core, bag).late:
-        core.state.rerun()
+    turn.replicas.looks_late.pop(number, None)
+    bag = turn.state.bags.get(number)
+    if bag is not None and number in turn.state.replicating and _is_out(bag) and look(turn, bag).late:
+        turn.state.rerun()
 
 
-def _asked_for(core: Core, bag: BagState) -> Tail:
+def _asked_for(turn: Turn, bag: BagState) -> Tail:
     """Those for which the bag's expression is true."""
-    seen = scan(core, bag, mode(bag), preset(bag).live)
-    rows = [row for task in seen.found for row in core.state.attempts.of_task(bag.number << 32 | task)[:1]]
+    seen = scan(turn, bag, mode(bag), preset(bag).live)
+    rows = [row for task in seen.found for row in turn.state.attempts.of_task(bag.number << 32 | task)[:1]]
     again = seen.begins
     if seen.queue:  # with as many found as may wait there is no hurry
-        again = core.now + (SOON_AGAIN if len(seen.found) < MOST_FOUND else CYCLE)
-    return Tail(sorted(_each(core.state, bag, rows), key=lambda each: each.live), again)
+        again = turn.now + (SOON_AGAIN if len(seen.found) < MOST_FOUND else CYCLE)
+    return Tail(sorted(_each(turn.state, bag, rows), key=lambda each: each.live), again)
 
 
-def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
-    state, attempts, live = core.state, core.state.attempts, bag.tasks.np_live
+def _look(turn: Turn, bag: BagState, preset: Preset) -> Tail:
+    state, attempts, live = turn.state, turn.state.attempts, bag.tasks.np_live
     if preset.started and (bag.open or bag.counts[READY] or bag.counts[WAITING]):
         return Tail()
     if preset.late and not any(usual_time(state, cls) for cls in bag.classes.values()):
@@ -361,21 +335,21 @@ def _look(core: Core, bag: BagState, preset: Preset) -> Tail:
         return Tail(until=NEVER)  # but for news
     runs = (states[rows] == STARTED) & (live[tasks] < preset.live)
     rows, tasks = rows[runs], tasks[runs]
-    due = _due(core, bag, rows, preset.late)
+    due = _due(turn, bag, rows, preset.late)
     order = live[tasks].astype(np.int64) * BEYOND + np.minimum(due, BEYOND)
-    is_late = due <= core.now
+    is_late = due <= turn.now
     some = _some_of_each(state, bag, first_of(rows[is_late], order[is_late], len(rows)))
     doubted = first_of(rows[~is_late], order[~is_late], DOUBTED)
-    then = np.where(_unreliable(state, doubted), _due(core, bag, doubted, preset.late / SOON), NEVER)
-    tail = Tail(sorted(_each(state, bag, some + doubted[then <= core.now].tolist()), key=_turn))
+    then = np.where(_unreliable(state, doubted), _due(turn, bag, doubted, preset.late / SOON), NEVER)
+    tail = Tail(sorted(_each(state, bag, some + doubted[then <= turn.now].tolist()), key=_turn))
     if preset.late:
         for cls in bag.classes.values():
             cls.thought = cls.mean
         shortest = min(usual for cls in bag.classes.values() if (usual := usual_time(state, cls)))
-        tail.until = core.now + 1 + round(shortest / KEPT)
+        tail.until = turn.now + 1 + round(shortest / KEPT)
         tail.more = int(is_late.sum()) > len(some)
         tail.done = _done(bag) if len(rows) <= DOUBTED else -1
-    ahead = then > core.now
+    ahead = then > turn.now
     rows, due = np.append(rows[~is_late], doubted[ahead]), np.append(due[~is_late], then[ahead])
     _foresee(state, tail, rows, due)
     return tail
@@ -431,15 +405,15 @@ def _classes(bag: BagState, classes: NDArray[np.int32]) -> list[int]:
     return found
 
 
-def _due(core: Core, bag: BagState, rows: NDArray[np.int64], late: float) -> NDArray[np.int64]:
+def _due(turn: Turn, bag: BagState, rows: NDArray[np.int64], late: float) -> NDArray[np.int64]:
     """When each is late; never, where nobody knows how long it takes.  After a restart: what has ended meanwhile will
     be told of before one lease has passed."""
-    attempts = core.state.attempts
+    attempts = turn.state.attempts
     due, classes = attempts.np_started[rows], attempts.np_cls[rows]
     for number in _classes(bag, classes):
-        usual = usual_time(core.state, core.state.classes[number])
+        usual = usual_time(turn.state, turn.state.classes[number])
         due[classes == number] += math.ceil(late * usual) if usual or not late else NEVER
-    return np.where(attempts.np_granted[rows] < core.resumed, np.maximum(due, core.settled()), due)
+    return np.where(attempts.np_granted[rows] < turn.resumed, np.maximum(due, turn.grace_ends()), due)
 
 
 def _unreliable(state: State, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -7,17 +7,13 @@ need as long as such tasks do, or as long as it has had.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from windfall.core.messages.lifecycle import GRANTED, STARTED
 from windfall.core.state.accounts import PLENTY, charge, width
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
+from windfall.core.turn import Turn
 from windfall.model.policies import replica_caps
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
 
 
 def cap(bag: BagState, key: str, usual: int) -> int:
@@ -31,11 +27,11 @@ def usual_time(state: State, cls: TaskClass) -> float:
     return cls.mean or float(state.bags[cls.bag].targets[cls.target].shape.expect)
 
 
-def left(core: Core, bag: BagState) -> int:
+def left(turn: Turn, bag: BagState) -> int:
     """Ms of cores that more replicas may take."""
     if replica_caps.COST not in bag.policy:
         return PLENTY
-    return cap(bag, replica_caps.COST, 0) - bag.doubled - expected(core, bag)
+    return cap(bag, replica_caps.COST, 0) - bag.doubled - expected(turn, bag)
 
 
 def price(state: State, cls: TaskClass, pilot: PilotState) -> int:
@@ -44,9 +40,9 @@ def price(state: State, cls: TaskClass, pilot: PilotState) -> int:
     return width(cls, pilot) * round(usual) if usual else PLENTY - 1
 
 
-def expected(core: Core, bag: BagState) -> int:
+def expected(turn: Turn, bag: BagState) -> int:
     """Ms of cores of what is in play and should turn out to be in vain."""
-    state, attempts = core.state, core.state.attempts
+    state, attempts = turn.state, turn.state.attempts
     rows = np.array(attempts.of_bag(bag.number), dtype=np.int64)
     rows = rows[np.isin(attempts.np_state[rows], (GRANTED, STARTED))]
     rows = rows[bag.tasks.np_live[attempts.np_task[rows] & 0xFFFFFFFF] > 1]
@@ -55,7 +51,7 @@ def expected(core: Core, bag: BagState) -> int:
     for row in rows[np.lexsort((attempts.np_number[rows], attempts.np_granted[rows]))].tolist():
         if oldest.setdefault(attempts.task[row], row) != row:
             cls, pilot = state.classes[attempts.cls[row]], state.pilots[attempts.pilot[row]]
-            had = core.now - attempts.granted[row]
+            had = turn.now - attempts.granted[row]
             total += width(cls, pilot) * round(max(had, usual_time(state, cls) or cls.lasts))
     return total
 

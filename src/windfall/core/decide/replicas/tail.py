@@ -13,7 +13,6 @@ And for every bag
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,22 +21,20 @@ from windfall.core.decide.replicas.caps import usual_time
 from windfall.core.messages.lifecycle import GRANTED, STARTED
 from windfall.core.state.estimates import bad_hosts
 from windfall.core.state.world import BagState, PilotClass, State, TaskClass
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
+from windfall.core.turn import Turn
 
 MOST_ASKED = 64  # of those who wait, mostly
 LAST = 1e9  # later than the slowest
 MOST_SHOWN = 1_000  # tasks out, up to which the end of a bag is estimated
 
 
-def units(core: Core, cls: TaskClass, most: int) -> int:
+def units(turn: Turn, cls: TaskClass, most: int) -> int:
     """How many of so many to hand out in one answer."""
     if most <= 1:
         return most
-    usual = usual_time(core.state, cls)
-    short = 0 < usual < core.config.prefetch
-    return most if short or not core.state.bags[cls.bag].in_tail else min(most, 1)
+    usual = usual_time(turn.state, cls)
+    short = 0 < usual < turn.config.prefetch
+    return most if short or not turn.state.bags[cls.bag].in_tail else min(most, 1)
 
 
 def best_first(state: State, waiting: list[PilotClass]) -> Iterator[int]:

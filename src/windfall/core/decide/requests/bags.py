@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core.decide.data.lost_copies import make_again
 from windfall.core.decide.exchange.verdicts import cancel_stranded, runs_of, runs_where
-from windfall.core.decide.grant import fair_share
+from windfall.core.decide.grant import batches, fair_share
 from windfall.core.decide.grant.nearest_data import wrong_parameter
 from windfall.core.decide.grant.order import prospects, wrong_policy
 from windfall.core.decide.provision.demand import PROVISIONS, wrong_limit
@@ -23,64 +22,62 @@ from windfall.core.state.classes import append_key, digest, part_body, spans, su
 from windfall.core.state.copies import wrong_with
 from windfall.core.state.graph import as_pairs
 from windfall.core.state.world import BagState, State
+from windfall.core.turn import Turn
 from windfall.model.checks.bag import pointless
 from windfall.model.spec import MAX_TASKS, MAX_WEIGHT
 from windfall.model.suggest import nearest
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
 
 States = NDArray[np.uint8]
 MAX_SITES = 1_000  # of one user, those that were removed included: their records stay
 MAX_TOKENS = 1_000  # of one user, beside those of pilots
 
 
-def submit(core: Core, event: e.Submit) -> None:
-    known = core.state.keys.get(submission_key(event.owner, event.idempotency)) if event.idempotency else None
+def submit(turn: Turn, event: e.Submit) -> None:
+    known = turn.state.keys.get(submission_key(event.owner, event.idempotency)) if event.idempotency else None
     if known is not None:
-        _again(core, event, known, event.spec, known[0])
+        _again(turn, event, known, event.spec, known[0])
         return
     if event.provision not in PROVISIONS:
-        core.refuse(event, "bad-input", f"there is no way of provisioning called {event.provision!r}",
+        turn.refuse(event, "bad-input", f"there is no way of provisioning called {event.provision!r}",
                     f"there are {', '.join(PROVISIONS)}")
         return
     if event.replicate not in PRESETS:
-        core.refuse(event, "bad-input", f"there is no way of replicating called {event.replicate!r}",
+        turn.refuse(event, "bad-input", f"there is no way of replicating called {event.replicate!r}",
                     f"there are {', '.join(PRESETS)}")
         return
-    if _too_many(core, event, event.owner, sum(shape.count for shape in event.targets)):
+    if _too_many(turn, event, event.owner, sum(shape.count for shape in event.targets)):
         return
     if misfit := chains.misfit(event.targets, event.open):
-        core.refuse(event, "bad-input", misfit)
+        turn.refuse(event, "bad-input", misfit)
         return
     if error := wrong_policy(event.policy, len(event.targets)):
-        core.refuse(event, error.code, error.message, error.hint)
+        turn.refuse(event, error.code, error.message, error.hint)
         return
     if event.data is not None and (wrong := wrong_with(event.data, sum(shape.count for shape in event.targets))):
-        core.refuse(event, "bad-input", wrong, "give one value per task")
+        turn.refuse(event, "bad-input", wrong, "give one value per task")
         return
     if event.conscious is not None and (wrong := wrong_parameter(event.conscious)):
-        core.refuse(event, "bad-input", wrong, "leave it out: there is a default")
+        turn.refuse(event, "bad-input", wrong, "leave it out: there is a default")
         return
     if wrong := _wrong_budget(event.budget, event.targets):
-        core.refuse(event, "bad-input", wrong, "say how long a task may take: its worst case is what is reserved")
+        turn.refuse(event, "bad-input", wrong, "say how long a task may take: its worst case is what is reserved")
         return
-    if event.fail_over and event.fail_over not in (known_sites := _sites_of(core.state, event.owner)):
-        core.refuse(event, "bad-input", f"fail-over: you have no site called {event.fail_over[:100]!r}",
+    if event.fail_over and event.fail_over not in (known_sites := _sites_of(turn.state, event.owner)):
+        turn.refuse(event, "bad-input", f"fail-over: you have no site called {event.fail_over[:100]!r}",
                     nearest(event.fail_over, known_sites) if known_sites else "add it first: windfall site add")
         return
-    number = core.state.next_bag
+    number = turn.state.next_bag
     edges = event.edges + chains.stage_edges(event.targets)
-    core.emit(
+    turn.emit(
         f.BagSubmitted(
-            core.now, number, event.owner, event.name, event.idempotency, event.spec, event.targets, event.external,
+            turn.now, number, event.owner, event.name, event.idempotency, event.spec, event.targets, event.external,
             event.select, event.open, edges, event.provision, event.options, event.data, event.conscious, event.budget,
             event.replicate, event.policy, event.fail_over,
         )
     )
-    chains.arm(core, core.state.bags[number])
-    fair_share.arm(core)
-    core.done(event, number, core.state.bags[number].size)
+    batches.arm(turn, turn.state.bags[number])
+    fair_share.arm(turn)
+    turn.done(event, number, turn.state.bags[number].size)
 
 
 def _sites_of(state: State, owner: str) -> list[str]:
@@ -94,92 +91,92 @@ def _wrong_budget(budget: int, shapes: list[f.TargetShape]) -> str:
     return "under a budget every task needs a time limit" if budget and not all(s.limit for s in shapes) else ""
 
 
-def set_budget(core: Core, event: e.SetBudget) -> None:
-    if (bag := _bag(core, event, event.bag)) is None:
+def set_budget(turn: Turn, event: e.SetBudget) -> None:
+    if (bag := _bag(turn, event, event.bag)) is None:
         return
     if wrong := _wrong_budget(event.budget, [target.shape for target in bag.targets]):
-        core.refuse(event, "bad-input", wrong, "say how long a task may take: its worst case is what is reserved")
+        turn.refuse(event, "bad-input", wrong, "say how long a task may take: its worst case is what is reserved")
         return
-    used = bag.spent + sum(accounts.pledge(core.state, row) for row in core.state.attempts.of_bag(bag.number))
+    used = bag.spent + sum(accounts.pledge(turn.state, row) for row in turn.state.attempts.of_bag(bag.number))
     if event.budget and event.budget < used:
-        core.refuse(event, "conflict", f"bag {bag.number} has used, or reserved, more than that", "cancel it instead")
+        turn.refuse(event, "conflict", f"bag {bag.number} has used, or reserved, more than that", "cancel it instead")
         return
     if bag.budget != event.budget:
-        core.emit(f.BudgetSet(core.now, bag.number, event.budget, event.by))
-    core.done(event, bag.number)
+        turn.emit(f.BudgetSet(turn.now, bag.number, event.budget, event.by))
+    turn.done(event, bag.number)
 
 
-def set_policy(core: Core, event: e.SetPolicy) -> None:
+def set_policy(turn: Turn, event: e.SetPolicy) -> None:
     """`value` of the answer: hosts that serve the bag's owner now and match; `extra`: all that serve him."""
-    if (bag := _bag(core, event, event.bag)) is None:
+    if (bag := _bag(turn, event, event.bag)) is None:
         return
     wanted = {key: text for key, text in event.policy.items() if text}
     batch = max((target.shape.batch for target in bag.targets), default=0)
     if error := wrong_policy(wanted, len(bag.targets)) or pointless(
         wanted, bag.external, batch, provision=bag.provision
     ):
-        core.refuse(event, error.code, error.message, error.hint)
+        turn.refuse(event, error.code, error.message, error.hint)
         return
     policy = {key: text for key, text in {**bag.policy, **event.policy}.items() if text}
     if event.policy.get("replicate") == "" and bag.replicate != NONE:
         policy["replicate"] = NONE  # it was taken away
     if policy != bag.policy:
-        core.emit(f.PolicySet(core.now, bag.number, policy, event.by))
-        by_deadline.look(core, bag.number)
-    match, known, _ = prospects(core.state, core.now, bag)
-    core.done(event, match, known)
+        turn.emit(f.PolicySet(turn.now, bag.number, policy, event.by))
+        by_deadline.look(turn, bag.number)
+    match, known, _ = prospects(turn.state, turn.now, bag)
+    turn.done(event, match, known)
 
 
-def set_allowance(core: Core, event: e.SetAllowance) -> None:
+def set_allowance(turn: Turn, event: e.SetAllowance) -> None:
     if not -1 <= event.allowance < accounts.PLENTY or not event.owner:
-        core.refuse(event, "bad-input", f"an allowance of {event.allowance} ms of cores", "0 or more")
+        turn.refuse(event, "bad-input", f"an allowance of {event.allowance} ms of cores", "0 or more")
         return
-    if core.state.allowances.get(event.owner, -1) != event.allowance:
-        core.emit(f.AllowanceSet(core.now, event.owner, event.allowance, event.by))
-        watch_month(core)
-    core.done(event)
+    if turn.state.allowances.get(event.owner, -1) != event.allowance:
+        turn.emit(f.AllowanceSet(turn.now, event.owner, event.allowance, event.by))
+        watch_month(turn)
+    turn.done(event)
 
 
-def set_weight(core: Core, event: e.SetWeight) -> None:
+def set_weight(turn: Turn, event: e.SetWeight) -> None:
     if not 1 <= event.weight <= MAX_WEIGHT or not event.owner:
-        core.refuse(event, "bad-input", f"a weight of {event.weight}", f"from 1 to {MAX_WEIGHT:,}")
+        turn.refuse(event, "bad-input", f"a weight of {event.weight}", f"from 1 to {MAX_WEIGHT:,}")
         return
-    if fair_share.weight(core.state, event.owner) != event.weight:
-        core.emit(f.WeightSet(core.now, event.owner, event.weight, event.by))
-    core.done(event)
+    if fair_share.weight(turn.state, event.owner) != event.weight:
+        turn.emit(f.WeightSet(turn.now, event.owner, event.weight, event.by))
+    turn.done(event)
 
 
-def watch_month(core: Core) -> None:
+def watch_month(turn: Turn) -> None:
     """What was used up is there again when a month begins."""
-    if core.state.allowances and core.month_timer <= core.now:
-        core.month_timer = accounts.next_month(core.now)
-        core.timer(core.month_timer, "month", 0)
+    if turn.state.allowances and turn.provision.month_timer <= turn.now:
+        turn.provision.month_timer = accounts.next_month(turn.now)
+        turn.timers.add(turn.provision.month_timer, "month", 0)
 
 
-def month_begins(core: Core, _: int) -> None:
-    core.state.version += 1
-    core.changed = True
-    watch_month(core)
+def month_begins(turn: Turn, _: int) -> None:
+    turn.state.version += 1
+    turn.provision.changed = True
+    watch_month(turn)
 
 
-def _again(core: Core, event: e.Event, known: tuple[int, int, int, int], body: bytes, value: int) -> None:
+def _again(turn: Turn, event: e.Event, known: tuple[int, int, int, int], body: bytes, value: int) -> None:
     """A request that was sent again gets the first one's answer; another request under its key gets none."""
     if digest(body) == known[3]:
-        core.done(event, value, known[2])
+        turn.done(event, value, known[2])
     else:
-        core.refuse(event, "conflict", "this idempotency key was used for something else", "choose a new key")
+        turn.refuse(event, "conflict", "this idempotency key was used for something else", "choose a new key")
 
 
-def _too_many(core: Core, event: e.Event, owner: str, more: int, had: int = 0) -> bool:
+def _too_many(turn: Turn, event: e.Event, owner: str, more: int, had: int = 0) -> bool:
     """Refuse what memory could not hold: tasks of one bag, which has `had`, and of all bags of an owner."""
-    owned, most = core.state.owned.get(owner, 0), core.config.owned
+    owned, most = turn.state.owned.get(owner, 0), turn.config.owned
     if had + more > MAX_TASKS:
-        core.refuse(
+        turn.refuse(
             event, "too-large", f"the bag would have {had + more:,} tasks; at most {MAX_TASKS:,} are taken",
             "submit the rest as a bag of its own",
         )
     elif owned + more > most:
-        core.refuse(
+        turn.refuse(
             event, "conflict", f"your bags have {owned:,} tasks; with these {more:,} they would be more than {most:,}",
             "remove bags you need no more: windfall rm",
         )
@@ -188,64 +185,64 @@ def _too_many(core: Core, event: e.Event, owner: str, more: int, had: int = 0) -
     return True
 
 
-def append(core: Core, event: e.Append) -> None:
-    bag = _bag(core, event, event.bag)
+def append(turn: Turn, event: e.Append) -> None:
+    bag = _bag(turn, event, event.bag)
     if bag is None:
         return
-    known = core.state.keys.get(append_key(bag, event.idempotency)) if event.idempotency else None
+    known = turn.state.keys.get(append_key(bag, event.idempotency)) if event.idempotency else None
     if known is not None:
-        _again(core, event, known, event.source, known[1])
+        _again(turn, event, known, event.source, known[1])
         return
     if not bag.open and not event.extends:
-        core.refuse(event, "conflict", f"bag {bag.number} is closed", "submit a new bag, or open it with open = true")
+        turn.refuse(event, "conflict", f"bag {bag.number} is closed", "submit a new bag, or open it with open = true")
         return
     if event.seen is not None and event.seen != len(bag.appended):
-        core.refuse(
+        turn.refuse(
             event, "conflict", f"bag {bag.number} has been given more tasks meanwhile", "look again, then ask again"
         )
         return
-    if not _has_room(core, event, bag, [(event.target, event.count)]):
+    if not _has_room(turn, event, bag, [(event.target, event.count)]):
         return
     first = bag.size
-    core.emit(f.TasksAppended(
-        core.now, bag.number, event.target, first, event.count, event.idempotency, event.source,
+    turn.emit(f.TasksAppended(
+        turn.now, bag.number, event.target, first, event.count, event.idempotency, event.source,
         event.extends and not bag.open,
     ))
-    chains.arm(core, bag)
+    batches.arm(turn, bag)
     if len(bag.targets) > 1:
-        cancel_stranded(core, bag, [])  # what it waits for may have ended without success
-    core.done(event, first, event.count)
+        cancel_stranded(turn, bag, [])  # what it waits for may have ended without success
+    turn.done(event, first, event.count)
 
 
-def append_part(core: Core, event: e.AppendPart) -> None:
+def append_part(turn: Turn, event: e.AppendPart) -> None:
     """Whatever they wait for may have ended by now: with success it counts no more, without it they are cancelled."""
-    if (bag := _bag(core, event, event.bag)) is None:
+    if (bag := _bag(turn, event, event.bag)) is None:
         return
-    known = core.state.keys.get(append_key(bag, event.idempotency)) if event.idempotency else None
+    known = turn.state.keys.get(append_key(bag, event.idempotency)) if event.idempotency else None
     if known is not None:
-        _again(core, event, known, part_body(event.sources, event.edges), known[1])
+        _again(turn, event, known, part_body(event.sources, event.edges), known[1])
         return
     if not bag.open:
-        core.refuse(event, "conflict", f"bag {bag.number} is closed", "submit a new bag, or open it with open = true")
+        turn.refuse(event, "conflict", f"bag {bag.number} is closed", "submit a new bag, or open it with open = true")
         return
     if event.first != bag.size:
-        core.refuse(event, "conflict", f"bag {bag.number} has {bag.size:,} tasks by now, not {event.first:,}",
+        turn.refuse(event, "conflict", f"bag {bag.number} has {bag.size:,} tasks by now, not {event.first:,}",
                     "somebody else appends to it, too: number the tasks afresh")
         return
     if not event.pieces or len(event.pieces) != len(event.sources):
-        core.refuse(event, "bad-input", "nothing was appended, or not one source for each target")
+        turn.refuse(event, "bad-input", "nothing was appended, or not one source for each target")
         return
-    if not _has_room(core, event, bag, event.pieces):
+    if not _has_room(turn, event, bag, event.pieces):
         return
     count = sum(n for _, n in event.pieces)
     if wrong := _wrong_edges(event.edges, bag.size, bag.size + count):
-        core.refuse(event, "bad-input", wrong)
+        turn.refuse(event, "bad-input", wrong)
         return
-    core.emit(f.PartAppended(core.now, bag.number, bag.size, count, event.idempotency, event.pieces, event.sources,
+    turn.emit(f.PartAppended(turn.now, bag.number, bag.size, count, event.idempotency, event.pieces, event.sources,
                              event.edges))
-    chains.arm(core, bag)
-    cancel_stranded(core, bag, _dead_before(bag, event.edges))
-    core.done(event, event.first, count)
+    batches.arm(turn, bag)
+    cancel_stranded(turn, bag, _dead_before(bag, event.edges))
+    turn.done(event, event.first, count)
 
 
 def _wrong_edges(edges: bytes, first: int, end: int) -> str:
@@ -267,98 +264,98 @@ def _dead_before(bag: BagState, edges: bytes) -> list[int]:
     return dead
 
 
-def _has_room(core: Core, event: e.Event, bag: BagState, pieces: f.Runs) -> bool:
+def _has_room(turn: Turn, event: e.Event, bag: BagState, pieces: f.Runs) -> bool:
     """May these targets have so many more tasks?  If not, it is told why."""
     if any(not 0 <= place < len(bag.targets) or count <= 0 for place, count in pieces):
-        core.refuse(event, "bad-input", f"bag {bag.number} has no such target, or nothing was appended")
+        turn.refuse(event, "bad-input", f"bag {bag.number} has no such target, or nothing was appended")
         return False
     for target in [bag.targets[place] for place, _ in pieces]:
         if target.shape.behind >= 0 or target.follower >= 0:
-            core.refuse(event, "bad-input", "stages of a pipeline have equally many tasks", "submit a bag of its own")
+            turn.refuse(event, "bad-input", "stages of a pipeline have equally many tasks", "submit a bag of its own")
             return False
         over = target_done(bag, target) or (not bag.open and target.unfinished == 0)
         if target.dependents and over:
-            core.refuse(
+            turn.refuse(
                 event, "conflict", f"target {target.shape.name!r} is done and what waits for it may run",
                 "append before its last task is done; or submit the new tasks as a bag of their own",
             )
             return False
-    return not _too_many(core, event, bag.owner, sum(count for _, count in pieces), bag.size)
+    return not _too_many(turn, event, bag.owner, sum(count for _, count in pieces), bag.size)
 
 
-def close(core: Core, event: e.Close) -> None:
-    if (bag := _bag(core, event, event.bag)) is None:
+def close(turn: Turn, event: e.Close) -> None:
+    if (bag := _bag(turn, event, event.bag)) is None:
         return
     if bag.open:
-        core.emit(f.BagClosed(core.now, bag.number, event.by))
-        cancel_stranded(core, bag)
-    core.done(event, bag.number)
+        turn.emit(f.BagClosed(turn.now, bag.number, event.by))
+        cancel_stranded(turn, bag)
+    turn.done(event, bag.number)
 
 
-def pause(core: Core, event: e.Pause) -> None:
-    if (bag := _bag(core, event, event.bag)) is None:
+def pause(turn: Turn, event: e.Pause) -> None:
+    if (bag := _bag(turn, event, event.bag)) is None:
         return
     if bag.paused != event.paused:
-        core.emit(f.BagPaused(core.now, bag.number, event.paused, event.by))
+        turn.emit(f.BagPaused(turn.now, bag.number, event.paused, event.by))
         if event.paused:
-            _recall_unstarted(core, bag)
-    core.done(event, bag.number)
+            _recall_unstarted(turn, bag)
+    turn.done(event, bag.number)
 
 
-def _recall_unstarted(core: Core, bag: BagState) -> None:
-    attempts = core.state.attempts
+def _recall_unstarted(turn: Turn, bag: BagState) -> None:
+    attempts = turn.state.attempts
     used = attempts.rows
     mine = (attempts.np_state[:used] == GRANTED) & (attempts.np_task[:used] >> 32 == bag.number)
     for row in np.flatnonzero(mine).tolist():
-        pilot = core.state.pilots[attempts.pilot[row]]
+        pilot = turn.state.pilots[attempts.pilot[row]]
         pilot.recalling[attempts.number[row]] = False
-        core.state.orders[pilot.number] = None
+        turn.state.orders[pilot.number] = None
 
 
-def cancel(core: Core, event: e.Cancel) -> None:
-    if (bag := _bag(core, event, event.bag)) is None:
+def cancel(turn: Turn, event: e.Cancel) -> None:
+    if (bag := _bag(turn, event, event.bag)) is None:
         return
     runs = _chosen(bag, event.tasks, lambda s: (s == READY) | (s == WAITING) if event.waiting else s < FIRST_FINAL)
     if event.tasks is None and bag.open:
-        core.emit(f.BagClosed(core.now, bag.number, event.by))
+        turn.emit(f.BagClosed(turn.now, bag.number, event.by))
     if runs:
-        core.emit(f.TasksCancelled(core.now, bag.number, runs, "user", event.by))
-        cancel_stranded(core, bag)
-    core.done(event, sum(count for _, count in runs))
+        turn.emit(f.TasksCancelled(turn.now, bag.number, runs, "user", event.by))
+        cancel_stranded(turn, bag)
+    turn.done(event, sum(count for _, count in runs))
 
 
-def gathered(core: Core, event: e.Gathered) -> None:
+def gathered(turn: Turn, event: e.Gathered) -> None:
     """Which files they are is not journaled: that follows from results that are."""
-    bag = core.state.bags.get(event.bag)
+    bag = turn.state.bags.get(event.bag)
     target = bag.targets[event.target] if bag is not None and 0 <= event.target < len(bag.targets) else None
     if bag is not None and target is not None and target.held and not target.pending:
         if event.refused:
-            _cancel_target(core, bag, target.index, event.refused)
+            _cancel_target(turn, bag, target.index, event.refused)
         else:
-            core.emit(f.TargetGathered(core.now, bag.number, target.index))
-    core.done(event)
+            turn.emit(f.TargetGathered(turn.now, bag.number, target.index))
+    turn.done(event)
 
 
-def _cancel_target(core: Core, bag: BagState, target: int, note: str) -> None:
+def _cancel_target(turn: Turn, bag: BagState, target: int, note: str) -> None:
     states = bag.tasks.np_state
     mine = [first + np.flatnonzero(states[first:end] < FIRST_FINAL) for first, place, end in spans(bag)
             if place == target]
     chosen = np.concatenate(mine)
     if len(chosen):
-        core.emit(f.TasksCancelled(core.now, bag.number, runs_of(chosen), "gather", note=note))
-        cancel_stranded(core, bag)
+        turn.emit(f.TasksCancelled(turn.now, bag.number, runs_of(chosen), "gather", note=note))
+        cancel_stranded(turn, bag)
 
 
-def retry(core: Core, event: e.Retry) -> None:
+def retry(turn: Turn, event: e.Retry) -> None:
     """A new generation for what ended without success.  Results that were accepted stay."""
-    if (bag := _bag(core, event, event.bag)) is None:
+    if (bag := _bag(turn, event, event.bag)) is None:
         return
     runs = _chosen(bag, event.tasks, lambda states: states > SUCCEEDED)
     if runs:
-        core.emit(f.TasksRetried(core.now, bag.number, runs, event.by))
-        cancel_stranded(core, bag)
-        make_again(core, bag)
-    core.done(event, sum(count for _, count in runs))
+        turn.emit(f.TasksRetried(turn.now, bag.number, runs, event.by))
+        cancel_stranded(turn, bag)
+        make_again(turn, bag)
+    turn.done(event, sum(count for _, count in runs))
 
 
 def _chosen(bag: BagState, tasks: list[int] | None, wanted: Callable[[States], NDArray[np.bool_]]) -> f.Runs:
@@ -371,39 +368,39 @@ def _chosen(bag: BagState, tasks: list[int] | None, wanted: Callable[[States], N
     return runs_of(chosen[wanted(states[chosen])])
 
 
-def remove(core: Core, event: e.Remove) -> None:
-    if (bag := _bag(core, event, event.bag)) is None:
+def remove(turn: Turn, event: e.Remove) -> None:
+    if (bag := _bag(turn, event, event.bag)) is None:
         return
     if bag.unfinished():
-        core.refuse(event, "conflict", f"bag {bag.number} has unfinished tasks", f"windfall cancel {bag.number} first")
+        turn.refuse(event, "conflict", f"bag {bag.number} has unfinished tasks", f"windfall cancel {bag.number} first")
         return
-    core.emit(f.BagRemoved(core.now, bag.number, event.by))
-    core.done(event, bag.number)
+    turn.emit(f.BagRemoved(turn.now, bag.number, event.by))
+    turn.done(event, bag.number)
 
 
-def add_site(core: Core, event: e.AddSite) -> None:
-    site = core.state.sites.get(event.name)
+def add_site(turn: Turn, event: e.AddSite) -> None:
+    site = turn.state.sites.get(event.name)
     if site is not None and site.owner != event.owner:
-        core.refuse(event, "conflict", f"the name {event.name!r} is taken", "choose another name")
+        turn.refuse(event, "conflict", f"the name {event.name!r} is taken", "choose another name")
         return
-    if site is None and sum(each.owner == event.owner for each in core.state.sites.values()) >= MAX_SITES:
-        core.refuse(event, "conflict", f"you have had {MAX_SITES:,} sites; no more are taken",
+    if site is None and sum(each.owner == event.owner for each in turn.state.sites.values()) >= MAX_SITES:
+        turn.refuse(event, "conflict", f"you have had {MAX_SITES:,} sites; no more are taken",
                     "give a new one the name of one that was removed: what that has used counts on")
         return
     if event.limits is not None and (wrong := wrong_limit(event.limits)):
-        core.refuse(event, "bad-input", f"the limits of {event.name!r}: {wrong}", "0 or more, within reason")
+        turn.refuse(event, "bad-input", f"the limits of {event.name!r}: {wrong}", "0 or more, within reason")
         return
     if event.limits is not None and _endless(event.limits):
-        core.refuse(event, "bad-input", "under a budget every shape needs a wall time", "say how long its pilots last")
+        turn.refuse(event, "bad-input", "under a budget every shape needs a wall time", "say how long its pilots last")
         return
     if site is not None and site.removed and event.limits is not None and not event.limits.shapes:
-        core.done(event)  # nothing is to be started where nothing is: whoever saw its file go was late
+        turn.done(event)  # nothing is to be started where nothing is: whoever saw its file go was late
         return
     limits = event.limits if site is None or event.limits != site.limits else None
     said = (event.kind, event.shared, event.disk)
     if site is None or site.removed or (site.kind, site.shared, site.disk) != said or limits is not None:
-        core.emit(f.SiteAdded(core.now, event.name, event.owner, *said[:2], limits=limits, disk=event.disk))
-    core.done(event)
+        turn.emit(f.SiteAdded(turn.now, event.name, event.owner, *said[:2], limits=limits, disk=event.disk))
+    turn.done(event)
 
 
 def _endless(limits: f.Limits) -> bool:
@@ -411,40 +408,40 @@ def _endless(limits: f.Limits) -> bool:
     return (limits.budget > 0 or limits.account) and not all(shape.wall for shape in limits.shapes)
 
 
-def frugal(core: Core, event: e.Frugal) -> None:
+def frugal(turn: Turn, event: e.Frugal) -> None:
     """Note that the driver's disk is low, or not any more.  No fact: the driver tells it again after a restart."""
-    if core.state.disk_low and not event.on:
-        core.state.version += 1  # who waits may be granted something again
-    core.state.disk_low = event.on
-    core.done(event)
+    if turn.state.disk_low and not event.on:
+        turn.state.version += 1  # who waits may be granted something again
+    turn.state.disk_low = event.on
+    turn.done(event)
 
 
-def issue_token(core: Core, event: e.IssueToken) -> None:
+def issue_token(turn: Turn, event: e.IssueToken) -> None:
     """Those that have expired go; the server's own, which nobody asked for, are always given."""
-    mine = [token for token in core.state.tokens.values() if token.owner == event.owner and token.scope != "pilot"]
-    old = [token for token in mine if token.expires and token.expires <= core.now]
+    mine = [token for token in turn.state.tokens.values() if token.owner == event.owner and token.scope != "pilot"]
+    old = [token for token in mine if token.expires and token.expires <= turn.now]
     if event.by and len(mine) - len(old) >= MAX_TOKENS:
-        core.refuse(event, "conflict", f"{event.owner} has {MAX_TOKENS:,} tokens; no more are given",
+        turn.refuse(event, "conflict", f"{event.owner} has {MAX_TOKENS:,} tokens; no more are given",
                     "windfall token ls lists them, windfall token rm revokes what is not used any more")
         return
     for token in old:
-        core.emit(f.TokenRevoked(core.now, token.id, event.by))
-    core.emit(
-        f.TokenIssued(core.now, event.id, event.hash, event.scope, event.owner, event.site, event.expires, event.by)
+        turn.emit(f.TokenRevoked(turn.now, token.id, event.by))
+    turn.emit(
+        f.TokenIssued(turn.now, event.id, event.hash, event.scope, event.owner, event.site, event.expires, event.by)
     )
-    core.done(event)
+    turn.done(event)
 
 
-def revoke_token(core: Core, event: e.RevokeToken) -> None:
-    if event.id in core.state.token_ids:
-        core.emit(f.TokenRevoked(core.now, event.id, event.by))
-        core.done(event)
+def revoke_token(turn: Turn, event: e.RevokeToken) -> None:
+    if event.id in turn.state.token_ids:
+        turn.emit(f.TokenRevoked(turn.now, event.id, event.by))
+        turn.done(event)
     else:
-        core.refuse(event, "not-found", "there is no such token")
+        turn.refuse(event, "not-found", "there is no such token")
 
 
-def _bag(core: Core, event: e.Event, number: int) -> BagState | None:
-    bag = core.state.bags.get(number)
+def _bag(turn: Turn, event: e.Event, number: int) -> BagState | None:
+    bag = turn.state.bags.get(number)
     if bag is None:
-        core.refuse(event, "not-found", f"there is no bag {number}", "windfall ls shows yours")
+        turn.refuse(event, "not-found", f"there is no bag {number}", "windfall ls shows yours")
     return bag

@@ -10,79 +10,75 @@ it is never implied, and its history says who did it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from windfall.core.decide.grant import nearest_data
 from windfall.core.decide.provision import reconcile
 from windfall.core.messages import events as e, facts as f
 from windfall.core.messages.lifecycle import GONE, INTENDED, LIVE, QUEUED, RUNNING
 from windfall.core.state.world import PilotState, SiteState, State
-
-if TYPE_CHECKING:
-    from windfall.core.step import Core
+from windfall.core.turn import Turn
 
 
-def drain_site(core: Core, event: e.DrainSite) -> None:
-    site = _mine(core, event, event.name, event.owner)
+def drain_site(turn: Turn, event: e.DrainSite) -> None:
+    site = _mine(turn, event, event.name, event.owner)
     if site is None:
         return
     if site.drained != event.on:
-        core.emit(f.SiteDrained(core.now, site.name, event.on, event.by))
+        turn.emit(f.SiteDrained(turn.now, site.name, event.on, event.by))
         who = event.by or site.owner
         says = f"drained by {who}{', with what ran there' * event.now}" if event.on else f"in use again, by {who}"
-        core.emit(f.SiteNoted(core.now, site.name, "drained" if event.on else "undrained", says))
+        turn.emit(f.SiteNoted(turn.now, site.name, "drained" if event.on else "undrained", says))
     if event.on:
-        _empty(core, site, event.now)
-    core.done(event, len(alive(core.state, site)))
+        _empty(turn, site, event.now)
+    turn.done(event, len(alive(turn.state, site)))
 
 
-def _empty(core: Core, site: SiteState, now: bool) -> None:
+def _empty(turn: Turn, site: SiteState, now: bool) -> None:
     """What is queued is taken back; what runs finishes, or with `now` is stopped."""
     states = (INTENDED, QUEUED, RUNNING) if now else (INTENDED, QUEUED)
-    intents = [core.state.intents[number] for state in states for number in site.intents[state]]
-    reconcile.stop(core, site, intents, "drained")
-    for pilot in alive(core.state, site):
+    intents = [turn.state.intents[number] for state in states for number in site.intents[state]]
+    reconcile.stop(turn, site, intents, "drained")
+    for pilot in alive(turn.state, site):
         if pilot.state == LIVE:
-            core.emit(f.PilotDraining(core.now, pilot.number))
-            core.state.orders[pilot.number] = None
-    nearest_data.stir(core)
+            turn.emit(f.PilotDraining(turn.now, pilot.number))
+            turn.state.orders[pilot.number] = None
+    nearest_data.stir(turn)
 
 
-def share_site(core: Core, event: e.ShareSite) -> None:
+def share_site(turn: Turn, event: e.ShareSite) -> None:
     """The driver has made sure that whoever asks may."""
-    site = core.state.sites.get(event.name)
+    site = turn.state.sites.get(event.name)
     if site is None or site.removed:
-        core.refuse(event, "not-found", f"there is no site {event.name[:100]}")
+        turn.refuse(event, "not-found", f"there is no site {event.name[:100]}")
         return
     gone = (site.owner, *event.remove)
     shared = sorted(dict.fromkeys(owner for owner in (*site.shared, *event.add) if owner not in gone))
     if shared != sorted(site.shared):
-        core.emit(f.SiteAdded(core.now, site.name, site.owner, site.kind, shared, event.by, disk=site.disk))
+        turn.emit(f.SiteAdded(turn.now, site.name, site.owner, site.kind, shared, event.by, disk=site.disk))
         whom = f"shared with {', '.join(shared)}" if shared else "not shared any more"
-        core.emit(f.SiteNoted(core.now, site.name, "shared", f"{whom}, by {event.by}"))
-        nearest_data.stir(core)
-    core.done(event)
+        turn.emit(f.SiteNoted(turn.now, site.name, "shared", f"{whom}, by {event.by}"))
+        nearest_data.stir(turn)
+    turn.done(event)
 
 
-def remove_site(core: Core, event: e.RemoveSite) -> None:
-    site = _mine(core, event, event.name, event.owner)
+def remove_site(turn: Turn, event: e.RemoveSite) -> None:
+    site = _mine(turn, event, event.name, event.owner)
     if site is None:
         return
-    left = max(site.open, len(alive(core.state, site)))
+    left = max(site.open, len(alive(turn.state, site)))
     if left:
-        core.refuse(event, "conflict", f"site {site.name} has {left} pilots", "drain it first, or remove it --now")
+        turn.refuse(event, "conflict", f"site {site.name} has {left} pilots", "drain it first, or remove it --now")
         return
-    for token in [token for token in core.state.tokens.values() if token.scope == "enrol" and token.site == site.name]:
-        core.emit(f.TokenRevoked(core.now, token.id, event.by))
-    core.emit(f.SiteRemoved(core.now, site.name, event.by))
-    core.done(event)
+    for token in [token for token in turn.state.tokens.values() if token.scope == "enrol" and token.site == site.name]:
+        turn.emit(f.TokenRevoked(turn.now, token.id, event.by))
+    turn.emit(f.SiteRemoved(turn.now, site.name, event.by))
+    turn.done(event)
 
 
-def _mine(core: Core, event: e.Event, name: str, owner: str) -> SiteState | None:
+def _mine(turn: Turn, event: e.Event, name: str, owner: str) -> SiteState | None:
     """Absent, or not yours: one answer for both."""
-    site = core.state.sites.get(name)
+    site = turn.state.sites.get(name)
     if site is None or site.removed or site.owner != owner:
-        core.refuse(event, "not-found", f"there is no site {name[:100]}")
+        turn.refuse(event, "not-found", f"there is no site {name[:100]}")
         return None
     return site
 

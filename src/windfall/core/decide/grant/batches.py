@@ -1,0 +1,92 @@
+"""Grant whole batches, and the stages of pipelines that go along with them (rules: `state/chains.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from windfall.core.messages import facts as f
+from windfall.core.messages.lifecycle import WAITING
+from windfall.core.state.chains import chain_of, held_back, mates, waiting
+from windfall.core.state.world import BagState, PilotState, TaskClass
+from windfall.core.turn import Turn
+
+Fits = Callable[[TaskClass], bool]  # does a class fit this pilot, as it is now?
+
+
+def arm(turn: Turn, bag: BagState) -> None:
+    """Look again when the first of its incomplete batches has waited long enough."""
+    due = [t.since + t.shape.patience for t in bag.targets if waiting(bag, t)]
+    if due and not bag.armed:  # one that runs ends no later: whoever came first waits least
+        bag.armed = True
+        turn.timers.add(min(due), "batch", bag.number)
+
+
+def patience_over(turn: Turn, number: int) -> None:
+    bag = turn.state.bags.get(number)
+    if bag is None:
+        return
+    bag.armed = False
+    for target in bag.targets:
+        if waiting(bag, target) and turn.now >= target.since + target.shape.patience:
+            turn.emit(f.BatchReleased(turn.now, number, target.index, target.count))
+    arm(turn, bag)
+
+
+def take(
+    turn: Turn, pilot: PilotState, cls: TaskClass, units: int, want: int, budget: int, fits: Fits
+) -> list[f.Group]:
+    """Up to `units` batches of a class: the first whatever its length, more while tasks are wanted and a message holds
+    them."""
+    bag = turn.state.bags[cls.bag]
+    left = cls.ready - held_back(bag, cls)
+    taken: dict[int, None] = {}
+    apart: list[int] = []
+    groups: list[f.Group] = []
+    while units > 0 and left > 0 and (not groups or (want > 0 and budget > 0)):
+        (head,) = cls.backlog.take(1)
+        if head in taken:
+            continue
+        tasks = mates(bag, cls, head, taken)[: max(budget // cls.weight, 1)]
+        if not tasks:
+            apart.append(head)
+            continue
+        taken.update(dict.fromkeys(tasks))
+        left -= len(tasks)
+        if head not in taken:
+            apart.append(head)
+        numbers = turn.state.attempts.numbers(len(tasks))
+        chain = chain_of(bag, head)
+        first = f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, chain, over=cls.over)
+        made = [first, *_followers(turn, pilot, bag, first, fits)]
+        groups += made
+        units -= 1
+        want -= sum(len(group.tasks) for group in made)
+        budget -= sum(len(group.tasks) * cls.weight for group in made)
+    for task in apart:
+        cls.backlog.put(task)
+    return groups
+
+
+def _followers(turn: Turn, pilot: PilotState, bag: BagState, first: f.Group, fits: Fits) -> list[f.Group]:
+    """The stages that go along behind these tasks, one group each."""
+    made: list[f.Group] = []
+    group = first
+    while (index := bag.targets[group.target].follower) >= 0 and not bag.targets[index].waits:
+        cls = bag.classes[index, 0]
+        on = bag.runs[index][0] - bag.runs[group.target][0]  # from a task to the one behind it
+        pairs = [(task + on, number) for task, number in zip(group.tasks, group.attempts, strict=True)
+                 if _goes_along(bag, task + on)]
+        if not pairs or not turn.state.cost(turn.state.pilot_classes[pilot.cls], cls) or not fits(cls):
+            break
+        tasks, behind = [task for task, _ in pairs], [number for _, number in pairs]
+        group = f.Group(
+            bag.number, index, 0, 0, tasks, turn.state.attempts.numbers(len(tasks)), first.chain, behind)
+        made.append(group)
+    return made
+
+
+def _goes_along(bag: BagState, task: int) -> bool:
+    """Does it wait for nothing but the stage before it, and has it neither failed nor been at a pilot's death?"""
+    t = bag.tasks
+    waits = bag.graph is not None and t.state[task] == WAITING and bag.graph.pending[task] == 1
+    return waits and not t.variant[task] and not t.deaths[task]
