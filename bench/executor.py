@@ -86,19 +86,19 @@ def futures_alone(count: int) -> None:
     from windfall import as_completed
     from windfall.client.functions.futures import CallFuture, settle
 
-    class Flow:
+    class Dispatcher:
         condition = threading.Condition()
 
     def settle_all() -> None:
         for start in range(0, count, 1000):
-            with Flow.condition:
+            with Dispatcher.condition:
                 for future in made[start : start + 1000]:
                     settle(future, None, None)
-                Flow.condition.notify_all()
+                Dispatcher.condition.notify_all()
 
     gc.collect()
     before = _resident()
-    made = [CallFuture(Flow) for _ in range(count)]  # type: ignore[arg-type]
+    made = [CallFuture(Dispatcher) for _ in range(count)]  # type: ignore[arg-type]
     size = (_resident() - before) / count
     thread = threading.Thread(target=settle_all)
     began = time.perf_counter()

@@ -1,9 +1,9 @@
-"""`python -m windfall`"""
+"""Run the command line: `python -m windfall`."""
 
 import gc
 import sys
 
-gc.set_threshold(100_000, 20, 20)  # imports and results make very many objects, and hardly any cycle
+gc.set_threshold(100_000, 20, 20)  # imports and results make many objects and hardly any cycles
 
 from windfall.cli.main import main  # noqa: E402
 

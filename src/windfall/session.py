@@ -1,9 +1,9 @@
-"""A client and, where needed, the server behind it.
+"""`Session`: a client and, where needed, the server behind it.
 
-In this order: the server that `$WINDFALL_SERVER_FILE` or `windfall login` names; the live server of `$WINDFALL_HOME`,
-which may be another process's embedded one; else an embedded one, started in this process.  When another's embedded
-server goes away, `again` walks the same path, so the last one standing takes over.  A server of its own is never
-replaced: whoever runs it will start it again, and is waited for.
+A session uses, in this order: the server that `$WINDFALL_SERVER_FILE` or `windfall login` names; the live server of
+`$WINDFALL_HOME`, which may be embedded in another process; else a server that it embeds in this process.  When another
+process's embedded server goes away, `find_next_server` walks the same path, so that one of the processes left takes
+over.  A separate server (`windfall serve`) is never replaced: the session waits until its owner starts it again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ if TYPE_CHECKING:
     from windfall.server.embedded import Embedded
 
 T = TypeVar("T")
-CONTENDING = 15.0  # seconds to wait while another process starts, or stops, the server of this home
+LOCK_TIMEOUT = 15.0  # seconds to wait while another process starts, or stops, the server of this home
 PATIENCE = 3.0
-LOOK = 0.5  # seconds between looks for a server that is waited for
+POLL_INTERVAL = 0.5  # seconds between looks for a separate server
 
 
 class Session:
-    """`work`: tasks are to run, so somebody must run them."""
+    """`needs_pilot`: an embedded server starts a pilot, since tasks are to run.
 
-    def __init__(self, work: bool = False):
-        self.work = work
+    Subclasses override `tell` and `became_server`.
+    """
+
+    def __init__(self, needs_pilot: bool = False):
+        self.needs_pilot = needs_pilot
         self.embedded: Embedded | None = None
         self.client: Client = self._obtain()
         self.separate = self.embedded is None and not self.client.profile.embedded
@@ -49,43 +52,47 @@ class Session:
             self.embedded.stop()
             self.embedded = None
 
-    def again(self) -> None:
-        """The server went away: wait for it, or find, or become, the next one."""
+    def find_next_server(self) -> None:
+        """Wait for a separate server that went away; in place of an embedded one find, or become, the next."""
         if self.embedded is not None:
-            raise NoServer("the server went away", "start it again; nothing that it acknowledged is lost")
+            raise NoServer("the server in this process stopped",
+                           "start the command again; nothing that the server acknowledged is lost")
         self.client.close()
         self.client = self._wait_for(self.client.profile.server) if self.separate else self._obtain()
 
     def ask(self, question: Callable[[Client], T]) -> T:
-        """The answer of this server, or of the next, should it go away meanwhile.  For what may be asked twice."""
+        """Call `question` with the client; call it again at the next server if this one goes away.
+
+        The question must be one that may be asked twice.
+        """
         while True:
             try:
                 return question(self.client)
             except NoServer:
-                self.again()
+                self.find_next_server()
 
-    def fresh(self) -> None:
-        """A new connection to the same server."""
+    def reconnect(self) -> None:
+        """Open a new connection to the same server."""
         self.client.close()
         self.client = Client(self.client.profile, PATIENCE)
 
     def _wait_for(self, server: str) -> Client:
-        """Once a server of its own was found, no other kind is started here, however long it takes."""
-        self.said(f"the server at {server} does not answer; waiting for it (Ctrl-C leaves the bag as it is)")
-        while (profile := live()) is None:
-            time.sleep(LOOK)
-        self.said(f"the server at {profile.server} answers")
+        """Wait for a separate server, however long it takes."""
+        self.tell(f"the server at {server} does not answer; waiting for it (Ctrl-C leaves the bag as it is)")
+        while (profile := live_profile()) is None:
+            time.sleep(POLL_INTERVAL)
+        self.tell(f"the server at {profile.server} answers again")
         return Client(profile, PATIENCE)
 
     def _obtain(self) -> Client:
         if chosen() is not None:
             client = Client(find())
-            client.health()  # one that was never there is not waited for
+            client.health()  # raises at once: a session does not wait for a server that it has never met
             return client
         directory = make_home()
-        until = time.monotonic() + CONTENDING
+        until = time.monotonic() + LOCK_TIMEOUT
         while True:
-            profile = live()
+            profile = live_profile()
             if profile is not None:
                 return Client(profile, PATIENCE)
             try:
@@ -98,15 +105,15 @@ class Session:
     def _embed(self, directory: Path) -> Profile:
         if not (hasattr(os, "fork") and hasattr(socket, "AF_UNIX")):
             raise NoServer(
-                "no server is known here, and this system cannot run one itself",
-                "'windfall login https://HOST:PORT' lets you in at one that runs elsewhere",
+                "no server is known here, and this system cannot run one: it has no fork or no Unix sockets",
+                "use a server that runs elsewhere: windfall login https://HOST:PORT",
             )
         from windfall.server.embedded import Embedded
 
         embedded = Embedded(directory)
         try:
-            if self.work:
-                embedded.ensure_pilot()  # its interpreter starts while our server does
+            if self.needs_pilot:
+                embedded.ensure_pilot()  # the pilot's interpreter starts while the server does
             profile = from_fields(embedded.start())
         except BaseException:
             embedded.stop()
@@ -115,17 +122,17 @@ class Session:
         self.became_server()
         return profile
 
-    # --- for whoever has somebody to tell
+    # --- for subclasses
 
-    def said(self, text: str) -> None:
-        """What a person would want to know."""
+    def tell(self, text: str) -> None:
+        """Show a message to a person; this class shows none."""
 
     def became_server(self) -> None:
-        """A server runs in this process from now on."""
+        """Hear that this process embeds a server from now on."""
 
 
-def live() -> Profile | None:
-    """The profile of the named server, or of the home's, if that answers."""
+def live_profile() -> Profile | None:
+    """Return the profile of the chosen server, else of this home's, if that server answers."""
     try:
         profile = find()
         with Client(profile, patience=0) as client:

@@ -1,4 +1,4 @@
-"""Which server a command ends up with: the one that is named, the live one of its home, or its own."""
+"""The server of a command: the named one, the live one of its home, or one that it embeds."""
 
 import signal
 import threading
@@ -14,7 +14,7 @@ from windfall.store.journal import Journal
 
 @pytest.fixture
 def home(alone, monkeypatch):
-    """A home of this process, where nothing runs yet."""
+    """A home for this process, where nothing runs yet."""
     monkeypatch.setenv("WINDFALL_HOME", str(alone.home))
     monkeypatch.setenv(MARK, str(alone.home))
     monkeypatch.delenv("WINDFALL_SERVER_FILE", raising=False)
@@ -28,91 +28,91 @@ def gate(alone):
     return f"until test -e {alone.home.parent}/go; do sleep 0.05; done"
 
 
-def test_work_brings_a_server_and_a_pilot_and_both_leave(home):
-    with Session(work=True) as session:
+def test_session_that_needs_a_pilot_embeds_one_and_stops_it(home):
+    with Session(needs_pilot=True) as session:
         assert session.embedded is not None
         until(session.client.pilots)
     assert processes_of(home) == []
     assert not (home / "socket").exists()
 
 
-def test_no_pilot_for_those_who_only_look(home):
+def test_session_without_work_starts_no_pilot(home):
     with Session() as session:
         assert session.client.bags() == []
         assert processes_of(home) == []
 
 
-def test_a_live_server_is_used_as_it_is(home):
+def test_session_uses_a_live_server(home):
     server = Server(home)
-    with Session(work=True) as session:
+    with Session(needs_pilot=True) as session:
         assert session.embedded is None
     assert server.stop() == 0
 
 
-def test_a_profile_that_was_left_behind_does_not_matter(home):
+def test_stale_profile_does_not_keep_a_session_from_embedding(home):
     Server(home).kill()
     assert (home / "server.json").exists()
     with Session() as session:
         assert session.embedded is not None
 
 
-def test_a_lock_that_stays(home, monkeypatch):
-    monkeypatch.setattr(sessions, "CONTENDING", 0.3)
+def test_session_gives_up_when_the_store_stays_locked(home, monkeypatch):
+    monkeypatch.setattr(sessions, "LOCK_TIMEOUT", 0.3)
     home.mkdir()
     journal = Journal.open(home / "journal.db")
     with pytest.raises(StoreLocked):
-        Session(work=True)
+        Session(needs_pilot=True)
     journal.close()
-    until(lambda: not processes_of(home))  # what lost the race leaves nothing behind
+    until(lambda: not processes_of(home))  # a server that lost the race leaves no process behind
 
 
-def test_other_failures_are_told_at_once(home):
+def test_corrupt_store_is_reported_at_once(home):
     home.mkdir()
     (home / "journal.db").write_bytes(b"no database" * 100)
     with pytest.raises(StoreCorrupt):
-        Session(work=True)
+        Session(needs_pilot=True)
     until(lambda: not processes_of(home))
 
 
-def test_taking_over_from_another_commands_server(alone, home, gate):
+def test_session_takes_over_from_a_killed_command(alone, home, gate):
     other = alone.start("run", gate)
     until(lambda: (home / "server.json").exists() and alone.json("ls"))
-    with Session(work=True) as session:
+    with Session(needs_pilot=True) as session:
         assert session.embedded is None and not session.separate
         other.kill()
         other.communicate()
-        session.again()
+        session.find_next_server()
         assert session.embedded is not None
         (home.parent / "go").touch()
         assert session.client.wait(1)["state"] == "succeeded"
         with pytest.raises(NoServer):
-            session.again()  # our own cannot go away and come back
-    sweep_up(home)  # the killed one's pilot would stay until its lease is out
+            session.find_next_server()  # an embedded server cannot come back
+    sweep_up(home)  # the killed server's pilot would stay until its lease expires
 
 
-def test_a_question_is_asked_of_the_next_server(alone, home, gate):
+def test_question_is_repeated_at_the_next_server(alone, home, gate):
     other = alone.start("run", gate, "--name", "kept")
     until(lambda: (home / "server.json").exists() and alone.json("ls"))
-    with Session(work=True) as session:
+    with Session(needs_pilot=True) as session:
         other.kill()
         other.communicate()
         (home.parent / "go").touch()
         assert [bag["name"] for bag in session.ask(lambda client: client.bags())] == ["kept"]
         assert session.embedded is not None
-    sweep_up(home)  # the killed one's pilot would stay until its lease is out
+    sweep_up(home)  # the killed server's pilot would stay until its lease expires
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_server_of_its_own_is_waited_for_and_never_replaced(home, monkeypatch, named):
+def test_separate_server_is_waited_for_and_never_replaced(home, monkeypatch, named):
     server = Server(home)
     if named:
         monkeypatch.setenv("WINDFALL_SERVER_FILE", str(home / "server.json"))
-    with Session(work=True) as session:
+    with Session(needs_pilot=True) as session:
         assert session.separate
         server.kill()
         back = threading.Timer(0.3, server.start)
         back.start()
-        session.again()
+        session.find_next_server()
         assert session.embedded is None and session.client.bags() == []
         back.join()
     assert server.stop() == 0
@@ -121,7 +121,7 @@ def test_a_server_of_its_own_is_waited_for_and_never_replaced(home, monkeypatch,
 # --- several commands on one home -----------------------------------------------------------------------------
 
 
-def test_runs_that_start_at_once_share_one_server(alone):
+def test_runs_that_start_together_share_one_server(alone):
     runs = [alone.start("run", f"echo {name}", "--name", name, "-o", name) for name in ("one", "two", "three")]
     ends = [(run.communicate(timeout=60), run.returncode) for run in runs]
     assert [(out, code) for (out, _), code in ends] == [("one\n", 0), ("two\n", 0), ("three\n", 0)], ends
@@ -129,7 +129,7 @@ def test_runs_that_start_at_once_share_one_server(alone):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_second_takes_over_when_the_first_goes(alone, gate, number):
+def test_second_run_takes_over_when_the_first_ends(alone, gate, number):
     first = alone.start("run", gate + "; echo first", "--name", "first")
     until(lambda: (alone.home / "server.json").exists())
     second = alone.start("run", gate + "; echo {x}", "-s", "x=1..3", "--name", "second")
@@ -145,7 +145,7 @@ def test_the_second_takes_over_when_the_first_goes(alone, gate, number):
     assert again.returncode == 0, again.stderr
 
 
-def test_interrupted_alone_nothing_runs_until_it_is_waited_for(alone, gate):
+def test_interrupted_run_resumes_with_wait(alone, gate):
     run = alone.start("run", gate, "--name", "kept")
     until(lambda: (alone.home / "server.json").exists() and alone.json("ls"))
     run.send_signal(signal.SIGINT)
@@ -156,7 +156,7 @@ def test_interrupted_alone_nothing_runs_until_it_is_waited_for(alone, gate):
     assert alone("wait", "kept").returncode == 0
 
 
-def test_submitted_where_nothing_runs_then_waited_for(alone):
+def test_bag_submitted_without_a_server_runs_with_wait(alone):
     done = alone("submit", "echo later > f", "--output", "f", "--name", "n")
     assert (done.stdout, done.returncode) == ("1\n", 0)
     assert "nothing runs before" in done.stderr
@@ -164,7 +164,7 @@ def test_submitted_where_nothing_runs_then_waited_for(alone):
     assert (alone.folder / "here" / "f").read_text() == "later\n"
 
 
-def test_a_server_file_of_another_home(alone, tmp_path):
+def test_named_server_file_of_another_home_is_used(alone, tmp_path):
     server = Server(tmp_path / "elsewhere", "--pilot")
     try:
         file = str(server.home / "server.json")

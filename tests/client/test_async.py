@@ -22,12 +22,12 @@ def run(server, story):
     return asyncio.run(inside())
 
 
-def test_it_has_every_method_of_the_client():
-    names = [name for name in vars(Client) if not name.startswith("_")]
+def test_async_client_has_every_method_of_the_client():
+    names = [name for name in dir(Client) if not name.startswith("_")]
     assert [name for name in names if not hasattr(AsyncClient, name)] == []
 
 
-def test_from_submission_to_results(server):
+def test_submitted_bag_runs_and_its_results_stream(server):
     async def story(client):
         bag = await client.submit(sweep(5))
         seen = [update async for update in client.watch(bag, rows=True)]
@@ -40,7 +40,7 @@ def test_from_submission_to_results(server):
     assert run(server, story) == ([1, 2, 3, 4, 5], b"5\n")
 
 
-def test_many_things_at_once(server):
+def test_calls_and_waits_run_at_the_same_time(server):
     async def story(client):
         bag = await client.submit(sweep(1, "sleep 1"))
         waiting = asyncio.ensure_future(client.wait(bag))
@@ -52,7 +52,7 @@ def test_many_things_at_once(server):
     assert run(server, story) == (list(range(100)), "succeeded")
 
 
-def test_errors_are_raised(server):
+def test_errors_are_raised_where_they_are_awaited(server):
     async def story(client):
         with pytest.raises(NotFound):
             await client.bag(10**9)
@@ -65,7 +65,7 @@ def test_errors_are_raised(server):
     run(server, story)
 
 
-def test_a_stream_that_is_left_early(server):
+def test_stream_can_be_left_early(server):
     async def story(client):
         bag = await client.submit(sweep(2000, "true"))
         async for _ in client.results(bag, page=1):

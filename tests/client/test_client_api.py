@@ -14,7 +14,7 @@ from tests.live.real import until
 from windfall import errors
 from windfall.client import Client
 from windfall.client.client import new_key
-from windfall.client.functions.calls import unpacked
+from windfall.client.functions.calls import value_of
 from windfall.client.functions.payload import CallFailed, Packer
 from windfall.model.bagfile import reader
 from windfall.model.spec import Bag, Items, Policy, Range, Sweep, Target
@@ -27,10 +27,14 @@ def sweep(n, command="printf {x} > o-{x}", outputs=("o-{x}",)):
     )
 
 
-def test_the_public_surface_is_pinned():
+def test_public_surface_is_pinned():
     public = ["AsyncClient", "Client", "Executor", "WindfallError", "__version__", "as_completed"]
     assert sorted(windfall.__all__) == public
+    assert windfall.client.__all__ == ["Client"] and windfall.client.Client is Client
     assert windfall.Client is Client
+    assert {name: getattr(windfall, name).__module__ for name in ("AsyncClient", "Executor", "as_completed")} == {
+        "AsyncClient": "windfall.client.aio", "Executor": "windfall.client.functions.executor",
+        "as_completed": "windfall.client.functions.futures"}
     assert windfall.WindfallError is errors.WindfallError
     assert windfall.__version__ == "0.1.0"
     with pytest.raises(AttributeError):
@@ -40,7 +44,7 @@ def test_the_public_surface_is_pinned():
 # --- there and back -----------------------------------------------------------------------------------------
 
 
-def test_from_submission_to_files(client, tmp_path):
+def test_submitted_bag_runs_and_its_files_come_home(client, tmp_path):
     bag = client.submit(sweep(5))
     seen = []
     final = client.wait(bag, seen.append)
@@ -52,14 +56,14 @@ def test_from_submission_to_files(client, tmp_path):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [f"o-{i}" for i in range(1, 6)]
 
 
-def test_files_of_the_same_name_get_a_directory_per_task(client, tmp_path):
+def test_files_of_one_name_get_a_directory_per_task(client, tmp_path):
     bag = client.submit(sweep(3, "printf {x} > o", ["o"]))
     client.wait(bag)
     client.fetch(bag, tmp_path / "out")
     assert sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("o")) == ["0/o", "1/o", "2/o"]
 
 
-def test_fetching_again_leaves_what_is_there_and_mends_what_is_not(client, tmp_path):
+def test_fetch_keeps_intact_files_and_replaces_broken_ones(client, tmp_path):
     bag = client.submit(sweep(2))
     client.wait(bag)
     client.fetch(bag, tmp_path / "out")
@@ -70,7 +74,7 @@ def test_fetching_again_leaves_what_is_there_and_mends_what_is_not(client, tmp_p
     assert (tmp_path / "out" / "o-2").stat().st_ino == untouched.st_ino
 
 
-def test_inputs_are_sent_once(client, tmp_path):
+def test_upload_sends_an_input_only_once(client, tmp_path):
     data = os.urandom(1000)
     (tmp_path / "in.dat").write_bytes(data)
     bag, uploads, *_ = reader.parse("[bag]\ncommand='cat in.dat'\n[task]\ninputs=['in.dat']", "b.toml", tmp_path)
@@ -81,20 +85,20 @@ def test_inputs_are_sent_once(client, tmp_path):
     assert client._http.upload(sha, file) == 0
 
 
-def test_the_same_key_is_the_same_bag(client):
+def test_same_idempotency_key_gives_the_same_bag(client):
     key = new_key()
     assert client.submit(sweep(1), key=key) == client.submit(sweep(1), key=key)
     assert client.submit(sweep(1)) != client.submit(sweep(1))
 
 
-def test_errors_come_as_they_were_raised(client):
+def test_server_errors_are_raised_as_their_own_class(client):
     with pytest.raises(errors.NotFound):
         client.bag(10**9)
     with pytest.raises(errors.BadInput, match="no command"):
         client.submit(Bag(name="x", targets=[Target()]))
 
 
-def test_policies(client):
+def test_policies_can_be_submitted_and_changed(client):
     policy = Policy(rank=2, per_host=1, attempt_deadline="30 min", replicate="Tail-Fast", replicas_per_task=2)
     bag = client.submit(Bag(name="b", targets=[Target(source=Items(items=["true"]))], policy=policy))
     assert client.policy(bag)["policy"] == {
@@ -106,17 +110,17 @@ def test_policies(client):
         with pytest.raises(errors.BadInput) as caught:
             client.set_policy(bag, {wrong: "3"})
         assert hint in caught.value.hint
-    with pytest.raises(errors.BadInput, match="goes by its number, not by 'b'"):
+    with pytest.raises(errors.BadInput, match="named by its number, not by 'b'"):
         client.policy("b")
     client.wait(bag)
 
 
-def test_a_wrong_token(server):
+def test_wrong_token_raises_unauthorised(server):
     with Client({**server.profile, "token": "nope"}) as client, pytest.raises(errors.Unauthorised):
         client.bags()
 
 
-def test_acting_and_asking(client):
+def test_pause_cancel_and_retry_change_a_bag(client):
     cores = sum(pilot["cores"] for pilot in client.pilots())
     bag = client.submit(sweep(cores + 3, "sleep 60", ()))
     assert client.pause(bag)["state"] == "paused"
@@ -131,7 +135,7 @@ def test_acting_and_asking(client):
     assert client.spec(bag) == sweep(cores + 3, "sleep 60", ())
 
 
-def test_an_open_bag(client):
+def test_open_bag_takes_tasks_until_closed(client):
     bag = client.submit(Bag(name="open", open=True, targets=[Target(source=Items(items=[]))]))
     key = new_key()
     first = client.append(bag, Items(items=["echo a", "echo b"]), key=key)
@@ -156,7 +160,7 @@ def test_tokens_are_made_used_and_revoked(server, client):
 # --- Python calls -------------------------------------------------------------------------------------------
 
 
-def test_calls_run_on_a_pilot(client):
+def test_call_runs_on_a_pilot(client):
     assert client.call(os.getpid) != os.getpid()
     assert client.call(os.path.join, "a", "b") == "a/b"
     assert client.call(divmod, 17, 5) == (3, 2)
@@ -164,14 +168,14 @@ def test_calls_run_on_a_pilot(client):
     assert len(client.call(bytes, 100_000)) == 100_000
 
 
-def test_what_a_call_raises_is_raised_here(client):
+def test_call_raises_the_remote_exception(client):
     with pytest.raises(ZeroDivisionError) as caught:
         client.call(divmod, 1, 0)
     assert "Traceback" in str(caught.value.__cause__)
     assert client.call(abs, -1) == 1  # the next one is not touched by it
 
 
-def test_a_call_whose_process_dies_has_failed(client):
+def test_call_whose_process_dies_raises_call_failed(client):
     with pytest.raises(CallFailed):
         client.call(os.kill, 0, 9)  # its whole process group
     with pytest.raises(CallFailed):
@@ -179,41 +183,41 @@ def test_a_call_whose_process_dies_has_failed(client):
     assert client.call(abs, -1) == 1
 
 
-def test_what_cannot_be_called(client):
+def test_call_with_a_too_large_function_is_refused(client):
     with pytest.raises(errors.BadInput, match="take"):
         client.call(functools.partial(len, "x" * (1 << 21)))
 
 
-def test_large_arguments_go_as_a_blob(client):
+def test_large_arguments_travel_as_a_blob(client):
     assert client.call(len, "x" * (1 << 21)) == 1 << 21
 
 
-def test_calls_are_packed_and_unpacked():
+def test_packed_call_and_its_result_can_be_decoded():
     version, *parts = Packer().call(os.path.join, ("a", "b"), {}).split()
     function, (args, kwargs) = (pickle.loads(base64.b64decode(part)) for part in parts)
     assert function(*args, **kwargs) == "a/b" and version == "{}.{}".format(*sys.version_info)
     value = lambda *parts: {"value": base64.b64encode(pickle.dumps(parts)).decode()}  # noqa: E731
-    assert unpacked(value("ok", [1, 2])) == [1, 2]
+    assert value_of(value("ok", [1, 2])) == [1, 2]
     with pytest.raises(KeyError) as caught:
-        unpacked(value("error", KeyError("k"), "Traceback, there"))
+        value_of(value("error", KeyError("k"), "Traceback, there"))
     assert "Traceback, there" in str(caught.value.__cause__)
     with pytest.raises(errors.WindfallError, match="Traceback, there"):
-        unpacked(value("error", None, "Traceback, there"))
+        value_of(value("error", None, "Traceback, there"))
     with pytest.raises(errors.WindfallError, match="memory"):
-        unpacked({"value": None, "why": "memory"})
+        value_of({"value": None, "why": "memory"})
 
 
 # --- a line that breaks -------------------------------------------------------------------------------------
 
 
-def test_a_lost_answer_does_not_make_a_second_bag(client, relay, cut_client):
+def test_lost_answer_makes_no_second_bag(client, relay, cut_client):
     before = len(client.bags())
     relay.cuts = [0]
     number = cut_client.submit(sweep(2))
     assert [bag["bag"] for bag in client.bags()][before:] == [number]
 
 
-def test_large_files_go_in_pieces_and_go_on_after_a_break(client, relay, cut_client, tmp_path, monkeypatch):
+def test_upload_in_blocks_continues_after_a_break(client, relay, cut_client, tmp_path, monkeypatch):
     monkeypatch.setattr("windfall.client.http.UPLOAD_BLOCK", 1000)
     data = os.urandom(4500)
     sha = hashlib.sha256(data).hexdigest()
@@ -225,7 +229,7 @@ def test_large_files_go_in_pieces_and_go_on_after_a_break(client, relay, cut_cli
     assert (tmp_path / "back").read_bytes() == data
 
 
-def test_a_download_goes_on_where_it_broke(client, relay, cut_client, tmp_path):
+def test_download_continues_where_it_broke(client, relay, cut_client, tmp_path):
     data = os.urandom(3_000_000)
     sha = hashlib.sha256(data).hexdigest()
     (tmp_path / "big").write_bytes(data)
@@ -236,14 +240,14 @@ def test_a_download_goes_on_where_it_broke(client, relay, cut_client, tmp_path):
     assert (tmp_path / "f").read_bytes() == data
 
 
-def test_waiting_goes_on_over_a_broken_line(relay, cut_client):
+def test_wait_survives_broken_connections(relay, cut_client):
     bag = cut_client.submit(sweep(4, "sleep 0.2", ()))
     relay.cuts = [0, 100, 0]
     assert cut_client.wait(bag)["counts"]["succeeded"] == 4
     assert relay.connections > 1
 
 
-def test_nobody_there(tmp_path):
+def test_absent_server_raises_no_server_at_once(tmp_path):
     with (
         Client({"server": f"unix:{tmp_path}/none", "token": "x"}, patience=0) as client,
         pytest.raises(errors.NoServer) as caught,
@@ -265,7 +269,7 @@ def hostile(stub, path, data=b"data"):
 
 
 @pytest.mark.parametrize("path", ["../evil", "/tmp/evil", "a/../../evil", "", "link/evil"])
-def test_a_path_that_leaves_the_directory_is_refused(stub, tmp_path, path):
+def test_path_that_leaves_the_directory_is_refused(stub, tmp_path, path):
     hostile(stub, path)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "link").symlink_to(tmp_path)
@@ -274,7 +278,7 @@ def test_a_path_that_leaves_the_directory_is_refused(stub, tmp_path, path):
     assert not (tmp_path / "evil").exists()
 
 
-def test_one_file_that_cannot_be_had_does_not_keep_the_others_out(stub, tmp_path):
+def test_fetch_brings_the_other_files_when_one_cannot_come(stub, tmp_path):
     out = tmp_path / "out" / "0"  # "c" and "c/d" are in each other's way, so there is a directory per task
     out.mkdir(parents=True)
     sha = hashlib.sha256(b"data").hexdigest()
@@ -296,14 +300,14 @@ def test_one_file_that_cannot_be_had_does_not_keep_the_others_out(stub, tmp_path
     assert (out / "b").stat().st_mode & 0o7022 == 0 and (out / "b").stat().st_mode & 0o100
 
 
-def test_what_does_not_fit_its_hash_is_not_kept(stub, tmp_path):
+def test_file_that_does_not_fit_its_hash_is_not_kept(stub, tmp_path):
     hostile(stub, "o", b"evil")
-    with Client(stub.profile) as client, pytest.raises(errors.WindfallError, match="not what the task made"):
+    with Client(stub.profile) as client, pytest.raises(errors.WindfallError, match="do not fit its hash"):
         client.fetch(1, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_trying_again_where_that_helps_and_not_where_it_does_not(stub):
+def test_client_repeats_only_repeatable_requests(stub):
     with Client(stub.profile, patience=5) as client:
         stub.plan = [503, 429]
         assert client.bags() == []
@@ -322,7 +326,7 @@ def test_trying_again_where_that_helps_and_not_where_it_does_not(stub):
 @pytest.mark.parametrize(
     "said", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 2", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"]
 )
-def test_what_answers_is_no_server(stub, said):
+def test_response_that_is_not_http_raises_no_server(stub, said):
     with Client(stub.profile, patience=0) as client:
         client.bags()
         stub.plan = [said]
@@ -332,7 +336,7 @@ def test_what_answers_is_no_server(stub, said):
 
 
 @pytest.mark.parametrize("said", [b"[]", b"{", b"\xff"])
-def test_an_answer_that_is_none(stub, said):
+def test_malformed_answer_raises_windfall_error(stub, said):
     stub.answers["/health"] = said
     with Client(stub.profile, patience=0) as client, pytest.raises(errors.WindfallError):
         client.health()

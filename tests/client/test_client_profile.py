@@ -18,19 +18,19 @@ def written(path, text, mode=0o600):
     return path
 
 
-def test_a_good_one(tmp_path):
+def test_good_profile_is_read_and_its_token_hidden(tmp_path):
     found = profile.load(written(tmp_path / "server.json", GOOD))
     assert (found.server, found.token) == ("unix:/x", "t")
     assert "t'" not in repr(found)  # the token stays out of logs
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o666])
-def test_readable_by_others(tmp_path, mode):
+def test_profile_that_others_can_read_is_refused(tmp_path, mode):
     with pytest.raises(TrustError, match="others"):
         profile.load(written(tmp_path / "server.json", GOOD, mode))
 
 
-def test_somebody_elses(tmp_path, monkeypatch):
+def test_profile_of_another_user_is_refused(tmp_path, monkeypatch):
     path = written(tmp_path / "server.json", GOOD)
     monkeypatch.setattr("os.getuid", lambda: 4711)
     with pytest.raises(TrustError, match="somebody else"):
@@ -50,12 +50,12 @@ def test_somebody_elses(tmp_path, monkeypatch):
         ("[" * 100_000, NoServer),
     ],
 )
-def test_what_is_no_profile(tmp_path, text, kind):
+def test_malformed_profile_is_refused(tmp_path, text, kind):
     with pytest.raises(kind):
         profile.load(written(tmp_path / "server.json", text))
 
 
-def test_where_it_is_looked_for(tmp_path, monkeypatch):
+def test_profile_is_looked_for_by_variable_then_in_the_home(tmp_path, monkeypatch):
     monkeypatch.setenv("WINDFALL_HOME", str(tmp_path))
     monkeypatch.delenv("WINDFALL_SERVER_FILE", raising=False)
     with pytest.raises(NoServer, match="does not exist"):
@@ -67,7 +67,7 @@ def test_where_it_is_looked_for(tmp_path, monkeypatch):
 
 
 def certificate(tmp_path, name):
-    """A self-signed one, as the server makes them."""
+    """Make a self-signed certificate, as the server does."""
     import datetime
 
     from cryptography import x509
@@ -120,17 +120,17 @@ def tls(tmp_path):
     listener.close()
 
 
-def test_the_pinned_certificate_is_taken(tls):
+def test_pinned_certificate_is_accepted(tls):
     with Http(profile.Profile(tls[0], "t", tls[1]), patience=0) as http:
-        assert http.call("GET", "/health") == {}
+        assert http.get("/health") == {}
 
 
-def test_any_other_is_not(tls, tmp_path):
+def test_certificate_that_is_not_pinned_is_refused(tls, tmp_path):
     other, _ = certificate(tmp_path, "other")
     with Http(profile.Profile(tls[0], "t", other), patience=0) as http, pytest.raises(TrustError, match="certificate"):
-        http.call("GET", "/health")
+        http.get("/health")
 
 
-def test_a_certificate_that_is_none(tls):
+def test_malformed_pinned_certificate_is_refused(tls):
     with Http(profile.Profile(tls[0], "t", "rubbish"), patience=0) as http, pytest.raises(TrustError):
-        http.call("GET", "/health")
+        http.get("/health")

@@ -1,4 +1,4 @@
-"""The types of what `Client` returns say what the server sends."""
+"""The types of `Client`'s answers agree with the answers of the server."""
 
 import typing
 
@@ -25,7 +25,7 @@ def test_the_public_names_are_pinned():
     (types.Place, schema.PlaceUsage), (types.Slow, schema.SlowAttempt), (types.Statistics, schema.Statistics),
     (types.Cause, schema.FailureCause), (types.TokenMade, schema.TokenMade),
     (types.TrialMade, schema.TrialMade), (types.Health, schema.Health)])
-def test_they_are_the_servers(ours, theirs):
+def test_types_have_the_fields_of_the_servers_records(ours, theirs):
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(theirs)}
     hints = typing.get_type_hints(ours)
     assert hints.keys() == fields.keys()
@@ -34,7 +34,7 @@ def test_they_are_the_servers(ours, theirs):
         name: fields[name] for name in fields if fields[name] in plain}
 
 
-def test_what_a_real_server_sends_is_of_these_types(client):
+def test_answers_of_a_real_server_fit_these_types(client):
     command = 'test {x} = 1 && printf made > o || exit 3'
     target = Target(command=command, outputs=["o"], retries=0, source=Sweep(axes=[Range(name="x", first=1, last=2)]))
     submitted = client.submitted(Bag(name="typed", targets=[target]))

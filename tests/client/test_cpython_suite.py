@@ -1,8 +1,8 @@
 """CPython's own tests of executors, those that any executor has to pass, against ours.
 
-They come with Debian's `libpython3.11-testsuite`, or with a Python that has its tests; where there are none they are
-left out, which is said.  What does not apply is in `NOT_OURS`, each with its reason; the classes about threads,
-processes and futures made by hand are about those, and not about executors.
+The suite comes with Debian's `libpython3.11-testsuite`, or with a Python that has its tests; elsewhere this module is
+skipped.  `NOT_OURS` lists the tests that do not apply, each with its reason.  The classes about threads, processes and
+futures made by hand are left out: they do not test executors in general.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ theirs = _load()
 
 
 class Ours(Executor):
-    """On the server of this folder's tests; runners find CPython's module by its name."""
+    """An executor on the server of this folder's tests; runners find CPython's module by its name."""
 
     where: dict = {}
 
@@ -66,7 +66,7 @@ class Mixin(theirs.ExecutorMixin):
 
 
 def _made(name, *bases):
-    """A class of the tests of `bases`, less those that do not apply."""
+    """Return a class with the tests of `bases`, less those that do not apply."""
     made = type(name, bases, {"__module__": __name__})
     for test in NOT_OURS:
         if hasattr(made, test):
@@ -82,6 +82,5 @@ TestInitializer = _made("TestInitializer", Mixin, theirs.InitializerMixin, their
 TestFailingInitializer = _made("TestFailingInitializer", Mixin, theirs.FailingInitializerMixin, theirs.BaseTestCase)
 
 
-def test_what_is_left_out_exists():
-    """Not a list of what once was."""
+def test_left_out_tests_exist_in_cpythons_suite():
     assert all(hasattr(theirs.ExecutorShutdownTest, test) for test in NOT_OURS)

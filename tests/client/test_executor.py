@@ -16,7 +16,7 @@ import pytest
 import windfall
 from tests.live.real import CommandLine, environment, processes_of, sweep_up, until
 from windfall import Executor, as_completed
-from windfall.client.functions.flow import WAITING_BYTES
+from windfall.client.functions.dispatcher import MAX_UNSENT_BYTES
 from windfall.client.functions.payload import CallFailed, RemoteTraceback
 from windfall.client.http import Http
 from windfall.errors import BadInput, Conflict, NoServer
@@ -28,19 +28,19 @@ def executor(client):
         yield executor
 
 
-def test_submit(executor):
+def test_submit_returns_the_value_of_a_call(executor):
     assert executor.submit(pow, 2, 10).result() == 1024
     assert executor.submit(sorted, [2, 3, 1], reverse=True).result() == [3, 2, 1]
     assert isinstance(executor, concurrent.futures.Executor)
 
 
-def test_many_at_once_come_back_each_to_its_own(executor):
+def test_each_of_many_calls_gets_its_own_result(executor):
     futures = [executor.submit(abs, -i) for i in range(2000)]
     assert [future.result() for future in futures] == list(range(2000))
     assert len({future.task for future in futures}) == 2000
 
 
-def test_what_was_raised_has_the_traceback_from_there(executor):
+def test_raised_exception_carries_the_remote_traceback(executor):
     future = executor.submit(operator.truediv, 1, 0)
     with pytest.raises(ZeroDivisionError) as caught:
         future.result()
@@ -48,20 +48,20 @@ def test_what_was_raised_has_the_traceback_from_there(executor):
     assert isinstance(future.exception(), ZeroDivisionError)
 
 
-def test_a_call_that_kills_its_process_harms_no_other(executor):
+def test_call_that_kills_its_process_harms_no_other_call(executor):
     before, dying = executor.submit(abs, -1), executor.submit(os._exit, 3)
     after = [executor.submit(abs, -i) for i in range(50)]
     assert before.result() == 1 and [each.result() for each in after] == list(range(50))
     assert isinstance(dying.exception(), CallFailed)
 
 
-def test_functions_without_a_name(executor):
+def test_lambda_and_closure_run_by_value(executor):
     pytest.importorskip("cloudpickle")
     factor = 3
     assert executor.submit(lambda x: x * factor, 14).result() == 42
 
 
-def test_without_cloudpickle_it_says_what_to_do(executor, monkeypatch):
+def test_lambda_without_cloudpickle_raises_with_a_hint(executor, monkeypatch):
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with pytest.raises(BadInput, match="by name") as caught:
         executor.submit(lambda: 0)
@@ -69,7 +69,7 @@ def test_without_cloudpickle_it_says_what_to_do(executor, monkeypatch):
     assert executor.submit(abs, -1).result() == 1
 
 
-def test_another_python_is_refused_before_anything_runs(executor, monkeypatch):
+def test_runner_refuses_calls_of_another_python_version(executor, monkeypatch):
     monkeypatch.setattr("windfall.client.functions.payload.VERSION", "3.5")
     error = executor.submit(abs, -1).exception()
     assert isinstance(error, RuntimeError) and "Python 3.5" in str(error) and "same" in str(error)
@@ -78,19 +78,19 @@ def test_another_python_is_refused_before_anything_runs(executor, monkeypatch):
 # --- map ----------------------------------------------------------------------------------------------------
 
 
-def test_map_in_order(executor):
+def test_map_yields_results_in_order(executor):
     assert list(executor.map(pow, range(3000), [2] * 3000)) == [i * i for i in range(3000)]
     assert list(executor.map(abs, range(10), chunksize=3)) == list(range(10))
     assert list(executor.map(abs, [])) == []
 
 
-def test_map_chunks_by_itself(executor):
+def test_map_groups_quick_calls_into_chunks(executor):
     before = executor.progress()["submitted"]
     assert list(executor.map(abs, range(20_000))) == list(range(20_000))
     assert executor.progress()["submitted"] - before < 2_000
 
 
-def test_map_reads_no_more_than_it_needs(executor):
+def test_map_reads_a_bounded_part_of_an_endless_iterable(executor):
     read = []
 
     def endless():
@@ -104,7 +104,7 @@ def test_map_reads_no_more_than_it_needs(executor):
     results.close()
 
 
-def test_map_raises_at_its_place(executor):
+def test_map_raises_at_the_place_of_the_failed_call(executor):
     results = executor.map(operator.truediv, [1] * 6, [1, 1, 0, 1, 1, 1], chunksize=6)
     assert [next(results), next(results)] == [1, 1]
     with pytest.raises(ZeroDivisionError) as caught:
@@ -112,20 +112,19 @@ def test_map_raises_at_its_place(executor):
     assert isinstance(caught.value.__cause__, RemoteTraceback)
 
 
-def test_map_timeout(executor):
-    executor.submit(abs, 1).result()  # its process is there
+def test_map_raises_when_its_timeout_is_over(executor, client):
+    executor.submit(abs, 1).result()  # a runner is there
     results = executor.map(time.sleep, [0, 600], timeout=5)
     assert next(results) is None
     with pytest.raises(concurrent.futures.TimeoutError):
         next(results)
-    for future in list(executor._flow._futures.values()):
-        future.kill()
+    client.cancel(executor.bag)
 
 
 # --- futures ------------------------------------------------------------------------------------------------
 
 
-def test_waiting_has_an_end(executor):
+def test_result_with_timeout_raises_and_kill_cancels(executor):
     future = executor.submit(time.sleep, 600)
     with pytest.raises(concurrent.futures.TimeoutError):
         future.result(0.2)
@@ -134,7 +133,7 @@ def test_waiting_has_an_end(executor):
         future.result()
 
 
-def test_cancel_keeps_what_waits_from_running(client, tmp_path):
+def test_cancelled_calls_never_run(client, tmp_path):
     with Executor(client) as executor:
         blocking = [executor.submit(time.sleep, 600) for _ in range(2 * os.cpu_count())]
         waiting = [executor.submit(os.mkdir, str(tmp_path / str(i))) for i in range(50)]
@@ -147,7 +146,7 @@ def test_cancel_keeps_what_waits_from_running(client, tmp_path):
     assert made == set(range(50)) - set(cancelled)
 
 
-def test_shutdown_can_cancel_what_waits(client, tmp_path):
+def test_shutdown_cancels_calls_that_no_pilot_holds(client, tmp_path):
     executor = Executor(client)
     wait = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.02)"
     futures = [executor.submit(exec, wait if i else "") for i in range(4_000)]  # more than pilots hold ahead
@@ -163,9 +162,8 @@ def test_shutdown_can_cancel_what_waits(client, tmp_path):
 
 def test_shutdown_cancels_any_number_with_one_request(client, monkeypatch):
     asked = []
-    real = Http.request
-    monkeypatch.setattr(Http, "request", lambda self, method, path, *more, **named: (
-        asked.append(path), real(self, method, path, *more, **named))[1])
+    send = Http.send
+    monkeypatch.setattr(Http, "send", lambda self, request: (asked.append(request.path), send(self, request))[1])
     executor = Executor(client)
     futures = [executor.submit(time.sleep, 0.1) for _ in range(20_000)]
     executor.shutdown(cancel_futures=True)
@@ -174,17 +172,17 @@ def test_shutdown_cancels_any_number_with_one_request(client, monkeypatch):
     assert executor.progress()["left"] == 0
 
 
-def test_shutdown_can_cancel_later_than_it_ended(client):
+def test_second_shutdown_cancels_waiting_calls(client):
     executor = Executor(client)
     futures = [executor.submit(time.sleep, 0.2) for _ in range(40)]
     executor.shutdown(wait=False)
-    until(lambda: executor._flow._over, 10)
+    until(lambda: executor._dispatcher._sending_ended, 10)
     executor.shutdown(cancel_futures=True)
     assert 0 < sum(future.cancelled() for future in futures) < 40
     assert executor.progress()["left"] == 0
 
 
-def test_many_are_cancelled_with_one_request(executor):
+def test_cancel_takes_many_futures_at_once(executor):
     blocking = [executor.submit(time.sleep, 30) for _ in range(40)]
     waiting = [executor.submit(abs, -i) for i in range(500)]
     until(lambda: all(future.task >= 0 for future in waiting), 10)
@@ -200,16 +198,16 @@ def test_many_are_cancelled_with_one_request(executor):
 
 @pytest.fixture
 def held(executor):
-    """An executor whose sender waits, with a batch in its hands, until it is let go."""
-    flow, go, waits = executor._flow, threading.Event(), threading.Event()
-    real = flow._client.append
+    """An executor whose sender has taken a batch and waits for `go` before it sends it."""
+    sender, go, waits = executor._dispatcher._client, threading.Event(), threading.Event()
+    real = sender.append
 
     def append(*args, **named):
         waits.set()
         go.wait(30)
         return real(*args, **named)
 
-    flow._client.append = append
+    sender.append = append
     executor.first = executor.submit(abs, -1)
     assert waits.wait(10)
     executor.go = go
@@ -217,7 +215,7 @@ def held(executor):
     go.set()
 
 
-def test_a_bag_cancelled_elsewhere_ends_what_is_being_sent(held, client):
+def test_bag_cancelled_elsewhere_fails_calls_being_sent(held, client):
     later = held.submit(abs, -2)
     client.cancel(held.bag)
     held.go.set()
@@ -229,49 +227,49 @@ def test_a_bag_cancelled_elsewhere_ends_what_is_being_sent(held, client):
         held.submit(abs, -1)
 
 
-def test_giving_up_ends_what_is_being_sent_though_the_request_hangs(held):
-    held._flow.give_up(NoServer("it went away"))
+def test_give_up_fails_calls_being_sent_while_the_request_hangs(held):
+    held._dispatcher.give_up(NoServer("it went away"))
     with pytest.raises(NoServer):
         held.first.result(0)
     held.go.set()
-    held._flow.join()
+    held._dispatcher.join()
     assert held.progress()["left"] == 0
 
 
-def test_giving_up_ends_chained_calls_too(executor):
+def test_give_up_fails_chained_calls(executor):
     gate = concurrent.futures.Future()
     chained = executor.submit(abs, gate)
-    executor._flow.give_up(NoServer("it went away"))
+    executor._dispatcher.give_up(NoServer("it went away"))
     with pytest.raises(NoServer):
         chained.result(0)
     gate.set_result(-1)  # now it would be put
-    assert not executor._flow._unsent and executor.progress()["left"] == 0
+    assert not executor._dispatcher._unsent and executor.progress()["left"] == 0
 
 
-def test_a_chained_call_that_waits_for_room_when_all_is_given_up(executor):
+def test_give_up_fails_a_chained_call_that_waits_for_room(executor):
     gate = concurrent.futures.Future()
     chained = executor.submit(abs, gate)
-    executor._flow._bytes = WAITING_BYTES + 1
+    executor._dispatcher._unsent_bytes = MAX_UNSENT_BYTES + 1
     putting = threading.Thread(target=gate.set_result, args=(-1,))
     putting.start()
     putting.join(0.2)
-    executor._flow.give_up(NoServer("it went away"))
+    executor._dispatcher.give_up(NoServer("it went away"))
     putting.join(10)
     with pytest.raises(NoServer):
         chained.result(0)
-    assert not putting.is_alive() and not executor._flow._unsent
+    assert not putting.is_alive() and not executor._dispatcher._unsent
 
 
-def test_a_bag_cancelled_elsewhere_is_over_for_its_executor(client):
+def test_bag_cancelled_elsewhere_breaks_its_executor(client):
     with Executor(client) as executor:
         assert executor.submit(abs, -1).result() == 1
         client.cancel(executor.bag)
         until(lambda: executor._broken, 10)
-        with pytest.raises(Conflict, match="somebody else"):
+        with pytest.raises(Conflict, match="cancelled or closed elsewhere"):
             executor.submit(abs, -1)
 
 
-def test_cancelled_before_it_was_sent(held, tmp_path):
+def test_unsent_calls_can_be_cancelled_and_killed(held, tmp_path):
     waiting = [held.submit(os.mkdir, str(tmp_path / str(i))) for i in range(3)]
     assert waiting[1].cancel() and waiting[1].cancel() and waiting[2].kill() and not waiting[2].kill()
     held.go.set()
@@ -281,21 +279,21 @@ def test_cancelled_before_it_was_sent(held, tmp_path):
     assert held.progress() == {"submitted": 4, "succeeded": 2, "failed": 0, "cancelled": 2, "left": 0}
 
 
-def test_cancelling_what_is_being_sent_waits_until_it_is(held):
+def test_cancel_waits_until_a_call_being_sent_is_sent(held):
     threading.Timer(0.2, held.go.set).start()
     cancelled = held.first.cancel()  # unless a pilot was quicker
     assert cancelled == held.first.cancelled() and (cancelled or held.first.result() == 1)
 
 
-def test_killed_while_it_is_being_sent(held):
+def test_call_being_sent_can_be_killed(held):
     assert held.first.kill() and held.first.cancelled()
     held.go.set()
     held.shutdown()
     assert held.progress() == {"submitted": 1, "succeeded": 0, "failed": 0, "cancelled": 1, "left": 0}
 
 
-def test_a_callback_of_a_cancellation_may_wait_for_other_threads(held):
-    """Not while the lock is held that they need."""
+def test_callback_of_a_cancellation_may_wait_for_other_threads(held):
+    """The dispatcher runs callbacks without the lock that those threads need."""
     submitted = []
 
     def submit_elsewhere(_):
@@ -320,14 +318,14 @@ def test_shutdown_cancels_chained_calls(client):
         gate.set_result(-1)
 
 
-def test_an_argument_that_failed_is_counted(executor):
+def test_failed_argument_and_its_call_count_as_failed(executor):
     assert executor.submit(abs, executor.submit(operator.truediv, 1, 0)).exception()
     assert executor.progress() == {"submitted": 2, "succeeded": 0, "failed": 2, "cancelled": 0, "left": 0}
 
 
 @pytest.mark.parametrize("place", range(6))
-def test_as_completed_when_a_future_ends_between_two_of_its_lines(place):
-    """One is done, one ends at that place of the first look, and one when nothing is left but to wait for it."""
+def test_as_completed_misses_no_future_that_ends_between_its_lines(place):
+    """One future is done; one ends at line `place` of the first `take`; one ends while only it is waited for."""
     done, between, late = futures = [concurrent.futures.Future() for _ in range(3)]
     done.set_result(None)
     lines = iter(range(100))
@@ -355,20 +353,20 @@ def test_as_completed_when_a_future_ends_between_two_of_its_lines(place):
 # --- chains -----------------------------------------------------------------------------------------------------
 
 
-def test_futures_as_arguments(executor):
+def test_call_waits_for_futures_among_its_arguments(executor):
     a, b = executor.submit(pow, 2, 3), executor.submit(pow, 3, 2)
     total = executor.submit(operator.add, a, b)
     assert executor.submit(divmod, total, 5).result() == (3, 2)
     assert executor.submit(sorted, [2, 1], reverse=executor.submit(bool, 1)).result() == [2, 1]
 
 
-def test_what_an_argument_raised_is_raised_by_what_needed_it(executor):
+def test_call_raises_what_its_argument_raised(executor):
     bad = executor.submit(operator.truediv, 1, 0)
     with pytest.raises(ZeroDivisionError):
         executor.submit(abs, executor.submit(abs, bad)).result()
 
 
-def test_a_long_chain_needs_no_thread_each(executor):
+def test_long_chain_of_calls_adds_no_threads(executor):
     before = threading.active_count()
     future = executor.submit(abs, 0)
     for _ in range(200):
@@ -384,7 +382,7 @@ def test_shutdown_waits_for_chained_calls(client):
     assert isinstance(future.exception(), TypeError) and other.result() == "None"
 
 
-def test_as_completed_ours_and_the_librarys(executor):
+def test_as_completed_agrees_with_the_standard_librarys(executor):
     for function in (as_completed, concurrent.futures.as_completed):
         futures = [executor.submit(abs, -i) for i in range(500)]
         assert sorted(future.result() for future in function(futures)) == list(range(500))
@@ -395,7 +393,7 @@ def test_as_completed_ours_and_the_librarys(executor):
     assert slow.kill() and list(as_completed([slow])) == [slow]
 
 
-def test_wait_and_callbacks(executor):
+def test_standard_wait_and_callbacks_see_every_future(executor):
     futures = [executor.submit(abs, -i) for i in range(100)]
     told = []
     for future in futures:
@@ -405,14 +403,14 @@ def test_wait_and_callbacks(executor):
     until(lambda: len(told) == 100)
 
 
-def test_with_asyncio(executor):
+def test_asyncio_can_await_call_futures(executor):
     async def both():
         return await asyncio.gather(*(asyncio.wrap_future(executor.submit(abs, -i)) for i in range(20)))
 
     assert asyncio.run(both()) == list(range(20))
 
 
-def test_threads_are_two_whatever_the_number_of_calls(client):
+def test_executor_has_two_threads_whatever_the_number_of_calls(client):
     before = threading.active_count()
     with Executor(client) as executor:
         futures = [executor.submit(abs, -i) for i in range(300)]
@@ -421,7 +419,7 @@ def test_threads_are_two_whatever_the_number_of_calls(client):
     assert threading.active_count() == before
 
 
-def test_a_forgotten_executor_ends_by_itself(client):
+def test_forgotten_executor_ends_by_itself(client):
     before = threading.active_count()
     executor = Executor(client)
     future = executor.submit(abs, -1)
@@ -444,19 +442,19 @@ def test_initializer_runs_once_per_runner(client, tmp_path):
     assert len(ran) == len(set(ran)) and {str(pid) for pid in pids} <= set(ran)
 
 
-def test_a_failing_initializer_breaks_the_executor(client):
+def test_failing_initializer_breaks_the_executor(client):
     with Executor(client, initializer=exec, initargs=("raise ValueError('no licence')",)) as executor:
         futures = [executor.submit(abs, -1) for _ in range(20)]
         for future in futures:
             with pytest.raises(concurrent.futures.BrokenExecutor) as caught:
                 future.result()
         assert "no licence" in str(caught.value.__cause__)
-        until(lambda: executor._flow.broken)
+        until(lambda: executor._dispatcher.broken)
         with pytest.raises(concurrent.futures.BrokenExecutor):
             executor.submit(abs, -1)
 
 
-def test_time_limit(client):
+def test_call_over_its_time_limit_fails(client):
     with Executor(client, time=0.5) as executor:
         slow, quick = executor.submit(time.sleep, 600), executor.submit(abs, -1)
         assert isinstance(slow.exception(), CallFailed) and "time limit" in str(slow.exception())
@@ -464,12 +462,12 @@ def test_time_limit(client):
 
 
 @pytest.mark.parametrize("wrong", [{"max_workers": 0}, {"initializer": 3}, {"chunk": "big"}, {"memory": "much"}])
-def test_wrong_settings(client, wrong):
+def test_executor_refuses_wrong_arguments(client, wrong):
     with pytest.raises((ValueError, TypeError, BadInput)):
         Executor(client, **wrong)
 
 
-def test_progress_for_notebooks(executor):
+def test_progress_counts_calls_and_notebooks_show_it(executor):
     executor.submit(abs, -1).result()
     assert executor.submit(operator.truediv, 1, 0).exception()
     assert executor.progress() == {"submitted": 2, "succeeded": 1, "failed": 1, "cancelled": 0, "left": 0}
@@ -477,7 +475,7 @@ def test_progress_for_notebooks(executor):
     assert f"bag {executor.bag}" in executor._repr_html_() and "<td>2</td>" in executor._repr_html_()
 
 
-def test_without_a_server_one_is_started_and_ends_with_the_program(tmp_path):
+def test_executor_embeds_a_server_that_ends_with_the_program(tmp_path):
     program = ("import math\nfrom windfall import Executor\n"
                "executor = Executor()\nprint(executor.submit(math.hypot, 3, 4).result())\n"
                "last = executor.submit(print, 'there')\nlast.add_done_callback(lambda f: print('done'))\n")
@@ -487,8 +485,8 @@ def test_without_a_server_one_is_started_and_ends_with_the_program(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_server_of_another_process_goes_away_and_ours_takes_over(tmp_path, number):
-    """What was submitted before is still answered; so is what comes after."""
+def test_executor_takes_over_when_another_process_server_dies(tmp_path, number):
+    """Calls that were submitted before, and after, get their results."""
     (tmp_path / "work").mkdir()
     line = CommandLine(tmp_path / "home", tmp_path / "work")
     run = line.start("run", f"until test -e {tmp_path}/go; do sleep 0.05; done", "--name", "first")
@@ -512,7 +510,7 @@ def test_the_server_of_another_process_goes_away_and_ours_takes_over(tmp_path, n
         sweep_up(line.home)
 
 
-def test_the_package_loads_nothing_before_it_is_asked():
+def test_importing_the_package_loads_no_module_of_it():
     code = "import sys, windfall; print([m for m in sys.modules if m.startswith('windfall.')])"
     env = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(windfall.__file__))}
     assert subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True).stdout == "[]\n"
@@ -521,18 +519,18 @@ def test_the_package_loads_nothing_before_it_is_asked():
 # --- large arguments -------------------------------------------------------------------------------------------
 
 
-def test_large_arguments_are_sent_once_and_are_not_the_calls_to_see(executor):
+def test_large_arguments_are_sent_once_and_hidden_from_the_call(executor):
     data = os.urandom(1 << 20)
     futures = [executor.submit(operator.getitem, data, i) for i in range(3)]
     assert [future.result() for future in futures] == list(data[:3])
     same = [executor.submit(len, data) for _ in range(5)]
     assert [future.result() for future in same] == [1 << 20] * 5
-    assert len(executor._flow._kept) == 4  # the five share theirs
+    assert len(executor._dispatcher._uploaded) == 4  # the five calls share a blob
     assert executor.submit(eval, "__import__('os').listdir() if x else 0", {"x": data}).result() == []
     assert list(executor.map(len, [data, data[1:]], chunksize=2)) == [1 << 20, (1 << 20) - 1]
 
 
-def test_the_blobs_of_calls_are_found_where_they_lie():
+def test_blobs_of_calls_are_found_in_stored_items():
     import msgspec
 
     from windfall.model.calls import argument_file, blobs_in, reference

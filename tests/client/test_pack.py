@@ -34,7 +34,7 @@ def answer(folder):
     return done.stdout.strip()
 
 
-def test_packed_and_unpacked_elsewhere(tmp_path):
+def test_packed_environment_works_elsewhere(tmp_path):
     environment(tmp_path / "env")
     packed, file = pack(tmp_path / "env", tmp_path / "cache")
     assert (packed.python, packed.size) == (VERSION, file.stat().st_size)
@@ -44,7 +44,7 @@ def test_packed_and_unpacked_elsewhere(tmp_path):
     assert answer(tmp_path / "there") == "42"
 
 
-def test_the_same_packages_give_the_same_bytes(tmp_path):
+def test_same_packages_give_the_same_bytes(tmp_path):
     first = environment(tmp_path / "one")
     environment(tmp_path / "two")
     os.utime(first / "tool" / "__init__.py", (1, 1))
@@ -53,7 +53,7 @@ def test_the_same_packages_give_the_same_bytes(tmp_path):
     assert pack(tmp_path / "one", tmp_path / "c1")[0] != pack(tmp_path / "two", tmp_path / "c2")[0]
 
 
-def test_links_home_and_other_directories_are_refused(tmp_path):
+def test_editable_packages_and_other_directories_are_refused(tmp_path):
     packages = environment(tmp_path / "env")
     (packages / "__editable__.mine.pth").write_text("/home/me/mine\n")
     with pytest.raises(BadInput, match="links"):
@@ -63,7 +63,7 @@ def test_links_home_and_other_directories_are_refused(tmp_path):
 
 
 def test_requirements_are_installed_once(tmp_path):
-    """From a wheel made here, so that nothing has to be fetched."""
+    """The wheel is made here, so that pip fetches nothing."""
     info = "tool-1.0.dist-info"
     with zipfile.ZipFile(tmp_path / "tool-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("tool.py", "ANSWER = 7\n")

@@ -28,14 +28,14 @@ class Results:
         return iter(self.found)
 
 
-def test_an_extension_is_seen():
+def test_extension_that_repeats_a_name_makes_directories():
     had = bag(["out-{x}"], x=[1, 2], y=["a"])
     assert is_flat(had)
     assert is_flat(had, [Extension("main", Sweep(axes=[Values("x", [3]), Values("y", ["a"])]), [])])
     assert not is_flat(had, [Extension("main", Sweep(axes=[Values("x", [2]), Values("y", ["b"])]), [])])
 
 
-def test_a_file_where_a_directory_is_needed():
+def test_file_name_that_is_also_a_directory_makes_directories():
     assert not is_flat(bag(["{x}"], x=["a", "a/b"]))
     assert is_flat(bag(["{x}"], x=["a/c", "a/b"]))
 
@@ -44,7 +44,7 @@ def test_a_file_where_a_directory_is_needed():
     ("{target}/{task}/{path}", "main/1/d/o"), ("{n}-{u}-{path}", "1-true-d/o"), ("{{{task}}}", "{1}"),
     ("{task}/{path}", "1/d/o"),
 ])  # fmt: skip
-def test_templates(template, wanted):
+def test_template_places_each_file(template, wanted):
     found = rows("o", "./d/o", u=True)
     place = places.placing(Results(found), 1, bag(["o"], n=[0, 1], u=[True]), template)
     assert place(found[1], "./d/o") == wanted
@@ -54,12 +54,12 @@ def test_templates(template, wanted):
     ("{path}", ["o", "o"]), ("all", ["a", "b"]), ("{path}", ["a", "a/b"]), ("{path}", ["a/b", "a"]),
     ("../{task}/x", ["a"]), ("{u}/{path}", ["a"]), ("/{task}", ["a"]), ("{task}//{path}", ["a"]),
 ])  # fmt: skip
-def test_clashes_and_ways_out_are_found_before_anything_is_written(template, names):
+def test_template_with_clashes_or_ways_out_is_refused(template, names):
     with pytest.raises(BadInput):
         places.placing(Results(rows(*names, u="..")), 1, bag(["o"], n=[0, 1], u=[".."]), template)
 
 
-def test_too_many_to_compare(monkeypatch):
+def test_template_that_needs_too_many_comparisons_is_refused(monkeypatch):
     monkeypatch.setattr(places, "MAX_COMPARED", 3)
     found, spec = rows(*"abcde"), bag(["o"], n=[0])
     with pytest.raises(BadInput, match="cannot be compared"):
@@ -68,7 +68,7 @@ def test_too_many_to_compare(monkeypatch):
 
 
 @pytest.mark.parametrize("template", ["{nobody}/{path}", "{", "{main.outputs}"])
-def test_a_template_is_checked_before_anything_runs(template):
+def test_template_with_unknown_names_is_refused(template):
     with pytest.raises(BadInput):
         check_template(template, bag(["o"], x=[1]))
     if template != "{":

@@ -1,4 +1,4 @@
-"""What a notebook shows of a bag."""
+"""The table of a bag in a notebook."""
 
 from html.parser import HTMLParser
 
@@ -27,7 +27,7 @@ def _bag(client, items, argv):
     return number
 
 
-def test_a_table_of_a_bag_escapes_what_came_from_elsewhere(client):
+def test_table_of_a_bag_escapes_foreign_text(client):
     number = _bag(client, [EVIL, "b" * 500], ["test", "{item}", "=", EVIL])
     table = client.table(number)
     seen = _Seen(table._repr_html_())
@@ -39,7 +39,7 @@ def test_a_table_of_a_bag_escapes_what_came_from_elsewhere(client):
     assert [row["task"] for row in table.rows] == [0, 1] and table.bag["bag"] == number
 
 
-def test_a_table_has_an_end(client):
+def test_table_shows_only_the_first_results(client):
     number = _bag(client, [str(i) for i in range(30)], ["true", "{item}"])
     table = client.table(number, most=5)
     assert [row["task"] for row in table.rows] == list(range(5))

@@ -76,7 +76,7 @@ def test_the_commands() -> None:
 
 
 def test_what_a_client_can_do() -> None:
-    assert sorted(name for name in vars(windfall.Client) if not name.startswith("_")) == [
+    assert sorted(name for name in dir(windfall.Client) if not name.startswith("_")) == [
         "add_site", "add_token", "allowances", "append", "append_part", "appended", "bag", "bags", "call", "cancel",
         "close",
         "close_bag",

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from windfall import Client
-from windfall.client.http import Http
+from windfall.client.http import Http, Request
 from windfall.client.profile import from_fields
 from windfall.core.messages.facts import Limits, Shape
 from windfall.errors import BadInput, NotFound
@@ -142,7 +142,7 @@ def test_a_stop_answers_those_who_wait(server, lines):
     heard = queue.Queue()
     http = Http(from_fields(server.start()), patience=0.0)
     body = msgspec.json.encode(TendRequest(0, "c", "t", seen=first.number, wait=20_000))
-    waiting = threading.Thread(target=lambda: heard.put(http.request("POST", "/v1/tend", body)))
+    waiting = threading.Thread(target=lambda: heard.put(http.send(Request("POST", "/v1/tend", body))))
     waiting.start()
     while not server._runtime.tendings._waiting.open:
         pass

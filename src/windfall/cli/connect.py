@@ -1,22 +1,22 @@
-"""Getting a client for a command, and with it, where needed, a server: `session` with a voice."""
+"""A command's session: a client, where needed an embedded server, and messages to the person at the terminal."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
+from windfall import session
 from windfall.cli.present.output import say
 from windfall.client.client import Client
 from windfall.errors import BadInput
-from windfall.session import Session as Quiet
 
 
-class Session(Quiet):
-    def said(self, text: str) -> None:
+class Session(session.Session):
+    def tell(self, text: str) -> None:
         say(text)
 
     def became_server(self) -> None:
-        """SIGTERM and SIGHUP end the command in order: the embedded server is stopped, its pilot too."""
+        """Let SIGTERM and SIGHUP end the command in order, so that the embedded server and its pilot stop."""
         import signal
 
         def leave(number: int, _frame: object) -> None:
@@ -27,7 +27,7 @@ class Session(Quiet):
 
 
 def find_bag(client: Client, given: str) -> int:
-    """A bag's number, from its number or its name."""
+    """Return the number of a bag that a person named by number or name; of several with one name, the latest."""
     if given.isdecimal() and len(given) < 19:
         return int(given)
     bags: list[dict[str, Any]] = client.bags()
@@ -37,6 +37,6 @@ def find_bag(client: Client, given: str) -> int:
 
         raise BadInput(
             f"there is no bag '{given}'",
-            nearest(given, {bag["name"]: None for bag in reversed(bags)}) or "'windfall ls' lists them",
+            nearest(given, {bag["name"]: None for bag in reversed(bags)}) or "'windfall ls' lists the bags",
         )
     return int(max(named))

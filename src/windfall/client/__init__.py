@@ -1,4 +1,4 @@
-"""What talks to a server: `Client` for people's programs, `http` below it."""
+"""`Client`, for people's programs; `Api`, one method per request; `http`, the connection below them."""
 
 from __future__ import annotations
 

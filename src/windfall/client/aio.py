@@ -5,8 +5,8 @@
         async for update in client.watch(bag, rows=True): ...
         print(await client.call(pow, 2, 10))
 
-Thin: calls are made by one thread, in order, because a client is for one thread; whatever streams has a thread of its
-own while it is read.  Calls of Python functions go through an `Executor`, so any number may be awaited at once.
+One thread makes all requests, in order, because a client is for one thread.  Each stream has a thread and a client of
+its own while it is read.  Python calls go through an `Executor`, so that any number may be awaited at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from windfall.client.client import PAGE, Client
+from windfall.client.api import PAGE
+from windfall.client.client import Client
 from windfall.client.functions.executor import Executor
 from windfall.client.http import PATIENCE
 from windfall.client.profile import Profile
@@ -26,7 +27,7 @@ from windfall.client.types import BagInfo, HostInfo, Row, Update
 
 P = ParamSpec("P")
 T = TypeVar("T")
-AHEAD = 64  # items of a stream that may wait for whoever reads it
+MAX_UNREAD = 64  # items of a stream that may wait for its reader
 
 
 def _awaited(method: Callable[Concatenate[Client, P], T]) -> Callable[Concatenate[AsyncClient, P], Awaitable[T]]:
@@ -59,7 +60,7 @@ class AsyncClient:
     async def _run(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
-    # --- as they are -------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------------------
 
     submit = _awaited(Client.submit)
     submitted = _awaited(Client.submitted)
@@ -123,7 +124,7 @@ class AsyncClient:
         return self._stream(lambda client: client.watch(bag, position, rows))
 
     async def wait(self, bag: int, on_update: Callable[[dict[str, int]], None] | None = None) -> BagInfo:
-        """Until nothing is left to do; returns the bag."""
+        """Wait until the bag has ended; return it."""
         return await self._in_thread(lambda client: client.wait(bag, on_update))
 
     async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -135,19 +136,19 @@ class AsyncClient:
     # --- inside ------------------------------------------------------------------------------------------------
 
     async def _in_thread(self, function: Callable[[Client], T]) -> T:
-        """With a client of its own, so that nothing else waits for it."""
+        """Call `function` with a client of its own, so that no other request waits for it."""
         with Client(self._client.profile, self._patience) as client:
             return await asyncio.to_thread(function, client)
 
     async def _stream(self, start: Callable[[Client], Iterator[T]]) -> AsyncIterator[T]:
-        reading = _Reading(Client(self._client.profile, self._patience), start)
+        reader = _StreamReader(Client(self._client.profile, self._patience), start)
         try:
-            while (item := await reading.queue.get()) is not reading.end:
+            while (item := await reader.queue.get()) is not reader.end:
                 if isinstance(item, _Failure):
                     raise item.error
                 yield item
         finally:
-            reading.stopped = True
+            reader.stopped = True
 
 
 class _Failure:
@@ -155,11 +156,11 @@ class _Failure:
         self.error = error
 
 
-class _Reading:
-    """A thread that reads a stream into a queue, and ends with the first item after it was told to stop."""
+class _StreamReader:
+    """A thread that reads a stream into a queue.  It ends with the first item after `stopped` was set."""
 
     def __init__(self, client: Client, start: Callable[[Client], Iterator[Any]]):
-        self.queue: asyncio.Queue[Any] = asyncio.Queue(AHEAD)
+        self.queue: asyncio.Queue[Any] = asyncio.Queue(MAX_UNREAD)
         self.end = object()
         self.stopped = False
         self._loop = asyncio.get_running_loop()
@@ -172,11 +173,11 @@ class _Reading:
                     if not self._put(item):
                         return
             self._put(self.end)
-        except BaseException as error:  # told to whoever reads
+        except BaseException as error:  # raised where the stream is read
             self._put(_Failure(error))
 
     def _put(self, item: object) -> bool:
-        """Waits for room, as long as somebody reads."""
+        """Wait for room in the queue; False when the stream's reader, or its loop, has stopped."""
         while not self.stopped and not self._loop.is_closed():
             try:
                 asyncio.run_coroutine_threadsafe(self._offer(item), self._loop).result()
@@ -184,7 +185,7 @@ class _Reading:
             except TimeoutError:
                 continue
             except (RuntimeError, asyncio.CancelledError):
-                return False  # the loop has ended
+                return False  # the event loop has ended
         return False
 
     async def _offer(self, item: object) -> None:

@@ -1,7 +1,7 @@
-"""A sweep that ended is given more points: only those run that it has not had yet.
+"""Extend a sweep: run only the points that the bag has not had yet.
 
-The bag keeps its command, its checks and all else it was submitted with; what is sent are points, and the files that
-these need.  So a bag that differs in anything else is refused, with the name of what differs.
+The bag keeps its command, its checks and all else it was submitted with.  Only points are sent, and the files that
+these need; a bag that differs in anything else is refused, with the name of the difference.
 """
 
 from __future__ import annotations
@@ -18,36 +18,38 @@ from windfall.model.templates.render import Files, all_files
 class Extension(NamedTuple):
     target: str
     source: Source
-    files: list[Files]  # of each family, those it had not; or none
-    edges: Sequence[tuple[int, int]] = ()  # with the first piece of a part, of all of it
+    files: list[Files]  # of each family, the files it lacked; or none
+    edges: Sequence[tuple[int, int]] = ()  # of a whole part, with its first piece
     flows: Flows | None = None
 
 
-def extensions(had: Bag, appended: Iterable[Extension], wanted: Bag) -> Iterator[Extension]:
-    """What `wanted` has beyond the bag as it stands: as submitted, and what was appended since."""
-    known = {target.name: target for target in had.targets}
-    later = list(appended)
+def extensions(submitted: Bag, appended: Iterable[Extension], wanted: Bag) -> Iterator[Extension]:
+    """Yield the points of `wanted` that neither the submitted bag nor an appended extension has."""
+    known = {target.name: target for target in submitted.targets}
+    earlier = list(appended)
     if [target.name for target in wanted.targets] != list(known):
-        raise BadInput(f"bag '{had.name}' has the targets {', '.join(known)}", "a bag is extended by one like it")
+        raise BadInput(f"bag '{submitted.name}' has other targets: {', '.join(known)}",
+                       "extend it with a file that has the same targets")
     for target in wanted.targets:
         before = known[target.name]
-        _same(before, target)
-        mine = [each for each in later if each.target == target.name]
-        files = _new_files(before, target, mine)
-        points = _new_points(target, [before.source, *(each.source for each in mine)])
+        _refuse_changes(before, target)
+        of_target = [each for each in earlier if each.target == target.name]
+        files = _new_files(before, target, of_target)
+        points = _new_points(target, [before.source, *(each.source for each in of_target)])
         if points is not None:
             yield Extension(target.name, points, files)
 
 
-def _same(before: Target, target: Target) -> None:
+def _refuse_changes(before: Target, target: Target) -> None:
     for field in Target.__struct_fields__:
         if field not in ("source", "families") and getattr(before, field) != getattr(target, field):
             raise BadInput(
-                f"{field.replace('_', '-')} of the target '{target.name}' is not what the bag was submitted with",
-                "only the sweep can be extended; submit a bag of its own",
+                f"target '{target.name}': {field.replace('_', '-')} differs from the submitted bag",
+                "only the sweep can be extended; submit a new bag",
             )
     if [(each.path, each.source) for each in before.families] != [(each.path, each.source) for each in target.families]:
-        raise BadInput(f"inputs of the target '{target.name}' are not those the bag was submitted with")
+        raise BadInput(f"target '{target.name}': inputs differ from the submitted bag",
+                       "only the sweep can be extended; submit a new bag")
 
 
 def _new_points(target: Target, sources: list[Source]) -> Sweep | None:
@@ -59,11 +61,11 @@ def _new_points(target: Target, sources: list[Source]) -> Sweep | None:
     return points
 
 
-def _new_files(before: Target, target: Target, later: list[Extension]) -> list[Files]:
-    had: list[Files] = [each.files for each in before.families]
-    for each in later:
-        had = all_files(had, each.files)
+def _new_files(before: Target, target: Target, earlier: list[Extension]) -> list[Files]:
+    sent: list[Files] = [each.files for each in before.families]
+    for each in earlier:
+        sent = all_files(sent, each.files)
     now = [each.files for each in target.families]
-    same_files(had, now)
-    pairs = zip(had, now, strict=True)
+    same_files(sent, now)
+    pairs = zip(sent, now, strict=True)
     return [{name: file for name, file in files.items() if name not in known} for known, files in pairs]

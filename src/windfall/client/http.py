@@ -1,14 +1,14 @@
 """A small synchronous HTTP/1.1 client: one kept-alive connection over a Unix socket or TLS with a pinned certificate.
 
-Written out because `http.client` brings the whole of `email` with it, 25 ms of every command's start.
+`http.client` would import the whole of `email`: 25 ms of every command's start.
 
 Rules
-  * A request that may be repeated is: after a broken connection, and when the server says that trying again
-    helps.  What may be repeated: GET, HEAD, PUT, DELETE, and a POST with an idempotency key or said by the
-    caller to be harmless twice.
-  * Bodies of unknown size are streamed; nothing larger than a block is held here, but for JSON answers, which
+  * `Http` repeats a repeatable request after a broken connection, and when the server says that trying again
+    helps.  Repeatable are GET, HEAD, PUT, DELETE, a POST with an idempotency key, and a POST that its caller
+    calls repeatable.
+  * Bodies of unknown size are streamed.  Memory holds at most a block of them; JSON responses are held whole, and
     are bounded.
-  * A Unix socket where nothing ever answered is not waited for: its server is not there.  One that did answer is.
+  * `Http` waits for a Unix socket only if a server has answered there before: without one, the server is not there.
   * Every failure is one of `errors.py`.
 """
 
@@ -18,8 +18,8 @@ import io
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 from windfall import errors
 from windfall.client.profile import Profile
@@ -27,21 +27,30 @@ from windfall.client.profile import Profile
 if TYPE_CHECKING:
     import ssl
 
-MAX_ANSWER = 256 << 20
+MAX_BODY = 256 << 20
 MAX_HEAD = 64 << 10
 MAX_LINE = 64 << 20
 BLOCK = 256 << 10
 TIMEOUT = 60.0
-HEARTBEAT = 45.0  # three of the server's
-PATIENCE = 30.0  # seconds of trying again before giving up
+HEARTBEAT_TIMEOUT = 45.0  # three heartbeats of the server
+PATIENCE = 30.0  # seconds in which a repeatable request is repeated
+UPLOAD_BLOCK = 8 << 20
 
 
 class _Broken(Exception):
     """The connection failed; the server may or may not have seen the request."""
 
 
-class Answer:
-    """Status and headers; the body is read through the methods, to its end, before the connection is used again."""
+class Request(NamedTuple):
+    method: str
+    path: str
+    body: bytes | memoryview = b""
+    headers: Mapping[str, str] = {}
+    timeout: float = TIMEOUT
+
+
+class Response:
+    """Status and headers of a response.  Its methods read the body, whose end must come before the next request."""
 
     def __init__(self, reader: BinaryIO, method: str):
         self._reader = reader
@@ -53,12 +62,12 @@ class Answer:
         if method == "HEAD" or self.status in (204, 304):
             self._chunked, self._left = False, 0
         elif self._left is None and not self._chunked:
-            self.closes = True  # ends with the connection
+            self.closes = True  # the body ends with the connection
         self._in_chunk = 0
         self.done = self._left == 0
 
     def read(self, size: int = BLOCK) -> bytes:
-        """At most `size` bytes, b"" at the end; what has arrived, without waiting for more."""
+        """Return the bytes that have arrived, at most `size`; b"" at the end of the body."""
         if self.done:
             return b""
         try:
@@ -72,7 +81,7 @@ class Answer:
         data = self._reader.read1(size if self._left is None else min(size, self._left))  # type: ignore[attr-defined]
         if self._left is not None:
             if not data:
-                raise _Broken("the answer was cut off")
+                raise _Broken("the response was cut off")
             self._left -= len(data)
             self.done = self._left == 0
         return bytes(data)
@@ -81,7 +90,7 @@ class Answer:
         if self._in_chunk == 0:
             line = self._reader.readline(1024)
             if not line:
-                raise _Broken("the answer was cut off")
+                raise _Broken("the response was cut off")
             self._in_chunk = int(line.split(b";")[0], 16)
             if self._in_chunk == 0:
                 while self._reader.readline(MAX_HEAD) not in (b"\r\n", b"\n", b""):
@@ -90,7 +99,7 @@ class Answer:
                 return b""
         data = self._reader.read1(min(size, self._in_chunk))  # type: ignore[attr-defined]
         if not data:
-            raise _Broken("the answer was cut off")
+            raise _Broken("the response was cut off")
         self._in_chunk -= len(data)
         if self._in_chunk == 0:
             self._reader.readline(16)
@@ -101,8 +110,8 @@ class Answer:
         while data := self.read():
             parts.append(data)
             total += len(data)
-            if total > MAX_ANSWER:
-                raise errors.WindfallError("the server's answer is larger than anything it should send")
+            if total > MAX_BODY:
+                raise errors.WindfallError(f"the server's response is larger than {MAX_BODY >> 20} MiB")
         return b"".join(parts)
 
     def lines(self) -> Iterator[bytes]:
@@ -111,7 +120,7 @@ class Answer:
             *lines, rest = (rest + data).split(b"\n")
             yield from lines
             if len(rest) > MAX_LINE:
-                raise errors.WindfallError("the server sent a line without end")
+                raise errors.WindfallError(f"the server sent a line of more than {MAX_LINE >> 20} MiB")
         if rest:
             yield rest
 
@@ -122,27 +131,27 @@ def _read_head(reader: BinaryIO) -> tuple[int, dict[str, str]]:
         raise _Broken("the connection was closed")
     parts = line.decode("latin-1").split(None, 2)
     if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdigit():
-        raise _Broken("what answers does not speak HTTP")
+        raise _Broken("the response is not HTTP")
     headers: dict[str, str] = {}
     total = 0
     while (line := reader.readline(MAX_HEAD)) not in (b"\r\n", b"\n"):
         total += len(line)
         if not line or total > MAX_HEAD:
-            raise _Broken("the answer's head was cut off")
+            raise _Broken("the response's header was cut off")
         name, _, value = line.decode("latin-1").partition(":")
         headers[name.strip().lower()] = value.strip()
     return int(parts[1]), headers
 
 
 class Http:
-    """Requests to one server.  Not for several threads at once; each may have its own."""
+    """Requests to one server over one connection.  Use one per thread."""
 
     def __init__(self, profile: Profile, patience: float = PATIENCE):
         self.profile, self.patience = profile, patience
         self._context: ssl.SSLContext | None = None
         self._socket: socket.socket | None = None
         self._reader: BinaryIO | None = None
-        self._met = False  # has it ever answered?
+        self._answered = False  # has the server ever accepted a connection?
         self._host, self._port = "localhost", 0
         if profile.server.startswith("https://"):
             self._host, self._port = host_port(profile.server)
@@ -169,9 +178,9 @@ class Http:
         self.close()
 
     def sibling(self) -> Http:
-        """Another connection to the same server, for a stream beside the calls."""
+        """Return another connection to the same server, for a stream beside the calls."""
         other = Http(self.profile, self.patience)
-        other._context, other._met = self._context, self._met
+        other._context, other._answered = self._context, self._answered
         return other
 
     def _connect(self, timeout: float) -> BinaryIO:
@@ -183,10 +192,10 @@ class Http:
         except OSError as error:
             raise errors.NoServer(
                 f"no server answers at {self.profile.server}: {error.strerror or error}",
-                "is it running? 'windfall serve --pilot' starts one",
+                "check that it is running; 'windfall serve --pilot' starts one",
             ) from None
         reader = cast("BinaryIO", sock.makefile("rb", BLOCK))
-        self._socket, self._reader, self._met = sock, reader, True
+        self._socket, self._reader, self._answered = sock, reader, True
         return reader
 
     def _open_unix(self, timeout: float) -> socket.socket:
@@ -212,8 +221,8 @@ class Http:
             sock.close()
             if isinstance(error, ssl.SSLCertVerificationError):
                 raise errors.TrustError(
-                    f"{self.profile.server} does not show the certificate we know",
-                    "if the server was set up anew, get its server.json again",
+                    f"{self.profile.server} does not show the certificate that is pinned in server.json",
+                    "if the server was set up anew, get its new server.json; else do not trust it",
                 ) from None
             raise
         except OSError:
@@ -222,22 +231,15 @@ class Http:
 
     # --- requests ------------------------------------------------------------------------------------------
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: bytes | memoryview = b"",
-        headers: dict[str, str] | None = None,
-        timeout: float = TIMEOUT,
-    ) -> Answer:
-        """One attempt.  Raises NoServer when nothing listens, _Broken when the connection fails on the way."""
-        reader = self._connect(timeout)
+    def send(self, request: Request) -> Response:
+        """Send a request once.  Raise NoServer when nothing listens, _Broken when the connection fails on the way."""
+        reader = self._connect(request.timeout)
         assert self._socket is not None
         try:
-            self._socket.sendall(self._head(method, path, len(body), headers))
-            if body:
-                self._socket.sendall(body)
-            return Answer(reader, method)
+            self._socket.sendall(self._head(request))
+            if request.body:
+                self._socket.sendall(request.body)
+            return Response(reader, request.method)
         except (OSError, ValueError) as error:
             self.close()
             raise _Broken(str(error)) from None
@@ -245,19 +247,20 @@ class Http:
             self.close()
             raise
 
-    def _head(self, method: str, path: str, length: int, headers: dict[str, str] | None) -> bytes:
+    def _head(self, request: Request) -> bytes:
         host = self._host if not self._port else f"{self._host}:{self._port}"
-        lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {self.profile.token}"]
-        if length or method in ("POST", "PUT"):
-            lines.append(f"Content-Length: {length}")
-        for name, value in (headers or {}).items():
+        lines = [f"{request.method} {request.path} HTTP/1.1", f"Host: {host}",
+                 f"Authorization: Bearer {self.profile.token}"]
+        if request.body or request.method in ("POST", "PUT"):
+            lines.append(f"Content-Length: {len(request.body)}")
+        for name, value in request.headers.items():
             if "\r" in value or "\n" in value:
                 raise errors.BadInput(f"the header {name} cannot contain a line break")
             lines.append(f"{name}: {value}")
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
     def retrying(self, attempt: Callable[[], Any], repeatable: bool) -> Any:
-        """Call `attempt` until it succeeds, fails for good, or patience is out."""
+        """Call `attempt` until it succeeds, fails for good, or `patience` is over."""
         started, tries = time.monotonic(), 0
         while True:
             fresh = self._socket is None
@@ -268,12 +271,11 @@ class Http:
                 problem: errors.WindfallError = errors.NoServer(f"the connection to the server broke: {broken}")
                 if not repeatable:
                     raise problem from None
-                if not fresh and tries == 0:  # it had been idle, and was closed: nothing is wrong
+                if not fresh and tries == 0:  # the server had closed an idle connection
                     tries += 1
                     continue
             except errors.WindfallError as error:
-                absent = isinstance(error, errors.NoServer)
-                if not error.retry or not (repeatable or absent) or (absent and not self._worth_waiting):
+                if not self._may_repeat(error, repeatable):
                     raise
                 problem = error
             tries += 1
@@ -282,76 +284,80 @@ class Http:
                 raise problem
             time.sleep(pause)
 
-    @property
-    def _worth_waiting(self) -> bool:
-        return self._met or not self.profile.server.startswith("unix:")
+    def _may_repeat(self, error: errors.WindfallError, repeatable: bool) -> bool:
+        if isinstance(error, errors.NoServer):  # the server has not seen the request
+            worth_waiting = self._answered or not self.profile.server.startswith("unix:")
+            return error.retry and worth_waiting
+        return error.retry and repeatable
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        raw: bytes = b"",
-        key: str = "",
-        repeatable: bool | None = None,
-    ) -> Any:
-        """JSON in, JSON out."""
-        data = raw or (b"" if body is None else _dumps(body))
-        headers = {"Content-Type": "application/json"} if data else {}
+    # --- JSON ----------------------------------------------------------------------------------------------
+
+    def get(self, path: str) -> Any:
+        return self._call(Request("GET", path), repeatable=True)
+
+    def delete(self, path: str) -> Any:
+        return self._call(Request("DELETE", path), repeatable=True)
+
+    def post(self, path: str, body: object, *, key: str = "", repeatable: bool = False) -> Any:
+        """Send `body` as JSON; bytes are JSON already.  `key` is the request's idempotency key."""
+        data = body if isinstance(body, bytes) else _dumps(body)
+        headers = {"Content-Type": "application/json"}
         if key:
             headers["Idempotency-Key"] = key
-        if repeatable is None:
-            repeatable = method != "POST" or bool(key)
+        return self._call(Request("POST", path, data, headers), repeatable=repeatable or bool(key))
 
+    def _call(self, request: Request, repeatable: bool) -> Any:
         def attempt() -> Any:
-            answer = self.request(method, path, data, headers)
-            content = self.finish(answer)
-            if answer.status >= 400:
-                raise _error(answer, content)
+            response = self.send(request)
+            content = self.finish(response)
+            if response.status >= 400:
+                raise _error(response, content)
             return _loads(content) if content else {}
 
         return self.retrying(attempt, repeatable)
 
-    def finish(self, answer: Answer) -> bytes:
-        content = answer.all()
-        if answer.closes:
+    def finish(self, response: Response) -> bytes:
+        """Read the rest of a response's body."""
+        content = response.all()
+        if response.closes:
             self.close()
         return content
 
-    def open(self, path: str, headers: dict[str, str] | None = None, timeout: float = TIMEOUT) -> Answer:
-        """GET, with the body left to be read; errors are raised."""
+    # --- streams -------------------------------------------------------------------------------------------
 
-        def attempt() -> Answer:
-            answer = self.request("GET", path, headers=headers, timeout=timeout)
-            if answer.status >= 400:
-                raise _error(answer, self.finish(answer))
-            return answer
+    def open(self, path: str, headers: Mapping[str, str] | None = None, timeout: float = TIMEOUT) -> Response:
+        """GET `path`; the caller reads the body."""
 
-        found: Answer = self.retrying(attempt, True)
-        return found
+        def attempt() -> Response:
+            response = self.send(Request("GET", path, headers=headers or {}, timeout=timeout))
+            if response.status >= 400:
+                raise _error(response, self.finish(response))
+            return response
+
+        response: Response = self.retrying(attempt, True)
+        return response
 
     def stream(self, path: str) -> Iterator[Any]:
-        """Newline-separated JSON, as it comes.  Ends with the stream; a broken one raises NoServer."""
+        """Yield newline-separated JSON values as they come; raise NoServer when the connection breaks."""
         for line in self.lines(path):
             yield _loads(line)
 
     def lines(self, path: str) -> Iterator[bytes]:
-        """The same, not decoded."""
-        answer = self.open(path, timeout=HEARTBEAT)
+        """Yield the lines of a response as they come; raise NoServer when the connection breaks."""
+        response = self.open(path, timeout=HEARTBEAT_TIMEOUT)
         try:
-            yield from filter(bytes.strip, answer.lines())
+            yield from filter(bytes.strip, response.lines())
         except _Broken as broken:
             self.close()
             raise errors.NoServer(f"the connection to the server broke: {broken}") from None
         finally:
-            if not answer.done or answer.closes:
+            if not response.done or response.closes:
                 self.close()
 
     # --- blobs ---------------------------------------------------------------------------------------------
 
     def upload(self, sha: str, file: str | os.PathLike[str] | bytes) -> int:
-        """Send what the server lacks of a file, or of bytes; returns the bytes sent."""
+        """Send the part of a file, or of bytes, that the server lacks; return the number of bytes sent."""
         sent = 0
 
         def attempt() -> None:
@@ -368,67 +374,64 @@ class Http:
         return sent
 
     def _received(self, sha: str) -> int | None:
-        """How much of a blob lies there; None: all of it."""
-        answer = self.request("HEAD", f"/v1/blobs/{sha}")
-        self.finish(answer)
-        if answer.status == 200:
+        """Return how many bytes of a blob the server has; None when it has all."""
+        response = self.send(Request("HEAD", f"/v1/blobs/{sha}"))
+        self.finish(response)
+        if response.status == 200:
             return None
-        if answer.status != 404:
-            raise _error(answer, b"")
-        return _number(answer.headers.get("x-received"))
+        if response.status != 404:
+            raise _error(response, b"")
+        return _number(response.headers.get("x-received"))
 
     def _put_block(self, sha: str, stream: BinaryIO, at: int, total: int) -> int | None:
-        """Send one piece from `at`; returns where to go on, None when the blob is complete."""
+        """Send the block at `at`; return the position of the next one, None when the blob is complete."""
         stream.seek(at)
         data = stream.read(UPLOAD_BLOCK)
         if not data and total:
-            raise errors.BadInput("an input changed while it was sent", "leave it alone until the bag is submitted")
+            raise errors.BadInput("an input file changed while it was sent",
+                                  "submit again, and leave the file alone meanwhile")
         span = f"bytes {at}-{at + len(data) - 1}/{total}" if data else "bytes */0"
-        answer = self.request(
-            "PUT", f"/v1/blobs/{sha}", data, {"Content-Range": span, "Content-Type": "application/octet-stream"}
-        )
-        content = self.finish(answer)
-        if answer.status == 409 and "x-received" in answer.headers:
-            return _number(answer.headers["x-received"])
-        if answer.status >= 400:
-            raise _error(answer, content)
-        return None if answer.status == 201 or at + len(data) >= total else at + len(data)
+        headers = {"Content-Range": span, "Content-Type": "application/octet-stream"}
+        response = self.send(Request("PUT", f"/v1/blobs/{sha}", data, headers))
+        content = self.finish(response)
+        if response.status == 409 and "x-received" in response.headers:
+            return _number(response.headers["x-received"])
+        if response.status >= 400:
+            raise _error(response, content)
+        return None if response.status == 201 or at + len(data) >= total else at + len(data)
 
     def download(self, sha: str, stream: BinaryIO, size: int) -> None:
-        """Write a blob to `stream`, going on where a broken connection left it."""
+        """Write a blob to `stream`; after a broken connection continue at the byte where it broke."""
         start = stream.tell()
 
         def attempt() -> None:
             at = stream.tell() - start
             if at >= size and size:
                 return
-            answer = self.open(f"/v1/blobs/{sha}", {"Range": f"bytes={at}-"} if at else {})
-            if at and answer.status != 206:
+            response = self.open(f"/v1/blobs/{sha}", {"Range": f"bytes={at}-"} if at else {})
+            if at and response.status != 206:
                 stream.seek(start)
                 stream.truncate()
-            while data := answer.read():
+            while data := response.read():
                 stream.write(data)
-            if answer.closes:
+            if response.closes:
                 self.close()
 
         self.retrying(attempt, True)
 
 
-UPLOAD_BLOCK = 8 << 20
-
-
-# --- small ones ------------------------------------------------------------------------------------------------
+# --- helpers ------------------------------------------------------------------------------------------------
 
 
 def host_port(server: str) -> tuple[str, int]:
     host, _, port = server.removeprefix("https://").rstrip("/").rpartition(":")
     if not host or not port.isdigit():
-        raise errors.NoServer(f"'{server}' is not https://host:port")
+        raise errors.NoServer(f"'{server}' is not the address of a server", "write it as https://host:port")
     return host.strip("[]"), int(port)
 
 
 def _pinned(certificate: str) -> ssl.SSLContext:
-    """Trusts this one certificate and nothing else; its name does not matter, it is the one we were given."""
+    """Return a context that trusts this certificate alone, whatever host name it carries."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -439,18 +442,19 @@ def _pinned(certificate: str) -> ssl.SSLContext:
     try:
         context.load_verify_locations(cadata=certificate)
     except (ssl.SSLError, ValueError):
-        raise errors.TrustError("the profile's certificate cannot be read", "get a new server.json") from None
+        raise errors.TrustError("the certificate in the profile cannot be read",
+                                "get a new server.json from the server") from None
     return context
 
 
 def _pause(tries: int, problem: errors.WindfallError) -> float:
-    """Seconds before trying again: what the server asked for, else doubling, spread."""
+    """Return the seconds before the next try: as the server asked, else doubling with jitter."""
     if problem.retry_after is not None:
-        return float(problem.retry_after) + _chance() * 0.1
-    return min(5.0, 0.05 * float(1 << min(tries, 10))) * (0.5 + _chance() / 2)
+        return float(problem.retry_after) + _jitter() * 0.1
+    return min(5.0, 0.05 * float(1 << min(tries, 10))) * (0.5 + _jitter() / 2)
 
 
-def _chance() -> float:
+def _jitter() -> float:
     return os.urandom(1)[0] / 256  # `random` takes 3 ms to import
 
 
@@ -458,17 +462,17 @@ def _number(text: str | None) -> int:
     return int(text) if text and text.isdigit() else 0
 
 
-def _error(answer: Answer, content: bytes) -> errors.WindfallError:
+def _error(response: Response, content: bytes) -> errors.WindfallError:
     try:
         body = _loads(content) if content else None
     except errors.WindfallError:
         body = None
     if body is None:
-        kind = next((k for k in _kinds(errors.Refused) if k.status == answer.status), errors.WindfallError)
-        error: errors.WindfallError = kind(f"the server answered {answer.status} without saying why")
+        kind = next((k for k in _kinds(errors.Refused) if k.status == response.status), errors.WindfallError)
+        error: errors.WindfallError = kind(f"the server answered {response.status} without a reason")
     else:
-        error = errors.from_wire(body, answer.status)
-    after = answer.headers.get("retry-after", "")
+        error = errors.from_wire(body, response.status)
+    after = response.headers.get("retry-after", "")
     if error.retry_after is None and after.isdigit():
         error.retry_after = int(after)
     return error
@@ -492,4 +496,4 @@ def _loads(content: bytes) -> Any:
     try:
         return msgspec.json.decode(content)
     except msgspec.DecodeError as error:
-        raise errors.WindfallError(f"the server's answer is not JSON: {error}") from None
+        raise errors.WindfallError(f"the server's response is not JSON: {error}") from None

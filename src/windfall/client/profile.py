@@ -1,4 +1,4 @@
-"""Where the server is and what lets us in: `server.json`, readable by its owner only."""
+"""`server.json`: the address of a server and a token for it, readable by its owner only."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Profile(NamedTuple):
     server: str  # "unix:/path" or "https://host:port"
     token: str
     certificate: str = ""  # PEM; pinned
-    embedded: bool = False  # lives inside another command, and ends with it
+    embedded: bool = False  # the server runs inside another command, and ends with it
 
     def __repr__(self) -> str:
         return f"Profile({self.server!r})"  # tokens stay out of logs and tracebacks
 
 
 def home() -> Path:
-    """`$WINDFALL_HOME`, or where such data belongs."""
+    """Return `$WINDFALL_HOME`, else `windfall` in the user's data folder."""
     given = os.environ.get("WINDFALL_HOME")
     if given:
         return Path(given)
@@ -31,13 +31,13 @@ def home() -> Path:
 
 
 def make_home() -> Path:
-    """The same, made where it is missing."""
+    """Return the home; make it if it is missing."""
     directory = home()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.scandir(directory).close()
         if hasattr(os, "getuid") and directory.stat().st_mode & 0o002:
-            raise TrustError(f"everybody can write to {directory}, and it holds tokens", f"chmod go-w {directory}")
+            raise TrustError(f"{directory} holds tokens, and everybody can write to it", f"chmod go-w {directory}")
     except OSError as error:
         raise BadInput(
             f"{directory} cannot be used for Windfall's data: {error.strerror}", "choose another with WINDFALL_HOME"
@@ -46,12 +46,12 @@ def make_home() -> Path:
 
 
 def login_file() -> Path:
-    """What `windfall login` wrote."""
+    """Return the file that `windfall login` writes."""
     return home() / "login.json"
 
 
 def chosen() -> Path | None:
-    """The file of a server that the user has chosen: `$WINDFALL_SERVER_FILE`, or that of `windfall login`."""
+    """Return the profile file that the user has chosen by `$WINDFALL_SERVER_FILE` or `windfall login`, if any."""
     named = os.environ.get("WINDFALL_SERVER_FILE")
     if named:
         return Path(named)
@@ -59,7 +59,7 @@ def chosen() -> Path | None:
 
 
 def find(directory: Path | None = None) -> Profile:
-    """The profile of the server that the user has chosen, else of the server of this home."""
+    """Return the profile of the server that the user has chosen, else of this home's server."""
     if directory is not None:
         return load(directory / "server.json")
     return load(chosen() or home() / "server.json")
@@ -74,7 +74,7 @@ def load(path: Path) -> Profile:
             "start one with 'windfall serve --pilot', or name its file in WINDFALL_SERVER_FILE",
         ) from None
     except OSError as error:
-        raise NoServer(f"{path} cannot be read: {error.strerror}") from None
+        raise NoServer(f"cannot read {path}: {error.strerror}") from None
     return from_fields(_fields(text, path), str(path))
 
 
@@ -85,7 +85,7 @@ def from_fields(fields: dict[str, object], origin: str = "the profile") -> Profi
         raise NoServer(f"{origin} does not describe a server", "it needs 'server' and 'token'")
     if server.startswith("https://"):
         if not certificate:
-            raise TrustError(f"{origin} names no certificate to pin", "get a new one from the server")
+            raise TrustError(f"{origin} has no certificate to pin", "get a new server.json from the server")
     elif not server.startswith("unix:"):
         raise TrustError(f"{origin}: '{server}' is neither unix:/path nor https://host:port")
     return Profile(server, token, certificate, fields.get("embedded") is True)
@@ -99,7 +99,7 @@ def _fields(text: str, path: Path) -> dict[str, object]:
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
-        raise NoServer(f"{path} is not what a server writes", "remove it, or start the server again")
+        raise NoServer(f"{path} is not a profile of a server", "remove it, or start the server again")
     return fields
 
 
@@ -108,7 +108,7 @@ def _read_private(path: Path) -> str:
     descriptor = os.open(path, os.O_RDONLY | flags)
     with open(descriptor, "rb") as stream:
         if not hasattr(os, "getuid"):
-            return stream.read(MAX_FILE).decode("utf-8", "replace")  # Windows: a profile is its owner's only
+            return stream.read(MAX_FILE).decode("utf-8", "replace")  # Windows: others cannot read a user's folder
         info = os.fstat(descriptor)
         if info.st_uid != os.getuid():
             raise TrustError(f"{path} belongs to somebody else", "use a file of your own")

@@ -1,6 +1,6 @@
-"""What a notebook shows of a bag: its counts, and its first results as a table.
+"""`BagTable`: a bag in a notebook, its counts and its first results as a table.
 
-Parameters, hosts and notes are text from elsewhere: all of it is escaped, and cut where it is long.
+Parameters, hosts and notes are text from elsewhere: all of it is escaped, and long text is cut.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from windfall.client.types import BagInfo, Row
 
-MOST_TEXT = 80  # characters of a cell
+MAX_CELL = 80  # characters of a cell
 
 
-class Table(NamedTuple):
+class BagTable(NamedTuple):
     bag: BagInfo
     rows: list[Row]
 
@@ -31,7 +31,7 @@ class Table(NamedTuple):
                 f"<table>{_line('th', head)}{''.join(body)}</table>{rest}")
 
     def _names(self) -> list[str]:
-        """Parameters and captured values, in the order in which they are met."""
+        """Return the names of parameters and captured values, in the order in which the rows bring them."""
         return list(dict.fromkeys(name for row in self.rows for name in (*row["params"], *(row.get("values") or ()))))
 
 
@@ -52,4 +52,4 @@ def _line(tag: str, cells: Iterable[object]) -> str:
 
 def _cell(value: object) -> str:
     text = str(value)
-    return escape(text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…")
+    return escape(text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…")

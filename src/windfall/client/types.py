@@ -1,4 +1,4 @@
-"""What `Client` returns: dictionaries as they came, with their keys named for readers and type checkers.
+"""The dictionaries that `Client` returns, as the server sent them; these types name their keys.
 
 Times are milliseconds since 1970 by the server's clock, durations milliseconds, sizes bytes.  A newer server may send
 further keys.
@@ -52,7 +52,7 @@ class BagSummary(TypedDict):
 
 class BagInfo(BagSummary):
     targets: list[TargetInfo]
-    tail: bool  # in its last round: fewer tasks wait than are out
+    tail: bool  # in its tail: fewer tasks wait than run
     expected: int | None  # in its tail: when it should end, if that can be told
     late: int  # in its tail: tasks that should have ended by now
     position: int
@@ -72,7 +72,7 @@ class HostInfo(TypedDict):
     pilot: int
     silent: bool
     ad: dict[str, dict[str, Any]]  # entity → attribute → value; null: undefined
-    match: NotRequired[bool]  # these four only for a bag
+    match: NotRequired[bool]  # these four only with a bag
     why: NotRequired[str]
     rank: NotRequired[float | None]
     per_host: NotRequired[int | None]
@@ -132,7 +132,7 @@ class TaskInfo(TypedDict):
 
 
 class Update(TypedDict, total=False):
-    """What `watch` tells; a heartbeat has nothing."""
+    """An item of `watch`; a heartbeat has no keys."""
 
     position: int
     counts: dict[str, int]
@@ -141,7 +141,7 @@ class Update(TypedDict, total=False):
 
 
 class Place(TypedDict):
-    """A site, or a host."""
+    """A site, or a host, and the attempts that ran there."""
 
     name: str
     attempts: int
@@ -179,7 +179,7 @@ class Statistics(TypedDict):
 
 
 class Cause(TypedDict):
-    """Tasks that stand failed for one reason."""
+    """The failed tasks that share one reason."""
 
     state: str
     why: str
@@ -218,7 +218,7 @@ class Allowance(TypedDict):
     allowance: int | None  # ms of cores a month
     used: int
     reserved: int
-    weight: int  # part where several share a site
+    weight: int  # the user's part of a shared site
 
 
 class SiteInfo(TypedDict):

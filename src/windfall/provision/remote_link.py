@@ -43,7 +43,7 @@ class Remote:
 
     async def tend(self, request: TendRequest) -> TendReply:
         body = msgspec.json.encode(request)
-        answer = await self._with(lambda http: http.call("POST", "/v1/tend", raw=body, repeatable=True))
+        answer = await self._with(lambda http: http.post("/v1/tend", body, repeatable=True))
         try:
             return msgspec.convert(answer, TendReply)
         except msgspec.ValidationError as error:
@@ -51,15 +51,15 @@ class Remote:
 
     async def add_site(self, name: str, kind: str, limits: Limits) -> None:
         body = {"name": name, "kind": kind, "limits": limits}
-        await self._with(lambda http: http.call("POST", "/v1/sites", body, repeatable=True))
+        await self._with(lambda http: http.post("/v1/sites", body, repeatable=True))
 
     async def enrolment(self, site: str, days: int) -> tuple[str, str]:
         body = {"scope": "enrol", "site": site, "days": days}
-        made = await self._with(lambda http: http.call("POST", "/v1/tokens", body, repeatable=True))
+        made = await self._with(lambda http: http.post("/v1/tokens", body, repeatable=True))
         return str(made["id"]), str(made["token"])
 
     async def knows(self, token: str) -> bool:
-        listed = await self._with(lambda http: http.call("GET", "/v1/tokens"))
+        listed = await self._with(lambda http: http.get("/v1/tokens"))
         return any(each["id"] == token for each in listed["tokens"])
 
     async def door(self) -> Door:

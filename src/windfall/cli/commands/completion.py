@@ -136,10 +136,10 @@ def _plain(name: str) -> bool:
 
 def _bags() -> list[str]:
     from windfall.client.client import Client
-    from windfall.session import live
+    from windfall.session import live_profile
 
     try:
-        profile = live()
+        profile = live_profile()
         if profile is None:
             return []
         with Client(profile, patience=0) as client:

@@ -81,7 +81,7 @@ def _send(client: Any, sent: Sent, part: Part, number: int) -> dict[str, int]:
 def _give_up(session: Session, sent: Sent, there: int, total: int) -> None:
     """Nobody appends any more: say what is there, and let it end."""
     try:
-        session.fresh()  # the old connection may be in the middle of an answer
+        session.reconnect()  # the old connection may be in the middle of an answer
         tasks = int(session.client.close_bag(sent.bag)["tasks"])
     except WindfallError as error:
         say(f"bag {sent.bag} has at least {there:,} of its {total:,} tasks, and stays open: {error}\n"

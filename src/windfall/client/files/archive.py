@@ -1,7 +1,7 @@
-"""Outputs into one archive, and a failed task's kept directory out of one.
+"""Write output files into one archive; unpack the kept directory of a failed task.
 
-Streams: one file at a time lies here, in memory while it is small.  Names are those that `fetch` would use, so no two
-are the same; an archive that comes from a pilot is unpacked by `wire.archive`, which trusts nothing in it.
+Files stream: one at a time lies here, in memory while it is small.  Names are those that `fetch` would use, so that no
+two are the same.  `wire.archive` unpacks archives of pilots, and trusts nothing in them.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile, TemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
-from windfall.client.files.fetch import Damaged, OnProblem, allowed, wanted
+from windfall.client.files.fetch import Damaged, OnProblem, allowed_mode, output_files
 from windfall.errors import BadInput, NotFound, Unwritable, WindfallError
 
 if TYPE_CHECKING:
-    from windfall.client.client import Client
+    from windfall.client.api import Api
 
-SMALL = 8 << 20  # bytes of a file that is held in memory
-MAX_BYTES, MAX_FILES = 1 << 30, 100_000  # of a kept directory: what an honest pilot keeps
+MAX_IN_MEMORY = 8 << 20  # bytes of a file that is not written to a temporary file
+MAX_BYTES, MAX_FILES = 1 << 30, 100_000  # of a kept directory; honest pilots keep no more
 TAR = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.xz": "w:xz"}
 
-Add = Callable[[str, int, int, IO[bytes]], None]
+AddFile = Callable[[str, int, int, IO[bytes]], None]  # name, size, mode, content
 
 
-def save(client: Client, bag: int, file: Path, files: str, problem: OnProblem) -> int:
-    """All output files of a bag in one archive; how many.  It appears when it is complete; `files` as for `fetch`."""
+def save(api: Api, bag: int, file: Path, template: str, on_problem: OnProblem) -> int:
+    """Write all output files of a bag into one archive, which appears when it is complete; return how many."""
     kind = next((ending for ending in (*TAR, ".zip") if file.name.endswith(ending)), None)
     if kind is None:
-        raise BadInput(f"what kind of archive is {file.name}?", f"name it {', '.join(TAR)} or .zip")
+        raise BadInput(f"the name {file.name} does not tell the kind of archive",
+                       f"end it with {', '.join(TAR)} or .zip")
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as stream:
-            each = partial(_each, client, bag, files, problem)
-            count = _zip(stream, each) if kind == ".zip" else _tar(stream, TAR[kind], each)
+            add_all = partial(_add_all, api, bag, template, on_problem)
+            count = _zip(stream, add_all) if kind == ".zip" else _tar(stream, TAR[kind], add_all)
         os.replace(part, file)
     except OSError as error:
         raise Unwritable(f"cannot write {file}: {error.strerror}", "choose another place") from None
@@ -50,7 +51,7 @@ def save(client: Client, bag: int, file: Path, files: str, problem: OnProblem) -
     return count
 
 
-def _tar(stream: IO[bytes], mode: Any, each: Callable[[Add], int]) -> int:
+def _tar(stream: IO[bytes], mode: Any, add_all: Callable[[AddFile], int]) -> int:
     with tarfile.open(fileobj=stream, mode=mode) as archive:
 
         def add(name: str, size: int, mode: int, data: IO[bytes]) -> None:
@@ -58,10 +59,10 @@ def _tar(stream: IO[bytes], mode: Any, each: Callable[[Add], int]) -> int:
             info.size, info.mode = size, mode
             archive.addfile(info, data)
 
-        return each(add)
+        return add_all(add)
 
 
-def _zip(stream: IO[bytes], each: Callable[[Add], int]) -> int:
+def _zip(stream: IO[bytes], add_all: Callable[[AddFile], int]) -> int:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
 
         def add(name: str, size: int, mode: int, data: IO[bytes]) -> None:
@@ -70,43 +71,43 @@ def _zip(stream: IO[bytes], each: Callable[[Add], int]) -> int:
             with archive.open(info, "w", force_zip64=size > 1 << 30) as inside:
                 shutil.copyfileobj(data, inside)
 
-        return each(add)
+        return add_all(add)
 
 
-def _each(client: Client, bag: int, files: str, problem: OnProblem, add: Add) -> int:
+def _add_all(api: Api, bag: int, template: str, on_problem: OnProblem, add: AddFile) -> int:
     count = 0
-    for task, path, place, sha, size, mode in wanted(client, bag, Path("."), files, problem):
-        with SpooledTemporaryFile(SMALL) as data:
+    for file in output_files(api, bag, Path("."), template, on_problem):
+        with SpooledTemporaryFile(MAX_IN_MEMORY) as data:
             try:
-                download(client, data, sha, size)
+                download(api, data, file.sha, file.size)
             except (NotFound, Damaged) as error:
-                problem(task, path, error)
+                on_problem(file.task, file.path, error)
                 continue
-            add(place.as_posix(), size, allowed(0o644, mode), data)
+            add(file.target.as_posix(), file.size, allowed_mode(0o644, file.mode), data)
             count += 1
     return count
 
 
-def download(client: Client, stream: Any, sha: str, size: int) -> None:
-    """A blob into a file, checked; the file is left at its beginning."""
-    client._http.download(sha, stream, size)
+def download(api: Api, stream: Any, sha: str, size: int) -> None:
+    """Write a blob to a file, check its hash, and seek back to the file's beginning."""
+    api._http.download(sha, stream, size)
     stream.seek(0)
     digest = hashlib.sha256()
     while block := stream.read(1 << 20):
         digest.update(block)
     if digest.hexdigest() != sha:
-        raise Damaged("what arrived is not what the task made", "fetch it again")
+        raise Damaged("the bytes that arrived do not fit the hash of the file", "fetch it again")
     stream.seek(0)
 
 
-def unpack(client: Client, sha: str, size: int, directory: Path) -> tuple[int, int]:
-    """The kept directory of a failed task, into a new or empty directory; how many files, and links left out."""
+def unpack(api: Api, sha: str, size: int, directory: Path) -> tuple[int, int]:
+    """Unpack the kept directory of a failed task into a new or empty one; return how many files, and links left out."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise BadInput(f"{directory} is not empty", "choose another directory")
         with TemporaryFile() as stream:
-            download(client, stream, sha, size)
+            download(api, stream, sha, size)
             return extract(stream, directory)
     except OSError as error:
         why = error.strerror or error
@@ -117,7 +118,7 @@ def extract(stream: IO[bytes], directory: Path) -> tuple[int, int]:
     from windfall.wire import archive
 
     try:
-        made = archive.unpack(stream, str(directory), MAX_BYTES, MAX_FILES)
+        unpacked = archive.unpack(stream, str(directory), MAX_BYTES, MAX_FILES)
     except BadInput as error:
-        raise WindfallError(f"what the pilot kept cannot be unpacked: {error.message}") from None
-    return made.files, len(made.links) + len(made.others)
+        raise WindfallError(f"the directory that the pilot kept cannot be unpacked: {error.message}") from None
+    return unpacked.files, len(unpacked.links) + len(unpacked.others)

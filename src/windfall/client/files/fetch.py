@@ -1,10 +1,10 @@
-"""Bringing output files home.
+"""Bring output files home.
 
-Where a file lands is decided by `places`.  It appears under its name only when it is complete and its hash fits; a path
+`places` decides where a file lands.  A file appears under its name only when it is complete and its hash fits.  A path
 that would leave the directory is refused, whoever sent it.
 
-Only files that the bag itself names as outputs are written, and of those an older one of the same name is replaced;
-nothing else in the directory is touched.  One that cannot be brought does not keep the others out.
+Only files that the bag itself names as outputs are written, and each replaces an older file of the same name; nothing
+else in the directory changes.  A file that cannot be brought does not keep the others out.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windfall.client.files.places import below, placing
 from windfall.data.files import hash_file
 from windfall.errors import BadInput, NotFound, Unwritable, WindfallError
 
 if TYPE_CHECKING:
-    from windfall.client.client import Client
+    from windfall.client.api import Api
     from windfall.client.http import Http
     from windfall.model.spec import Bag
 
@@ -29,59 +29,73 @@ OnProblem = Callable[[int, str, WindfallError], None]  # task, path, why
 
 
 class Damaged(WindfallError):
-    """What arrived is not what was sent."""
+    """The bytes that arrived do not fit the hash of the file."""
 
 
-def fetch(
-    client: Client, http: Http, bag: int, directory: Path, on_file: Callable[[Path], None] | None, files: str,
-    on_problem: OnProblem | None = None,
-) -> int:
-    """How many files are there.  What cannot be brought is told, or raised when all else is there."""
-    return _fetch(http, bag, directory, on_file, on_problem,
-                  lambda problem: wanted(client, bag, directory, files, problem))
+class Destination(NamedTuple):
+    """A directory for output files, and the functions that hear of each file."""
+
+    directory: Path
+    on_file: Callable[[Path], None] | None = None
+    on_problem: OnProblem | None = None  # None: the first problem is raised when all other files are there
 
 
-def fetch_some(
-    client: Client, http: Http, bag: int, chosen: Mapping[tuple[int, str], str], directory: Path,
-    on_file: Callable[[Path], None] | None, on_problem: OnProblem | None = None,
-) -> int:
-    return _fetch(http, bag, directory, on_file, on_problem, lambda problem: _chosen(client, bag, chosen, directory))
+class OutputFile(NamedTuple):
+    task: int
+    path: str  # as the task names it
+    target: Path  # where it lands
+    sha: str
+    size: int
+    mode: int
 
 
-def _chosen(
-    client: Client, bag: int, chosen: Mapping[tuple[int, str], str], directory: Path
-) -> Iterator[tuple[int, str, Path, str, int, int]]:
-    """Few are asked for one by one."""
+def fetch(api: Api, bag: int, destination: Destination, template: str = "") -> int:
+    """Bring all output files of a bag; return how many are there."""
+    return _fetch(api, bag, destination,
+                  lambda problem: output_files(api, bag, destination.directory, template, problem))
+
+
+def fetch_some(api: Api, bag: int, destination: Destination, chosen: Mapping[tuple[int, str], str]) -> int:
+    """Bring the files of `chosen`: (task, output) → where in the directory the file lands."""
+    return _fetch(api, bag, destination, lambda _: _chosen_files(api, bag, chosen, destination.directory))
+
+
+def _chosen_files(
+    api: Api, bag: int, chosen: Mapping[tuple[int, str], str], directory: Path
+) -> Iterator[OutputFile]:
+    """Yield the chosen files; one request per task, since they are few."""
     for task in sorted({task for task, _ in chosen}):
-        row = next((row for row in client.results(bag, "succeeded", task - 1, 1)), None)
+        row = next((row for row in api.results(bag, "succeeded", task - 1, 1)), None)
         for path, sha, size, mode in row["files"] if row and row["task"] == task else ():
             if (task, path) in chosen:
-                yield task, path, below(directory, chosen[task, path]), sha, size, mode
+                target = below(directory, chosen[task, path])
+                yield OutputFile(task, path, target, sha=sha, size=size, mode=mode)
 
 
 def _fetch(
-    http: Http, bag: int, directory: Path, on_file: Callable[[Path], None] | None, on_problem: OnProblem | None,
-    find: Callable[[OnProblem], Iterator[tuple[int, str, Path, str, int, int]]],
+    api: Api, bag: int, destination: Destination, find: Callable[[OnProblem], Iterator[OutputFile]],
 ) -> int:
-    first: list[WindfallError] = []
-    problem = on_problem or (lambda task, path, error: first.append(error))
+    problems: list[WindfallError] = []
+    on_problem = destination.on_problem or (lambda task, path, error: problems.append(error))
     count = 0
-    for task, path, target, sha, size, mode in find(problem):
+    for file in find(on_problem):
         try:
-            _bring(http, target, sha, size, mode)
+            _bring(api._http, file)
         except (NotFound, Damaged) as error:
-            problem(task, path, error)
+            on_problem(file.task, file.path, error)
             continue
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
-            problem(task, path, BadInput(f"there is something else where {target} belongs", _elsewhere(bag)))
+            taken = BadInput(f"{file.target} is taken by something that is not a file", _elsewhere(bag))
+            on_problem(file.task, file.path, taken)
             continue
         except OSError as error:
-            raise Unwritable(f"cannot write to {directory}: {error.strerror or error}", _elsewhere(bag)) from None
+            message = f"cannot write to {destination.directory}: {error.strerror or error}"
+            raise Unwritable(message, _elsewhere(bag)) from None
         count += 1
-        if on_file:
-            on_file(target)
-    if first:
-        raise first[0]
+        if destination.on_file:
+            destination.on_file(file.target)
+    if problems:
+        raise problems[0]
     return count
 
 
@@ -89,37 +103,35 @@ def _elsewhere(bag: int) -> str:
     return f"windfall results {bag} -o ELSEWHERE"
 
 
-def wanted(
-    client: Client, bag: int, directory: Path, files: str, problem: OnProblem
-) -> Iterator[tuple[int, str, Path, str, int, int]]:
-    """Task, path, where it lands, blob, size and mode of every output file, as the bag itself names them."""
-    spec = client.spec(bag)
+def output_files(api: Api, bag: int, directory: Path, template: str, on_problem: OnProblem) -> Iterator[OutputFile]:
+    """Yield every output file that the bag itself names; tell `on_problem` of files that the bag does not name."""
+    spec = api.spec(bag)
     if not any(target.outputs for target in spec.targets):
         return
-    place, named = placing(client, bag, spec, files), _Names(spec)
-    for row in client.results(bag, state="succeeded"):
+    place, names = placing(api, bag, spec, template), _OutputNames(spec)
+    for row in api.results(bag, state="succeeded"):
         task = row["task"]
         for path, sha, size, mode in row.get("files") or ():
             try:
                 target = below(directory, place(row, path))
-                if not named.has(row, path):
+                if not names.has(row, path):
                     raise BadInput(f"task {task} was not asked for a file {path!r}")
             except BadInput as error:
-                problem(task, path, error)
+                on_problem(task, path, error)
             else:
-                yield task, path, target, sha, size, mode
+                yield OutputFile(task, path, target, sha=sha, size=size, mode=mode)
 
 
-class _Names:
-    """What the tasks of a bag call their outputs; tasks that came later than the bag are taken at their word."""
+class _OutputNames:
+    """The output names of a bag's tasks.  Tasks that were appended later may name any file."""
 
     def __init__(self, bag: Bag):
         from windfall.model.templates.render import Renderer
 
-        self._places, first = [], 0
+        self._targets, first = [], 0
         for target in [] if bag.open else bag.targets:
             renderer = Renderer(target)
-            self._places.append((first, renderer))
+            self._targets.append((first, renderer))
             first += renderer.count
         self._count = first
 
@@ -127,43 +139,44 @@ class _Names:
         task = row["task"]
         if not 0 <= task < self._count:
             return True
-        first, renderer = max((place for place in self._places if place[0] <= task), key=lambda place: place[0])
+        first, renderer = max((each for each in self._targets if each[0] <= task), key=lambda each: each[0])
         if row.get("target", renderer.target.name) != renderer.target.name:
             return True
         return path in renderer.outputs(task - first)
 
 
-def _bring(http: Http, target: Path, sha: str, size: int, mode: int) -> None:
-    if _is_there(target, sha, size):
+def _bring(http: Http, file: OutputFile) -> None:
+    target = file.target
+    if _is_there(file):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.parent / f".windfall-{sha[:16]}-{os.getpid()}.part"
+    part = target.parent / f".windfall-{file.sha[:16]}-{os.getpid()}.part"
     try:
         with open(part, "w+b") as stream:
-            http.download(sha, stream, size)
-            _verify(stream, sha, size, target)
-            os.chmod(part, allowed(os.fstat(stream.fileno()).st_mode, mode))
+            http.download(file.sha, stream, file.size)
+            _verify(stream, file)
+            os.chmod(part, allowed_mode(os.fstat(stream.fileno()).st_mode, file.mode))
         os.replace(part, target)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
 
 
-def allowed(made: int, mode: int) -> int:
-    """The mode of a new file, executable or private where the task's was; nobody else may ever write to it."""
+def allowed_mode(created: int, mode: int) -> int:
+    """Return the mode of a brought file: executable or private as the task's was, writable by its owner only."""
     mode = mode & 0o777 or 0o644
-    return (made | (made & 0o444) >> 2) & (mode | 0o600) & 0o755
+    return (created | (created & 0o444) >> 2) & (mode | 0o600) & 0o755
 
 
-def _is_there(target: Path, sha: str, size: int) -> bool:
+def _is_there(file: OutputFile) -> bool:
     try:
-        return target.stat().st_size == size and hash_file(target) == (sha, size)
+        return file.target.stat().st_size == file.size and hash_file(file.target) == (file.sha, file.size)
     except OSError:
         return False
 
 
-def _verify(stream: Any, sha: str, size: int, target: Path) -> None:
+def _verify(stream: Any, file: OutputFile) -> None:
     stream.flush()
     stream.seek(0)
-    if hashlib.file_digest(stream, "sha256").hexdigest() != sha or stream.tell() != size:
-        raise Damaged(f"what arrived for {target.name} is not what the task made", "fetch it again")
+    if hashlib.file_digest(stream, "sha256").hexdigest() != file.sha or stream.tell() != file.size:
+        raise Damaged(f"the bytes that arrived for {file.target.name} do not fit its hash", "fetch it again")

@@ -1,8 +1,8 @@
 """`python = ".venv"`: the packages of a virtual environment as one file that can be unpacked anywhere.
 
-Only site-packages goes along: scripts and the interpreter hold paths of this machine.  The same packages give the same
-bytes, whenever they were installed, so that nothing is sent twice.  What a list of requirements names is installed
-once, with pip, into a directory of its own.
+The file holds site-packages alone, since scripts and the interpreter hold paths of this machine.  The same packages
+give the same bytes, whenever they were installed, so that nothing is sent twice.  The packages of a list of
+requirements are installed once, with pip, into a directory of their own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HARMLESS = ("distutils-precedence.pth", "_virtualenv.pth")
 
 
 def pack(source: Path, cache: Path) -> tuple[Packed, Path]:
-    """The record for the bag and the file to be sent, kept in `cache`."""
+    """Pack an environment, or a list of requirements, into `cache`; return the record for the bag and the file."""
     packages, version = _environment(source) if source.is_dir() else _installed(source, cache)
     _refuse_links_home(packages, source)
     cache.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -44,7 +44,7 @@ def pack(source: Path, cache: Path) -> tuple[Packed, Path]:
 
 
 def _environment(source: Path) -> tuple[Path, str]:
-    """The packages of a virtual environment and the version of its interpreter."""
+    """Return the packages of a virtual environment and the version of its interpreter."""
     found = sorted(source.glob("lib/python3.*/site-packages"))
     if not (source / "pyvenv.cfg").is_file() or len(found) != 1:
         raise BadInput(
@@ -54,7 +54,7 @@ def _environment(source: Path) -> tuple[Path, str]:
 
 
 def _installed(requirements: Path, cache: Path) -> tuple[Path, str]:
-    """What a list of requirements names, installed for this interpreter; once, unless the list changes."""
+    """Install a list of requirements for this interpreter, unless that was done before; return as `_environment`."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     text = requirements.read_bytes()
     folder = cache / f"installed-{hashlib.sha256(version.encode() + text).hexdigest()[:16]}"
@@ -65,20 +65,20 @@ def _installed(requirements: Path, cache: Path) -> tuple[Path, str]:
     command += ["--target", os.path.abspath(part), "-r", requirements.name]
     done = subprocess.run(command, cwd=requirements.parent, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         hint = f"try pip install -r {requirements}"
-        raise BadInput(f"python: pip could not install '{requirements}': {said[:300]}", hint)
+        raise BadInput(f"python: pip could not install '{requirements}': {reason[:300]}", hint)
     os.replace(part, folder)
     return folder, version
 
 
 def _refuse_links_home(packages: Path, source: Path) -> None:
-    """An editable installation is a path of this machine."""
+    """Refuse editable installations, which are paths of this machine."""
     for file in sorted(packages.glob("*.pth")):
         if file.name not in _HARMLESS:
             raise BadInput(
                 f"python: '{source}' has packages that are installed as links ({file.name})",
-                "install them without -e, so that they can be taken along",
+                "install them without -e, so that they can be packed",
             )
 
 
@@ -96,12 +96,13 @@ def _write(packages: Path, made: Path) -> None:
                 member.size, member.mode = info.st_size, 0o755 if info.st_mode & 0o100 else 0o644
                 total += member.size
                 if total > MAX_PACKED:
-                    raise TooLarge(f"python: the packages are larger than {MAX_PACKED >> 30} GiB")
+                    raise TooLarge(f"python: the packages take more than {MAX_PACKED >> 30} GiB",
+                                   "leave out what the tasks do not import")
                 archive.addfile(member, stream)
 
 
 def _names(packages: Path) -> Iterator[str]:
-    """Of all files that go along, in a fixed order."""
+    """Yield the names of the files to pack, in a fixed order."""
     for folder, folders, names in os.walk(packages):
         folders.sort()
         for name in sorted(names):

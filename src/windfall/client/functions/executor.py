@@ -4,8 +4,8 @@
         print(executor.submit(pow, 2, 10).result())
         print(sum(executor.map(score, range(1_000_000))))
 
-Every call is a task of one open bag, so its result is on the server's disk before the future has it.  How many run
-at once is up to the pilots; `max_workers` is taken and ignored.
+Every call is a task of one open bag, so its result is on the server's disk before the future has it.  The pilots decide
+how many calls run at once; `max_workers` is accepted and ignored.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from windfall.client.client import Client
-from windfall.client.functions.flow import PATIENCE, Flow
+from windfall.client.functions.dispatcher import PATIENCE, CallDispatcher
 from windfall.client.functions.futures import CallFuture
 from windfall.client.functions.payload import Packer, raised
 from windfall.client.profile import Profile
@@ -28,16 +28,13 @@ from windfall.errors import BadInput
 from windfall.model.spec import Bag, Items, Resources, Target
 from windfall.model.units import parse_duration, parse_size
 
-if TYPE_CHECKING:
-    from windfall.session import Session
-
-INITIALIZER = "WINDFALL_INITIALIZER"  # variable in which a runner finds what to do first
+INITIALIZER = "WINDFALL_INITIALIZER"  # environment variable with the call that a runner makes first
 MAX_INITIALIZER = 100_000
-CHUNK_MS = 50  # a chunk of `map` should take this long
+CHUNK_MS = 50  # aim for the time of a chunk of `map`
 MAX_CHUNK = 10_000
-WINDOW = 64  # chunks of `map` under way at once
+MAX_CHUNKS = 64  # of one `map` that are submitted and not yet yielded
 
-_open: weakref.WeakSet[Flow] = weakref.WeakSet()
+_open: weakref.WeakSet[CallDispatcher] = weakref.WeakSet()
 
 
 class Executor(futures.Executor):
@@ -57,56 +54,51 @@ class Executor(futures.Executor):
         environment: Mapping[str, str] | None = None,
     ):
         """`time` limits each call (seconds, or "5 min"), `memory` is bytes, or "2 GB"."""
-        if max_workers is not None and max_workers <= 0:
-            raise ValueError("max_workers must be greater than 0")
-        if initializer is not None and not callable(initializer):
-            raise TypeError("initializer must be a callable")
-        if chunk != "auto" and not (isinstance(chunk, int) and chunk > 0):
-            raise BadInput(f"chunk={chunk!r} is neither a number from 1 on nor 'auto'")
+        _check_arguments(initializer, max_workers, chunk)
         target = Target(
             kind="call", source=Items(items=[]), retries=retries, time=_milliseconds(time),
             resources=Resources(cores=cores, memory=memory if isinstance(memory, int) else parse_size(memory)),
             environment={**(environment or {}), **_initializer(initializer, initargs)},
         )
         self._chunk = chunk
-        session, profile = _reach(client)
-        on_end = session.close if session is not None else _nothing
-        again = session.again if session is not None and not session.separate else None
+        connection = _connect(client)
+        bag = Bag(name=name, targets=[target], open=True)
         try:
-            self._flow = Flow(Client(profile, PATIENCE), Bag(name=name, targets=[target], open=True), on_end, again)
+            self._dispatcher = CallDispatcher(Client(connection.profile, PATIENCE), bag, connection.close,
+                                              connection.next_server)
         except BaseException:
-            on_end()
+            connection.close()
             raise
-        _open.add(self._flow)
-        weakref.finalize(self, self._flow.close).atexit = False
+        _open.add(self._dispatcher)
+        weakref.finalize(self, self._dispatcher.close).atexit = False
 
     @property
-    def _broken(self) -> bool:  # the standard library's name for it
-        return self._flow.broken is not None
+    def _broken(self) -> bool:  # this name is the standard library's
+        return self._dispatcher.broken is not None
 
     @property
     def bag(self) -> int:
-        """The bag of its calls, as `windfall show` wants it."""
-        return self._flow.bag
+        """The number of the calls' bag, for `windfall show`."""
+        return self._dispatcher.bag
 
     # --- submitting ------------------------------------------------------------------------------------------------
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
-        """Run `fn(*args, **kwargs)` on a pilot.  Futures among the arguments are waited for; nobody blocks."""
+        """Run `fn(*args, **kwargs)` on a pilot.  The call starts when the futures among its arguments have ended."""
         if any(isinstance(each, futures.Future) for each in args) or (
             kwargs and any(isinstance(each, futures.Future) for each in kwargs.values())
         ):
-            return self._chained(fn, args, kwargs)
-        flow = self._flow
-        return flow.submit(flow.packer.call(fn, args, kwargs))
+            return self._submit_chained(fn, args, kwargs)
+        dispatcher = self._dispatcher
+        return dispatcher.submit(dispatcher.packer.call(fn, args, kwargs))
 
-    def _chained(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture:
-        future = CallFuture(self._flow)
-        self._flow.chain(future)
+    def _submit_chained(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFuture:
+        future = CallFuture(self._dispatcher)
+        self._dispatcher.chain(future)
         needed = {each for each in (*args, *kwargs.values()) if isinstance(each, futures.Future)}
-        chain = _Chain(self._flow, future, fn, args, kwargs, len(needed))
+        chained = _ChainedCall(self._dispatcher, future, _Call(fn, args, kwargs), len(needed))
         for each in needed:
-            each.add_done_callback(chain.one_done)
+            each.add_done_callback(chained.argument_done)
         return future
 
     def map(
@@ -116,32 +108,32 @@ class Executor(futures.Executor):
         timeout: float | None = None,
         chunksize: int | None = None,
     ) -> Iterator[Any]:
-        """Results in order.  Read as they are needed, in chunks whose size follows how long a call takes."""
+        """Yield results in order; read arguments as results are taken, in chunks whose size follows the calls' time."""
         if chunksize is not None and chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
         size = chunksize if chunksize is not None else self._chunk
         until = None if timeout is None else clock.monotonic() + timeout
-        return _Map(self._flow, fn, zip(*iterables, strict=False), size, until).results()
+        return _Map(self._dispatcher, fn, zip(*iterables, strict=False), size).results(until)
 
     def cancel(self, calls: Iterable[CallFuture]) -> int:
-        """Those of its futures that no pilot has, with one request; how many."""
-        return self._flow.cancel(calls)
+        """Cancel the calls that no pilot holds, with one request; return how many."""
+        return self._dispatcher.cancel(calls)
 
     # --- ending ----------------------------------------------------------------------------------------------------
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """No more calls; those with a pilot end, those without do too, or are cancelled."""
-        self._flow.close()
+        """Accept no more calls.  Submitted calls still run; with `cancel_futures`, only those that a pilot holds."""
+        self._dispatcher.close()
         if cancel_futures:
-            self._flow.cancel_all()
+            self._dispatcher.cancel_all()
         if wait:
-            self._flow.join()
+            self._dispatcher.join()
 
     # --- looking ---------------------------------------------------------------------------------------------------
 
     def progress(self) -> dict[str, int]:
-        """How many calls were submitted, succeeded, failed, were cancelled, and are left."""
-        counts = dict(self._flow.counts)
+        """Return how many calls were submitted, succeeded, failed, were cancelled, and are left."""
+        counts = dict(self._dispatcher.counts)
         counts["left"] = counts["submitted"] - sum(counts[key] for key in ("succeeded", "failed", "cancelled"))
         return counts
 
@@ -158,28 +150,32 @@ class Executor(futures.Executor):
                 f"</progress><table>{cells}</table>")
 
 
-class _Chain:
+class _Call(NamedTuple):
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class _ChainedCall:
     """A call that waits for the futures among its arguments."""
 
-    def __init__(self, flow: Flow, future: CallFuture, fn: Any, args: Any, kwargs: Any, missing: int):
-        self._flow, self._future = flow, future
-        self._call = fn, args, kwargs
+    def __init__(self, dispatcher: CallDispatcher, future: CallFuture, call: _Call, missing: int):
+        self._dispatcher, self._future, self._call = dispatcher, future, call
         self._missing = missing
 
-    def one_done(self, _: object) -> None:
-        with self._flow.condition:
+    def argument_done(self, _: object) -> None:
+        with self._dispatcher.condition:
             self._missing -= 1
             if self._missing:
                 return
         try:
-            fn, args, kwargs = self._call
-            args = tuple(map(_value, args))
-            kwargs = {key: _value(value) for key, value in kwargs.items()}
-            text = self._flow.packer.call(fn, args, kwargs)
-        except BaseException as error:  # what an argument raised, its cancellation, or pickling
-            self._flow.fail(self._future, error)
+            args = tuple(map(_value, self._call.args))
+            kwargs = {key: _value(value) for key, value in self._call.kwargs.items()}
+            text = self._dispatcher.packer.call(self._call.function, args, kwargs)
+        except BaseException as error:  # an argument failed or was cancelled, or the call cannot be pickled
+            self._dispatcher.fail(self._future, error)
             return
-        self._flow.put(self._future, text, chained=True)
+        self._dispatcher.put(self._future, text, chained=True)
 
 
 def _value(argument: Any) -> Any:
@@ -187,42 +183,42 @@ def _value(argument: Any) -> Any:
 
 
 class _Map:
-    """Chunks out, results in order.  A chunk's size follows from how long the last ones took."""
+    """One `map`: submits chunks, yields results in order.  "auto" adjusts the size to the last chunks' time."""
 
-    def __init__(self, flow: Flow, fn: Callable[..., Any], calls: Iterator[Any], size: int | str, until: float | None):
-        self._flow, self._fn, self._calls, self._until = flow, fn, calls, until
+    def __init__(self, dispatcher: CallDispatcher, fn: Callable[..., Any], calls: Iterator[Any], size: int | str):
+        self._dispatcher, self._fn, self._calls = dispatcher, fn, calls
         self._auto = size == "auto"
         self._size = 1 if isinstance(size, str) else size
-        self._window: deque[tuple[CallFuture, int]] = deque()
-        self._fill()  # the first calls start now, not when somebody asks for a result
+        self._chunks: deque[tuple[CallFuture, int]] = deque()
+        self._submit_chunks()  # the first calls start now, not when the first result is asked for
 
-    def _fill(self) -> None:
-        while len(self._window) < WINDOW:
+    def _submit_chunks(self) -> None:
+        while len(self._chunks) < MAX_CHUNKS:
             calls = list(itertools.islice(self._calls, self._size))
             if not calls:
                 return
-            flow = self._flow
-            text = flow.packer.call(self._fn, calls[0], {}) if self._size == 1 else flow.packer.chunk(self._fn, calls)
-            self._window.append((flow.submit(text), self._size))
+            packer = self._dispatcher.packer
+            text = packer.call(self._fn, calls[0], {}) if self._size == 1 else packer.chunk(self._fn, calls)
+            self._chunks.append((self._dispatcher.submit(text), self._size))
 
-    def results(self) -> Iterator[Any]:
+    def results(self, until: float | None) -> Iterator[Any]:
         try:
-            while self._window:
-                values, error = self._take()
+            while self._chunks:
+                values, error = self._next_chunk(until)
                 while values:
-                    yield values.pop()  # and keep no reference to it
+                    yield values.pop()  # and keep no reference to the value
                 if error is not None:
                     raise error
         finally:
-            self._flow.cancel(future for future, _ in self._window)
+            self._dispatcher.cancel(future for future, _ in self._chunks)
 
-    def _take(self) -> tuple[list[Any], BaseException | None]:
-        """Results of the next chunk, the last one first, up to the call that failed; and what that raised."""
-        future, size = self._window.popleft()
-        result = future.result(None if self._until is None else self._until - clock.monotonic())
+    def _next_chunk(self, until: float | None) -> tuple[list[Any], BaseException | None]:
+        """Return the results of the next chunk, the last one first, up to the call that failed; and its exception."""
+        future, size = self._chunks.popleft()
+        result = future.result(None if until is None else until - clock.monotonic())
         if self._auto:
-            self._learn(future)
-        self._fill()
+            self._adjust_size(future)
+        self._submit_chunks()
         if size == 1:
             return [result], None
         values, errors = result
@@ -231,7 +227,7 @@ class _Map:
         place = min(errors)
         return values[:place][::-1], raised(*errors[place])
 
-    def _learn(self, future: CallFuture) -> None:
+    def _adjust_size(self, future: CallFuture) -> None:
         wall = future.wall
         if wall < CHUNK_MS:
             self._size = min(MAX_CHUNK, self._size * (8 if wall < CHUNK_MS / 8 else 2))
@@ -239,16 +235,34 @@ class _Map:
             self._size = max(1, self._size // 2)
 
 
-# --- small ones ------------------------------------------------------------------------------------------------
+# --- helpers ---------------------------------------------------------------------------------------------------
 
 
-def _reach(client: Client | Profile | Mapping[str, object] | None) -> tuple[Session | None, Any]:
+class _Connection(NamedTuple):
+    """The server of an executor, and the functions of the session that found it, if one did."""
+
+    profile: Any
+    close: Callable[[], None]
+    next_server: Callable[[], None] | None = None
+
+
+def _connect(client: Client | Profile | Mapping[str, object] | None) -> _Connection:
     if client is None:
         from windfall.session import Session
 
-        session = Session(work=True)
-        return session, session.client.profile
-    return None, client.profile if isinstance(client, Client) else client
+        session = Session(needs_pilot=True)
+        next_server = None if session.separate else session.find_next_server
+        return _Connection(session.client.profile, session.close, next_server)
+    return _Connection(client.profile if isinstance(client, Client) else client, _close_nothing)
+
+
+def _check_arguments(initializer: object, max_workers: int | None, chunk: int | str) -> None:
+    if max_workers is not None and max_workers <= 0:
+        raise ValueError("max_workers must be greater than 0")
+    if initializer is not None and not callable(initializer):
+        raise TypeError("initializer must be a callable")
+    if chunk != "auto" and not (isinstance(chunk, int) and chunk > 0):
+        raise BadInput(f"chunk={chunk!r} must be a whole number from 1 on, or 'auto'")
 
 
 def _initializer(initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> dict[str, str]:
@@ -256,7 +270,8 @@ def _initializer(initializer: Callable[..., object] | None, initargs: tuple[Any,
         return {}
     text = Packer().call(initializer, initargs, {})
     if len(text) > MAX_INITIALIZER:
-        raise BadInput(f"the initializer and its arguments take {len(text):,} bytes", "put large data in a file")
+        raise BadInput(f"the initializer and its arguments take {len(text):,} bytes; {MAX_INITIALIZER:,} are allowed",
+                       "put large data into a file")
     return {INITIALIZER: text}
 
 
@@ -264,13 +279,13 @@ def _milliseconds(time: float | str) -> int:
     return parse_duration(time) if isinstance(time, str) else int(1000 * time)
 
 
-def _nothing() -> None:
-    """No server of ours to stop."""
+def _close_nothing() -> None:
+    """Close no session: the server is the caller's."""
 
 
 @atexit.register
 def _finish_all() -> None:
-    """As the standard library's executors: a program ends when its calls have."""
-    for flow in list(_open):
-        flow.close()
-        flow.join()
+    """Let the program end only when its calls have ended, as the standard library's executors do."""
+    for dispatcher in list(_open):
+        dispatcher.close()
+        dispatcher.join()

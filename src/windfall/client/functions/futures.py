@@ -1,8 +1,8 @@
-"""The future of a call.  Small: all futures of an executor share one condition.
+"""`CallFuture`: the future of a call.  All futures of an executor share one condition, so that each stays small.
 
-The standard library's functions (`wait`, `as_completed`, `asyncio.wrap_future`) work on them: a condition may be
-entered again by the thread that holds it.  What waits for one future is woken by every one that ends, so the methods
-that wait look again; results are set many at a time, with one waking for all.
+The standard library's functions (`wait`, `as_completed`, `asyncio.wrap_future`) work on these futures, because the
+thread that holds the condition may enter it again.  Every future that ends wakes all threads that wait on the
+condition, so each looks again whether its own has ended.  Results are set many at a time, with one waking for all.
 """
 
 from __future__ import annotations
@@ -12,31 +12,38 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, Future, TimeoutError as Timeout
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from windfall.client.functions.flow import Flow
+from typing import Any, Protocol
 
 DONE = (CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED)
 UNSENT, SENDING = -1, -2  # instead of a task's number
 
 
+class Dispatcher(Protocol):
+    """The part of an executor that a future asks."""
+
+    condition: threading.Condition
+    bag: int
+
+    def cancel(self, futures: Iterable[CallFuture]) -> int: ...
+    def kill(self, future: CallFuture) -> bool: ...
+
+
 class CallFuture(Future[Any]):
-    def __init__(self, flow: Flow):  # not the parent's, which makes a condition for each
-        self._condition = flow.condition
+    def __init__(self, dispatcher: Dispatcher):  # without the parent's, which makes a condition for each future
+        self._condition = dispatcher.condition
         self._state = PENDING
         self._result = None
         self._exception = None
         self._waiters: list[Any] = []
         self._done_callbacks: list[Any] = []
-        self._flow = flow
+        self._dispatcher = dispatcher
         self.task = UNSENT
-        self.wall = 0  # ms it took
+        self.wall = 0  # ms that the call ran
 
     @property
     def bag(self) -> int:
-        """Where its task is; with `task`, what `windfall show` and `logs` want to know."""
-        return self._flow.bag
+        """The bag of the call's task, for `windfall show` and `windfall logs`."""
+        return self._dispatcher.bag
 
     # --- waiting
 
@@ -63,17 +70,17 @@ class CallFuture(Future[Any]):
     # --- ending it
 
     def cancel(self) -> bool:
-        """True: it will not run.  False: it has ended, or a pilot has it; `kill` ends such a one."""
-        self._flow.cancel([self])
+        """Return True if the call will not run, False if it has ended or a pilot holds it; `kill` ends such a call."""
+        self._dispatcher.cancel([self])
         return self.cancelled()
 
     def kill(self) -> bool:
-        """End the call wherever it is.  False: it had ended."""
-        return self._flow.kill(self)
+        """End the call wherever it is; return False if it had ended."""
+        return self._dispatcher.kill(self)
 
 
 def settle(future: CallFuture, result: Any, error: BaseException | None, state: str = FINISHED) -> None:
-    """Set the outcome.  The caller holds the condition, notifies, and calls back."""
+    """Set the outcome of a call.  The caller holds the condition, notifies, and runs the callbacks."""
     future._result, future._exception, future._state = result, error, state
     for waiter in future._waiters:
         if state != FINISHED:
@@ -85,10 +92,13 @@ def settle(future: CallFuture, result: Any, error: BaseException | None, state: 
 
 
 def as_completed(futures: Iterable[Future[Any]], timeout: float | None = None) -> Iterator[Future[Any]]:
-    """As the standard library's, for any number of futures: one list, and what has been given is let go."""
-    waiter: Any = _Queue()
-    left = set(futures)
-    for future in left:
+    """Yield futures as they end, as the standard library's `as_completed`, but for millions of futures.
+
+    One list serves all futures, and no reference to a yielded future remains.
+    """
+    waiter: Any = _EndedFutures()
+    unfinished = set(futures)
+    for future in unfinished:
         with future._condition:
             if future._state in DONE:
                 waiter.add_result(future)
@@ -96,19 +106,19 @@ def as_completed(futures: Iterable[Future[Any]], timeout: float | None = None) -
                 future._waiters.append(waiter)
     until = None if timeout is None else time.monotonic() + timeout
     try:
-        while left:
+        while unfinished:
             done = waiter.take(until)
             if not done:
-                raise Timeout(f"{len(left)} futures are unfinished")
+                raise Timeout(f"{len(unfinished)} futures are unfinished")
             done.reverse()
             while done:
                 future = done.pop()
-                left.discard(future)
+                unfinished.discard(future)
                 _unlisten(future, waiter)
                 yield future
                 del future
     finally:
-        for future in left:
+        for future in unfinished:
             _unlisten(future, waiter)
 
 
@@ -118,15 +128,15 @@ def _unlisten(future: Future[Any], waiter: Any) -> None:
             future._waiters.remove(waiter)
 
 
-class _Queue:
-    """What ended and was not given out yet; the interface of the standard library's waiters."""
+class _EndedFutures:
+    """The futures that have ended and were not yielded yet; a waiter as the standard library defines it."""
 
     def __init__(self) -> None:
         self.done: list[Any] = []
         self._changed = threading.Condition()
 
     def take(self, until: float | None) -> list[Any]:
-        """Empty when time is up, and only then."""
+        """Wait for ended futures and return them; an empty list means that the time is over."""
         with self._changed:
             self._changed.wait_for(lambda: self.done, None if until is None else max(0.0, until - time.monotonic()))
             done, self.done = self.done, []

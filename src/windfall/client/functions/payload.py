@@ -1,16 +1,16 @@
 """A Python call as text, and its result back.
 
-A call is `3.11 FUNCTION ARGUMENTS`, each part base64 of a pickle: the version of our Python, so that a runner with
-another one refuses before it unpickles anything; the function, pickled once however often it is called; and
-`(args, kwargs)`, or where that is large `@SHA256:SIZE`, a blob.  With a `*` after the version the arguments are a list
-of argument tuples, a chunk.
+A call is `3.11 FUNCTION ARGUMENTS`.  The first part is the client's version of Python: a runner with another version
+refuses before it unpickles anything.  FUNCTION is base64 of a pickle, made once however often the function is called.
+ARGUMENTS is base64 of the pickled `(args, kwargs)`, or for large arguments `@SHA256:SIZE`, a blob.  A `*` after the
+version marks a chunk, whose arguments are a list of argument tuples.
 
 A result is base64 of `pickle(("ok", value))`, `pickle(("error", exception or None, traceback))`,
 `pickle(("broken", …))` when the initializer failed, or of a chunk `pickle(("chunk", values, {place: (error,
-traceback)}))`.  We unpickle only what our own pilots sent for our own calls.
+traceback)}))`.  The client unpickles only results that its own pilots sent for its own calls.
 
-Functions are pickled by name.  One that cannot be found by name elsewhere (of `__main__`, a lambda, a closure) goes
-by value, with cloudpickle.
+Functions are pickled by name.  A function that has no name elsewhere (of `__main__`, a lambda, a closure) is pickled by
+value, with cloudpickle.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from windfall.model.spec import MAX_TEXT
 
 PROTOCOL = 4
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-LARGE = 256 << 10  # bytes of arguments that go as a blob
-MAX_FUNCTIONS = 256  # kept pickled
+BLOB_BYTES = 256 << 10  # arguments from this size on are sent as a blob
+MAX_FUNCTIONS = 256  # whose pickles are kept
 
 
 class CallFailed(WindfallError):
-    """The call did not come to an end: its process died, ran out of time or memory, or never started."""
+    """A call has no result: its process died, ran out of time or memory, or never started."""
 
     code = "call-failed"
 
 
 class RemoteTraceback(Exception):
-    """Where it was raised, as text: the cause of an exception that came from a pilot."""
+    """The traceback of an exception that came from a pilot, as text; it is the exception's cause."""
 
     def __init__(self, text: str):
         super().__init__(text)
@@ -50,12 +50,12 @@ class RemoteTraceback(Exception):
 
 
 class Packer:
-    """Calls to texts.  What is pickled by name is remembered: its pickle stays the same; a closure's may change."""
+    """Turns calls into texts.  It keeps pickles of functions that go by name; a closure's pickle may change."""
 
-    def __init__(self, keep: Callable[[bytes], str] | None = None) -> None:
-        """`keep` takes arguments that are too large for a message, and returns what to say instead."""
-        self._keep = keep
-        self._named: dict[int, tuple[Callable[..., Any], str]] = {}  # by id, and kept, so that it stays theirs
+    def __init__(self, upload: Callable[[bytes], str] | None = None) -> None:
+        """`upload` sends arguments that are too large for a message, and returns the reference to put instead."""
+        self._upload = upload
+        self._named: dict[int, tuple[Callable[..., Any], str]] = {}  # by id; the function is kept, so its id stays
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return f"{VERSION} {self.function(function)} {self._arguments((args, kwargs))}"
@@ -65,13 +65,13 @@ class Packer:
 
     def _arguments(self, value: object) -> str:
         data = pickled(value)
-        return _text(data) if len(data) < LARGE or self._keep is None else self._keep(data)
+        return _text(data) if len(data) < BLOB_BYTES or self._upload is None else self._upload(data)
 
     def function(self, function: Callable[..., Any]) -> str:
-        found = self._named.get(id(function))
-        if found is not None:
-            return found[1]
-        data, named = _function(function)
+        known = self._named.get(id(function))
+        if known is not None:
+            return known[1]
+        data, named = _pickled_function(function)
         text = _text(data)
         if named and len(self._named) < MAX_FUNCTIONS:
             self._named[id(function)] = function, text
@@ -79,7 +79,7 @@ class Packer:
 
 
 def pickled(value: object) -> bytes:
-    """Arguments; what has no name elsewhere goes by value, too, where that can be done."""
+    """Pickle arguments; those that have no name elsewhere go by value, if cloudpickle can."""
     try:
         return pickle.dumps(value, PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -89,8 +89,8 @@ def pickled(value: object) -> bytes:
 def checked(text: str) -> str:
     if len(text) > MAX_TEXT:
         raise BadInput(
-            f"the call and its arguments take {len(text):,} bytes, more than the {MAX_TEXT:,} a call may have",
-            "put large data in a file",
+            f"the call and its arguments take {len(text):,} bytes; a call may take {MAX_TEXT:,}",
+            "put large data into a file",
         )
     return text
 
@@ -99,8 +99,8 @@ def _text(data: bytes) -> str:
     return b2a_base64(data, newline=False).decode("ascii")
 
 
-def _function(function: Callable[..., Any]) -> tuple[bytes, bool]:
-    """(pickle, is it by name alone)"""
+def _pickled_function(function: Callable[..., Any]) -> tuple[bytes, bool]:
+    """Return the pickle of a function, and whether it is by name alone."""
     problem = f"{getattr(function, '__qualname__', function)!r} cannot be found by name on another machine"
     if getattr(function, "__module__", None) == "__main__":
         return _by_value(function, problem), False
@@ -117,7 +117,7 @@ def _by_value(value: object, problem: str) -> bytes:
     try:
         import cloudpickle  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
-        raise BadInput(problem, "put it in a module that is installed there, or install cloudpickle") from None
+        raise BadInput(problem, "put it into a module that the pilots have, or install cloudpickle") from None
     data: bytes = cloudpickle.dumps(value, protocol=PROTOCOL)
     return data
 
@@ -126,9 +126,9 @@ def _by_value(value: object, problem: str) -> bytes:
 
 
 def outcome(value: str, why: str = "") -> tuple[Any, BaseException | None]:
-    """(result, None) or (None, what to raise).  `why` is for a task that ended without a value."""
+    """Return (result, None), or (None, the exception to raise).  `why` explains a task without a value."""
     if not value:
-        return None, CallFailed(f"the call did not come to an end: {why or 'no reason was given'}")
+        return None, CallFailed(f"the call has no result: {why or 'the server gave no reason'}")
     kind, result, *rest = pickle.loads(a2b_base64(value))
     if kind == "ok":
         return result, None
@@ -141,9 +141,9 @@ def outcome(value: str, why: str = "") -> tuple[Any, BaseException | None]:
 
 
 def raised(error: object, text: str) -> BaseException:
-    """What the call raised, with the traceback from there as its cause."""
+    """Return the exception that a call raised, with its remote traceback as the cause."""
     if not isinstance(error, BaseException):
-        return CallFailed(f"the call failed, and what it raised cannot be brought here:\n{text}")
+        return CallFailed(f"the call raised an exception that cannot be unpickled here:\n{text}")
     return _caused(error, text)
 
 
@@ -153,5 +153,5 @@ def _caused(error: BaseException, text: str) -> BaseException:
 
 
 def reason(row: Any) -> str:
-    """Of a row without a value."""
+    """Return why a row has no value."""
     return str(row.note or row.why or row.outcome or row.state)

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     started = time.monotonic()
-    with Session(work=True) as session:
+    with Session(needs_pilot=True) as session:
         parsed = _wanted(args, session.client)
         from windfall.workflow.build.reuse import remainder
 

@@ -60,7 +60,7 @@ def execute(args: argparse.Namespace) -> int:
     from windfall.cli.connect import Session
     from windfall.cli.watch.progress import Progress
 
-    with Session(work=True) as session:
+    with Session(needs_pilot=True) as session:
         if args.extend:
             bag = _extend(session, parsed, args.extend, quiet)
         else:
@@ -150,7 +150,7 @@ def attend(
         try:
             return _watched(session, bag, progress, attendant)
         except KeyboardInterrupt:
-            session.fresh()  # the old connection may be in the middle of an answer
+            session.reconnect()  # the old connection may be in the middle of an answer
             choice = detach_prompt.ask(bag) if detach_prompt.can_ask() and not progress.quiet else detach_prompt.DETACH
             if choice == detach_prompt.DETACH:
                 say(_interrupted(bag, directory, session.separate))
@@ -177,7 +177,7 @@ def _watched(session: Session, bag: int, progress: Progress, attendant: Attendan
                 return session.client.wait(bag, look)
             except NoServer:
                 progress.finish()
-                session.again()
+                session.find_next_server()
     finally:
         watchman.stop()
         progress.finish()

@@ -26,7 +26,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.files and not args.directory:
         raise BadInput("--files says where in a directory files land", "say which with -o DIR")
     whom = notify.wanted(args)
-    with Session(work=True) as session:
+    with Session(needs_pilot=True) as session:
         number = find_bag(session.client, args.bag)
         bag = session.client.bag(number)
         directory = Path(args.directory) if args.directory else None

@@ -1,0 +1,329 @@
+"""`Api`: one method for each request of the server's HTTP interface.  `Client` adds what takes several requests.
+
+An `Api` holds one connection for calls and opens others for streams.  Use one per thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self, cast
+from urllib.parse import quote, urlencode
+
+from windfall.client.http import PATIENCE, Http
+from windfall.client.profile import Profile, find, from_fields
+from windfall.errors import BadInput, NoServer
+
+if TYPE_CHECKING:
+    from windfall.client import types
+    from windfall.client.extend import Extension
+    from windfall.client.types import Row
+    from windfall.model.spec import Bag, Part, Source
+
+Json = dict[str, Any]
+Upload = str | os.PathLike[str] | bytes  # a file, or its content
+
+PAGE = 1000
+
+
+class Api:
+    def __init__(self, profile: Profile | Mapping[str, object] | None = None, patience: float = PATIENCE):
+        if profile is None:
+            profile = find()
+        elif not isinstance(profile, Profile):
+            profile = from_fields(dict(profile))
+        self.profile = profile
+        self._http = Http(profile, patience)
+        self._idle: list[Http] = []  # connections whose stream has ended
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+        for http in self._idle:
+            http.close()
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- submitting ----------------------------------------------------------------------------------------
+
+    def submit(self, bag: Bag, uploads: Mapping[str, Upload] | None = None, key: str = "") -> int:
+        """Send the files that the server lacks, then the bag; return its number.  The same `key` gives the same bag."""
+        return int(self.submitted(bag, uploads, key)["bag"])
+
+    def submitted(
+        self, bag: Bag, uploads: Mapping[str, Upload] | None = None, key: str = ""
+    ) -> types.Submitted:
+        """Submit a bag as `submit` does; return the server's whole answer."""
+        self._upload_all(uploads)
+        answer = self._http.post("/v1/bags", bag, key=key or new_key())
+        return cast("types.Submitted", self._object(answer))
+
+    def append(self, bag: int, source: Source, target: str = "main", key: str = "") -> types.Appended:
+        """Append tasks to an open bag."""
+        body = {"target": target, "source": source}
+        answer = self._http.post(f"{bag_path(bag)}/tasks", body, key=key or new_key())
+        return cast("types.Appended", self._object(answer))
+
+    def append_part(self, bag: int, part: Part, key: str = "") -> types.Appended:
+        """Append tasks to any targets of an open bag, with their prerequisites; see `Part`."""
+        answer = self._http.post(f"{bag_path(bag)}/parts", part, key=key or new_key())
+        return cast("types.Appended", self._object(answer))
+
+    def close_bag(self, bag: int) -> types.BagInfo:
+        """Close an open bag: it takes no more tasks."""
+        return self._act(bag, "close")
+
+    def upload(self, sha: str, data: bytes) -> int:
+        """Send a blob unless the server has it; return the bytes sent."""
+        return self._http.upload(sha, data)
+
+    def _upload_all(self, uploads: Mapping[str, Upload] | None) -> None:
+        for sha, file in (uploads or {}).items():
+            self._http.upload(sha, file)
+
+    # --- looking -------------------------------------------------------------------------------------------
+
+    def health(self) -> types.Health:
+        return cast("types.Health", self._get("/health"))
+
+    def bags(self) -> list[types.BagSummary]:
+        return list(self._get("/v1/bags")["bags"])
+
+    def bag(self, bag: int) -> types.BagInfo:
+        return cast("types.BagInfo", self._get(f"{bag_path(bag)}"))
+
+    def spec(self, bag: int) -> Bag:
+        """Return the bag as it was submitted."""
+        import msgspec
+
+        from windfall.model.spec import Bag
+
+        return msgspec.convert(self._get(f"{bag_path(bag)}/spec"), Bag)
+
+    def appended(self, bag: int) -> list[Extension]:
+        """Return, in order, the tasks and files that a bag was given after it was submitted."""
+        import msgspec
+
+        from windfall.client.extend import Extension
+
+        extensions: list[Extension] = []
+        after: int | None = 0
+        while after is not None:
+            page = self._get(f"{bag_path(bag)}/appended?after={after:d}")
+            rows = [(row["target"], row["source"], row["files"], row["edges"], row["flows"])
+                    for row in page["appended"]]
+            extensions += msgspec.convert(rows, list[Extension])
+            after = page["next"]
+        return extensions
+
+    def task(self, bag: int, task: int) -> types.TaskInfo:
+        return cast("types.TaskInfo", self._get(f"{bag_path(bag)}/tasks/{task:d}"))
+
+    def task_spec(self, bag: int, task: int) -> Json:
+        """Return all that a pilot is told of a task: command, files, environment, limits."""
+        return self._get(f"{bag_path(bag)}/tasks/{task:d}/spec")
+
+    def explain(self, bag: int, task: int | None = None) -> Json:
+        """Return why a bag, or one of its tasks, is not running."""
+        return self._get(f"{bag_path(bag)}/explain" + ("" if task is None else f"?task={task:d}"))
+
+    def statistics(self, bag: int) -> types.Statistics:
+        """Return what a bag has used: attempts, queuing, real and redundant time, speed-up, sites."""
+        return cast("types.Statistics", self._get(f"{bag_path(bag)}/statistics"))
+
+    def failures(self, bag: int) -> list[types.Cause]:
+        """Return why tasks failed, the commonest cause first: count, some tasks, and the `cause` that `retry` takes."""
+        return list(self._get(f"{bag_path(bag)}/failures")["failures"])
+
+    def usage(self, bags: bool = True) -> Json:
+        """Return the bytes that files take, of each bag and, under a quota, of all; see the HTTP reference."""
+        return self._get("/v1/usage" + ("" if bags else "?bags=0"))
+
+    def running(self, bag: int, most: int = PAGE) -> list[int]:
+        """Return up to `most` tasks that have started, the one that has run longest first."""
+        return list(self._get(f"{bag_path(bag)}/running?limit={most:d}")["tasks"])
+
+    def pilots(self) -> list[types.PilotInfo]:
+        return list(self._get("/v1/pilots")["pilots"])
+
+    def results(self, bag: int, state: str = "", after: int = -1, page: int = PAGE) -> Iterator[Row]:
+        """Yield one row per ended task, by task number; pages are requested as they are needed."""
+        at: int | None = after
+        while at is not None:
+            query = {"after": at, "limit": page, **({"state": state} if state else {})}
+            answer = self._get(f"{bag_path(bag)}/results?{urlencode(query)}")
+            yield from answer["rows"]
+            following = answer.get("next")
+            at = following if following is None or following > at else None
+
+    def log(self, bag: int, task: int, stream: str = "out", follow: bool = False) -> Iterator[bytes]:
+        """Yield what a task wrote; with `follow`, until it ends."""
+        path = f"{bag_path(bag)}/tasks/{task:d}/log?stream={quote(stream)}" + ("&follow=1" if follow else "")
+        with self._http.sibling() as http:
+            response = http.open(path)
+            while data := response.read():
+                yield data
+
+    def watch(self, bag: int, position: int = 0, rows: bool = False) -> Iterator[types.Update]:
+        """Yield the changes of a bag as they happen, until the bag ends."""
+        path = f"{bag_path(bag)}/watch?from={position:d}" + ("&rows=1" if rows else "")
+        http = self._idle.pop() if self._idle else self._http.sibling()
+        try:
+            yield from http.stream(path)
+        finally:
+            if http.connected and not self._closed:
+                self._idle.append(http)  # the next watch saves a handshake
+            else:
+                http.close()
+
+    # --- acting --------------------------------------------------------------------------------------------
+
+    def cancel(self, bag: int, tasks: Iterable[int] | None = None, *, waiting: bool = False) -> int:
+        """Cancel all tasks, or these; with `waiting`, only those that no pilot holds.  Return how many."""
+        return self._on_tasks(bag, "cancel", tasks, waiting=waiting)
+
+    def retry(self, bag: int, tasks: Iterable[int] | None = None, *, cause: Mapping[str, Any] | None = None) -> int:
+        """Run again: these tasks, those of one `cause` (see `failures`), or all that failed or were cancelled."""
+        return self._on_tasks(bag, "retry", tasks, **(cause or {}))
+
+    def pause(self, bag: int) -> types.BagInfo:
+        return self._act(bag, "pause")
+
+    def unpause(self, bag: int) -> types.BagInfo:
+        return self._act(bag, "unpause")
+
+    def remove(self, bag: int) -> types.BagInfo:
+        return self._act(bag, "remove")
+
+    # --- sites and pilots ----------------------------------------------------------------------------------
+
+    def sites(self) -> list[types.SiteInfo]:
+        return list(self._get("/v1/sites")["sites"])
+
+    def add_site(self, name: str, kind: str) -> types.SiteInfo:
+        answer = self._http.post("/v1/sites", {"name": name, "kind": kind})
+        return cast("types.SiteInfo", self._object(answer))
+
+    def site(self, name: str) -> types.SiteInfo:
+        return cast("types.SiteInfo", self._get(_site_path(name)))
+
+    def drain_site(self, name: str, *, now: bool = False) -> types.SiteInfo:
+        """Send no more work to a site.  Its pilots finish what they hold, or with `now` are stopped."""
+        answer = self._http.post(f"{_site_path(name)}/drain", {"now": now}, repeatable=True)
+        return cast("types.SiteInfo", self._object(answer))
+
+    def undrain_site(self, name: str) -> types.SiteInfo:
+        answer = self._http.post(f"{_site_path(name)}/undrain", {}, repeatable=True)
+        return cast("types.SiteInfo", self._object(answer))
+
+    def share_site(self, name: str, add: Iterable[str] = (), remove: Iterable[str] = ()) -> types.SiteInfo:
+        """Let the users of `add` use a site, and those of `remove` no more; for an admin."""
+        wanted = {"add": list(add), "remove": list(remove)}
+        answer = self._http.post(f"{_site_path(name)}/share", wanted, repeatable=True)
+        return cast("types.SiteInfo", self._object(answer))
+
+    def remove_site(self, name: str) -> None:
+        """Remove a site; the server refuses while the site has pilots."""
+        self._http.delete(_site_path(name))
+
+    def try_site(self, name: str) -> types.TrialMade:
+        """Make tokens for one trial of a site: one for a user of that site alone, one for the trial's pilot."""
+        return cast("types.TrialMade", self._object(self._http.post("/v1/trials", {"site": name})))
+
+    def gone(self, pilot: int) -> None:
+        """Report evidence that a pilot's processes are dead: its started tasks may start elsewhere now."""
+        self._http.post(f"/v1/pilots/{pilot}/gone", {})
+
+    # --- users and tokens ----------------------------------------------------------------------------------
+
+    def tokens(self) -> list[Json]:
+        return list(self._get("/v1/tokens")["tokens"])
+
+    def add_token(self, scope: str, user: str = "", site: str = "", days: int | None = None) -> types.TokenMade:
+        body = {"scope": scope, "user": user, "site": site, "days": days}
+        answer = self._http.post("/v1/tokens", {k: v for k, v in body.items() if v not in ("", None)})
+        return cast("types.TokenMade", self._object(answer))
+
+    def remove_token(self, token_id: str) -> None:
+        self._http.delete(f"/v1/tokens/{quote(str(token_id), safe='')}")
+
+    def allowances(self) -> list[types.Allowance]:
+        """Return the caller's monthly allowance and its use, and for an admin those of all users."""
+        return list(self._get("/v1/allowances")["allowances"])
+
+    def set_allowance(self, user: str, allowance: int) -> None:
+        """Set a user's allowance, in ms of cores a month; -1 means none.  The user "*" is each without an own one."""
+        self._http.post("/v1/allowances", {"user": user, "allowance": allowance})
+
+    def set_weight(self, user: str, weight: int) -> None:
+        """Set a user's part of shared sites, from 1 to 1,000."""
+        self._http.post("/v1/weights", {"user": user, "weight": weight})
+
+    # --- policies ------------------------------------------------------------------------------------------
+
+    def set_budget(self, bag: int, budget: int) -> None:
+        """Limit the ms of cores that a bag's tasks may use together; 0 means no limit."""
+        self._http.post(f"{bag_path(bag)}/budget", {"budget": budget})
+
+    def policy(self, bag: int) -> types.PolicyInfo:
+        """Return a bag's expressions, how many of its owner's hosts match now, and why the first other does not."""
+        return cast("types.PolicyInfo", self._get(f"{bag_path(bag)}/policy"))
+
+    def set_policy(self, bag: int, policy: Mapping[str, str | float | None]) -> types.PolicyInfo:
+        """Change expressions of a bag from the next request of a pilot on; None, or "", takes one away."""
+        from windfall.model.policies.expressions import named
+
+        texts = {named(key): "" if value is None else str(value) for key, value in policy.items()}
+        answer = self._http.post(f"{bag_path(bag)}/policy", {"policy": texts}, repeatable=True)
+        return cast("types.PolicyInfo", self._object(answer))
+
+    def hosts(self, bag: int | None = None) -> Iterator[types.HostInfo]:
+        """Yield the hosts that serve the caller now, as expressions see them; with a bag, and its policies' verdict."""
+        path, after = "/v1/hosts" if bag is None else f"{bag_path(bag)}/hosts", -1
+        while True:
+            page = self._get(f"{path}?after={after:d}")
+            yield from page["hosts"]
+            if page["next"] is None:
+                return
+            after = page["next"]
+
+    # --- inside --------------------------------------------------------------------------------------------
+
+    def _get(self, path: str) -> Json:
+        return self._object(self._http.get(path))
+
+    def _act(self, bag: int, verb: str) -> types.BagInfo:
+        answer = self._http.post(f"{bag_path(bag)}/{verb}", {}, repeatable=True)
+        return cast("types.BagInfo", self._object(answer))
+
+    def _on_tasks(self, bag: int, verb: str, tasks: Iterable[int] | None, **more: Any) -> int:
+        body: Json = {"tasks": None if tasks is None else list(tasks), **more}
+        # Cancelling or retrying the same tasks twice changes nothing.
+        return int(self._object(self._http.post(f"{bag_path(bag)}/{verb}", body, repeatable=True))["count"])
+
+    def _object(self, answer: Any) -> Json:
+        if not isinstance(answer, dict):
+            raise NoServer(f"{self.profile.server} answers, but it is not a Windfall server")
+        return answer
+
+
+def bag_path(bag: int) -> str:
+    try:
+        return f"/v1/bags/{bag:d}"
+    except (TypeError, ValueError):
+        raise BadInput(f"a bag is named by its number, not by {bag!r:.60}",
+                       "client.bags() lists numbers and names") from None
+
+
+def _site_path(name: str) -> str:
+    return f"/v1/sites/{quote(name, safe='')}"
+
+
+def new_key() -> str:
+    """Return a random idempotency key."""
+    return os.urandom(16).hex()
