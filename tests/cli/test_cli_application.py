@@ -14,6 +14,7 @@ from tests.live.real import CommandLine, environment
 from windfall import Client
 from windfall.workflow.build import compose, streaming
 
+COMPILED = pytest.mark.needs("compilers")
 HERE = f"{platform.system()}-{platform.machine()}".lower()
 
 
@@ -81,6 +82,7 @@ def param_export_Pair(value, path):
 """
 
 
+@COMPILED
 def test_one_thing_goes_through_every_language(windfall: CommandLine) -> None:
     text = application(
         'compute First(p, 3, 0.5, "a,b \\"c\\" {d}"); compute Second(q, p); compute Third(r, q); compute Fourth(n, r);'
@@ -103,10 +105,10 @@ SUM = "total = sum(sum(index if isinstance(index, tuple) else (index,)) * value 
 
 @pytest.mark.parametrize("lang, source", [
     ("PYTHON", SUM),
-    ("CXX", "for (auto& each : all) { long long n = 0; for (long long i : each.first) n += i;"
-            " total += n * each.second; }"),
-    ("C", "size_t i; for (i = 0; i < all_count; ++i) { char *dot = strchr(all_index[i], '.');"
-          " total += (atoll(all_index[i]) + (dot ? atoll(dot + 1) : 0)) * all[i]; }"),
+    pytest.param("CXX", "for (auto& each : all) { long long n = 0; for (long long i : each.first) n += i;"
+                        " total += n * each.second; }", marks=COMPILED),
+    pytest.param("C", "size_t i; for (i = 0; i < all_count; ++i) { char *dot = strchr(all_index[i], '.');"
+                      " total += (atoll(all_index[i]) + (dot ? atoll(dot + 1) : 0)) * all[i]; }", marks=COMPILED),
     ("SHELL", "t=0; for f in $all/*; do i=${f##*/}; set -- $(echo $i | tr . ' ');"
               " t=$((t + ($1 + ${2:-0}) * $(cat $f))); done; echo $t > $total"),
 ])  # fmt: skip
@@ -123,8 +125,8 @@ def test_collections_are_read_in_every_language(windfall: CommandLine, lang: str
 
 @pytest.mark.parametrize("lang, source", [
     ("PYTHON", "for i in range(1, n + 1):\n    parts[i] = i * i"),
-    ("CXX", "for (long long i = 1; i <= n; ++i) parts[windfall_index(1, i)] = i * i;"),
-    ("C", 'long long i; for (i = 1; i <= n; ++i) parts_put(i * i, "%lld", i);'),
+    pytest.param("CXX", "for (long long i = 1; i <= n; ++i) parts[windfall_index(1, i)] = i * i;", marks=COMPILED),
+    pytest.param("C", 'long long i; for (i = 1; i <= n; ++i) parts_put(i * i, "%lld", i);', marks=COMPILED),
     ("SHELL", "i=1; while [ $i -le $n ]; do echo $((i * i)) > $parts/$i; i=$((i + 1)); done"),
 ])  # fmt: skip
 def test_a_whole_collection_is_written_and_its_members_picked(windfall: CommandLine, lang: str, source: str) -> None:
@@ -158,6 +160,7 @@ def test_the_implementation_that_fits_the_host_runs(windfall: CommandLine) -> No
     assert result(windfall, "name") == "here"
 
 
+@COMPILED
 def test_of_those_that_can_the_highest_rank_runs(windfall: CommandLine) -> None:
     """One that cannot be compiled, or not here, does not stand in the way of others."""
     text = application(
@@ -175,8 +178,8 @@ def test_of_those_that_can_the_highest_rank_runs(windfall: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("lang, source", [
-    ("C", 'all[0] += 5; all_put(70, "%s", "7");'),
-    ("CXX", "all.begin()->second += 5; all[windfall_index(1, 7)] = 70;"),
+    pytest.param("C", 'all[0] += 5; all_put(70, "%s", "7");', marks=COMPILED),
+    pytest.param("CXX", "all.begin()->second += 5; all[windfall_index(1, 7)] = 70;", marks=COMPILED),
     ("SHELL", "echo $(($(cat $all/1) + 5)) > $all/1; echo 70 > $all/7"),
     ("PYTHON", "all[1] += 5; all[7] = 70"),
 ])  # fmt: skip
@@ -209,6 +212,7 @@ def test_a_branch_that_fails_takes_only_what_depends_on_it(windfall: CommandLine
     assert [result(windfall, f"b[{i}]") for i in (1, 3)] == ["2\n", "4\n"]
 
 
+@COMPILED
 def test_a_source_that_does_not_compile_is_told(windfall: CommandLine) -> None:
     text = application("compute Bad(a);", component("Bad", "out integer a", "CXX", "a = no_such_thing;"))
     done = run(windfall, text, code=1)
@@ -368,6 +372,7 @@ def test_the_example_in_python(windfall: CommandLine) -> None:
     assert (windfall.folder / "halves.results" / "result").read_text() == "14.0"
 
 
+@COMPILED
 def test_a_source_is_compiled_once_for_all_applications(windfall: CommandLine) -> None:
     thrice = component("Thrice", "out integer y, in integer x", "CXX", "y = 3 * x;", "// once for all")
     one = application("compute Thrice(a, 1);", thrice)

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from tests.cli.test_cli_application import application, component
 from tests.live.real import CommandLine, environment, until
 from windfall import Client
@@ -132,6 +134,7 @@ def test_what_is_submitted_comes_in_parts_too(windfall: CommandLine) -> None:
     assert sum(isinstance(fact, f.PartAppended) for fact in facts(windfall, bag)) == 4
 
 
+@pytest.mark.needs("compilers")
 def test_what_is_compiled_goes_along_and_is_remembered(windfall: CommandLine) -> None:
     """By the numbers that tasks have in the server."""
     source = component("Sixfold", "out integer y, in integer x", "CXX", "y = 6 * x;", "// in parts")

@@ -62,6 +62,7 @@ def test_editable_packages_and_other_directories_are_refused(tmp_path):
         pack(tmp_path, tmp_path / "cache")
 
 
+@pytest.mark.needs("pip")
 def test_requirements_are_installed_once(tmp_path):
     """The wheel is made here, so that pip fetches nothing."""
     info = "tool-1.0.dist-info"

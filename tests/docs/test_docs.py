@@ -165,7 +165,10 @@ def test_every_command_is_described() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in RUN if script(page)], ids=name_of)
+@pytest.mark.parametrize("page", [
+    pytest.param(page, marks=pytest.mark.needs("compilers") if page.name == "workflows.md" else ()) for page in RUN
+    if script(page)
+], ids=name_of)
 def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     program = tmp_path / "windfall"

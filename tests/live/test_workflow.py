@@ -104,6 +104,7 @@ def edges(windfall: CommandLine, bag: int) -> list[tuple[int, int]]:
     return [*spec.edges, *zip(spec.flows.before, spec.flows.after, strict=True)]
 
 
+@pytest.mark.needs("compilers")
 @pytest.mark.parametrize("size, div", [(8, 2), (16, 4)])
 def test_figure_2_gives_the_product_though_a_host_dies(
     windfall: CommandLine, web: tuple[str, Path], size: int, div: int
@@ -111,6 +112,7 @@ def test_figure_2_gives_the_product_though_a_host_dies(
     product(windfall, web, size, div)
 
 
+@pytest.mark.needs("compilers")
 @pytest.mark.lengthy
 def test_figure_2_in_many_blocks(windfall: CommandLine, web: tuple[str, Path]) -> None:
     product(windfall, web, 64, 8, patience=3_600)

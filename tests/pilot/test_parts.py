@@ -200,7 +200,8 @@ def test_both_ways_to_start(way, monkeypatch, tmp_path):
     reader, writer = os.pipe()
     null = os.open("/dev/null", os.O_RDWR)
     env = {"A": "b", "PATH": "/bin:/usr/bin"}
-    pid = spawn.start("/bin/sh", ["sh", "-c", "echo $A; ps -o sid= -p $$; trap; exit 4"], env, (null, writer, writer))
+    look = "echo $A; cut -d' ' -f6 /proc/$$/stat; trap; exit 4"
+    pid = spawn.start("/bin/sh", ["sh", "-c", look], env, (null, writer, writer))
     assert os.WEXITSTATUS(os.waitpid(pid, 0)[1]) == 4
     assert os.read(reader, 1000).split() == [b"b", str(pid).encode()]
     with pytest.raises(FileNotFoundError):

@@ -21,6 +21,7 @@ from tests.repo import stripped
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM_PATH = "/usr/bin:/bin"
+pytestmark = pytest.mark.needs("pip")  # which asks whether an index can be reached
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 

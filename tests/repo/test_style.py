@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import statistics
 import subprocess
 from pathlib import Path
@@ -27,9 +28,9 @@ def test_functions_are_short() -> None:
 
 def texts() -> list[Path]:
     """The files of the repository; without git, whatever lies here."""
-    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
-                            capture_output=True, text=True)
-    if listed.returncode == 0:
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True) if shutil.which("git") else None
+    if listed and listed.returncode == 0:
         paths = [ROOT / line for line in listed.stdout.splitlines()]
     else:
         hidden = re.compile(r"/(\.venv|\.git|__pycache__|\.\w+_cache)/")
@@ -53,7 +54,9 @@ def test_no_paths_of_one_machine() -> None:
     assert _lines_with(rf"(?<![\w.~}})*-])(?<!\+ \")/({places})(?=/|\b(?![-\w.]))") == []
 
 
-@pytest.mark.parametrize("name", ["windfall", "scripts/test", "scripts/soak", "scripts/docs", ".ci/run"])
+@pytest.mark.parametrize("name", [
+    "windfall", "scripts/test", "scripts/soak", "scripts/fresh", "scripts/docs", ".ci/run",
+])  # fmt: skip
 def test_scripts_can_be_run(name: str) -> None:
     assert (ROOT / name).stat().st_mode & 0o111 == 0o111
 

@@ -28,11 +28,12 @@ T = TypeVar("T")
 def require() -> None:
     """Leaves the test out where there is no testbed; where there has to be one, its absence is a failure."""
     if os.geteuid() != 0:
-        why = "needs root to start batch systems"
+        why = "needs root to start batch systems (which tests/testbed/install installs)"
     else:
         checked = subprocess.run([HERE / "install", "--check"], capture_output=True, text=True, timeout=60)
         missing = ", ".join(checked.stdout.split("\n")).strip(", ")
-        why = f"not installed (tests/testbed/install does it): {missing}" if checked.returncode else ""
+        why = "needs batch systems (Debian 12, as root: tests/testbed/install); missing: " + missing
+        why = why if checked.returncode else ""
     if why and os.environ.get("WINDFALL_TESTBED") == "1":
         pytest.fail(f"WINDFALL_TESTBED=1 asks for the testbed, but: {why}")
     if why:

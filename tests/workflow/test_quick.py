@@ -62,6 +62,7 @@ def ran(about: Path, folder: Path, command: str, *values: str) -> tuple[int, str
     return done.returncode, done.stderr, files
 
 
+@pytest.mark.needs("compilers")
 @pytest.mark.parametrize(("text", "how"), [(ODD, "3"), ("plain", "1"), ("plain", "2")])
 def test_both_ways_are_one(about: Path, tmp_path: Path, text: str, how: str) -> None:
     found = [ran(about, tmp_path / name, command, "", text, how, "")
@@ -72,6 +73,7 @@ def test_both_ways_are_one(about: Path, tmp_path: Path, text: str, how: str) -> 
     assert said == ("Echo has not written 'to'\n" if how == "2" else "")
 
 
+@pytest.mark.needs("compilers")
 def test_what_is_there_is_read(about: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "kept").write_text("40")
@@ -80,12 +82,14 @@ def test_what_is_there_is_read(about: Path, tmp_path: Path) -> None:
         0, "", {"to": "from a file", "kept": "2040"})
 
 
+@pytest.mark.needs("compilers")
 def test_a_binary_of_another_machine_is_made_anew(about: Path, tmp_path: Path) -> None:
     shutil.copytree(about, tmp_path, dirs_exist_ok=True)
     (tmp_path / ".component" / "Echo_Impl.bin").write_bytes(b"\x7fELF\x02\x01\x01" + b"\0" * 100)
     assert ran(about, tmp_path, "/bin/sh .component/run.sh", "", "x", "5", "")[::2] == (0, {"to": "x", "kept": "5"})
 
 
+@pytest.mark.needs("compilers")
 def test_a_part_of_an_archive_is_for_python(about: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "2.1").write_text("picked")
