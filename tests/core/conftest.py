@@ -12,7 +12,7 @@ from windfall.core.config import Config
 from windfall.core.invariants.promises import Moves, Witness, check_all
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.messages.lifecycle import ATTEMPT_STATES, TASK_STATES
-from windfall.core.persist.fingerprint import fingerprint
+from windfall.core.persist.fingerprint import differences, fingerprint
 from windfall.core.read.explain import explain
 from windfall.core.step import Core
 from windfall.core.turn import Turn
@@ -153,7 +153,7 @@ class Bench:
             core.replay(codec.decode(body))
         core.resume(self.now)
         before, self.core = fingerprint(self.core.state), core
-        assert fingerprint(core.state) == before
+        assert differences(before, fingerprint(core.state)) == []
         assert check_all(core.turn, self.witness) == []
         self.wake_at = self.now
 

@@ -161,24 +161,3 @@ def test_a_snapshot_holds_what_changed(bench: Bench) -> None:
     assert msgspec.msgpack.decode(bench.snapshot()[2][name]) == []
     bench.step(e.Remove(0, bag))
     assert name in bench.core.snapshot()[2], "it is dropped with its bag"
-
-
-def as_version_1(meta: bytes, bench: Bench) -> bytes:
-    m = msgspec.msgpack.decode(meta)
-    m["version"] = 1
-    for bag in m["bags"]:
-        bag["record"] = bag["record"][:13]
-        bag["targets"] = [target[:-1] for target in bag["targets"]]
-        bag["checkpoints"] = list(bench.core.state.bags[bag["record"][0]].checkpoints.items())
-    m["sites"] = [site[:5] for site in m["sites"]]
-    m["pilots"] = [pilot[:19] for pilot in m["pilots"]]
-    return msgspec.msgpack.encode(m)
-
-
-def test_a_snapshot_of_version_1_is_understood_and_saved_anew(bench: Bench) -> None:
-    bag, pilot, attempt = start(bench)
-    bench.report(pilot, attempt, "returned", "stop", saved=[FILE])
-    position, meta, chunks = bench.snapshot()
-    del chunks[f"b{bag}/c0"]
-    bench.restart((position, as_version_1(meta, bench), chunks))
-    assert saved(bench, bag) == [FILE] and f"b{bag}/c0" in bench.snapshot()[2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.core.conftest import Bench, shape
@@ -15,7 +14,6 @@ from windfall.core.decide.grant.host_orders import MINUTE, HostOrders
 from windfall.core.expressions import attributes as ads, classads
 from windfall.core.messages import events as e, facts as f
 from windfall.core.read.explain import explain
-from windfall.core.step import Core
 
 GB = 1_000_000_000
 
@@ -422,22 +420,6 @@ def test_policies_survive_a_restart(b: Bench, with_snapshot: bool) -> None:
     b.do(e.Cancel(0, first, None))
     b.do(e.Remove(0, first))
     assert b.core.state.ruled == 0
-
-
-def test_statistics_in_fewer_columns_are_read_and_saved_anew(b: Bench) -> None:
-    b.submit(shape(2))
-    pilot = b.pilot()
-    b.report(pilot, b.take(pilot, 1)[0][0])
-    meta, chunks, _ = b.core.snapshot()
-    old = msgspec.msgpack.decode(meta)
-    assert [name for name, _ in old["host_layout"]][-3:] == ["day", "today", "speed"]
-    old["host_layout"] = old["host_layout"][:-3]
-    rows = b.core.state.hosts.rows
-    core = Core()
-    core.restore(msgspec.msgpack.encode(old), {**chunks, "ho0": chunks["ho0"][: -12 * rows]})
-    assert (core.state.hosts.attempts[0], core.state.hosts.today[0]) == (1, 0)
-    _, again, _ = core.snapshot()
-    assert len(again["ho0"]) == len(chunks["ho0"])
 
 
 @pytest.mark.parametrize(("policy", "says"), [

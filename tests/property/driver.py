@@ -14,7 +14,7 @@ from windfall.core.config import Config
 from windfall.core.invariants.promises import Moves, check_all
 from windfall.core.messages import events as e
 from windfall.core.messages.facts import Fact
-from windfall.core.persist.fingerprint import fingerprint
+from windfall.core.persist.fingerprint import differences, fingerprint
 from windfall.core.step import Core
 from windfall.core.turn import Turn
 from windfall.server.clock import Clock
@@ -233,10 +233,3 @@ class Server:
             meta, chunks, drop = self.core.snapshot()
             self.disk.save(meta, chunks, drop)
             self.core.saved()
-
-
-def differences(a: Any, b: Any, path: str = "") -> list[str]:
-    if isinstance(a, dict) and isinstance(b, dict):
-        keys = list(dict.fromkeys([*a, *b]))
-        return [d for k in keys for d in differences(a.get(k), b.get(k), f"{path}/{k}")]
-    return [] if a == b else [f"{path}: {a} → {b}"]

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from windfall.core.persist.snapshot import VERSION
+from windfall.core.persist.upgrades import VERSION
 from windfall.core.step import Core
 from windfall.errors import StoreCorrupt, StoreTooNew
 from windfall.server.recovery import recover
@@ -26,8 +26,9 @@ def written(path, change):
     (lambda m: m.update(version="soon"), StoreCorrupt),
     (lambda m: m.pop("version"), StoreCorrupt),
     (lambda m: m.pop("bags"), StoreCorrupt),
-    (lambda m: m.update(pilots=[[1, 2, 3]]), StoreCorrupt),
-    (lambda m: m.update(sites=[["here", "ann", "local", [], 1, "more"]]), StoreCorrupt),
+    (lambda m: m["state"].pop(), StoreCorrupt),
+    (lambda m: m["layouts"]["Tasks"].pop(0), StoreCorrupt),
+    (lambda m: m["fields"]["SiteState"].append("mood"), StoreTooNew),
 ])
 def test_a_strange_snapshot_is_named_and_left_alone(tmp_path, change, error):
     path = tmp_path / "journal.db"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from windfall.core.config import Config
-from windfall.core.persist.snapshot import VERSION
+from windfall.core.persist.upgrades import VERSION
 from windfall.core.step import Core
 from windfall.errors import StoreCorrupt, StoreError, StoreTooNew, WindfallError
 from windfall.server.clock import Clock

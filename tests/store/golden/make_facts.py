@@ -3,8 +3,8 @@
     NAME.db        every kind of fact, as `Core.step` decided them, with a snapshot of the core half-way
     NAME.json      what a core recovered from it knows (its fingerprint), and what the views show
 
-A server that was upgraded finds files like this one.  So they are made once per change of facts or snapshot, by the
-version before the next change, and kept for ever; this script makes only the newest.
+A server that was upgraded finds files like this one.  So one is made per change of facts or snapshot, by the version
+before the next change; this script makes only the newest.  The newest and the one before it are kept.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def _fail_over(story: Story) -> None:
     event.fail_over = "safe"
     story.do(event)
     pilot = story.pilot("brittle", 2, "far")
-    for _ in range(2):
+    for _ in range(4):
         held = story.exchange(pilot, want=2)
         story.exchange(pilot, reports=[e.Report(a, "failed", "exit", exit=1) for a in held])
     story.exchange(story.pilot("safe", 1, "safe"), want=1)
@@ -373,6 +373,15 @@ def shown(journal: Journal, path: Path) -> dict[str, Any]:
     return plain(made)  # type: ignore[no-any-return]
 
 
+def compact(value: Any, indent: str = "") -> str:
+    """JSON with a line for every key."""
+    if not isinstance(value, dict) or not value:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    inner = indent + " "
+    lines = [f"{inner}{json.dumps(key)}: {compact(value[key], inner)}" for key in sorted(value)]
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+
+
 def main(name: str) -> None:
     path = HERE / f"{name}.db"
     path.unlink(missing_ok=True)
@@ -383,7 +392,7 @@ def main(name: str) -> None:
     assert expected == fingerprint(recovered(journal, snapshot=False).state)
     views = HERE / "views.tmp"
     text = {"fingerprint": plain(expected), "results": shown(journal, views)}
-    (HERE / f"{name}.json").write_text(json.dumps(text, indent=1, sort_keys=True) + "\n")
+    (HERE / f"{name}.json").write_text(compact(text) + "\n")
     journal.close()
     for rest in (path.with_suffix(".lock"), *HERE.glob("views.tmp*")):
         rest.unlink()

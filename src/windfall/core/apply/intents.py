@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from windfall.core.messages import facts as f
 from windfall.core.messages.facts import Shape
-from windfall.core.messages.lifecycle import ENDED, GONE, INTENDED, LEAVING, QUEUED, RUNNING, STOPPING
+from windfall.core.messages.lifecycle import ENDED, INTENDED, LEAVING, QUEUED, RUNNING, STOPPING
 from windfall.core.state.world import IntentState, SiteState, State, Tending, Waits
 from windfall.model.checks.bag import TASK_PILOT_POLICIES
 
@@ -160,7 +160,7 @@ def recount(state: State) -> None:
         _add(state, intent)
         intent.given, intent.told = 2, False
         pilot = state.pilots.get(intent.pilot)
-        if pilot is not None and pilot.state != GONE:
+        if pilot is not None:
             pilot.intent = intent.number
         if intent.state == RUNNING and (pilot is None or not pilot.granted):
             state.sites[intent.site].fresh[intent.number] = None

@@ -1,16 +1,13 @@
-"""The state as bytes: a small record of everything that is few, and chunks of columns that changed.
+"""The state as bytes: rows of the records that are few, and chunks of columns that changed.
 
-Chunk names: `b7/t3` is chunk 3 of bag 7's task columns, `b7/spec` its specification, `b7/e0` its edges, `b7/a2` its
-third block of appended sources, `b7/c2` what the tasks of its third block have saved, `b7/d0` what its tasks read and
-leave, `at0` the first chunk of the attempts.  Names that are gone are listed for dropping.
+The rows of a record hold its durable fields, as `state/fields.py` reads them from its declaration.  Chunk names:
+`b7/t3` is chunk 3 of bag 7's task columns, `b7/spec` its specification, `b7/costs1` the costs of its second target,
+`b7/e0` its edges, `b7/a2` its third block of appended sources, `b7/c2` what the tasks of its third block have saved,
+`b7/d0` what its tasks read and leave, `at0` the first chunk of the attempts, `ho0` of the hosts.  Chunks that are gone
+are listed for dropping.
 
-    1   checkpoints in the record of their bag; what was gathered, and when bags had work, not kept
-    2   no intents, no limits of sites, no provisioning of bags; no incomplete batches; nothing of copies, links and
-        transfers
-    3   no budgets and allowances, no nodes of pilots
-    4   no fail-over sites
-    5   edges in one chunk, `b7/edges`: they could not grow
-    6   as above
+A new durable field, or a new last column of a table, needs nothing here: a snapshot without it is read with its
+default.  Whatever else changes the format raises VERSION and adds a function to `upgrades.py`.
 """
 
 from __future__ import annotations
@@ -23,12 +20,14 @@ import numpy as np
 from windfall.core.apply import intents, pilots
 from windfall.core.decide.hosts.quarantine import restand, settle
 from windfall.core.decide.replicas.by_deadline import note_repeats
-from windfall.core.messages.facts import Conscious, Limits, Move, Shape, TargetShape
-from windfall.core.messages.lifecycle import DROPPED, FIRST_FINAL, FREE, LOST, READY
+from windfall.core.messages.lifecycle import DROPPED, FREE, LOST, READY
+from windfall.core.persist.rows import Fields, Reader, pack
+from windfall.core.persist.upgrades import VERSION, upgrade
 from windfall.core.state import accounts, chains, classes, load as rows
-from windfall.core.state.columns import CHUNK, Attempts, Hosts, Table, Tasks
-from windfall.core.state.copies import BagData, Columns, link_up, note_moves
-from windfall.core.state.graph import Edges, Pairs, as_pairs, graph_of
+from windfall.core.state.columns import Attempts, Hosts, Table, Tasks
+from windfall.core.state.copies import BagData, Columns, link_up
+from windfall.core.state.fields import durable
+from windfall.core.state.graph import Edges, graph_of
 from windfall.core.state.world import (
     BLOCK,
     BagState,
@@ -37,116 +36,50 @@ from windfall.core.state.world import (
     SiteState,
     State,
     TargetState,
+    TaskClass,
     TokenState,
     Waits,
 )
-from windfall.errors import StoreCorrupt, StoreTooNew
+from windfall.errors import StoreCorrupt
 
-VERSION = 6
-
-_PILOT = ("number", "nonce", "epoch", "site", "owner", "host", "host_name", "cores", "memory", "gpus", "disk",
-          "enrolled", "ends", "token", "detail", "state", "granted", "ended", "why", "nodes", "whole")
-_BAG = ("number", "owner", "name", "key", "external", "select", "open", "submitted", "runs", "counts", "paused",
-        "ended", "touched", "worked", "began", "provision", "options", "budget", "spent",
-        "fail_over")
-_TOKEN = ("id", "scope", "owner", "site", "pilot", "expires", "issued")
-_SITE = ("name", "owner", "kind", "shared", "added", "limits", "used", "tender", "disk")
-_INTENT = ("number", "nonce", "site", "shape", "reserved", "bag", "task", "made", "state", "changed", "began",
-           "outside", "pilot")
-
-
-_WAITS = ("count", "total", "recent", "starts", "start_total", "start_recent")
+RECORDS = (State, BagState, BagData, TargetState, TaskClass, PilotState, SiteState, Waits, IntentState, TokenState)
+TABLES: tuple[type[Table], ...] = (Tasks, Attempts, Hosts, Edges, Columns)
 
 
 def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
+    """Return the rows, the chunks that changed since the last snapshot, and the names of those that are gone."""
     chunks: dict[str, bytes] = {f"at{n}": body for n, body in state.attempts.dump().items()}
     chunks.update((f"ho{n}", body) for n, body in state.hosts.dump().items())
     for bag in state.bags.values():
         chunks.update(_dump_bag(bag))
     meta = {
         "version": VERSION,
-        "now": state.now, "next_bag": state.next_bag, "next_pilot": state.next_pilot, "next_class": state.next_class,
-        "attempts": state.attempts.rows,
-        "layout": _layout(),
+        "fields": {record.__name__: durable(record) for record in RECORDS},
+        "layouts": {table.__name__: _columns(table) for table in TABLES},
+        "state": pack(state),
         "bags": [_bag_meta(bag) for bag in state.bags.values()],
-        "pilots": [_pick(p, _PILOT) for p in state.pilots.values()],
-        "nonces": [(site, nonce, pilot) for (site, nonce), pilot in state.nonces.items()],
-        "sites": [_pick(s, _SITE) for s in state.sites.values()],
-        "intents": [_pick(i, _INTENT) for i in state.intents.values()], "next_intent": state.next_intent,
-        "tokens": [(h, *_pick(t, _TOKEN)) for h, t in state.tokens.items()],
-        "keys": [(owner, key, *value) for (owner, key), value in state.keys.items()],
-        "drained": [s.name for s in state.sites.values() if s.drained],
-        "removed": [s.name for s in state.sites.values() if s.removed],
-        "places": state.place_names,
-        "hosts": state.host_names, "host_layout": _columns(Hosts),
-        "host_says": [(row, says) for row, says in state.host_says.items() if state.hosts.standing[row]],
-        "suspects": {name: s.suspect for name, s in state.sites.items() if s.suspect},
-        "history": {name: s.history for name, s in state.sites.items() if s.history},
-        "waits": [(name, shape, _pick(waits, _WAITS)) for name, s in state.sites.items()
-                  for shape, waits in s.waits.items()],
-        "policies": {bag.number: (bag.policy, bag.tail) for bag in state.bags.values() if bag.policy or bag.tail},
-        "served": [(bag.number, bag.served, bag.lifted) for bag in state.bags.values() if not bag.ended or bag.lifted],
-        "weights": state.weights,
-        "links": [(a, b, *link) for (a, b), link in state.links.items()],
-        "allowances": state.allowances, "allowed": state.allowed,
-        "usage": [(owner, month, used) for (owner, month), used in state.usage.items()],
-        "moving": [move for made in state.moving.values() for move in made],
+        "attempts": state.attempts.rows,
+        "hosts": state.hosts.rows,
+        "host_says": {row: says for row, says in state.host_says.items() if state.hosts.standing[row]},
     }
     return msgspec.msgpack.encode(meta), chunks, list(state.dropped)
-
-
-def _layout() -> dict[str, list[tuple[str, str]]]:
-    """What the chunks hold: read with other columns they would be nonsense."""
-    return {table.__name__: _columns(table) for table in (Tasks, Attempts)}
 
 
 def _columns(table: type[Table]) -> list[tuple[str, str]]:
     return [(name, np.dtype(kind).str) for name, kind in table.LAYOUT]
 
 
-def _check(meta: dict[str, Any]) -> None:
-    if meta["version"] > VERSION:
-        raise StoreTooNew(f"the snapshot is of version {meta['version']}, this is {VERSION}", "use a newer Windfall")
-    layout = {name: [tuple(column) for column in columns] for name, columns in meta.get("layout", {}).items()}
-    if meta["version"] < 1 or layout != _layout():
-        raise StoreCorrupt("the snapshot has other columns than this Windfall", "use the Windfall that wrote it")
-
-
-def _lean(shape: TargetShape) -> TargetShape:
-    """Costs may be many; they have a chunk of their own, which never changes."""
-    return msgspec.structs.replace(shape, costs=b"") if shape.costs else shape
-
-
-def _pick(record: object, names: tuple[str, ...]) -> list[Any]:
-    return [getattr(record, name) for name in names]
-
-
 def _bag_meta(bag: BagState) -> dict[str, Any]:
     return {
-        "record": _pick(bag, _BAG),
+        "record": pack(bag),
         "rows": bag.tasks.rows,
-        "targets": [(_lean(t.shape), t.count, t.pending, t.left, t.unfinished, t.dependents, t.held, t.released,
-                     t.since)
-                    for t in bag.targets],
-        "classes": [(t, v, c.number, c.mean, c.done, c.weight) for (t, v), c in bag.classes.items()],
+        "targets": [pack(target) for target in bag.targets],
+        "classes": [(target, variant, pack(cls)) for (target, variant), cls in bag.classes.items()],
         "appended": len(bag.appended),
         "edges": 0 if bag.graph is None else bag.graph.edges.rows,
         "checkpoints": list(bag.checkpoint_blocks),
-        "data": None if bag.data is None else _data_meta(bag.data),
-        "conscious": bag.conscious,
-        "replicate": (bag.replicate, bag.replicas, bag.doubled),
+        "data": None if bag.data is None else pack(bag.data),
     }
-
-
-def _data_meta(data: BagData) -> dict[str, Any]:
-    return {
-        "staged": data.staged, "stays": data.stays, "keeps": data.keeps, "more": list(data.more.items()),
-        "released": list(data.released.items()), "layout": _data_layout(),
-    }
-
-
-def _data_layout() -> list[tuple[str, str]]:
-    return [(name, np.dtype(kind).str) for name, kind in Columns.LAYOUT]
 
 
 def _dump_bag(bag: BagState) -> dict[str, bytes]:
@@ -188,230 +121,112 @@ def mark_saved(state: State) -> None:
 
 
 def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
-    m = msgspec.msgpack.decode(meta)
-    _check(m)
-    _upgrade(m)
-    state = State(now=m["now"], next_bag=m["next_bag"], next_pilot=m["next_pilot"], next_class=m["next_class"],
-                  next_intent=m["next_intent"])
-    _load_places(state, m)
-    _load_sites(state, m)
-    for h, *row in m["tokens"]:
-        state.tokens[h] = TokenState(*row)
-        state.token_ids[row[0]] = h
-    _load_hosts(state, m, chunks)
-    for row in m["pilots"]:
-        _load_pilot(state, dict(zip(_PILOT, row, strict=True)))
-    state.nonces = {(site, nonce): pilot for site, nonce, pilot in m["nonces"]}
-    _load_bags(state, m, chunks)
-    _load_attempts(state, m, chunks)
+    m, chunks = upgrade(msgspec.msgpack.decode(meta), chunks)
+    loader = _Loader(m, chunks)
+    state = loader.state()
+    for bag in m["bags"]:
+        loader.bag(state, bag)
+    for key in [key for key in state.keys if key[1].startswith("append ")]:
+        state.bags[state.keys[key][0]].recent.append(key)
     mark_saved(state)
-    _mark_unsaved(state, m)
+    loader.mark_narrow(state)
     intents.recount(state)  # facts that follow move what is counted
     return state
 
 
-def _load_places(state: State, m: dict[str, Any]) -> None:
-    """Where data may lie, how far that is, what is on the way; and who has used how much."""
-    state.place_names = m.get("places", state.place_names)
-    state.places = {name: number for number, name in enumerate(state.place_names) if name}
-    state.links = {(a, b): (latency, rate) for a, b, latency, rate in m.get("links", ())}
-    state.allowances, state.allowed = m["allowances"], m["allowed"]
-    state.usage = {(owner, month): used for owner, month, used in m["usage"]}
-    note_moves(state, msgspec.convert(m.get("moving", []), list[Move]))
+class _Loader:
+    """Reads one snapshot."""
+
+    def __init__(self, meta: dict[str, Any], chunks: dict[str, bytes]) -> None:
+        fields: Fields = meta["fields"]
+        self._meta, self._chunks, self._reader = meta, chunks, Reader(fields, RECORDS)
+        self._widths = {table: _width(table, meta["layouts"][table.__name__]) for table in TABLES}
+
+    def _table(self, table: Table, prefix: str) -> None:
+        """Load the chunks of a table that are there; a chunk that is not is all zeros."""
+        for chunk in range(len(table.dirty)):
+            body = self._chunks.get(f"{prefix}{chunk}")
+            if body is not None:
+                table.load(chunk, body, self._widths[type(table)])
+
+    def mark_narrow(self, state: State) -> None:
+        """Have the next snapshot write the tables anew that have got columns since this one was written."""
+        tables: list[Table] = [state.attempts, state.hosts]
+        for bag in state.bags.values():
+            tables += [bag.tasks, *([bag.data.columns] if bag.data else []), *([bag.graph.edges] if bag.graph else [])]
+        for table in tables:
+            if table.rows and self._widths[type(table)] < len(table.LAYOUT):
+                table.mark(0, table.rows - 1)
+
+    def state(self) -> State:
+        m = self._meta
+        state: State = self._reader.read(State, m["state"])
+        state.token_ids = {token.id: h for h, token in state.tokens.items()}
+        state.places = {name: number for number, name in enumerate(state.place_names) if name}
+        for move in [move for made in state.moving.values() for move in made]:
+            state.reading[move.place] = state.reading.get(move.place, 0) + 1
+        state.attempts = Attempts(m["attempts"])
+        self._table(state.attempts, "at")
+        state.attempts.reindex()  # facts that follow look for what was lost
+        self._hosts(state)
+        for pilot in state.pilots.values():
+            pilots.join_class(state, pilot)
+            settle(state, pilot)
+        return state
+
+    def _hosts(self, state: State) -> None:
+        state.host_rows = {(site, host): row for row, (site, host, _) in enumerate(state.host_names) if site}
+        state.host_free = [row for row, (site, _, _) in enumerate(state.host_names) if not site]
+        state.hosts = Hosts(self._meta["hosts"])
+        self._table(state.hosts, "ho")
+        state.host_says = dict(self._meta["host_says"])
+        restand(state)
+
+    def bag(self, state: State, m: dict[str, Any]) -> None:
+        record = self._reader.values(BagState, m["record"])
+        prefix = f"b{record['number']}/"
+        bag = BagState(tasks=Tasks(m["rows"]), targets=[], spec=self._chunks[prefix + "spec"], **record)
+        state.bags[bag.number] = bag
+        state.own(bag.owner, bag.size)
+        self._table(bag.tasks, prefix + "t")
+        for row in m["targets"]:
+            target: TargetState = self._reader.read(TargetState, row)
+            target.shape.costs = self._chunks.get(f"{prefix}costs{target.index}", b"")
+            bag.targets.append(target)
+        chains.link_stages(bag)
+        for block in range((m["appended"] + BLOCK - 1) // BLOCK):
+            bag.appended += msgspec.msgpack.decode(self._chunks[f"{prefix}a{block}"])
+        if m["edges"]:
+            edges = Edges(m["edges"])
+            self._table(edges, prefix + "e")
+            bag.graph = graph_of(edges.pairs(), bag.tasks.np_state[: bag.size])
+        for block in m["checkpoints"]:
+            bag.checkpoint_blocks[block] = False
+            for task, files in msgspec.msgpack.decode(self._chunks[f"{prefix}c{block}"]):
+                bag.checkpoints[task] = [tuple(file) for file in files]
+        note_repeats(state, bag)
+        state.conscious += bag.conscious is not None
+        if m["data"] is not None:
+            bag.data = BagData(Columns(bag.size), **self._reader.values(BagData, m["data"]))
+            self._table(bag.data.columns, prefix + "d")
+            link_up(bag.data, bag.pairs, bag.size)
+        self._classes(state, bag, m["classes"])
+
+    def _classes(self, state: State, bag: BagState, found: list[Any]) -> None:
+        for target, variant, row in found:
+            values = self._reader.values(TaskClass, row)
+            cls = classes.new_class(state, bag, target, variant, values["number"])
+            for name, value in values.items():
+                setattr(cls, name, value)
+        for first, target, stop in classes.spans(bag):
+            bag.classes[target, 0].backlog.add_run(first, stop - first)
 
 
-def _load_sites(state: State, m: dict[str, Any]) -> None:
-    for row in m["sites"]:
-        record = dict(zip(_SITE, row, strict=True))
-        record["limits"] = msgspec.convert(record["limits"], Limits)
-        state.sites[row[0]] = SiteState(**record)
-    for name in m.get("drained", ()):
-        state.sites[name].drained = True
-    for name in m.get("removed", ()):
-        state.sites[name].removed = True
-    _load_watched(state, m)
-    for row in m["intents"]:
-        record = dict(zip(_INTENT, row, strict=True))
-        record["shape"] = msgspec.convert(record["shape"], Shape)
-        state.intents[row[0]] = IntentState(**record)
-
-
-def _load_bags(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None:
-    policies = m.get("policies", {})
-    for bag in m["bags"]:
-        _load_bag(state, bag, chunks, *policies.get(bag["record"][0], ({}, 0)))
-    state.weights = dict(m.get("weights", {}))
-    for number, *waits in m.get("served", ()):
-        state.bags[number].served, state.bags[number].lifted = map(int, waits)
-    for owner, key, *value in m["keys"]:
-        _load_key(state, (owner, key), value)
-
-
-def _load_attempts(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None:
-    state.attempts = Attempts(m["attempts"])
-    for name, body in chunks.items():
-        if name.startswith("at"):
-            state.attempts.load(int(name[2:]), body)
-    state.attempts.reindex()  # facts that follow look for what was lost
-
-
-def _mark_unsaved(state: State, m: dict[str, Any]) -> None:
-    """What an older version kept in another way is written anew with the next snapshot."""
-    if len(m.get("host_layout", ())) != len(Hosts.LAYOUT):
-        state.hosts.mark(0, max(state.hosts.rows - 1, 0))  # what is saved has other columns
-    if m["version"] < 6:
-        _save_edges_anew(state)
-    for bag in m["bags"]:
-        for task, files in bag.get("unsaved", ()):
-            state.bags[bag["record"][0]].keep_checkpoint(task, [tuple(file) for file in files])
-
-
-def _upgrade(m: dict[str, Any]) -> None:
-    if m["version"] < 2:
-        for bag in m["bags"]:
-            _upgrade_bag(bag)
-    if m["version"] < 3:
-        _upgrade_provisioning(m)
-    if m["version"] < 4:
-        _upgrade_means(m)
-    if m["version"] < 5:
-        for bag in m["bags"]:
-            bag["record"] += [""]
-
-
-def _save_edges_anew(state: State) -> None:
-    """From version 5: they have other chunks now."""
-    for bag in state.bags.values():
-        if bag.graph is not None:
-            bag.graph.edges.mark(0, bag.graph.edges.rows - 1)
-            state.dropped.append(f"b{bag.number}/edges")
-
-
-def _upgrade_bag(m: dict[str, Any]) -> None:
-    """From version 1.  Its checkpoints are in no chunk yet, so the next snapshot must write them."""
-    old = dict(zip(_BAG, m["record"], strict=False))
-    idle = sum(old["counts"][:FIRST_FINAL]) == 0
-    m["record"] += [max((old["ended"] or old["touched"]) - old["submitted"], 0), 0] if idle else [0, old["submitted"]]
-    m["targets"] = [(shape, *numbers, msgspec.convert(shape, TargetShape).gathers) for shape, *numbers in m["targets"]]
-    m["unsaved"], m["checkpoints"] = m.get("checkpoints", []), []
-
-
-def _upgrade_provisioning(m: dict[str, Any]) -> None:
-    """From version 2."""
-    m["intents"], m["next_intent"] = [], 1
-    for row in m["sites"]:
-        row += [Limits(), 0, "", False]
-    for bag in m["bags"]:
-        bag["record"] += ["swarm", {}]
-
-
-def _load_hosts(state: State, m: dict[str, Any], chunks: dict[str, bytes]) -> None:
-    """Columns may have been added since; statistics in others are of no use any more: hosts begin anew."""
-    layout = [tuple(column) for column in m.get("host_layout", ())]
-    if not layout or layout != _columns(Hosts)[: len(layout)]:
-        return
-    state.host_names = [(site, host, name) for site, host, name in m["hosts"]]
-    state.host_rows = {(site, host): row for row, (site, host, _) in enumerate(state.host_names) if site}
-    state.host_free = [row for row, (site, _, _) in enumerate(state.host_names) if not site]
-    state.hosts = Hosts(len(state.host_names))
-    for name, body in chunks.items():
-        if name.startswith("ho"):
-            state.hosts.load(int(name[2:]), body, len(layout))
-    state.host_says = dict(m["host_says"])
-    restand(state)
-
-
-def _load_watched(state: State, m: dict[str, Any]) -> None:
-    for name, since in m.get("suspects", {}).items():
-        state.sites[name].suspect = since
-    for name, lines in m.get("history", {}).items():
-        state.sites[name].history = [(at, kind, says) for at, kind, says in lines]
-    for name, shape, row in m.get("waits", ()):
-        state.sites[name].waits[msgspec.convert(shape, Shape)] = Waits(*row)
-
-
-def _upgrade_means(m: dict[str, Any]) -> None:
-    """From version 3."""
-    for row in m["pilots"]:
-        row += [1, True]
-    for bag in m["bags"]:
-        bag["record"] += [0, 0]
-    m["allowances"], m["usage"] = {}, []
-    m["allowed"] = max((site[_SITE.index("added")] for site in m["sites"]), default=0)
-
-
-def _load_key(state: State, key: tuple[str, str], value: list[int]) -> None:
-    bag, first, count, digest = value
-    state.keys[key] = (bag, first, count, digest)
-    if key[1].startswith("append "):
-        state.bags[bag].recent.append(key)
-
-
-def _load_pilot(state: State, row: dict[str, Any]) -> None:
-    pilot = PilotState(cls=0, **row)
-    pilots.join_class(state, pilot)
-    settle(state, pilot)
-
-
-def _load_bag(state: State, m: dict[str, Any], chunks: dict[str, bytes], policy: dict[str, str], tail: int) -> None:
-    record = dict(zip(_BAG, m["record"], strict=True))
-    prefix = f"b{record['number']}/"
-    record["runs"] = [tuple(run) for run in record["runs"]]
-    bag = BagState(tasks=Tasks(m["rows"]), targets=[], spec=chunks[prefix + "spec"], policy=policy, tail=tail, **record)
-    state.bags[bag.number] = bag
-    state.own(bag.owner, bag.size)
-    for name, body in chunks.items():
-        if name.startswith(prefix + "t"):
-            bag.tasks.load(int(name[len(prefix) + 1 :]), body)
-    for index, (shape, *numbers) in enumerate(m["targets"]):
-        whole = msgspec.convert(shape, TargetShape)
-        whole.costs = chunks.get(f"{prefix}costs{index}", b"")
-        bag.targets.append(TargetState(index, whole, *numbers))
-    chains.link_stages(bag)
-    for block in range((m["appended"] + BLOCK - 1) // BLOCK):
-        bag.appended += msgspec.msgpack.decode(chunks[f"{prefix}a{block}"])
-    if len(pairs := _load_edges(m, chunks, prefix)):
-        bag.graph = graph_of(pairs, bag.tasks.np_state[: bag.size])
-    for block in m["checkpoints"]:
-        bag.checkpoint_blocks[block] = False
-        for task, files in msgspec.msgpack.decode(chunks[f"{prefix}c{block}"]):
-            bag.checkpoints[task] = [tuple(file) for file in files]
-    bag.replicate, bag.replicas, bag.doubled = (*m.get("replicate", ("none", 0)), 0)[:3]
-    note_repeats(state, bag)
-    if m.get("conscious") is not None:
-        bag.conscious = msgspec.convert(m["conscious"], Conscious)
-        state.conscious += 1
-    if m.get("data") is not None:
-        _load_data(bag, m["data"], chunks, prefix)
-    _load_classes(state, bag, m["classes"])
-
-
-def _load_edges(m: dict[str, Any], chunks: dict[str, bytes], prefix: str) -> Pairs:
-    if "edges" not in m:  # before version 6
-        return as_pairs(chunks[prefix + "edges"] if m["graph"] else b"")
-    edges = Edges(m["edges"])
-    for chunk in range(-(-edges.rows // CHUNK)):
-        edges.load(chunk, chunks[f"{prefix}e{chunk}"])
-    return edges.pairs()
-
-
-def _load_data(bag: BagState, m: dict[str, Any], chunks: dict[str, bytes], prefix: str) -> None:
-    if [tuple(column) for column in m["layout"]] != _data_layout():
+def _width(table: type[Table], layout: list[list[str]]) -> int:
+    """Return how many of a table's columns the snapshot has; columns are added at the end."""
+    if _columns(table)[: len(layout)] != [tuple(column) for column in layout]:
         raise StoreCorrupt("the snapshot has other columns than this Windfall", "use the Windfall that wrote it")
-    data = bag.data = BagData(Columns(bag.size), m["staged"], m["stays"], m["keeps"])
-    data.more, data.released = dict(m["more"]), dict(m["released"])
-    for name, body in chunks.items():
-        if name.startswith(prefix + "d"):
-            data.columns.load(int(name[len(prefix) + 1 :]), body)
-    link_up(data, bag.pairs, bag.size)
-
-
-def _load_classes(state: State, bag: BagState, rows: list[Any]) -> None:
-    for target, variant, number, mean, done, weight in rows:
-        cls = classes.new_class(state, bag, target, variant, number)
-        cls.mean, cls.done, cls.weight = mean, done, weight
-    for first, target, stop in classes.spans(bag):
-        bag.classes[target, 0].backlog.add_run(first, stop - first)
+    return len(layout)
 
 
 # --- what is derived -------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import FIRST_FINAL, SUCCEEDED
 from windfall.core.state.columns import Table
+from windfall.core.state.fields import CHUNKED, INDEX
 from windfall.core.state.graph import Pairs
 
 if TYPE_CHECKING:
@@ -64,15 +65,15 @@ class Input(NamedTuple):
 
 @dataclass(slots=True)
 class BagData:
-    columns: Columns
+    columns: Columns = field(metadata=CHUNKED)
     staged: list[str]  # sites
     stays: bool
     keeps: bool
     more: dict[int, list[int]] = field(default_factory=dict)  # task → further places
     released: dict[int, int] = field(default_factory=dict)  # target → when its prerequisites were done
-    # derived: the tasks before each, as compressed rows
-    starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    before: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    # the tasks before each, as compressed rows
+    starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, dtype=np.int64), metadata=INDEX)
+    before: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32), metadata=INDEX)
 
     def inputs(self, task: int) -> list[Input]:
         c = self.columns

@@ -1,7 +1,6 @@
 """The state: records for what is few (bags, pilots, sites, tokens), columns for what is many.
 
-Only `apply` changes what is durable.  Fields under "volatile" are the session's: they are not journaled, and start
-afresh after a recovery.
+Only `apply` changes what is durable.  `state/fields.py` says what the marks of the other fields mean.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from windfall.core.state.backlog import Backlog
 from windfall.core.state.chains import held_back
 from windfall.core.state.columns import Attempts, Hosts, Tasks
 from windfall.core.state.copies import HOME, BagData
+from windfall.core.state.fields import CHUNKED, DERIVED, INDEX, SESSION
 from windfall.core.state.graph import Graph, Pairs, as_pairs
 
 if TYPE_CHECKING:
@@ -46,42 +46,44 @@ class TaskClass:
     """Tasks of one target that no policy can tell apart: same resources, same limits.  Mechanisms ask for n of them."""
 
     number: int
-    bag: int
-    target: int
-    overruns: int
-    boosts: int
-    cores: int
-    memory: int
-    gpus: int
-    disk: int
-    whole: bool  # takes all of a pilot, which must have at least the above
+    bag: int = field(metadata=DERIVED)
+    target: int = field(metadata=DERIVED)
+    overruns: int = field(metadata=DERIVED)
+    boosts: int = field(metadata=DERIVED)
+    cores: int = field(metadata=DERIVED)
+    memory: int = field(metadata=DERIVED)
+    gpus: int = field(metadata=DERIVED)
+    disk: int = field(metadata=DERIVED)
+    whole: bool = field(metadata=DERIVED)  # takes all of a pilot, which must have at least the above
     weight: int  # bytes one task takes in a message, about
-    limit: int  # ms, 0: none
-    need: int  # ms of a pilot's remaining time it takes to start one; 0: any
-    key: tuple[float, ...]  # order among classes: lower first
-    backlog: Backlog
-    batch: int = 0  # so many tasks go together
-    chained: bool = False  # in batches or pipelines
-    ready: int = 0  # tasks in state ready
-    listed: bool = False  # stands in State.ready
-    conscious: bool = False  # its bag selects by where data lies
-    budgeted: bool = False  # its bag has a budget
-    at_once: int = 0  # most tasks of its crowd in play; 0: any number
-    crowd: int = -1
-    ruled: bool = False  # its bag has expressions
-    capped: bool = False  # its bag says how many of its tasks a host may hold
-    stinted: bool = False  # its owner has an allowance
-    nodes: int = 1
-    lasts: int = 0  # ms an attempt may take, the grace at its end included; 0: no limit
-    over: bool = False  # they have failed so often that they go to their bag's fail-over site
-    loose: bool = False  # volatile: nobody there could take them for long, any site will do
-    watched: bool = False  # volatile: a timer runs that looks for somebody there
-    vain: int = 0  # volatile: how often in a row nobody was there
+    limit: int = field(metadata=DERIVED)  # ms, 0: none
+    need: int = field(metadata=DERIVED)  # ms of a pilot's remaining time it takes to start one; 0: any
+    key: tuple[float, ...] = field(metadata=DERIVED)  # order among classes: lower first
+    backlog: Backlog = field(metadata=SESSION)
+    batch: int = field(default=0, metadata=DERIVED)  # so many tasks go together
+    chained: bool = field(default=False, metadata=DERIVED)  # in batches or pipelines
+    ready: int = field(default=0, metadata=DERIVED)  # tasks in state ready
+    listed: bool = field(default=False, metadata=DERIVED)  # stands in State.ready
+    conscious: bool = field(default=False, metadata=DERIVED)  # its bag selects by where data lies
+    budgeted: bool = field(default=False, metadata=DERIVED)  # its bag has a budget
+    at_once: int = field(default=0, metadata=DERIVED)  # most tasks of its crowd in play; 0: any number
+    crowd: int = field(default=-1, metadata=DERIVED)
+    ruled: bool = field(default=False, metadata=DERIVED)  # its bag has expressions
+    capped: bool = field(default=False, metadata=DERIVED)  # its bag says how many of its tasks a host may hold
+    stinted: bool = field(default=False, metadata=DERIVED)  # its owner has an allowance
+    nodes: int = field(default=1, metadata=DERIVED)
+    # ms an attempt may take, the grace at its end included; 0: no limit
+    lasts: int = field(default=0, metadata=DERIVED)
+    # they have failed so often that they go to their bag's fail-over site
+    over: bool = field(default=False, metadata=DERIVED)
+    loose: bool = field(default=False, metadata=SESSION)  # nobody there could take them for long, any site will do
+    watched: bool = field(default=False, metadata=SESSION)  # a timer runs that looks for somebody there
+    vain: int = field(default=0, metadata=SESSION)  # how often in a row nobody was there
     # volatile: tasks in play that another host is to have, too → rows of the hosts that have them
-    overdue: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    overdue: dict[int, tuple[int, ...]] = field(default_factory=dict, metadata=SESSION)
     mean: float = 0.0  # ms a success took, moving average; 0: unknown
     done: int = 0
-    thought: float = 0.0  # volatile: the mean when it was last seen who is late
+    thought: float = field(default=0.0, metadata=SESSION)  # the mean when it was last seen who is late
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ class TargetState:
     held: bool = False  # the files that its tasks take have not been gathered yet
     released: int = 0  # tasks up to here need not wait for their batch to fill
     since: int = 0  # when the first task came that does
-    follower: int = -1  # the target whose tasks go behind these, one to one
+    follower: int = field(default=-1, metadata=DERIVED)  # the target whose tasks go behind these, one to one
 
     @property
     def waits(self) -> bool:
@@ -109,29 +111,32 @@ class BagState:
     owner: str
     name: str
     key: str
-    spec: bytes
+    spec: bytes = field(metadata=CHUNKED)
     external: bool
     select: str
     open: bool
     submitted: int
-    tasks: Tasks
-    targets: list[TargetState]
+    tasks: Tasks = field(metadata=CHUNKED)
+    targets: list[TargetState] = field(metadata=CHUNKED)
     runs: list[tuple[int, int, int]]  # (first task, target, first within the target), by first task
     counts: list[int]
-    graph: Graph | None = None  # None: no task waits for another
-    recent: deque[tuple[str, str]] = field(default_factory=deque)  # idempotency keys of its last appends
-    appended: list[bytes] = field(default_factory=list)  # (target, Source) of what was appended
-    classes: dict[tuple[int, int], TaskClass] = field(default_factory=dict)  # by (target, variant)
+    graph: Graph | None = field(default=None, metadata=CHUNKED)  # None: no task waits for another
+    # idempotency keys of its last appends
+    recent: deque[tuple[str, str]] = field(default_factory=deque, metadata=DERIVED)
+    appended: list[bytes] = field(default_factory=list, metadata=CHUNKED)  # (target, Source) of what was appended
+    classes: dict[tuple[int, int], TaskClass] = field(default_factory=dict, metadata=CHUNKED)  # by (target, variant)
     paused: bool = False
     ended: int = 0
     touched: int = 0  # time of the last change
-    checkpoints: dict[int, Files] = field(default_factory=dict)  # task → what its last attempt saved
-    checkpoint_blocks: dict[int, bool] = field(default_factory=dict)  # chunks of them → changed since the last snapshot
+    # task → what its last attempt saved
+    checkpoints: dict[int, Files] = field(default_factory=dict, metadata=CHUNKED)
+    # chunks of them → changed since the last snapshot
+    checkpoint_blocks: dict[int, bool] = field(default_factory=dict, metadata=SESSION)
     worked: int = 0  # ms in which it had unfinished tasks, up to the last time that it had none
     began: int = 0  # since when it has some; 0: it has none
     provision: str = "swarm"
     options: dict[str, int] = field(default_factory=dict)
-    data: BagData | None = None
+    data: BagData | None = field(default=None, metadata=CHUNKED)
     conscious: Conscious | None = None  # selection by where data lies
     policy: dict[str, str] = field(default_factory=dict)  # expressions
     budget: int = 0  # ms of cores; 0: none
@@ -142,15 +147,17 @@ class BagState:
     lifted: int = 0  # since when, having waited long, it goes before its owner's others; 0: it does not
     replicas: int = 0  # attempts that were granted while another one of the same task was in play
     doubled: int = 0  # ms of cores, of attempts that another one made needless
-    saved: bool = False  # its specification is in a snapshot
-    saved_appends: int = 0
-    armed: bool = False  # volatile: a timer runs for an incomplete batch
-    news: int = 0  # volatile: counts what may let more of its tasks have a replica
-    latest: dict[int, bool] = field(default_factory=dict)  # volatile: hosts seen last → did their last task succeed?
-    programs: dict[str, Any] = field(default_factory=dict)  # volatile: its policies, compiled
+    saved: bool = field(default=False, metadata=SESSION)  # its specification is in a snapshot
+    saved_appends: int = field(default=0, metadata=SESSION)
+    armed: bool = field(default=False, metadata=SESSION)  # a timer runs for an incomplete batch
+    news: int = field(default=0, metadata=SESSION)  # counts what may let more of its tasks have a replica
+    # hosts seen last → did their last task succeed?
+    latest: dict[int, bool] = field(default_factory=dict, metadata=SESSION)
+    programs: dict[str, Any] = field(default_factory=dict, metadata=SESSION)  # its policies, compiled
     tail: int = 0  # where it has policies, or may have replicas: tasks that had not ended when its last round began
-    pledged: int = 0  # derived, under a budget: ms of cores that attempts in play may take
-    crowds: dict[int, int] = field(default_factory=dict)  # derived: attempts in play of those that have a limit
+    pledged: int = field(default=0, metadata=DERIVED)  # under a budget: ms of cores that attempts in play may take
+    # attempts in play of those that have a limit
+    crowds: dict[int, int] = field(default_factory=dict, metadata=DERIVED)
 
     @property
     def size(self) -> int:
@@ -252,30 +259,32 @@ class PilotState:
     ends: int  # 0: no wall time
     token: bytes
     detail: str
-    cls: int
     state: int = LIVE
+    cls: int = field(default=0, metadata=INDEX)
     granted: int = 0  # number of its last grant
-    held: int = 0  # attempts granted, started or dropped
-    load: int = 0  # thousandths of a core they take
+    held: int = field(default=0, metadata=DERIVED)  # attempts granted, started or dropped
+    load: int = field(default=0, metadata=DERIVED)  # thousandths of a core they take
     ended: int = 0
     why: str = ""
     nodes: int = 1
     whole: bool = True  # nobody else is on its nodes
-    intent: int = 0  # that it was started under, while that is open
-    row: int = 0  # of its host
-    # volatile
-    heard: int = 0
-    silent: bool = False  # its lease ran out: nothing is granted before it has said what it holds
-    census: bool = False
-    waited: int = 0  # since when it was heard without saying that what it is to drop is dropped; 0: there is none
-    park: Park | None = None
-    alarm: int = 0  # when to look at what is parked; 0: nothing is planned
-    cancelling: dict[int, bool] = field(default_factory=dict)  # attempt → has been told
-    recalling: dict[int, bool] = field(default_factory=dict)
-    strays: list[int] = field(default_factory=list)  # it holds them, we know nothing of them: to be dropped
-    told: str = ""  # the last `stop` it was sent
-    # derived
-    chains: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)  # (bag, chain) → class → attempts
+    intent: int = field(default=0, metadata=DERIVED)  # that it was started under, while that is open
+    row: int = field(default=0, metadata=DERIVED)  # of its host
+    heard: int = field(default=0, metadata=SESSION)
+    # its lease ran out: nothing is granted before it has said what it holds
+    silent: bool = field(default=False, metadata=SESSION)
+    census: bool = field(default=False, metadata=SESSION)
+    # since when it was heard without saying that what it is to drop is dropped; 0: there is none
+    waited: int = field(default=0, metadata=SESSION)
+    park: Park | None = field(default=None, metadata=SESSION)
+    alarm: int = field(default=0, metadata=SESSION)  # when to look at what is parked; 0: nothing is planned
+    cancelling: dict[int, bool] = field(default_factory=dict, metadata=SESSION)  # attempt → has been told
+    recalling: dict[int, bool] = field(default_factory=dict, metadata=SESSION)
+    # it holds them, we know nothing of them: to be dropped
+    strays: list[int] = field(default_factory=list, metadata=SESSION)
+    told: str = field(default="", metadata=SESSION)  # the last `stop` it was sent
+    # (bag, chain) → class → attempts
+    chains: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict, metadata=DERIVED)
 
 
 @dataclass(slots=True)
@@ -366,16 +375,19 @@ class SiteState:
     suspect: int = 0  # since when it has not answered; 0: it does
     history: list[tuple[int, str, str]] = field(default_factory=list)  # (when, kind, what was decided), the newest last
     waits: dict[Shape, Waits] = field(default_factory=dict)  # how long its pilots wait and take to start
-    # derived
-    intents: list[dict[int, None]] = field(default_factory=lambda: [{}, {}, {}, {}, {}])  # by state
-    pool: dict[Shape, int] = field(default_factory=dict)  # intended and queued, for no task in particular
-    reserved: int = 0  # ms of cores
-    fresh: dict[int, None] = field(default_factory=dict)  # intents that run, and whose pilot has not asked for work yet
-    fits: dict[int, Fit | None] = field(default_factory=dict)  # task class → the shape that is best for it, or None
-    use: dict[str, int] = field(default_factory=dict)  # where several share it: owner → thousandths of cores in use
-    released: int = 0  # volatile: ms of cores that ended intents had reserved
-    filled: int = 0  # bytes of disk that attempts in play may take
-    tending: Tending = field(default_factory=Tending)
+    intents: list[dict[int, None]] = field(default_factory=lambda: [{}, {}, {}, {}, {}], metadata=DERIVED)  # by state
+    # intended and queued, for no task in particular
+    pool: dict[Shape, int] = field(default_factory=dict, metadata=DERIVED)
+    reserved: int = field(default=0, metadata=DERIVED)  # ms of cores
+    # intents that run, and whose pilot has not asked for work yet
+    fresh: dict[int, None] = field(default_factory=dict, metadata=SESSION)
+    # task class → the shape that is best for it, or None
+    fits: dict[int, Fit | None] = field(default_factory=dict, metadata=SESSION)
+    # where several share it: owner → thousandths of cores in use
+    use: dict[str, int] = field(default_factory=dict, metadata=DERIVED)
+    released: int = field(default=0, metadata=SESSION)  # ms of cores that ended intents had reserved
+    filled: int = field(default=0, metadata=DERIVED)  # bytes of disk that attempts in play may take
+    tending: Tending = field(default_factory=Tending, metadata=SESSION)
 
     @property
     def open(self) -> int:
@@ -405,11 +417,11 @@ class IntentState:
     began: int = 0  # when it came to run
     outside: str = ""  # the batch system's name for it
     pilot: int = 0
-    # volatile
-    given: int = 0  # 0: nobody was told, 1: its tender was, 2: an earlier one may have been
-    told: bool = False  # to stop
-    missed: int = 0  # when a listing came that lacked it, and none since that has it
-    salvage: int = 0  # until when what its pilot left behind is looked for
+    # 0: nobody was told, 1: its tender was, 2: an earlier one may have been
+    given: int = field(default=0, metadata=SESSION)
+    told: bool = field(default=False, metadata=SESSION)  # to stop
+    missed: int = field(default=0, metadata=SESSION)  # when a listing came that lacked it, and none since that has it
+    salvage: int = field(default=0, metadata=SESSION)  # until when what its pilot left behind is looked for
 
 
 @dataclass(slots=True)
@@ -435,15 +447,15 @@ class Arrivals:
 
 @dataclass(slots=True)
 class State:
-    bags: dict[int, BagState] = field(default_factory=dict)
-    classes: dict[int, TaskClass] = field(default_factory=dict)
-    attempts: Attempts = field(default_factory=Attempts)
+    bags: dict[int, BagState] = field(default_factory=dict, metadata=CHUNKED)
+    classes: dict[int, TaskClass] = field(default_factory=dict, metadata=INDEX)
+    attempts: Attempts = field(default_factory=Attempts, metadata=CHUNKED)
     pilots: dict[int, PilotState] = field(default_factory=dict)
     nonces: dict[tuple[str, str], int] = field(default_factory=dict)  # (site, nonce) → newest pilot
-    pilot_classes: dict[int, PilotClass] = field(default_factory=dict)
+    pilot_classes: dict[int, PilotClass] = field(default_factory=dict, metadata=INDEX)
     sites: dict[str, SiteState] = field(default_factory=dict)
     tokens: dict[bytes, TokenState] = field(default_factory=dict)  # by hash
-    token_ids: dict[str, bytes] = field(default_factory=dict)
+    token_ids: dict[str, bytes] = field(default_factory=dict, metadata=DERIVED)
     # idempotency → (bag, first task, tasks, digest of the request)
     keys: dict[tuple[str, str], tuple[int, int, int, int]] = field(default_factory=dict)
     now: int = 0
@@ -452,49 +464,56 @@ class State:
     next_class: int = 1
     next_intent: int = 1
     intents: dict[int, IntentState] = field(default_factory=dict)  # open ones
-    hosts: Hosts = field(default_factory=lambda: Hosts(0))
+    hosts: Hosts = field(default_factory=lambda: Hosts(0), metadata=CHUNKED)
     host_names: list[tuple[str, str, str]] = field(default_factory=list)  # row → site, lasting id, name
-    host_says: dict[int, str] = field(default_factory=dict)  # row → why it must wait
-    # derived
-    host_rows: dict[tuple[str, str], int] = field(default_factory=dict)
-    host_free: list[int] = field(default_factory=list)  # rows of hosts that were forgotten, a heap
-    on_host: dict[int, dict[int, None]] = field(default_factory=dict)  # row → pilots there, gone ones included
-    barred: dict[int, int] = field(default_factory=dict)  # hosts that are given nothing before then, then one at a time
+    host_says: dict[int, str] = field(default_factory=dict, metadata=CHUNKED)  # row → why it must wait
+    host_rows: dict[tuple[str, str], int] = field(default_factory=dict, metadata=INDEX)
+    host_free: list[int] = field(default_factory=list, metadata=INDEX)  # rows of hosts that were forgotten, a heap
+    # row → pilots there, gone ones included
+    on_host: dict[int, dict[int, None]] = field(default_factory=dict, metadata=DERIVED)
+    # hosts that are given nothing before then, then one at a time
+    barred: dict[int, int] = field(default_factory=dict, metadata=SESSION)
     allowances: dict[str, int] = field(default_factory=dict)  # owner, or "*" → ms of cores a month
     weights: dict[str, int] = field(default_factory=dict)  # owner → his part where sites are shared; 1 if not said
     allowed: int = 0  # when one of them, or a site, was changed last
     usage: dict[tuple[str, int], int] = field(default_factory=dict)  # owner, month → ms of cores used where it counts
-    # derived
-    pledged: dict[str, int] = field(default_factory=dict)  # owner → ms of cores of attempts in play where it counts
-    intent_nonces: dict[tuple[str, str], int] = field(default_factory=dict)
-    provided: dict[str, None] = field(default_factory=dict)  # sites with shapes
-    named: dict[int, dict[int, None]] = field(default_factory=dict)  # bag << 32 | task → its open intents
-    named_bags: dict[int, None] = field(default_factory=dict)  # whose tasks have pilots of their own
-    unended: dict[int, None] = field(default_factory=dict)  # derived: bags that have not ended
-    replicating: dict[int, None] = field(default_factory=dict)  # bags whose late tasks have replicas
-    places: dict[str, int] = field(default_factory=lambda: {HOME: 1})  # where copies lie; 0: nowhere
+    # owner → ms of cores of attempts in play where it counts
+    pledged: dict[str, int] = field(default_factory=dict, metadata=DERIVED)
+    intent_nonces: dict[tuple[str, str], int] = field(default_factory=dict, metadata=DERIVED)
+    provided: dict[str, None] = field(default_factory=dict, metadata=DERIVED)  # sites with shapes
+    # bag << 32 | task → its open intents
+    named: dict[int, dict[int, None]] = field(default_factory=dict, metadata=DERIVED)
+    named_bags: dict[int, None] = field(default_factory=dict, metadata=DERIVED)  # whose tasks have pilots of their own
+    unended: dict[int, None] = field(default_factory=dict, metadata=DERIVED)  # bags that have not ended
+    replicating: dict[int, None] = field(default_factory=dict, metadata=DERIVED)  # bags whose late tasks have replicas
+    places: dict[str, int] = field(default_factory=lambda: {HOME: 1}, metadata=INDEX)  # where copies lie; 0: nowhere
     place_names: list[str] = field(default_factory=lambda: ["", HOME])
     links: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # sites → (ms a file, bytes a second)
     moving: dict[int, list[Move]] = field(default_factory=dict)  # attempt → what it fetches
-    # derived
-    reading: dict[str, int] = field(default_factory=dict)  # place → transfers from there
-    conscious: int = 0  # bags that select by where data lies
-    ruled: int = 0  # classes on the ready list whose bags have expressions
-    ready: list[tuple[tuple[float, ...], int]] = field(default_factory=list)  # (key, class) with something to grant
-    version: int = 0  # counts what may give a waiting pilot something to do,
-    reruns: int = 0  # and of that what may only give it a replica
-    owned: dict[str, int] = field(default_factory=dict)  # tasks in all bags of an owner
-    shapes: dict[tuple[object, ...], int] = field(default_factory=dict)  # pilot classes by what they are
-    surplus: dict[int, None] = field(default_factory=dict)  # pilots that hold more than they can run
-    dropped: list[str] = field(default_factory=list)  # chunks of removed bags that a snapshot may still hold
-    orders: dict[int, None] = field(default_factory=dict)  # volatile: pilots with something new to cancel
-    disk_low: bool = False  # volatile: the driver's disk is low, nothing new is granted
-    roomier: dict[int, None] = field(default_factory=dict)  # volatile: hosts that hold less of a bag with `per-host`
-    stirred: dict[str, None] = field(default_factory=dict)  # volatile: sites with something new to start or stop
-    arrivals: dict[tuple[str, str], Arrivals] = field(default_factory=dict)  # volatile: by site and host
-    deadlines: dict[int, None] = field(default_factory=dict)  # bags whose attempts have deadlines
-    overdue: dict[int, None] = field(default_factory=dict)  # volatile: classes with overdue tasks
-    shunned: dict[tuple[int, str], int] = field(default_factory=dict)  # volatile: host, guest → he gets nothing before
+    reading: dict[str, int] = field(default_factory=dict, metadata=DERIVED)  # place → transfers from there
+    conscious: int = field(default=0, metadata=DERIVED)  # bags that select by where data lies
+    ruled: int = field(default=0, metadata=DERIVED)  # classes on the ready list whose bags have expressions
+    # (key, class) with something to grant
+    ready: list[tuple[tuple[float, ...], int]] = field(default_factory=list, metadata=DERIVED)
+    version: int = field(default=0, metadata=SESSION)  # counts what may give a waiting pilot something to do,
+    reruns: int = field(default=0, metadata=SESSION)  # and of that what may only give it a replica
+    owned: dict[str, int] = field(default_factory=dict, metadata=DERIVED)  # tasks in all bags of an owner
+    # pilot classes by what they are
+    shapes: dict[tuple[object, ...], int] = field(default_factory=dict, metadata=INDEX)
+    surplus: dict[int, None] = field(default_factory=dict, metadata=DERIVED)  # pilots that hold more than they can run
+    # chunks of removed bags that a snapshot may still hold
+    dropped: list[str] = field(default_factory=list, metadata=SESSION)
+    orders: dict[int, None] = field(default_factory=dict, metadata=SESSION)  # pilots with something new to cancel
+    disk_low: bool = field(default=False, metadata=SESSION)  # the driver's disk is low, nothing new is granted
+    # hosts that hold less of a bag with `per-host`
+    roomier: dict[int, None] = field(default_factory=dict, metadata=SESSION)
+    # sites with something new to start or stop
+    stirred: dict[str, None] = field(default_factory=dict, metadata=SESSION)
+    arrivals: dict[tuple[str, str], Arrivals] = field(default_factory=dict, metadata=SESSION)  # by site and host
+    deadlines: dict[int, None] = field(default_factory=dict, metadata=DERIVED)  # bags whose attempts have deadlines
+    overdue: dict[int, None] = field(default_factory=dict, metadata=SESSION)  # classes with overdue tasks
+    # host, guest → he gets nothing before
+    shunned: dict[tuple[int, str], int] = field(default_factory=dict, metadata=SESSION)
 
     def own(self, owner: str, more: int) -> None:
         """Count tasks that came or went."""
