@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from functools import cache
 from operator import attrgetter
-from types import UnionType
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -90,7 +89,7 @@ class Reader:
         if is_dataclass(hint):
             return lambda row: self.read(hint, row)  # type: ignore[arg-type]
         inner = get_args(hint)[-1] if get_origin(hint) in (dict, list) else None
-        if inner is None or not is_dataclass(inner) or isinstance(inner, UnionType):
+        if inner is None or not is_dataclass(inner):
             return lambda value: msgspec.convert(value, hint)
         if get_origin(hint) is dict:
             key = get_args(hint)[0]

@@ -8,19 +8,12 @@ take it for long (`failover.py`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from windfall.core.messages.facts import Shape
-from windfall.core.state.world import BagState, SiteState, State, TaskClass
+from windfall.core.state.world import BagState, Fit, SiteState, State, TaskClass
 from windfall.model.checks.bag import TASK_PILOT_POLICIES
 
 MILLI = 1_000
 LONGER = 3  # from one wall time to the next that may be chosen: what a duration failure asks for
-
-
-class Fit(NamedTuple):
-    shape: Shape
-    slots: int  # tasks of the class that such a pilot runs at once
 
 
 def best_shape(site: SiteState, cls: TaskClass, margin: int) -> Fit | None:

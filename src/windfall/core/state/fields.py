@@ -11,11 +11,10 @@ new durable field takes two edits: its declaration, with a default, and the fact
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import Field, fields
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 _KIND = "windfall.kind"
 CHUNKED: Final[Mapping[str, str]] = {_KIND: "chunked"}
@@ -42,7 +41,6 @@ def compared(record: type) -> tuple[str, ...]:
 
 @cache
 def hints(record: type) -> dict[str, Any]:
-    """Return the types of the durable fields; those of the others may be known to type checkers only."""
-    names = vars(sys.modules[record.__module__])
-    return {field.name: eval(field.type, names) if isinstance(field.type, str) else field.type
-            for field in fields(record) if kind(field) == "durable"}
+    """Return the types of the durable fields."""
+    every = get_type_hints(record)
+    return {name: every[name] for name in durable(record)}

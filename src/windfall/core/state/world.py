@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,9 +30,6 @@ from windfall.core.state.columns import Attempts, Hosts, Tasks
 from windfall.core.state.copies import HOME, BagData
 from windfall.core.state.fields import CHUNKED, DERIVED, INDEX, SESSION
 from windfall.core.state.graph import Graph, Pairs, as_pairs
-
-if TYPE_CHECKING:
-    from windfall.core.state.capacity import Fit
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
 RECENT = 0.2  # of the newest in a moving average of waits
@@ -357,6 +354,13 @@ class Waits:
     def started(self, ms: int) -> None:
         self.start_recent += (ms - self.start_recent) * (RECENT if self.starts else 1.0)
         self.starts, self.start_total = self.starts + 1, self.start_total + ms
+
+
+class Fit(NamedTuple):
+    """The shape that fits a task class best."""
+
+    shape: Shape
+    slots: int  # tasks of the class that such a pilot runs at once
 
 
 @dataclass(slots=True)

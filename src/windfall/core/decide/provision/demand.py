@@ -23,9 +23,9 @@ from windfall.core.decide.replicas import by_deadline
 from windfall.core.messages.facts import COUNTS_NOT, Limits, Shape
 from windfall.core.messages.lifecycle import INTENDED, QUEUED, READY, RUNNING
 from windfall.core.state import accounts
-from windfall.core.state.capacity import MILLI, Fit, best_shape, elsewhere, serves
+from windfall.core.state.capacity import MILLI, best_shape, elsewhere, serves
 from windfall.core.state.chains import incomplete
-from windfall.core.state.world import BagState, SiteState, State, TaskClass
+from windfall.core.state.world import BagState, Fit, SiteState, State, TaskClass
 
 PROVISIONS = ("swarm", "demand", "msr", "broker")
 MOST_PILOTS = 100_000  # open at a site, whatever its limits say: each of them takes memory here
