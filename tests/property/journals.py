@@ -14,16 +14,32 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 
 from windfall.core.config import Config
+from windfall.core.messages import events as e
+from windfall.core.step import Core, Step
 from windfall.sim import scenario, world as simulated
+from windfall.sim.experiments import (
+    bags,
+    condor,
+    naive,
+    replicas,
+    scale,
+    several,
+    swarm,
+    swarm_table,
+    trellis,
+    trellis5,
+)
 from windfall.sim.play import Run
 from windfall.store import codec
 
@@ -106,6 +122,50 @@ def play_large(replicate: str) -> Iterable[bytes]:
     return rows
 
 
+FEW_HOSTS = replicas.Study(tasks=1_500, hosts=150, buffer=750)
+# The papers' studies, each as small as still shows what it is about.
+STUDIES: dict[str, Callable[[], object]] = {
+    "pool": lambda: condor.through(1, tasks=600, replicate="tail-safe"),
+    "tail-policies": lambda: naive.play(1, True, naive.Study(tasks=400, grid=25, volunteers=45)),
+    "five-bags": lambda: bags.play(1, bags.Study(tasks=150, grid=40, cluster=15)),
+    "replica-queue": lambda: replicas.papers(1, replicas.POLICIES[1], FEW_HOSTS),
+    "restrictive-replicas": lambda: replicas.ours(1, replicas.POLICIES[1], FEW_HOSTS),
+    "permissive-replicas": lambda: replicas.ours(1, replicas.POLICIES[0], FEW_HOSTS),
+    "volunteers": lambda: several.play(1, several.Study(
+        tasks=400, grid=60, volunteers=60, buffer=400, few=110, left=30)),
+    "three-servers": lambda: swarm_table.one_round(1),
+    "copies-wan": lambda: trellis.play.__wrapped__(trellis.Case(trellis.WAN, "data-conscious", 8), 1),
+    "copies-lan": lambda: trellis.play.__wrapped__(trellis.Case(trellis.LAN, "data-conscious", 16, 100), 1),
+    "bundles": lambda: trellis5.makespan("blast", 16, 16, 1),
+    "pipelines": lambda: trellis5.pipelines(16, 1),
+    "ranks": lambda: scale.play(1, 8, 300, 60),
+    "one-bag": lambda: scale.many(3_000, 100),
+    **{f"openings-{policy}": partial(swarm.figure, policy) for policy in ("msr", "broker", "swarm")},
+}
+
+
+@contextmanager
+def recorded_steps(rows: list[bytes]) -> Iterator[None]:
+    """Append the facts of every step of every core in this process."""
+    step = Core.step
+
+    def recording(core: Core, now: int, events: Iterable[e.Event]) -> Step:
+        result = step(core, now, events)
+        if result.facts:
+            rows.append(codec.encode(result.facts))
+        return result
+
+    with mock.patch.object(Core, "step", recording):
+        yield
+
+
+def play_study(study: Callable[[], object]) -> Iterable[bytes]:
+    rows: list[bytes] = []
+    with recorded_steps(rows):
+        study()
+    return rows
+
+
 def journals() -> dict[str, Callable[[], Iterable[bytes]]]:
     made: dict[str, Callable[[], Iterable[bytes]]] = {
         f"world-{seed}": partial(play_world, random_plan(seed)) for seed in range(PLAIN)}
@@ -116,6 +176,8 @@ def journals() -> dict[str, Callable[[], Iterable[bytes]]]:
         made[f"scenario-{path.stem}"] = partial(play_scenario, path, 1)
     for replicate in ("none", "tail-safe"):
         made[f"large-{replicate}"] = partial(play_large, replicate)
+    for name, study in STUDIES.items():
+        made[f"study-{name}"] = partial(play_study, study)
     return made
 
 
