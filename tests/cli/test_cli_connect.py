@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from tests.live.real import MARK, Server, processes_of, sweep_up, until
-from windfall import session as sessions
 from windfall.cli.connect import Session
+from windfall.client import session as sessions
 from windfall.errors import NoServer, StoreCorrupt, StoreLocked
 from windfall.store.journal import Journal
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from windfall import session
 from windfall.cli.present.output import say
+from windfall.client import session
 from windfall.client.client import Client
 from windfall.errors import BadInput
 

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from windfall.core.messages.lifecycle import O_FAILED, OUTCOMES
-from windfall.drawing import Sheet
 from windfall.errors import Unwritable
 from windfall.sim import plots
 from windfall.sim.experiments.base import Figure, Series
 from windfall.sim.record import COLUMNS, Attempt, Record, Transfer
+from windfall.workflow.drawing import Sheet
 
 SINCE = "time since the first submission"
 FAILED, WASTED = "#c00000", "#aaaaaa"

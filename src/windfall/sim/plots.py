@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from windfall.drawing import LETTER, Sheet
 from windfall.sim.experiments.base import Figure
+from windfall.workflow.drawing import LETTER, Sheet
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d00", "#666666")
 GRID, INK = "#dddddd", "#222222"

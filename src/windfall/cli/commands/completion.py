@@ -136,7 +136,7 @@ def _plain(name: str) -> bool:
 
 def _bags() -> list[str]:
     from windfall.client.client import Client
-    from windfall.session import live_profile
+    from windfall.client.session import live_profile
 
     try:
         profile = live_profile()

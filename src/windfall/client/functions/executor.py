@@ -248,7 +248,7 @@ class _Connection(NamedTuple):
 
 def _connect(client: Client | Profile | Mapping[str, object] | None) -> _Connection:
     if client is None:
-        from windfall.session import Session
+        from windfall.client.session import Session
 
         session = Session(needs_pilot=True)
         next_server = None if session.separate else session.find_next_server

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windfall.drawing import LETTER, Sheet
+from windfall.workflow.drawing import LETTER, Sheet
 from windfall.workflow.graphs.picture import Picture, printable
 
 ROW, GAP, HEIGHT, EDGE, SIZE = 64, 14, 26, 20, 11
