@@ -7,7 +7,7 @@ import time
 
 import psutil
 import pytest
-from harness import alive, children, wait_until
+from harness import Gate, alive, children, wait_until
 
 from windfall.pilot.run.capture import GAP
 
@@ -342,3 +342,17 @@ def test_nobody_is_busy_when_there_is_nothing_to_do(server, launch):
     time.sleep(2)
     used = sum(sum(each.cpu_times()[:2]) for each in family) - before
     assert used < 1.0, "two seconds of a loop that spins would be two"
+
+
+def test_recalled_tasks_that_wait_at_a_spawner_are_returned(server, launch):
+    gate = Gate(server.folder)
+    launch("--cores", "1")
+    server.submit(*[[i, "true"] for i in range(1, 50)])
+    server.result(49)
+    server.submit([100, gate.shell], *[[i, f"echo {i}"] for i in range(101, 120)])
+    server.wait_started(100)
+    server.say(recall=list(range(101, 110)))
+    for i in range(101, 110):
+        assert (server.result(i)["o"], server.result(i)["why"]) == ("returned", "recall")
+    gate.open()
+    assert [server.result(i)["out"] for i in range(110, 120)] == [f"{i}\n" for i in range(110, 120)]

@@ -22,7 +22,7 @@ from hypothesis import given, strategies as st
 
 from windfall.errors import NoServer, SiteError, TrustError
 from windfall.pilot import bundle
-from windfall.pilot.net import relay as program, spool
+from windfall.pilot.net import callers, relay as program, spool
 from windfall.provision import relay as relays
 from windfall.provision.relay import Hello, Relay
 from windfall.sites.channels.here import Here
@@ -177,7 +177,7 @@ def test_who_does_not_read_holds_up_nobody_else(pilot: str, tmp_path: Path, kind
             assert relay.mux is not None and not relay.mux.choked
             assert _memory("relay", str(tmp_path)) < 150 << 20
             on_disk = sum(path.stat().st_size for path in Path(offer.spool).rglob("*") if path.is_file())
-            assert on_disk < 8 * (spool.AHEAD + 2) * spool.CHUNK
+            assert on_disk < 8 * (spool.MAX_UNTAKEN + 2) * spool.CHUNK
             for sock in (*slow, quick):
                 sock.close()
 
@@ -339,7 +339,7 @@ def test_a_relay_that_cannot_start_says_why(pilot: str, tmp_path: Path) -> None:
     async def work() -> None:
         (tmp_path / "relay").mkdir(mode=0o777)
         (tmp_path / "relay").chmod(0o777)
-        with pytest.raises(SiteError, match="open to others"):
+        with pytest.raises(SiteError, match="open to other users"):
             async with relaying(pilot, tmp_path):
                 pass
 
@@ -409,24 +409,24 @@ def test_who_says_nothing_is_sent_away(idle: program.Relay) -> None:
             socket.create_connection(idle.listener.getsockname()) as busy:
         idle._accept()
         mute, spoken = idle.callers.values()
-        idle.say(spoken, b"hello")
-        now = mute.last
-        idle._sweep(now + program.MUTE - 1)
-        assert not mute.told and not spoken.told
-        idle.heard = now + program.MUTE + 1
-        idle._sweep(now + program.MUTE + 1)
-        assert mute.told and not spoken.told
-        idle.heard = spoken.last + program.IDLE + 1
-        idle._sweep(spoken.last + program.IDLE + 1)
-        assert spoken.told and not idle.over
+        idle.send_home(spoken, b"hello")
+        now = mute.last_active
+        idle._sweep(now + callers.FIRST_WORD_SECONDS - 1)
+        assert not mute.closed_here and not spoken.closed_here
+        idle.heard_home_at = now + callers.FIRST_WORD_SECONDS + 1
+        idle._sweep(now + callers.FIRST_WORD_SECONDS + 1)
+        assert mute.closed_here and not spoken.closed_here
+        idle.heard_home_at = spoken.last_active + callers.IDLE_SECONDS + 1
+        idle._sweep(spoken.last_active + callers.IDLE_SECONDS + 1)
+        assert spoken.closed_here and not idle.ended
         assert silent.recv(1) == busy.recv(1) == b""
 
 
 def test_a_home_that_says_nothing_is_left(idle: program.Relay) -> None:
-    idle._sweep(idle.heard + program.SILENCE - 1)
-    assert not idle.over
-    idle._sweep(idle.heard + program.SILENCE + 1)
-    assert idle.over
+    idle._sweep(idle.heard_home_at + program.HOME_SILENCE - 1)
+    assert not idle.ended
+    idle._sweep(idle.heard_home_at + program.HOME_SILENCE + 1)
+    assert idle.ended
 
 
 @given(st.lists(st.tuples(st.integers(1, 7), st.integers(0, frames.MAX_NUMBER), st.binary(max_size=200))),
@@ -461,7 +461,7 @@ def box(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_spool_that_others_can_open_is_refused(box: Path, tmp_path: Path) -> None:
     box.chmod(0o750)
-    with pytest.raises(TrustError, match="open to others"):
+    with pytest.raises(TrustError, match="open to other users"):
         spool.dial(str(box))
     box.chmod(0o700)
     (tmp_path / "link").symlink_to(box)
@@ -482,18 +482,18 @@ def test_what_nobody_reads_is_taken_back(box: Path) -> None:
 
 
 def test_what_is_no_chunk(box: Path, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(spool.HEADER.pack(spool.MARK, 0, 0) + b"secret")
+    (tmp_path / "secret").write_bytes(spool.HEADER.pack(spool.MAGIC, 0, 0) + b"secret")
     cases: dict[str, Callable[[Path], Any]] = {
         "link": lambda path: path.symlink_to(tmp_path / "secret"),
         "short": lambda path: path.write_bytes(b"x"),
         "unmarked": lambda path: path.write_bytes(b"x" * 100),
-        "long": lambda path: path.write_bytes(spool.HEADER.pack(spool.MARK, 0, 0) + bytes(spool.CHUNK + 1)),
+        "long": lambda path: path.write_bytes(spool.HEADER.pack(spool.MAGIC, 0, 0) + bytes(spool.CHUNK + 1)),
         "folder": lambda path: path.mkdir(),
         "pipe": lambda path: os.mkfifo(path),
     }
     for name, make in cases.items():
         make(box / "up" / name)
-        with pytest.raises((OSError, spool.Bad)):
+        with pytest.raises((OSError, spool.BadChunk)):
             spool.read(str(box / "up" / name))
 
 

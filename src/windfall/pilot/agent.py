@@ -313,8 +313,8 @@ class Agent:
         if task is not None:
             self.stations.posts[task.station.index].order("kill", attempt, why)
 
-    def _do_back(self, index, attempts):
-        self.stations.posts[index].order("back", attempts)
+    def _do_give_back(self, index, attempts):
+        self.stations.posts[index].order("give_back", attempts)
 
     def _do_watch(self, attempt):
         task = self.agenda.placed.get(attempt)
@@ -335,7 +335,7 @@ class Agent:
         for message in messages:
             if message[0] == "ended":
                 self._ended(now, message[1])
-            elif message[0] == "back":
+            elif message[0] == "given_back":
                 self.agenda.given_back(now, message[1])
             else:
                 self._porters().show(*message[1:])

@@ -1,4 +1,7 @@
-"""The relay's side of the spool: one listing for all connections, a look at most every FIRST seconds."""
+"""The relay's side of the spool (`spool.py`): one listing of the folder serves all connections.
+
+The pause between two listings grows from 0.02 s to LONGEST_PAUSE while nothing happens.
+"""
 
 import os
 import re
@@ -7,12 +10,12 @@ import time
 
 from windfall.pilot import clock
 from windfall.pilot.net import spool
-from windfall.pilot.net.relay import IDLE, Caller
+from windfall.pilot.net.callers import IDLE_SECONDS, Caller
 
-SOON = 0.005             # seconds in which more may come for the same chunk
-LONGEST = 0.25           # seconds between two looks, when nothing happens
-ORPHAN = 10.0            # seconds after which a chunk of an unknown connection is deleted
-GOODBYE = 60.0           # seconds a pilot may take to read our last words
+GATHER_SECONDS = 0.005   # in which more may come for the same chunk
+LONGEST_PAUSE = 0.25     # seconds between two listings while nothing happens
+ORPHAN_SECONDS = 10.0    # after which a chunk of an unknown connection is deleted
+GOODBYE_SECONDS = 60.0   # how long a pilot may take to read the end of its connection
 _CHUNK = re.compile(r"([0-9a-f]{16})\.([0-9]{1,9})\Z")
 
 
@@ -22,43 +25,43 @@ class SpoolCaller(Caller):
         self.box = box
         self.name = name
         self.down = os.path.join(box.down, name)
-        self.sent, self.came = spool.Sent(), spool.Came()
-        self.held = b""              # of the chunk last taken, what had no credit yet
+        self.written, self.taken = spool.Written(), spool.Taken()
+        self.held = b""              # the part of the last chunk taken for which there was no credit
         self.gone = False            # the pilot has hung up, or broke the rules
-        self.said_end = 0.0
+        self.end_written_at = 0.0
 
-    def soon(self, relay):
-        """Not at once: more may come for the same chunk."""
+    def send_soon(self, relay):
+        """Send after a moment, since more bytes may come for the same chunk."""
         self.box.hurry()
 
-    def push(self):
-        """Bytes handed on; None when it is gone."""
+    def send(self):
+        """Write one chunk for the pilot; return its size, or None when the pilot is gone."""
         if self.gone:
             return None
         try:
-            if not (self.out and self.sent.room()):
-                if self.came.owing():
+            if not (self.unsent and self.written.has_room()):
+                if self.taken.owes_notice():
                     self._write(b"")
                 return 0
-            content = bytes(self.out[:spool.CHUNK])
+            content = bytes(self.unsent[:spool.CHUNK])
             self._write(content)
         except OSError:
             return None
-        del self.out[:len(content)]
+        del self.unsent[:len(content)]
         return len(content)
 
     def _write(self, content, flags=0):
-        spool.write(self.down, str(self.sent.next), content, flags, self.came.next)
-        self.sent.wrote(content)
-        self.came.told()
+        spool.write(self.down, str(self.written.next), content, flags, self.taken.next)
+        self.written.add(content)
+        self.taken.note_told()
 
     def watch(self):
-        """There is credit."""
+        """Go on with the rest of a chunk, now that there is credit."""
         if self.held:
             self.box.hurry(0)
 
     def close(self):
-        """Say so, where somebody may still listen; the folder goes later."""
+        """Write the end for a pilot that may still read; its folder goes later."""
         try:
             if not self.gone:
                 self._write(b"", spool.END)
@@ -75,90 +78,93 @@ class Postbox:
         for path in (self.up, self.down):
             if not os.path.isdir(path):
                 os.mkdir(path, 0o700)
-            spool.folder(path)
+            spool.check_folder(path)
         self.by_name = {}
-        self.orphans = {}            # name of a chunk → since when
-        self.pause = spool.FIRST
+        self.orphans = {}            # name of a chunk → when it was first seen
+        self.pause = spool.FIRST_PAUSE
         self.due = now
         self._clear()
 
     def _clear(self):
-        """Whatever our predecessor had open is broken, and is told so by its folder's end."""
-        fresh = {found.group(1) for found in map(_CHUNK.match, os.listdir(self.up)) if found and found.group(2) == "0"}
+        """Break the connections of the relay before this one: a pilot takes the end of its folder for a hang-up."""
+        matches = [_CHUNK.match(name) for name in os.listdir(self.up)]
+        unopened = {match.group(1) for match in matches if match and match.group(2) == "0"}
         for name in os.listdir(self.down):
-            if name not in fresh:
+            if name not in unopened:
                 spool.clear(os.path.join(self.down, name))
         for name in os.listdir(self.up):
-            if name.startswith(".") and _old(os.path.join(self.up, name)):
+            if name.startswith(".") and _is_old(os.path.join(self.up, name)):
                 spool.remove(os.path.join(self.up, name))
 
-    def look(self, relay, now):
-        """Take what has come, write what is to go."""
+    def exchange(self, relay, now):
+        """Take the chunks that pilots have written, and write chunks for them."""
         busy = False
-        chunks = self._listed()
+        chunks = self._list_chunks()
         for name in sorted(chunks):
-            busy = self._from(relay, name, chunks[name], now) or busy
+            busy = self._receive(relay, name, chunks[name], now) or busy
         for caller in list(self.by_name.values()):
-            busy = self._to(relay, caller) or busy
-        self._tidy(now)
-        self.pause = spool.FIRST if busy else min(self.pause * 1.5, LONGEST)
+            busy = self._send(relay, caller) or busy
+        self._forget_closed(now)
+        self.pause = spool.FIRST_PAUSE if busy else min(self.pause * 1.5, LONGEST_PAUSE)
         self.due = clock.seconds() + self.pause
 
-    def hurry(self, seconds=SOON):
-        self.pause = spool.FIRST
+    def hurry(self, seconds=GATHER_SECONDS):
+        self.pause = spool.FIRST_PAUSE
         self.due = min(self.due, clock.seconds() + seconds)
 
-    def _listed(self):
-        """Connection → numbers of its chunks."""
+    def _list_chunks(self):
+        """Return {connection: numbers of its chunks}."""
         chunks = {}
-        for found in map(_CHUNK.match, os.listdir(self.up)):
-            if found:
-                chunks.setdefault(found.group(1), set()).add(int(found.group(2)))
+        for match in map(_CHUNK.match, os.listdir(self.up)):
+            if match:
+                chunks.setdefault(match.group(1), set()).add(int(match.group(2)))
         return chunks
 
-    def _from(self, relay, name, numbers, now):
+    def _receive(self, relay, name, numbers, now):
+        """Take the chunks of one connection, which may be new; return True if anything moved."""
         caller = self.by_name.get(name)
-        if caller is None and 0 in numbers and not relay.full():
+        if caller is None and 0 in numbers and relay.make_room():
             caller = SpoolCaller(relay.next_number(), now, name, self)
             self.by_name[name] = caller
             relay.admit(caller)
         if caller is None:
-            self._orphaned(name, numbers, now)
+            self._delete_orphans(name, numbers, now)
             return False
         try:
             return self._take(relay, caller, numbers)
-        except (OSError, spool.Bad):
+        except (OSError, spool.BadChunk):
             self._drop(relay, caller)
             return True
 
     def _take(self, relay, caller, numbers):
-        """Chunks in order, as far as there is credit."""
-        took = self._hand_on(relay, caller)
-        while not caller.held and caller.came.next in numbers and len(relay.outbox) < (1 << 22):
-            path = os.path.join(self.up, "{}.{}".format(caller.name, caller.came.next))
+        """Take a caller's chunks in order, as far as it has credit; return True if anything moved."""
+        moved = self._send_home(relay, caller)
+        while not caller.held and caller.taken.next in numbers and len(relay.outbox) < (1 << 22):
+            path = os.path.join(self.up, "{}.{}".format(caller.name, caller.taken.next))
             flags, taken, content = spool.read(path)
-            caller.sent.taken(taken)
-            caller.came.took(content)
+            caller.written.note_taken(taken)
+            caller.taken.add(content)
             caller.held = content
-            self._hand_on(relay, caller)
-            took = True
+            self._send_home(relay, caller)
+            moved = True
             if flags & spool.END:
                 self._drop(relay, caller)
                 break
-        return took
+        return moved
 
-    def _hand_on(self, relay, caller):
-        if caller.told:
+    def _send_home(self, relay, caller):
+        """Send home what is held of a caller's chunk, as far as it has credit; return True if anything moved."""
+        if caller.closed_here:
             caller.held = b""
         content = caller.held[:caller.flow.credit]
         if content:
             caller.held = caller.held[len(content):]
-            relay.say(caller, content)
+            relay.send_home(caller, content)
         return bool(content)
 
-    def _to(self, relay, caller):
-        busy = self._hand_on(relay, caller)
-        while relay.push(caller):
+    def _send(self, relay, caller):
+        busy = self._send_home(relay, caller)
+        while relay.send_to(caller):
             busy = True
         return busy
 
@@ -168,30 +174,30 @@ class Postbox:
         spool.clear(caller.down)
         self.by_name.pop(caller.name, None)
 
-    def _orphaned(self, name, numbers, now):
-        """A listing may miss what is renamed meanwhile, so they are given a moment."""
+    def _delete_orphans(self, name, numbers, now):
+        """Delete chunks of an unknown connection, after a while: a listing may have missed its first chunk."""
         for number in numbers:
             chunk = "{}.{}".format(name, number)
-            if now - self.orphans.setdefault(chunk, now) > ORPHAN:
+            if now - self.orphans.setdefault(chunk, now) > ORPHAN_SECONDS:
                 spool.remove(os.path.join(self.up, chunk))
                 spool.clear(os.path.join(self.down, name))
                 del self.orphans[chunk]
 
-    def _tidy(self, now):
+    def _forget_closed(self, now):
         if len(self.orphans) > 1000:
             self.orphans.clear()
         for name, caller in list(self.by_name.items()):
-            if caller.told:
-                caller.said_end = caller.said_end or now
-                if caller.gone or now - caller.said_end > GOODBYE:
+            if caller.closed_here:
+                caller.end_written_at = caller.end_written_at or now
+                if caller.gone or now - caller.end_written_at > GOODBYE_SECONDS:
                     caller.gone = True
                     spool.clear(caller.down)
                     del self.by_name[name]
 
 
-def _old(path):
+def _is_old(path):
     try:
         about = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISREG(about.st_mode) and time.time() - about.st_mtime > IDLE
+    return stat.S_ISREG(about.st_mode) and time.time() - about.st_mtime > IDLE_SECONDS

@@ -1,11 +1,12 @@
-"""The relay: a program on a cluster's head node that hands connections of pilots to whoever started it.
+"""The relay: a program on a cluster's head node that carries the connections of pilots to the process that started it.
 
     python3 windfall-pilot.pyz relay --folder DIR [--listen ADDRESS] [--port N] [--spool] [--no-network]
 
-Pilots connect to a port here, or by the spool in DIR; what they say goes out by stdout and what they are told comes in
-by stdin, in frames (wire/frames.py).  It sees bytes only: TLS runs from the pilot to the server.  It can reach nothing
-but the other end of its pipes, so it is nobody's proxy.  Connections, their idle time and what is held for them are
-bounded.  It ends with its stdin, when nothing came that way for a while, and when a newer one took over its folder.
+Pilots connect to a port of this machine, or through the spool in DIR.  Frames (wire/frames.py) carry their bytes home
+by stdout, and the server's bytes back by stdin.  TLS runs from the pilot to the server, so the relay sees ciphertext
+only.  It can reach nothing but the other end of its pipes, so nobody can use it as a proxy.  The number of connections,
+their idle time and the bytes held for them are bounded.  The relay ends when its stdin ends, when home has been silent
+for a while, and when a newer relay took over its folder.
 """
 
 import errno
@@ -23,81 +24,19 @@ import time
 from windfall.errors import BadInput, WindfallError
 from windfall.pilot import clock
 from windfall.pilot.net import spool
+from windfall.pilot.net.callers import READ, TcpCaller
 from windfall.wire import frames
 
 MAX_CALLERS = 8192
 SPARE_FILES = 64
-CLOSING = 1000               # of which home has not heard that they are gone
-PIPE_ROOM = 1 << 20          # bytes waiting for stdout above which nobody is listened to
-HELD = 64 << 20              # bytes held for all callers together
-READ = 1 << 18
-SILENCE = 90.0               # seconds without a word from home after which we go
-MUTE = 30.0                  # seconds a caller may take to say something
-IDLE = 900.0                 # and to say something more
-SWEEP = 1.0                  # seconds between looks at all that
-PORT_TRIES, PORT_PAUSE = 30, 0.1     # for the port that is known at home: its last user may be on the way out
-ADDRESSES = 8
-SIOCGIFADDR = 0x8915         # of an interface: its address
-
-
-class Caller:
-    """One connection, whichever way it came."""
-
-    def __init__(self, number, now):
-        self.number = number
-        self.flow = frames.CreditWindow()
-        self.out = bytearray()       # from home, not handed on yet
-        self.told = False            # we have said CLOSE
-        self.left = False            # home has said it
-        self.spoke = False
-        self.last = now
-
-    def overdue(self, now):
-        return now - self.last > (IDLE if self.spoke else MUTE)
-
-
-class TcpCaller(Caller):
-    def __init__(self, number, now, sock, poller, host):
-        Caller.__init__(self, number, now)
-        self.host = host
-        self.sock = sock
-        self.poller = poller
-        self.mask = select.EPOLLIN
-        poller.register(sock.fileno(), self.mask)
-
-    def push(self):
-        """Bytes handed on; None when he is gone."""
-        try:
-            count = self.sock.send(self.out) if self.out else 0
-        except BlockingIOError:
-            count = 0
-        except OSError:
-            return None
-        del self.out[:count]
-        self.watch()
-        return count
-
-    def pull(self):
-        """What he says, b"" for nothing yet; None when he is gone."""
-        try:
-            return self.sock.recv(min(READ, self.flow.credit)) or None
-        except BlockingIOError:
-            return b""
-        except OSError:
-            return None
-
-    def watch(self):
-        mask = (select.EPOLLIN if self.flow.credit else 0) | (select.EPOLLOUT if self.out else 0)
-        if mask != self.mask:
-            self.mask = mask
-            self.poller.modify(self.sock.fileno(), mask)
-
-    def soon(self, relay):
-        relay.push(self)
-
-    def close(self):
-        self.poller.unregister(self.sock.fileno())
-        self.sock.close()
+MAX_CLOSING = 1000           # callers that are gone, and whose CLOSE home has not answered
+PIPE_ROOM = 1 << 20          # bytes waiting for stdout above which the relay does not read from its callers
+MAX_HELD = 64 << 20          # bytes held for all callers together
+HOME_SILENCE = 90.0          # seconds without a frame from home after which the relay ends
+SWEEP_SECONDS = 1.0          # between two searches for overdue callers
+PORT_TRIES, PORT_PAUSE = 30, 0.1     # for the port that home knows: its last user may be ending
+MAX_ADDRESSES = 8
+SIOCGIFADDR = 0x8915         # ioctl: the address of an interface
 
 
 class Relay:
@@ -105,21 +44,21 @@ class Relay:
         self.input, self.output = pipes
         self.listener = listener
         self.postbox = postbox
-        self.owner = owner               # function: is the folder still ours?
+        self.owns_folder = owner         # function: has no newer relay taken over the folder?
         self.decoder = frames.Decoder()
-        self.outbox = bytearray()
+        self.outbox = bytearray()        # frames for home
         self.callers = {}                # number → Caller
-        self.by_fd = {}
-        self.hosts = {}                  # address → its callers: none may have more than half of the places
-        self.unanswered = {}             # number → Caller that home has never said anything to, the oldest first
-        self.closing = 0                 # callers that are gone, but for home's word
+        self.by_fd = {}                  # descriptor → TcpCaller
+        self.callers_from = {}           # host address → number of its callers: at most half of all
+        self.unanswered = {}             # number → Caller that home has sent nothing to, the oldest first
+        self.closing = 0                 # callers that are gone, and whose CLOSE home has not answered
         self.number = 0
-        self.limit = min(MAX_CALLERS, _files() - SPARE_FILES)
-        self.heard = self.swept = clock.seconds()
-        self.over = False
+        self.limit = min(MAX_CALLERS, _raise_file_limit() - SPARE_FILES)
+        self.heard_home_at = self.swept_at = clock.seconds()
+        self.ended = False
         self.main, self.inner = select.epoll(), select.epoll()
-        self.blocked = False             # stdout has no room,
-        self.deaf = False                # and so little that nobody is listened to
+        self.output_full = False         # stdout takes no more for now
+        self.callers_paused = False      # so much waits for stdout that the relay does not read from its callers
         self.held = 0                    # bytes held for all callers
         for fd in pipes:
             os.set_blocking(fd, False)
@@ -132,59 +71,64 @@ class Relay:
     # --- the loop
 
     def run(self):
-        while not self.over:
+        while not self.ended:
             for fd, _ in self.main.poll(self._timeout()):
-                if fd == self.input:
-                    self._from_home()
-                elif self.listener is not None and fd == self.listener.fileno():
-                    self._accept()
-                elif fd == self.inner.fileno():
-                    self._from_callers()
+                self._handle(fd)
             now = clock.seconds()
             if self.postbox is not None and now >= self.postbox.due and len(self.outbox) < PIPE_ROOM:
-                self.postbox.look(self, now)
-            if now - self.swept >= SWEEP:
+                self.postbox.exchange(self, now)
+            if now - self.swept_at >= SWEEP_SECONDS:
                 self._sweep(now)
-            self._flush()
+            self.flush()
         for caller in self.callers.values():
-            if not caller.told:
+            if not caller.closed_here:
                 caller.close()
 
+    def _handle(self, fd):
+        if fd == self.input:
+            self._read_home()
+        elif self.listener is not None and fd == self.listener.fileno():
+            self._accept()
+        elif fd == self.inner.fileno():
+            self._serve_callers()
+
     def _timeout(self):
-        wait = SWEEP
+        wait = SWEEP_SECONDS
         if self.postbox is not None:
             wait = min(wait, self.postbox.due - clock.seconds())
         return max(0.001, wait)
 
-    def _flush(self):
+    def flush(self):
+        """Write to home what the pipe takes."""
         try:
             while self.outbox:
                 del self.outbox[:os.write(self.output, memoryview(self.outbox)[:READ].tobytes())]
         except BlockingIOError:
             pass
         except OSError:
-            self.over = True
-        if bool(self.outbox) != self.blocked:
-            self.blocked = not self.blocked
+            self.ended = True
+        if bool(self.outbox) != self.output_full:
+            self.output_full = not self.output_full
             self._watch_output()
-        if (len(self.outbox) > PIPE_ROOM) != self.deaf:
-            self.deaf = not self.deaf
-            self.main.modify(self.inner.fileno(), 0 if self.deaf else select.EPOLLIN)
+        if (len(self.outbox) > PIPE_ROOM) != self.callers_paused:
+            self.callers_paused = not self.callers_paused
+            self.main.modify(self.inner.fileno(), 0 if self.callers_paused else select.EPOLLIN)
 
     def _watch_output(self):
         if self.output == self.input:
-            self.main.modify(self.input, select.EPOLLIN | (select.EPOLLOUT if self.blocked else 0))
-        elif self.blocked:
+            self.main.modify(self.input, select.EPOLLIN | (select.EPOLLOUT if self.output_full else 0))
+        elif self.output_full:
             self.main.register(self.output, select.EPOLLOUT)
         else:
             self.main.unregister(self.output)
 
     def _sweep(self, now):
-        self.swept = now
-        if now - self.heard > SILENCE or not self.owner():
-            self.over = True
+        """End the relay if home is silent or the folder lost; close connections that were idle for too long."""
+        self.swept_at = now
+        if now - self.heard_home_at > HOME_SILENCE or not self.owns_folder():
+            self.ended = True
         for caller in list(self.callers.values()):
-            if caller.overdue(now):
+            if caller.is_overdue(now):
                 self.drop(caller)
 
     # --- callers
@@ -192,31 +136,36 @@ class Relay:
     def _accept(self):
         for _ in range(64):
             try:
-                sock, place = self.listener.accept()
+                sock, address = self.listener.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     time.sleep(0.05)
                 return
-            if self.full() or self.hosts.get(place[0], 0) >= self.limit // 2:
+            host = address[0]
+            if not self.make_room() or self.callers_from.get(host, 0) >= self.limit // 2:
                 sock.close()
                 continue
-            self.hosts[place[0]] = self.hosts.get(place[0], 0) + 1
+            self.callers_from[host] = self.callers_from.get(host, 0) + 1
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            caller = TcpCaller(self.next_number(), clock.seconds(), sock, self.inner, place[0])
+            caller = TcpCaller(self.next_number(), clock.seconds(), sock, self.inner)
+            caller.host = host
             self.by_fd[sock.fileno()] = caller
             self.admit(caller)
 
-    def full(self):
-        """No place is free, and none can be made.  Whoever the server never answered goes first: a pilot is answered
-        at once, and others may come by thousands, from as many addresses as they like."""
+    def make_room(self):
+        """Make room for one more caller; return False if there is none.
+
+        The oldest caller that home never answered goes first: the server answers a pilot at once, while intruders may
+        come by thousands, from as many addresses as they like.
+        """
         if len(self.callers) - self.closing < self.limit:
-            return False
-        if not self.unanswered or self.closing >= CLOSING:
             return True
+        if not self.unanswered or self.closing >= MAX_CLOSING:
+            return False
         self.drop(next(iter(self.unanswered.values())))
-        return False
+        return True
 
     def next_number(self):
         while True:
@@ -228,79 +177,79 @@ class Relay:
         self.callers[caller.number] = self.unanswered[caller.number] = caller
         self.outbox += frames.frame(frames.OPEN, caller.number)
 
-    def _from_callers(self):
+    def _serve_callers(self):
         for fd, event in self.inner.poll(0):
             caller = self.by_fd.get(fd)
             if caller is None:
                 continue
             if event & select.EPOLLOUT:
-                self.push(caller)
-            if event & ~select.EPOLLOUT and not caller.told:
-                self._pull(caller)
+                self.send_to(caller)
+            if event & ~select.EPOLLOUT and not caller.closed_here:
+                self._receive_from(caller)
             if len(self.outbox) > PIPE_ROOM:
                 return
 
-    def _pull(self, caller):
-        if not caller.flow.credit:  # only an error wakes us then
+    def _receive_from(self, caller):
+        if not caller.flow.credit:  # without credit its socket is watched for errors alone
             self.drop(caller)
             return
-        content = caller.pull()
+        content = caller.receive()
         if content is None:
             self.drop(caller)
         elif content:
-            self.say(caller, content)
+            self.send_home(caller, content)
             caller.watch()
 
-    def say(self, caller, content):
-        """Send home what a caller said; not more than his credit."""
+    def send_home(self, caller, content):
+        """Send home bytes of a caller, at most as many as its credit."""
         caller.flow.credit -= len(content)
-        caller.spoke = True
-        caller.last = clock.seconds()
+        caller.has_sent = True
+        caller.last_active = clock.seconds()
         self.outbox += frames.data(caller.number, content)
 
-    def push(self, caller):
-        """Hand on to a caller what is held for him."""
-        if caller.told:
+    def send_to(self, caller):
+        """Hand on to a caller what is held for it; return how many bytes it took."""
+        if caller.closed_here:
             return 0
-        count = caller.push()
+        count = caller.send()
         if count is None:
             self.drop(caller)
             return 0
         if count:
             self.held -= count
-            caller.last = clock.seconds()
+            caller.last_active = clock.seconds()
             given = caller.flow.passed(count)
             self.outbox += frames.credit(caller.number, given) if given else b""
-        if caller.left and not caller.out:
+        if caller.closed_at_home and not caller.unsent:
             self.drop(caller)
         return count
 
     def drop(self, caller):
-        """Over, from our side; the number stays taken until home has said so, too."""
-        if caller.told:
+        """Close a connection at this end; its number stays taken until home has closed it, too."""
+        if caller.closed_here:
             return
-        caller.told = True
+        caller.closed_here = True
         self.unanswered.pop(caller.number, None)
-        self.held -= len(caller.out)
-        caller.out = bytearray()
+        self.held -= len(caller.unsent)
+        caller.unsent = bytearray()
         if isinstance(caller, TcpCaller):
-            self._vacate(caller)
+            self._forget_socket(caller)
         caller.close()
         self.outbox += frames.frame(frames.CLOSE, caller.number)
-        if caller.left:
+        if caller.closed_at_home:
             del self.callers[caller.number]
         else:
             self.closing += 1
 
-    def _vacate(self, caller):
+    def _forget_socket(self, caller):
         self.by_fd.pop(caller.sock.fileno(), None)
-        self.hosts[caller.host] -= 1
-        if not self.hosts[caller.host]:
-            del self.hosts[caller.host]
+        self.callers_from[caller.host] -= 1
+        if not self.callers_from[caller.host]:
+            del self.callers_from[caller.host]
 
     # --- home
 
-    def _from_home(self):
+    def _read_home(self):
         try:
             content = os.read(self.input, READ)
         except BlockingIOError:
@@ -308,53 +257,56 @@ class Relay:
         except OSError:
             content = b""
         if not content:
-            self.over = True
+            self.ended = True
             return
-        self.heard = clock.seconds()
+        self.heard_home_at = clock.seconds()
         for kind, number, payload in self.decoder.feed(content):
-            self._frame(kind, number, payload)
+            self._obey(kind, number, payload)
 
-    def _frame(self, kind, number, payload):
+    def _obey(self, kind, number, payload):
+        """Do what a frame from home says."""
         if kind == frames.PING:
             self.outbox += frames.frame(frames.PONG)
             return
         caller = self.callers.get(number)
-        if caller is None or caller.left or kind not in (frames.DATA, frames.CREDIT, frames.CLOSE):
-            raise frames.Malformed("frame {} for connection {}".format(kind, number))
+        if caller is None or caller.closed_at_home or kind not in (frames.DATA, frames.CREDIT, frames.CLOSE):
+            raise frames.Malformed("home sent a frame of kind {} for connection {}, which is not open".format(
+                kind, number))
         if kind == frames.CLOSE:
-            self._left(caller)
+            self._close_from_home(caller)
         elif kind == frames.CREDIT:
             caller.flow.earn(frames.credit_of(payload))
-            if not caller.told:
+            if not caller.closed_here:
                 caller.watch()
         else:
-            self._told(caller, payload)
+            self._hold(caller, payload)
 
-    def _told(self, caller, payload):
+    def _hold(self, caller, payload):
+        """Hold bytes from home for a caller.  When too much is held, drop the caller that most of it is for."""
         caller.flow.take(len(payload))
-        if caller.told:
+        if caller.closed_here:
             return
         self.unanswered.pop(caller.number, None)
-        caller.out += payload
+        caller.unsent += payload
         self.held += len(payload)
-        caller.soon(self)
-        if self.held > HELD:
-            self.drop(max(self.callers.values(), key=lambda each: len(each.out)))
+        caller.send_soon(self)
+        if self.held > MAX_HELD:
+            self.drop(max(self.callers.values(), key=lambda other: len(other.unsent)))
 
-    def _left(self, caller):
-        caller.left = True
-        if caller.told:
+    def _close_from_home(self, caller):
+        caller.closed_at_home = True
+        if caller.closed_here:
             self.closing -= 1
             del self.callers[caller.number]
         else:
-            self.push(caller)
+            self.send_to(caller)
 
 
 # --- starting
 
 
-def _files():
-    """How many descriptors we may have; as many as the system lets us."""
+def _raise_file_limit():
+    """Raise the limit of open descriptors as far as the system allows; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -365,7 +317,7 @@ def _files():
 
 
 def bind(address, port):
-    """A listening socket: on the port of before if it can be had."""
+    """Return a listening socket: on this port if it can be had (0: on any), else on another."""
     family = socket.AF_INET6 if ":" in address or (not address and socket.has_ipv6) else socket.AF_INET
     for _ in range(PORT_TRIES if port else 0):
         try:
@@ -378,7 +330,8 @@ def bind(address, port):
         return _bind(family, address, 0)
     except OSError as error:
         if address:
-            raise BadInput("cannot listen on {}: {}".format(address, error.strerror))
+            raise BadInput("relay: cannot listen on {}: {}".format(address, error.strerror),
+                           "--listen takes an address of this machine")
         return _bind(socket.AF_INET, "", 0)
 
 
@@ -397,38 +350,38 @@ def _bind(family, address, port):
 
 
 def addresses():
-    """Names and addresses by which nodes may know this machine, the likely ones first."""
-    found = [socket.gethostname()]
+    """Return names and addresses by which other nodes may reach this machine, the likely ones first."""
+    names = [socket.gethostname()]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
             try:
                 answer = fcntl.ioctl(sock.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode("utf-8")[:15]))
             except OSError:
-                continue  # it has none
-            found.append(socket.inet_ntoa(answer[20:24]))
-    outside = [each for each in found if not each.startswith("127.")]
-    return outside[:ADDRESSES] + ["127.0.0.1"]
+                continue  # the interface has no address
+            names.append(socket.inet_ntoa(answer[20:24]))
+    outside = [name for name in names if not name.startswith("127.")]
+    return outside[:MAX_ADDRESSES] + ["127.0.0.1"]
 
 
 def claim(base):
-    """Take over a relay's folder; returns a function that says whether it is still ours."""
+    """Take over a relay's folder; return a function that says whether this process still owns it."""
     if not os.path.isdir(base):
         os.makedirs(base, 0o700)
         os.chmod(base, 0o700)
-    spool.folder(base)
+    spool.check_folder(base)
     name = os.urandom(8).hex()
     path = os.path.join(base, "owner")
     with open(os.open(path + "." + name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(name)
     os.rename(path + "." + name, path)
 
-    def ours():
+    def owns():
         try:
             with open(path) as file:
                 return file.read(64) == name
         except OSError as error:
             return error.errno != errno.ENOENT
-    return ours
+    return owns
 
 
 _WITH_VALUE = ("--folder", "--listen", "--port")
@@ -444,9 +397,11 @@ def parse(argv):
         elif name in _WITH_VALUE and rest:
             options[name] = rest.pop(0)
         else:
-            raise BadInput("relay: unknown argument, or one without its value: {}".format(name))
-    if not options.get("--folder") or not options["--port"].isdigit():
-        raise BadInput("relay needs --folder DIR, and a number for --port")
+            raise BadInput("relay: the argument {} is unknown, or lacks its value".format(name), "see --help")
+    if not options.get("--folder"):
+        raise BadInput("relay: --folder is missing", "see --help")
+    if not options["--port"].isdigit():
+        raise BadInput("relay: --port needs a number, not {!r}".format(options["--port"]))
     return options
 
 
@@ -479,5 +434,5 @@ def _make(options):
         hello["spool"] = base
     relay = Relay((0, 1), listener, postbox, owner)
     relay.outbox += frames.frame(frames.HELLO, 0, json.dumps(hello).encode("utf-8"))
-    relay._flush()
+    relay.flush()
     return relay

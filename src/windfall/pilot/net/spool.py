@@ -1,15 +1,15 @@
 """A connection through a shared file system, for hosts without any network.
 
-    DIR/owner            who reads `up` now; a relay that finds another's name there leaves
+    DIR/owner            the name of the relay that reads `up`; a relay that finds another name there ends
     DIR/up/CONN.N        chunk N of the connection CONN, from the pilot: all connections in one folder, one listing
-    DIR/down/CONN/N      chunk N to the pilot
+    DIR/down/CONN/N      chunk N of the connection CONN, to the pilot
 
 Every file has one writer, is written under a hidden name, closed, renamed into place, and deleted by its one reader.
-A reader lists the folder and opens each file anew, which is what NFS needs to tell the truth.  A chunk holds at most
-1 MiB and says how many chunks of the other direction were taken; AHEAD of them may wait for that.  The folder is ours
-alone (0700); what runs inside is TLS, so whoever could write here still could neither read nor say anything.
+A reader lists the folder and opens each file anew: NFS shows it the newest state only then.  A chunk holds at most
+1 MiB and says how many chunks of the other direction its writer has taken; MAX_UNTAKEN of them may wait for that.  The
+folder belongs to one user (0700).  The chunks carry TLS, so an intruder who can write here can neither read nor forge.
 
-`dial` gives the pilot an ordinary socket; a thread carries between its other end and the files.
+`dial` gives the pilot an ordinary socket; a thread carries bytes between its other end and the files.
 """
 
 import _thread
@@ -24,40 +24,42 @@ import time
 from windfall.errors import NoServer, TrustError
 from windfall.pilot import clock
 
-HEADER = struct.Struct(">4sBI")      # mark, flags, chunks taken of the other direction
-MARK = b"WFs1"
+HEADER = struct.Struct(">4sBI")      # magic number, flags, chunks taken of the other direction
+MAGIC = b"WFs1"
 END = 1
 CHUNK = 1 << 20
-AHEAD = 16                           # chunks with content that wait to be taken
-FIRST, LONGEST = 0.02, 1.0           # seconds between two looks
-GATHER = 0.002                       # seconds in which more may come for the same chunk
+MAX_UNTAKEN = 16                     # chunks with content that may wait to be taken
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0   # seconds between two listings
+GATHER_SECONDS = 0.002               # in which more may come for the same chunk
 
 
-class Bad(Exception):
-    """A chunk that is none."""
+class BadChunk(Exception):
+    """A file of the spool that is not a valid chunk."""
 
 
-def folder(path):
-    """`path`, if it is a folder of ours that is closed to others; else TrustError or NoServer."""
+def check_folder(path):
+    """Return `path` if it is a folder of this user that is closed to others; else raise TrustError or NoServer."""
     try:
         about = os.lstat(path)
     except OSError as error:
-        raise NoServer("no spool at {}: {}".format(path, error.strerror))
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
-        raise TrustError("{} is not a folder of ours".format(path))
+        raise NoServer("cannot read the spool {}: {}".format(path, error.strerror))
+    if not stat.S_ISDIR(about.st_mode):
+        raise TrustError("the spool {} is not a folder".format(path))
+    if about.st_uid != os.geteuid():
+        raise TrustError("the spool {} belongs to another user (uid {})".format(path, about.st_uid))
     if about.st_mode & 0o077:
-        raise TrustError("{} is open to others (mode {:04o})".format(path, about.st_mode & 0o777),
+        raise TrustError("the spool {} is open to other users (mode {:04o})".format(path, about.st_mode & 0o777),
                          "chmod 700 {}".format(path))
     return path
 
 
 def write(path, name, content, flags=0, taken=0):
-    """Whole or not at all."""
+    """Write a chunk, whole or not at all."""
     hidden = os.path.join(path, "." + name)
     fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
-            file.write(HEADER.pack(MARK, flags, taken))
+            file.write(HEADER.pack(MAGIC, flags, taken))
             file.write(content)
         os.rename(hidden, os.path.join(path, name))
     except OSError:
@@ -66,18 +68,18 @@ def write(path, name, content, flags=0, taken=0):
 
 
 def read(path):
-    """(flags, chunks taken, content) of a chunk, which is then deleted."""
+    """Read and delete a chunk; return (flags, chunks taken of the other direction, content)."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as file:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
-            raise Bad("{} is not a file of ours".format(path))
+            raise BadChunk("{} is not a regular file of this user".format(path))
         content = file.read(HEADER.size + CHUNK + 1)
     if not HEADER.size <= len(content) <= HEADER.size + CHUNK:
-        raise Bad("{} has {} bytes".format(path, len(content)))
-    mark, flags, taken = HEADER.unpack_from(content)
-    if mark != MARK:
-        raise Bad("{} is no chunk".format(path))
+        raise BadChunk("{} has {} bytes, which no chunk has".format(path, len(content)))
+    magic, flags, taken = HEADER.unpack_from(content)
+    if magic != MAGIC:
+        raise BadChunk("{} does not begin as a chunk does".format(path))
     os.unlink(path)
     return flags, taken, content[HEADER.size:]
 
@@ -99,50 +101,52 @@ def clear(path):
         pass
 
 
-class Sent:
-    """One direction's numbers: what was written, and of that what is not taken yet."""
+class Written:
+    """The chunks that this end has written: the next number, and which of them the other end has not taken."""
 
     def __init__(self):
         self.next = 0
-        self.waiting = []            # numbers of chunks with content
+        self.untaken = []            # numbers of chunks with content
 
-    def room(self):
-        return len(self.waiting) < AHEAD
+    def has_room(self):
+        return len(self.untaken) < MAX_UNTAKEN
 
-    def wrote(self, content):
+    def add(self, content):
         if content:
-            self.waiting.append(self.next)
+            self.untaken.append(self.next)
         self.next += 1
 
-    def taken(self, count):
+    def note_taken(self, count):
+        """Note that the other end has taken the first `count` chunks."""
         if count > self.next:
-            raise Bad("{} chunks taken of {}".format(count, self.next))
-        self.waiting = [number for number in self.waiting if number >= count]
+            raise BadChunk("the other end took {} chunks, of {} written".format(count, self.next))
+        self.untaken = [number for number in self.untaken if number >= count]
 
 
-class Came:
-    """The other direction's: what was taken, and whether the other end has to be told."""
+class Taken:
+    """The chunks that this end has taken: the next number, and how many of them the other end does not know of."""
 
     def __init__(self):
         self.next = 0
         self.untold = 0
 
-    def took(self, content):
+    def add(self, content):
         self.next += 1
         self.untold += bool(content)
 
-    def told(self):
+    def note_told(self):
         self.untold = 0
 
-    def owing(self):
-        return self.untold >= AHEAD // 2
+    def owes_notice(self):
+        """Must the other end be told, so that it may write more?"""
+        return self.untold >= MAX_UNTAKEN // 2
 
 
-_lines = []              # of this process
+_lines = []              # the connections of this process
 
 
 def hang_up(seconds):
-    """Before the process ends: every connection says so, and leaves no file behind."""
+    """End every connection before the process ends, so that none leaves a file behind."""
     for line in list(_lines):
         line.hang_up()
     until = clock.seconds() + seconds
@@ -151,8 +155,8 @@ def hang_up(seconds):
 
 
 def dial(path):
-    """A socket whose other end is, by way of the spool, at the relay.  Whether anybody reads there shows later."""
-    base = folder(path)
+    """Return a socket connected, through the spool, to the relay.  Whether a relay reads there shows later."""
+    base = check_folder(path)
     name = os.urandom(8).hex()
     ours, theirs = socket.socketpair()
     try:
@@ -174,7 +178,7 @@ class _Line:
         self.down = os.path.join(base, "down", name)
         self.name = name
         self.sock = sock
-        self.sent, self.came = Sent(), Came()
+        self.written, self.taken = Written(), Taken()
         self.ended = False
         os.mkdir(self.down, 0o700)
         self._write(b"")
@@ -182,8 +186,8 @@ class _Line:
     def run(self):
         try:
             self._carry()
-        except (OSError, Bad):
-            pass  # the connection is broken: whoever uses it sees its end
+        except (OSError, BadChunk):
+            pass  # the connection is broken: the pilot sees the end of its socket
         finally:
             self.sock.close()
             self._leave()
@@ -196,24 +200,24 @@ class _Line:
             pass
 
     def _carry(self):
-        pause = FIRST
+        pause = FIRST_PAUSE
         while not self.ended:
-            content = self._from_pilot(pause)
+            content = self._read_pilot(pause)
             if content is None:
                 return
             if content:
                 self._write(content)
-            if self._from_spool() or content:
-                pause = FIRST
+            if self._read_spool() or content:
+                pause = FIRST_PAUSE
             else:
-                pause = min(pause * 1.5, LONGEST)
-            if self.came.owing():
+                pause = min(pause * 1.5, LONGEST_PAUSE)
+            if self.taken.owes_notice():
                 self._write(b"")
 
-    def _from_pilot(self, pause):
-        """What the pilot has to say, b"" after a while; None when it hung up."""
-        if not self.sent.room():
-            time.sleep(FIRST)
+    def _read_pilot(self, pause):
+        """Return what the pilot sends, b"" if that is nothing for `pause` seconds; None when it hung up."""
+        if not self.written.has_room():
+            time.sleep(FIRST_PAUSE)
             return b""
         if not _readable(self.sock, pause):
             return b""
@@ -224,46 +228,46 @@ class _Line:
                 return b"".join(pieces) or None
             pieces.append(piece)
             size += len(piece)
-            if not _readable(self.sock, GATHER):
+            if not _readable(self.sock, GATHER_SECONDS):
                 break
         return b"".join(pieces)
 
-    def _from_spool(self):
-        """Hand on what has come, in order; was there anything?"""
-        there = {name for name in os.listdir(self.down) if name.isdigit()}
-        before = self.came.next
-        while str(self.came.next) in there:
-            flags, taken, content = read(os.path.join(self.down, str(self.came.next)))
-            self.sent.taken(taken)
-            self.came.took(content)
+    def _read_spool(self):
+        """Hand the chunks that have come to the pilot, in order; return True if there were any."""
+        names = {name for name in os.listdir(self.down) if name.isdigit()}
+        before = self.taken.next
+        while str(self.taken.next) in names:
+            flags, taken, content = read(os.path.join(self.down, str(self.taken.next)))
+            self.written.note_taken(taken)
+            self.taken.add(content)
             if content:
                 self.sock.sendall(content)
             if flags & END:
                 self.ended = True
                 break
-        return self.came.next > before
+        return self.taken.next > before
 
     def _write(self, content, flags=0):
-        write(self.up, "{}.{}".format(self.name, self.sent.next), content, flags, self.came.next)
-        self.sent.wrote(content)
-        self.came.told()
+        write(self.up, "{}.{}".format(self.name, self.written.next), content, flags, self.taken.next)
+        self.written.add(content)
+        self.taken.note_told()
 
     def _leave(self):
-        """Say so, unless nobody has ever read a word of it: then it never happened."""
+        """Delete the connection's files if no relay has read its first chunk; else write its end."""
         try:
             os.unlink(os.path.join(self.up, self.name + ".0"))
-            for number in range(1, self.sent.next):
+            for number in range(1, self.written.next):
                 remove(os.path.join(self.up, "{}.{}".format(self.name, number)))
             clear(self.down)
         except OSError:
-            self._say_end()
+            self._write_end()
 
-    def _say_end(self):
+    def _write_end(self):
         try:
             self._write(b"", END)
         except OSError as error:
             if error.errno == errno.ENOSPC:
-                clear(self.down)  # which tells as much
+                clear(self.down)  # the relay takes a missing folder for the end
 
 
 def _readable(sock, seconds):

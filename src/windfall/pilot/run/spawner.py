@@ -11,8 +11,8 @@ Rules
 From the agent, per frame a list of
     ("specs", {key: fields}), ("forget", [keys]),
     ("run", width, [(attempt, key, command, extra, until, gpus, cwd, serial)]),
-    ("kill", attempt, why), ("back", [attempts]), ("watch", attempt), ("unwatch", attempt), ("hasten",), ("quit",)
-and to it: ("ended", [report]), ("back", [attempts]), ("output", attempt, stream, offset, bytes).
+    ("kill", attempt, why), ("give_back", [attempts]), ("watch", attempt), ("unwatch", attempt), ("hasten",), ("quit",)
+and to it: ("ended", [report]), ("given_back", [attempts]), ("output", attempt, stream, offset, bytes).
 
 What calls.py may use, beside the plain attributes it reads: `begin`, `occupy`, `forget`, `vacate` for what is where;
 `handle`, `unhandle`, `hush` for descriptors; `take` and `drain` for output; `report`; `recycle` and `kill_strays` for
@@ -32,10 +32,9 @@ from windfall.pilot.files import checks
 from windfall.pilot.notes import short
 from windfall.pilot.run import proctree, spawn, verdict
 from windfall.pilot.run.calls import Calls
-from windfall.pilot.run.channel import Frames
+from windfall.pilot.run.channel import ROW, Frames
 from windfall.pilot.run.job import Job, Plan
 from windfall.pilot.run.slot import Slot, usage
-from windfall.pilot.run.stations import ROW
 
 FLUSH_AT = 32                # reports that leave at once
 LONGEST_WAIT = 3600.0        # epoll takes no more than 24 days, and a limit may be longer
@@ -175,13 +174,13 @@ class Spawner:
         self.width = width
         self.waiting.extend(tasks)
 
-    def _on_back(self, attempts):
+    def _on_give_back(self, attempts):
         """Give back what has not started, of these.  Always answered."""
         wanted = set(attempts)
         self.calls.withdraw(wanted)
         back = [task[0] for task in self.waiting if task[0] in wanted]
         self.waiting = deque(task for task in self.waiting if task[0] not in wanted)
-        self._tell("back", back)
+        self._tell("given_back", back)
 
     def _on_kill(self, attempt, why):
         self.calls.withdraw([attempt])
@@ -193,7 +192,7 @@ class Spawner:
                 self.waiting = deque(task for task in self.waiting if task[0] != attempt)
                 self.report({"a": attempt, "o": "cancelled", "why": "cancel"})
             else:
-                self._on_back([attempt])
+                self._on_give_back([attempt])
 
     def _on_watch(self, attempt):
         job = self.attempts.get(attempt)
@@ -263,7 +262,7 @@ class Spawner:
         while self.waiting and len(self.jobs) < self.width:
             task = self.waiting.popleft()
             if task[4] is not None and clock.milliseconds() >= task[4]:
-                self._tell("back", [task[0]])
+                self._tell("given_back", [task[0]])
             else:
                 self._start(task)
         if self.waiting and self.calls.busy:

@@ -5,17 +5,14 @@ import mmap
 import os
 import signal
 import socket
-import struct
 from collections import OrderedDict
 
 from windfall.pilot.run import proctree, spawn
-from windfall.pilot.run.channel import Frames
+from windfall.pilot.run.channel import ROW, Frames
 
 MAX_STATIONS = 4
 SPECS = 256              # specs a spawner remembers
-# The table a spawner shares with us: first the serial number of the last task begun, then per slot the attempt and
-# the pid (0: none) of what runs there.
-ROW = struct.Struct("=qq")
+
 
 
 def count_for(cores):
