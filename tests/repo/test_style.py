@@ -17,7 +17,7 @@ from windfall.cli.main import COMMANDS
 MEDIAN, P90 = 12, 45
 
 
-def test_functions_are_short() -> None:
+def test_functions_stay_short() -> None:
     lengths = sorted(((node.end_lineno or 0) - node.lineno + 1, f"{name}.{node.name}") for name, node in functions())
     sizes = [length for length, _ in lengths]
     median, p90 = statistics.median(sizes), sizes[int(len(sizes) * 0.9)]
@@ -27,7 +27,7 @@ def test_functions_are_short() -> None:
 
 
 def texts() -> list[Path]:
-    """The files of the repository; without git, whatever lies here."""
+    """Return the text files of the repository; without git, all text files below its root."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True) if shutil.which("git") else None
     if listed and listed.returncode == 0:
@@ -45,11 +45,11 @@ def _lines_with(pattern: str) -> list[str]:
             if found.search(line)]
 
 
-def test_nothing_is_left_to_do() -> None:
+def test_repository_holds_no_reminders_of_unfinished_work() -> None:
     assert _lines_with(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b") == []
 
 
-def test_no_paths_of_one_machine() -> None:
+def test_files_name_no_path_of_one_machine() -> None:
     places = "|".join(("wo" "rk", "ro" "ot", "tmp/" "venv", "opt/" "wheels"))
     assert _lines_with(rf"(?<![\w.~}})*-])(?<!\+ \")/({places})(?=/|\b(?![-\w.]))") == []
 
@@ -57,19 +57,19 @@ def test_no_paths_of_one_machine() -> None:
 @pytest.mark.parametrize("name", [
     "windfall", "scripts/test", "scripts/soak", "scripts/fresh", "scripts/docs", ".ci/run",
 ])  # fmt: skip
-def test_scripts_can_be_run(name: str) -> None:
+def test_scripts_are_executable(name: str) -> None:
     assert (ROOT / name).stat().st_mode & 0o111 == 0o111
 
 
 # --- the public surface -------------------------------------------------------------------------------------
 
 
-def test_what_the_package_exports() -> None:
+def test_package_exports_its_public_names() -> None:
     assert windfall.__all__ == ["AsyncClient", "Client", "Executor", "WindfallError", "__version__", "as_completed"]
     assert all(getattr(windfall, name) for name in windfall.__all__)
 
 
-def test_the_commands() -> None:
+def test_command_line_offers_its_commands() -> None:
     assert list(COMMANDS) == [
         "run", "submit", "ls", "show", "wait", "results", "logs", "explain", "policy", "cancel", "retry", "rerun",
         "pause",
@@ -78,7 +78,7 @@ def test_the_commands() -> None:
     ]  # fmt: skip
 
 
-def test_what_a_client_can_do() -> None:
+def test_client_offers_its_methods() -> None:
     assert sorted(name for name in dir(windfall.Client) if not name.startswith("_")) == [
         "add_site", "add_token", "allowances", "append", "append_part", "appended", "bag", "bags", "call", "cancel",
         "close",
@@ -95,7 +95,7 @@ def test_what_a_client_can_do() -> None:
     ]  # fmt: skip
 
 
-def test_the_version_is_said_once() -> None:
+def test_version_is_the_same_in_pyproject_and_package() -> None:
     import tomllib
 
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == windfall.__version__
