@@ -184,7 +184,7 @@ def test_a_batch_too_long_for_a_message_goes_in_pieces() -> None:
     pilot = bench.pilot()
     held = bench.take(pilot)
     assert [task for _, task in held] == [0, 1, 2]
-    bench.exchange(pilot, reports=[e.Report(attempt) for attempt, _ in held])
+    bench.exchange(pilot, reports=[e.Report(attempt, wall=600_000) for attempt, _ in held])
     assert [task for _, task in bench.take(pilot)] == [3, 4, 5]
 
 

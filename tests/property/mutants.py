@@ -157,7 +157,7 @@ def anybody_may_report(patch: Patch) -> None:
 
     patch.setattr(verdicts, "_reported_ends", ends)
     patch.setattr(verdicts, "settle", settle)
-    patch.setattr(verdicts, "_finish_in_bulk", lambda *_: False)
+    patch.setattr(verdicts, "_finish_plain", lambda *_: False)
 
 
 @mutant("P3")

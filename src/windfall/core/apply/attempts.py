@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from windfall.core.decide.hosts import quarantine
@@ -227,21 +229,24 @@ def _revive(state: State, row: int) -> None:
     carry(state, row, 1)
 
 
-def _finish_one(attempts: Attempts, t: Tasks, row: int, task: int) -> None:
-    attempts.state[row] = FREE
-    attempts.dirty[row >> 16] = 1
-    attempts.free.append(row)
-    t.state[task] = SUCCEEDED
-    t.live[task] = 0
-    t.dirty[task >> 16] = 1
+def _finish_few(attempts: Attempts, t: Tasks, rows: list[int], tasks: list[int]) -> None:
+    states, dirty = attempts.state, attempts.dirty
+    for row in rows:
+        states[row] = FREE
+        dirty[row >> 16] = 1
+    attempts.free.extend(rows)
+    states, live, dirty = t.state, t.live, t.dirty
+    for task in tasks:
+        states[task] = SUCCEEDED
+        live[task] = 0
+        dirty[task >> 16] = 1
 
 
-def _finish_many(attempts: Attempts, t: Tasks, fact: f.Finished) -> None:
-    rows = np.array(fact.attempts, dtype=np.int64) & ROW_MASK
-    tasks = np.array(fact.tasks, dtype=np.int64)
+def _finish_many(attempts: Attempts, t: Tasks, row_list: list[int], task_list: list[int]) -> None:
+    rows, tasks = np.array(row_list, dtype=np.int64), np.array(task_list, dtype=np.int64)
     attempts.np_state[rows] = FREE
     attempts.mark(int(rows.min()), int(rows.max()))
-    attempts.free.extend(rows.tolist())
+    attempts.free.extend(row_list)
     t.np_state[tasks] = SUCCEEDED
     t.np_live[tasks] = 0
     t.mark(int(tasks.min()), int(tasks.max()))
@@ -251,15 +256,13 @@ def finished(state: State, fact: f.Finished) -> None:
     bag = state.bags[fact.bag]
     attempts = state.attempts
     n = len(fact.tasks)
-    cls = state.classes[attempts.cls[fact.attempts[0] & ROW_MASK]]
+    rows = accounts.rows_of(fact.attempts)
+    cls = state.classes[attempts.cls[rows[0]]]
     tail = fact.bag in state.replicating and not bag.has_backlog()
-    unstarted = tail and any(attempts.state[number & ROW_MASK] == GRANTED for number in fact.attempts)
-    if n == 1:
-        _finish_one(attempts, bag.tasks, fact.attempts[0] & ROW_MASK, fact.tasks[0])
-    else:
-        _finish_many(attempts, bag.tasks, fact)
+    unstarted = tail and any(attempts.state[row] == GRANTED for row in rows)
+    (_finish_many if n > FEW else _finish_few)(attempts, bag.tasks, rows, fact.tasks)
     if attempts.indexed:
-        attempts.leave(fact.bag, [number & ROW_MASK for number in fact.attempts])
+        attempts.leave(fact.bag, rows)
     bag.counts[ACTIVE] -= n
     bag.counts[SUCCEEDED] += n
     pilot = state.pilots[fact.pilot]
@@ -269,9 +272,9 @@ def finished(state: State, fact: f.Finished) -> None:
         for number in fact.attempts:
             pilot.recalling.pop(number, None)
     note_load(state, pilot)
-    wall = sum(fact.walls) / n
-    _note_time(state, bag, cls, wall, n)
-    quarantine.succeeded(state, bag, pilot.row, n, wall, fact.at, cls.mean)
+    samples: list[float] = [sum(fact.walls) / n] if n > FEW else [float(w) for w in fact.walls]
+    _note_times(state, bag, cls, samples, n)
+    quarantine.succeeded(state, bag, pilot.row, n, samples, fact.at, cls.mean if n == 1 or n > FEW else 0.0)
     if bag.checkpoints:
         for task in fact.tasks:
             bag.drop_checkpoint(task)
@@ -288,20 +291,17 @@ def finished(state: State, fact: f.Finished) -> None:
     maybe_end(state, bag, fact.at)
 
 
-def _note_time(state: State, bag: BagState, cls: TaskClass, wall: float, n: int) -> None:
+def _note_times(state: State, bag: BagState, cls: TaskClass, samples: Sequence[float], n: int) -> None:
+    """Learn from `n` successes how long such tasks take: one sample each, or the average of many."""
     if not cls.done and bag.counts[ACTIVE]:
         stir(state, bag)  # how long such tasks take is known now: others may be late, or will be
-    learn(cls, wall, n)
-    if cls.mean < SHORTER * cls.thought:
-        cls.thought = cls.mean
-        stir(state, bag)
-
-
-def learn(cls: TaskClass, wall: float, n: int) -> None:
-    wall = max(wall, 0.5)
-    weight = 1.0 if not cls.done else MEAN_WEIGHT
-    cls.mean += weight * (wall - cls.mean)
-    cls.done += n
+    for wall in samples:
+        cls.mean += (MEAN_WEIGHT if cls.done else 1.0) * (max(wall, 0.5) - cls.mean)
+        cls.done += 1
+        if cls.mean < SHORTER * cls.thought:
+            cls.thought = cls.mean
+            stir(state, bag)
+    cls.done += n - len(samples)
 
 
 def _succeeded(state: State, bag: BagState, target: TargetState, tasks: list[int], finished: int) -> None:
@@ -338,7 +338,7 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
     if old_row in (GRANTED, STARTED) and current:
         t.live[end.task] -= 1
     if end.outcome == O_SUCCEEDED and end.wall and (cls := state.classes.get(attempts.cls[row])) is not None:
-        _note_time(state, bag, cls, end.wall, 1)
+        _note_times(state, bag, cls, [end.wall], 1)
     _note_host(state, bag, fact, end)
     if old_row != LOST:
         carry(state, row, -1)
@@ -366,7 +366,7 @@ def _note_host(state: State, bag: BagState, fact: f.Ended, end: f.End) -> None:
     row = state.pilots[fact.pilot].row
     bad = is_bad(state.hosts, row)
     if end.outcome == O_SUCCEEDED:
-        quarantine.succeeded(state, bag, row, 1, end.wall, fact.at)
+        quarantine.succeeded(state, bag, row, 1, [end.wall], fact.at)
     elif end.outcome == O_FAILED and end.why not in BLAMELESS:
         quarantine.failed(state, bag, row, fact.at)
     elif end.outcome == O_LOST:

@@ -57,11 +57,9 @@ REPEATED = 2  # failures and deaths of pilots after which a task goes to its bag
 
 
 def take_reports(turn: Turn, pilot: PilotState, reports: list[Report]) -> None:
-    if len(reports) > FEW and _finish_in_bulk(turn, pilot, reports):
-        return
-    if len(reports) == 1 and _finish_one(turn, pilot, reports[0]):
-        return
-    settle(turn, pilot.number, _reported_ends(turn, pilot, reports))
+    """Judge what a pilot reports: plain successes together, in columns; else each report on its own."""
+    if not _finish_plain(turn, pilot, reports):
+        settle(turn, pilot.number, _reported_ends(turn, pilot, reports))
 
 
 def not_fetched(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[tuple[int, f.Move]]:
@@ -124,72 +122,81 @@ def _maybe_strand(turn: Turn, bag: BagState, target: int, failed: list[int]) -> 
         cancel_stranded(turn, bag, failed)
 
 
-def _finish_one(turn: Turn, pilot: PilotState, r: Report) -> bool:
-    """A plain success on its own, which is what long tasks end with: the same fact, without arrays."""
-    attempts = turn.state.attempts
-    row = attempts.row(r.a)
-    if row < 0 or r.o != "succeeded" or attempts.pilot[row] != pilot.number or attempts.state[row] > STARTED:
+def _finish_plain(turn: Turn, pilot: PilotState, reports: list[Report]) -> bool:
+    """Journal the reports as one `Finished`, if all are successes of one class that nothing is special about."""
+    check = _plain_tasks_of_many if len(reports) > FEW else _plain_tasks
+    tasks = check(turn, pilot, reports)
+    if not tasks:
         return False
-    ref = attempts.task[row]
-    bag, task = turn.state.bags[ref >> 32], ref & 0xFFFFFFFF
-    t = bag.tasks
-    if t.state[task] != ACTIVE or t.live[task] != 1 or t.flags[task] or t.generation[task] != attempts.generation[row]:
+    attempts, now = turn.state.attempts, turn.now
+    rows = [r.a & ROW_MASK for r in reports]
+    cls = turn.state.classes[attempts.cls[rows[0]]]
+    bag = turn.state.bags[cls.bag]
+    if bag.targets[cls.target].shape.outputs and not all(r.files for r in reports):
         return False
-    target = turn.state.classes[attempts.cls[row]].target
-    if bag.targets[target].shape.outputs and not r.files:
-        return False
-    granted, detail, left = attempts.granted[row], detail_of(r), _left(r)
+    latest = now + turn.config.lease
+    granted = [attempts.granted[row] for row in rows]
+    details: dict[int, f.Detail] = {}
+    left: dict[int, tuple[int, int]] = {}
+    walls, starts = [], []
+    for i, r in enumerate(reports):
+        at = granted[i]
+        walls.append(r.wall if r.wall + at <= latest else latest - at)
+        starts.append(_start(r.t0, at, now) if r.t0 else 0)
+        if (detail := detail_of(r)) is not None:
+            details[i] = detail
+        if r.left is not None and (kept := _left(r)) is not None:
+            left[i] = kept
+    numbers, cpus, rss = [r.a for r in reports], [r.cpu for r in reports], [r.rss for r in reports]
     turn.emit(
-        f.Finished(
-            turn.now, pilot.number, bag.number, [r.a], [task], [granted],
-            [min(r.wall, turn.now + turn.config.lease - granted)], [r.cpu], [r.rss],
-            {} if detail is None else {0: detail}, [_start(r.t0, granted, turn.now)], {} if left is None else {0: left},
-        )
+        f.Finished(now, pilot.number, bag.number, numbers, tasks, granted, walls, cpus, rss, details, starts, left)
     )
-    _maybe_strand(turn, bag, target, [])
+    _maybe_strand(turn, bag, cls.target, [])
     return True
 
 
-def _finish_in_bulk(turn: Turn, pilot: PilotState, reports: list[Report]) -> bool:
-    """All of them plain successes of one class, nothing special about any: one fact in columns."""
+def _plain_tasks(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[int]:
+    """Tasks of the reports if all are plain: the first success of a task, of one class, by its only attempt; or []."""
+    state, number = turn.state, pilot.number
+    attempts = state.attempts
+    first = reports[0].a & ROW_MASK
+    cls = attempts.cls[first] if first < attempts.rows else 0
+    if cls not in state.classes:
+        return []
+    t = state.bags[state.classes[cls].bag].tasks
+    tasks = []
+    for r in reports:
+        row = r.a & ROW_MASK
+        if row >= attempts.rows or attempts.number[row] != r.a or attempts.cls[row] != cls or r.o != "succeeded":
+            return []
+        if attempts.pilot[row] != number or not GRANTED <= attempts.state[row] <= STARTED:
+            return []
+        task = attempts.task[row] & 0xFFFFFFFF
+        if t.state[task] != ACTIVE or t.live[task] != 1 or t.flags[task]:
+            return []
+        if t.generation[task] != attempts.generation[row]:
+            return []
+        tasks.append(task)
+    return tasks if len(tasks) == 1 or len(dict.fromkeys(tasks)) == len(tasks) else []
+
+
+def _plain_tasks_of_many(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[int]:
+    """`_plain_tasks` by arrays, which is faster from `FEW` reports on."""
     for r in reports:
         if r.o != "succeeded":
-            return False
+            return []
     attempts = turn.state.attempts
     numbers = np.array([r.a for r in reports], dtype=np.int64)
     rows = numbers & ROW_MASK
     if int(rows.max()) >= attempts.rows:
-        return False
-    refs = attempts.np_task[rows]
-    bag = turn.state.bags.get(int(refs[0]) >> 32)
+        return []
     cls = attempts.np_cls[rows]
-    if bag is None or not _all_plain(bag, pilot, attempts, numbers, rows, refs, cls):
-        return False
-    target = turn.state.classes[int(cls[0])].target
-    if bag.targets[target].shape.outputs and not all(r.files for r in reports):
-        return False
-    tasks = refs & 0xFFFFFFFF
-    details = {i: d for i, r in enumerate(reports) if (d := detail_of(r)) is not None}
-    granted = attempts.np_granted[rows].tolist()
-    latest = turn.now + turn.config.lease
-    turn.emit(
-        f.Finished(
-            turn.now, pilot.number, bag.number, numbers.tolist(), tasks.tolist(), granted,
-            [min(r.wall, latest - at) for r, at in zip(reports, granted, strict=True)],
-            [r.cpu for r in reports], [r.rss for r in reports], details,
-            [_start(r.t0, at, turn.now) for r, at in zip(reports, granted, strict=True)],
-            {i: left for i, r in enumerate(reports) if (left := _left(r)) is not None},
-        )
-    )
-    _maybe_strand(turn, bag, target, [])
-    return True
-
-
-def _all_plain(bag: BagState, pilot: PilotState, attempts, numbers, rows, refs, cls) -> bool:  # type: ignore[no-untyped-def]
-    states = attempts.np_state[rows]
-    tasks = refs & 0xFFFFFFFF
-    t = bag.tasks
-    return bool(
+    known = turn.state.classes.get(int(cls[0]))
+    if known is None:
+        return []
+    states, t = attempts.np_state[rows], turn.state.bags[known.bag].tasks
+    tasks: NDArray[np.int64] = attempts.np_task[rows] & 0xFFFFFFFF
+    plain = (
         (cls == cls[0]).all()
         and (attempts.np_number[rows] == numbers).all()
         and (attempts.np_pilot[rows] == pilot.number).all()
@@ -200,6 +207,7 @@ def _all_plain(bag: BagState, pilot: PilotState, attempts, numbers, rows, refs, 
         and (t.np_generation[tasks] == attempts.np_generation[rows]).all()
         and len(np.unique(rows)) == len(rows)
     )
+    return tasks.tolist() if plain else []
 
 
 def detail_of(r: Report, saves: bool = False) -> f.Detail | None:

@@ -22,6 +22,7 @@ id, those of the hosts that were seen last, and survive a restart; strikes do no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import log
 
@@ -106,17 +107,24 @@ def _forget_some(state: State) -> None:
             del bag.latest[row]
 
 
-def succeeded(state: State, bag: BagState, row: int, n: int, wall: float, at: int, usual: float = 0.0) -> None:
-    """`usual`: ms that such a task takes on average, wherever it runs; 0: nobody knows."""
+def succeeded(
+    state: State, bag: BagState, row: int, n: int, samples: Sequence[float], at: int, usual: float = 0.0
+) -> None:
+    """Learn from `n` successes on a host, of which `samples` are the wall times: one each, or the average of many.
+
+    `usual`: ms that such a task takes on average, wherever it runs; 0 if unknown.
+    """
     h = state.hosts
     h.attempts[row] += n
     h.success[row] = h.seen[row] = at
-    mean = h.mean[row]
-    h.mean[row] = mean + MEAN_WEIGHT * (wall - mean) if mean else wall
+    mean, speed = h.mean[row], h.speed[row]
+    for wall in samples:
+        mean = mean + MEAN_WEIGHT * (wall - mean) if mean else wall
+        if usual:
+            ratio = min(usual / max(wall, 0.5), FASTEST)
+            speed = speed + MEAN_WEIGHT * (ratio - speed) if speed else ratio
+    h.mean[row], h.speed[row] = mean, speed
     h.streak[row] = 0
-    if usual:
-        ratio, speed = min(usual / max(wall, 0.5), FASTEST), h.speed[row]
-        h.speed[row] = speed + MEAN_WEIGHT * (ratio - speed) if speed else ratio
     day = at // DAY
     h.today[row] = h.today[row] + n if h.day[row] == day else n
     h.day[row] = day
