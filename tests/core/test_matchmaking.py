@@ -97,6 +97,19 @@ def test_jobs_today_begin_anew_at_midnight(b: Bench) -> None:
     assert ads.host_ad(state, state.pilots[pilot], b.now)["Host.LastSuccess"] == b.now // 1000
 
 
+@pytest.mark.parametrize("together", [1, 5, 20])
+def test_host_speed_is_learnt_from_reports_of_any_size(b: Bench, together: int) -> None:
+    b.submit(shape(400))
+    quick, slow = b.pilot(cores=together, host="quick"), b.pilot(cores=together, host="slow")
+    state = b.core.state
+    for _ in range(8):
+        for pilot, wall in ((quick, 1_000), (slow, 3_000)):
+            held = b.take(pilot, together)
+            b.exchange(pilot, reports=[e.Report(attempt, wall=wall) for attempt, _ in held])
+    speeds = [ads.host_ad(state, state.pilots[pilot], b.now)["Host.Speed"] for pilot in (quick, slow)]
+    assert speeds[0] > 1.2 > 1 > speeds[1]
+
+
 def test_how_fast_a_host_is_shows_in_tasks_that_others_did_too(b: Bench) -> None:
     b.submit(shape(60), policy={"rank": "Host.Speed"})
     quick, slow = b.pilot(host="quick"), b.pilot(host="slow")

@@ -274,7 +274,7 @@ def finished(state: State, fact: f.Finished) -> None:
     note_load(state, pilot)
     samples: list[float] = [sum(fact.walls) / n] if n > FEW else [float(w) for w in fact.walls]
     _note_times(state, bag, cls, samples, n)
-    quarantine.succeeded(state, bag, pilot.row, n, samples, fact.at, cls.mean if n == 1 or n > FEW else 0.0)
+    quarantine.succeeded(state, bag, pilot.row, n, samples, fact.at, cls.mean)
     if bag.checkpoints:
         for task in fact.tasks:
             bag.drop_checkpoint(task)
