@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from windfall.core.decide.hosts import quarantine
@@ -35,6 +33,7 @@ from windfall.model.policies.replica_caps import COST
 
 BLAMELESS = ("time", "memory")  # failures that are no host's fault
 MEAN_WEIGHT = 0.2  # of the newest report in a class's mean duration
+AVERAGED = 12  # successes in one report beyond which a mean learns their average, as one sample
 SHORTER = 0.75  # of what tasks were thought to take, below which those are late that were not expected to be
 
 
@@ -85,16 +84,16 @@ def _open_rows(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls
 def _open_few(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
     attempts = state.attempts
     generation = bag.tasks.generation
-    high = group.bag << 32
+    high, at, pilot, of, grant = group.bag << 32, fact.at, fact.pilot, cls.number, fact.number
     for number, task in zip(group.attempts, group.tasks, strict=True):
         row = number & ROW_MASK
         attempts.number[row] = number
         attempts.task[row] = high | task
-        attempts.granted[row] = fact.at
+        attempts.granted[row] = at
         attempts.started[row] = 0
-        attempts.pilot[row] = fact.pilot
-        attempts.cls[row] = cls.number
-        attempts.grant[row] = fact.number
+        attempts.pilot[row] = pilot
+        attempts.cls[row] = of
+        attempts.grant[row] = grant
         attempts.generation[row] = generation[task]
         attempts.state[row] = GRANTED
         attempts.dirty[row >> 16] = 1
@@ -129,13 +128,15 @@ def _activate(bag: BagState, cls: TaskClass, tasks: list[int]) -> None:
         t.mark(first, first + n - 1)
     else:
         fresh = behind = 0
+        states, live, tries, dirty = t.state, t.live, t.tries, t.dirty
         for task in tasks:
-            fresh += t.state[task] == READY
-            behind += t.state[task] == WAITING
-            t.state[task] = ACTIVE
-            t.live[task] += 1
-            t.tries[task] = (t.tries[task] + 1) & 0xFFFF
-            t.dirty[task >> 16] = 1
+            old = states[task]
+            fresh += old == READY
+            behind += old == WAITING
+            states[task] = ACTIVE
+            live[task] += 1
+            tries[task] = (tries[task] + 1) & 0xFFFF
+            dirty[task >> 16] = 1
     bag.replicas += n - fresh - behind
     bag.counts[READY] -= fresh
     bag.counts[WAITING] -= behind
@@ -272,7 +273,7 @@ def finished(state: State, fact: f.Finished) -> None:
         for number in fact.attempts:
             pilot.recalling.pop(number, None)
     note_load(state, pilot)
-    samples: list[float] = [sum(fact.walls) / n] if n > FEW else [float(w) for w in fact.walls]
+    samples: list[float] = [sum(fact.walls) / n] if n > AVERAGED else [*fact.walls]
     _note_times(state, bag, cls, samples, n)
     quarantine.succeeded(state, bag, pilot.row, n, samples, fact.at, cls.mean)
     if bag.checkpoints:
@@ -291,17 +292,19 @@ def finished(state: State, fact: f.Finished) -> None:
     maybe_end(state, bag, fact.at)
 
 
-def _note_times(state: State, bag: BagState, cls: TaskClass, samples: Sequence[float], n: int) -> None:
+def _note_times(state: State, bag: BagState, cls: TaskClass, samples: list[float], n: int) -> None:
     """Learn from `n` successes how long such tasks take: one sample each, or the average of many."""
-    if not cls.done and bag.counts[ACTIVE]:
+    mean, done, thought = cls.mean, cls.done, cls.thought
+    if not done and bag.counts[ACTIVE]:
         stir(state, bag)  # how long such tasks take is known now: others may be late, or will be
     for wall in samples:
-        cls.mean += (MEAN_WEIGHT if cls.done else 1.0) * (max(wall, 0.5) - cls.mean)
-        cls.done += 1
-        if cls.mean < SHORTER * cls.thought:
-            cls.thought = cls.mean
+        mean += (MEAN_WEIGHT if done else 1.0) * ((wall if wall > 0.5 else 0.5) - mean)
+        done += 1
+        if mean < SHORTER * thought:
+            thought = mean
             stir(state, bag)
-    cls.done += n - len(samples)
+    cls.mean, cls.thought = mean, thought
+    cls.done += n
 
 
 def _succeeded(state: State, bag: BagState, target: TargetState, tasks: list[int], finished: int) -> None:

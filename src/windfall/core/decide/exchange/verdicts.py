@@ -135,14 +135,15 @@ def _finish_plain(turn: Turn, pilot: PilotState, reports: list[Report]) -> bool:
     if bag.targets[cls.target].shape.outputs and not all(r.files for r in reports):
         return False
     latest = now + turn.config.lease
-    granted = [attempts.granted[row] for row in rows]
+    column = attempts.granted
+    granted = [column[row] for row in rows]
     details: dict[int, f.Detail] = {}
     left: dict[int, tuple[int, int]] = {}
     walls, starts = [], []
     for i, r in enumerate(reports):
-        at = granted[i]
-        walls.append(r.wall if r.wall + at <= latest else latest - at)
-        starts.append(_start(r.t0, at, now) if r.t0 else 0)
+        at, wall, start = granted[i], r.wall, r.t0
+        walls.append(wall if wall + at <= latest else latest - at)
+        starts.append(_start(start, at, now) if start else 0)
         if (detail := detail_of(r)) is not None:
             details[i] = detail
         if r.left is not None and (kept := _left(r)) is not None:
@@ -164,15 +165,16 @@ def _plain_tasks(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[i
     if cls not in state.classes:
         return []
     t = state.bags[state.classes[cls].bag].tasks
-    tasks = []
+    rows, states, live, flags, tasks = attempts.rows, t.state, t.live, t.flags, []
     for r in reports:
-        row = r.a & ROW_MASK
-        if row >= attempts.rows or attempts.number[row] != r.a or attempts.cls[row] != cls or r.o != "succeeded":
+        attempt = r.a
+        row = attempt & ROW_MASK
+        if row >= rows or attempts.number[row] != attempt or attempts.cls[row] != cls or r.o != "succeeded":
             return []
         if attempts.pilot[row] != number or not GRANTED <= attempts.state[row] <= STARTED:
             return []
         task = attempts.task[row] & 0xFFFFFFFF
-        if t.state[task] != ACTIVE or t.live[task] != 1 or t.flags[task]:
+        if states[task] != ACTIVE or live[task] != 1 or flags[task]:
             return []
         if t.generation[task] != attempts.generation[row]:
             return []

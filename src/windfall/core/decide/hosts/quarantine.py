@@ -121,7 +121,8 @@ def succeeded(
     for wall in samples:
         mean = mean + MEAN_WEIGHT * (wall - mean) if mean else wall
         if usual:
-            ratio = min(usual / max(wall, 0.5), FASTEST)
+            ratio = usual / (wall if wall > 0.5 else 0.5)
+            ratio = ratio if ratio < FASTEST else FASTEST
             speed = speed + MEAN_WEIGHT * (ratio - speed) if speed else ratio
     h.mean[row], h.speed[row] = mean, speed
     h.streak[row] = 0
