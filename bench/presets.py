@@ -52,7 +52,7 @@ class Swarm(swarm_table.System):
 
     def row(self, script: swarm_table.Script) -> swarm_table.Row:
         bags = self.world.server.core.state.bags.values()
-        Swarm.vain = sum(bag.replicas for bag in bags if bag.provision == "swarm") or Swarm.vain
+        Swarm.vain = sum(bag.replicas_granted for bag in bags if bag.provision == "swarm") or Swarm.vain
         return super().row(script)
 
     def work(self, study: swarm_table.Study, count: int, provision: str) -> Work:

@@ -34,7 +34,7 @@ def test_a_batch_takes_one_slot(bench: Bench) -> None:
     pilot = bench.pilot(cores=4)
     assert [len(tasks) for tasks in groups(bench.exchange(pilot, want=1_000))] == [16, 16, 2]
     assert bench.core.state.pilots[pilot].load == 4_000
-    assert bench.core.state.pilots[pilot].held == 34
+    assert bench.core.state.pilots[pilot].attempts_held == 34
 
 
 def test_a_slot_is_free_when_its_batch_is_done(bench: Bench) -> None:
@@ -180,7 +180,7 @@ def test_the_cheapest_brings_its_batch_along(bench: Bench) -> None:
 
 def test_a_batch_too_long_for_a_message_goes_in_pieces() -> None:
     bench = Bench(message=1_000)
-    bench.submit(batched(8, batch=8, weight=256))
+    bench.submit(batched(8, batch=8, message_bytes=256))
     pilot = bench.pilot()
     held = bench.take(pilot)
     assert [task for _, task in held] == [0, 1, 2]

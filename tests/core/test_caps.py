@@ -95,7 +95,7 @@ def test_who_waits_is_given_a_replica_when_a_cap_is_raised(b: Bench) -> None:
     pilot = b.pilot(host="idle")
     assert b.exchange(pilot, want=1, wait=HOUR) is None
     set_policy(b, bag, replicas_share="50%")
-    assert b.core.state.pilots[pilot].held == 1
+    assert b.core.state.pilots[pilot].attempts_held == 1
 
 
 # --- of what they cost ------------------------------------------------------------------------------------------------
@@ -120,11 +120,11 @@ def test_what_was_in_vain_is_spent(b: Bench) -> None:
     assert idle(b, 1) == [0]
     b.wait(45 * MINUTE)
     b.report(*held[0])
-    assert b.core.state.bags[bag].doubled == 45 * MINUTE
+    assert b.core.state.bags[bag].replica_waste == 45 * MINUTE
     assert idle(b, 3) == [1]
     b.wait(20 * MINUTE)
     b.report(*held[1])
-    assert b.core.state.bags[bag].doubled == 65 * MINUTE
+    assert b.core.state.bags[bag].replica_waste == 65 * MINUTE
     assert idle(b, 3) == []
     assert "needless attempts have used 1.083 core-hours, and replicas-cost = 1 core-hours" in b.explain(bag, 2)
 
@@ -137,7 +137,7 @@ def test_where_the_replica_wins_the_originals_time_was_in_vain(b: Bench) -> None
     b.exchange(fast, started=[attempt])
     b.wait(MINUTE)
     b.report(fast, attempt)
-    assert b.core.state.bags[bag].doubled == 11 * MINUTE
+    assert b.core.state.bags[bag].replica_waste == 11 * MINUTE
 
 
 def test_what_never_started_and_what_was_lost_costs_nothing(b: Bench) -> None:
@@ -149,7 +149,7 @@ def test_what_never_started_and_what_was_lost_costs_nothing(b: Bench) -> None:
     ((attempt, task),) = b.take(again := b.pilot(host="again"), 1)
     assert task == 1
     b.report(again, attempt)
-    assert b.core.state.bags[bag].doubled == 0
+    assert b.core.state.bags[bag].replica_waste == 0
 
 
 def test_where_nobody_knows_how_long_tasks_take_nothing_is_paid_for(b: Bench) -> None:
@@ -167,7 +167,7 @@ def test_what_was_spent_survives_a_restart_and_a_snapshot(b: Bench) -> None:
     snapshot = b.snapshot()
     for made in (None, snapshot):
         b.restart(made)
-        assert b.core.state.bags[bag].doubled == MINUTE and idle(b, 1) == []
+        assert b.core.state.bags[bag].replica_waste == MINUTE and idle(b, 1) == []
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

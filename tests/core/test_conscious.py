@@ -23,7 +23,7 @@ def bench() -> DataBench:
 
 
 def submit(bench: DataBench, **changes: Any) -> int:
-    return bench.pipelines("data-conscious", conscious=f.Conscious(**changes))
+    return bench.pipelines("data-conscious", data_selection=f.DataSelection(**changes))
 
 
 def warm(bench: DataBench) -> tuple[int, int]:
@@ -48,7 +48,7 @@ def run_first(bench: DataBench, a: int, b: int) -> None:
 def prepared(**changes: Any) -> tuple[DataBench, int, int, int]:
     """Both hosts known to come every five seconds; task 2 reads what lies on a, task 3 what lies on b."""
     bench = DataBench(park=60_000)
-    helper = bench.pipelines("data-conscious", conscious=f.Conscious())
+    helper = bench.pipelines("data-conscious", data_selection=f.DataSelection())
     bench.do(e.Pause(0, helper, True))
     a, b = warm(bench)
     bag = submit(bench, **changes)
@@ -59,7 +59,7 @@ def prepared(**changes: Any) -> tuple[DataBench, int, int, int]:
 def test_a_task_goes_where_its_data_lies() -> None:
     bench, _, a, b = prepared()
     answer = bench.ask(b)
-    assert granted(answer)[0][1] == 3 and not answer.moves
+    assert granted(answer)[0][1] == 3 and not answer.transfers
     assert granted(bench.ask(a))[0][1] == 2
 
 
@@ -81,7 +81,7 @@ def test_without_withholding_it_is_handed_out() -> None:
     bench, _, a, b = prepared(withhold=False)
     assert granted(bench.ask(b))[0][1] == 3
     answer = bench.ask(bench.host("c"))
-    assert granted(answer)[0][1] == 2 and answer.moves[0].place == "host here a"
+    assert granted(answer)[0][1] == 2 and answer.transfers[0].place == "host here a"
 
 
 def test_a_small_penalty_lets_it_go() -> None:
@@ -192,7 +192,7 @@ def test_several_slots_take_several() -> None:
     wide = bench.host("a", cores=4)
     answer = bench.exchange(wide, want=8)
     assert answer is not None and [task for _, task in granted(answer)] == [2, 3]
-    assert [move.task for move in answer.moves] == [1]
+    assert [move.task for move in answer.transfers] == [1]
 
 
 def test_foreign_pilots_are_not_waited_for() -> None:
@@ -215,7 +215,7 @@ def test_a_restart_begins_without_expectations() -> None:
 
 def test_bags_without_data_go_by_the_queue(bench: DataBench) -> None:
     event = e.Submit(0, "ann", "bag", "", b"", [f.TargetShape("main", 5, [], 1, 0, 0, 0, 0, 9, 1, False, 3, 0, 0)],
-                     False, "data-conscious", False, conscious=f.Conscious())
+                     False, "data-conscious", False, data_selection=f.DataSelection())
     bench.do(event)
     a, b = bench.host("a"), bench.host("b")
     taken = []
@@ -234,9 +234,9 @@ def test_large_inputs_are_waited_for_longer() -> None:
     for shape_ in (small, big):
         bench = DataBench()
         bench.do(e.KnowLink(0, "*", "*", 10, 500_000))
-        bench.pipelines("data-conscious", conscious=f.Conscious())
+        bench.pipelines("data-conscious", data_selection=f.DataSelection())
         a, b = warm_up_on(bench)
-        bench.pipelines("data-conscious", shape_, conscious=f.Conscious())
+        bench.pipelines("data-conscious", shape_, data_selection=f.DataSelection())
         run_first(bench, a, b)
         assert granted(bench.ask(b))[0][1] == 3
         waits.append(granted(bench.ask(bench.host("c"))))
@@ -251,7 +251,7 @@ def warm_up_on(bench: DataBench) -> tuple[int, int]:
 def test_a_batch_goes_as_one_to_where_most_of_it_lies() -> None:
     """Batches of two first and of two second stages; the second ones read what the first have left."""
     bench = DataBench()
-    helper = bench.pipelines("data-conscious", conscious=f.Conscious())
+    helper = bench.pipelines("data-conscious", data_selection=f.DataSelection())
     bench.do(e.Pause(0, helper, True))
     a, b = warm(bench)
     first, second = shape(4, expect=3_000, batch=2), shape(4, name="parse", after=[0], expect=600, batch=2)
@@ -259,21 +259,23 @@ def test_a_batch_goes_as_one_to_where_most_of_it_lies() -> None:
     four, none = [80_000] * 4, [0] * 4
     shape_ = f.DataShape(leaves=column("<i8", *four, *none), leave_files=column("<i4", *[1] * 4, *none))
     bench.do(e.Submit(0, "ann", "bag", "", b"", [first, second], False, "data-conscious", False, edges, data=shape_,
-                      conscious=f.Conscious()))
+                      data_selection=f.DataSelection()))
     for pilot in (a, b):
         held = granted(bench.ask(pilot))
         assert [task for _, task in held] == ([0, 1] if pilot == a else [2, 3])
         bench.now += GAP
         bench.exchange(pilot, reports=[e.Report(attempt) for attempt, _ in held])
     answer = bench.ask(b)
-    assert [task for _, task in granted(answer)] == [6, 7] and answer.grants[0][1][0].chain >= 0 and not answer.moves
+    assert (
+        [task for _, task in granted(answer)] == [6, 7] and answer.grants[0][1][0].chain >= 0 and not answer.transfers
+    )
     assert [task for _, task in granted(bench.ask(a))] == [4, 5]
 
 
 def test_what_a_request_costs_does_not_depend_on_how_many_tasks_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = DataBench()
     event = e.Submit(0, "ann", "bag", "", b"", [shape(5_000, expect=9)], False, "data-conscious", False,
-                     conscious=f.Conscious(candidates=20))
+                     data_selection=f.DataSelection(candidates=20))
     bench.do(event)
     weighed: list[list[int]] = []
     weigh = nearest_data.weigh

@@ -40,7 +40,7 @@ class DataBench(Bench):
 
     def pipelines(self, select: str = "fcfs", shape_: f.DataShape | None = None, **more: Any) -> int:
         event = e.Submit(0, "ann", "bag", "", b"spec", [shape(4, expect=3_000)], False, select, False, EDGES,
-                         data=shape_ or data(), conscious=more.get("conscious"))
+                         data=shape_ or data(), data_selection=more.get("data_selection"))
         return int(self.do(event).value)
 
     def ask(self, pilot: int, **fields: Any) -> x.ExchangeReply:
@@ -66,7 +66,7 @@ def bench() -> DataBench:
 
 
 def moves(answer: x.ExchangeReply) -> list[tuple[int, str, int]]:
-    return [(move.task, move.place, move.size) for move in answer.moves]
+    return [(move.task, move.place, move.size) for move in answer.transfers]
 
 
 def test_input_from_outside_comes_from_home(bench: DataBench) -> None:
@@ -107,7 +107,7 @@ def test_the_size_that_is_reported_stands(bench: DataBench) -> None:
     bag, a, b = bench.pipelines(), bench.host("a"), bench.host("b")
     bench.run(a, left=(5_000, 2))
     bench.run(b)
-    (move,) = bench.ask(b).moves
+    (move,) = bench.ask(b).transfers
     assert (move.task, move.size, move.files) == (0, 5_000, 2)
     assert bench.core.state.bags[bag].data is not None
 
@@ -123,9 +123,9 @@ def test_a_size_that_cannot_be_is_not_believed(bench: DataBench, left: tuple[int
 def test_transfers_are_counted_until_the_attempt_ends(bench: DataBench) -> None:
     bag, a = bench.pipelines(), bench.host("a")
     ((attempt, _),) = granted(bench.ask(a))
-    assert bench.core.state.reading == {"home": 1} and attempt in bench.core.state.moving
+    assert bench.core.state.readers_of == {"home": 1} and attempt in bench.core.state.transfers_of
     bench.report(a, attempt, "failed", "exit", exit=1)
-    assert not bench.core.state.reading and not bench.core.state.moving
+    assert not bench.core.state.readers_of and not bench.core.state.transfers_of
     assert bench.task(bag) == "ready"
 
 
@@ -276,7 +276,7 @@ def test_all_of_it_survives(bench: DataBench, how: str) -> None:
     bench.ask(a)
     bench.do(e.LosePlace(0, "here", "a"))
     bench.restart(saved)
-    assert bench.places(bag, 0) == ["host here b"] and bench.core.state.reading == {"host here b": 1}
+    assert bench.places(bag, 0) == ["host here b"] and bench.core.state.readers_of == {"host here b": 1}
 
 
 def test_a_bag_without_data_stores_nothing(bench: DataBench) -> None:

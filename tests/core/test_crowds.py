@@ -6,7 +6,7 @@ from .conftest import Bench, shape
 
 
 def test_no_more_than_may_be(bench: Bench) -> None:
-    bag = bench.submit(shape(5, at_once=2, crowd=0))
+    bag = bench.submit(shape(5, at_once=2, concurrency_group=0))
     first, second = bench.pilot(4), bench.pilot(4)
     (a, _), _ = [*bench.take(first), *bench.take(second)]
     assert bench.tasks(bag).count("a") == 2 and bench.take(second) == []
@@ -18,8 +18,11 @@ def test_no_more_than_may_be(bench: Bench) -> None:
 
 def test_targets_that_count_together(bench: Bench) -> None:
     """Others are not held back."""
-    bag = bench.submit(shape(3, name="x", at_once=1, crowd=0), shape(3, name="y", at_once=1, crowd=0),
-                       shape(2, name="z", crowd=2))
+    bag = bench.submit(
+        shape(3, name="x", at_once=1, concurrency_group=0),
+        shape(3, name="y", at_once=1, concurrency_group=0),
+        shape(2, name="z", concurrency_group=2),
+    )
     pilot = bench.pilot(8)
     bench.take(pilot)
     states = bench.tasks(bag)
@@ -28,7 +31,7 @@ def test_targets_that_count_together(bench: Bench) -> None:
 
 def test_all_end(bench: Bench) -> None:
     """With failures and a host that is lost on the way."""
-    bag = bench.submit(shape(6, at_once=2, crowd=0, retries=9))
+    bag = bench.submit(shape(6, at_once=2, concurrency_group=0, retries=9))
     pilot = bench.pilot(4)
     for turn in range(60):
         taken = bench.take(pilot)
@@ -41,7 +44,7 @@ def test_all_end(bench: Bench) -> None:
 
 
 def test_a_new_pilot_gets_what_a_returned_one_had(bench: Bench) -> None:
-    bag = bench.submit(shape(2, at_once=1, crowd=0))
+    bag = bench.submit(shape(2, at_once=1, concurrency_group=0))
     first, second = bench.pilot(), bench.pilot()
     ((attempt, _),) = bench.take(first)
     assert bench.take(second) == []

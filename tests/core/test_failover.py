@@ -8,7 +8,7 @@ import pytest
 
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.read.views import site_detail
-from windfall.core.state.columns import OVER
+from windfall.core.state.columns import TO_FAIL_OVER
 
 from .conftest import Bench, granted, shape
 from .test_copies import EDGES, DataBench, data
@@ -32,7 +32,7 @@ def number(bench: Bench) -> int:
 
 
 def over(bench: Bench, bag: int, task: int = 0) -> bool:
-    return bool(bench.core.state.bags[bag].tasks.variant[task] & OVER)
+    return bool(bench.core.state.bags[bag].tasks.variant[task] & TO_FAIL_OVER)
 
 
 def fail(bench: Bench, pilot: int, times: int = 1, why: str = "exit") -> int:
@@ -91,7 +91,7 @@ def test_deaths_of_pilots_count_and_what_is_no_hosts_fault_does_not(bench: Bench
         bench.step(e.Gone(0, pilot, "gone"))
     assert over(bench, number)
     cls = next(cls for cls in bench.core.state.bags[number].classes.values() if cls.ready)
-    assert (cls.overruns, cls.boosts, cls.limit) == (2, 2, 9_000)  # its limits are what they had become
+    assert (cls.time_retries, cls.memory_retries, cls.limit) == (2, 2, 9_000)  # its limits are what they had become
 
 
 def test_a_bag_that_names_no_site_moves_nothing(bench: Bench) -> None:
@@ -257,7 +257,7 @@ def test_a_grant_that_was_not_heard_is_the_same_when_said_again(bench: Bench, nu
     first = bench.exchange(safe, want=1)
     again = bench.exchange(safe, want=1, ack=0)
     assert first is not None and again is not None and granted(first) == granted(again)
-    assert [group.over for _, groups in again.grants for group in groups] == [True]
+    assert [group.to_fail_over_site for _, groups in again.grants for group in groups] == [True]
 
 
 def test_explain_says_where_it_goes_and_why(bench: Bench, number: int) -> None:

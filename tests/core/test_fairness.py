@@ -95,10 +95,10 @@ def test_shared_later_or_no_more(b: Bench) -> None:
     lone.take(lone.pilot(cores=2), 2)
     lone.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
     lone.submit(shape(100), owner="bob")
-    assert lone.core.state.sites["here"].use == {"ann": 2_000}
+    assert lone.core.state.sites["here"].cores_in_use == {"ann": 2_000}
     assert [owners(lone, lone.pilot(host=f"h{n}")) for n in range(3)] == list("bba")
     lone.step(e.AddSite(0, "here", "ann", "local", []))
-    assert lone.core.state.sites["here"].use == {}
+    assert lone.core.state.sites["here"].cores_in_use == {}
     lone.restart()
 
 
@@ -127,13 +127,13 @@ def test_every_slot_goes_to_who_has_the_least_for_his_weight(seed: int) -> None:
         pilot = r.choice(pilots)
         if pilot in holds:
             b.report(pilot, holds.pop(pilot), r.choice(("succeeded", "succeeded", "failed")))
-        before = dict(b.core.state.sites["here"].use)
+        before = dict(b.core.state.sites["here"].cores_in_use)
         got = b.take(pilot, 1)
         if got:
             holds[pilot] = got[0][0]
             state = b.core.state
             mine = state.bags[state.attempts.task[state.attempts.row(got[0][0])] >> 32].owner
-            ready = [o for o in weights if any(c.listed for x in state.bags.values() if x.owner == o
+            ready = [o for o in weights if any(c.on_ready_list for x in state.bags.values() if x.owner == o
                                                for c in x.classes.values())]
             least = min(before.get(owner, 0) / weights[owner] for owner in {*ready, mine})
             assert before.get(mine, 0) / weights[mine] == least
@@ -217,7 +217,7 @@ def test_back_in_its_place_it_waits_like_any_other() -> None:
     low = b.submit(shape(2), open=True)
     pilot = b.pilot()
     assert low in feed(b, pilot, 40)
-    assert not b.core.state.bags[low].lifted
+    assert not b.core.state.bags[low].aged_since
     b.append(low, 2)
     assert low not in feed(b, pilot, 20)
 
@@ -252,7 +252,7 @@ def test_what_one_cannot_use_is_shared_by_the_others() -> None:
     for owner in ("bob", "cid"):
         b.submit(shape(1_000), owner=owner)
     b.take(b.pilot(cores=64), 64)
-    assert b.core.state.sites["here"].use == {"ann": 1_000, "bob": 32_000, "cid": 31_000}
+    assert b.core.state.sites["here"].cores_in_use == {"ann": 1_000, "bob": 32_000, "cid": 31_000}
 
 
 def test_who_uses_more_already_waits_while_others_catch_up() -> None:
@@ -264,7 +264,7 @@ def test_who_uses_more_already_waits_while_others_catch_up() -> None:
     for owner in ("bob", "cid"):
         b.submit(shape(100), owner=owner)
     b.take(b.pilot(cores=17), 17)
-    assert b.core.state.sites["here"].use == {"ann": 1_000, "bob": 12_000, "cid": 12_000}
+    assert b.core.state.sites["here"].cores_in_use == {"ann": 1_000, "bob": 12_000, "cid": 12_000}
 
 
 def wide_behind_narrow(b: Bench, **wide: int) -> int:
@@ -285,7 +285,7 @@ def wide_behind_narrow(b: Bench, **wide: int) -> int:
 def test_a_wide_task_does_not_wait_for_ever_behind_anothers_narrow_ones() -> None:
     b = shared(ageing=DAY)
     assert 8 <= wide_behind_narrow(b) < 16
-    assert b.core.state.sites["here"].use == {"ann": 4_000, "bob": 0}
+    assert b.core.state.sites["here"].cores_in_use == {"ann": 4_000, "bob": 0}
 
 
 def test_nobody_runs_empty_for_what_could_not_run_there_anyway() -> None:

@@ -87,7 +87,7 @@ def test_the_last_in_line_has_its_turn(b: Bench, monkeypatch: pytest.MonkeyPatch
     b.do(e.Pause(0, bag, False))
     for _ in range(2):
         stir(b, bag)
-    assert b.core.state.pilots[able].held == 1
+    assert b.core.state.pilots[able].attempts_held == 1
 
 
 @pytest.mark.parametrize("make", [one_replica, one_overdue, one_choosy])
@@ -121,7 +121,7 @@ def test_who_is_given_something_was_first_in_line(b: Bench) -> None:
     bag = b.submit(shape(0), open=True)
     for number, pilot in enumerate(pilots):
         b.append(bag, 1)
-        held = [b.core.state.pilots[each].held for each in pilots]
+        held = [b.core.state.pilots[each].attempts_held for each in pilots]
         assert held == [1] * (number + 1) + [0] * (5 - number), pilot
 
 
@@ -131,7 +131,7 @@ def test_who_asked_while_the_bag_was_paused_is_given_something_when_it_goes_on(b
     b.do(e.Pause(0, bag, True))
     able = waits(b, "able")
     b.do(e.Pause(0, bag, False))
-    assert b.core.state.pilots[able].held == 1
+    assert b.core.state.pilots[able].attempts_held == 1
 
 
 @pytest.mark.parametrize(("policy", "limit"), [({"per-host": 'Host.Name == "rich" ? 100 : 0'}, 0), ({}, 3_600_000)])
@@ -162,7 +162,9 @@ def test_what_starts_has_nobody_look_at_what_is_ready_again(b: Bench, asked: lis
         b.exchange(pilot, started=[attempt])
     assert not asked
     b.wait(100_000)
-    assert [b.core.state.pilots[pilot].held for pilot in asked] == [1], "of three that are late one may have a replica"
+    assert [b.core.state.pilots[pilot].attempts_held for pilot in asked] == [1], (
+        "of three that are late one may have a replica"
+    )
 
 
 def test_one_is_asked_for_all_that_are_alike(b: Bench, asked: list[int]) -> None:
@@ -172,8 +174,8 @@ def test_one_is_asked_for_all_that_are_alike(b: Bench, asked: list[int]) -> None
     pilot, attempt = held[0]
     asked.clear()
     b.report(pilot, attempt, "failed", "exit", wall=10)
-    assert sum(b.core.state.pilots[each].held for each in waiting) == 1
+    assert sum(b.core.state.pilots[each].attempts_held for each in waiting) == 1
     assert len(asked) <= 1 + 7 + 7, asked
     able = waits(b, "nowhere")
     b.submit(shape(1), policy={"requirements": 'Host.Name == "nowhere"'})
-    assert b.core.state.pilots[able].held == 1, "it is not like them"
+    assert b.core.state.pilots[able].attempts_held == 1, "it is not like them"

@@ -10,7 +10,7 @@ import pytest
 from windfall.core.decide.provision.demand import MOST_PILOTS
 from windfall.core.decide.provision.reconcile import AT_ONCE
 from windfall.core.messages import events as e
-from windfall.core.messages.facts import Conscious, DataShape, Limits, Shape
+from windfall.core.messages.facts import DataSelection, DataShape, Limits, Shape
 from windfall.core.messages.lifecycle import CANCELLED, SUCCEEDED
 from windfall.core.state.copies import missing
 
@@ -129,12 +129,13 @@ def test_a_site_without_limits_does_not_keep_the_others_waiting(bench: Bench) ->
 
 
 @pytest.mark.parametrize("wrong", [
-    Conscious(latency=0), Conscious(unit=0), Conscious(penalty=float("nan")), Conscious(penalty=float("inf")),
-    Conscious(penalty=-1.0), Conscious(arrivals=0), Conscious(candidates=0),
+    DataSelection(latency=0), DataSelection(unit=0), DataSelection(penalty=float("nan")),
+    DataSelection(penalty=float("inf")), DataSelection(penalty=-1.0), DataSelection(arrivals=0),
+    DataSelection(candidates=0),
 ], ids=str)  # fmt: skip
-def test_selection_by_data_with_parameters_that_mean_nothing_is_refused(bench: Bench, wrong: Conscious) -> None:
+def test_selection_by_data_with_parameters_that_mean_nothing_is_refused(bench: Bench, wrong: DataSelection) -> None:
     event = e.Submit(0, "ann", "bag", "", b"spec", [shape(2)], False, "data-conscious", False, data=DataShape(),
-                     conscious=wrong)
+                     data_selection=wrong)
     assert bench.do(event).error == "bad-input"
 
 
@@ -142,7 +143,11 @@ def test_selection_by_data_with_parameters_that_mean_nothing_is_refused(bench: B
 
 
 def test_a_host_that_never_comes_back_is_forgotten_with_its_pilot(bench: Bench) -> None:
-    bench.do(e.Submit(0, "ann", "bag", "", b"spec", [shape(9)], False, "data-conscious", False, conscious=Conscious()))
+    bench.do(
+        e.Submit(
+            0, "ann", "bag", "", b"spec", [shape(9)], False, "data-conscious", False, data_selection=DataSelection()
+        )
+    )
     pilot = bench.pilot()
     bench.take(pilot)
     bench.exchange(pilot, bye="idle")

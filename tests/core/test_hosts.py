@@ -106,7 +106,7 @@ def test_it_is_released_on_probation_and_one_success_redeems_it(bench: Bench) ->
     held = granted(bench.exchange(bad, want=9))
     assert len(held) == 1 and granted(bench.exchange(bad, want=9)) == []  # one at a time
     bench.report(bad, held[0][0], wall=60_000)
-    assert column(bench, "standing", "bad") == FINE and not bench.core.state.barred
+    assert column(bench, "standing", "bad") == FINE and not bench.core.state.quarantined
     assert bench.core.state.sites["here"].history[-1][2] == "bad.example: it works again"
 
 
@@ -184,9 +184,9 @@ def lent(bench: Bench) -> tuple[int, int]:
 def test_what_a_guests_tasks_do_bars_no_host_for_its_owner(bench: Bench) -> None:
     host, his = lent(bench)
     assert bench.exchange(host, want=1, wait=20_000) is None, "none of his, for a while"
-    assert not bench.core.state.barred and column(bench, "standing", "lent") == FINE
+    assert not bench.core.state.quarantined and column(bench, "standing", "lent") == FINE
     bench.submit(shape(1))
-    assert bench.core.state.pilots[host].held == 1, "the owner's own go there as before"
+    assert bench.core.state.pilots[host].attempts_held == 1, "the owner's own go there as before"
     for number in [number for number in bench.core.state.pilots if number != host]:
         bench.exchange(number, bye="stopped")
     assert "your last tasks on host lent.example failed" in str(explain(bench.core.state, bench.now, his))
@@ -195,9 +195,9 @@ def test_what_a_guests_tasks_do_bars_no_host_for_its_owner(bench: Bench) -> None
 def test_the_guest_is_given_something_there_again(bench: Bench) -> None:
     lent(bench)
     bench.wait(QUARANTINE - 1)
-    assert not run(bench, on(bench, "lent")) and bench.core.state.shunned
+    assert not run(bench, on(bench, "lent")) and bench.core.state.guests_refused
     bench.wait(1)
-    assert run(bench, on(bench, "lent")) and not bench.core.state.shunned
+    assert run(bench, on(bench, "lent")) and not bench.core.state.guests_refused
 
 
 def test_failures_of_both_are_told_apart(bench: Bench) -> None:

@@ -100,7 +100,7 @@ def test_whoever_waits_beside_a_report_is_given_the_rest_of_a_tail() -> None:
     b.exchange(pilot, want=4, wait=20_000)  # a poll that waits while both cores are busy
     seen = b.step(b.asks(pilot, reports=[e.Report(attempt, "succeeded", "", wall=HOUR) for attempt, _ in first]))
     given = [task for answer in answers(seen, pilot) for _, task in granted(answer)]
-    assert set(given) == {8, 9} and b.core.state.pilots[pilot].held == 2
+    assert set(given) == {8, 9} and b.core.state.pilots[pilot].attempts_held == 2
 
 
 def test_what_may_go_nowhere_else_here_keeps_no_core_free() -> None:
@@ -152,8 +152,21 @@ def test_a_wide_task_that_was_lifted_need_not_be_the_first_of_its_bag() -> None:
 
 def test_a_bag_that_chooses_by_data_has_no_more_on_a_host_than_it_may() -> None:
     b = Bench()
-    b.do(e.Submit(0, "ann", "bag", "", b"spec", [shape(8)], False, "data-conscious", False, conscious=f.Conscious(),
-                  policy={"per-host": "1"}))
+    b.do(
+        e.Submit(
+            0,
+            "ann",
+            "bag",
+            "",
+            b"spec",
+            [shape(8)],
+            False,
+            "data-conscious",
+            False,
+            data_selection=f.DataSelection(),
+            policy={"per-host": "1"},
+        )
+    )
     assert len(granted(b.exchange(b.pilot(cores=4), want=8))) == 1
 
 
@@ -188,7 +201,10 @@ def test_who_is_late_is_seen_when_tasks_take_less_time_than_before() -> None:
     given: list[object] = []
     for _ in range(50):  # not after fifteen minutes
         given += [each for answer in answers(b.wait(1_000), idle) for each in granted(answer)]
-        if b.core.state.pilots[idle].park is None and (answer := b.exchange(idle, want=1, wait=20_000)) is not None:
+        if (
+            b.core.state.pilots[idle].waiting_request is None
+            and (answer := b.exchange(idle, want=1, wait=20_000)) is not None
+        ):
             given += granted(answer)
         if given:
             return
@@ -247,12 +263,12 @@ def test_a_bag_that_was_lifted_and_has_ended_is_lifted_after_a_restart_as_before
     b.submit(shape(3_000, priority=9))
     low = b.submit(shape(1, priority=1))
     pilot = b.pilot()
-    while not b.core.state.bags[low].lifted:
+    while not b.core.state.bags[low].aged_since:
         b.wait(HOUR)
         b.exchange(pilot, held=[])
         for attempt, _ in b.take(pilot, 1):
             b.report(pilot, attempt, wall=5)
     b.report(pilot, b.take(pilot, 1)[0][0], wall=5)
-    assert b.core.state.bags[low].ended and b.core.state.bags[low].lifted
+    assert b.core.state.bags[low].ended and b.core.state.bags[low].aged_since
     b.restart(b.snapshot())  # which compares what there is before and after
-    assert b.core.state.bags[low].lifted
+    assert b.core.state.bags[low].aged_since

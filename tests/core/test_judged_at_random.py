@@ -88,7 +88,7 @@ class Judge:
     def overtaken(self, pilot: PilotState, low: BagState, held: Counter[int], fresh: Counter[int]) -> None:
         for high in self.b.core.state.bags.values():
             ahead = high.owner == low.owner and float(high.policy["rank"]) > float(low.policy["rank"])
-            if not ahead or low.lifted or not admits(high, pilot) or full(high, held[high.number]):
+            if not ahead or low.aged_since or not admits(high, pilot) or full(high, held[high.number]):
                 continue
             if high.counts[READY] > fresh[high.number]:
                 self.say("rank", pilot.number, low.number, "before", high.number, dict(fresh))
@@ -119,8 +119,8 @@ class Judge:
     def look(self) -> None:
         state, found = self.b.core.state, set()
         for pc in state.pilot_classes.values():
-            for pilot in [state.pilots[number] for number in pc.parked]:
-                if pilot.row in state.barred or pilot.state != LIVE or pilot.silent:
+            for pilot in [state.pilots[number] for number in pc.waiting]:
+                if pilot.row in state.quarantined or pilot.state != LIVE or pilot.lease_expired:
                     continue
                 held = self.held(pilot.row)
                 for bag in state.bags.values():

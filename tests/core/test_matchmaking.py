@@ -217,11 +217,11 @@ def test_a_changed_policy_is_obeyed_at_once(b: Bench) -> None:
     assert b.exchange(waiting, want=1, wait=20_000) is None
     done = set_policy(b, bag, requirements="Host.Cores < 2")
     assert (done.value, done.extra) == (2, 2)
-    assert b.core.state.pilots[waiting].held == 1  # it was waiting, and did not have to ask again
+    assert b.core.state.pilots[waiting].attempts_held == 1  # it was waiting, and did not have to ask again
     set_policy(b, bag, requirements="false")
     assert bag_of(b, busy) == []
     set_policy(b, bag, requirements="")
-    assert b.core.state.bags[bag].policy == {} and not b.core.state.ruled
+    assert b.core.state.bags[bag].policy == {} and not b.core.state.ready_with_expressions
     assert bag_of(b, busy) == [bag]
 
 
@@ -366,9 +366,9 @@ def test_a_class_of_pilots_that_nothing_fits_is_still_turned_away_at_once(b: Ben
     plain, odd = b.pilot(host="plain"), b.pilot(host="odd")
     state = b.core.state
     assert bag_of(b, odd) == []
-    assert state.pilot_classes[state.pilots[odd].cls].barren != state.version  # another host might match
+    assert state.pilot_classes[state.pilots[odd].cls].no_match_at_version != state.version  # another host might match
     assert bag_of(b, plain) == []
-    assert state.pilot_classes[state.pilots[plain].cls].barren == state.version
+    assert state.pilot_classes[state.pilots[plain].cls].no_match_at_version == state.version
 
 
 def test_many_who_wait_in_vain_are_looked_at_in_part_and_ask_again(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,9 +379,9 @@ def test_many_who_wait_in_vain_are_looked_at_in_part_and_ask_again(b: Bench, mon
     for pilot in pilots:
         assert b.exchange(pilot, want=1, wait=20_000) is None
     set_policy(b, bag, requirements='Bag.Age >= 0 && Host.Name == "last"')
-    assert b.core.state.pilots[pilots[-1]].held == 0
+    assert b.core.state.pilots[pilots[-1]].attempts_held == 0
     set_policy(b, bag, requirements='Host.Name == "last"')  # nothing that changes by itself: all are looked at
-    assert b.core.state.pilots[pilots[-1]].held == 1
+    assert b.core.state.pilots[pilots[-1]].attempts_held == 1
 
 
 def test_what_depends_on_the_moment_follows_it(b: Bench) -> None:
@@ -397,7 +397,7 @@ def test_what_depends_on_the_moment_follows_it(b: Bench) -> None:
 def test_nothing_is_recalled_for_those_who_do_not_match(b: Bench) -> None:
     b.submit(shape(2), policy={"requirements": 'Host.Name == "rich"'})
     rich, poor, able = b.pilot(host="rich"), b.pilot(host="poor"), b.pilot(host="rich")
-    assert len(b.take(rich)) == 2 and b.core.state.surplus
+    assert len(b.take(rich)) == 2 and b.core.state.overloaded_pilots
     b.exchange(poor, want=1, wait=20_000)
     assert not b.core.state.pilots[rich].recalling
     b.exchange(able, want=1, wait=20_000)
@@ -427,12 +427,12 @@ def test_policies_survive_a_restart(b: Bench, with_snapshot: bool) -> None:
     b.restart(snapshot)
     policies = {number: bag.policy for number, bag in b.core.state.bags.items()}
     assert policies == {first: {"requirements": "Host.Cores > 7", "rank": "1"}, second: {"rank": "2"}, third: {}}
-    assert b.core.state.ruled == 2
+    assert b.core.state.ready_with_expressions == 2
     assert bag_of(b, b.pilot(cores=6), 4) == [second] * 3 + [third]
     b.do(e.Cancel(0, second, None))
     b.do(e.Cancel(0, first, None))
     b.do(e.Remove(0, first))
-    assert b.core.state.ruled == 0
+    assert b.core.state.ready_with_expressions == 0
 
 
 @pytest.mark.parametrize(("policy", "says"), [

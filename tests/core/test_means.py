@@ -244,7 +244,7 @@ def test_a_disk_is_shared_by_all_pilots_of_a_site(bench: Bench) -> None:
     tender.work()
     pilots = [tender.begin(f"intent-{n}") for n in (1, 2, 3)]
     held = [bench.take(pilot, left=HOUR) for pilot in pilots]
-    assert [len(each) for each in held] == [1, 1, 1] and bench.core.state.sites["c1"].filled == 3 << 30
+    assert [len(each) for each in held] == [1, 1, 1] and bench.core.state.sites["c1"].disk_reserved == 3 << 30
     other = bench.pilot(site="c1")
     assert bench.take(other) == []
     assert "its disk is taken" in str(why(bench, bag)["sites"])
@@ -262,7 +262,7 @@ def test_a_task_of_several_nodes_queues_at_every_site_and_runs_once(bench: Bench
     bag = int(submit(bench, shape(1, limit=MINUTE, nodes=2, cores=2)).value)
     bench.wait(1_000)
     assert [i.shape.nodes for i in bench.core.state.intents.values()] == [2, 3]
-    assert bench.core.state.sites["c1"].reserved == 8 * HOUR
+    assert bench.core.state.sites["c1"].core_ms_reserved == 8 * HOUR
     here, there = Tender(bench, "c1"), Tender(bench, "c2")
     here.work()
     there.work()
@@ -306,23 +306,23 @@ def test_those_who_wait_for_means_are_not_asked_one_by_one(bench: Bench) -> None
         bench.exchange(pilot, want=1, wait=20_000, left=HOUR)
     state = bench.core.state
     line = state.pilot_classes[state.pilots[pilots[0]].cls]
-    assert sum(state.pilots[pilot].held for pilot in pilots) == 2 and list(line.parked) == pilots[2:]
-    assert line.barren == state.version, "one was asked for all"
+    assert sum(state.pilots[pilot].attempts_held for pilot in pilots) == 2 and list(line.waiting) == pilots[2:]
+    assert line.no_match_at_version == state.version, "one was asked for all"
     bench.do(e.SetAllowance(0, "ann", 4 * (MINUTE + GRACE)))
-    assert list(line.parked) == pilots[4:], "there is something to be had again"
+    assert list(line.waiting) == pilots[4:], "there is something to be had again"
 
 
 def test_an_allowance_is_no_business_of_those_who_have_none(bench: Bench) -> None:
     bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
     bags = [bench.submit(shape(3, limit=MINUTE), owner=owner) for owner in ("ann", "bob")]
     bench.do(e.SetAllowance(0, "bob", HOUR))
-    stinted = [[cls.stinted for cls in bench.core.state.bags[number].classes.values()] for number in bags]
+    stinted = [[cls.has_allowance for cls in bench.core.state.bags[number].classes.values()] for number in bags]
     assert stinted == [[False], [True]]
     bench.take(bench.pilot(6))
     assert list(bench.core.state.pledged) == ["bob"]
     bench.restart(bench.snapshot())
     bench.do(e.SetAllowance(0, "*", HOUR))
-    assert all(cls.stinted for cls in bench.core.state.classes.values())
+    assert all(cls.has_allowance for cls in bench.core.state.classes.values())
     bench.do(e.SetAllowance(0, "*", -1))
     bench.do(e.SetAllowance(0, "bob", -1))
-    assert not any(cls.stinted for cls in bench.core.state.classes.values())
+    assert not any(cls.has_allowance for cls in bench.core.state.classes.values())

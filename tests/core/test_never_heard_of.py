@@ -24,4 +24,4 @@ def test_what_a_pilot_never_got_takes_no_place_there(bench: Bench) -> None:
         answer = bench.exchange(deaf, want=1, held=[] if census else None)
         census, given = answer.census, [*given, *granted(answer)]
         bench.exchange(other)
-    assert given and bench.core.state.pilots[deaf].held == len(given)
+    assert given and bench.core.state.pilots[deaf].attempts_held == len(given)

@@ -174,7 +174,7 @@ def test_an_order_that_was_kept_is_what_it_would_be_if_made_afresh(b: Bench, see
         act(b, r, pilots, held)
         for pilot in pilots:
             there = b.core.state.pilots[pilot]
-            if b.core.state.ruled and r.random() < 0.3:
+            if b.core.state.ready_with_expressions and r.random() < 0.3:
                 afresh, core = HostOrders(), b.core
                 kept = core.turn.grants.orders
                 afresh._ads = kept._ads

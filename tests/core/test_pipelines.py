@@ -11,7 +11,7 @@ from windfall.core.messages import effects as x, events as e, facts as f
 
 
 def stages(count: int = 2, number: int = 2, **more: Any) -> list[f.TargetShape]:
-    return [shape(count, name=f"s{place}", behind=place - 1, **more) for place in range(number)]
+    return [shape(count, name=f"s{place}", previous_stage=place - 1, **more) for place in range(number)]
 
 
 def groups(answer: x.ExchangeReply | None) -> list[f.Group]:
@@ -25,7 +25,11 @@ def test_stages_go_together_and_take_one_slot(bench: Bench) -> None:
     made = groups(bench.exchange(pilot, want=100))
     assert [g.tasks for g in made] == [[0], [3], [6], [1], [4], [7]]
     assert [g.chain for g in made] == [0, 0, 0, 1, 1, 1]
-    assert made[1].behind == made[0].attempts and made[2].behind == made[1].attempts and not made[0].behind
+    assert (
+        made[1].prerequisites == made[0].attempts
+        and made[2].prerequisites == made[1].attempts
+        and not made[0].prerequisites
+    )
     assert bench.core.state.pilots[pilot].load == 2_000
     assert bench.tasks(bag) == "aaraawaaw"
 
@@ -76,7 +80,7 @@ def test_a_stage_that_failed_by_itself_goes_by_itself(bench: Bench) -> None:
     bench.report(pilot, first)
     bench.report(pilot, second, "failed", "exit")
     assert bench.tasks(bag) == "sr"
-    assert [(g.tasks, g.behind) for g in groups(bench.exchange(bench.pilot(), want=10))] == [([1], [])]
+    assert [(g.tasks, g.prerequisites) for g in groups(bench.exchange(bench.pilot(), want=10))] == [([1], [])]
 
 
 @pytest.mark.parametrize("done", [False, True])
@@ -122,7 +126,7 @@ def test_a_grant_that_was_lost_is_sent_again_as_it_was(bench: Bench) -> None:
 
 
 def test_a_stage_that_does_not_fit_is_not_taken_along(bench: Bench) -> None:
-    big = shape(1, name="big", behind=0, cores=4)
+    big = shape(1, name="big", previous_stage=0, cores=4)
     bag = bench.submit(shape(1), big)
     small = bench.pilot(cores=1)
     ((first, _),) = bench.take(small)
@@ -155,10 +159,10 @@ def test_everything_survives_a_restart(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("targets", [
-    [shape(2), shape(3, behind=0)],
-    [shape(2, behind=1), shape(2)],
-    [shape(2), shape(2, behind=0), shape(2, behind=0)],
-    [shape(2, batch=2), shape(2, behind=0, batch=3)],
+    [shape(2), shape(3, previous_stage=0)],
+    [shape(2, previous_stage=1), shape(2)],
+    [shape(2), shape(2, previous_stage=0), shape(2, previous_stage=0)],
+    [shape(2, batch=2), shape(2, previous_stage=0, batch=3)],
 ])  # fmt: skip
 def test_what_is_no_pipeline_is_refused(bench: Bench, targets: list[f.TargetShape]) -> None:
     event = e.Submit(0, "ann", "bag", "", b"", targets, False, "fcfs", False)

@@ -138,7 +138,7 @@ def test_a_pilot_may_be_faster_than_the_word_of_its_submission(bench: Bench) -> 
     tender.begin("intent-1")
     assert states(bench) == "r"
     tender.tell(accepted=[("intent-1", "job-intent-1")])
-    assert states(bench) == "r" and bench.core.state.intents[1].outside == "job-intent-1"
+    assert states(bench) == "r" and bench.core.state.intents[1].batch_id == "job-intent-1"
 
 
 def test_queued_pilots_shrink_with_demand_newest_first(bench: Bench) -> None:
@@ -254,11 +254,11 @@ def test_the_budget_is_reserved_at_worst_and_what_was_not_used_comes_back(bench:
     bench.exchange(pilot, bye="stopped")
     tender.jobs.pop("intent-1")
     bench.wait(1_000)
-    assert bench.core.state.sites["c1"].used == 0 and states(bench) == "lq"
+    assert bench.core.state.sites["c1"].core_ms_used == 0 and states(bench) == "lq"
     bench.wait(1_000)
     assert tender.tell().look
     tender.list()
-    assert bench.core.state.sites["c1"].used == HOUR // 4 + 2_000
+    assert bench.core.state.sites["c1"].core_ms_used == HOUR // 4 + 2_000
     bench.wait(1_000)
     assert states(bench) == "qi"
 
@@ -272,7 +272,7 @@ def test_a_silent_pilot_holds_its_reservation_until_its_wall_time_is_over(bench:
     bench.wait(HOUR - GONE_SILENT)
     assert states(bench) == "r"
     bench.wait(3 * GONE_SILENT)
-    assert states(bench) == "" and bench.core.state.sites["c1"].used == HOUR
+    assert states(bench) == "" and bench.core.state.sites["c1"].core_ms_used == HOUR
 
 
 def test_a_goodbye_is_not_the_end_of_the_job(bench: Bench) -> None:
@@ -512,7 +512,7 @@ def test_one_short_listing_is_not_believed(bench: Bench, runs: bool) -> None:
     bench.wait(1_000)
     tender.tell()
     tender.tell(listed=[], began=tender.now)  # its batch system answered with nothing
-    assert states(bench) == before and bench.core.state.sites["c1"].tending.hold <= bench.now
+    assert states(bench) == before and bench.core.state.sites["c1"].session.retry_after <= bench.now
     assert tender.tell(wait=20_000) is None
     seen = bench.wait(APART)  # another listing is asked for soon, though the last one has just come
     assert [each.look for each in seen if isinstance(each, x.SiteOrders)] == [True]

@@ -55,11 +55,11 @@ def some_events(r: random.Random) -> Any:
         """Some of what was ordered is done, some of what is there is listed."""
         name, intents = r.choice(("c1", "c2")), list(b.core.state.intents.values())
         mine = [i for i in intents if i.site == name and r.random() < 0.6]
-        listed = [e.ListedJob(i.nonce, i.outside or f"j{i.number}", i.state == 2) for i in mine]
+        listed = [e.ListedJob(i.nonce, i.batch_id or f"j{i.number}", i.state == 2) for i in mine]
         b.step(e.SiteReport(
             0, name, r.choice(("t1", "t2")), r.random() < 0.2, r.randrange(9),
             [(i.nonce, f"j{i.number}") for i in mine],
-            [(i.nonce, "no") for i in mine if r.random() < 0.1], [(i.nonce, i.outside) for i in mine],
+            [(i.nonce, "no") for i in mine if r.random() < 0.1], [(i.nonce, i.batch_id) for i in mine],
             r.choice((None, None, listed)), b.now - r.choice((0, 40_000)), wait=r.choice((0, 10_000)),
         ))
 

@@ -60,10 +60,10 @@ class Judge:
             if not bag.counts[ACTIVE] or bag.has_backlog() or candidates.spare(bag) <= 0:
                 continue
             late = candidates._look(self.core.turn, bag, candidates.preset(bag)).late
-            waiting = [state.pilots[number] for pc in state.pilot_classes.values() for number in pc.parked]
+            waiting = [state.pilots[number] for pc in state.pilot_classes.values() for number in pc.waiting]
             for pilot in waiting:
                 for each in late:
-                    if pilot.row not in each.hosts and pilot.row not in state.barred:
+                    if pilot.row not in each.hosts and pilot.row not in state.quarantined:
                         key = (pilot.number, each.task, each.tries, each.live)
                         if self.core.now - self.waited.setdefault(key, self.core.now) > MEAN // 8:
                             self.broken.append(("waits in vain", self.core.now, each.task))

@@ -137,7 +137,7 @@ def test_a_small_share_of_the_bag(bench: Bench) -> None:
     bench.wait(2 * MEAN)
     got = [granted(bench.exchange(bench.pilot(1, host=f"i{n}"), want=1)) for n in range(6)]
     assert [bool(each) for each in got] == [True] * 3 + [False] * 3
-    assert bench.core.state.bags[bag].replicas == 3
+    assert bench.core.state.bags[bag].replicas_granted == 3
 
 
 def test_effects_are_not_done_twice(bench: Bench) -> None:
@@ -170,7 +170,7 @@ def test_pilots_for_one_task_and_batches_repeat_nothing(bench: Bench, more: dict
     bag = bench.submit(shape(2, expect=MEAN, batch=batch), policy=policy, **more)
     pilot = bench.pilot(cores=2, host="busy")
     if not batch:  # nobody is granted what has pilots of its own: this stands for one of them
-        bench.core.state.named_bags.clear()
+        bench.core.state.bags_with_task_pilots.clear()
     bench.exchange(pilot, started=[attempt for attempt, _ in bench.take(pilot, 2)])
     assert bench.tasks(bag) == "aa"
     bench.wait(2 * MEAN)
@@ -183,7 +183,7 @@ def test_a_paused_bag_has_none(bench: Bench) -> None:
     idle = bench.pilot(host="idle")
     assert bench.exchange(idle, want=1, wait=20_000) is None
     bench.do(e.Pause(0, bag, False))
-    assert bench.core.state.pilots[idle].held == 1
+    assert bench.core.state.pilots[idle].attempts_held == 1
 
 
 def test_it_takes_what_any_attempt_takes(bench: Bench) -> None:
@@ -215,7 +215,7 @@ def test_it_survives_a_restart(bench: Bench) -> None:
     idle = bench.pilot(1, host="idle")
     ((second, _),) = granted(bench.exchange(idle, want=1))
     bench.restart()
-    assert bench.core.state.bags[bag].replicas == 1
+    assert bench.core.state.bags[bag].replicas_granted == 1
     bench.report(idle, second)
     assert bench.task(bag) == "succeeded"
 
@@ -302,9 +302,9 @@ def test_the_first_success_says_when_the_others_are_late(bench: Bench, together:
     assert bench.exchange(idle, want=1, wait=20_000) is None
     bench.now += MEAN
     bench.exchange(quick, reports=[e.Report(attempt, wall=MEAN) for attempt in held])
-    assert bench.core.state.pilots[idle].held == 0, "it is not late yet"
+    assert bench.core.state.pilots[idle].attempts_held == 0, "it is not late yet"
     bench.wait(MEAN)
-    assert bench.core.state.pilots[idle].held == 1
+    assert bench.core.state.pilots[idle].attempts_held == 1
 
 
 def test_and_it_says_so_where_a_file_said_something_else(bench: Bench) -> None:
@@ -314,7 +314,7 @@ def test_and_it_says_so_where_a_file_said_something_else(bench: Bench) -> None:
     bench.now += MEAN
     bench.report(*held[1], wall=MEAN)
     bench.wait(MEAN)
-    assert bench.core.state.pilots[idle].held == 1
+    assert bench.core.state.pilots[idle].attempts_held == 1
 
 
 @pytest.mark.parametrize("replicate", ["tail-safe", "tail-fast"])
@@ -325,7 +325,7 @@ def test_where_what_nobody_could_run_is_cancelled_the_rest_is_the_last(bench: Be
     bench.wait(2 * MEAN)
     assert bench.exchange(idle, want=1, wait=20_000) is None
     bench.do(e.Cancel(0, bag, [1]))
-    assert bench.core.state.pilots[idle].held == 1
+    assert bench.core.state.pilots[idle].attempts_held == 1
 
 
 @pytest.mark.parametrize(("replicate", "replicas"), [("tail-fast", 1), ("tail-safe", 0)])
@@ -341,7 +341,7 @@ def test_targets_that_wait_for_what_is_late_are_no_backlog(bench: Bench, replica
     bench.report(quick, attempt, wall=MEAN)
     assert bench.exchange(idle, want=1, wait=20_000) is None or replicas
     bench.wait(2 * MEAN)
-    assert bench.core.state.pilots[idle].held == replicas
+    assert bench.core.state.pilots[idle].attempts_held == replicas
 
 
 @pytest.mark.parametrize(("policy", "preset"), [
@@ -413,7 +413,7 @@ def test_what_starts_last_is_seen_in_the_same_step(bench: Bench) -> None:
     ((last, _),) = bench.take(holds, 1)
     bench.wait(2 * MEAN)
     bench.step(bench.asks(idle, want=1, wait=20_000), bench.asks(holds, started=[last]))
-    assert bench.core.state.pilots[idle].held == 1
+    assert bench.core.state.pilots[idle].attempts_held == 1
 
 
 def test_a_policy_is_obeyed_from_the_next_request_of_the_same_step(bench: Bench) -> None:
@@ -422,7 +422,7 @@ def test_a_policy_is_obeyed_from_the_next_request_of_the_same_step(bench: Bench)
     bench.step(
         bench.asks(one, want=1), e.SetPolicy(0, bag, {"replicate": "NumberOfReplicas > 5"}), bench.asks(two, want=1)
     )
-    assert [bench.core.state.pilots[pilot].held for pilot in (one, two)] == [1, 0]
+    assert [bench.core.state.pilots[pilot].attempts_held for pilot in (one, two)] == [1, 0]
 
 
 @pytest.mark.parametrize("own", [63, 64, 200])

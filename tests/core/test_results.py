@@ -53,7 +53,7 @@ def test_more_retries_than_a_byte_holds(bench: Bench) -> None:
 
 def test_a_hopeless_exit_costs_all_retries(bench: Bench) -> None:
     """By its code alone: another failure with that code somewhere in it costs one."""
-    bag, pilot = bench.submit(shape(retries=5, hopeless=[3, 7])), bench.pilot()
+    bag, pilot = bench.submit(shape(retries=5, exits_not_retried=[3, 7])), bench.pilot()
     for why, code in (("exit", 1), ("output", 7), ("signal", 0)):
         bench.report(pilot, bench.take(pilot)[0][0], "failed", why, exit=code)
         assert bench.task(bag) == "ready"

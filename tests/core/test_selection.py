@@ -166,14 +166,14 @@ def test_a_pilots_own_memory_and_disk_decide(bench: Bench) -> None:
 
 
 def test_a_grant_is_bounded_in_bytes(bench: Bench) -> None:
-    bench.submit(shape(100, weight=1 << 20))
+    bench.submit(shape(100, message_bytes=1 << 20))
     pilot = bench.pilot(64)
     assert len(bench.take(pilot)) == 4
     assert len(bench.take(pilot)) == 4
 
 
 def test_resent_grants_are_bounded_in_bytes_and_all_arrive(bench: Bench) -> None:
-    bench.submit(shape(20, weight=1 << 20))
+    bench.submit(shape(20, message_bytes=1 << 20))
     pilot = bench.pilot(20)
     for _ in range(5):
         bench.exchange(pilot, want=100, ack=0)
@@ -190,7 +190,7 @@ def test_a_full_pilot_waits_outside_the_line_until_it_has_room(bench: Bench) -> 
     pilot = bench.pilot(1)
     [(attempt, _)] = bench.take(pilot)
     assert bench.exchange(pilot, want=10, wait=10_000) is None
-    line = bench.core.state.pilot_classes[bench.core.state.pilots[pilot].cls].parked
+    line = bench.core.state.pilot_classes[bench.core.state.pilots[pilot].cls].waiting
     assert pilot not in line
     bench.submit(shape(1, expect=10_000_000))
     assert answers(bench.effects, pilot) == []

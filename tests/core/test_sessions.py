@@ -72,7 +72,7 @@ def test_polls_whose_time_is_up_together_are_answered_in_one_step(bench: Bench) 
         bench.exchange(pilot, want=1, wait=20_000)
         bench.now += 1
     steps = 0
-    while any(bench.core.state.pilots[pilot].park for pilot in pilots):
+    while any(bench.core.state.pilots[pilot].waiting_request for pilot in pilots):
         assert bench.wake_at is not None
         bench.now = bench.wake_at
         steps += any(isinstance(effect, x.ExchangeReply) for effect in bench.step())
@@ -128,12 +128,12 @@ def test_who_is_full_again_does_not_stand_in_line(bench: Bench) -> None:
     """Or every task that becomes ready would be offered to all that are busy."""
     bench.submit(shape(9, expect=10_000))
     pilot = bench.pilot()
-    line = bench.core.state.pilot_classes[bench.core.state.pilots[pilot].cls].parked
+    line = bench.core.state.pilot_classes[bench.core.state.pilots[pilot].cls].waiting
     (first, _), = bench.take(pilot)
     bench.exchange(pilot, want=9, wait=9_000)
     assert not line
     assert len(granted(bench.report(pilot, first, wall=10_000))) == 1
-    assert bench.core.state.pilots[pilot].park is not None and not line
+    assert bench.core.state.pilots[pilot].waiting_request is not None and not line
 
 
 def test_a_class_that_is_used_up_unblocks_those_behind_it(bench: Bench) -> None:
@@ -151,7 +151,7 @@ def test_a_class_that_is_used_up_unblocks_those_behind_it(bench: Bench) -> None:
 def test_a_closed_connection_is_not_answered(bench: Bench) -> None:
     pilot = bench.pilot()
     bench.exchange(pilot, want=1, wait=9_000)
-    bench.step(e.Unpark(0, pilot, bench.key))
+    bench.step(e.DropRequest(0, pilot, bench.key))
     bag = bench.submit()
     assert answers(bench.effects, pilot) == [] and bench.task(bag) == "ready"
 
@@ -258,7 +258,7 @@ def test_a_new_epoch_may_report_what_the_old_one_was_granted(bench: Bench) -> No
     answer = bench.exchange(new, ack=0, reports=[e.Report(a)], held=[b])
     assert answer.cancel == [] and bench.tasks(bag) == "sa"
     assert bench.core.state.attempts.pilot[bench.core.state.attempts.row(b)] == new
-    assert (bench.core.state.pilots[old].held, bench.core.state.pilots[new].held) == (0, 1)
+    assert (bench.core.state.pilots[old].attempts_held, bench.core.state.pilots[new].attempts_held) == (0, 1)
     bench.wait(GONE_SILENT)
     bench.exchange(new, held=[b])
     bench.report(new, b)
@@ -298,16 +298,16 @@ def test_an_old_epoch_does_not_take_from_a_new_one(bench: Bench) -> None:
 def test_low_on_disk_nothing_new_is_granted(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(2)), bench.pilot()
     (a, _), = bench.take(pilot, want=1)
-    bench.step(e.Frugal(0, True))
+    bench.step(e.DiskLow(0, True))
     answer = bench.exchange(pilot, want=1, reports=[e.Report(a)])
     assert answer.grants == [] and bench.tasks(bag) == "sr"
 
 
 def test_with_room_again_who_waits_is_granted(bench: Bench) -> None:
-    bench.step(e.Frugal(0, True))
+    bench.step(e.DiskLow(0, True))
     bag, pilot = bench.submit(shape(1)), bench.pilot()
     assert bench.exchange(pilot, want=1, wait=10_000) is None
-    bench.step(e.Frugal(0, False))
+    bench.step(e.DiskLow(0, False))
     assert bench.tasks(bag) == "a"
 
 

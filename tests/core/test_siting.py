@@ -144,12 +144,12 @@ def test_a_removed_site_lets_nobody_in_and_comes_back_with_what_it_used(bench: B
     del tender.jobs["intent-1"]
     tender.tell()
     tender.list()
-    used = bench.core.state.sites["c1"].used
+    used = bench.core.state.sites["c1"].core_ms_used
     assert isinstance(remove(bench), x.Done) and used > 0
     assert "t" not in bench.core.state.token_ids and bench.pilot(site="c1")
     bench.step(e.AddSite(0, "c1", "ann", "slurm", limits=Limits([ONE], budget=10 * HOUR)))
     again = bench.core.state.sites["c1"]
-    assert (again.removed, again.drained, again.used) == (False, False, used)
+    assert (again.removed, again.drained, again.core_ms_used) == (False, False, used)
 
 
 def test_who_hears_late_that_it_is_gone_does_not_bring_it_back(bench: Bench) -> None:

@@ -45,7 +45,7 @@ def test_only_when_nothing_of_the_bag_is_ready(b: Bench) -> None:
     b.take(b.pilot(host="a"), 1)
     assert tasks(b, "b", 1) == [1, 2]
     assert tasks(b, "c", 1) == [0]
-    assert b.core.state.bags[bag].replicas == 1
+    assert b.core.state.bags[bag].replicas_granted == 1
 
 
 def test_fewest_replicas_first_and_then_the_oldest(b: Bench) -> None:
@@ -120,7 +120,7 @@ def test_of_the_bag_and_its_tail(b: Bench) -> None:
         b.report(pilot, attempt)
     b.wait(CYCLE)
     assert tasks(b, "idle") == [2]
-    assert b.core.state.bags[bag].replicas == 1
+    assert b.core.state.bags[bag].replicas_granted == 1
 
 
 def test_who_waits_is_woken_when_it_becomes_true(b: Bench) -> None:
@@ -143,7 +143,7 @@ def test_many_are_looked_at_in_parts(b: Bench) -> None:
     idle = b.pilot(host="idle", cores=1)
     b.exchange(idle, want=1, wait=20_000)
     b.wait(1_000)
-    assert len(b.core.turn.replicas.cycles) == 1 and b.core.state.pilots[idle].held == 1
+    assert len(b.core.turn.replicas.cycles) == 1 and b.core.state.pilots[idle].attempts_held == 1
 
 
 @pytest.mark.parametrize("text", ["Task.Replica1.Host.ErrorRate > 0.1", "1/0 > 1", "false"])

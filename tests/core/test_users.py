@@ -205,7 +205,7 @@ def test_cancel_stops_what_runs(bench: Bench) -> None:
     (told,) = answers(bench.effects, pilot)
     assert told.cancel == [a, b] and bench.tasks(bag) == "ccc"
     bench.report(pilot, a)
-    assert bench.tasks(bag) == "ccc" and bench.core.state.pilots[pilot].held == 1
+    assert bench.tasks(bag) == "ccc" and bench.core.state.pilots[pilot].attempts_held == 1
 
 
 def test_cancel_some_of_many(bench: Bench) -> None:
@@ -371,18 +371,18 @@ def test_what_takes_files_is_held_until_they_are_gathered(bench: Bench) -> None:
     assert bench.take(pilot) == []
     parked = bench.exchange(pilot, want=1, wait=10_000)
     assert parked is None
-    bench.step(e.Gathered(0, bag, 1))
+    bench.step(e.InputsGathered(0, bag, 1))
     assert [task for answer in answers(bench.effects, pilot) for _, g in answer.grants for task in g[0].tasks] == [1]
     bench.restart()
-    assert not bench.core.state.bags[bag].targets[1].held, "it was gathered, and that is known"
+    assert not bench.core.state.bags[bag].targets[1].inputs_pending, "it was gathered, and that is known"
 
 
 def test_what_cannot_be_gathered_is_cancelled_with_a_word(bench: Bench) -> None:
     bag, pilot = bench.submit(shape(1), shape(3, name="after", after=[0], gathers=True)), bench.pilot(4)
-    bench.step(e.Gathered(0, bag, 1, refused="too early"))
+    bench.step(e.InputsGathered(0, bag, 1, refused="too early"))
     assert bench.tasks(bag) == "rrrr", "what it takes is not there yet"
     bench.report(pilot, bench.take(pilot)[0][0])
-    bench.step(e.Gathered(0, bag, 1, refused="too many files"))
+    bench.step(e.InputsGathered(0, bag, 1, refused="too many files"))
     assert bench.tasks(bag) == "sccc"
     (fact,) = [fact for body in bench.journal for fact in codec.decode(body) if isinstance(fact, f.TasksCancelled)]
     assert (fact.runs, fact.why, fact.note) == ([(1, 3)], "gather", "too many files")

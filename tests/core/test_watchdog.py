@@ -125,7 +125,7 @@ def test_after_a_blackout_sites_that_answer_are_tried_again_with_one_pilot_each(
     bag(bench, shape(5))
     tender = Tender(bench)
     bench.wait(LANDING)
-    while bench.core.state.sites["c1"].tending.backoff < 600_000:  # refuses whatever it is sent
+    while bench.core.state.sites["c1"].session.backoff < 600_000:  # refuses whatever it is sent
         orders = tender.tell(refused=[(nonce, "no") for nonce, _ in (tender.orders.start if tender.orders else ())])
         if orders.look:
             tender.list()
@@ -162,7 +162,7 @@ def test_a_history_is_bounded_and_outlives_the_process(bench: Bench) -> None:
     core = type(bench.core)(bench.config)
     core.restore(meta, chunks)
     assert core.state.sites["c1"].history == bench.core.state.sites["c1"].history
-    assert core.state.sites["c1"].suspect == bench.now - 5
+    assert core.state.sites["c1"].suspect_since == bench.now - 5
 
 
 def test_waits_and_start_up_costs_are_measured_by_shape(bench: Bench) -> None:
@@ -171,7 +171,7 @@ def test_waits_and_start_up_costs_are_measured_by_shape(bench: Bench) -> None:
     tender = settled(bench)
     one, two = (next(i for i in bench.core.state.intents.values() if i.shape.cores == n) for n in (1, 2))
     bench.wait(90_000)
-    tender.jobs[one.nonce] = (one.outside, True)
+    tender.jobs[one.nonce] = (one.batch_id, True)
     tender.tell()
     tender.list()
     bench.wait(7_000)
@@ -194,7 +194,7 @@ def vanished(bench: Bench, tasks: int = 3, **hello: Any) -> tuple[Tender, int, l
     site(bench)
     bag(bench, shape(tasks, expect=HOUR))
     tender = Tender(bench)
-    tender.tell(hello=True, **{"salvages": True, **hello})
+    tender.tell(hello=True, **{"can_salvage": True, **hello})
     bench.wait(LANDING)
     tender.tell()
     tender.list_twice()
@@ -252,7 +252,7 @@ def test_an_outbox_in_use_is_a_pilots_that_lives(bench: Bench) -> None:
 
 
 def test_a_tender_that_cannot_look_is_not_waited_for(bench: Bench) -> None:
-    _, _, held = vanished(bench, salvages=False)
+    _, _, held = vanished(bench, can_salvage=False)
     assert bench.attempt(held[0][0]) == "lost"
 
 
@@ -260,7 +260,7 @@ def test_after_a_restart_it_is_looked_for_again(bench: Bench) -> None:
     tender, _, held = vanished(bench)
     bench.restart()
     tender = Tender(bench, name="t2")
-    tender.tell(hello=True, salvages=True)
+    tender.tell(hello=True, can_salvage=True)
     bench.wait(LANDING)
     tender.tell()
     tender.list_twice()
@@ -271,7 +271,7 @@ def test_a_tender_that_outlives_its_server_need_not_say_hello_to_look(bench: Ben
     tender, _, held = vanished(bench)
     bench.restart()
     bench.wait(LANDING)
-    tender.tell(salvages=True)  # the same as before, which knows of no restart
+    tender.tell(can_salvage=True)  # the same as before, which knows of no restart
     tender.list_twice()
     assert tender.tell().salvage == ["intent-1"] and bench.attempt(held[0][0]) == "started"
 
@@ -280,12 +280,12 @@ def test_a_wall_time_that_ends_while_a_pilot_is_looked_for_is_not_forgotten(benc
     tender, pilot, _ = vanished(bench)
     tender.tell(salvaged=[("intent-1", -1)])
     intents = bench.core.state.intents
-    bench.wait(intents[1].began + HOUR + 60_000 - bench.now)
+    bench.wait(intents[1].running_since + HOUR + 60_000 - bench.now)
     bench.exchange(pilot)
     bench.wait(1_000)
     tender.tell()
     tender.list_twice()  # still missing
-    assert intents[1].salvage
+    assert intents[1].salvage_until
     bench.wait(10_000)  # its time is over, but for what it may have left
     tender.tell(salvaged=[("intent-1", -1)])
     assert 1 in intents

@@ -140,7 +140,7 @@ def test_what_was_just_appended_has_not_waited() -> None:
     b.submit(shape(2_000, priority=5))
     b.append(low, 5)
     b.wait(1_100)
-    assert not b.core.state.bags[low].lifted
+    assert not b.core.state.bags[low].aged_since
 
 
 def test_nor_has_what_was_just_tried_again() -> None:
@@ -152,7 +152,7 @@ def test_nor_has_what_was_just_tried_again() -> None:
     b.submit(shape(2_000, priority=5))
     b.step(e.Retry(0, low, [1]))
     b.wait(1_100)
-    assert not b.core.state.bags[low].lifted
+    assert not b.core.state.bags[low].aged_since
 
 
 # --- replicas ---------------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_a_host_that_was_forgotten_leaves_no_strikes(monkeypatch: pytest.MonkeyP
         pilot = b.pilot(host=f"h{n}")
         if b.core.state.pilots[pilot].row == row:
             b.report(pilot, b.take(pilot, 1)[0][0], "failed", "exit", wall=1)
-            assert row not in b.core.state.barred, "at its first failure"
+            assert row not in b.core.state.quarantined, "at its first failure"
             return
         b.report(pilot, b.take(pilot, 1)[0][0], wall=1_000)
         b.exchange(pilot, bye="idle")

@@ -19,7 +19,7 @@ LONG = {"park": HOUR, "lease": 10 * HOUR, "silence": 20 * HOUR}
 
 
 def waits(b: Bench, pilot: int) -> bool:
-    return b.core.state.pilots[pilot].park is not None
+    return b.core.state.pilots[pilot].waiting_request is not None
 
 
 @pytest.mark.parametrize("how", ["taken", "ended", "cancelled"])

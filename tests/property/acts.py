@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from windfall.core.messages import effects as x, events as e
-from windfall.core.messages.facts import Conscious, DataShape, TargetShape
+from windfall.core.messages.facts import DataSelection, DataShape, TargetShape
 from windfall.model.policies.replica_caps import CAPS
 
 from .plan import POLICIES, REPEATS, Act, BagPlan
@@ -320,7 +320,7 @@ def make_data(plan: BagPlan, tasks: int, r: random.Random) -> dict[str, Any]:
         keeps=r.random() < 0.3, stays=r.random() < 0.9)}
     if plan.shape == "conscious":
         made["select"] = "data-conscious"
-        made["conscious"] = Conscious(
+        made["data_selection"] = DataSelection(
             arrivals=r.choice((1, 32)), candidates=r.choice((1, 128)), penalty=r.choice((1.0, 25.0)),
             latency=r.choice((5, 650)), unit=r.choice((10, 100)))
     return made
@@ -357,8 +357,8 @@ def make_shapes(plan: BagPlan, r: random.Random) -> tuple[list[TargetShape], byt
         memory = r.choice((0, 1 << 29))
         return [
             shape("a", n, batch=size, retries=1),
-            shape("b", n, batch=size, behind=0, memory=memory, memory_retries=1),
-            shape("c", n, batch=size, behind=1, cores=r.choice((1, 2)), limit=r.choice((0, 6_000))),
+            shape("b", n, batch=size, previous_stage=0, memory=memory, memory_retries=1),
+            shape("c", n, batch=size, previous_stage=1, cores=r.choice((1, 2)), limit=r.choice((0, 6_000))),
         ], b""
     if plan.shape == "filling":
         return [shape(count=n, batch=r.choice((2, 5)), patience=r.choice((200, 5_000))), shape("more", 1, batch=3)], b""

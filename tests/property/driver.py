@@ -122,7 +122,7 @@ class Server:
         """What `server/files/disk_guard.py` says when it has looked."""
         self.low = low
         if self.up:
-            self.put(e.Frugal(0, low))
+            self.put(e.DiskLow(0, low))
 
     # --- in -----------------------------------------------------------------------------------------------------
 

@@ -218,8 +218,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("names", nargs="*", help="of journals; all if none is given")
     args = parser.parse_args()
-    with Pool(args.jobs) as pool:
-        now = dict(pool.imap(digest, args.names or sorted(journals()), chunksize=1))
+    names = args.names or sorted(journals())
+    if args.jobs == 1:
+        now = dict(map(digest, names))
+    else:
+        with Pool(args.jobs) as pool:
+            now = dict(pool.imap(digest, names, chunksize=1))
     if args.record:
         kept = recorded() if args.names and RECORDING.exists() else {}
         lines = (f"  {json.dumps(name)}: {json.dumps(found)}" for name, found in sorted({**kept, **now}.items()))

@@ -162,7 +162,7 @@ def anybody_may_report(patch: Patch) -> None:
 
 @mutant("P3")
 def owners_do_not_matter(patch: Patch) -> None:
-    original = State._cost
+    original = State._cost_on
 
     def cost(self: State, pc: Any, cls: Any) -> int:
         owners, pc.owners = pc.owners, (self.bags[cls.bag].owner,)
@@ -171,7 +171,7 @@ def owners_do_not_matter(patch: Patch) -> None:
         finally:
             pc.owners = owners
 
-    patch.setattr(State, "_cost", cost)
+    patch.setattr(State, "_cost_on", cost)
 
 
 # --- results -----------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def a_success_is_counted_twice_in_its_target(patch: Patch) -> None:
     original = attempts._succeeded
 
     def succeeded(state: Any, bag: Any, target: Any, tasks: list[int], finished: int) -> None:
-        target.left -= len(tasks)
+        target.not_succeeded -= len(tasks)
         original(state, bag, target, tasks, finished)
 
     patch.setattr(attempts, "_succeeded", succeeded)
@@ -323,7 +323,7 @@ def room_on_the_disk_is_not_noticed(patch: Patch) -> None:
         core.state.disk_low = event.on
         core.done(event)
 
-    patch.setitem(engine._HANDLERS, e.Frugal, frugal)
+    patch.setitem(engine._HANDLERS, e.DiskLow, frugal)
 
 
 @mutant("P1")
@@ -351,7 +351,7 @@ def seats_are_free(patch: Patch) -> None:
 
 @mutant("P5")
 def memory_does_not_matter(patch: Patch) -> None:
-    original = State._cost
+    original = State._cost_on
 
     def cost(self: State, pc: Any, cls: Any) -> int:
         memory, cls.memory = cls.memory, 0
@@ -360,8 +360,8 @@ def memory_does_not_matter(patch: Patch) -> None:
         finally:
             cls.memory = memory
 
-    patch.setattr(State, "_cost", cost)
-    patch.setattr(granting, "fits", lambda pilot, cls, left: left is None or (cls.need or 1) <= left)
+    patch.setattr(State, "_cost_on", cost)
+    patch.setattr(granting, "fits", lambda pilot, cls, left: left is None or (cls.least_time_left or 1) <= left)
 
 
 @mutant("P5")
@@ -376,7 +376,7 @@ def what_was_saved_is_forgotten(patch: Patch) -> None:
 
 @mutant("P5")
 def a_whole_pilot_is_one_core(patch: Patch) -> None:
-    original = State._cost
+    original = State._cost_on
 
     def cost(self: State, pc: Any, cls: Any) -> int:
         whole, cls.whole = cls.whole, False
@@ -385,7 +385,7 @@ def a_whole_pilot_is_one_core(patch: Patch) -> None:
         finally:
             cls.whole = whole
 
-    patch.setattr(State, "_cost", cost)
+    patch.setattr(State, "_cost_on", cost)
 
 
 @mutant("P5")
@@ -432,8 +432,8 @@ def what_went_back_into_the_queue_does_not_count(patch: Patch) -> None:
     def adopt(core: Any, site: Any, listed: Any, began: int) -> None:
         original(core, site, listed, began)
         stopping = [core.state.intents[number] for number in site.intents[STOPPING]]
-        for intent in [intent for intent in stopping if intent.began]:
-            site.tending.strays[intent.nonce, intent.outside] = False
+        for intent in [intent for intent in stopping if intent.running_since]:
+            site.session.unknown_jobs[intent.nonce, intent.batch_id] = False
             intents.end_intents(core, site, [intent], "requeued")
 
     patch.setattr(site_session, "_adopt", adopt)
@@ -450,7 +450,7 @@ def a_silent_pilot_holds_nothing(patch: Patch) -> None:
 def queued_pilots_reserve_nothing(patch: Patch) -> None:
     """What has been used counts, what waits in the queue does not."""
     original = reconcile.unreserved
-    patch.setattr(reconcile, "unreserved", lambda site: original(site) + site.reserved)
+    patch.setattr(reconcile, "unreserved", lambda site: original(site) + site.core_ms_reserved)
 
 
 @mutant("P6: the account")
@@ -477,7 +477,7 @@ def other_jobs_of_the_user_do_not_count(patch: Patch) -> None:
 
 @mutant("P6: bag")
 def a_budget_forgets_what_is_in_play(patch: Patch) -> None:
-    patch.setattr(accounts, "left_of_budget", lambda bag: bag.budget - bag.spent if bag.budget else accounts.PLENTY)
+    patch.setattr(accounts, "left_of_budget", lambda bag: bag.budget - bag.spent if bag.budget else accounts.UNLIMITED)
 
 
 @mutant("P6")
@@ -489,12 +489,12 @@ def an_allowance_forgets_what_is_in_play(patch: Patch) -> None:
 
 @mutant("P6: tasks at")
 def a_disk_has_no_end(patch: Patch) -> None:
-    patch.setattr(accounts, "left_of_disk", lambda site: accounts.PLENTY)
+    patch.setattr(accounts, "left_of_disk", lambda site: accounts.UNLIMITED)
 
 
 @mutant("P4")
 def what_was_reserved_and_not_used_is_not_noticed(patch: Patch) -> None:
-    patch.setattr(accounts, "stir", lambda *_: None)
+    patch.setattr(accounts, "note_pledge_freed", lambda *_: None)
 
 
 @mutant("P5")
@@ -521,7 +521,7 @@ def what_may_have_been_submitted_is_submitted_again(patch: Patch) -> None:
     def renew(core: Any, site: Any) -> None:
         original(core, site)
         for intent in core.state.intents.values():
-            intent.given = 0 if intent.site == site.name else intent.given
+            intent.start_told = 0 if intent.site == site.name else intent.start_told
 
     patch.setattr(site_session, "renew", renew)
 
@@ -550,7 +550,7 @@ def a_pilot_for_one_task_takes_any(patch: Patch) -> None:
 
 @mutant("G11", failing_plan)
 def tasks_that_keep_failing_go_anywhere(patch: Patch) -> None:
-    patch.setattr(granting, "elsewhere", lambda *_: False)
+    patch.setattr(granting, "must_go_elsewhere", lambda *_: False)
 
 
 @mutant("P2", failing_plan)
@@ -569,7 +569,7 @@ def a_snapshot_forgets_who_keeps_failing(patch: Patch) -> None:
 @mutant("P4")
 def a_site_that_refused_once_is_never_asked_again(patch: Patch) -> None:
     for module in (intents, site_session):
-        patch.setattr(module, "hold_off", lambda turn, site: setattr(site.tending, "hold", 1 << 60))
+        patch.setattr(module, "hold_off", lambda turn, site: setattr(site.session, "retry_after", 1 << 60))
 
 
 # --- recovery ----------------------------------------------------------------------------------------------------
@@ -604,7 +604,7 @@ def a_batch_runs_all_at_once(patch: Patch) -> None:
 @mutant("T7")
 def an_incomplete_batch_does_not_wait(patch: Patch) -> None:
     for module in (chains, bag_facts):
-        patch.setattr(module, "waiting", lambda bag, target: range(0))
+        patch.setattr(module, "filling", lambda bag, target: range(0))
 
 
 @mutant("T8")
@@ -620,7 +620,7 @@ def a_stage_is_granted_behind_nothing(patch: Patch) -> None:
     def followers(*args: Any) -> Any:
         groups = original(*args)
         for group in groups:
-            group.behind = []
+            group.prerequisites = []
         return groups
 
     patch.setattr(batches, "_followers", followers)

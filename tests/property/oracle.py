@@ -100,10 +100,12 @@ class Oracle:
 
     def _strays(self, pilot: int, group: f.Group) -> None:
         """Tasks that keep failing go to the site that their bag names, and others anywhere (G11)."""
-        if any(self.over.get((group.bag, task), False) != group.over for task in group.tasks):
-            self.lies.append(f"G11: {group.bag}/{group.tasks} were granted as over={group.over}, and are not")
+        if any(self.over.get((group.bag, task), False) != group.to_fail_over_site for task in group.tasks):
+            self.lies.append(
+                f"G11: {group.bag}/{group.tasks} were granted as over={group.to_fail_over_site}, and are not"
+            )
         (name, owner), (at, _) = self.fail_over[group.bag], self.of_pilot[pilot]
-        if not group.over or name == at:
+        if not group.to_fail_over_site or name == at:
             return
         site, shape = self.sites[name], self.shapes[group.bag][group.target]
         limits = site.get("limits")
@@ -121,8 +123,8 @@ class Oracle:
             self._believed(end.attempt)
         ref = (end.bag, end.task, end.generation)
         if self.generation[end.bag, end.task] == end.generation:
-            self.over[end.bag, end.task] = end.over
-        charged = end.failures + end.overruns + end.boosts
+            self.over[end.bag, end.task] = end.to_fail_over_site
+        charged = end.failures + end.time_retries + end.memory_retries
         if self.generation[end.bag, end.task] == end.generation and charged > self.failed[ref]:
             self.lies.append(f"cost: task {ref} is charged {charged} failures, {self.failed[ref]} happened")
 

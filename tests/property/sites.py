@@ -244,7 +244,7 @@ class Tender:
         event = e.SiteReport(
             0, self.site.name, self.name, not self.known, self.seen, list(self.accepted.items()),
             list(self.refused.items()), list(self.stopped), info=self.site.info(), wait=POLL if poll else 0,
-            salvages=True, salvaged=list(self.salvaged.items()), **more,
+            can_salvage=True, salvaged=list(self.salvaged.items()), **more,
         )
         heard: list[Any] = []
 

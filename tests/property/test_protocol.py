@@ -74,7 +74,7 @@ def test_seeds_with_replicas() -> None:
     """Tasks in play twice: one result each (P1), and nothing beyond anybody's means (P6)."""
     worlds = [World(replica_plan(seed)).run() for seed in range(60)]
     bags = [bag for world in worlds for bag in world.server.core.state.bags.values()]
-    assert sum(bag.replicas for bag in bags) > 100
+    assert sum(bag.replicas_granted for bag in bags) > 100
 
 
 def test_seeds_with_tasks_that_keep_failing() -> None:
@@ -105,8 +105,8 @@ def test_seeds_with_deadlines_and_replicas_by_expression() -> None:
     """However often a task runs it has one result (P1), and all end (P4)."""
     worlds = [World(repeat_plan(seed)).run() for seed in range(60)]
     bags = [bag for world in worlds for bag in world.server.core.state.bags.values()]
-    assert sum(bag.replicas for bag in bags if "attempt-deadline" in bag.policy) > 30
-    assert sum(bag.replicas for bag in bags if "NumberOfReplicas" in bag.policy.get("replicate", "")) > 10
+    assert sum(bag.replicas_granted for bag in bags if "attempt-deadline" in bag.policy) > 30
+    assert sum(bag.replicas_granted for bag in bags if "NumberOfReplicas" in bag.policy.get("replicate", "")) > 10
 
 
 def test_seeds_with_results_left_behind() -> None:

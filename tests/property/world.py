@@ -106,7 +106,7 @@ class World:
 
     def _done(self) -> bool:
         core = self.server.core
-        return core is not None and not any(bag.unfinished() for bag in core.state.bags.values())
+        return core is not None and not any(bag.not_ended() for bag in core.state.bags.values())
 
     def _quiet(self) -> bool:
         core = self.server.core
@@ -182,7 +182,7 @@ class World:
                 self.client(lambda number=number: e.Pause(0, number, False))
             if bag.open:
                 self.client(lambda number=number: e.Close(0, number))
-            if bag.external and bag.unfinished():
+            if bag.external and bag.not_ended():
                 self._answer_for(number, bag.size)
         if not any(p.alive and not p.agenda.leaving and p.cores >= 4 for p in self.processes):
             self.new_pilot(4)
@@ -193,9 +193,9 @@ class World:
         core = self.server.core
         for number, bag in core.state.bags.items() if core is not None else ():
             for target in bag.targets:
-                if target.shape.gathers and not target.pending and target.unfinished:
+                if target.shape.gathers and not target.pending and target.not_ended:
                     refused = "too many files" if not self.healed and self.chance(10) else ""
-                    self.server.put(e.Gathered(0, number, target.index, refused))
+                    self.server.put(e.InputsGathered(0, number, target.index, refused))
 
     def _answer_for(self, number: int, size: int) -> None:
         assert self.server.core is not None
@@ -279,9 +279,9 @@ class World:
         assert isinstance(effect, x.ExchangeReply)
         shapes = self.oracle.shapes
         grants = [{"n": number, "groups": [
-            {"spec": _spec(g.bag, shapes[g.bag][g.target], g.overruns, g.boosts),
+            {"spec": _spec(g.bag, shapes[g.bag][g.target], g.time_retries, g.memory_retries),
              "tasks": [[a, [g.bag, t]] for a, t in zip(g.attempts, g.tasks, strict=True)],
-             **({"chain": g.chain, "behind": g.behind} if g.chain >= 0 else {})}
+             **({"chain": g.chain, "behind": g.prerequisites} if g.chain >= 0 else {})}
             for g in groups if g.bag in shapes
         ]} for number, groups in effect.grants]
         return {

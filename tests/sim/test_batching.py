@@ -80,7 +80,7 @@ def test_stages_of_a_pipeline_run_on_one_pilot_one_after_the_other() -> None:
     world = Seen(7, watch=True)
     world.site("here")
     world.pilots("here", 4, cores=2, latency=30)
-    stages = [TargetShape(name, 40, [], 1, 0, 0, 0, 0, 0, 5_000, False, 9, 0, 0, behind=behind)
+    stages = [TargetShape(name, 40, [], 1, 0, 0, 0, 0, 0, 5_000, False, 9, 0, 0, previous_stage=behind)
               for name, behind in (("a", -1), ("b", 0), ("c", 1))]
     world.submit(Work(120, _some, fails=0.1, targets=stages))
     world.run()

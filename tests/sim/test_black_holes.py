@@ -75,7 +75,7 @@ def test_healthy_hosts_are_not_taken_for_black_holes(seed: int) -> None:
     world = world_of(seed, 20, cores=1 + seed % 2)
     world.submit(Work(5_000, a_minute, retries=100, fails=0.2))
     world.run()
-    assert ends(world) == (5_000, 0) and judged(world) == {} and not world.server.core.state.barred
+    assert ends(world) == (5_000, 0) and judged(world) == {} and not world.server.core.state.quarantined
 
 
 @pytest.mark.parametrize("seed", range(3))

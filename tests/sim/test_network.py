@@ -98,7 +98,9 @@ def world(select: str = "fcfs", disk: bool = False, **more: object) -> World:
     made.site("here", disk)
     made.link("*", "*", start=500, rate=100_000)
     made.pilots("here", 3)
-    made.submit(pipelines(13, select=select, conscious=f.Conscious() if select == "data-conscious" else None, **more))
+    made.submit(
+        pipelines(13, select=select, data_selection=f.DataSelection() if select == "data-conscious" else None, **more)
+    )
     return made
 
 

@@ -82,7 +82,7 @@ def test_a_bag_is_run_and_nothing_is_left_behind(provision: str) -> None:
     world, sites = two_sites(1)
     world.submit(Work(12, lambda task, draw: 90_000, limit=5 * MINUTE, expect=90_000, provision=provision))
     world.run(240 * MINUTE)
-    assert world.tally.ends or not any(bag.unfinished() for bag in world.server.core.state.bags.values())
+    assert world.tally.ends or not any(bag.not_ended() for bag in world.server.core.state.bags.values())
     world.engine.run(world.engine.now + 5 * MINUTE)
     assert not world.server.core.state.intents and not any(site.jobs for site in sites)
 
@@ -127,7 +127,7 @@ def test_limits_hold_while_tenders_crash_and_pilots_are_preempted(seed: int) -> 
     world.submit(Work(40, lambda task, draw: draw.randrange(6 * MINUTE), limit=8 * MINUTE, expect=MINUTE,
                       fails=0.1, retries=20))
     world.run(600 * MINUTE)
-    assert not any(bag.unfinished() for bag in world.server.core.state.bags.values())
+    assert not any(bag.not_ended() for bag in world.server.core.state.bags.values())
     assert 0 < most <= 6
     world.engine.run(world.engine.now + 20 * MINUTE)
     assert not world.server.core.state.intents and not any(site.jobs for site in sites)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from windfall.core.messages.facts import Conscious
+from windfall.core.messages.facts import DataSelection
 from windfall.sim.experiments import trellis as t
 from windfall.sim.experiments.base import Options
 
@@ -34,7 +34,7 @@ def test_the_example_of_section_2_3_comes_out_to_the_millisecond() -> None:
     ({"unit": 1}, 10_600), ({"unit": 1_000}, 10_600), ({"arrivals": 1}, 10_600), ({"withhold": False}, 11_000),
 ])  # fmt: skip
 def test_no_parameter_was_chosen_for_the_example(changed: dict[str, Any], ended: int) -> None:
-    assert t.example("data-conscious", Conscious(**changed)).ended == ended
+    assert t.example("data-conscious", DataSelection(**changed)).ended == ended
 
 
 @pytest.mark.parametrize(("net", "factor", "count"), [(t.WAN, 1, 8), (t.WAN, 100, 16), (t.LAN, 100, 8)])

@@ -150,5 +150,5 @@ def test_the_newest_has_tasks_that_go_to_a_fail_over_site(tmp_path: Path) -> Non
     facts = [fact for _, _, body in journal.read(0) for fact in codec.decode(body)]
     journal.close()
     assert any(fact.fail_over for fact in facts if isinstance(fact, BagSubmitted))
-    assert any(end.over for fact in facts if isinstance(fact, Ended) for end in fact.ends)
-    assert any(group.over for fact in facts if isinstance(fact, Granted) for group in fact.groups)
+    assert any(end.to_fail_over_site for fact in facts if isinstance(fact, Ended) for end in fact.ends)
+    assert any(group.to_fail_over_site for fact in facts if isinstance(fact, Granted) for group in fact.groups)

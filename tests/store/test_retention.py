@@ -49,8 +49,8 @@ def test_starts_go_with_their_bag() -> None:
 def test_transfers_and_lost_copies_go_with_their_bag() -> None:
     edit = DropRemovedBags({KEPT})
     both, mine = granted((KEPT, [1]), (GONE, [3])), granted((KEPT, [1]))
-    both.moves = [f.Move(1, "home", -1, 9, 1), f.Move(3, "host here a", 0, 9, 1)]
-    mine.moves = both.moves[:1]
+    both.transfers = [f.Transfer(1, "home", -1, 9, 1), f.Transfer(3, "host here a", 0, 9, 1)]
+    mine.transfers = both.transfers[:1]
     assert edited(edit, both) == [mine]
     there = f.CopiesLost(2, "host here a", [(KEPT, [(0, 2)])], "gone")
     assert edited(edit, f.CopiesLost(2, "host here a", [(GONE, [(0, 1)]), (KEPT, [(0, 2)])], "gone")) == [there]

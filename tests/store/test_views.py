@@ -48,10 +48,26 @@ def end(
     generation: int = 0,
     detail: f.Detail | None = None,
     why: str = "",
-    stays: bool = False,
+    row_kept: bool = False,
 ) -> f.End:
     return f.End(
-        attempt, 1, task, generation, OUTCOMES.index(outcome), why, verdict, stays, 0, 0, 0, 0, 40, 30, 20, 10, detail
+        attempt,
+        1,
+        task,
+        generation,
+        OUTCOMES.index(outcome),
+        why,
+        verdict,
+        row_kept,
+        0,
+        0,
+        0,
+        0,
+        40,
+        30,
+        20,
+        10,
+        detail,
     )
 
 
@@ -85,7 +101,7 @@ def test_the_first_success_counts_whatever_came_before_or_after(views: Views) ->
     play(
         views,
         [f.Ended(10, 1, [end(1, 0, "failed", READY, detail=f.Detail(exit=3), why="exit")])],
-        [f.Ended(20, 1, [end(2, 0, "lost", FAILED, stays=True)])],
+        [f.Ended(20, 1, [end(2, 0, "lost", FAILED, row_kept=True)])],
         [f.Ended(30, 1, [end(2, 0, "succeeded", SUCCEEDED)])],
         [f.Ended(40, 1, [end(3, 0, "cancelled", SUCCEEDED)])],
     )

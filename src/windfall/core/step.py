@@ -106,7 +106,7 @@ def _finish(turn: Turn) -> None:
     state, grants, hosts_to_empty = turn.state, turn.grants, turn.hosts.to_empty
     if grants.recheck_waiting or grants.version_offered != state.version:
         _feed(turn)
-    if state.roomier:
+    if state.hosts_below_per_host:
         feed_hosts(turn)
     if grants.starved_pilots:
         for number in grants.starved_pilots:
@@ -116,12 +116,12 @@ def _finish(turn: Turn) -> None:
         for row in hosts_to_empty:
             take_back(turn, row)
         hosts_to_empty.clear()
-    if grants.recheck_waiting or state.provided or turn.provision.to_answer:
+    if grants.recheck_waiting or state.provisioned_sites or turn.provision.to_answer:
         _provision(turn)
-    if state.orders:
-        for number in list(state.orders):
+    if state.pilots_with_news:
+        for number in list(state.pilots_with_news):
             exchange.nudge(turn, state.pilots[number])
-        state.orders.clear()
+        state.pilots_with_news.clear()
         _provision(turn)
     if state.unended and not grants.ageing_timer:
         fair_share.arm(turn)
@@ -135,9 +135,9 @@ def _feed(turn: Turn) -> None:
     grants, state = turn.grants, turn.state
     while grants.recheck_waiting or grants.version_offered != state.version:
         # what one pilot is granted may make room for another
-        ready = grants.recheck_waiting or grants.some_waiting_unasked or grants.listing_offered != state.listing
+        ready = grants.recheck_waiting or grants.some_waiting_unasked or grants.listing_offered != state.ready_version
         grants.recheck_waiting = grants.some_waiting_unasked = False
-        grants.version_offered, grants.listing_offered = state.version, state.listing
+        grants.version_offered, grants.listing_offered = state.version, state.ready_version
         if ready:
             feed_parked(turn)
         else:
@@ -148,7 +148,7 @@ def _provision(turn: Turn) -> None:
     """Grant to pilots that wait for data first, then provision, since the demand has changed."""
     if turn.grants.recheck_waiting:
         _feed(turn)
-    if turn.state.provided or turn.provision.to_answer:
+    if turn.state.provisioned_sites or turn.provision.to_answer:
         reconcile.settle(turn)
         site_session.settle(turn)
 
@@ -171,13 +171,13 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     e.Pause: bags.pause,
     e.Cancel: bags.cancel,
     e.Retry: bags.retry,
-    e.Gathered: bags.gathered,
+    e.InputsGathered: bags.gathered,
     e.Remove: bags.remove,
     e.AddSite: bags.add_site,
     e.DrainSite: sites.drain_site,
     e.ShareSite: sites.share_site,
     e.RemoveSite: sites.remove_site,
-    e.Frugal: bags.frugal,
+    e.DiskLow: bags.frugal,
     e.SetBudget: bags.set_budget,
     e.SetPolicy: bags.set_policy,
     e.SetAllowance: bags.set_allowance,
@@ -188,8 +188,8 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     e.Exchange: exchange.exchange,
     e.Gone: exchange.gone,
     e.Drain: exchange.drain,
-    e.Unpark: exchange.drop_connection,
-    e.Tend: site_session.tend,
+    e.DropRequest: exchange.drop_connection,
+    e.SiteReport: site_session.tend,
     e.KnowLink: lost_copies.know_link,
     e.LosePlace: lost_copies.lose_place,
 }

@@ -150,7 +150,9 @@ class Rendering:
             extras = [self._extra(renderer, group.target, *place) for place in zip(group.tasks, indices, strict=True)]
             tasks = [(*task, extra) if extra else task for task, extra in zip(tasks, extras, strict=True)]
         chain = group.chain if group.chain >= 0 else None
-        return schema.GrantedGroup(self.raw(group.target, group.overruns, group.boosts), tasks, chain, group.behind)
+        return schema.GrantedGroup(
+            self.raw(group.target, group.time_retries, group.memory_retries), tasks, chain, group.prerequisites
+        )
 
     def one(self, task: int) -> dict[str, Any]:
         """All that a pilot is told of a task."""

@@ -64,7 +64,7 @@ class Retention:
         self._hours = self._loop.call_later(HOUR_S, self._hourly)
         oldest = self._writer.clock.now() - self.keep
         for bag in list(self._writer.state.bags.values()):
-            if bag.ended and max(bag.ended, bag.touched) < oldest and not self._writer.closed:
+            if bag.ended and max(bag.ended, bag.changed) < oldest and not self._writer.closed:
                 log.info("bag %d of %s is older than what is kept: removed", bag.number, bag.owner)
                 self._writer.put(events.Remove(0, bag.number, by="keep"))
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from windfall.core.config import Config
-from windfall.core.messages.facts import Conscious, DataShape, Limits, Shape, TargetShape
+from windfall.core.messages.facts import DataSelection, DataShape, Limits, Shape, TargetShape
 from windfall.core.messages.lifecycle import ACTIVE
 from windfall.core.read.explain import explain
 from windfall.model.checks.bag import USUAL
@@ -101,7 +101,7 @@ class Run:
     def why(self) -> str:
         """Of the first bag that has not ended: what it waits for."""
         state, now = self.world.server.core.state, self.world.engine.now
-        bag = next((bag for bag in state.bags.values() if bag.unfinished()), None)
+        bag = next((bag for bag in state.bags.values() if bag.not_ended()), None)
         return "" if bag is None else f"{bag.name}: {explain(state, now, bag.number)['summary']}"
 
     @property
@@ -189,7 +189,7 @@ class Run:
         return Work(bag.tasks, lambda task, _draw: walls[task], fails=bag.fails, select=bag.select, name=bag.name,
                     targets=shapes, provision=bag.provision, edges=_edges(bag), data=_data(bag, columns),
                     fail_over=bag.fail_over,
-                    conscious=Conscious(**bag.conscious) if bag.select == "data-conscious" else None,
+                    data_selection=DataSelection(**bag.conscious) if bag.select == "data-conscious" else None,
                     replicate=USUAL, policy=bag.policy)
 
     def _script(self, bag: Bag) -> None:

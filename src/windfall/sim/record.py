@@ -158,14 +158,14 @@ class Record:
                 asked.ended, asked.why = fact.at, fact.why
 
     def _granted(self, fact: f.Granted) -> None:
-        if not fact.moves:
+        if not fact.transfers:
             return
         whose = {attempt: (group.bag, task) for group in fact.groups
                  for attempt, task in zip(group.attempts, group.tasks, strict=True)}
         site = self.pilots[fact.pilot].site
         self.transfers += [
             Transfer(move.attempt, *whose[move.attempt], move.place, site, fact.at, move.size, move.files)
-            for move in fact.moves]
+            for move in fact.transfers]
 
     def _begun(self, fact: f.Started) -> None:
         for attempt in fact.attempts:
@@ -182,11 +182,11 @@ class Record:
 
     def _ended(self, fact: f.Ended) -> None:
         for end in fact.ends:
-            begun = self._started.get(end.attempt) if end.stays else self._started.pop(end.attempt, None)
+            begun = self._started.get(end.attempt) if end.row_kept else self._started.pop(end.attempt, None)
             start, over = _span(end, fact.at, begun)
             counts = end.decides and end.verdict == SUCCEEDED
             place = (end.attempt, end.bag, end.task, fact.pilot, end.granted)
-            self._add(Attempt(*place, start, over, end.outcome, int(counts)), end.stays)
+            self._add(Attempt(*place, start, over, end.outcome, int(counts)), end.row_kept)
             if end.decides:
                 self._tasks_over(end.bag, fact.at, 1)
 

@@ -21,7 +21,7 @@ from typing import Any
 from windfall.core.config import Config
 from windfall.core.invariants.promises import Witness, check_all
 from windfall.core.messages import effects as x, events as e
-from windfall.core.messages.facts import Conscious, DataShape, Group, Limits, Move, TargetShape
+from windfall.core.messages.facts import DataSelection, DataShape, Group, Limits, TargetShape, Transfer
 from windfall.core.state.copies import place_of, site_of
 from windfall.core.state.world import BagState
 from windfall.sim.engine import Engine
@@ -37,7 +37,7 @@ from windfall.sim.models.storage import Storage
 
 OWNER = "user"
 Wall = Callable[[int, random.Random], int]
-Extra = dict[str, list[Move]]  # beside a task: what it is to fetch
+Extra = dict[str, list[Transfer]]  # beside a task: what it is to fetch
 
 
 class Broken(AssertionError):
@@ -64,7 +64,7 @@ class Work:
     options: dict[str, int] = field(default_factory=dict)
     edges: bytes = b""
     data: DataShape | None = None
-    conscious: Conscious | None = None
+    data_selection: DataSelection | None = None
     failing: frozenset[int] = frozenset()  # tasks that never succeed
     replicate: str = "none"
     policy: dict[str, str] = field(default_factory=dict)  # expressions
@@ -172,7 +172,7 @@ class World:
         shape = TargetShape("main", work.tasks, [], work.cores, 0, 0, 0, work.limit, work.expect, 5_000, False,
                             work.retries, 0, 0, batch=work.batch)
         event = e.Submit(0, OWNER, work.name, "", b"", work.targets or [shape], False, work.select, False, work.edges,
-                         work.provision, work.options, work.data, work.conscious, replicate=work.replicate,
+                         work.provision, work.options, work.data, work.data_selection, replicate=work.replicate,
                          policy=work.policy, fail_over=work.fail_over)
 
         def taken(effect: Any) -> None:
@@ -269,7 +269,7 @@ class World:
         if self._busy is not None and not self._busy.ended and not self._busy.open:
             return False
         bags = self.server.core.state.bags.values()
-        self._busy = next((bag for bag in bags if bag.unfinished()), None)
+        self._busy = next((bag for bag in bags if bag.not_ended()), None)
         return bool(self._works) and not self._coming and self.server.idle and self._busy is None
 
     def _run(self, pilot: Pilot, task: Any) -> tuple[int, dict[str, Any]]:
@@ -340,7 +340,7 @@ class World:
             "epoch": answer.epoch, "seq": answer.seq, "lease": answer.lease, "spread": answer.spread,
         }
         if answer.grants:
-            moves = _by_attempt(answer.moves)
+            moves = _by_attempt(answer.transfers)
             rendered["grants"] = [
                 {"n": number, "groups": [self._group(group, moves) for group in groups]}
                 for number, groups in answer.grants
@@ -351,12 +351,12 @@ class World:
 
     def _group(self, group: Group, moves: dict[int, Extra]) -> dict[str, Any]:
         made: dict[str, Any] = {
-            "spec": self._spec(group.bag, group.target, group.overruns, group.boosts),
+            "spec": self._spec(group.bag, group.target, group.time_retries, group.memory_retries),
             "tasks": [(a, (group.bag, t), moves.get(a)) for a, t in zip(group.attempts, group.tasks, strict=True)],
         }
         if group.chain >= 0:
             made["chain"] = group.chain
-            made["behind"] = group.behind
+            made["behind"] = group.prerequisites
         return made
 
     def _spec(self, bag: int, target: int, overruns: int, boosts: int) -> dict[str, Any]:
@@ -377,7 +377,7 @@ class World:
             raise Broken(f"at {self.engine.now} ms: " + "; ".join(said[:6]))
 
 
-def _by_attempt(moves: list[Move]) -> dict[int, Extra]:
+def _by_attempt(moves: list[Transfer]) -> dict[int, Extra]:
     found: dict[int, Extra] = {}
     for move in moves:
         found.setdefault(move.attempt, {"moves": []})["moves"].append(move)

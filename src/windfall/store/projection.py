@@ -121,7 +121,7 @@ class Projection:
             )
             if e.detail is not None:
                 self._keep_detail(e.attempt, e.bag, e.detail)
-            if not e.stays:
+            if not e.row_kept:
                 self._forget_started([e.attempt])
             self._tally.ended(fact, e, started)
 

@@ -56,8 +56,8 @@ class DropRemovedBags:
         for group in fact.groups:
             if group.bag not in self._kept:
                 self._doomed.update(group.attempts)
-        moves = [move for move in fact.moves if move.attempt not in self._doomed]
-        return msgspec.structs.replace(fact, groups=groups, moves=moves) if groups else None
+        moves = [move for move in fact.transfers if move.attempt not in self._doomed]
+        return msgspec.structs.replace(fact, groups=groups, transfers=moves) if groups else None
 
     def _copies(self, fact: f.CopiesLost) -> f.Fact | None:
         lost = [(bag, runs) for bag, runs in fact.lost if bag in self._kept]
@@ -69,7 +69,9 @@ class DropRemovedBags:
         ends = [end for end in fact.ends if end.bag in self._kept]
         if len(ends) == len(fact.ends):
             return fact
-        self._doomed.difference_update(end.attempt for end in fact.ends if end.bag not in self._kept and not end.stays)
+        self._doomed.difference_update(
+            end.attempt for end in fact.ends if end.bag not in self._kept and not end.row_kept
+        )
         return msgspec.structs.replace(fact, ends=ends) if ends else None
 
     def _of_attempts(self, fact: f.Started | f.Adopted) -> f.Fact | None:

@@ -21,8 +21,8 @@ from windfall.core.config import Config
 from windfall.core.decide.requests.intake import submission
 from windfall.core.messages import events as e
 from windfall.core.messages.facts import (
-    BagLifted,
-    Conscious,
+    BagAged,
+    DataSelection,
     DataShape,
     Fact,
     HostJudged,
@@ -239,7 +239,7 @@ def _leave_data(story: Story) -> None:
     bag.data = DataShape(
         np.array([10, 0], "<i8").tobytes(), np.array([1, 0], "<i4").tobytes(), np.array([99, 0], "<i8").tobytes(),
         np.array([1, 0], "<i4").tobytes(), ["there"], keeps=True)
-    bag.select, bag.conscious = "data-conscious", Conscious(penalty=3.0)
+    bag.select, bag.data_selection = "data-conscious", DataSelection(penalty=3.0)
     story.do(bag)
     pilot = story.pilot("mover", 1, "far")
     story.exchange(pilot, reports=[e.Report(a, wall=5, left=(123, 2)) for a in story.exchange(pilot, want=1)])
@@ -269,7 +269,7 @@ def _rule(story: Story) -> int:
     other = int(story.do(submission(0, "ann", Bag(name="later", targets=[sweep(3)]), "later")).value)
     story.do(e.SetPolicy(0, other, {"requirements": "Host.Cores > 64"}, "ann"))
     story.do(e.SetWeight(0, "bob", 3, "ann"))
-    story.decide(BagLifted(story.now, other, True))
+    story.decide(BagAged(story.now, other, True))
     return number
 
 
@@ -293,8 +293,8 @@ def _after_that(story: Story, bags: dict[str, int]) -> None:
     for _ in range(6):
         held = story.exchange(pilot, want=1)
         story.exchange(pilot, reports=[e.Report(a, files=parts, wall=2) for a in held])
-        story.do(e.Gathered(0, bags["merged"], 1))
-    story.do(e.Gathered(0, bags["merged"], 2, refused="too many files"))
+        story.do(e.InputsGathered(0, bags["merged"], 1))
+    story.do(e.InputsGathered(0, bags["merged"], 2, refused="too many files"))
     source = msgspec.msgpack.encode((0, Sweep(axes=[Range(name="x", first=4, last=5)])))
     story.do(e.Append(0, "bob", bags["saving"], 0, 2, "more", source, extends=True))
     held = story.exchange(pilot, want=1)

@@ -23,11 +23,28 @@ from windfall.core.messages.lifecycle import (
 )
 from windfall.core.state import accounts, copies
 from windfall.core.state.chains import chain_key
-from windfall.core.state.classes import class_of, maybe_end, release_dependents, relist_all, set_task, stir, target_done
+from windfall.core.state.classes import (
+    class_of,
+    maybe_end,
+    note_replica_news,
+    release_dependents,
+    relist_all,
+    set_task,
+    target_done,
+)
 from windfall.core.state.columns import FEW, ROW_MASK, Attempts, Tasks
 from windfall.core.state.estimates import is_bad
 from windfall.core.state.graph import Graph
-from windfall.core.state.load import OUTSTANDING, bear, carry, drop_row, free_row, note_load, recall_lost, split
+from windfall.core.state.load import (
+    OUTSTANDING,
+    add_load,
+    add_row_load,
+    bag_and_task,
+    cancel_on_return,
+    drop_row,
+    free_row,
+    update_line,
+)
 from windfall.core.state.world import BagState, State, TargetState, TaskClass
 from windfall.model.policies.replica_caps import COST
 
@@ -42,22 +59,24 @@ def granted(state: State, fact: f.Granted) -> None:
     pilot.granted = fact.number
     for group in fact.groups:
         bag = state.bags[group.bag]
-        cls = class_of(state, bag, group.target, group.over << 7 | group.overruns << 4 | group.boosts)
+        cls = class_of(
+            state, bag, group.target, group.to_fail_over_site << 7 | group.time_retries << 4 | group.memory_retries
+        )
         _open_rows(state, fact, group, bag, cls)
         _activate(bag, cls, group.tasks)
         if cls.overdue:
             _not_overdue(state, cls, group.tasks)  # the new attempts are not
-        bear(state, pilot, bag, cls, group.tasks, 1)
-        bag.touched = bag.served = fact.at
+        add_load(state, pilot, bag, cls, group.tasks, 1)
+        bag.changed = bag.last_granted = fact.at
         if bag.counts[READY] < bag.counts[ACTIVE] and (bag.policy or bag.number in state.replicating):
             bag.note_tail()  # it begins now at the earliest
-        if accounts.matters(cls):
-            accounts.count(state, accounts.rows_of(group.attempts), 1)
+        if accounts.is_accounted(cls):
+            accounts.pledge_rows(state, accounts.rows_of(group.attempts), 1)
             relist_all(state, bag)
-        elif not cls.ready or cls.chained:
+        elif not cls.ready or cls.in_chain:
             state.relist(cls)
-    copies.note_moves(state, fact.moves)
-    note_load(state, pilot)
+    copies.note_transfers(state, fact.transfers)
+    update_line(state, pilot)
 
 
 def _not_overdue(state: State, cls: TaskClass, tasks: list[int]) -> None:
@@ -78,7 +97,7 @@ def _open_rows(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls
     else:
         _open_few(state, fact, group, bag, cls)
     if attempts.indexed:
-        attempts.enter(group.bag, [number & ROW_MASK for number in numbers])
+        attempts.add_rows(group.bag, [number & ROW_MASK for number in numbers])
 
 
 def _open_few(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
@@ -137,7 +156,7 @@ def _activate(bag: BagState, cls: TaskClass, tasks: list[int]) -> None:
             live[task] += 1
             tries[task] = (tries[task] + 1) & 0xFFFF
             dirty[task >> 16] = 1
-    bag.replicas += n - fresh - behind
+    bag.replicas_granted += n - fresh - behind
     bag.counts[READY] -= fresh
     bag.counts[WAITING] -= behind
     bag.counts[ACTIVE] += fresh + behind
@@ -152,18 +171,18 @@ def adopted(state: State, fact: f.Adopted) -> None:
         old = state.pilots[attempts.pilot[row]]
         held = attempts.state[row] != LOST
         if held:
-            carry(state, row, -1)
-        accounts.count(state, [row], -1)
+            add_row_load(state, row, -1)
+        accounts.pledge_rows(state, [row], -1)
         attempts.pilot[row] = new.number
-        accounts.count(state, [row], 1)
+        accounts.pledge_rows(state, [row], 1)
         attempts.grant[row] = 0  # it was taken in long ago
         attempts.dirty[row >> 16] = 1
         if held:
-            carry(state, row, 1)
+            add_row_load(state, row, 1)
         old.recalling.pop(number, None)
         if old.cancelling.pop(number, None) is not None:
             new.cancelling[number] = False
-            state.orders[new.number] = None
+            state.pilots_with_news[new.number] = None
 
 
 def _keep_chain(state: State, recalling: dict[int, bool], row: int) -> None:
@@ -183,7 +202,7 @@ def started(state: State, fact: f.Started) -> None:
             _keep_chain(state, recalling, row)
         if revives := attempts.state[row] == LOST:
             attempts.recover(row)
-            accounts.crowd(state, row, 1)
+            accounts.count_in_group(state, row, 1)
             _revive(state, row)
             state.pilots[fact.pilot].cancelling.pop(number, None)
         attempts.state[row] = STARTED
@@ -207,13 +226,13 @@ def _note_known(state: State, bag: BagState, news: bool = True) -> None:
     bag that may have replicas are late now.  `news`: what is known of its task is not true any more, or it was the only
     attempt of it."""
     if not bag.has_backlog():
-        state.rerun()
-        bag.news += news
+        state.note_replica_offer()
+        bag.replica_version += news
 
 
 def _revive(state: State, row: int) -> None:
     """A lost attempt turns out to be running."""
-    bag, task = split(state.attempts.task[row])
+    bag, task = bag_and_task(state.attempts.task[row])
     owner = state.bags[bag]
     t = owner.tasks
     if t.state[task] == READY:
@@ -227,7 +246,7 @@ def _revive(state: State, row: int) -> None:
         set_task(state, owner, task, ACTIVE)
     t.live[task] += 1
     t.dirty[task >> 16] = 1
-    carry(state, row, 1)
+    add_row_load(state, row, 1)
 
 
 def _finish_few(attempts: Attempts, t: Tasks, rows: list[int], tasks: list[int]) -> None:
@@ -263,16 +282,16 @@ def finished(state: State, fact: f.Finished) -> None:
     unstarted = tail and any(attempts.state[row] == GRANTED for row in rows)
     (_finish_many if n > FEW else _finish_few)(attempts, bag.tasks, rows, fact.tasks)
     if attempts.indexed:
-        attempts.leave(fact.bag, rows)
+        attempts.drop_rows(fact.bag, rows)
     bag.counts[ACTIVE] -= n
     bag.counts[SUCCEEDED] += n
     pilot = state.pilots[fact.pilot]
-    accounts.leave_many(state, bag, cls, pilot, fact)
-    bear(state, pilot, bag, cls, fact.tasks, -1)
+    accounts.settle_successes(state, bag, cls, pilot, fact)
+    add_load(state, pilot, bag, cls, fact.tasks, -1)
     if pilot.recalling:
         for number in fact.attempts:
             pilot.recalling.pop(number, None)
-    note_load(state, pilot)
+    update_line(state, pilot)
     samples: list[float] = [sum(fact.walls) / n] if n > AVERAGED else [*fact.walls]
     _note_times(state, bag, cls, samples, n)
     quarantine.succeeded(state, bag, pilot.row, n, samples, fact.at, cls.mean)
@@ -281,9 +300,9 @@ def finished(state: State, fact: f.Finished) -> None:
             bag.drop_checkpoint(task)
     if bag.data is not None:
         for place, (attempt, task) in enumerate(zip(fact.attempts, fact.tasks, strict=True)):
-            fetched = copies.end_moves(state, attempt)
-            copies.note_success(state, bag, task, pilot, fact.left.get(place), fetched)
-    bag.touched = fact.at
+            fetched = copies.end_transfers(state, attempt)
+            copies.note_success(state, bag, task, pilot, fact.left_in_place.get(place), fetched)
+    bag.changed = fact.at
     if unstarted:
         _note_known(state, bag)
     if cls.overdue:
@@ -294,22 +313,22 @@ def finished(state: State, fact: f.Finished) -> None:
 
 def _note_times(state: State, bag: BagState, cls: TaskClass, samples: list[float], n: int) -> None:
     """Learn from `n` successes how long such tasks take: one sample each, or the average of many."""
-    mean, done, thought = cls.mean, cls.done, cls.thought
+    mean, done, thought = cls.mean, cls.successes, cls.mean_at_last_scan
     if not done and bag.counts[ACTIVE]:
-        stir(state, bag)  # how long such tasks take is known now: others may be late, or will be
+        note_replica_news(state, bag)  # how long such tasks take is known now: others may be late, or will be
     for wall in samples:
         mean += (MEAN_WEIGHT if done else 1.0) * ((wall if wall > 0.5 else 0.5) - mean)
         done += 1
         if mean < SHORTER * thought:
             thought = mean
-            stir(state, bag)
-    cls.mean, cls.thought = mean, thought
-    cls.done += n
+            note_replica_news(state, bag)
+    cls.mean, cls.mean_at_last_scan = mean, thought
+    cls.successes += n
 
 
 def _succeeded(state: State, bag: BagState, target: TargetState, tasks: list[int], finished: int) -> None:
-    target.left -= len(tasks)
-    target.unfinished -= finished
+    target.not_succeeded -= len(tasks)
+    target.not_ended -= finished
     if bag.graph is not None:
         _release_successors(state, bag, bag.graph, tasks)
     if target_done(bag, target):
@@ -335,7 +354,7 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
     row = end.attempt & ROW_MASK
     old_row = attempts.state[row]
     bag = state.bags[end.bag]
-    bag.touched = fact.at
+    bag.changed = fact.at
     t = bag.tasks
     current = t.generation[end.task] == end.generation
     if old_row in (GRANTED, STARTED) and current:
@@ -344,16 +363,16 @@ def _end(state: State, fact: f.Ended, end: f.End) -> None:
         _note_times(state, bag, cls, [end.wall], 1)
     _note_host(state, bag, fact, end)
     if old_row != LOST:
-        carry(state, row, -1)
-    fetched = copies.end_moves(state, end.attempt) if state.moving else []
+        add_row_load(state, row, -1)
+    fetched = copies.end_transfers(state, end.attempt) if state.transfers_of else []
     if current and bag.data is not None and end.verdict == SUCCEEDED != t.state[end.task]:
-        copies.note_success(state, bag, end.task, state.pilots[fact.pilot], end.left, fetched)
-    if end.stays:
+        copies.note_success(state, bag, end.task, state.pilots[fact.pilot], end.left_in_place, fetched)
+    if end.row_kept:
         if old_row == GRANTED and end.outcome == O_LOST:
-            recall_lost(state, row)
+            cancel_on_return(state, row)
         if old_row != LOST:
-            accounts.crowd(state, row, -1)
-        attempts.give_up(row)
+            accounts.count_in_group(state, row, -1)
+        attempts.mark_lost(row)
         t.flags[end.task] |= OUTSTANDING
     else:
         free_row(state, row, end.charged)
@@ -384,7 +403,7 @@ def _note_bad(state: State, row: int) -> None:
         rows = state.attempts.of_pilot(number)
         for bag in dict.fromkeys((state.attempts.np_task[rows] >> 32).tolist()):
             if bag in state.replicating and not state.bags[bag].has_backlog():
-                stir(state, state.bags[bag])
+                note_replica_news(state, state.bags[bag])
 
 
 def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
@@ -394,7 +413,7 @@ def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
         new = WAITING if bag.graph.waits(task) else READY
     t.failures[task] = end.failures
     t.deaths[task] = end.deaths
-    variant = end.over << 7 | end.overruns << 4 | end.boosts
+    variant = end.to_fail_over_site << 7 | end.time_retries << 4 | end.memory_retries
     if old == READY and variant != t.variant[task]:
         set_task(state, bag, task, ACTIVE)  # leave the old class before joining the new one
         old = ACTIVE
@@ -407,7 +426,7 @@ def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
         _succeeded(state, bag, target, [task], 1 if old < FIRST_FINAL else 0)
         _drop_others(state, bag, end, at)
     elif new >= FIRST_FINAL and old < FIRST_FINAL:
-        target.unfinished -= 1
+        target.not_ended -= 1
     maybe_end(state, bag, at)
 
 
@@ -431,4 +450,4 @@ def _drop_others(state: State, bag: BagState, end: f.End, at: int) -> None:
         t.live[end.task] = 0
         t.flags[end.task] &= ~OUTSTANDING & 0xFF
         if COST in bag.policy:
-            stir(state, bag)  # it may have cost less than was expected: others may have a replica
+            note_replica_news(state, bag)  # it may have cost less than was expected: others may have a replica

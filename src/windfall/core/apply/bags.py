@@ -8,30 +8,30 @@ from windfall.core.decide.replicas.by_deadline import note_repeats
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import CANCELLED, FIRST_FINAL, FREE, LOST, READY, WAITING
 from windfall.core.state import accounts, copies
-from windfall.core.state.chains import waiting
+from windfall.core.state.chains import filling
 from windfall.core.state.classes import (
     add_targets,
     append_key,
     class_of,
     digest,
-    go_on,
     maybe_end,
+    new_generation,
+    note_replica_news,
     part_body,
-    parts,
     recount,
     release_dependents,
     relist_all,
-    renew,
+    resume_bag,
     set_task,
-    stir,
+    split_by_target,
     submission_key,
     tally_of,
     target_done,
 )
 from windfall.core.state.columns import Tasks
 from windfall.core.state.graph import Graph, as_pairs, graph_of
-from windfall.core.state.load import carry, drop_attempts, free_row
-from windfall.core.state.world import BagState, State, fresh_counts
+from windfall.core.state.load import add_row_load, drop_attempts, free_row
+from windfall.core.state.world import BagState, State, all_ready_counts
 from windfall.model.checks.bag import TASK_PILOT_POLICIES
 
 RECENT_KEYS = 1_000  # idempotency keys of appends kept per bag
@@ -42,7 +42,7 @@ def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     bag = BagState(
         number=fact.bag, owner=fact.owner, name=fact.name, key=fact.key, spec=fact.spec, external=fact.external,
         select=fact.select, open=fact.open, submitted=fact.at, tasks=Tasks(count), targets=[], runs=[],
-        counts=fresh_counts(count), touched=fact.at, served=fact.at, began=fact.at if count else 0,
+        counts=all_ready_counts(count), changed=fact.at, last_granted=fact.at, busy_since=fact.at if count else 0,
         provision=fact.provision, options=fact.options, budget=fact.budget, replicate=fact.replicate,
         policy=fact.policy, fail_over=fact.fail_over,
     )
@@ -50,9 +50,9 @@ def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
     state.unended[fact.bag] = None
     _note_data(state, bag, fact)
     state.next_bag = max(state.next_bag, fact.bag + 1)
-    state.own(fact.owner, count)
+    state.count_owned(fact.owner, count)
     if bag.provision in TASK_PILOT_POLICIES:
-        state.named_bags[bag.number] = None
+        state.bags_with_task_pilots[bag.number] = None
     note_repeats(state, bag)
     if fact.key:
         state.keys[submission_key(fact.owner, fact.key)] = (fact.bag, 0, count, digest(fact.spec))
@@ -66,10 +66,10 @@ def bag_submitted(state: State, fact: f.BagSubmitted) -> None:
 
 
 def _note_data(state: State, bag: BagState, fact: f.BagSubmitted) -> None:
-    if fact.conscious is not None:
-        bag.conscious = fact.conscious
-        state.conscious += 1
-    if fact.data is not None or fact.conscious is not None:
+    if fact.data_selection is not None:
+        bag.data_selection = fact.data_selection
+        state.bags_by_data += 1
+    if fact.data is not None or fact.data_selection is not None:
         bag.data = copies.bag_data(fact.data or f.DataShape(), bag.size)
         copies.link_up(bag.data, as_pairs(fact.edges), bag.size)
 
@@ -77,10 +77,10 @@ def _note_data(state: State, bag: BagState, fact: f.BagSubmitted) -> None:
 def _hold_back(bag: BagState, first: int) -> None:
     """Of the tasks from there on, which are all ready, those wait that have open prerequisites."""
     assert bag.graph is not None
-    waiting = bag.graph.np_pending[first:] > 0
-    blocked = int(np.count_nonzero(waiting))
+    filling = bag.graph.np_pending[first:] > 0
+    blocked = int(np.count_nonzero(filling))
     if blocked:
-        bag.tasks.np_state[first : bag.size][waiting] = WAITING
+        bag.tasks.np_state[first : bag.size][filling] = WAITING
         bag.tasks.mark(first, bag.size - 1)
     bag.counts[READY] -= blocked
     bag.counts[WAITING] += blocked
@@ -90,9 +90,9 @@ def _remember_append(state: State, bag: BagState, fact: f.TasksAppended | f.Part
     """Appends are sent again within moments; the keys of the last thousand are enough."""
     key = append_key(bag, fact.key)
     state.keys[key] = (fact.bag, fact.first, fact.count, digest(body))
-    bag.recent.append(key)
-    if len(bag.recent) > RECENT_KEYS:
-        state.keys.pop(bag.recent.popleft(), None)
+    bag.recent_keys.append(key)
+    if len(bag.recent_keys) > RECENT_KEYS:
+        state.keys.pop(bag.recent_keys.popleft(), None)
 
 
 def tasks_appended(state: State, fact: f.TasksAppended) -> None:
@@ -121,7 +121,7 @@ def _grow(state: State, bag: BagState, count: int, at: int) -> None:
     """Rows for tasks that are ready, as far as anybody knows."""
     first = bag.size
     if not bag.counts[READY]:
-        bag.served = at
+        bag.last_granted = at
     bag.tasks.grow(count)
     bag.counts[READY] += count
     if bag.graph is not None:
@@ -130,7 +130,7 @@ def _grow(state: State, bag: BagState, count: int, at: int) -> None:
         bag.data.columns.grow(count)
         bag.data.columns.np_since[first : first + count] = at
         bag.data.columns.mark(first, first + count - 1)
-    state.own(bag.owner, count)
+    state.count_owned(bag.owner, count)
 
 
 def _take_in(
@@ -138,14 +138,14 @@ def _take_in(
 ) -> None:
     """New rows of these targets, in this order; their states say whether they wait."""
     bag.appended += sources
-    bag.touched = fact.at
-    go_on(state, bag, fact.at)
+    bag.changed = fact.at
+    resume_bag(state, bag, fact.at)
     note_repeats(state, bag)
     first = fact.first
     for (target, count), source in zip(pieces, sources, strict=True):
         _add_run(bag, target, first, count, fact.at)
         cls = class_of(state, bag, target, 0)
-        cls.weight = max(cls.weight, len(source) // max(count, 1))
+        cls.message_bytes = max(cls.message_bytes, len(source) // max(count, 1))
         cls.backlog.add_run(first, count)
         cls.ready += count - int(np.count_nonzero(bag.tasks.np_state[first : first + count]))
         state.relist(cls)
@@ -159,28 +159,28 @@ def _add_run(bag: BagState, index: int, first: int, count: int, at: int) -> None
     else:
         bag.runs.append((first, index, target.count))
     had, target.count = target.count, target.count + count
-    if target.shape.batch > 1 and waiting(bag, target).start >= had:  # who waited so far for the batch to fill need not
-        target.since = at
-    target.left += count
-    target.unfinished += count
+    if target.shape.batch > 1 and filling(bag, target).start >= had:  # who waited so far for the batch to fill need not
+        target.filling_since = at
+    target.not_succeeded += count
+    target.not_ended += count
 
 
 def bag_closed(state: State, fact: f.BagClosed) -> None:
     bag = state.bags[fact.bag]
     bag.open = False
-    bag.touched = fact.at
+    bag.changed = fact.at
     if bag.policy or bag.number in state.replicating:
         bag.note_tail()
     release_dependents(state, bag, [t for t in bag.targets if t.count == 0 and target_done(bag, t)])
     relist_all(state, bag)  # no batch waits for more tasks now
-    stir(state, bag)  # the last task may have started long ago
+    note_replica_news(state, bag)  # the last task may have started long ago
     maybe_end(state, bag, fact.at)
 
 
 def bag_paused(state: State, fact: f.BagPaused) -> None:
     bag = state.bags[fact.bag]
-    bag.paused, bag.served = fact.paused, fact.at
-    bag.touched = fact.at
+    bag.paused, bag.last_granted = fact.paused, fact.at
+    bag.changed = fact.at
     relist_all(state, bag)
     state.version += 1  # what may have a replica, or is overdue, is on no list
 
@@ -191,27 +191,27 @@ def bag_removed(state: State, fact: f.BagRemoved) -> None:
     mine = (attempts.np_state[:used] != FREE) & (attempts.np_task[:used] >> 32 == fact.bag)
     for row in np.flatnonzero(mine).tolist():
         if attempts.state[row] != LOST:
-            carry(state, row, -1)
+            add_row_load(state, row, -1)
             pilot = state.pilots[attempts.pilot[row]]
-            pilot.strays.append(attempts.number[row])
-            state.orders[pilot.number] = None
+            pilot.unknown_attempts.append(attempts.number[row])
+            state.pilots_with_news[pilot.number] = None
         free_row(state, row)
-    state.version += bool(state.barred)  # what a host was tried with may be gone
+    state.version += bool(state.quarantined)  # what a host was tried with may be gone
     bag = state.bags.pop(fact.bag)
-    state.named_bags.pop(fact.bag, None)
+    state.bags_with_task_pilots.pop(fact.bag, None)
     state.unended.pop(fact.bag, None)
     state.replicating.pop(fact.bag, None)
     state.deadlines.pop(fact.bag, None)
-    state.own(bag.owner, -bag.size)
-    state.conscious -= bag.conscious is not None
-    state.dropped += bag.chunk_names()
+    state.count_owned(bag.owner, -bag.size)
+    state.bags_by_data -= bag.data_selection is not None
+    state.dropped_chunks += bag.chunk_names()
     for cls in bag.classes.values():
         state.relist(cls)
         state.classes.pop(cls.number, None)
         for pc in state.pilot_classes.values():
-            pc.costs.pop(cls.number, None)
-        for name in state.provided:
-            state.sites[name].fits.pop(cls.number, None)
+            pc.milli_cores.pop(cls.number, None)
+        for name in state.provisioned_sites:
+            state.sites[name].best_shapes.pop(cls.number, None)
     for key in [k for k, v in state.keys.items() if v[0] == fact.bag]:
         del state.keys[key]
 
@@ -229,10 +229,10 @@ def tasks_cancelled(state: State, fact: f.TasksCancelled) -> None:
     drop_attempts(state, fact.bag, fact.runs)
     _forget_checkpoints(bag)
     state.version += bool(state.overdue)  # somebody may wait behind one of these
-    bag.touched = fact.at
+    bag.changed = fact.at
     recount(bag)
     relist_all(state, bag)
-    stir(state, bag)  # those that run may be the last now
+    note_replica_news(state, bag)  # those that run may be the last now
     maybe_end(state, bag, fact.at)
 
 
@@ -244,10 +244,10 @@ def _forget_checkpoints(bag: BagState) -> None:
 
 def _uncount(bag: BagState, first: int, count: int) -> None:
     """These tasks are about to be cancelled."""
-    for lo, target, hi in parts(bag, first, count):
+    for lo, target, hi in split_by_target(bag, first, count):
         tally = tally_of(bag, lo, hi)
         bag.counts[:] = [old - n for old, n in zip(bag.counts, tally, strict=True)]
-        bag.targets[target].unfinished -= sum(tally[:FIRST_FINAL])
+        bag.targets[target].not_ended -= sum(tally[:FIRST_FINAL])
     bag.counts[CANCELLED] += count
 
 
@@ -255,20 +255,20 @@ def tasks_retried(state: State, fact: f.TasksRetried) -> None:
     bag = state.bags[fact.bag]
     t = bag.tasks
     if not bag.counts[READY]:
-        bag.served = fact.at
+        bag.last_granted = fact.at
     if fact.why == "copies":
         _take_back(state, bag, fact.runs)
     for first, count in fact.runs:
-        for lo, target, hi in parts(bag, first, count):
-            renew(state, bag, target, lo, hi)
+        for lo, target, hi in split_by_target(bag, first, count):
+            new_generation(state, bag, target, lo, hi)
             if bag.data is not None:
                 bag.data.columns.np_since[lo:hi] = fact.at
                 bag.data.columns.mark(lo, hi - 1)
         t.mark(first, first + count - 1)
-    state.version += bag.conscious is not None
+    state.version += bag.data_selection is not None
     drop_attempts(state, fact.bag, fact.runs)  # lost ones of the generation before
-    bag.touched = fact.at
-    go_on(state, bag, fact.at)
+    bag.changed = fact.at
+    resume_bag(state, bag, fact.at)
     note_repeats(state, bag)
     recount(bag)
     relist_all(state, bag)
@@ -278,8 +278,8 @@ def _take_back(state: State, bag: BagState, runs: f.Runs) -> None:
     """These had succeeded and must run again: who comes after them waits again."""
     done = [t for t in bag.targets if target_done(bag, t)]
     for first, count in runs:
-        for lo, target, hi in parts(bag, first, count):
-            bag.targets[target].left += hi - lo
+        for lo, target, hi in split_by_target(bag, first, count):
+            bag.targets[target].not_succeeded += hi - lo
         for task in range(first, first + count):
             for after in bag.graph.after(task) if bag.graph is not None else ():
                 _wait_again(state, bag, after)
@@ -296,44 +296,44 @@ def _wait_again(state: State, bag: BagState, task: int) -> None:
         set_task(state, bag, task, WAITING)
 
 
-def target_gathered(state: State, fact: f.TargetGathered) -> None:
+def target_gathered(state: State, fact: f.InputsGathered) -> None:
     bag = state.bags[fact.bag]
-    bag.targets[fact.target].held = False
-    bag.touched = bag.served = fact.at
+    bag.targets[fact.target].inputs_pending = False
+    bag.changed = bag.last_granted = fact.at
     relist_all(state, bag)
 
 
 def batch_released(state: State, fact: f.BatchReleased) -> None:
     bag = state.bags[fact.bag]
     bag.targets[fact.target].released = fact.count
-    bag.touched = fact.at
+    bag.changed = fact.at
     relist_all(state, bag)
 
 
 def policy_set(state: State, fact: f.PolicySet) -> None:
     bag = state.bags[fact.bag]
-    bag.policy, bag.touched, bag.programs = fact.policy, fact.at, {}
+    bag.policy, bag.changed, bag.programs = fact.policy, fact.at, {}
     for cls in bag.classes.values():
-        state.ruled += (bag.ruled - cls.ruled) * cls.listed
-        cls.ruled = bag.ruled
-        cls.capped = "per-host" in bag.policy and not cls.chained
+        state.ready_with_expressions += (bag.has_expressions - cls.has_expressions) * cls.on_ready_list
+        cls.has_expressions = bag.has_expressions
+        cls.has_per_host = "per-host" in bag.policy and not cls.in_chain
     note_repeats(state, bag)
     bag.note_tail()
-    bag.news += 1
+    bag.replica_version += 1
     state.version += 1
 
 
-def bag_lifted(state: State, fact: f.BagLifted) -> None:
+def bag_lifted(state: State, fact: f.BagAged) -> None:
     bag = state.bags[fact.bag]
-    bag.served = fact.at
-    state.lift(bag, fact.at if fact.lifted else 0)
+    bag.last_granted = fact.at
+    state.put_first(bag, fact.at if fact.first else 0)
 
 
 def budget_set(state: State, fact: f.BudgetSet) -> None:
     bag = state.bags[fact.bag]
-    bag.budget, bag.touched = fact.budget, fact.at
+    bag.budget, bag.changed = fact.budget, fact.at
     for cls in bag.classes.values():
-        cls.budgeted = fact.budget > 0
+        cls.has_budget = fact.budget > 0
     accounts.recount(state)
     relist_all(state, bag)
     state.version += 1
@@ -347,4 +347,4 @@ def copies_lost(state: State, fact: f.CopiesLost) -> None:
         for first, count in runs:
             for task in range(first, first + count):
                 data.drop(task, number)
-    state.version += state.conscious > 0
+    state.version += state.bags_by_data > 0

@@ -9,14 +9,14 @@ from __future__ import annotations
 from windfall.core.messages import facts as f
 from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import ENDED, INTENDED, LEAVING, QUEUED, RUNNING, STOPPING
-from windfall.core.state.world import IntentState, SiteState, State, Tending, Waits
+from windfall.core.state.world import IntentState, SiteSession, SiteState, State, Waits
 from windfall.model.checks.bag import TASK_PILOT_POLICIES
 
 MOST_SHAPES = 64  # of which a site remembers how long they waited
 
 
 def site_tended(state: State, fact: f.SiteTended) -> None:
-    state.sites[fact.site].tender = fact.tender
+    state.sites[fact.site].provisioner = fact.provisioner
 
 
 def site_drained(state: State, fact: f.SiteDrained) -> None:
@@ -27,8 +27,8 @@ def site_drained(state: State, fact: f.SiteDrained) -> None:
 def site_removed(state: State, fact: f.SiteRemoved) -> None:
     site = state.sites[fact.site]
     site.removed, site.drained, site.limits = True, False, f.Limits()
-    site.fits.clear()
-    state.provided.pop(fact.site, None)
+    site.best_shapes.clear()
+    state.provisioned_sites.pop(fact.site, None)
     state.version += 1
 
 
@@ -46,7 +46,7 @@ def intents_made(state: State, fact: f.IntentsMade) -> None:
 def intents_accepted(state: State, fact: f.IntentsAccepted) -> None:
     for number, name in zip(fact.intents, fact.ids, strict=True):
         intent = state.intents[number]
-        intent.outside = name
+        intent.batch_id = name
         if intent.state == INTENDED:
             _move(state, intent, QUEUED, fact.at)
 
@@ -55,8 +55,8 @@ def intents_running(state: State, fact: f.IntentsRunning) -> None:
     site = state.sites[fact.site]
     for number in fact.intents:
         intent = state.intents[number]
-        intent.began = fact.at
-        site.fresh[number] = None
+        intent.running_since = fact.at
+        site.starting[number] = None
         waits_of(site, intent.shape).waited(fact.at - intent.made)
         _move(state, intent, RUNNING, fact.at)
 
@@ -72,13 +72,13 @@ def waits_of(site: SiteState, shape: Shape) -> Waits:
 
 def intents_stopping(state: State, fact: f.IntentsStopping) -> None:
     for number in fact.intents:
-        state.sites[fact.site].fresh.pop(number, None)
+        state.sites[fact.site].starting.pop(number, None)
         _move(state, state.intents[number], STOPPING, fact.at)
 
 
 def intents_leaving(state: State, fact: f.IntentsLeaving) -> None:
     for number in fact.intents:
-        state.sites[fact.site].fresh.pop(number, None)
+        state.sites[fact.site].starting.pop(number, None)
         _move(state, state.intents[number], LEAVING, fact.at)
 
 
@@ -89,17 +89,17 @@ def intents_ended(state: State, fact: f.IntentsEnded) -> None:
         intent = state.intents.pop(number)
         _move(state, intent, ENDED, fact.at)
         if used:
-            site.used += used
-            site.fits.clear()  # what it can still pay for may be less
-        site.fresh.pop(number, None)
-        site.reserved -= intent.reserved
-        site.released += intent.reserved
+            site.core_ms_used += used
+            site.best_shapes.clear()  # what it can still pay for may be less
+        site.starting.pop(number, None)
+        site.core_ms_reserved -= intent.reserved
+        site.core_ms_released += intent.reserved
         del state.intent_nonces[intent.site, intent.nonce]
         if intent.task >= 0:
-            of = state.named[intent.bag << 32 | intent.task]
+            of = state.task_pilots[intent.bag << 32 | intent.task]
             del of[number]
             if not of:
-                del state.named[intent.bag << 32 | intent.task]
+                del state.task_pilots[intent.bag << 32 | intent.task]
         if intent.pilot in state.pilots:
             state.pilots[intent.pilot].intent = 0
 
@@ -112,19 +112,19 @@ def take_pilot(state: State, number: int) -> None:
         if intent.pilot in state.pilots:
             state.pilots[intent.pilot].intent = 0
         elif intent.state == RUNNING:  # said before by its batch system
-            waits_of(state.sites[pilot.site], intent.shape).started(pilot.enrolled - intent.began)
+            waits_of(state.sites[pilot.site], intent.shape).started(pilot.enrolled - intent.running_since)
         intent.pilot, pilot.intent = number, intent.number
 
 
 def _add(state: State, intent: IntentState) -> None:
     site = state.sites[intent.site]
     site.intents[intent.state][intent.number] = None
-    state.stirred[site.name] = None
-    site.reserved += intent.reserved
+    state.sites_with_orders[site.name] = None
+    site.core_ms_reserved += intent.reserved
     _pool(site, intent, 1)
     state.intent_nonces[intent.site, intent.nonce] = intent.number
     if intent.task >= 0:
-        state.named.setdefault(intent.bag << 32 | intent.task, {})[intent.number] = None
+        state.task_pilots.setdefault(intent.bag << 32 | intent.task, {})[intent.number] = None
 
 
 def _move(state: State, intent: IntentState, new: int, at: int) -> None:
@@ -133,34 +133,36 @@ def _move(state: State, intent: IntentState, new: int, at: int) -> None:
     _pool(site, intent, -1)
     intent.state, intent.changed = new, at
     _pool(site, intent, 1)
-    state.stirred[site.name] = None
+    state.sites_with_orders[site.name] = None
     if new != ENDED:
         site.intents[new][intent.number] = None
 
 
 def _pool(site: SiteState, intent: IntentState, sign: int) -> None:
     if intent.state in (INTENDED, QUEUED) and intent.task < 0:
-        left = site.pool.get(intent.shape, 0) + sign
-        site.pool[intent.shape] = left
+        left = site.queued_by_shape.get(intent.shape, 0) + sign
+        site.queued_by_shape[intent.shape] = left
         if not left:
-            del site.pool[intent.shape]
+            del site.queued_by_shape[intent.shape]
 
 
 def recount(state: State) -> None:
     """After a recovery: what is derived, and sessions with tenders, begin afresh."""
     state.intent_nonces.clear()
-    state.named.clear()
+    state.task_pilots.clear()
     sites = {intent.site: None for intent in state.intents.values()}
-    state.provided = {s.name: None for s in state.sites.values() if s.limits.shapes or s.name in sites}
-    state.named_bags = {bag.number: None for bag in state.bags.values() if bag.provision in TASK_PILOT_POLICIES}
+    state.provisioned_sites = {s.name: None for s in state.sites.values() if s.limits.shapes or s.name in sites}
+    state.bags_with_task_pilots = {
+        bag.number: None for bag in state.bags.values() if bag.provision in TASK_PILOT_POLICIES
+    }
     for site in state.sites.values():
-        site.intents, site.pool, site.reserved = [{}, {}, {}, {}, {}], {}, 0
-        site.fresh, site.tending = {}, Tending()
+        site.intents, site.queued_by_shape, site.core_ms_reserved = [{}, {}, {}, {}, {}], {}, 0
+        site.starting, site.session = {}, SiteSession()
     for intent in state.intents.values():
         _add(state, intent)
-        intent.given, intent.told = 2, False
+        intent.start_told, intent.stop_told = 2, False
         pilot = state.pilots.get(intent.pilot)
         if pilot is not None:
             pilot.intent = intent.number
         if intent.state == RUNNING and (pilot is None or not pilot.granted):
-            state.sites[intent.site].fresh[intent.number] = None
+            state.sites[intent.site].starting[intent.number] = None

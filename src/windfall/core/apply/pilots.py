@@ -7,7 +7,7 @@ from windfall.core.decide.hosts import quarantine
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import DRAINING, DROPPED, GONE, LOST, SUPERSEDED
 from windfall.core.state import accounts
-from windfall.core.state.load import carry, free_row
+from windfall.core.state.load import add_row_load, free_row
 from windfall.core.state.world import PilotClass, PilotState, SiteState, State, TokenState
 
 
@@ -16,18 +16,18 @@ def site_added(state: State, fact: f.SiteAdded) -> None:
     if site is None:
         site = state.sites[fact.name] = SiteState(fact.name, fact.owner, fact.kind, fact.shared, fact.at)
     site.removed = False
-    site.kind, site.shared, site.added, site.disk = fact.kind, fact.shared, fact.at, fact.disk
+    site.kind, site.shared, site.added, site.shared_disk = fact.kind, fact.shared, fact.at, fact.disk
     if fact.limits is not None:
         site.limits = fact.limits
-        state.provided.pop(fact.name, None)
-        site.fits.clear()
+        state.provisioned_sites.pop(fact.name, None)
+        site.best_shapes.clear()
         if fact.limits.shapes or site.open:  # what is queued there must be stopped
-            state.provided[fact.name] = None
+            state.provisioned_sites[fact.name] = None
     for pilot in state.pilots.values():
         if pilot.site == fact.name:
             _reclass(state, pilot)
     recount_use(state, site)
-    state.allowed = fact.at
+    state.limits_changed = fact.at
     accounts.recount(state)  # other things may count now
     state.version += 1
 
@@ -37,15 +37,15 @@ def _reclass(state: State, pilot: PilotState) -> None:
     old, new = state.pilot_classes[pilot.cls], pilot_class_of(state, pilot)
     if new is old:
         return
-    if old.parked.pop(pilot.number, None) is not None:
-        new.parked[pilot.number] = pilot.row
+    if old.waiting.pop(pilot.number, None) is not None:
+        new.waiting[pilot.number] = pilot.row
     _leave_class(state, pilot)
     join_class(state, pilot)
     rows = [row for row in state.attempts.of_pilot(pilot.number).tolist() if state.attempts.state[row] != LOST]
-    pilot.held = pilot.load = 0
+    pilot.attempts_held = pilot.load = 0
     pilot.chains.clear()
     for row in rows:
-        carry(state, row, 1)
+        add_row_load(state, row, 1)
     state.version += 1  # who could not run something may now
 
 
@@ -121,15 +121,15 @@ def pilot_draining(state: State, fact: f.PilotDraining) -> None:
 def pilot_ended(state: State, fact: f.PilotEnded) -> None:
     pilot = state.pilots[fact.pilot]
     rows = state.attempts.of_pilot(fact.pilot).tolist()
-    accounts.count(state, rows, -1)
+    accounts.pledge_rows(state, rows, -1)
     pilot.state = GONE
     pilot.ended = fact.at
     pilot.why = fact.why
-    accounts.count(state, rows, 1)
+    accounts.pledge_rows(state, rows, 1)
     for row in rows:
-        accounts.stir(state, row)
+        accounts.note_pledge_freed(state, row)
         if state.attempts.state[row] == DROPPED:
-            carry(state, row, -1)
+            add_row_load(state, row, -1)
             free_row(state, row)
 
 
@@ -140,8 +140,8 @@ def pilots_forgotten(state: State, fact: f.PilotsForgotten) -> None:
         _leave_class(state, pilot)
         state.tokens.pop(pilot.token, None)
         state.token_ids.pop(f"pilot-{number}", None)
-        state.surplus.pop(number, None)
-        state.orders.pop(number, None)
+        state.overloaded_pilots.pop(number, None)
+        state.pilots_with_news.pop(number, None)
         if state.nonces.get((pilot.site, pilot.nonce)) == number:
             del state.nonces[pilot.site, pilot.nonce]
         seen = state.arrivals.get((pilot.site, pilot.host))
@@ -154,8 +154,8 @@ def allowance_set(state: State, fact: f.AllowanceSet) -> None:
     if fact.allowance >= 0:
         state.allowances[fact.owner] = fact.allowance
     for cls in state.classes.values():
-        cls.stinted = accounts.allowance(state, state.bags[cls.bag].owner) >= 0
-    state.allowed = fact.at
+        cls.has_allowance = accounts.allowance(state, state.bags[cls.bag].owner) >= 0
+    state.limits_changed = fact.at
     accounts.recount(state)
     state.version += 1
 
@@ -166,18 +166,18 @@ def weight_set(state: State, fact: f.WeightSet) -> None:
 
 def recount_use(state: State, site: SiteState) -> None:
     """How many cores each of several owners has in use there, afresh."""
-    site.use.clear()
+    site.cores_in_use.clear()
     attempts = state.attempts
     for pilot in state.pilots.values():
         if pilot.site != site.name or len(state.pilot_classes[pilot.cls].owners) < 2:
             continue
         rows = [row for row in attempts.of_pilot(pilot.number).tolist() if attempts.state[row] != LOST]
-        pilot.held = pilot.load = 0
+        pilot.attempts_held = pilot.load = 0
         pilot.chains.clear()
         for row in rows:
-            carry(state, row, 1)
+            add_row_load(state, row, 1)
 
 
 def link_known(state: State, fact: f.LinkKnown) -> None:
     state.links[fact.a, fact.b] = (fact.latency, fact.rate)
-    state.version += state.conscious > 0
+    state.version += state.bags_by_data > 0

@@ -32,7 +32,7 @@ HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.BagRemoved: bags.bag_removed,
     f.TasksCancelled: bags.tasks_cancelled,
     f.TasksRetried: bags.tasks_retried,
-    f.TargetGathered: bags.target_gathered,
+    f.InputsGathered: bags.target_gathered,
     f.BatchReleased: bags.batch_released,
     f.SiteAdded: pilots.site_added,
     f.TokenIssued: pilots.token_issued,
@@ -64,5 +64,5 @@ HANDLERS: dict[type, Callable[[State, Any], None]] = {
     f.PolicySet: bags.policy_set,
     f.AllowanceSet: pilots.allowance_set,
     f.WeightSet: pilots.weight_set,
-    f.BagLifted: bags.bag_lifted,
+    f.BagAged: bags.bag_lifted,
 }

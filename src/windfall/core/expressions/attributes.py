@@ -46,7 +46,7 @@ def _pilot(read: Callable[[PilotState, int], Value]) -> Read:
 
 
 _PRESENT: dict[str, Callable[[PilotState, int], Value]] = {
-    "Host.Running": lambda pilot, now: pilot.held,
+    "Host.Running": lambda pilot, now: pilot.attempts_held,
     "Host.Load": lambda pilot, now: pilot.load / (pilot.cores * 1000),
     "Host.TimeLeft": lambda pilot, now: max(pilot.ends - now, 0) // 1000 if pilot.ends else None,
 }
@@ -55,7 +55,7 @@ _READ: dict[str, Read] = {
     "Bag.Name": lambda s: s.bag.name,
     "Bag.Owner": lambda s: s.bag.owner,
     "Bag.Tasks": lambda s: s.bag.size,
-    "Bag.JobsLeft": lambda s: s.bag.unfinished(),
+    "Bag.JobsLeft": lambda s: s.bag.not_ended(),
     "Bag.JobsDone": lambda s: s.bag.counts[SUCCEEDED],
     "Bag.JobsWaiting": lambda s: s.bag.counts[READY] + s.bag.counts[WAITING],
     "Bag.Tail": lambda s: s.bag.in_tail,

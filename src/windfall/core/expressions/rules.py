@@ -15,7 +15,7 @@ from typing import Any
 from windfall.core.expressions import attributes
 from windfall.core.expressions.attributes import Subject
 from windfall.core.expressions.classads import Result, Value, matches, program
-from windfall.core.state.world import LIFTED, MATCHED
+from windfall.core.state.world import AGED_FIRST, MATCHING_POLICIES
 
 DECIDE = ("sites", "requirements")  # those that must match
 
@@ -58,14 +58,14 @@ class Rules:
 
     def place(self, key: tuple[Any, ...], subject: Subject, published: Mapping[str, Value]) -> tuple[Any, ...]:
         """Its rank in place of the priority that the key begins with; what is lifted stays so."""
-        if self.rank is None or key[0] == LIFTED:
+        if self.rank is None or key[0] == AGED_FIRST:
             return key
         rank = self.rank.result(subject, published)
         return (0.0 if isinstance(rank, str) else -rank, *key[1:])
 
 
 def rules_of(policy: dict[str, str]) -> Rules:
-    uses = list(dict.fromkeys(path for key in MATCHED if key in policy for path in program(policy[key]).uses))
+    uses = list(dict.fromkeys(path for key in MATCHING_POLICIES if key in policy for path in program(policy[key]).uses))
     decide = [Rule(policy[key]) for key in DECIDE if key in policy]
     moving = [path for path in uses if path not in attributes.LASTING and path not in attributes.LEARNT]
     return Rules(

@@ -47,7 +47,7 @@ from windfall.core.messages.lifecycle import (
     allowed,
 )
 from windfall.core.state import accounts
-from windfall.core.state.capacity import elsewhere
+from windfall.core.state.capacity import must_go_elsewhere
 from windfall.core.state.chains import NO_CHAIN, chain_of
 from windfall.core.state.classes import target_done
 from windfall.core.state.columns import Attempts
@@ -94,7 +94,7 @@ class Witness:
                 (self.suspects.add if fact.suspect else self.suspects.discard)(fact.site)
             elif isinstance(fact, f.IntentsMade) and fact.site in self.suspects:
                 self.broken.append(f"rule 7: {fact.site} does not answer, and more is to be sent there")
-            elif isinstance(fact, f.TargetGathered):
+            elif isinstance(fact, f.InputsGathered):
                 self.held.discard((fact.bag, fact.target))
             elif isinstance(fact, f.Adopted):
                 for attempt in fact.attempts:
@@ -138,7 +138,8 @@ class Witness:
 
     def _shapes(self, fact: f.BagSubmitted) -> None:
         first = 0
-        if fact.data is None and all(shape.behind < 0 for shape in fact.targets):  # else what is read may be lost again
+        # else what is read may be lost again
+        if fact.data is None and all(shape.previous_stage < 0 for shape in fact.targets):
             self.ordered.add(fact.bag)
         self._edges(fact.bag, fact.edges)
         for place, shape in enumerate(fact.targets):
@@ -175,7 +176,7 @@ class Witness:
         for place, task in enumerate(group.tasks):
             needs = before[stage.tasks[task]]
             done = (group.bag, needs, self.generation[group.bag, needs]) in self.accepted
-            if not done and not (group.behind and along.get(group.behind[place]) == needs):
+            if not done and not (group.prerequisites and along.get(group.prerequisites[place]) == needs):
                 said.append(f"T8: task {group.bag}/{task} was granted, and what it is behind was not")
         return said
 
@@ -213,7 +214,7 @@ class Batches:
 
     def __init__(self, shape: f.TargetShape, open_: bool) -> None:
         self.size = shape.batch
-        self.behind = shape.behind
+        self.behind = shape.previous_stage
         self.open = open_ and shape.patience > 0
         self.released = 0
         self.tasks: dict[int, int] = {}  # task → its place within the target
@@ -280,30 +281,36 @@ def p4_nobody_waits_in_vain(turn: Turn) -> list[str]:
 def _waiting_in_vain(turn: Turn) -> list[str]:
     said = []
     for pilot in turn.state.pilots.values():
-        if pilot.park is None or pilot.park.want <= 0 or pilot.state != LIVE or pilot.silent or turn.state.disk_low:
+        if (
+            pilot.waiting_request is None
+            or pilot.waiting_request.want <= 0
+            or pilot.state != LIVE
+            or pilot.lease_expired
+            or turn.state.disk_low
+        ):
             continue
         if pilot.intent and turn.state.intents[pilot.intent].task >= 0:
             continue
-        if pilot.row in turn.state.barred and not allowance(turn.state, turn.now, pilot):
+        if pilot.row in turn.state.quarantined and not allowance(turn.state, turn.now, pilot):
             continue
-        left = pilot.park.left(turn.now)
+        left = pilot.waiting_request.time_left(turn.now)
         for _, number in _seen_by(turn, pilot):
             cls = turn.state.classes[number]
-            cost = turn.state.cost(turn.state.pilot_classes[pilot.cls], cls)
-            if not cost or cls.bag in turn.state.named_bags:
+            cost = turn.state.cost_on(turn.state.pilot_classes[pilot.cls], cls)
+            if not cost or cls.bag in turn.state.bags_with_task_pilots:
                 continue
             if not fits(pilot, cls, left):
-                if fits(pilot, cls, pilot.park.left(pilot.park.asked)):
+                if fits(pilot, cls, pilot.waiting_request.time_left(pilot.waiting_request.arrived)):
                     break  # it came first when the pilot asked, and time alone has changed that; it asks again
                 continue
-            if cls.capped:
+            if cls.has_per_host:
                 if room(turn, pilot, pilot.load, cls, cost, ahead=False) <= 0:
                     break  # it may come first, and have no room
                 continue  # what its host holds changes without it; it asks again
-            if elsewhere(turn.state, pilot.site, cls) or shuns(turn.state, turn.now, pilot, cls):
+            if must_go_elsewhere(turn.state, pilot.site, cls) or shuns(turn.state, turn.now, pilot, cls):
                 continue
             # What changes of itself may have made it match since the pilot asked; it asks again.
-            if cls.ruled and not is_lasting(turn.state.bags[cls.bag]):
+            if cls.has_expressions and not is_lasting(turn.state.bags[cls.bag]):
                 continue
             if not turn.grants.orders.admits(turn.state, turn.now, pilot, cls):
                 continue
@@ -312,7 +319,7 @@ def _waiting_in_vain(turn: Turn) -> list[str]:
                     said.append(f"P4: nobody looks at bag {cls.bag} again")
                 continue
             # What a task without a limit may take is what its pilot has left, which becomes less: it asks again.
-            if accounts.Purse(turn.state, pilot, pilot.park.asked).most(cls) <= 0:
+            if accounts.Affordable(turn.state, pilot, pilot.waiting_request.arrived).most(cls) <= 0:
                 continue
             if room(turn, pilot, pilot.load, cls, cost, ahead=False) > 0:
                 said.append(f"P4: pilot {pilot.number} waits while class {number} has {cls.ready} ready")
@@ -324,13 +331,21 @@ def _seen_by(turn: Turn, pilot: PilotState) -> list[Entry]:
     """The ready list as such a pilot sees it; nothing where what it has no room for may have come first since."""
     state, pc = turn.state, turn.state.pilot_classes[pilot.cls]
     overdue = [state.classes[number] for number in state.overdue if number in state.classes]
-    passing = [cls for cls in overdue if cls.overdue and state.cost(pc, cls)]  # these may be on no list
-    if not state.ruled and not passing:
+    passing = [cls for cls in overdue if cls.overdue and state.cost_on(pc, cls)]  # these may be on no list
+    if not state.ready_with_expressions and not passing:
         return state.ready
-    ruled = [cls for _, number in state.ready if (cls := state.classes[number]).ruled and state.cost(pc, cls)]
+    ruled = [
+        cls for _, number in state.ready if (cls := state.classes[number]).has_expressions and state.cost_on(pc, cls)
+    ]
     passing += [cls for cls in ruled if not is_lasting(state.bags[cls.bag])]
-    full = [cls for cls in passing if room(turn, pilot, pilot.load, cls, state.cost(pc, cls), ahead=False) <= 0]
-    return [] if full else turn.grants.orders.order(turn.state, turn.now, pilot) if state.ruled else state.ready
+    full = [cls for cls in passing if room(turn, pilot, pilot.load, cls, state.cost_on(pc, cls), ahead=False) <= 0]
+    return (
+        []
+        if full
+        else turn.grants.orders.order(turn.state, turn.now, pilot)
+        if state.ready_with_expressions
+        else state.ready
+    )
 
 
 def p4_what_is_read_is_somewhere(state: State) -> list[str]:
@@ -350,7 +365,7 @@ def p5_within_shape(state: State) -> list[str]:
         has = (pilot.cores, pilot.memory, pilot.gpus, pilot.disk, pilot.nodes)
         if any(need > there for need, there in zip(needs, has, strict=True)):
             said.append(f"P5: pilot {pilot.number} has {has} and was granted what needs {needs}")
-        cost = state.cost(state.pilot_classes[pilot.cls], cls)
+        cost = state.cost_on(state.pilot_classes[pilot.cls], cls)
         if not cost and state.attempts.granted[row] <= state.sites[pilot.site].added:
             continue  # its site served that owner when it was granted, and does not any more
         if not cost or ((cls.whole or cls.nodes > 1) and cost < pilot.cores * 1000):
@@ -376,9 +391,9 @@ def p6_within_limits(state: State) -> list[str]:
         if not numbers or state.intents[max(numbers)].made <= site.added:
             continue
         # What had run and was put back into the queue by the batch system is over that limit without our doing.
-        queued = site.waiting - sum(state.intents[number].began > 0 for number in site.intents[STOPPING])
+        queued = site.waiting - sum(state.intents[number].running_since > 0 for number in site.intents[STOPPING])
         for what, has, most in (("pilots", site.open, limits.pilots), ("queued pilots", queued, limits.queued),
-                                ("ms of cores", site.used + site.reserved, limits.budget)):
+                                ("ms of cores", site.core_ms_used + site.core_ms_reserved, limits.budget)):
             if most and has > most:
                 said.append(f"P6: site {site.name} has {has} {what}, may have {most}")
     return said
@@ -410,11 +425,11 @@ def p6_within_means(turn: Turn) -> list[str]:
             counted[owner] = max(counted.get(owner, 0), a.granted[row])
     for name, at in newest.items():
         site = state.sites[name]
-        if site.limits.disk and site.filled > site.limits.disk and at > site.added:
-            said.append(f"P6: tasks at {name} may take {site.filled} bytes of disk, it has {site.limits.disk}")
+        if site.limits.disk and site.disk_reserved > site.limits.disk and at > site.added:
+            said.append(f"P6: tasks at {name} may take {site.disk_reserved} bytes of disk, it has {site.limits.disk}")
     for owner, at in counted.items():
         used = state.usage.get((owner, accounts.month(turn.now)), 0) + state.pledged.get(owner, 0)
-        if 0 <= accounts.allowance(state, owner) < used and at > state.allowed:
+        if 0 <= accounts.allowance(state, owner) < used and at > state.limits_changed:
             said.append(f"P6: {owner} has used and reserved {used} ms of cores, and may use "
                         f"{accounts.allowance(state, owner)}")
     return said
@@ -422,7 +437,7 @@ def p6_within_means(turn: Turn) -> list[str]:
 
 def p7_queued_follow_demand(turn: Turn) -> list[str]:
     """No pilot stays queued that nothing wants."""
-    if turn.provision.changed or not turn.state.provided:
+    if turn.provision.changed or not turn.state.provisioned_sites:
         return []  # sites are provisioned soon
     view = View(turn.state, turn.provision.last_run, turn.config.margin)
     said = []
@@ -431,8 +446,8 @@ def p7_queued_follow_demand(turn: Turn) -> list[str]:
         fits = [(cls, view.fit(site, cls)) for cls in classes]
         most = pilots_for(Wanted(cls, fit, unstarted(cls)) for cls, fit in fits if fit is not None)
         said += [f"P7: site {site.name} has {n} pilots of {shape} queued, wanted are {most.get(shape, 0)}"
-                 for shape, n in site.pool.items() if n > most.get(shape, 0)]
-    for ref, of in turn.state.named.items():
+                 for shape, n in site.queued_by_shape.items() if n > most.get(shape, 0)]
+    for ref, of in turn.state.task_pilots.items():
         bag = turn.state.bags.get(ref >> 32)
         if bag is None or bag.tasks.state[ref & 0xFFFFFFFF] != READY:
             said += [f"P7: intent {n} waits for a task that needs it no more" for n in of
@@ -443,8 +458,8 @@ def p7_queued_follow_demand(turn: Turn) -> list[str]:
 def p7_gone_is_gone(state: State) -> list[str]:
     """A pilot that has left holds nothing."""
     return [
-        f"P7: pilot {p.number} is gone but holds {p.held} attempts" for p in state.pilots.values()
-        if p.state == GONE and p.held
+        f"P7: pilot {p.number} is gone but holds {p.attempts_held} attempts" for p in state.pilots.values()
+        if p.state == GONE and p.attempts_held
     ]
 
 
@@ -459,10 +474,12 @@ def books_balance(state: State) -> list[str]:
     unended = [bag.number for bag in state.bags.values() if not bag.ended]
     if sorted(state.unended) != sorted(unended):
         said.append(f"books: bags {unended} have not ended, {[*state.unended]} are listed")
-    listed = sorted(entry for cls in state.classes.values() if cls.listed for entry in [(cls.key, cls.number)])
+    listed = sorted(
+        entry for cls in state.classes.values() if cls.on_ready_list for entry in [(cls.order_key, cls.number)]
+    )
     if listed != state.ready:
         said.append("books: the ready list is not the list of listed classes")
-    wrong = [cls.number for cls in state.classes.values() if cls.listed != state.offers(cls)]
+    wrong = [cls.number for cls in state.classes.values() if cls.on_ready_list != state.can_offer(cls)]
     if wrong:
         said.append(f"books: classes {wrong} are on the ready list and should not be, or the other way round")
     return said
@@ -498,40 +515,44 @@ def _means_balance(state: State) -> list[str]:
     for row in np.flatnonzero(a.np_state[: a.rows] != FREE).tolist():
         cls, pilot = state.classes[a.cls[row]], state.pilots[a.pilot[row]]
         bag = state.bags[cls.bag]
-        worst = accounts.width(cls, pilot) * accounts.lasts(cls, pilot, a.granted[row])
+        worst = accounts.cores_used(cls, pilot) * accounts.worst_case(cls, pilot, a.granted[row])
         bags[bag.number] += worst if bag.budget else 0
         disks[pilot.site] += cls.disk if pilot.state != GONE else 0
-        crowds[bag.number][cls.crowd] += cls.at_once > 0 and a.state[row] != LOST
-        dropped[bag.number, cls.crowd] += a.state[row] == DROPPED
+        crowds[bag.number][cls.concurrency_group] += cls.at_once > 0 and a.state[row] != LOST
+        dropped[bag.number, cls.concurrency_group] += a.state[row] == DROPPED
         stinted = accounts.allowance(state, bag.owner) >= 0
         if stinted and accounts.counts(state.sites[pilot.site], bag.owner):
             owners[bag.owner] += worst
     said = [f"books: bag {bag.number} says {bag.pledged} are pledged, {bags[bag.number]} are"
             for bag in state.bags.values() if bag.pledged != bags[bag.number]]
-    said += [f"books: site {site.name} says {site.filled} bytes are taken, {disks[site.name]} are"
-             for site in state.sites.values() if site.filled != disks[site.name]]
-    said += [f"books: bag {bag.number} counts {bag.crowds} in play, {dict(crowds[bag.number])} are"
-             for bag in state.bags.values() if +Counter(bag.crowds) != +crowds[bag.number]]
-    said += [f"P6: bag {cls.bag} has {crowds[cls.bag][cls.crowd]} in play where {cls.at_once} may be"
+    said += [f"books: site {site.name} says {site.disk_reserved} bytes are taken, {disks[site.name]} are"
+             for site in state.sites.values() if site.disk_reserved != disks[site.name]]
+    said += [f"books: bag {bag.number} counts {bag.running_in_group} in play, {dict(crowds[bag.number])} are"
+             for bag in state.bags.values() if +Counter(bag.running_in_group) != +crowds[bag.number]]
+    said += [f"P6: bag {cls.bag} has {crowds[cls.bag][cls.concurrency_group]} in play where {cls.at_once} may be"
              for cls in state.classes.values()
-             if 0 < cls.at_once < crowds[cls.bag][cls.crowd] - dropped[cls.bag, cls.crowd]]
+             if 0 < cls.at_once < crowds[cls.bag][cls.concurrency_group] - dropped[cls.bag, cls.concurrency_group]]
     pledged = Counter(state.pledged)
     return said if +pledged == +owners else [*said, f"books: {dict(owners)} is pledged, counted {state.pledged}"]
 
 
 def _moves_balance(state: State) -> list[str]:
     """Transfers under way are those of attempts in play, and are counted where they come from."""
-    said = [f"books: attempt {number} fetches, and is not in play" for number in state.moving
+    said = [f"books: attempt {number} fetches, and is not in play" for number in state.transfers_of
             if state.attempts.row(number) < 0]
-    reading = Counter(move.place for made in state.moving.values() for move in made)
-    return said if reading == state.reading else [*said, f"books: {dict(reading)} are read, counted {state.reading}"]
+    reading = Counter(move.place for made in state.transfers_of.values() for move in made)
+    return (
+        said if reading == state.readers_of else [*said, f"books: {dict(reading)} are read, counted {state.readers_of}"]
+    )
 
 
 def _owners_balance(state: State) -> list[str]:
     owned: Counter[str] = Counter()
     for bag in state.bags.values():
         owned[bag.owner] += bag.size
-    return [] if +owned == state.owned else [f"books: owners have {dict(owned)} tasks, counted {state.owned}"]
+    return (
+        [] if +owned == state.tasks_owned else [f"books: owners have {dict(owned)} tasks, counted {state.tasks_owned}"]
+    )
 
 
 def _intents_balance(state: State) -> list[str]:
@@ -540,10 +561,10 @@ def _intents_balance(state: State) -> list[str]:
         mine = [i for i in state.intents.values() if i.site == site.name]
         by_state = [sorted(i.number for i in mine if i.state == s) for s in range(len(site.intents))]
         pool = Counter(i.shape for i in mine if i.task < 0 and i.state in (INTENDED, QUEUED))
-        kept = ([sorted(of) for of in site.intents], site.pool, site.reserved)
+        kept = ([sorted(of) for of in site.intents], site.queued_by_shape, site.core_ms_reserved)
         if kept != (by_state, dict(pool), sum(i.reserved for i in mine)):
             said.append(f"books: site {site.name} counts {kept} of its intents, has {by_state}")
-    named = {n for of in state.named.values() for n in of}
+    named = {n for of in state.task_pilots.values() for n in of}
     if named != {i.number for i in state.intents.values() if i.task >= 0}:
         said.append("books: intents for one task are not those that are counted as such")
     return said
@@ -584,7 +605,7 @@ def _targets_balance(bag: BagState) -> list[str]:
         left = target.count - tally[SUCCEEDED]
         unfinished = sum(n for state, n in tally.items() if state < FIRST_FINAL)
         pending = sum(not target_done(bag, bag.targets[i]) for i in target.shape.after)
-        kept = (target.count, target.left, target.unfinished, target.pending)
+        kept = (target.count, target.not_succeeded, target.not_ended, target.pending)
         if kept != (tally.total(), left, unfinished, pending):
             said.append(f"books: target {bag.number}/{target.index} says {kept}, has {left}, {unfinished}, {pending}")
     if bag.graph is not None:
@@ -624,7 +645,7 @@ def _pilots_balance(state: State) -> list[str]:
     for row in np.flatnonzero(a.np_state[: a.rows] != FREE).tolist():
         if a.state[row] in (GRANTED, STARTED, DROPPED):
             pilot = state.pilots[a.pilot[row]]
-            cost = state.cost(state.pilot_classes[pilot.cls], state.classes[a.cls[row]])
+            cost = state.cost_on(state.pilot_classes[pilot.cls], state.classes[a.cls[row]])
             held[pilot.number] += 1
             bag, task = state.bags[a.task[row] >> 32], a.task[row] & 0xFFFFFFFF
             key = (pilot.number, bag.number, chain_of(bag, task))
@@ -635,8 +656,8 @@ def _pilots_balance(state: State) -> list[str]:
     for (number, _, _), cost in chains.items():
         load[number] += cost
     return [
-        f"books: pilot {p.number} holds {p.held} ({p.load}), rows say {held[p.number]} ({load[p.number]})"
-        for p in state.pilots.values() if (p.held, p.load) != (held[p.number], load[p.number])
+        f"books: pilot {p.number} holds {p.attempts_held} ({p.load}), rows say {held[p.number]} ({load[p.number]})"
+        for p in state.pilots.values() if (p.attempts_held, p.load) != (held[p.number], load[p.number])
     ]
 
 
@@ -646,9 +667,9 @@ def _use_balances(state: State) -> list[str]:
     for pilot in state.pilots.values():
         if len(state.pilot_classes[pilot.cls].owners) > 1:
             carried[pilot.site] += pilot.load
-    return [f"books: at {name} {sum(site.use.values())} is in use, pilots carry {carried[name]}"
-            for name, site in state.sites.items() if sum(site.use.values()) != carried[name] or min(
-                site.use.values(), default=0) < 0]
+    return [f"books: at {name} {sum(site.cores_in_use.values())} is in use, pilots carry {carried[name]}"
+            for name, site in state.sites.items() if sum(site.cores_in_use.values()) != carried[name] or min(
+                site.cores_in_use.values(), default=0) < 0]
 
 
 def check_all(turn: Turn, witness: Witness) -> list[str]:

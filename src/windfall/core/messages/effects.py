@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windfall.core.messages.facts import Group, Move, Shape
+from windfall.core.messages.facts import Group, Shape, Transfer
 
 
 class Effect(msgspec.Struct, gc=False):
@@ -48,7 +48,7 @@ class ExchangeReply(Effect):
     recall: list[int] = []
     census: bool = False
     stop: str = ""
-    moves: list[Move] = []  # what the attempts granted here are to fetch, and whence
+    transfers: list[Transfer] = []  # what the attempts granted here are to fetch, and whence
 
 
 class SiteOrders(Effect):
@@ -64,5 +64,3 @@ class SiteOrders(Effect):
     salvage: list[str] = []  # nonces whose job is gone: bring home what their pilots left behind
 
 
-Answer = ExchangeReply
-Orders = SiteOrders

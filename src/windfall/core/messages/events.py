@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windfall.core.messages.facts import Conscious, DataShape, Limits, TargetShape
+from windfall.core.messages.facts import DataSelection, DataShape, Limits, TargetShape
 
 
 class Event(msgspec.Struct, gc=False):
@@ -24,7 +24,7 @@ class Submit(Event):
     provision: str = "swarm"
     options: dict[str, int] = {}
     data: DataShape | None = None
-    conscious: Conscious | None = None
+    data_selection: DataSelection | None = None
     budget: int = 0  # ms of cores; 0: none
     replicate: str = "none"
     policy: dict[str, str] = {}  # expressions
@@ -71,7 +71,7 @@ class Cancel(Event):
     waiting: bool = False  # only what no pilot has
 
 
-class Gathered(Event):
+class InputsGathered(Event):
     """The files that a target's tasks take are at hand; or they never will be, and why."""
 
     bag: int
@@ -181,7 +181,7 @@ class SiteReport(Event):
     """
 
     site: str
-    tender: str  # a name that no other process ever had
+    provisioner: str  # a name that no other process ever had
     hello: bool = False  # it knows nothing of what was done before
     seen: int = 0  # number of the newest answer it has
     accepted: list[tuple[str, str]] = []  # nonce, the batch system's name
@@ -192,13 +192,10 @@ class SiteReport(Event):
     info: SiteInfo | None = None
     wait: int = 0
     unstopped: list[tuple[str, str]] = []  # the same, where stopping it did not work: after others, again
-    salvages: bool = False  # it can look for what pilots left behind; said again, since we may have begun anew
+    can_salvage: bool = False  # it can look for what pilots left behind; said again, since we may have begun anew
     salvaged: list[tuple[str, int]] = []  # nonce, results found there, which were sent; -1: its pilot lives
 
 
-Tend = SiteReport
-Listed = ListedJob
-Info = SiteInfo
 
 
 class Enrol(Event):
@@ -286,14 +283,14 @@ class Drain(Event):
     pilot: int
 
 
-class Unpark(Event):
+class DropRequest(Event):
     """The driver's connection behind a parked request is closed."""
 
     pilot: int
     parked: int  # the key it was parked under
 
 
-class Frugal(Event):
+class DiskLow(Event):
     """The driver's disk is low, or not any more: grant nothing new meanwhile."""
 
     on: bool

@@ -34,18 +34,18 @@ class TargetShape(msgspec.Struct, array_like=True, gc=False):
     memory_retries: int
     priority: int
     costs: bytes = b""  # float32 per task, or nothing
-    weight: int = 256  # bytes one task takes in a message, about
+    message_bytes: int = 256  # bytes one task takes in a message, about
     whole: bool = False  # takes a whole pilot
     gathers: bool = False  # takes output files of the targets before it
     call: bool = False  # the owner's client loads what comes back as Python objects
     outputs: bool = False  # a success brings files
     batch: int = 0  # so many tasks go together; 0 or 1: each by itself
     patience: int = 0  # ms that an incomplete batch of an open bag waits for more tasks
-    behind: int = -1  # task i goes with task i of that target, after it, to one pilot; -1: by itself
+    previous_stage: int = -1  # task i goes with task i of that target, after it, to one pilot; -1: by itself
     nodes: int = 1  # more than one: takes a pilot that has so many, all of it
-    hopeless: list[int] = []  # exit codes after which it is not tried again
+    exits_not_retried: list[int] = []  # exit codes after which it is not tried again
     at_once: int = 0  # most of its crowd's tasks in play; 0: any number
-    crowd: int = -1  # the first target of those that count together
+    concurrency_group: int = -1  # the first target of those that count together
 
 
 class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -101,7 +101,7 @@ class DataShape(msgspec.Struct, array_like=True, gc=False):
     keeps: bool = False  # what was fetched for a task stays at that place as a further copy
 
 
-class Conscious(msgspec.Struct, array_like=True, gc=False):
+class DataSelection(msgspec.Struct, array_like=True, gc=False):
     """Parameters of data-conscious selection (T9); the defaults are those of the Trellis thesis, in a WAN."""
 
     arrivals: int = 32  # of pilots to look ahead
@@ -127,7 +127,7 @@ class BagSubmitted(Fact, tag="bag-submitted/1"):
     provision: str = "swarm"
     options: dict[str, int] = {}  # of provisioning
     data: DataShape | None = None
-    conscious: Conscious | None = None
+    data_selection: DataSelection | None = None
     budget: int = 0  # ms of cores; 0: none
     replicate: str = "none"
     policy: dict[str, str] = {}  # expressions: see `matchmaking.py`
@@ -188,7 +188,7 @@ class TasksRetried(Fact, tag="tasks-retried/1"):
     why: str = "user"  # or "copies": what they left behind is gone, and is needed
 
 
-class TargetGathered(Fact, tag="target-gathered/1"):
+class InputsGathered(Fact, tag="target-gathered/1"):
     """The files that its tasks take are at hand: they may be granted."""
 
     at: int
@@ -240,7 +240,7 @@ class SiteTended(Fact, tag="site-tended/1"):
 
     at: int
     site: str
-    tender: str
+    provisioner: str
 
 
 class Intent(msgspec.Struct, array_like=True, gc=False):
@@ -374,21 +374,22 @@ class Group(msgspec.Struct, array_like=True, gc=False):
 
     bag: int
     target: int
-    overruns: int
-    boosts: int
+    time_retries: int
+    memory_retries: int
     tasks: list[int]
     attempts: list[int]
     chain: int = -1  # they run one after the other, with others of the same number; -1: each by itself
-    behind: list[int] = []  # task by task, the attempt there that must succeed first; 0, or none at all: none must
-    over: bool = False  # they have failed so often that they go to their bag's fail-over site
+    # task by task, the attempt there that must succeed first; 0, or none at all: none must
+    prerequisites: list[int] = []
+    to_fail_over_site: bool = False  # they have failed so often that they go to their bag's fail-over site
 
     @property
     def variant(self) -> int:
         """With the target, it names their class."""
-        return self.over << 7 | self.overruns << 4 | self.boosts
+        return self.to_fail_over_site << 7 | self.time_retries << 4 | self.memory_retries
 
 
-class Move(msgspec.Struct, array_like=True, gc=False):
+class Transfer(msgspec.Struct, array_like=True, gc=False):
     """A transfer: what an attempt is to fetch, and from which copy."""
 
     attempt: int
@@ -403,7 +404,7 @@ class Granted(Fact, tag="granted/1"):
     pilot: int
     number: int
     groups: list[Group]
-    moves: list[Move] = []
+    transfers: list[Transfer] = []
 
 
 class Adopted(Fact, tag="adopted/1"):
@@ -451,7 +452,8 @@ class Finished(Fact, tag="finished/1"):
     rss: list[int]
     details: dict[int, Detail] = {}  # by position in the lists
     starts: list[int] = []  # by the pilot's wall clock
-    left: dict[int, tuple[int, int]] = {}  # bytes and files left in place, by position, where the report says so
+    # bytes and files left in place, by position, where the report says so
+    left_in_place: dict[int, tuple[int, int]] = {}
 
 
 class End(msgspec.Struct, array_like=True, gc=False):
@@ -464,10 +466,10 @@ class End(msgspec.Struct, array_like=True, gc=False):
     outcome: int
     why: str
     verdict: int  # the task's state from now on
-    stays: bool  # the row is kept: a late report is still welcome
+    row_kept: bool  # the row is kept: a late report is still welcome
     failures: int  # the task's counters from now on
-    overruns: int
-    boosts: int
+    time_retries: int
+    memory_retries: int
     deaths: int
     granted: int
     wall: int
@@ -476,9 +478,9 @@ class End(msgspec.Struct, array_like=True, gc=False):
     detail: Detail | None = None
     decides: bool = True  # this is what ended the task; False: it goes on, or had ended before
     start: int = 0  # by the pilot's wall clock
-    left: tuple[int, int] | None = None  # bytes and files left in place, where the report says so
+    left_in_place: tuple[int, int] | None = None  # bytes and files left in place, where the report says so
     charged: int = 0  # ms of cores, where the attempt is over
-    over: bool = False  # the task goes to its bag's fail-over site from now on
+    to_fail_over_site: bool = False  # the task goes to its bag's fail-over site from now on
 
 
 class Ended(Fact, tag="ended/1"):
@@ -536,10 +538,10 @@ class WeightSet(Fact, tag="weight-set/1"):
     by: str = ""  # who asked for it
 
 
-class BagLifted(Fact, tag="bag-lifted/1"):
+class BagAged(Fact, tag="bag-lifted/1"):
     at: int
     bag: int
-    lifted: bool  # before its owner's other bags, for it has waited long; or back in its place
+    first: bool  # before its owner's other bags, for it has waited long; or back in its place
 
 
 class TokenIssued(Fact, tag="token-issued/1"):
@@ -560,12 +562,12 @@ class TokenRevoked(Fact, tag="token-revoked/1"):
 
 
 FACTS = (
-    BagSubmitted, TasksAppended, BagClosed, BagPaused, TasksCancelled, TasksRetried, TargetGathered, BagRemoved,
+    BagSubmitted, TasksAppended, BagClosed, BagPaused, TasksCancelled, TasksRetried, InputsGathered, BagRemoved,
     SiteAdded, PilotEnrolled, PilotDraining, PilotEnded, PilotsForgotten, Granted, Adopted, Started, Finished, Ended,
     TokenIssued, TokenRevoked, SiteTended, IntentsMade, IntentsAccepted, IntentsRunning, IntentsStopping, IntentsEnded,
     BatchReleased,
     LinkKnown, CopiesLost, IntentsLeaving, SiteDrained, SiteRemoved, SiteJudged, SiteNoted,
     HostJudged,
-    BudgetSet, AllowanceSet, PolicySet, WeightSet, BagLifted,
+    BudgetSet, AllowanceSet, PolicySet, WeightSet, BagAged,
     PartAppended,
 )

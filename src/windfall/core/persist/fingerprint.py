@@ -25,7 +25,7 @@ _SCALARS = (int, float, str, bytes, type(None))
 def fingerprint(state: State) -> dict[str, Any]:
     made = {name: _plain(getattr(state, name)) for name in compared(State)}
     del made["now"]  # the clock has gone on
-    made["host_says"] = {row: says for row, says in state.host_says.items() if state.hosts.standing[row]}
+    made["host_reasons"] = {row: says for row, says in state.host_reasons.items() if state.hosts.standing[row]}
     made["hosts"] = _hosts(state.hosts, state.host_names)
     made["attempt_numbers"] = state.attempts.np_number[state.attempts.np_number > 0].tolist()  # none is given out twice
     for number, pilot in state.pilots.items():  # classes are numbered as they come up

@@ -60,9 +60,9 @@ def dump_state(state: State) -> tuple[bytes, dict[str, bytes], list[str]]:
         "bags": [_bag_meta(bag) for bag in state.bags.values()],
         "attempts": state.attempts.rows,
         "hosts": state.hosts.rows,
-        "host_says": {row: says for row, says in state.host_says.items() if state.hosts.standing[row]},
+        "host_reasons": {row: says for row, says in state.host_reasons.items() if state.hosts.standing[row]},
     }
-    return msgspec.msgpack.encode(meta), chunks, list(state.dropped)
+    return msgspec.msgpack.encode(meta), chunks, list(state.dropped_chunks)
 
 
 def _columns(table: type[Table]) -> list[tuple[str, str]]:
@@ -85,7 +85,7 @@ def _bag_meta(bag: BagState) -> dict[str, Any]:
 def _dump_bag(bag: BagState) -> dict[str, bytes]:
     prefix = f"b{bag.number}/"
     chunks = {f"{prefix}t{n}": body for n, body in bag.tasks.dump().items()}
-    if not bag.saved:
+    if not bag.spec_saved:
         chunks[prefix + "spec"] = bag.spec
         chunks.update((f"{prefix}costs{t.index}", t.shape.costs) for t in bag.targets if t.shape.costs)
     if bag.data is not None:
@@ -105,7 +105,7 @@ def _dump_bag(bag: BagState) -> dict[str, bytes]:
 def mark_saved(state: State) -> None:
     for bag in state.bags.values():
         bag.tasks.saved()
-        bag.saved = True
+        bag.spec_saved = True
         bag.saved_appends = len(bag.appended)
         if bag.data is not None:
             bag.data.columns.saved()
@@ -114,7 +114,7 @@ def mark_saved(state: State) -> None:
         bag.checkpoint_blocks = dict.fromkeys(bag.checkpoint_blocks, False)
     state.attempts.saved()
     state.hosts.saved()
-    state.dropped.clear()
+    state.dropped_chunks.clear()
 
 
 # --- back ----------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def load_state(meta: bytes, chunks: dict[str, bytes]) -> State:
     for bag in m["bags"]:
         loader.bag(state, bag)
     for key in [key for key in state.keys if key[1].startswith("append ")]:
-        state.bags[state.keys[key][0]].recent.append(key)
+        state.bags[state.keys[key][0]].recent_keys.append(key)
     mark_saved(state)
     loader.mark_narrow(state)
     intents.recount(state)  # facts that follow move what is counted
@@ -163,8 +163,8 @@ class _Loader:
         state: State = self._reader.read(State, m["state"])
         state.token_ids = {token.id: h for h, token in state.tokens.items()}
         state.places = {name: number for number, name in enumerate(state.place_names) if name}
-        for move in [move for made in state.moving.values() for move in made]:
-            state.reading[move.place] = state.reading.get(move.place, 0) + 1
+        for move in [move for made in state.transfers_of.values() for move in made]:
+            state.readers_of[move.place] = state.readers_of.get(move.place, 0) + 1
         state.attempts = Attempts(m["attempts"])
         self._table(state.attempts, "at")
         state.attempts.reindex()  # facts that follow look for what was lost
@@ -179,7 +179,7 @@ class _Loader:
         state.host_free = [row for row, (site, _, _) in enumerate(state.host_names) if not site]
         state.hosts = Hosts(self._meta["hosts"])
         self._table(state.hosts, "ho")
-        state.host_says = dict(self._meta["host_says"])
+        state.host_reasons = dict(self._meta["host_reasons"])
         restand(state)
 
     def bag(self, state: State, m: dict[str, Any]) -> None:
@@ -187,7 +187,7 @@ class _Loader:
         prefix = f"b{record['number']}/"
         bag = BagState(tasks=Tasks(m["rows"]), targets=[], spec=self._chunks[prefix + "spec"], **record)
         state.bags[bag.number] = bag
-        state.own(bag.owner, bag.size)
+        state.count_owned(bag.owner, bag.size)
         self._table(bag.tasks, prefix + "t")
         for row in m["targets"]:
             target: TargetState = self._reader.read(TargetState, row)
@@ -205,7 +205,7 @@ class _Loader:
             for task, files in msgspec.msgpack.decode(self._chunks[f"{prefix}c{block}"]):
                 bag.checkpoints[task] = [tuple(file) for file in files]
         note_repeats(state, bag)
-        state.conscious += bag.conscious is not None
+        state.bags_by_data += bag.data_selection is not None
         if m["data"] is not None:
             bag.data = BagData(Columns(bag.size), **self._reader.values(BagData, m["data"]))
             self._table(bag.data.columns, prefix + "d")
@@ -235,14 +235,14 @@ def _width(table: type[Table], layout: list[list[str]]) -> int:
 def rebuild(state: State) -> None:
     """Work out afresh everything that is not journaled: ready list, backlogs, who holds what, free rows."""
     state.ready.clear()
-    state.ruled = 0
+    state.ready_with_expressions = 0
     state.unended = {bag.number: None for bag in state.bags.values() if not bag.ended}
     accounts.recount(state)
     for bag in state.bags.values():
         for cls in bag.classes.values():
-            cls.listed = False
+            cls.on_ready_list = False
             cls.backlog.rewind()
-        state.lift(bag, bag.lifted)
+        state.put_first(bag, bag.aged_since)
         classes.recount(bag)
         classes.relist_all(state, bag)
         _refill_variants(bag)
@@ -262,18 +262,18 @@ def _refill_variants(bag: BagState) -> None:
 
 def _recount_pilots(state: State) -> None:
     attempts = state.attempts
-    state.surplus.clear()
-    state.orders.clear()
-    state.roomier.clear()
+    state.overloaded_pilots.clear()
+    state.pilots_with_news.clear()
+    state.hosts_below_per_host.clear()
     for site in state.sites.values():
-        site.use.clear()
+        site.cores_in_use.clear()
     for pilot in state.pilots.values():
-        pilot.held = pilot.load = 0
+        pilot.attempts_held = pilot.load = 0
         pilot.chains.clear()
-        pilot.cancelling, pilot.recalling, pilot.strays = {}, {}, []
+        pilot.cancelling, pilot.recalling, pilot.unknown_attempts = {}, {}, []
     states = attempts.np_state[: attempts.rows]
     for row in np.flatnonzero(states != FREE).tolist():
         if states[row] != LOST:
-            rows.carry(state, row, 1)
+            rows.add_row_load(state, row, 1)
         if states[row] == DROPPED or (states[row] == LOST and not attempts.started[row]):
-            rows.recall_lost(state, row)
+            rows.cancel_on_return(state, row)

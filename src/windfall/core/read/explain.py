@@ -30,10 +30,10 @@ from windfall.core.messages.lifecycle import (
     WAITING,
 )
 from windfall.core.state import accounts
-from windfall.core.state.capacity import best_shape, fail_over, unfit
-from windfall.core.state.chains import is_blocked, waiting
+from windfall.core.state.capacity import best_shape, fail_over_site, why_unusable
+from windfall.core.state.chains import filling, is_blocked
 from windfall.core.state.classes import target_done
-from windfall.core.state.columns import OVER
+from windfall.core.state.columns import TO_FAIL_OVER
 from windfall.core.state.world import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
 from windfall.model.policies import replica_caps
 from windfall.model.units import format_core_time, format_size, plural
@@ -55,7 +55,7 @@ def explain(state: State, now: int, bag_number: int, task: int | None = None) ->
         answer["summary"] = _not_ready(state, now, bag, task)
         return answer
     cls = bag.classes[target.index, bag.tasks.variant[task]]
-    if bag.budget and not cls.listed:
+    if bag.budget and not cls.on_ready_list:
         answer["summary"] = _used_up(f"the budget of bag {bag_number}", bag.budget, bag.spent, bag.pledged,
                                      f"{len(state.attempts.of_bag(bag_number))} attempts")
         return answer
@@ -102,7 +102,7 @@ def _not_ready(state: State, now: int, bag: BagState, task: int) -> str:
         open_ = [bag.targets[i].shape.name for i in target.shape.after if not target_done(bag, bag.targets[i])]
         if open_:
             return f"its target waits for {', '.join(open_)}"
-        return "the files it takes are being gathered" if target.held else _waits_for_batch(now, target)
+        return "the files it takes are being gathered" if target.inputs_pending else _waits_for_batch(now, target)
     if code == WAITING and bag.graph is not None:
         return f"it waits for {plural(bag.graph.pending[task], 'other task')} of the bag"
     if TASK_STATES[code] == "active":
@@ -115,12 +115,12 @@ def _not_ready(state: State, now: int, bag: BagState, task: int) -> str:
 def _fills(bag: BagState, task: int) -> bool:
     """Is its batch incomplete, and may still be filled?"""
     target, index = bag.locate(task)
-    return index in waiting(bag, bag.targets[target])
+    return index in filling(bag, bag.targets[target])
 
 
 def _waits_for_batch(now: int, target: TargetState) -> str:
     shape, there = target.shape, target.count % target.shape.batch
-    left = max(target.since + shape.patience - now, 0)
+    left = max(target.filling_since + shape.patience - now, 0)
     return (f"it waits for its batch to fill: {there} of {shape.batch} tasks are there; what there is goes in "
             f"{-(-left // 1000)} s, or when the bag is closed")
 
@@ -137,13 +137,13 @@ def _whereabouts(state: State, now: int, bag: BagState, task: int) -> str:
             said.append(f"handed to a pilot {where}, " + (
                 "to follow the task that it is behind" if behind else "not known to have started"))
         intent = state.intents.get(pilot.intent)
-        if intent is not None and intent.salvage:
-            left = spell(intent.salvage - now)
+        if intent is not None and intent.salvage_until:
+            left = spell(intent.salvage_until - now)
             said.append(f"salvaging: its job is gone from {pilot.site}'s batch system, what it left there is looked "
                         f"for, for {left} more; then the task runs again")
-        elif pilot.silent:
+        elif pilot.lease_expired:
             said.append(_silent(now, bag, pilot))
-    if bag.tasks.variant[task] >= OVER:
+    if bag.tasks.variant[task] >= TO_FAIL_OVER:
         said.append(f"{_keeps_failing(bag, task)}: {bag.fail_over} is where it goes now")
     if said and (why := candidates.bounded(bag, task)):
         beside = " unless it is overdue" if bag.number in state.deadlines and replica_caps.PER_TASK not in why else ""
@@ -248,36 +248,36 @@ def _no_means(state: State, site: SiteState, cls: TaskClass, now: int) -> Clause
     """What would be beyond a limit: of the bag's owner, of the site's disk, of what may be started there."""
     bag = state.bags[cls.bag]
     if state.allowances and accounts.counts(site, bag.owner) and accounts.allowance(state, bag.owner) >= 0:
-        price = cls.cores * cls.nodes * cls.lasts
+        price = cls.cores * cls.nodes * cls.worst_case
         if accounts.left_of_allowance(state, bag.owner, now) < max(price, 1):
             used, pledged = state.usage.get((bag.owner, accounts.month(now)), 0), state.pledged.get(bag.owner, 0)
             most = accounts.allowance(state, bag.owner)
             return clause("allowance", False, _used_up("this month's allowance", most, used, pledged, "what runs"))
-    if accounts.left_of_crowd(bag, cls) <= 0:
+    if accounts.left_of_group(bag, cls) <= 0:
         return clause("at-once", False, f"{cls.at_once} of them are in play, and no more may be")
     if cls.disk and accounts.left_of_disk(site) < cls.disk:
-        return clause("disk", False, f"its disk is taken: tasks there may use {format_size(site.filled)} of "
+        return clause("disk", False, f"its disk is taken: tasks there may use {format_size(site.disk_reserved)} of "
                                      f"{format_size(site.limits.disk)}")
     return _no_money(site) if site.limits.shapes else None
 
 
 def _no_money(site: SiteState) -> Clause | None:
-    limits, t = site.limits, site.tending
+    limits, t = site.limits, site.session
     pilots = site.open
-    if limits.jobs and t.counted >= 0 and t.others + site.open >= limits.jobs:
-        others, ours = plural(t.others, "other job"), plural(pilots, "pilot")
+    if limits.jobs and t.account_heard >= 0 and t.other_jobs + site.open >= limits.jobs:
+        others, ours = plural(t.other_jobs, "other job"), plural(pilots, "pilot")
         return clause("jobs", False, f"you have {others} there beside {ours}, and may have {limits.jobs} in all")
     least = min(shape.worst for shape in limits.shapes)
-    if limits.budget and limits.budget - site.used - site.reserved < least:
+    if limits.budget and limits.budget - site.core_ms_used - site.core_ms_reserved < least:
         by = plural(pilots, "queued pilot" if site.waiting == pilots else "pilot")
-        said = _used_up(f"the budget of {site.name}", limits.budget, site.used, site.reserved, by)
+        said = _used_up(f"the budget of {site.name}", limits.budget, site.core_ms_used, site.core_ms_reserved, by)
         return clause("budget", False, said)
-    endless = t.counted >= 0 and t.balance < 0  # its batch system keeps no account
-    if limits.account and not endless and t.balanced < 0:
+    endless = t.account_heard >= 0 and t.balance < 0  # its batch system keeps no account
+    if limits.account and not endless and t.balance_as_of < 0:
         return clause("account", False, "what the account there has left is not known: nothing is sent before it is")
     if limits.account and not endless and unreserved(site) < least:
         return clause("account", False, f"the account there has {format_core_time(t.balance)} left, and "
-                                        f"{_hours(site.reserved)} are reserved by {plural(pilots, 'pilot')}")
+                                        f"{_hours(site.core_ms_reserved)} are reserved by {plural(pilots, 'pilot')}")
     return None
 
 
@@ -286,10 +286,10 @@ def _nobody(site: SiteState, cls: TaskClass, now: int) -> Clause:
         return clause("drained", False, f"it is drained: windfall site undrain {site.name}")
     if site.limits.shapes and best_shape(site, cls, 0) is None:
         return clause("shape", False, "none of the pilots that may be started there could hold it" + _beyond(site, cls))
-    if site.suspect:
+    if site.suspect_since:
         return clause("answers", False, _suspect(site, now))
-    if site.tending.hold > now:
-        left = spell(site.tending.hold - now + 999)
+    if site.session.retry_after > now:
+        left = spell(site.session.retry_after - now + 999)
         return clause("hold", False, f"it refused, or what was sent there came to nothing; tried again in {left}")
     queued = len(site.intents[QUEUED])
     return clause("pilots", False, "no pilot is running there" + (f"; {queued} wait in its queue" if queued else ""))
@@ -304,8 +304,8 @@ def _beyond(site: SiteState, cls: TaskClass) -> str:
         (cls.gpus, max(shape.gpus for shape in shapes), f"{cls.gpus} GPUs"),
         (cls.nodes, max(shape.nodes for shape in shapes), f"{cls.nodes} nodes"),
         (int(cls.whole), max(int(shape.whole) for shape in shapes), "a whole node"),
-        (cls.need, max(shape.wall - shape.spare if shape.wall else cls.need for shape in shapes),
-         f"{spell(cls.need)} for a task"),
+        (cls.least_time_left, max(shape.wall - shape.spare if shape.wall else cls.least_time_left for shape in shapes),
+         f"{spell(cls.least_time_left)} for a task"),
     )
     missing = [said for wanted, has, said in wants if wanted > has]
     return f": the site's file has no shape with {' or '.join(missing)}" if missing else ""
@@ -313,7 +313,7 @@ def _beyond(site: SiteState, cls: TaskClass) -> str:
 
 def _suspect(site: SiteState, now: int) -> str:
     runs = len(site.intents[RUNNING]) + len(site.intents[LEAVING])
-    text = f"it has not answered for {spell(now - site.suspect)}"
+    text = f"it has not answered for {spell(now - site.suspect_since)}"
     text += f"; {plural(runs, 'pilot')} there may still run" if runs else ""
     return text + "; nothing more is sent there meanwhile"
 
@@ -334,9 +334,9 @@ def clause(name: str, holds: bool, says: str) -> Clause:
 def _clauses(state: State, now: int, cls: TaskClass, task: int, pilot: PilotState) -> list[Clause]:
     pc: PilotClass = state.pilot_classes[pilot.cls]
     left = pilot.ends - now if pilot.ends else None
-    fits_time = left is None or cls.need <= left
+    fits_time = left is None or cls.least_time_left <= left
     time_left = "no end" if left is None else spell(left)
-    free = pilot.load + state.cost(pc, cls) <= pilot.cores * 1000
+    free = pilot.load + state.cost_on(pc, cls) <= pilot.cores * 1000
     return [
         _owner(state, cls, pc),
         *_over(state, cls, task, pilot.site),
@@ -345,19 +345,27 @@ def _clauses(state: State, now: int, cls: TaskClass, task: int, pilot: PilotStat
         clause("gpus", cls.gpus <= pc.gpus, f"needs {cls.gpus}, the pilot has {pc.gpus}"),
         clause("disk", cls.disk <= pilot.disk, _sizes(cls.disk, pilot.disk)),
         *_stinted(state, now, cls, pilot),
-        clause("time", fits_time, f"needs {spell(cls.need) if cls.need else 'no known time'}, left {time_left}"),
+        clause(
+            "time",
+            fits_time,
+            f"needs {spell(cls.least_time_left) if cls.least_time_left else 'no known time'}, left {time_left}",
+        ),
         *_ruled(state, now, cls, state.sites[pilot.site], pilot),
-        *([_per_host(state, now, cls, pilot)] if cls.capped else []),
-        *([_host(state, now, pilot)] if pilot.row in state.barred else _shunned(state, now, cls, pilot)),
-        clause("heard", not pilot.silent, f"last heard {spell(now - pilot.heard)} ago"),
-        clause("free", free, f"it holds {plural(pilot.held, 'task')}" + ("" if free else ", all its slots are taken")),
-        *([_data(state, now, cls, task, pilot)] if cls.conscious else []),
+        *([_per_host(state, now, cls, pilot)] if cls.has_per_host else []),
+        *([_host(state, now, pilot)] if pilot.row in state.quarantined else _shunned(state, now, cls, pilot)),
+        clause("heard", not pilot.lease_expired, f"last heard {spell(now - pilot.heard)} ago"),
+        clause(
+            "free",
+            free,
+            f"it holds {plural(pilot.attempts_held, 'task')}" + ("" if free else ", all its slots are taken"),
+        ),
+        *([_data(state, now, cls, task, pilot)] if cls.by_data else []),
     ]
 
 
 def _ruled(state: State, now: int, cls: TaskClass, site: SiteState, pilot: PilotState | None) -> list[Clause]:
     """What the bag's expressions say of it."""
-    if not cls.ruled:
+    if not cls.has_expressions:
         return []
     found = [clause(key, not why, why or "they match") for key, why in reasons(state, now, cls, site, pilot)]
     if pilot is not None and "rank" in state.bags[cls.bag].policy:
@@ -380,8 +388,8 @@ def _per_host(state: State, now: int, cls: TaskClass, pilot: PilotState) -> Clau
 
 
 def _host(state: State, now: int, pilot: PilotState) -> Clause:
-    until = state.barred[pilot.row]
-    says = f"host {pilot.host_name} is {state.host_says.get(pilot.row, 'in doubt')}"
+    until = state.quarantined[pilot.row]
+    says = f"host {pilot.host_name} is {state.host_reasons.get(pilot.row, 'in doubt')}"
     left = f"; it is given nothing for {spell(until - now)}, then one task" if until > now else ""
     return clause("host", allowance(state, now, pilot) > 0, says + left)
 
@@ -389,14 +397,14 @@ def _host(state: State, now: int, pilot: PilotState) -> Clause:
 def _shunned(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[Clause]:
     if not shuns(state, now, pilot, cls):
         return []
-    left = spell(state.shunned[pilot.row, state.bags[cls.bag].owner] - now)
+    left = spell(state.guests_refused[pilot.row, state.bags[cls.bag].owner] - now)
     says = f"your last tasks on host {pilot.host_name} failed; it is given none of yours for {left}"
     return [clause("host", False, says)]
 
 
 def _over(state: State, cls: TaskClass, task: int, site: str) -> list[Clause]:
     """Does it go to one site only, because it keeps failing?"""
-    only = fail_over(state, cls)
+    only = fail_over_site(state, cls)
     if only is None:
         return []
     here = only.name == site
@@ -418,14 +426,14 @@ def _deaths(bag: BagState, task: int) -> str:
 def _anywhere(state: State, bag: BagState, cls: TaskClass, task: int) -> str:
     """It should go to one site, and need not."""
     site = state.sites.get(bag.fail_over)
-    if not cls.over or site is None or fail_over(state, cls) is not None:
+    if not cls.to_fail_over_site or site is None or fail_over_site(state, cls) is not None:
         return ""
-    why = unfit(site, bag, cls) or "without a pilot that could take it, for long"
+    why = why_unusable(site, bag, cls) or "without a pilot that could take it, for long"
     return f"; {_keeps_failing(bag, task)}, and any site will do, for {site.name} is {why}"
 
 
 def _stinted(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[Clause]:
-    if not accounts.matters(cls) or accounts.Purse(state, pilot, now).most(cls) > 0:
+    if not accounts.is_accounted(cls) or accounts.Affordable(state, pilot, now).most(cls) > 0:
         return []
     wanting = _no_means(state, state.sites[pilot.site], cls, now)
     return [wanting or clause("means", False, "what it may use at worst is more than is left")]
@@ -441,12 +449,12 @@ def _sizes(needs: int, has: int) -> str:
 def _data(state: State, now: int, cls: TaskClass, task: int, pilot: PilotState) -> Clause:
     """Is the task better off there than with whoever asks next?"""
     bag = state.bags[cls.bag]
-    assert bag.conscious is not None
+    assert bag.data_selection is not None
     ahead = nearest_data.outlook(state, now, bag, pilot)
     costs = nearest_data.weigh(state, now, bag, [task], pilot, ahead)
     rank = nearest_data.priority(state, now, bag, [task], pilot, ahead)
-    fetch = costs.here / max(bag.conscious.penalty, 1e-9) / 1000
-    if not bag.conscious.withhold or rank >= 0:
+    fetch = costs.here / max(bag.data_selection.penalty, 1e-9) / 1000
+    if not bag.data_selection.withhold or rank >= 0:
         return clause("data", True, f"bringing its data there takes {fetch:.1f} s")
     says = f"bringing its data there takes {fetch:.1f} s; {costs.where} is expected to ask in {costs.wait / 1000:.1f} s"
     return clause("data", False, f"{says}, and is waited for (priority {rank:.0f}, it grows while the task waits)")
@@ -481,4 +489,4 @@ def _ahead(state: State, now: int, cls: TaskClass) -> int:
                 mine, others = seen[0], zip(seen[1:], state.ready, strict=True)
                 return sum(state.classes[number].ready for place, (_, number) in others
                            if place is not None and place <= mine)
-    return sum(state.classes[number].ready for key, number in state.ready if key <= cls.key)
+    return sum(state.classes[number].ready for key, number in state.ready if key <= cls.order_key)

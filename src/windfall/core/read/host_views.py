@@ -23,7 +23,7 @@ def hosts(state: State, now: int, owner: str, bag: BagState | None, after: int, 
             break
         if pilot.number > after and pilot.state == LIVE and owner in state.pilot_classes[pilot.cls].owners:  # P3
             made = {} if bag is None else NO_WISHES if cls is None else _made_of(state, now, pilot, cls)
-            found.append({"pilot": pilot.number, "silent": pilot.silent, "ad": _ad(state, now, pilot), **made})
+            found.append({"pilot": pilot.number, "silent": pilot.lease_expired, "ad": _ad(state, now, pilot), **made})
     return found
 
 
@@ -44,10 +44,10 @@ def _made_of(state: State, now: int, pilot: PilotState, cls: TaskClass) -> dict[
         wanting.append(f"per-host: {said}")
     rank, why = ranked(state, now, cls, pilot) if "rank" in bag.policy else (None, "")
     most = per_host.NO_LIMIT
-    if cls.capped:
+    if cls.has_per_host:
         most = per_host.limit(state, now, pilot, cls, attributes.host_ad(state, pilot, now))
     notes = [f"rank counts as 0: {why}"] if why else []
-    if cls.capped and (said := per_host.why_no_limit(state, now, pilot, cls)):
+    if cls.has_per_host and (said := per_host.why_no_limit(state, now, pilot, cls)):
         notes.append(f"per-host is no limit: {said}")
     return {"match": not wanting, "why": "; ".join(wanting or notes), "rank": 0 if why else rank,
             "per_host": most if most < per_host.NO_LIMIT else None}

@@ -35,7 +35,7 @@ def bag_state(bag: BagState) -> str:
         return "cancelled" if bag.counts[CANCELLED] else "succeeded"
     if bag.paused:
         return "paused"
-    return "open" if bag.open and not bag.unfinished() else "running"
+    return "open" if bag.open and not bag.not_ended() else "running"
 
 
 def counts(bag: BagState) -> dict[str, int]:
@@ -122,8 +122,8 @@ def in_play(state: State, now: int, bag: int, task: int) -> list[dict[str, Any]]
 def pilot_view(pilot: PilotState) -> dict[str, Any]:
     return {
         "pilot": pilot.number, "site": pilot.site, "owner": pilot.owner, "host": pilot.host_name, "host_id": pilot.host,
-        "nonce": pilot.nonce, "state": PILOT_STATES[pilot.state], "silent": pilot.silent, "epoch": pilot.epoch,
-        "cores": pilot.cores, "memory": pilot.memory, "gpus": pilot.gpus, "held": pilot.held,
+        "nonce": pilot.nonce, "state": PILOT_STATES[pilot.state], "silent": pilot.lease_expired, "epoch": pilot.epoch,
+        "cores": pilot.cores, "memory": pilot.memory, "gpus": pilot.gpus, "held": pilot.attempts_held,
         "enrolled": pilot.enrolled, "heard": pilot.heard, "ends": pilot.ends or None, "ended": pilot.ended or None,
         "why": pilot.why, "detail": pilot.detail,
     }
@@ -133,11 +133,11 @@ def site_view(state: State, site: SiteState) -> dict[str, Any]:
     pilots = [p for p in state.pilots.values() if p.site == site.name and not p.ended]
     return {
         "site": site.name, "owner": site.owner, "kind": site.kind, "shared": site.shared,
-        "pilots": len(pilots), "cores": sum(p.cores for p in pilots), "held": sum(p.held for p in pilots),
+        "pilots": len(pilots), "cores": sum(p.cores for p in pilots), "held": sum(p.attempts_held for p in pilots),
         "queued": len(site.intents[INTENDED]) + len(site.intents[QUEUED]), "running": len(site.intents[RUNNING]),
-        "open": site.open, "drained": site.drained, "used": site.used, "reserved": site.reserved,
+        "open": site.open, "drained": site.drained, "used": site.core_ms_used, "reserved": site.core_ms_reserved,
         "limits": {name: getattr(site.limits, name) for name in ("pilots", "queued", "budget", "delay", "share")},
-        "suspect": site.suspect or None, "wait": _mean_wait(site),
+        "suspect": site.suspect_since or None, "wait": _mean_wait(site),
     }
 
 
@@ -152,7 +152,7 @@ def site_detail(state: State, site: SiteState) -> dict[str, Any]:
     view = site_view(state, site)
     view["intents"] = {name: len(of) for name, of in zip(INTENT_STATES, site.intents, strict=False)}
     view["waits"] = [_waits(shape, waits) for shape, waits in site.waits.items()]
-    view["hosts"] = [_host(state, row) for row in state.barred if state.host_names[row][0] == site.name]
+    view["hosts"] = [_host(state, row) for row in state.quarantined if state.host_names[row][0] == site.name]
     view["history"] = [{"at": at, "kind": kind, "says": says} for at, kind, says in site.history]
     return view
 
@@ -161,9 +161,16 @@ def _host(state: State, row: int) -> dict[str, Any]:
     """One that must wait."""
     h, (_, host, name) = state.hosts, state.host_names[row]
     return {
-        "host": name, "host_id": host, "standing": HOST_STANDINGS[h.standing[row]] if h.standing[row] else "in doubt",
-        "until": state.barred[row], "attempts": h.attempts[row], "failures": h.failures[row], "losses": h.losses[row],
-        "mean": round(h.mean[row]), "success": h.success[row] or None, "says": state.host_says.get(row, ""),
+        "host": name,
+        "host_id": host,
+        "standing": HOST_STANDINGS[h.standing[row]] if h.standing[row] else "in doubt",
+        "until": state.quarantined[row],
+        "attempts": h.attempts[row],
+        "failures": h.failures[row],
+        "losses": h.losses[row],
+        "mean": round(h.mean[row]),
+        "success": h.success[row] or None,
+        "says": state.host_reasons.get(row, ""),
     }
 
 

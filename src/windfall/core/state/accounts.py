@@ -29,7 +29,7 @@ from windfall.core.state.columns import ROW_MASK
 if TYPE_CHECKING:
     from windfall.core.state.world import BagState, PilotState, SiteState, State, TaskClass
 
-PLENTY = 1 << 60
+UNLIMITED = 1 << 60
 MONTHS = 12  # of which usage is kept
 DAY = 86_400_000  # ms
 ANYBODY = "*"
@@ -38,112 +38,112 @@ ANYBODY = "*"
 # --- what one attempt takes -------------------------------------------------------------------------------------------
 
 
-def width(cls: TaskClass, pilot: PilotState) -> int:
+def cores_used(cls: TaskClass, pilot: PilotState) -> int:
     """Cores."""
     return pilot.cores * pilot.nodes if cls.whole or cls.nodes > 1 else cls.cores
 
 
-def lasts(cls: TaskClass, pilot: PilotState, granted: int) -> int:
+def worst_case(cls: TaskClass, pilot: PilotState, granted: int) -> int:
     """Ms that an attempt takes at most; 0: nobody knows."""
-    most = cls.lasts or (max(pilot.ends - granted, 1) if pilot.ends else 0)
+    most = cls.worst_case or (max(pilot.ends - granted, 1) if pilot.ends else 0)
     if pilot.state == GONE and pilot.why != "silent":
         ran = max(pilot.ended - granted, 0)
         return min(most, ran) if most else ran
     return most
 
 
-def pledge(state: State, row: int) -> int:
+def pledge_of(state: State, row: int) -> int:
     """Ms of cores that an attempt in play may take."""
     attempts = state.attempts
     cls, pilot = state.classes[attempts.cls[row]], state.pilots[attempts.pilot[row]]
-    return width(cls, pilot) * lasts(cls, pilot, attempts.granted[row])
+    return cores_used(cls, pilot) * worst_case(cls, pilot, attempts.granted[row])
 
 
 def elapsed(state: State, row: int, now: int) -> int:
     """Ms of cores that an attempt may have taken so far."""
     attempts = state.attempts
-    return min(charge(state, row, max(now - attempts.granted[row], 0)), pledge(state, row) or PLENTY)
+    return min(charge(state, row, max(now - attempts.granted[row], 0)), pledge_of(state, row) or UNLIMITED)
 
 
 def charge(state: State, row: int, wall: int) -> int:
     """Ms of cores for an attempt that took so long: never more than it pledged, since its pilot ends it then."""
     attempts = state.attempts
     cls, pilot = state.classes[attempts.cls[row]], state.pilots[attempts.pilot[row]]
-    most = cls.lasts
-    return width(cls, pilot) * (min(wall, most) if most else wall)
+    most = cls.worst_case
+    return cores_used(cls, pilot) * (min(wall, most) if most else wall)
 
 
 # --- the books --------------------------------------------------------------------------------------------------------
 
 
-def matters(cls: TaskClass) -> bool:
+def is_accounted(cls: TaskClass) -> bool:
     """Is anything of it pledged?"""
-    return cls.budgeted or cls.disk > 0 or cls.stinted or cls.at_once > 0
+    return cls.has_budget or cls.disk > 0 or cls.has_allowance or cls.at_once > 0
 
 
-def count(state: State, rows: list[int], sign: int) -> None:
+def pledge_rows(state: State, rows: list[int], sign: int) -> None:
     """Attempts come into play, or leave it."""
     attempts = state.attempts
     for row in rows:
         cls = state.classes.get(attempts.cls[row])
-        if cls is None or not matters(cls):
+        if cls is None or not is_accounted(cls):
             continue
         pilot, bag = state.pilots[attempts.pilot[row]], state.bags[cls.bag]
         site = state.sites[pilot.site]
         if cls.disk and pilot.state != GONE:
-            site.filled += sign * cls.disk
+            site.disk_reserved += sign * cls.disk
         if attempts.state[row] != LOST:
-            crowd(state, row, sign)
-        if cls.budgeted:
-            bag.pledged += sign * pledge(state, row)
-        if cls.stinted and counts(site, bag.owner):
-            state.pledged[bag.owner] = state.pledged.get(bag.owner, 0) + sign * pledge(state, row)
+            count_in_group(state, row, sign)
+        if cls.has_budget:
+            bag.pledged += sign * pledge_of(state, row)
+        if cls.has_allowance and counts(site, bag.owner):
+            state.pledged[bag.owner] = state.pledged.get(bag.owner, 0) + sign * pledge_of(state, row)
 
 
-def crowd(state: State, row: int, sign: int) -> None:
+def count_in_group(state: State, row: int, sign: int) -> None:
     """One more of its crowd is in play, or one less.  What is lost is not, or it would keep its own task waiting."""
     cls = state.classes.get(state.attempts.cls[row])
     if cls is not None and cls.at_once:
-        crowds = state.bags[cls.bag].crowds
-        crowds[cls.crowd] = crowds.get(cls.crowd, 0) + sign
+        crowds = state.bags[cls.bag].running_in_group
+        crowds[cls.concurrency_group] = crowds.get(cls.concurrency_group, 0) + sign
         state.version += sign < 0
 
 
-def stir(state: State, row: int) -> None:
+def note_pledge_freed(state: State, row: int) -> None:
     """What it pledged has become less: who waits may be granted something."""
     cls = state.classes.get(state.attempts.cls[row])
-    if cls is None or not matters(cls):
+    if cls is None or not is_accounted(cls):
         return
-    if cls.budgeted:
+    if cls.has_budget:
         for each in state.bags[cls.bag].classes.values():
             state.relist(each)
     state.version += 1
 
 
-def leave(state: State, row: int, charged: int) -> None:
+def settle_attempt(state: State, row: int, charged: int) -> None:
     """An attempt is over, and took so much; -1: nobody knows, so as much as it could."""
     cls = state.classes.get(state.attempts.cls[row])
     pilot = state.pilots.get(state.attempts.pilot[row])
     if cls is None or pilot is None:
         return
-    used = charged if charged >= 0 else pledge(state, row)
-    spend(state, state.bags[cls.bag], state.sites[pilot.site], used)
-    if matters(cls):
-        count(state, [row], -1)
-        stir(state, row)
+    used = charged if charged >= 0 else pledge_of(state, row)
+    charge_bag(state, state.bags[cls.bag], state.sites[pilot.site], used)
+    if is_accounted(cls):
+        pledge_rows(state, [row], -1)
+        note_pledge_freed(state, row)
 
 
-def leave_many(state: State, bag: BagState, cls: TaskClass, pilot: PilotState, fact: Finished) -> None:
+def settle_successes(state: State, bag: BagState, cls: TaskClass, pilot: PilotState, fact: Finished) -> None:
     """The same for successes of one class."""
-    ran = sum(fact.walls) if not cls.lasts else sum([min(wall, cls.lasts) for wall in fact.walls])
-    spend(state, bag, state.sites[pilot.site], ran * width(cls, pilot))
-    if matters(cls):
+    ran = sum(fact.walls) if not cls.worst_case else sum([min(wall, cls.worst_case) for wall in fact.walls])
+    charge_bag(state, bag, state.sites[pilot.site], ran * cores_used(cls, pilot))
+    if is_accounted(cls):
         rows = rows_of(fact.attempts)
-        count(state, rows, -1)
-        stir(state, rows[0])
+        pledge_rows(state, rows, -1)
+        note_pledge_freed(state, rows[0])
 
 
-def spend(state: State, bag: BagState, site: SiteState, used: int) -> None:
+def charge_bag(state: State, bag: BagState, site: SiteState, used: int) -> None:
     """Attempts are over that took so much."""
     bag.spent += used
     if used and counts(site, bag.owner):
@@ -159,11 +159,11 @@ def recount(state: State) -> None:
     state.pledged.clear()
     for bag in state.bags.values():
         bag.pledged = 0
-        bag.crowds.clear()
+        bag.running_in_group.clear()
     for site in state.sites.values():
-        site.filled = 0
-    if any(matters(cls) for cls in state.classes.values()):
-        count(state, np.flatnonzero(state.attempts.np_state[: state.attempts.rows] != FREE).tolist(), 1)
+        site.disk_reserved = 0
+    if any(is_accounted(cls) for cls in state.classes.values()):
+        pledge_rows(state, np.flatnonzero(state.attempts.np_state[: state.attempts.rows] != FREE).tolist(), 1)
 
 
 # --- what is left -----------------------------------------------------------------------------------------------------
@@ -197,22 +197,22 @@ def allowance(state: State, owner: str) -> int:
 
 def left_of_allowance(state: State, owner: str, at: int) -> int:
     most = allowance(state, owner)
-    return PLENTY if most < 0 else most - state.usage.get((owner, month(at)), 0) - state.pledged.get(owner, 0)
+    return UNLIMITED if most < 0 else most - state.usage.get((owner, month(at)), 0) - state.pledged.get(owner, 0)
 
 
 def left_of_budget(bag: BagState) -> int:
-    return bag.budget - bag.spent - bag.pledged if bag.budget else PLENTY
+    return bag.budget - bag.spent - bag.pledged if bag.budget else UNLIMITED
 
 
-def left_of_crowd(bag: BagState, cls: TaskClass) -> int:
-    return cls.at_once - bag.crowds.get(cls.crowd, 0) if cls.at_once else PLENTY
+def left_of_group(bag: BagState, cls: TaskClass) -> int:
+    return cls.at_once - bag.running_in_group.get(cls.concurrency_group, 0) if cls.at_once else UNLIMITED
 
 
 def left_of_disk(site: SiteState) -> int:
-    return site.limits.disk - site.filled if site.limits.disk else PLENTY
+    return site.limits.disk - site.disk_reserved if site.limits.disk else UNLIMITED
 
 
-class Purse:
+class Affordable:
     """What one pilot may still be granted, beside the groups of a grant that is being put together."""
 
     def __init__(self, state: State, pilot: PilotState, now: int, groups: Iterable[Group] = ()) -> None:
@@ -224,16 +224,16 @@ class Purse:
         self.crowds: dict[tuple[int, int], int] = {}  # by bag and crowd, what this grant has taken
         for group in groups:
             classes = state.bags[group.bag].classes
-            variant = group.over << 7 | group.overruns << 4 | group.boosts
+            variant = group.to_fail_over_site << 7 | group.time_retries << 4 | group.memory_retries
             self._take(classes[group.target, variant], len(group.tasks))
 
     def most(self, cls: TaskClass) -> int:
         """Tasks, or batches with all that goes behind them."""
-        if not matters(cls):
-            return PLENTY
+        if not is_accounted(cls):
+            return UNLIMITED
         bag = self.state.bags[cls.bag]
         price, disk, known = self._unit(bag, cls)
-        found = [(left_of_crowd(bag, cls) - self.crowds.get((cls.bag, cls.crowd), 0)) // max(cls.batch, 1)]
+        found = [(left_of_group(bag, cls) - self.crowds.get((cls.bag, cls.concurrency_group), 0)) // max(cls.batch, 1)]
         if disk:
             found.append(self.disk // disk)
         if bag.budget:
@@ -244,10 +244,10 @@ class Purse:
 
     def _take(self, cls: TaskClass, n: int) -> None:
         bag = self.state.bags[cls.bag]
-        price = n * width(cls, self.pilot) * lasts(cls, self.pilot, self.now)
+        price = n * cores_used(cls, self.pilot) * worst_case(cls, self.pilot, self.now)
         self.disk -= n * cls.disk
         if cls.at_once:
-            self.crowds[cls.bag, cls.crowd] = self.crowds.get((cls.bag, cls.crowd), 0) + n
+            self.crowds[cls.bag, cls.concurrency_group] = self.crowds.get((cls.bag, cls.concurrency_group), 0) + n
         if bag.budget:
             self.money[bag.number] = self._money(bag) - price
         if self._counted(bag):
@@ -269,9 +269,9 @@ class Purse:
         """Price and disk of what goes together; is the price known?"""
         price = disk = 0
         known = True
-        for each in unit(bag, cls):
-            span = lasts(each, self.pilot, self.now)
-            price += width(each, self.pilot) * span
+        for each in with_next_stages(bag, cls):
+            span = worst_case(each, self.pilot, self.now)
+            price += cores_used(each, self.pilot) * span
             disk += each.disk
             known = known and span > 0
         size = max(cls.batch, 1)
@@ -281,33 +281,35 @@ class Purse:
 def unaffordable(state: State, pilot: PilotState, cls: TaskClass, now: int) -> bool:
     """To every pilot like this one, so that a thousand of them that wait need not be asked one by one: where all that
     goes together has a limit, its price is the same for all."""
-    if left_of_crowd(state.bags[cls.bag], cls) <= 0:
+    if left_of_group(state.bags[cls.bag], cls) <= 0:
         return True
-    return all(each.lasts for each in unit(state.bags[cls.bag], cls)) and not Purse(state, pilot, now).most(cls)
+    return all(each.worst_case for each in with_next_stages(state.bags[cls.bag], cls)) and not Affordable(
+        state, pilot, now
+    ).most(cls)
 
 
-def unit(bag: BagState, cls: TaskClass) -> list[TaskClass]:
+def with_next_stages(bag: BagState, cls: TaskClass) -> list[TaskClass]:
     """A class and those whose tasks go behind its own."""
     found = [cls]
-    while cls.chained and (index := bag.targets[found[-1].target].follower) >= 0:
+    while cls.in_chain and (index := bag.targets[found[-1].target].next_stage) >= 0:
         found.append(bag.classes[index, 0])
     return found
 
 
-def slots(state: State, site: SiteState, cls: TaskClass, shape: Shape, now: int) -> int:
+def affordable_slots(state: State, site: SiteState, cls: TaskClass, shape: Shape, now: int) -> int:
     """How many tasks, or batches, of a class could be paid for at a site, on pilots of this shape."""
-    if not matters(cls):
-        return PLENTY
+    if not is_accounted(cls):
+        return UNLIMITED
     bag = state.bags[cls.bag]
     price = disk = 0
     known = True
-    for each in unit(bag, cls):
+    for each in with_next_stages(bag, cls):
         cores = shape.cores * shape.nodes if each.whole or each.nodes > 1 else each.cores
-        price += cores * (each.lasts or shape.wall)
+        price += cores * (each.worst_case or shape.wall)
         disk += each.disk
-        known = known and (each.lasts or shape.wall) > 0
+        known = known and (each.worst_case or shape.wall) > 0
     size = max(cls.batch, 1)
-    found = [left_of_budget(bag) // max(price * size, 1), left_of_crowd(bag, cls) // size]
+    found = [left_of_budget(bag) // max(price * size, 1), left_of_group(bag, cls) // size]
     if disk:
         found.append(left_of_disk(site) // (disk * size))
     if state.allowances and counts(site, bag.owner) and allowance(state, bag.owner) >= 0:

@@ -13,7 +13,7 @@ from windfall.core.state.world import BagState, Fit, SiteState, State, TaskClass
 from windfall.model.checks.bag import TASK_PILOT_POLICIES
 
 MILLI = 1_000
-LONGER = 3  # from one wall time to the next that may be chosen: what a duration failure asks for
+WALL_STEP = 3  # from one wall time to the next that may be chosen: what a duration failure asks for
 
 
 def best_shape(site: SiteState, cls: TaskClass, margin: int) -> Fit | None:
@@ -24,7 +24,7 @@ def best_shape(site: SiteState, cls: TaskClass, margin: int) -> Fit | None:
         shape = _cut(each, cls, margin)
         slots = _slots(shape, cls)
         wall = shape.wall - shape.spare if shape.wall else 1 << 60
-        if not slots or wall < cls.need + margin or _too_dear(site, shape):
+        if not slots or wall < cls.least_time_left + margin or _too_dear(site, shape):
             continue
         holds = cls.limit > 0 and wall >= cls.limit + margin
         key = (shape.cores * shape.nodes * MILLI // slots, not holds, wall if holds else -wall, place)
@@ -39,7 +39,7 @@ def _cut(shape: Shape, cls: TaskClass, margin: int) -> Shape:
         return shape
     wall = shape.least
     while wall < shape.wall and (not cls.limit or wall - shape.spare < cls.limit + margin):
-        wall *= LONGER
+        wall *= WALL_STEP
     return Shape(shape.cores, shape.memory, shape.gpus, shape.disk, min(wall, shape.wall), shape.nodes, shape.whole,
                  spare=shape.spare)
 
@@ -47,7 +47,7 @@ def _cut(shape: Shape, cls: TaskClass, margin: int) -> Shape:
 def _too_dear(site: SiteState, shape: Shape) -> bool:
     """What is left of the budget will never pay for it, whatever comes back of what is reserved."""
     budget = site.limits.budget
-    return budget > 0 and shape.worst > budget - site.used
+    return budget > 0 and shape.worst > budget - site.core_ms_used
 
 
 def _slots(shape: Shape, cls: TaskClass) -> int:
@@ -68,29 +68,29 @@ def serves(site: SiteState, bag: BagState, cls: TaskClass) -> bool:
     return bag.owner == site.owner or (bag.owner in site.shared and not bag.targets[cls.target].shape.call)
 
 
-def fail_over(state: State, cls: TaskClass) -> SiteState | None:
+def fail_over_site(state: State, cls: TaskClass) -> SiteState | None:
     """The one site where such tasks go; None: any will do."""
-    if not cls.over or cls.loose:
+    if not cls.to_fail_over_site or cls.fail_over_released:
         return None
     bag = state.bags[cls.bag]
     site = state.sites.get(bag.fail_over)
-    return None if site is None or unfit(site, bag, cls) else site
+    return None if site is None or why_unusable(site, bag, cls) else site
 
 
-def unfit(site: SiteState, bag: BagState, cls: TaskClass) -> str:
+def why_unusable(site: SiteState, bag: BagState, cls: TaskClass) -> str:
     """Why tasks cannot go there that have failed elsewhere, in a few words."""
     if site.removed or not serves(site, bag, cls):
         return "not yours to use"
     if site.drained:
         return "drained"
-    if site.suspect:
+    if site.suspect_since:
         return "not answering"
     if bag.provision in TASK_PILOT_POLICIES and not site.limits.shapes:
         return "without pilots for one task each"
     return "without a shape that could hold it" if site.limits.shapes and best_shape(site, cls, 0) is None else ""
 
 
-def elsewhere(state: State, site: str, cls: TaskClass) -> bool:
+def must_go_elsewhere(state: State, site: str, cls: TaskClass) -> bool:
     """Do such tasks go to another site than this one?"""
-    only = fail_over(state, cls)
+    only = fail_over_site(state, cls)
     return only is not None and only.name != site

@@ -38,19 +38,19 @@ def chain_of(bag: BagState, task: int) -> int:
     target = bag.targets[place]
     if not is_chained(target):
         return NO_CHAIN
-    while target.shape.behind >= 0:
-        target = bag.targets[target.shape.behind]
+    while target.shape.previous_stage >= 0:
+        target = bag.targets[target.shape.previous_stage]
     return target.index << _INDEX_BITS | index // max(target.shape.batch, 1)
 
 
 def is_chained(target: TargetState) -> bool:
-    return target.shape.batch > 1 or target.shape.behind >= 0 or target.follower >= 0
+    return target.shape.batch > 1 or target.shape.previous_stage >= 0 or target.next_stage >= 0
 
 
 def row_chain(state: State, row: int) -> int:
     """The chain of an attempt in play."""
     ref = state.attempts.task[row]
-    chained = state.classes[state.attempts.cls[row]].chained
+    chained = state.classes[state.attempts.cls[row]].in_chain
     return chain_of(state.bags[ref >> 32], ref & 0xFFFFFFFF) if chained else NO_CHAIN
 
 
@@ -63,7 +63,7 @@ def chain_key(state: State, row: int) -> tuple[int, int]:
 # --- the last batch of an open bag ----------------------------------------------------------------------------------
 
 
-def waiting(bag: BagState, target: TargetState) -> range:
+def filling(bag: BagState, target: TargetState) -> range:
     """Tasks, counted within the target, that wait for their batch to fill."""
     shape = target.shape
     if not bag.open or shape.batch < 2 or not shape.patience:
@@ -73,26 +73,26 @@ def waiting(bag: BagState, target: TargetState) -> range:
 
 def held_back(bag: BagState, cls: TaskClass) -> int:
     """How many of a class's ready tasks wait for their batch to fill."""
-    if cls.batch < 2 or not bag.open or cls.overruns or cls.boosts or cls.over:
+    if cls.batch < 2 or not bag.open or cls.time_retries or cls.memory_retries or cls.to_fail_over_site:
         return 0
     backlog = cls.backlog
-    return sum(backlog.is_ready(backlog.task_at(place)) for place in waiting(bag, bag.targets[cls.target]))
+    return sum(backlog.is_ready(backlog.task_at(place)) for place in filling(bag, bag.targets[cls.target]))
 
 
-def incomplete(bag: BagState) -> dict[int, None]:
+def tasks_filling(bag: BagState) -> dict[int, None]:
     """Tasks that wait for their batch to fill."""
     return {bag.classes[target.index, 0].backlog.task_at(place): None
-            for target in bag.targets for place in waiting(bag, target)}
+            for target in bag.targets for place in filling(bag, target)}
 
 
 # --- taking whole batches -------------------------------------------------------------------------------------------
 
 
-def mates(bag: BagState, cls: TaskClass, head: int, taken: dict[int, None]) -> list[int]:
+def batch_mates(bag: BagState, cls: TaskClass, head: int, taken: dict[int, None]) -> list[int]:
     """What is ready of a task's batch, in order, itself included; nothing where it waits for its batch to fill."""
     target, backlog = bag.targets[cls.target], cls.backlog
     place = backlog.position(head)
-    stop = waiting(bag, target).start if waiting(bag, target) else target.count
+    stop = filling(bag, target).start if filling(bag, target) else target.count
     if place >= stop:
         return []
     size = max(cls.batch, 1)
@@ -109,30 +109,33 @@ def mates(bag: BagState, cls: TaskClass, head: int, taken: dict[int, None]) -> l
 def link_stages(bag: BagState) -> None:
     """Tell every target which one stands behind it."""
     for target in bag.targets:
-        if target.shape.behind >= 0:
-            bag.targets[target.shape.behind].follower = target.index
+        if target.shape.previous_stage >= 0:
+            bag.targets[target.shape.previous_stage].next_stage = target.index
 
 
 def stage_edges(shapes: list[f.TargetShape]) -> bytes:
     """Prerequisites between tasks that pipelines mean: task i before task i of the target behind."""
     firsts = np.cumsum([0, *(shape.count for shape in shapes)])
     pairs = [
-        np.stack([np.arange(shape.count) + firsts[shape.behind], np.arange(shape.count) + firsts[index]], axis=1)
-        for index, shape in enumerate(shapes) if shape.behind >= 0
+        np.stack(
+            [np.arange(shape.count) + firsts[shape.previous_stage], np.arange(shape.count) + firsts[index]], axis=1
+        )
+        for index, shape in enumerate(shapes)
+        if shape.previous_stage >= 0
     ]
     return np.concatenate(pairs).astype("<i4").tobytes() if pairs else b""
 
 
-def misfit(shapes: list[f.TargetShape], open_: bool) -> str:
+def pipeline_problem(shapes: list[f.TargetShape], open_: bool) -> str:
     """What is wrong with the pipelines that these targets are to be, in words."""
     taken: dict[int, None] = {}
     for index, shape in enumerate(shapes):
-        if shape.behind < 0:
+        if shape.previous_stage < 0:
             continue
-        if shape.behind >= index or shape.behind in taken:
+        if shape.previous_stage >= index or shape.previous_stage in taken:
             return f"target {shape.name!r} must stand behind an earlier one that no other stands behind"
-        taken[shape.behind] = None
-        first = shapes[shape.behind]
+        taken[shape.previous_stage] = None
+        first = shapes[shape.previous_stage]
         if open_ or (shape.count, shape.batch) != (first.count, first.batch):
             return f"targets {first.name!r} and {shape.name!r} must have equally many tasks, now and later"
     return ""
@@ -145,11 +148,11 @@ def is_blocked(state: State, row: int) -> bool:
     return graph is not None and graph.waits(ref & 0xFFFFFFFF)
 
 
-def behind_on(state: State, pilot: PilotState, number: int, task: int) -> int:
+def previous_attempt_on(state: State, pilot: PilotState, number: int, task: int) -> int:
     """The attempt that a task is behind on this pilot; 0 if it is behind none, -1 if that is there no more."""
     bag = state.bags[number]
     place, index = bag.locate(task)
-    stage = bag.targets[place].shape.behind
+    stage = bag.targets[place].shape.previous_stage
     if stage < 0 or bag.graph is None or not bag.graph.waits(task):
         return 0
     attempts = state.attempts
@@ -161,7 +164,7 @@ def behind_on(state: State, pilot: PilotState, number: int, task: int) -> int:
 # --- what a chain weighs --------------------------------------------------------------------------------------------
 
 
-def shift(pilot: PilotState, key: tuple[int, int], cls: int, costs: dict[int, int], sign: int) -> int:
+def shift_load(pilot: PilotState, key: tuple[int, int], cls: int, costs: dict[int, int], sign: int) -> int:
     """One attempt more, or one less, of a chain that the pilot holds: by how much that changes its load."""
     held = pilot.chains.setdefault(key, {})
     before = max((costs[number] for number in held), default=0)

@@ -16,9 +16,9 @@ from windfall.core.messages.lifecycle import ACTIVE, READY, WAITING
 from windfall.core.state import accounts
 from windfall.core.state.backlog import Backlog
 from windfall.core.state.chains import is_chained, link_stages
-from windfall.core.state.columns import CHUNK, OVER
+from windfall.core.state.columns import CHUNK, TO_FAIL_OVER
 from windfall.core.state.selection import class_key
-from windfall.core.state.world import LIFTED, BagState, State, TargetState, TaskClass
+from windfall.core.state.world import AGED_FIRST, BagState, State, TargetState, TaskClass
 
 SAVING = 1_000  # ms that a task with checkpoint files needs beyond its grace, to be worth starting
 
@@ -28,7 +28,7 @@ def add_targets(state: State, bag: BagState, shapes: list[f.TargetShape]) -> Non
     for index, shape in enumerate(shapes):
         counts = (shape.count, len(shape.after), shape.count, shape.count)
         since = bag.submitted if shape.batch > 1 else 0
-        bag.targets.append(TargetState(index, shape, *counts, held=shape.gathers, since=since))
+        bag.targets.append(TargetState(index, shape, *counts, inputs_pending=shape.gathers, filling_since=since))
     link_stages(bag)
     for index, shape in enumerate(shapes):
         bag.runs.append((first, index, 0))
@@ -44,7 +44,7 @@ def add_targets(state: State, bag: BagState, shapes: list[f.TargetShape]) -> Non
 
 def target_done(bag: BagState, target: TargetState) -> bool:
     """All it has have succeeded; an empty one is done once nothing can be appended and it could start."""
-    return target.left == 0 and target.pending == 0 and (target.count > 0 or not bag.open)
+    return target.not_succeeded == 0 and target.pending == 0 and (target.count > 0 or not bag.open)
 
 
 def class_of(state: State, bag: BagState, target: int, variant: int) -> TaskClass:
@@ -64,17 +64,33 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
     key = class_key(bag.select, bag.number, target, variant, shape)
     state.next_class = max(state.next_class, number + 1)
     cls = bag.classes[target, variant] = state.classes[number] = TaskClass(
-        number=number, bag=bag.number, target=target, overruns=overruns, boosts=boosts, cores=shape.cores,
-        memory=shape.memory << boosts, gpus=shape.gpus, disk=shape.disk, whole=shape.whole,
-        limit=limit, need=shape.grace + SAVING if shape.checkpoint else limit,
-        key=(LIFTED, *key[1:]) if bag.lifted else key,
-        weight=shape.weight, backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
-        batch=shape.batch, chained=is_chained(bag.targets[target]),
-        conscious=bag.conscious is not None, budgeted=bag.budget > 0, at_once=shape.at_once,
-        crowd=shape.crowd, nodes=shape.nodes, ruled=bag.ruled,
-        capped="per-host" in bag.policy and not is_chained(bag.targets[target]),
-        lasts=limit + shape.grace if limit else 0, over=variant >= OVER,
-        stinted=accounts.allowance(state, bag.owner) >= 0,
+        number=number,
+        bag=bag.number,
+        target=target,
+        time_retries=overruns,
+        memory_retries=boosts,
+        cores=shape.cores,
+        memory=shape.memory << boosts,
+        gpus=shape.gpus,
+        disk=shape.disk,
+        whole=shape.whole,
+        limit=limit,
+        least_time_left=shape.grace + SAVING if shape.checkpoint else limit,
+        order_key=(AGED_FIRST, *key[1:]) if bag.aged_since else key,
+        message_bytes=shape.message_bytes,
+        backlog=Backlog(bag.tasks, variant, costs, base.backlog.runs if base else None),
+        batch=shape.batch,
+        in_chain=is_chained(bag.targets[target]),
+        by_data=bag.data_selection is not None,
+        has_budget=bag.budget > 0,
+        at_once=shape.at_once,
+        concurrency_group=shape.concurrency_group,
+        nodes=shape.nodes,
+        has_expressions=bag.has_expressions,
+        has_per_host="per-host" in bag.policy and not is_chained(bag.targets[target]),
+        worst_case=limit + shape.grace if limit else 0,
+        to_fail_over_site=variant >= TO_FAIL_OVER,
+        has_allowance=accounts.allowance(state, bag.owner) >= 0,
     )
     return cls
 
@@ -105,7 +121,7 @@ def spans(bag: BagState) -> list[tuple[int, int, int]]:
     return [(first, target, end) for (first, target, _), end in zip(bag.runs, ends, strict=True)]
 
 
-def parts(bag: BagState, first: int, count: int) -> Iterator[tuple[int, int, int]]:
+def split_by_target(bag: BagState, first: int, count: int) -> Iterator[tuple[int, int, int]]:
     """Consecutive tasks cut where targets change: (first task, target, end)."""
     at = bisect_right(bag.runs, (first, 1 << 62, 0)) - 1
     end = first + count
@@ -144,7 +160,7 @@ def tally_of(bag: BagState, lo: int, hi: int) -> list[int]:
     return counts
 
 
-def renew(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
+def new_generation(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
     """A new generation for tasks of one target, all of them ended."""
     t = bag.tasks
     tally = tally_of(bag, lo, hi)
@@ -155,7 +171,7 @@ def renew(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
     waiting = int(np.count_nonzero(t.np_state[lo:hi]))
     bag.counts[WAITING] += waiting
     bag.counts[READY] += hi - lo - waiting
-    bag.targets[target].unfinished += hi - lo
+    bag.targets[target].not_ended += hi - lo
     t.np_generation[lo:hi] += 1
     for column in (t.np_live, t.np_variant, t.np_failures, t.np_deaths, t.np_flags):
         if column[lo:hi].any():
@@ -163,28 +179,28 @@ def renew(state: State, bag: BagState, target: int, lo: int, hi: int) -> None:
     class_of(state, bag, target, 0).backlog.put_all(lo, hi)
 
 
-def go_on(state: State, bag: BagState, at: int) -> None:
+def resume_bag(state: State, bag: BagState, at: int) -> None:
     """There is something to do again."""
     bag.ended = 0
     state.unended[bag.number] = None
-    if not bag.began:
-        bag.served = at
-    bag.began = bag.began or at
+    if not bag.busy_since:
+        bag.last_granted = at
+    bag.busy_since = bag.busy_since or at
 
 
-def stir(state: State, bag: BagState) -> None:
+def note_replica_news(state: State, bag: BagState) -> None:
     """More of its tasks may have a replica than a moment ago: whoever waits for one is asked again."""
     if bag.number in state.replicating:
-        bag.news += 1
+        bag.replica_version += 1
         state.version += 1
 
 
 def maybe_end(state: State, bag: BagState, at: int) -> None:
-    if bag.counts[ACTIVE] or bag.unfinished():  # mostly something runs
+    if bag.counts[ACTIVE] or bag.not_ended():  # mostly something runs
         return
-    if bag.began:
-        bag.worked += max(at - bag.began, 0)
-        bag.began = 0
+    if bag.busy_since:
+        bag.busy_ms += max(at - bag.busy_since, 0)
+        bag.busy_since = 0
     if not bag.open and not bag.ended:
         bag.ended, bag.programs = at, {}
         state.unended.pop(bag.number, None)
@@ -199,7 +215,7 @@ def release_dependents(state: State, bag: BagState, done: list[TargetState]) -> 
             after.pending -= 1
             if after.pending:
                 continue
-            bag.served = state.now
+            bag.last_granted = state.now
             if bag.data is not None:
                 bag.data.released[index] = state.now
             if target_done(bag, after):
@@ -221,7 +237,7 @@ def set_task(state: State, bag: BagState, task: int, new: int) -> None:
     t.dirty[task >> 16] = 1
     if READY in (old, new):
         if new == READY and bag.counts[READY] == 1:
-            bag.served = state.now
+            bag.last_granted = state.now
         cls = class_of(state, bag, bag.target_of(task), t.variant[task])
         cls.ready += 1 if new == READY else -1
         if new == READY:
@@ -230,4 +246,4 @@ def set_task(state: State, bag: BagState, task: int, new: int) -> None:
                 bag.data.columns.since[task] = state.now
                 bag.data.columns.dirty[task >> 16] = 1
         state.relist(cls)
-        state.version += cls.conscious  # some may wait for just this one
+        state.version += cls.by_data  # some may wait for just this one

@@ -24,7 +24,7 @@ ROW_MASK = (1 << ROW_BITS) - 1
 # Up to this many rows a loop over memoryviews is faster than NumPy calls: measured on whole exchanges, 32 is even.
 FEW = 24
 
-OVER = 128  # of a task's variant: it goes to its bag's fail-over site
+TO_FAIL_OVER = 128  # of a task's variant: it goes to its bag's fail-over site
 
 
 class Table:
@@ -199,7 +199,7 @@ class Attempts(Table):
         for row in np.flatnonzero(states == LOST).tolist():
             self.lost.setdefault(self.task[row], {})[row] = None
 
-    def give_up(self, row: int) -> None:
+    def mark_lost(self, row: int) -> None:
         """It may still report."""
         self.state[row] = LOST
         self.dirty[row >> 16] = 1
@@ -227,7 +227,7 @@ class Attempts(Table):
         taken = [take() for _ in range(n)]
         return [((number[row] >> ROW_BITS) + 1 << ROW_BITS) | row for row in taken]
 
-    def spare(self) -> int:
+    def rows_left(self) -> int:
         """How many more attempts can be in play: the row must fit into the number."""
         return ROW_MASK - (1 << 16) - self.rows + len(self.free)
 
@@ -272,7 +272,7 @@ class Attempts(Table):
             if made:
                 self.indexed[bag] = made
 
-    def enter(self, bag: int, rows: list[int]) -> None:
+    def add_rows(self, bag: int, rows: list[int]) -> None:
         """These are of that bag, from now on."""
         if len(rows) > FEW:
             self.indexed.pop(bag, None)
@@ -280,7 +280,7 @@ class Attempts(Table):
             for row in rows:
                 known.setdefault(self.task[row], []).append(row)
 
-    def leave(self, bag: int, rows: list[int]) -> None:
+    def drop_rows(self, bag: int, rows: list[int]) -> None:
         """And these are not any more; their columns still say what they were."""
         known = self.indexed.get(bag)
         if known is None:

@@ -148,7 +148,7 @@ def wrong_with(shape: f.DataShape, tasks: int) -> str:
 def place_of(state: State, pilot: PilotState) -> str:
     """Where what a pilot leaves lies."""
     site = state.sites.get(pilot.site)
-    return f"site {pilot.site}" if site is not None and site.disk else f"host {pilot.site} {pilot.host}"
+    return f"site {pilot.site}" if site is not None and site.shared_disk else f"host {pilot.site} {pilot.host}"
 
 
 def site_of(place: str) -> str:
@@ -189,9 +189,9 @@ def is_at(bag: BagState, item: Input, places: list[str], place: str) -> bool:
 # --- with a grant -----------------------------------------------------------------------------------------------------
 
 
-def moves(state: State, pilot: PilotState, groups: list[f.Group]) -> list[f.Move]:
+def plan_transfers(state: State, pilot: PilotState, groups: list[f.Group]) -> list[f.Transfer]:
     """What the attempts of a grant have to fetch, and whence."""
-    made: list[f.Move] = []
+    made: list[f.Transfer] = []
     place = ""
     for group in groups:
         bag = state.bags[group.bag]
@@ -203,32 +203,32 @@ def moves(state: State, pilot: PilotState, groups: list[f.Group]) -> list[f.Move
                 found = sources(state, bag, item)
                 if found and not is_at(bag, item, found, place):
                     best = min(found, key=lambda each: _cost(state, each, place, item))
-                    made.append(f.Move(attempt, best, item.task, item.size, item.files))
+                    made.append(f.Transfer(attempt, best, item.task, item.size, item.files))
     return made
 
 
 def _cost(state: State, source: str, dest: str, item: Input) -> tuple[int, int]:
-    return transfer(state, site_of(source), site_of(dest), item.size, item.files), state.reading.get(source, 0)
+    return transfer(state, site_of(source), site_of(dest), item.size, item.files), state.readers_of.get(source, 0)
 
 
-def note_moves(state: State, made: list[f.Move]) -> None:
+def note_transfers(state: State, made: list[f.Transfer]) -> None:
     for move in made:
-        state.moving.setdefault(move.attempt, []).append(move)
-        state.reading[move.place] = state.reading.get(move.place, 0) + 1
+        state.transfers_of.setdefault(move.attempt, []).append(move)
+        state.readers_of[move.place] = state.readers_of.get(move.place, 0) + 1
 
 
-def end_moves(state: State, attempt: int) -> list[f.Move]:
+def end_transfers(state: State, attempt: int) -> list[f.Transfer]:
     """The attempt is over: so are its transfers."""
-    ended = state.moving.pop(attempt, [])
+    ended = state.transfers_of.pop(attempt, [])
     for move in ended:
-        state.reading[move.place] -= 1
-        if not state.reading[move.place]:
-            del state.reading[move.place]
+        state.readers_of[move.place] -= 1
+        if not state.readers_of[move.place]:
+            del state.readers_of[move.place]
     return ended
 
 
 def note_success(
-    state: State, bag: BagState, task: int, pilot: PilotState, left: tuple[int, int] | None, fetched: list[f.Move]
+    state: State, bag: BagState, task: int, pilot: PilotState, left: tuple[int, int] | None, fetched: list[f.Transfer]
 ) -> None:
     """What a success leaves lies at its pilot's place from now on; what it fetched, too, where that is kept."""
     data = bag.data

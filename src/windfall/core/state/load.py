@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import DROPPED, FREE, GONE, GRANTED, LOST, STARTED
 from windfall.core.state import accounts, copies
-from windfall.core.state.chains import chain_of, shift
+from windfall.core.state.chains import chain_of, shift_load
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
 
 OUTSTANDING = 1  # flag of a task: an attempt was lost and may still report
@@ -43,62 +43,62 @@ def drop_row(state: State, row: int) -> None:
     elif old in (GRANTED, STARTED, LOST):
         if old == LOST:
             attempts.recover(row)
-            carry(state, row, 1)
-            accounts.crowd(state, row, 1)
+            add_row_load(state, row, 1)
+            accounts.count_in_group(state, row, 1)
         attempts.state[row] = DROPPED
         attempts.dirty[row >> 16] = 1
         pilot.cancelling[attempts.number[row]] = False
-        state.orders[pilot.number] = None
+        state.pilots_with_news[pilot.number] = None
 
 
-def split(ref: int) -> tuple[int, int]:
+def bag_and_task(ref: int) -> tuple[int, int]:
     return ref >> 32, ref & 0xFFFFFFFF
 
 
-def carry(state: State, row: int, sign: int) -> None:
+def add_row_load(state: State, row: int, sign: int) -> None:
     """A pilot holds one attempt more, or one less."""
     attempts = state.attempts
     pilot = state.pilots[attempts.pilot[row]]
     cls = state.classes.get(attempts.cls[row])
     if cls is None:
-        pilot.held += sign
+        pilot.attempts_held += sign
     else:
-        bag, task = split(attempts.task[row])
-        bear(state, pilot, state.bags[bag], cls, [task], sign)
-    note_load(state, pilot)
+        bag, task = bag_and_task(attempts.task[row])
+        add_load(state, pilot, state.bags[bag], cls, [task], sign)
+    update_line(state, pilot)
 
 
-def bear(state: State, pilot: PilotState, bag: BagState, cls: TaskClass, tasks: list[int], sign: int) -> None:
+def add_load(state: State, pilot: PilotState, bag: BagState, cls: TaskClass, tasks: list[int], sign: int) -> None:
     """A pilot holds attempts of these tasks, or does not any more.  A chain weighs as much as its heaviest part."""
     pc = state.pilot_classes[pilot.cls]
-    cost = state.cost(pc, cls)
-    pilot.held += sign * len(tasks)
+    cost = state.cost_on(pc, cls)
+    pilot.attempts_held += sign * len(tasks)
     more = sign * len(tasks) * cost
-    if cls.chained:
+    if cls.in_chain:
         more = 0
         for task in tasks:
-            more += shift(pilot, (bag.number, chain_of(bag, task)), cls.number, pc.costs, sign)
+            more += shift_load(pilot, (bag.number, chain_of(bag, task)), cls.number, pc.milli_cores, sign)
     pilot.load += more
-    if cls.capped and len(state.on_host.get(pilot.row, ())) > 1:
-        state.roomier[pilot.row] = None
+    if cls.has_per_host and len(state.on_host.get(pilot.row, ())) > 1:
+        state.hosts_below_per_host[pilot.row] = None
     if len(pc.owners) > 1:
-        use = state.sites[pilot.site].use
+        use = state.sites[pilot.site].cores_in_use
         use[bag.owner] = use.get(bag.owner, 0) + more
 
 
-def note_load(state: State, pilot: PilotState) -> None:
+def update_line(state: State, pilot: PilotState) -> None:
     """Who holds more than it can run has some to give back; who waits stands in line while it has room."""
     capacity = pilot.cores * 1000
     if pilot.load > capacity:
-        state.surplus[pilot.number] = None
+        state.overloaded_pilots[pilot.number] = None
     else:
-        state.surplus.pop(pilot.number, None)
-    if pilot.park is None:
+        state.overloaded_pilots.pop(pilot.number, None)
+    if pilot.waiting_request is None:
         return
-    line = state.pilot_classes[pilot.cls].parked
+    line = state.pilot_classes[pilot.cls].waiting
     if pilot.load >= capacity:
         line.pop(pilot.number, None)
-    elif pilot.park.want > 0 and pilot.number not in line:
+    elif pilot.waiting_request.want > 0 and pilot.number not in line:
         line[pilot.number] = pilot.row
         state.version += 1
 
@@ -106,22 +106,22 @@ def note_load(state: State, pilot: PilotState) -> None:
 def free_row(state: State, row: int, charged: int = -1) -> None:
     """`charged`: ms of cores; without it the worst case is taken for true."""
     attempts = state.attempts
-    accounts.leave(state, row, charged)
+    accounts.settle_attempt(state, row, charged)
     pilot = state.pilots.get(attempts.pilot[row])
     if pilot is not None:
         pilot.cancelling.pop(attempts.number[row], None)
         pilot.recalling.pop(attempts.number[row], None)
-    if state.moving:
-        copies.end_moves(state, attempts.number[row])
+    if state.transfers_of:
+        copies.end_transfers(state, attempts.number[row])
     if attempts.state[row] == LOST:
         attempts.recover(row)
     if attempts.indexed:
-        attempts.leave(attempts.task[row] >> 32, [row])
+        attempts.drop_rows(attempts.task[row] >> 32, [row])
     attempts.state[row] = FREE
     attempts.dirty[row >> 16] = 1
     attempts.free.append(row)
 
 
-def recall_lost(state: State, row: int) -> None:
+def cancel_on_return(state: State, row: int) -> None:
     """Given up before it was known to run: whatever answer renews the pilot's lease must also say not to start it."""
     state.pilots[state.attempts.pilot[row]].cancelling[state.attempts.number[row]] = False

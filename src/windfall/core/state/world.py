@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from windfall.core.messages.facts import Conscious, Limits, Move, Shape, TargetShape
+from windfall.core.messages.facts import DataSelection, Limits, Shape, TargetShape, Transfer
 from windfall.core.messages.lifecycle import (
     ACTIVE,
     FIRST_FINAL,
@@ -33,8 +33,8 @@ from windfall.core.state.graph import Graph, Pairs, as_pairs
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
 RECENT = 0.2  # of the newest in a moving average of waits
-LIFTED = float("-inf")  # begins the key of classes whose bag goes first
-MATCHED = ("sites", "requirements", "rank")  # policies that are looked at for every request
+AGED_FIRST = float("-inf")  # begins the key of classes whose bag goes first
+MATCHING_POLICIES = ("sites", "requirements", "rank")  # policies that are looked at for every request
 BLOCK = 256  # appended sources, or tasks whose checkpoints are kept, per chunk of a snapshot
 
 
@@ -45,42 +45,43 @@ class TaskClass:
     number: int
     bag: int = field(metadata=DERIVED)
     target: int = field(metadata=DERIVED)
-    overruns: int = field(metadata=DERIVED)
-    boosts: int = field(metadata=DERIVED)
+    time_retries: int = field(metadata=DERIVED)
+    memory_retries: int = field(metadata=DERIVED)
     cores: int = field(metadata=DERIVED)
     memory: int = field(metadata=DERIVED)
     gpus: int = field(metadata=DERIVED)
     disk: int = field(metadata=DERIVED)
     whole: bool = field(metadata=DERIVED)  # takes all of a pilot, which must have at least the above
-    weight: int  # bytes one task takes in a message, about
+    message_bytes: int  # bytes one task takes in a message, about
     limit: int = field(metadata=DERIVED)  # ms, 0: none
-    need: int = field(metadata=DERIVED)  # ms of a pilot's remaining time it takes to start one; 0: any
-    key: tuple[float, ...] = field(metadata=DERIVED)  # order among classes: lower first
+    least_time_left: int = field(metadata=DERIVED)  # ms of a pilot's remaining time it takes to start one; 0: any
+    order_key: tuple[float, ...] = field(metadata=DERIVED)  # order among classes: lower first
     backlog: Backlog = field(metadata=SESSION)
     batch: int = field(default=0, metadata=DERIVED)  # so many tasks go together
-    chained: bool = field(default=False, metadata=DERIVED)  # in batches or pipelines
+    in_chain: bool = field(default=False, metadata=DERIVED)  # in batches or pipelines
     ready: int = field(default=0, metadata=DERIVED)  # tasks in state ready
-    listed: bool = field(default=False, metadata=DERIVED)  # stands in State.ready
-    conscious: bool = field(default=False, metadata=DERIVED)  # its bag selects by where data lies
-    budgeted: bool = field(default=False, metadata=DERIVED)  # its bag has a budget
+    on_ready_list: bool = field(default=False, metadata=DERIVED)  # stands in State.ready
+    by_data: bool = field(default=False, metadata=DERIVED)  # its bag selects by where data lies
+    has_budget: bool = field(default=False, metadata=DERIVED)  # its bag has a budget
     at_once: int = field(default=0, metadata=DERIVED)  # most tasks of its crowd in play; 0: any number
-    crowd: int = field(default=-1, metadata=DERIVED)
-    ruled: bool = field(default=False, metadata=DERIVED)  # its bag has expressions
-    capped: bool = field(default=False, metadata=DERIVED)  # its bag says how many of its tasks a host may hold
-    stinted: bool = field(default=False, metadata=DERIVED)  # its owner has an allowance
+    concurrency_group: int = field(default=-1, metadata=DERIVED)
+    has_expressions: bool = field(default=False, metadata=DERIVED)  # its bag has expressions
+    has_per_host: bool = field(default=False, metadata=DERIVED)  # its bag says how many of its tasks a host may hold
+    has_allowance: bool = field(default=False, metadata=DERIVED)  # its owner has an allowance
     nodes: int = field(default=1, metadata=DERIVED)
     # ms an attempt may take, the grace at its end included; 0: no limit
-    lasts: int = field(default=0, metadata=DERIVED)
+    worst_case: int = field(default=0, metadata=DERIVED)
     # they have failed so often that they go to their bag's fail-over site
-    over: bool = field(default=False, metadata=DERIVED)
-    loose: bool = field(default=False, metadata=SESSION)  # nobody there could take them for long, any site will do
-    watched: bool = field(default=False, metadata=SESSION)  # a timer runs that looks for somebody there
-    vain: int = field(default=0, metadata=SESSION)  # how often in a row nobody was there
+    to_fail_over_site: bool = field(default=False, metadata=DERIVED)
+    # nobody there could take them for long, any site will do
+    fail_over_released: bool = field(default=False, metadata=SESSION)
+    fail_over_watched: bool = field(default=False, metadata=SESSION)  # a timer runs that looks for somebody there
+    fail_over_misses: int = field(default=0, metadata=SESSION)  # how often in a row nobody was there
     # volatile: tasks in play that another host is to have, too → rows of the hosts that have them
     overdue: dict[int, tuple[int, ...]] = field(default_factory=dict, metadata=SESSION)
     mean: float = 0.0  # ms a success took, moving average; 0: unknown
-    done: int = 0
-    thought: float = field(default=0.0, metadata=SESSION)  # the mean when it was last seen who is late
+    successes: int = 0
+    mean_at_last_scan: float = field(default=0.0, metadata=SESSION)  # the mean when it was last seen who is late
 
 
 @dataclass(slots=True)
@@ -89,17 +90,17 @@ class TargetState:
     shape: TargetShape
     count: int
     pending: int  # prerequisite targets that are not done
-    left: int  # tasks that have not succeeded
-    unfinished: int  # tasks without a final state
+    not_succeeded: int  # tasks that have not succeeded
+    not_ended: int  # tasks without a final state
     dependents: list[int] = field(default_factory=list)
-    held: bool = False  # the files that its tasks take have not been gathered yet
+    inputs_pending: bool = False  # the files that its tasks take have not been gathered yet
     released: int = 0  # tasks up to here need not wait for their batch to fill
-    since: int = 0  # when the first task came that does
-    follower: int = field(default=-1, metadata=DERIVED)  # the target whose tasks go behind these, one to one
+    filling_since: int = 0  # when the first task came that does
+    next_stage: int = field(default=-1, metadata=DERIVED)  # the target whose tasks go behind these, one to one
 
     @property
     def waits(self) -> bool:
-        return self.pending > 0 or self.held
+        return self.pending > 0 or self.inputs_pending
 
 
 @dataclass(slots=True)
@@ -119,42 +120,43 @@ class BagState:
     counts: list[int]
     graph: Graph | None = field(default=None, metadata=CHUNKED)  # None: no task waits for another
     # idempotency keys of its last appends
-    recent: deque[tuple[str, str]] = field(default_factory=deque, metadata=DERIVED)
+    recent_keys: deque[tuple[str, str]] = field(default_factory=deque, metadata=DERIVED)
     appended: list[bytes] = field(default_factory=list, metadata=CHUNKED)  # (target, Source) of what was appended
     classes: dict[tuple[int, int], TaskClass] = field(default_factory=dict, metadata=CHUNKED)  # by (target, variant)
     paused: bool = False
     ended: int = 0
-    touched: int = 0  # time of the last change
+    changed: int = 0  # time of the last change
     # task → what its last attempt saved
     checkpoints: dict[int, Files] = field(default_factory=dict, metadata=CHUNKED)
     # chunks of them → changed since the last snapshot
     checkpoint_blocks: dict[int, bool] = field(default_factory=dict, metadata=SESSION)
-    worked: int = 0  # ms in which it had unfinished tasks, up to the last time that it had none
-    began: int = 0  # since when it has some; 0: it has none
+    busy_ms: int = 0  # ms in which it had unfinished tasks, up to the last time that it had none
+    busy_since: int = 0  # since when it has some; 0: it has none
     provision: str = "swarm"
     options: dict[str, int] = field(default_factory=dict)
     data: BagData | None = field(default=None, metadata=CHUNKED)
-    conscious: Conscious | None = None  # selection by where data lies
+    data_selection: DataSelection | None = None  # selection by where data lies
     policy: dict[str, str] = field(default_factory=dict)  # expressions
     budget: int = 0  # ms of cores; 0: none
     fail_over: str = ""  # the site where tasks go that keep failing
     spent: int = 0  # ms of cores, of attempts that are over
     replicate: str = "none"
-    served: int = 0  # when one of its tasks was handed out last, or the first of them became ready
-    lifted: int = 0  # since when, having waited long, it goes before its owner's others; 0: it does not
-    replicas: int = 0  # attempts that were granted while another one of the same task was in play
-    doubled: int = 0  # ms of cores, of attempts that another one made needless
-    saved: bool = field(default=False, metadata=SESSION)  # its specification is in a snapshot
+    last_granted: int = 0  # when one of its tasks was handed out last, or the first of them became ready
+    aged_since: int = 0  # since when, having waited long, it goes before its owner's others; 0: it does not
+    replicas_granted: int = 0  # attempts that were granted while another one of the same task was in play
+    replica_waste: int = 0  # ms of cores, of attempts that another one made needless
+    spec_saved: bool = field(default=False, metadata=SESSION)  # its specification is in a snapshot
     saved_appends: int = field(default=0, metadata=SESSION)
-    armed: bool = field(default=False, metadata=SESSION)  # a timer runs for an incomplete batch
-    news: int = field(default=0, metadata=SESSION)  # counts what may let more of its tasks have a replica
+    batch_timer_set: bool = field(default=False, metadata=SESSION)  # a timer runs for an incomplete batch
+    replica_version: int = field(default=0, metadata=SESSION)  # counts what may let more of its tasks have a replica
     # hosts seen last → did their last task succeed?
-    latest: dict[int, bool] = field(default_factory=dict, metadata=SESSION)
+    last_outcome_by_host: dict[int, bool] = field(default_factory=dict, metadata=SESSION)
     programs: dict[str, Any] = field(default_factory=dict, metadata=SESSION)  # its policies, compiled
-    tail: int = 0  # where it has policies, or may have replicas: tasks that had not ended when its last round began
+    # where it has policies, or may have replicas: tasks that had not ended when its last round began
+    tail_size: int = 0
     pledged: int = field(default=0, metadata=DERIVED)  # under a budget: ms of cores that attempts in play may take
     # attempts in play of those that have a limit
-    crowds: dict[int, int] = field(default_factory=dict, metadata=DERIVED)
+    running_in_group: dict[int, int] = field(default_factory=dict, metadata=DERIVED)
 
     @property
     def size(self) -> int:
@@ -166,9 +168,9 @@ class BagState:
         return as_pairs(b"") if self.graph is None else self.graph.edges.pairs()
 
     @property
-    def ruled(self) -> bool:
+    def has_expressions(self) -> bool:
         """Do expressions say where its tasks go, and which of its owner's bags comes first?"""
-        return any(key in self.policy for key in MATCHED)
+        return any(key in self.policy for key in MATCHING_POLICIES)
 
     def locate(self, task: int) -> tuple[int, int]:
         """A task's target and its number within that."""
@@ -188,12 +190,12 @@ class BagState:
             return False
         counts = self.counts
         begins = counts[READY] + counts[WAITING] < counts[ACTIVE]
-        return begins or (self.tail > 0 and self.unfinished() <= self.tail)
+        return begins or (self.tail_size > 0 and self.not_ended() <= self.tail_size)
 
     def note_tail(self) -> None:
         """Tasks were handed out, or none can follow any more."""
         if self.in_tail:
-            self.tail = max(self.tail, self.unfinished())
+            self.tail_size = max(self.tail_size, self.not_ended())
 
     def has_backlog(self) -> bool:
         """Could any of its tasks be handed out that nobody has?  Those of targets that wait count as ready, too."""
@@ -201,7 +203,7 @@ class BagState:
             return self.counts[READY] > 0
         return any(cls.ready and not self.targets[cls.target].waits for cls in self.classes.values())
 
-    def unfinished(self) -> int:
+    def not_ended(self) -> int:
         return sum(self.counts[:FIRST_FINAL])
 
     def keep_checkpoint(self, task: int, files: Files) -> None:
@@ -223,7 +225,7 @@ class BagState:
         return [f"b{self.number}/{name}" for name in names]
 
 
-class Park(msgspec.Struct, gc=False):
+class WaitingRequest(msgspec.Struct, gc=False):
     """A request that waits for something to say."""
 
     key: int
@@ -233,9 +235,9 @@ class Park(msgspec.Struct, gc=False):
     ends: int | None  # when the pilot's wall time is over, by its own word
     wait: int  # ms it may be kept waiting, from when its pilot was last heard
     until: int
-    asked: int  # when it came
+    arrived: int  # when it came
 
-    def left(self, now: int) -> int | None:
+    def time_left(self, now: int) -> int | None:
         return None if self.ends is None else max(self.ends - now, 0)
 
 
@@ -259,7 +261,7 @@ class PilotState:
     state: int = LIVE
     cls: int = field(default=0, metadata=INDEX)
     granted: int = 0  # number of its last grant
-    held: int = field(default=0, metadata=DERIVED)  # attempts granted, started or dropped
+    attempts_held: int = field(default=0, metadata=DERIVED)  # attempts granted, started or dropped
     load: int = field(default=0, metadata=DERIVED)  # thousandths of a core they take
     ended: int = 0
     why: str = ""
@@ -269,17 +271,17 @@ class PilotState:
     row: int = field(default=0, metadata=DERIVED)  # of its host
     heard: int = field(default=0, metadata=SESSION)
     # its lease ran out: nothing is granted before it has said what it holds
-    silent: bool = field(default=False, metadata=SESSION)
+    lease_expired: bool = field(default=False, metadata=SESSION)
     census: bool = field(default=False, metadata=SESSION)
     # since when it was heard without saying that what it is to drop is dropped; 0: there is none
-    waited: int = field(default=0, metadata=SESSION)
-    park: Park | None = field(default=None, metadata=SESSION)
-    alarm: int = field(default=0, metadata=SESSION)  # when to look at what is parked; 0: nothing is planned
+    cancel_unacknowledged_since: int = field(default=0, metadata=SESSION)
+    waiting_request: WaitingRequest | None = field(default=None, metadata=SESSION)
+    request_timer: int = field(default=0, metadata=SESSION)  # when to look at what is parked; 0: nothing is planned
     cancelling: dict[int, bool] = field(default_factory=dict, metadata=SESSION)  # attempt → has been told
     recalling: dict[int, bool] = field(default_factory=dict, metadata=SESSION)
     # it holds them, we know nothing of them: to be dropped
-    strays: list[int] = field(default_factory=list, metadata=SESSION)
-    told: str = field(default="", metadata=SESSION)  # the last `stop` it was sent
+    unknown_attempts: list[int] = field(default_factory=list, metadata=SESSION)
+    stop_sent: str = field(default="", metadata=SESSION)  # the last `stop` it was sent
     # (bag, chain) → class → attempts
     chains: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict, metadata=DERIVED)
 
@@ -297,42 +299,42 @@ class PilotClass:
     disk: int
     nodes: int = 1
     whole: bool = True
-    costs: dict[int, int] = field(default_factory=dict)  # task class → thousandths of a core; 0: does not fit
-    parked: dict[int, int] = field(default_factory=dict)  # volatile: pilots waiting → rows of their hosts
+    milli_cores: dict[int, int] = field(default_factory=dict)  # task class → thousandths of a core; 0: does not fit
+    waiting: dict[int, int] = field(default_factory=dict)  # volatile: pilots waiting → rows of their hosts
     pilots: int = 0  # how many there are, those included that are gone and not forgotten
-    barren: int = -1  # volatile: version of the ready list in which nothing fitted
+    no_match_at_version: int = -1  # volatile: version of the ready list in which nothing fitted
 
 
 @dataclass(slots=True)
-class Tending:
+class SiteSession:
     """The session with whoever starts pilots at a site; volatile."""
 
-    since: int = 0  # what was submitted before that is not known
-    listed: bool = True  # a listing has told
-    asked: bool = False  # for a listing
-    unsure: int = 0  # when the first one came that could have told
+    unknown_before: int = 0  # what was submitted before that is not known
+    has_listing: bool = True  # a listing has told
+    listing_wanted: bool = False  # for a listing
+    relist_from: int = 0  # when the first one came that could have told
     heard_list: int = 0  # when the last listing came
-    number: int = 0  # of the last answer
-    strays: dict[tuple[str, str], bool] = field(default_factory=dict)  # jobs we do not want → told
-    park: tuple[int, int] | None = None  # key, until
-    hold: int = 0  # submit nothing before
+    last_orders: int = 0  # of the last answer
+    unknown_jobs: dict[tuple[str, str], bool] = field(default_factory=dict)  # jobs we do not want → told
+    waiting_request: tuple[int, int] | None = None  # key, until
+    retry_after: int = 0  # submit nothing before
     backoff: int = 0
-    start: int = 0  # ms of their wall time that were over when pilots came, where that was too much; and a bit
-    free: int = 0  # what the information system said
-    queued: int = 0
-    said: int = -1  # as of when; -1: never
+    late_start: int = 0  # ms of their wall time that were over when pilots came, where that was too much; and a bit
+    free_processors: int = 0  # what the information system said
+    jobs_queued: int = 0
+    info_at: int = -1  # as of when; -1: never
     heard: int = 0  # when its tender spoke last
-    asked_at: int = 0  # when a listing was asked for that has not come
+    listing_asked_at: int = 0  # when a listing was asked for that has not come
     probing: bool = False  # after a blackout: one pilot at a time, until one has been given something to do
-    salvages: bool = False  # its tender can look for what pilots left behind
-    salvage: dict[str, bool] = field(default_factory=dict)  # nonces for which it is to → told
-    eager: bool = False  # more would be started if those that leave were gone
-    doubt: bool = False  # the last listing lacked something: another one will tell
-    counted: int = -1  # when the next three were told; -1: never
-    others: int = 0  # jobs of the user that are none of ours
+    can_salvage: bool = False  # its tender can look for what pilots left behind
+    salvages_due: dict[str, bool] = field(default_factory=dict)  # nonces for which it is to → told
+    wants_room: bool = False  # more would be started if those that leave were gone
+    job_missing_once: bool = False  # the last listing lacked something: another one will tell
+    account_heard: int = -1  # when the next three were told; -1: never
+    other_jobs: int = 0  # jobs of the user that are none of ours
     balance: int = -1  # ms of cores that the user's account may still use; -1: not told
-    balanced: int = -1  # `released` when that was looked up, or before; -1: nobody knows
-    answered: int = 0  # `released` when the last answer was given
+    balance_as_of: int = -1  # `released` when that was looked up, or before; -1: nobody knows
+    released_when_answered: int = 0  # `released` when the last answer was given
 
 
 @dataclass(slots=True)
@@ -371,27 +373,27 @@ class SiteState:
     shared: list[str]
     added: int
     limits: Limits = field(default_factory=Limits)
-    used: int = 0  # ms of cores, of intents that have ended
-    tender: str = ""  # who starts pilots there
-    disk: bool = False  # its hosts share one
+    core_ms_used: int = 0  # ms of cores, of intents that have ended
+    provisioner: str = ""  # who starts pilots there
+    shared_disk: bool = False  # its hosts share one
     drained: bool = False  # nothing is sent there any more
     removed: bool = False  # its user has no such site any more
-    suspect: int = 0  # since when it has not answered; 0: it does
+    suspect_since: int = 0  # since when it has not answered; 0: it does
     history: list[tuple[int, str, str]] = field(default_factory=list)  # (when, kind, what was decided), the newest last
     waits: dict[Shape, Waits] = field(default_factory=dict)  # how long its pilots wait and take to start
     intents: list[dict[int, None]] = field(default_factory=lambda: [{}, {}, {}, {}, {}], metadata=DERIVED)  # by state
     # intended and queued, for no task in particular
-    pool: dict[Shape, int] = field(default_factory=dict, metadata=DERIVED)
-    reserved: int = field(default=0, metadata=DERIVED)  # ms of cores
+    queued_by_shape: dict[Shape, int] = field(default_factory=dict, metadata=DERIVED)
+    core_ms_reserved: int = field(default=0, metadata=DERIVED)  # ms of cores
     # intents that run, and whose pilot has not asked for work yet
-    fresh: dict[int, None] = field(default_factory=dict, metadata=SESSION)
+    starting: dict[int, None] = field(default_factory=dict, metadata=SESSION)
     # task class → the shape that is best for it, or None
-    fits: dict[int, Fit | None] = field(default_factory=dict, metadata=SESSION)
+    best_shapes: dict[int, Fit | None] = field(default_factory=dict, metadata=SESSION)
     # where several share it: owner → thousandths of cores in use
-    use: dict[str, int] = field(default_factory=dict, metadata=DERIVED)
-    released: int = field(default=0, metadata=SESSION)  # ms of cores that ended intents had reserved
-    filled: int = field(default=0, metadata=DERIVED)  # bytes of disk that attempts in play may take
-    tending: Tending = field(default_factory=Tending, metadata=SESSION)
+    cores_in_use: dict[str, int] = field(default_factory=dict, metadata=DERIVED)
+    core_ms_released: int = field(default=0, metadata=SESSION)  # ms of cores that ended intents had reserved
+    disk_reserved: int = field(default=0, metadata=DERIVED)  # bytes of disk that attempts in play may take
+    session: SiteSession = field(default_factory=SiteSession, metadata=SESSION)
 
     @property
     def open(self) -> int:
@@ -418,14 +420,15 @@ class IntentState:
     made: int
     state: int = INTENDED
     changed: int = 0  # when it came into this state
-    began: int = 0  # when it came to run
-    outside: str = ""  # the batch system's name for it
+    running_since: int = 0  # when it came to run
+    batch_id: str = ""  # the batch system's name for it
     pilot: int = 0
     # 0: nobody was told, 1: its tender was, 2: an earlier one may have been
-    given: int = field(default=0, metadata=SESSION)
-    told: bool = field(default=False, metadata=SESSION)  # to stop
-    missed: int = field(default=0, metadata=SESSION)  # when a listing came that lacked it, and none since that has it
-    salvage: int = field(default=0, metadata=SESSION)  # until when what its pilot left behind is looked for
+    start_told: int = field(default=0, metadata=SESSION)
+    stop_told: bool = field(default=False, metadata=SESSION)  # to stop
+    # when a listing came that lacked it, and none since that has it
+    missing_since: int = field(default=0, metadata=SESSION)
+    salvage_until: int = field(default=0, metadata=SESSION)  # until when what its pilot left behind is looked for
 
 
 @dataclass(slots=True)
@@ -470,116 +473,120 @@ class State:
     intents: dict[int, IntentState] = field(default_factory=dict)  # open ones
     hosts: Hosts = field(default_factory=lambda: Hosts(0), metadata=CHUNKED)
     host_names: list[tuple[str, str, str]] = field(default_factory=list)  # row → site, lasting id, name
-    host_says: dict[int, str] = field(default_factory=dict, metadata=CHUNKED)  # row → why it must wait
+    host_reasons: dict[int, str] = field(default_factory=dict, metadata=CHUNKED)  # row → why it must wait
     host_rows: dict[tuple[str, str], int] = field(default_factory=dict, metadata=INDEX)
     host_free: list[int] = field(default_factory=list, metadata=INDEX)  # rows of hosts that were forgotten, a heap
     # row → pilots there, gone ones included
     on_host: dict[int, dict[int, None]] = field(default_factory=dict, metadata=DERIVED)
     # hosts that are given nothing before then, then one at a time
-    barred: dict[int, int] = field(default_factory=dict, metadata=SESSION)
+    quarantined: dict[int, int] = field(default_factory=dict, metadata=SESSION)
     allowances: dict[str, int] = field(default_factory=dict)  # owner, or "*" → ms of cores a month
     weights: dict[str, int] = field(default_factory=dict)  # owner → his part where sites are shared; 1 if not said
-    allowed: int = 0  # when one of them, or a site, was changed last
+    limits_changed: int = 0  # when one of them, or a site, was changed last
     usage: dict[tuple[str, int], int] = field(default_factory=dict)  # owner, month → ms of cores used where it counts
     # owner → ms of cores of attempts in play where it counts
     pledged: dict[str, int] = field(default_factory=dict, metadata=DERIVED)
     intent_nonces: dict[tuple[str, str], int] = field(default_factory=dict, metadata=DERIVED)
-    provided: dict[str, None] = field(default_factory=dict, metadata=DERIVED)  # sites with shapes
+    provisioned_sites: dict[str, None] = field(default_factory=dict, metadata=DERIVED)  # sites with shapes
     # bag << 32 | task → its open intents
-    named: dict[int, dict[int, None]] = field(default_factory=dict, metadata=DERIVED)
-    named_bags: dict[int, None] = field(default_factory=dict, metadata=DERIVED)  # whose tasks have pilots of their own
+    task_pilots: dict[int, dict[int, None]] = field(default_factory=dict, metadata=DERIVED)
+    # whose tasks have pilots of their own
+    bags_with_task_pilots: dict[int, None] = field(default_factory=dict, metadata=DERIVED)
     unended: dict[int, None] = field(default_factory=dict, metadata=DERIVED)  # bags that have not ended
     replicating: dict[int, None] = field(default_factory=dict, metadata=DERIVED)  # bags whose late tasks have replicas
     places: dict[str, int] = field(default_factory=lambda: {HOME: 1}, metadata=INDEX)  # where copies lie; 0: nowhere
     place_names: list[str] = field(default_factory=lambda: ["", HOME])
     links: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # sites → (ms a file, bytes a second)
-    moving: dict[int, list[Move]] = field(default_factory=dict)  # attempt → what it fetches
-    reading: dict[str, int] = field(default_factory=dict, metadata=DERIVED)  # place → transfers from there
-    conscious: int = field(default=0, metadata=DERIVED)  # bags that select by where data lies
-    ruled: int = field(default=0, metadata=DERIVED)  # classes on the ready list whose bags have expressions
+    transfers_of: dict[int, list[Transfer]] = field(default_factory=dict)  # attempt → what it fetches
+    readers_of: dict[str, int] = field(default_factory=dict, metadata=DERIVED)  # place → transfers from there
+    bags_by_data: int = field(default=0, metadata=DERIVED)  # bags that select by where data lies
+    # classes on the ready list whose bags have expressions
+    ready_with_expressions: int = field(default=0, metadata=DERIVED)
     # (key, class) with something to grant
     ready: list[tuple[tuple[float, ...], int]] = field(default_factory=list, metadata=DERIVED)
     version: int = field(default=0, metadata=SESSION)  # counts what may give a waiting pilot something to do,
-    reruns: int = field(default=0, metadata=SESSION)  # and of that what may only give it a replica
-    owned: dict[str, int] = field(default_factory=dict, metadata=DERIVED)  # tasks in all bags of an owner
+    replica_offers: int = field(default=0, metadata=SESSION)  # and of that what may only give it a replica
+    tasks_owned: dict[str, int] = field(default_factory=dict, metadata=DERIVED)  # tasks in all bags of an owner
     # pilot classes by what they are
     shapes: dict[tuple[object, ...], int] = field(default_factory=dict, metadata=INDEX)
-    surplus: dict[int, None] = field(default_factory=dict, metadata=DERIVED)  # pilots that hold more than they can run
+    # pilots that hold more than they can run
+    overloaded_pilots: dict[int, None] = field(default_factory=dict, metadata=DERIVED)
     # chunks of removed bags that a snapshot may still hold
-    dropped: list[str] = field(default_factory=list, metadata=SESSION)
-    orders: dict[int, None] = field(default_factory=dict, metadata=SESSION)  # pilots with something new to cancel
+    dropped_chunks: list[str] = field(default_factory=list, metadata=SESSION)
+    # pilots with something new to cancel
+    pilots_with_news: dict[int, None] = field(default_factory=dict, metadata=SESSION)
     disk_low: bool = field(default=False, metadata=SESSION)  # the driver's disk is low, nothing new is granted
     # hosts that hold less of a bag with `per-host`
-    roomier: dict[int, None] = field(default_factory=dict, metadata=SESSION)
+    hosts_below_per_host: dict[int, None] = field(default_factory=dict, metadata=SESSION)
     # sites with something new to start or stop
-    stirred: dict[str, None] = field(default_factory=dict, metadata=SESSION)
+    sites_with_orders: dict[str, None] = field(default_factory=dict, metadata=SESSION)
     arrivals: dict[tuple[str, str], Arrivals] = field(default_factory=dict, metadata=SESSION)  # by site and host
     deadlines: dict[int, None] = field(default_factory=dict, metadata=DERIVED)  # bags whose attempts have deadlines
     overdue: dict[int, None] = field(default_factory=dict, metadata=SESSION)  # classes with overdue tasks
     # host, guest → he gets nothing before
-    shunned: dict[tuple[int, str], int] = field(default_factory=dict, metadata=SESSION)
+    guests_refused: dict[tuple[int, str], int] = field(default_factory=dict, metadata=SESSION)
 
-    def own(self, owner: str, more: int) -> None:
+    def count_owned(self, owner: str, more: int) -> None:
         """Count tasks that came or went."""
-        self.owned[owner] = self.owned.get(owner, 0) + more
-        if not self.owned[owner]:
-            del self.owned[owner]
+        self.tasks_owned[owner] = self.tasks_owned.get(owner, 0) + more
+        if not self.tasks_owned[owner]:
+            del self.tasks_owned[owner]
 
     # --- the ready list --------------------------------------------------------------------------------------
 
-    def offers(self, cls: TaskClass) -> bool:
+    def can_offer(self, cls: TaskClass) -> bool:
         """Does it belong on the ready list?"""
         bag = self.bags.get(cls.bag)
         if bag is None or not cls.ready or bag.paused or bag.targets[cls.target].waits:
             return False
         if cls.batch > 1 and cls.ready <= held_back(bag, cls):
             return False
-        return not cls.budgeted or cls.cores * cls.nodes * cls.lasts <= bag.budget - bag.spent - bag.pledged
+        return not cls.has_budget or cls.cores * cls.nodes * cls.worst_case <= bag.budget - bag.spent - bag.pledged
 
     @property
-    def listing(self) -> int:
+    def ready_version(self) -> int:
         """Version of the ready list: counts what may give a waiting pilot some of that."""
-        return self.version - self.reruns
+        return self.version - self.replica_offers
 
-    def rerun(self) -> None:
+    def note_replica_offer(self) -> None:
         """Something that runs may have a replica now."""
         self.version += 1
-        self.reruns += 1
+        self.replica_offers += 1
 
     def relist(self, cls: TaskClass) -> None:
         """Put a class on the ready list, or take it off, as its backlog and its bag ask for."""
-        want = self.offers(cls)
-        if want == cls.listed:
+        want = self.can_offer(cls)
+        if want == cls.on_ready_list:
             return
-        entry = (cls.key, cls.number)
+        entry = (cls.order_key, cls.number)
         if want:
             insort(self.ready, entry)
             self.version += 1
         else:
             del self.ready[bisect_left(self.ready, entry)]
             self.version += bool(self.ready)  # what stood behind it may come first now
-        cls.listed = want
-        if cls.ruled:
-            self.ruled += 1 if want else -1
+        cls.on_ready_list = want
+        if cls.has_expressions:
+            self.ready_with_expressions += 1 if want else -1
 
-    def lift(self, bag: BagState, lifted: int) -> None:
+    def put_first(self, bag: BagState, lifted: int) -> None:
         """Put its classes before all others, or back in their places."""
-        bag.lifted = lifted
+        bag.aged_since = lifted
         for cls in bag.classes.values():
-            if cls.listed:
-                del self.ready[bisect_left(self.ready, (cls.key, cls.number))]
-            cls.key = (LIFTED if lifted else -bag.targets[cls.target].shape.priority, *cls.key[1:])
-            if cls.listed:
-                insort(self.ready, (cls.key, cls.number))
+            if cls.on_ready_list:
+                del self.ready[bisect_left(self.ready, (cls.order_key, cls.number))]
+            cls.order_key = (AGED_FIRST if lifted else -bag.targets[cls.target].shape.priority, *cls.order_key[1:])
+            if cls.on_ready_list:
+                insort(self.ready, (cls.order_key, cls.number))
         self.version += 1
 
     # --- class against class -----------------------------------------------------------------------------------
 
-    def cost(self, pilot_class: PilotClass, cls: TaskClass) -> int:
+    def cost_on(self, pilot_class: PilotClass, cls: TaskClass) -> int:
         """Thousandths of a core one such task takes of such a pilot; 0 where it can never run there."""
-        cost = pilot_class.costs.get(cls.number)
+        cost = pilot_class.milli_cores.get(cls.number)
         if cost is None:
-            cost = pilot_class.costs[cls.number] = self._cost(pilot_class, cls)
+            cost = pilot_class.milli_cores[cls.number] = self._cost_on(pilot_class, cls)
         return cost
 
     def serves(self, pc: PilotClass, cls: TaskClass) -> bool:
@@ -587,7 +594,7 @@ class State:
         bag = self.bags[cls.bag]
         return bag.owner in (pc.owners[:1] if bag.targets[cls.target].shape.call else pc.owners)
 
-    def _cost(self, pc: PilotClass, cls: TaskClass) -> int:
+    def _cost_on(self, pc: PilotClass, cls: TaskClass) -> int:
         if not self.serves(pc, cls) or not _roomy(pc, cls):
             return 0
         slots = pc.cores // cls.cores
@@ -606,7 +613,7 @@ def _roomy(pc: PilotClass, cls: TaskClass) -> bool:
     return pc.whole or not cls.whole
 
 
-def fresh_counts(n: int) -> list[int]:
+def all_ready_counts(n: int) -> list[int]:
     counts = [0] * len(TASK_STATES)
     counts[READY] = n
     return counts

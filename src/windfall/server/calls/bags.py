@@ -322,7 +322,7 @@ class BagCalls:
 
     async def statistics(self, request: Request) -> Response:
         bag = self._own(request)
-        found = await self._projector.ask(lambda views: views.statistics(bag.number, bag.worked, bag.began))
+        found = await self._projector.ask(lambda views: views.statistics(bag.number, bag.busy_ms, bag.busy_since))
         return reply_json({"bag": bag.number, "tasks": bag.size, "counts": queries.counts(bag), **found})
 
     async def failures(self, request: Request) -> Response:

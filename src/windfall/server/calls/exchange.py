@@ -73,14 +73,14 @@ class ExchangeCalls:
 
     def _gone(self, key: int, about: tuple[int, int, int]) -> None:
         """The client closed the connection under a parked poll."""
-        self._writer.put(events.Unpark(0, about[0], key))
+        self._writer.put(events.DropRequest(0, about[0], key))
 
     def nudge(self, pilot: int) -> None:
         """Somebody began to watch: answer the pilot's parked poll, so that it learns of it."""
         parked = self._pilots[pilot].park if pilot in self._pilots else None
         if parked is not None and parked.key in self._waiting.open:
             self._early(parked.key, 0)
-            self._writer.put(events.Unpark(0, pilot, parked.key))
+            self._writer.put(events.DropRequest(0, pilot, parked.key))
 
     def _early(self, key: int, again: int) -> None:
         """Answer without the core: nothing is said that it would have to know."""

@@ -61,14 +61,14 @@ def checked(body: TendRequest) -> TendRequest:
 def _report(body: TendRequest) -> events.SiteReport:
     info = body.info
     return events.SiteReport(
-        key=body.key, site=body.site, tender=body.tender, hello=body.hello, seen=body.seen, accepted=body.accepted,
+        key=body.key, site=body.site, provisioner=body.tender, hello=body.hello, seen=body.seen, accepted=body.accepted,
         refused=body.refused, stopped=body.stopped,
         listed=None if body.listed is None else [events.ListedJob(job.nonce, job.id, job.running)
                                                  for job in body.listed],
         began=body.began,
         info=None if info is None else events.SiteInfo(free=info.free, queued=info.queued, age=info.age,
                                                        others=info.others, balance=info.balance),
-        wait=body.wait, unstopped=body.unstopped, salvages=body.salvages, salvaged=body.salvaged,
+        wait=body.wait, unstopped=body.unstopped, can_salvage=body.salvages, salvaged=body.salvaged,
     )
 
 

@@ -68,7 +68,7 @@ class Gatherer:
         """What was gathered before a restart is asked for anew: its tasks may be granted already."""
         for number in self._interested:
             for target in self._writer.state.bags[number].targets:
-                if target.shape.gathers and not target.pending and target.unfinished:
+                if target.shape.gathers and not target.pending and target.not_ended:
                     self._begin(number, target.index)
 
     def commit(self, position: int, at: int, facts: list[Fact]) -> None:
@@ -102,7 +102,7 @@ class Gatherer:
     def _look(self, number: int) -> None:
         bag = self._writer.state.bags[number]
         for target in bag.targets:
-            if target.held and not target.pending and target.unfinished:
+            if target.inputs_pending and not target.pending and target.not_ended:
                 self._begin(number, target.index)
 
     def _begin(self, number: int, target: int) -> None:
@@ -136,11 +136,11 @@ class Gatherer:
             taken = await self._collect(bag, target)
         except BadInput as error:
             log.warning("bag %d: %s", bag.number, error)
-            await self._writer.do(events.Gathered(0, bag.number, target, refused=str(error)))
+            await self._writer.do(events.InputsGathered(0, bag.number, target, refused=str(error)))
             return
         if bag.number in self._writer.state.bags:
             self._keep((bag.number, target), taken)
-            await self._writer.do(events.Gathered(0, bag.number, target))
+            await self._writer.do(events.InputsGathered(0, bag.number, target))
 
     def _keep(self, place: tuple[int, int], taken: TargetOutputs) -> None:
         if (old := self._kept.pop(place, None)) is not None:

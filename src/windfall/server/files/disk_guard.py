@@ -29,7 +29,7 @@ class DiskGuard:
         state = self._room.check()
         before, self.low = self.low, state != "ok"
         if self.low != before and not self._writer.closed:
-            self._writer.put(events.Frugal(0, self.low))
+            self._writer.put(events.DiskLow(0, self.low))
         if state == "full":
             self._room.release()
         self.full = state != "ok" and self._room.cramped()

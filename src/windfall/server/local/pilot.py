@@ -30,7 +30,7 @@ STEADY_S = 60.0  # one that lived this long is started again at once
 IDLE_S = 30  # without work, or with nobody to give it any, it leaves; it is back in a moment when there is some
 SITE = "local"
 # By name: facts are not imported here.
-_BRING_WORK = ("BagSubmitted", "TasksAppended", "PartAppended", "BagPaused", "TasksRetried", "TargetGathered")
+_BRING_WORK = ("BagSubmitted", "TasksAppended", "PartAppended", "BagPaused", "TasksRetried", "InputsGathered")
 
 
 class Ticket:
@@ -170,7 +170,7 @@ class Supervisor:
             self._look(bag for bag in named if bag is not None)
 
     def _look(self, bags: Iterable[Any]) -> None:
-        if self._asleep and any(bag.unfinished() and not bag.paused for bag in bags):
+        if self._asleep and any(bag.not_ended() and not bag.paused for bag in bags):
             self._asleep = False
             self._again()
 

@@ -65,7 +65,7 @@ class SiteProvisioner:
         state, until = self._runtime.writer.state, asyncio.get_running_loop().time() + RETIRE_S
         names = [place.site.name for place in provisioner.places.values() if place.site.name in state.sites]
         await provisioner.retire()
-        done = not any(bag.unfinished() for bag in state.bags.values())
+        done = not any(bag.not_ended() for bag in state.bags.values())
         for pilot in [pilot for pilot in state.pilots.values() if pilot.site in names and done]:
             self._runtime.writer.put(events.Drain(0, pilot.number))
         while asyncio.get_running_loop().time() < until:

@@ -77,7 +77,7 @@ class CommitRecorder:
             at = self._started.get(end.attempt)
             if at is not None:
                 commit.started[end.attempt] = at
-                if not end.stays:
+                if not end.row_kept:
                     del self._started[end.attempt]
 
     def _note_generations(self, commit: RecordedCommit, fact: f.TasksCancelled) -> None:

@@ -286,4 +286,4 @@ def _page(bag: int, after: int, views: Any) -> list[Any]:
 
 
 def ended(bag: Any) -> bool:
-    return not bag.open and not bag.unfinished()
+    return not bag.open and not bag.not_ended()

@@ -123,7 +123,7 @@ def ours(seed: int, policy: Policy, study: Study = Study(), preset: str = "") ->
     world.run()
     wasted = sum(not each.counts and each.outcome in (O_SUCCEEDED, O_CANCELLED) for each in record.attempts())
     share, bag = 100 / study.tasks, world.server.core.state.bags[1]
-    return Row(bag.replicas * share, wasted * share, (record.bags[1].ended - record.bags[1].submitted) / HOUR)
+    return Row(bag.replicas_granted * share, wasted * share, (record.bags[1].ended - record.bags[1].submitted) / HOUR)
 
 
 def one_server(policy: Policy) -> bool:

@@ -125,7 +125,7 @@ class Ledger:
     def see(self, facts: list[Any]) -> None:
         for fact in facts:
             if isinstance(fact, f.Granted):
-                far = {move.attempt for move in fact.moves}
+                far = {move.attempt for move in fact.transfers}
                 for group in fact.groups:
                     self.local += sum(self.bundles[task % len(self.bundles)].pipelines
                                       for attempt, task in zip(group.attempts, group.tasks, strict=True)
@@ -182,11 +182,11 @@ def _bag(case: Case, bundles: list[Bundle]) -> Work:
         _column("<i8", [outside * each.reads for each in bundles] + none), _column("<i4", files + none),
         _column("<i8", [case.factor * each.leaves for each in bundles] + none), _column("<i4", files + none))
     pairs = np.array([(task, task + n) for task in range(n)], dtype="<i4")
-    conscious = None
+    data_selection = None
     if case.policy == "data-conscious":
-        conscious = f.Conscious(latency=case.net.call // 2, unit=UNIT, withhold=case.choices.withhold)
+        data_selection = f.DataSelection(latency=case.net.call // 2, unit=UNIT, withhold=case.choices.withhold)
     return Work(2 * n, lambda task, _draw: walls[task], select=case.policy, targets=targets, edges=pairs.tobytes(),
-                data=data, conscious=conscious)
+                data=data, data_selection=data_selection)
 
 
 def _target(name: str, walls: list[int], after: list[int]) -> f.TargetShape:
@@ -344,7 +344,7 @@ class Example(NamedTuple):
     turns: list[tuple[int, str, str]]  # when who was granted what
 
 
-def example(select: str, conscious: f.Conscious | None = None) -> Example:
+def example(select: str, data_selection: f.DataSelection | None = None) -> Example:
     """Three pipelines on two hosts that let a foreign job of 1 s run after each turn."""
     walls = [ms for pair in zip(BLAST, PARSE, strict=True) for ms in pair]
     leaves = [bytes_ for ms in MOVE for bytes_ in (ms * SLOW // 1000, 0)]
@@ -363,10 +363,10 @@ def example(select: str, conscious: f.Conscious | None = None) -> Example:
     world.link("*", "*", start=0, rate=SLOW)
     edges = np.array([(0, 1), (2, 3), (4, 5)], dtype="<i4").tobytes()
     data = f.DataShape(leaves=_column("<i8", leaves), leave_files=_column("<i4", [1, 0] * 3))
-    if select == "data-conscious" and conscious is None:
-        conscious = f.Conscious()
+    if select == "data-conscious" and data_selection is None:
+        data_selection = f.DataSelection()
     world.submit(Work(6, lambda task, _draw: walls[task], expect=2_000, select=select, edges=edges, data=data,
-                      conscious=conscious))
+                      data_selection=data_selection))
     world.placeholders("wan", 2, after_work=1_000, after_nothing=1_000)
     world.run()
     return Example(world.server.core.state.bags[1].ended, turns)

@@ -107,7 +107,9 @@ def pipelines(placeholders: int, seed: int, setting: Setting = CALIBRATION) -> f
         return first[task] + setting.bundle if task < PROTEINS else second[task - PROTEINS]
 
     stages = [
-        TargetShape(name, PROTEINS, [], 1, 0, 0, 0, 0, sum(times) // PROTEINS, 5_000, False, 3, 0, 0, behind=behind)
+        TargetShape(
+            name, PROTEINS, [], 1, 0, 0, 0, 0, sum(times) // PROTEINS, 5_000, False, 3, 0, 0, previous_stage=behind
+        )
         for name, times, behind in (("blast", first, -1), ("parsing", second, 0))
     ]
     world = world_of(placeholders, setting)

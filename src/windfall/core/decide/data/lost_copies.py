@@ -33,7 +33,7 @@ def lose_place(turn: Turn, event: e.LosePlace) -> None:
     turn.done(event)
 
 
-def doubt(turn: Turn, moves: list[tuple[int, f.Move]]) -> None:
+def doubt(turn: Turn, moves: list[tuple[int, f.Transfer]]) -> None:
     """Attempts of these bags could not fetch what they read: what was to be copied from is not there."""
     found: dict[str, dict[int, list[int]]] = {}
     for bag, move in moves:

@@ -34,10 +34,10 @@ from windfall.core.messages.lifecycle import (
     STARTED,
     WAITING,
 )
-from windfall.core.state.accounts import left_of_crowd
-from windfall.core.state.chains import behind_on, chain_key, is_blocked, row_chain
+from windfall.core.state.accounts import left_of_group
+from windfall.core.state.chains import chain_key, is_blocked, previous_attempt_on, row_chain
 from windfall.core.state.columns import ROW_MASK
-from windfall.core.state.world import Park, PilotState
+from windfall.core.state.world import PilotState, WaitingRequest
 from windfall.core.turn import Turn
 
 BLAMELESS = ("silent", "requeued", "stopped")  # ends of pilots that say nothing about what they ran
@@ -110,13 +110,13 @@ def exchange(turn: Turn, event: e.Exchange) -> None:
     if pilot.epoch > 1 and (event.reports or event.started or event.held):
         _adopt(turn, pilot, event)
     if event.reports:
-        doubtful = not_fetched(turn, pilot, event.reports) if turn.state.moving else []
+        doubtful = not_fetched(turn, pilot, event.reports) if turn.state.transfers_of else []
         take_reports(turn, pilot, event.reports)
         if doubtful:
             doubt(turn, doubtful)
         if turn.hosts.failures_in_report:
             quarantine.blame(turn, pilot)
-        elif turn.state.barred and turn.state.hosts.success[pilot.row] == turn.now:
+        elif turn.state.quarantined and turn.state.hosts.success[pilot.row] == turn.now:
             quarantine.redeem(turn, pilot)
     if event.started:
         _note_started(turn, pilot, event.started)
@@ -124,12 +124,12 @@ def exchange(turn: Turn, event: e.Exchange) -> None:
         _reconcile(turn, pilot, event)
     if event.bye:
         _leave(turn, pilot, event.bye)
-    if pilot.park is not None:
-        _refresh(pilot.park, turn.now, event)
+    if pilot.waiting_request is not None:
+        _refresh(pilot.waiting_request, turn.now, event)
     want = _wanted(pilot, event)
     if want > 0 and event.reports and _steps_back(turn, pilot, event):
         want, turn.grants.recheck_waiting = 0, True  # pilots that wait come first; then this one, if it waits, too
-    if turn.state.conscious and want > 0 and pilot.load < pilot.cores * 1000:
+    if turn.state.bags_by_data and want > 0 and pilot.load < pilot.cores * 1000:
         nearest_data.note_arrival(turn, pilot)
     granted = want > 0 and grant(turn, pilot, want, event.left, not (event.reports and _gives_back(event)))
     if event.want > 0 and pilot.intent:
@@ -147,11 +147,11 @@ def _steps_back(turn: Turn, pilot: PilotState, event: e.Exchange) -> bool:
     for report in event.reports:
         if report.o == "failed":
             classes = turn.state.pilot_classes.values()
-            return any(number != pilot.number for pc in classes for number in islice(pc.parked, 2))
+            return any(number != pilot.number for pc in classes for number in islice(pc.waiting, 2))
     return False
 
 
-def _refresh(park: Park, now: int, event: e.Exchange) -> None:
+def _refresh(park: WaitingRequest, now: int, event: e.Exchange) -> None:
     """A request beside a parked one is newer: what it acknowledges need not be sent again, nor its time be guessed.
 
     Its answer says that all is well, so the parked one may wait for as long again."""
@@ -163,9 +163,9 @@ def _refresh(park: Park, now: int, event: e.Exchange) -> None:
 
 def _wanted(pilot: PilotState, event: e.Exchange) -> int:
     """What a parked poll of the same pilot asks for stands: these reports may have made room for it."""
-    if event.want > 0 or pilot.park is None or not event.reports:
+    if event.want > 0 or pilot.waiting_request is None or not event.reports:
         return event.want
-    return pilot.park.want
+    return pilot.waiting_request.want
 
 
 def _adopt(turn: Turn, pilot: PilotState, event: e.Exchange) -> None:
@@ -190,14 +190,15 @@ def _follows(turn: Turn, pilot: PilotState, number: int) -> bool:
 
 def _hear(turn: Turn, pilot: PilotState) -> None:
     pilot.heard = turn.now
-    if pilot.silent and not pilot.census:
+    if pilot.lease_expired and not pilot.census:
         pilot.census = True
     if not pilot.cancelling:
-        pilot.waited = 0
-    elif not pilot.waited:
-        pilot.waited = turn.now
-    elif turn.now - pilot.waited >= turn.config.lease:  # it may never have heard of them: their grant was lost
-        pilot.census, pilot.waited = True, turn.now
+        pilot.cancel_unacknowledged_since = 0
+    elif not pilot.cancel_unacknowledged_since:
+        pilot.cancel_unacknowledged_since = turn.now
+    # it may never have heard of them: their grant was lost
+    elif turn.now - pilot.cancel_unacknowledged_since >= turn.config.lease:
+        pilot.census, pilot.cancel_unacknowledged_since = True, turn.now
 
 
 def _note_started(turn: Turn, pilot: PilotState, numbers: list[int]) -> None:
@@ -223,7 +224,7 @@ def _may_go_on(turn: Turn, pilot: PilotState, row: int) -> bool:
     attempts = turn.state.attempts
     bag, cls = turn.state.bags[attempts.task[row] >> 32], turn.state.classes[attempts.cls[row]]
     tasks, task = bag.tasks, attempts.task[row] & 0xFFFFFFFF
-    fits = tasks.live[task] < MOST_LIVE and left_of_crowd(bag, cls) > 0
+    fits = tasks.live[task] < MOST_LIVE and left_of_group(bag, cls) > 0
     wanted = tasks.generation[task] == attempts.generation[row] and tasks.state[task] in (READY, ACTIVE, WAITING)
     return bool(fits and wanted)
 
@@ -231,7 +232,7 @@ def _may_go_on(turn: Turn, pilot: PilotState, row: int) -> bool:
 def _reconcile(turn: Turn, pilot: PilotState, event: e.Exchange) -> None:
     """The pilot has listed all it holds: take back what it does not, drop what it should not."""
     held = dict.fromkeys(event.held or ())
-    pilot.silent = pilot.census = False
+    pilot.lease_expired = pilot.census = False
     settle(turn, pilot.number, _not_held(turn, pilot, held, event.ack))
     _sort_held(turn, pilot, list(held))
 
@@ -251,7 +252,7 @@ def _sort_held(turn: Turn, pilot: PilotState, held: list[int]) -> None:
     for number in held:
         row = attempts.row(number)
         if row < 0 or attempts.pilot[row] != pilot.number:
-            pilot.strays.append(number)
+            pilot.unknown_attempts.append(number)
         elif attempts.state[row] == LOST and attempts.started[row] and _may_go_on(turn, pilot, row):
             turn.emit(f.Started(turn.now, pilot.number, [number]))
         elif attempts.state[row] == DROPPED or (attempts.state[row] == LOST and pilot.state != GONE):
@@ -314,23 +315,23 @@ def _reply(turn: Turn, pilot: PilotState, event: e.Exchange, want: int, granted:
 def has_news(pilot: PilotState) -> bool:
     """Is there anything the pilot has not been told?  Told orders are repeated, but nobody is woken for them."""
     return bool(
-        pilot.strays or pilot.census or _stop(pilot) != pilot.told
+        pilot.unknown_attempts or pilot.census or _stop(pilot) != pilot.stop_sent
         or (pilot.cancelling and not all(pilot.cancelling.values()))
         or (pilot.recalling and not all(pilot.recalling.values()))
     )
 
 
 def _park(turn: Turn, pilot: PilotState, event: e.Exchange) -> None:
-    if pilot.park is not None:
+    if pilot.waiting_request is not None:
         answer_parked(turn, pilot)
     wait = min(event.wait, turn.config.park)
     until = _until(turn.now, wait)
     ends = None if event.left is None else turn.now + event.left
-    pilot.park = Park(event.key, event.seq, event.ack, event.want, ends, wait, until, turn.now)
+    pilot.waiting_request = WaitingRequest(event.key, event.seq, event.ack, event.want, ends, wait, until, turn.now)
     if event.want > 0 and pilot.load < pilot.cores * 1000:  # a full one joins the line when it has room
-        turn.state.pilot_classes[pilot.cls].parked[pilot.number] = pilot.row
-    if not pilot.alarm or until < pilot.alarm:
-        pilot.alarm = until
+        turn.state.pilot_classes[pilot.cls].waiting[pilot.number] = pilot.row
+    if not pilot.request_timer or until < pilot.request_timer:
+        pilot.request_timer = until
         turn.timers.add(until, "park", pilot.number)
 
 
@@ -339,9 +340,9 @@ def _until(now: int, wait: int) -> int:
     return now + wait - (now + wait) % (wait // TOGETHER or 1)
 
 
-def unpark(turn: Turn, pilot: PilotState) -> Park | None:
-    park, pilot.park = pilot.park, None
-    turn.state.pilot_classes[pilot.cls].parked.pop(pilot.number, None)
+def unpark(turn: Turn, pilot: PilotState) -> WaitingRequest | None:
+    park, pilot.waiting_request = pilot.waiting_request, None
+    turn.state.pilot_classes[pilot.cls].waiting.pop(pilot.number, None)
     nearest_data.stir(turn)  # it is not there at once any more
     return park
 
@@ -355,34 +356,34 @@ def answer_parked(turn: Turn, pilot: PilotState) -> None:
 
 def nudge(turn: Turn, pilot: PilotState) -> None:
     """Something must reach the pilot soon."""
-    if pilot.park is not None:
+    if pilot.waiting_request is not None:
         answer_parked(turn, pilot)
 
 
-def compose(turn: Turn, pilot: PilotState, key: int, seq: int, ack: int) -> x.Answer:
-    answer = x.Answer(key, pilot.number, pilot.epoch, seq, turn.config.lease, spread(turn))
+def compose(turn: Turn, pilot: PilotState, key: int, seq: int, ack: int) -> x.ExchangeReply:
+    answer = x.ExchangeReply(key, pilot.number, pilot.epoch, seq, turn.config.lease, spread(turn))
     fresh = turn.grants.grants_this_step.pop(pilot.number, None)
     if ack < pilot.granted - (1 if fresh else 0):
         answer.grants = _unacknowledged(turn, pilot, ack)
     elif fresh:
         answer.grants = [fresh]
-    if pilot.cancelling or pilot.strays:
-        answer.cancel = [*pilot.cancelling, *pilot.strays]
+    if pilot.cancelling or pilot.unknown_attempts:
+        answer.cancel = [*pilot.cancelling, *pilot.unknown_attempts]
         pilot.cancelling = dict.fromkeys(pilot.cancelling, True)
-        pilot.strays = []
+        pilot.unknown_attempts = []
     if pilot.recalling:
         answer.recall = list(pilot.recalling)
         pilot.recalling = dict.fromkeys(pilot.recalling, True)
-    if answer.grants and turn.state.moving:
-        answer.moves = _moves(turn, answer.grants)
+    if answer.grants and turn.state.transfers_of:
+        answer.transfers = _moves(turn, answer.grants)
     answer.census = pilot.census
-    answer.stop = pilot.told = "" if pilot.state == LIVE else _stop(pilot)
+    answer.stop = pilot.stop_sent = "" if pilot.state == LIVE else _stop(pilot)
     return answer
 
 
-def _moves(turn: Turn, grants: list[tuple[int, list[f.Group]]]) -> list[f.Move]:
+def _moves(turn: Turn, grants: list[tuple[int, list[f.Group]]]) -> list[f.Transfer]:
     """What the attempts of these grants are to fetch."""
-    moving = turn.state.moving
+    moving = turn.state.transfers_of
     attempts = [attempt for _, groups in grants for group in groups for attempt in group.attempts]
     return [move for attempt in attempts for move in moving.get(attempt, ())]
 
@@ -408,13 +409,26 @@ def _unacknowledged(turn: Turn, pilot: PilotState, ack: int) -> list[tuple[int, 
             chain = row_chain(turn.state, row)
             group = grants[number].setdefault(
                 (cls.bag, cls.number, chain),
-                f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, [], [], chain, over=cls.over),
+                f.Group(
+                    cls.bag,
+                    cls.target,
+                    cls.time_retries,
+                    cls.memory_retries,
+                    [],
+                    [],
+                    chain,
+                    to_fail_over_site=cls.to_fail_over_site,
+                ),
             )
             group.tasks.append(task)
             group.attempts.append(attempts.number[row])
-            if cls.chained and (behind := behind_on(turn.state, pilot, cls.bag, task)):
-                group.behind = [*group.behind, *[0] * (len(group.tasks) - len(group.behind) - 1), behind]
-            weights[number] += cls.weight
+            if cls.in_chain and (behind := previous_attempt_on(turn.state, pilot, cls.bag, task)):
+                group.prerequisites = [
+                    *group.prerequisites,
+                    *[0] * (len(group.tasks) - len(group.prerequisites) - 1),
+                    behind,
+                ]
+            weights[number] += cls.message_bytes
     return [(n, list(grants[n].values())) for n in _first_of(weights, turn.config.message)]
 
 
@@ -443,8 +457,8 @@ def drain(turn: Turn, event: e.Drain) -> None:
     turn.done(event)
 
 
-def drop_connection(turn: Turn, event: e.Unpark) -> None:
+def drop_connection(turn: Turn, event: e.DropRequest) -> None:
     """The connection behind a parked request is closed: nobody would hear an answer."""
     pilot = turn.state.pilots.get(event.pilot)
-    if pilot is not None and pilot.park is not None and pilot.park.key == event.parked:
+    if pilot is not None and pilot.waiting_request is not None and pilot.waiting_request.key == event.parked:
         unpark(turn, pilot)

@@ -31,9 +31,9 @@ def lease_due(turn: Turn, number: int) -> None:
     if turn.now < pilot.heard + patience:
         watch_lease(turn, pilot)
         return
-    pilot.silent = True
+    pilot.lease_expired = True
     nearest_data.not_expected(turn, pilot)
-    if pilot.held:
+    if pilot.attempts_held:
         settle(turn, pilot.number, _expired(turn, pilot))
     if turn.now >= pilot.heard + turn.config.silence and not _awaited(turn, pilot):
         end_pilot(turn, pilot, "silent", clean=False)
@@ -56,7 +56,7 @@ def _expired(turn: Turn, pilot: PilotState) -> Iterator[f.End]:
 def _awaited(turn: Turn, pilot: PilotState) -> bool:
     """Is anything it holds still wanted?"""
     attempts = turn.state.attempts
-    rows = attempts.of_pilot(pilot.number).tolist() if pilot.held else []
+    rows = attempts.of_pilot(pilot.number).tolist() if pilot.attempts_held else []
     return any(attempts.state[row] in (GRANTED, STARTED) for row in rows)
 
 
@@ -72,16 +72,16 @@ def _given_up(turn: Turn, pilot: PilotState, row: int) -> bool:
 
 def park_due(turn: Turn, number: int) -> None:
     pilot = turn.state.pilots.get(number)
-    if pilot is None or not pilot.alarm or turn.now < pilot.alarm:
+    if pilot is None or not pilot.request_timer or turn.now < pilot.request_timer:
         return  # an earlier alarm took the place of this one
-    pilot.alarm = 0
-    if pilot.park is None:
+    pilot.request_timer = 0
+    if pilot.waiting_request is None:
         return
-    if pilot.park.until <= turn.now:
+    if pilot.waiting_request.until <= turn.now:
         answer_parked(turn, pilot)
     else:
-        pilot.alarm = pilot.park.until
-        turn.timers.add(pilot.alarm, "park", number)
+        pilot.request_timer = pilot.waiting_request.until
+        turn.timers.add(pilot.request_timer, "park", number)
 
 
 def forget_due(turn: Turn, number: int) -> None:
@@ -89,7 +89,7 @@ def forget_due(turn: Turn, number: int) -> None:
     pilot = turn.state.pilots.get(number)
     if pilot is None:
         return
-    if pilot.park is None and not len(turn.state.attempts.of_pilot(number)):
+    if pilot.waiting_request is None and not len(turn.state.attempts.of_pilot(number)):
         turn.emit(f.PilotsForgotten(turn.now, [number]))
         nearest_data.not_expected(turn, pilot)
     else:

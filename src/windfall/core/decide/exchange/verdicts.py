@@ -46,7 +46,7 @@ from windfall.core.messages.lifecycle import (
 )
 from windfall.core.state import accounts
 from windfall.core.state.classes import spans
-from windfall.core.state.columns import FEW, OVER, ROW_MASK
+from windfall.core.state.columns import FEW, ROW_MASK, TO_FAIL_OVER
 from windfall.core.state.graph import Graph
 from windfall.core.state.load import OUTSTANDING
 from windfall.core.state.world import BagState, PilotState
@@ -62,13 +62,13 @@ def take_reports(turn: Turn, pilot: PilotState, reports: list[Report]) -> None:
         settle(turn, pilot.number, _reported_ends(turn, pilot, reports))
 
 
-def not_fetched(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[tuple[int, f.Move]]:
+def not_fetched(turn: Turn, pilot: PilotState, reports: list[Report]) -> list[tuple[int, f.Transfer]]:
     """Of reports that say that input could not be had: (bag, transfer)."""
     attempts, found = turn.state.attempts, []
     for report in reports:
         row = attempts.row(report.a) if report.why == "input" and report.o != "succeeded" else -1
         if row >= 0 and attempts.pilot[row] == pilot.number:
-            found += [(attempts.task[row] >> 32, move) for move in turn.state.moving.get(report.a, ())]
+            found += [(attempts.task[row] >> 32, move) for move in turn.state.transfers_of.get(report.a, ())]
     return found
 
 
@@ -89,7 +89,7 @@ def settle(turn: Turn, pilot: int, ends: Iterable[f.End]) -> None:
     `ends` is lazy: where other attempts of the same task are in play, each end is judged after the one before it
     has taken effect.
     """
-    if turn.state.barred and turn.state.pilots[pilot].row in turn.state.barred:
+    if turn.state.quarantined and turn.state.pilots[pilot].row in turn.state.quarantined:
         turn.state.version += 1  # its host may have one task again
     gathered: list[f.End] = []
     touched: dict[tuple[int, int], list[int]] = {}  # (bag, target) where tasks ended → those without success
@@ -97,7 +97,7 @@ def settle(turn: Turn, pilot: int, ends: Iterable[f.End]) -> None:
     for end in ends:
         bag = turn.state.bags[end.bag]
         tasks = bag.tasks
-        if end.over and end.verdict < FIRST_FINAL:
+        if end.to_fail_over_site and end.verdict < FIRST_FINAL:
             moved[end.bag] = None
         if (bag.graph is not None or len(bag.targets) > 1) and end.verdict >= FIRST_FINAL > tasks.state[end.task]:
             failed = touched.setdefault((end.bag, bag.target_of(end.task)), [])
@@ -118,7 +118,7 @@ def settle(turn: Turn, pilot: int, ends: Iterable[f.End]) -> None:
 def _maybe_strand(turn: Turn, bag: BagState, target: int, failed: list[int]) -> None:
     """Tasks of a target have ended: did the last one, or one that others wait for?"""
     of = bag.targets[target]
-    if (failed and bag.graph is not None) or (of.dependents and of.left and not of.unfinished):
+    if (failed and bag.graph is not None) or (of.dependents and of.not_succeeded and not of.not_ended):
         cancel_stranded(turn, bag, failed)
 
 
@@ -258,7 +258,7 @@ def _reported(turn: Turn, row: int, r: Report) -> f.End:
     wall = min(r.wall, turn.now - granted + turn.config.lease)
     end = _end(turn, row, outcome, r.why, died=died, wall=wall, cpu=r.cpu, rss=r.rss, detail=detail)
     end.start = _start(r.t0, granted, turn.now)
-    end.left = _left(r)
+    end.left_in_place = _left(r)
     if outcome == O_FAILED and r.why not in BLAMELESS:
         attempts = turn.state.attempts
         turn.hosts.failures_in_report.append((turn.state.classes[attempts.cls[row]], attempts.grant[row], wall))
@@ -305,7 +305,7 @@ def _end(
     end = f.End(
         attempts.number[row], bag.number, task, attempts.generation[row], outcome, why, t.state[task], stays,
         t.failures[task], variant >> 4 & 7, variant & 15, t.deaths[task], attempts.granted[row], wall, cpu, rss, detail,
-        over=variant >= OVER,
+        to_fail_over_site=variant >= TO_FAIL_OVER,
     )
     old = end.verdict
     if end.generation == t.generation[task]:
@@ -329,11 +329,11 @@ def _verdict(turn: Turn, bag: BagState, row: int, end: f.End, died: bool) -> Non
     elif died:
         end.deaths = min(end.deaths + 1, 255)
     retries = bag.targets[bag.target_of(end.task)].shape.retries
-    if bag.fail_over and not end.over:
-        end.over = end.failures + end.deaths >= REPEATED or 0 < retries <= end.failures
+    if bag.fail_over and not end.to_fail_over_site:
+        end.to_fail_over_site = end.failures + end.deaths >= REPEATED or 0 < retries <= end.failures
     if bag.tasks.live[end.task] > counts:
         end.verdict = ACTIVE  # another attempt goes on
-    elif end.failures > retries or end.overruns > MAX_OVERRUNS:
+    elif end.failures > retries or end.time_retries > MAX_OVERRUNS:
         end.verdict = FAILED
     elif end.deaths >= turn.config.deaths:
         end.verdict = QUARANTINED
@@ -347,10 +347,15 @@ def _charge(turn: Turn, bag: BagState, row: int, end: f.End) -> None:
     shape = bag.targets[bag.target_of(end.task)].shape
     cls = turn.state.classes[turn.state.attempts.cls[row]]
     if end.why == "time":
-        end.overruns += cls.overruns == end.overruns
-    elif end.why == "memory" and shape.memory and end.boosts < min(shape.memory_retries, 15):
-        end.boosts += cls.boosts == end.boosts
-    elif shape.hopeless and end.why == "exit" and end.detail is not None and end.detail.exit in shape.hopeless:
+        end.time_retries += cls.time_retries == end.time_retries
+    elif end.why == "memory" and shape.memory and end.memory_retries < min(shape.memory_retries, 15):
+        end.memory_retries += cls.memory_retries == end.memory_retries
+    elif (
+        shape.exits_not_retried
+        and end.why == "exit"
+        and end.detail is not None
+        and end.detail.exit in shape.exits_not_retried
+    ):
         end.failures = 0xFFFF
     else:
         end.failures = min(end.failures + 1, 0xFFFF)
@@ -382,7 +387,7 @@ def _stranded(bag: BagState, failed: list[int] | None) -> NDArray[np.int64]:
 def _stranded_targets(bag: BagState) -> dict[int, None]:
     """Targets behind one that has ended without all its successes, however far behind."""
     doomed: dict[int, None] = {}
-    front = [t for t in bag.targets if t.left and not t.unfinished]
+    front = [t for t in bag.targets if t.not_succeeded and not t.not_ended]
     while front:
         for index in front.pop().dependents:
             if index not in doomed:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import WAITING
-from windfall.core.state.chains import chain_of, held_back, mates, waiting
+from windfall.core.state.chains import batch_mates, chain_of, filling, held_back
 from windfall.core.state.world import BagState, PilotState, TaskClass
 from windfall.core.turn import Turn
 
@@ -15,9 +15,9 @@ Fits = Callable[[TaskClass], bool]  # does a class fit this pilot, as it is now?
 
 def arm(turn: Turn, bag: BagState) -> None:
     """Look again when the first of its incomplete batches has waited long enough."""
-    due = [t.since + t.shape.patience for t in bag.targets if waiting(bag, t)]
-    if due and not bag.armed:  # one that runs ends no later: whoever came first waits least
-        bag.armed = True
+    due = [t.filling_since + t.shape.patience for t in bag.targets if filling(bag, t)]
+    if due and not bag.batch_timer_set:  # one that runs ends no later: whoever came first waits least
+        bag.batch_timer_set = True
         turn.timers.add(min(due), "batch", bag.number)
 
 
@@ -25,9 +25,9 @@ def patience_over(turn: Turn, number: int) -> None:
     bag = turn.state.bags.get(number)
     if bag is None:
         return
-    bag.armed = False
+    bag.batch_timer_set = False
     for target in bag.targets:
-        if waiting(bag, target) and turn.now >= target.since + target.shape.patience:
+        if filling(bag, target) and turn.now >= target.filling_since + target.shape.patience:
             turn.emit(f.BatchReleased(turn.now, number, target.index, target.count))
     arm(turn, bag)
 
@@ -46,7 +46,7 @@ def take(
         (head,) = cls.backlog.take(1)
         if head in taken:
             continue
-        tasks = mates(bag, cls, head, taken)[: max(budget // cls.weight, 1)]
+        tasks = batch_mates(bag, cls, head, taken)[: max(budget // cls.message_bytes, 1)]
         if not tasks:
             apart.append(head)
             continue
@@ -56,12 +56,21 @@ def take(
             apart.append(head)
         numbers = turn.state.attempts.numbers(len(tasks))
         chain = chain_of(bag, head)
-        first = f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, chain, over=cls.over)
+        first = f.Group(
+            cls.bag,
+            cls.target,
+            cls.time_retries,
+            cls.memory_retries,
+            tasks,
+            numbers,
+            chain,
+            to_fail_over_site=cls.to_fail_over_site,
+        )
         made = [first, *_followers(turn, pilot, bag, first, fits)]
         groups += made
         units -= 1
         want -= sum(len(group.tasks) for group in made)
-        budget -= sum(len(group.tasks) * cls.weight for group in made)
+        budget -= sum(len(group.tasks) * cls.message_bytes for group in made)
     for task in apart:
         cls.backlog.put(task)
     return groups
@@ -71,12 +80,12 @@ def _followers(turn: Turn, pilot: PilotState, bag: BagState, first: f.Group, fit
     """The stages that go along behind these tasks, one group each."""
     made: list[f.Group] = []
     group = first
-    while (index := bag.targets[group.target].follower) >= 0 and not bag.targets[index].waits:
+    while (index := bag.targets[group.target].next_stage) >= 0 and not bag.targets[index].waits:
         cls = bag.classes[index, 0]
         on = bag.runs[index][0] - bag.runs[group.target][0]  # from a task to the one behind it
         pairs = [(task + on, number) for task, number in zip(group.tasks, group.attempts, strict=True)
                  if _goes_along(bag, task + on)]
-        if not pairs or not turn.state.cost(turn.state.pilot_classes[pilot.cls], cls) or not fits(cls):
+        if not pairs or not turn.state.cost_on(turn.state.pilot_classes[pilot.cls], cls) or not fits(cls):
             break
         tasks, behind = [task for task, _ in pairs], [number for _, number in pairs]
         group = f.Group(

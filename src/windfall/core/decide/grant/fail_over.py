@@ -10,8 +10,8 @@ from __future__ import annotations
 from windfall.core.decide.grant.grant import fits
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import LIVE
-from windfall.core.state.accounts import Purse
-from windfall.core.state.columns import OVER
+from windfall.core.state.accounts import Affordable
+from windfall.core.state.columns import TO_FAIL_OVER
 from windfall.core.state.world import BagState, PilotState, SiteState, TaskClass
 from windfall.core.turn import Turn
 
@@ -31,22 +31,24 @@ def moved(turn: Turn, bag: BagState) -> None:
 def moved_due(turn: Turn, number: int) -> None:
     turn.grants.moving_over.pop(number, None)
     bag = turn.state.bags.get(number)
-    if bag is not None and bag.unfinished():
+    if bag is not None and bag.not_ended():
         moved(turn, bag)
 
 
 def resume(turn: Turn, bag: BagState) -> None:
     """After a recovery."""
     look_after(turn, bag)
-    if bag.fail_over and bag.graph is not None and (bag.tasks.np_variant[: bag.size] >= OVER).any():
+    if bag.fail_over and bag.graph is not None and (bag.tasks.np_variant[: bag.size] >= TO_FAIL_OVER).any():
         moved(turn, bag)
 
 
 def look_after(turn: Turn, bag: BagState) -> bool:
     """So that none waits there for ever; False: somebody does so already."""
-    fresh = [cls for cls in bag.classes.values() if cls.over and not cls.watched and bag.unfinished()]
+    fresh = [
+        cls for cls in bag.classes.values() if cls.to_fail_over_site and not cls.fail_over_watched and bag.not_ended()
+    ]
     for cls in fresh:
-        cls.watched = True
+        cls.fail_over_watched = True
         _look_later(turn, cls)
     return bool(fresh)
 
@@ -61,21 +63,21 @@ def look_due(turn: Turn, number: int) -> None:
         return
     bag = turn.state.bags[cls.bag]
     site = turn.state.sites.get(bag.fail_over)
-    was, hopeless = cls.loose, cls.ready > 0 and (site is None or not _hopes(turn, site, cls))
-    cls.vain = cls.vain + 1 if hopeless else 0
-    cls.loose = cls.vain >= LOOKS
-    if cls.loose != was:
+    was, hopeless = cls.fail_over_released, cls.ready > 0 and (site is None or not _hopes(turn, site, cls))
+    cls.fail_over_misses = cls.fail_over_misses + 1 if hopeless else 0
+    cls.fail_over_released = cls.fail_over_misses >= LOOKS
+    if cls.fail_over_released != was:
         turn.state.version += 1
         turn.provision.changed = True
-    if cls.loose and not was:
+    if cls.fail_over_released and not was:
         _note(turn, bag, f"nobody here could take tasks of bag {bag.number} that keep failing: they go anywhere")
-    cls.watched = bag.unfinished() > 0
-    if cls.watched:
+    cls.fail_over_watched = bag.not_ended() > 0
+    if cls.fail_over_watched:
         _look_later(turn, cls)
 
 
 def _hopes(turn: Turn, site: SiteState, cls: TaskClass) -> bool:
-    if cls.bag in turn.state.named_bags:  # whose tasks have pilots of their own
+    if cls.bag in turn.state.bags_with_task_pilots:  # whose tasks have pilots of their own
         return any(intent.bag == cls.bag and intent.site == site.name for intent in turn.state.intents.values())
     return any(pilot.site == site.name and _could(turn, pilot, cls) for pilot in turn.state.pilots.values())
 
@@ -83,16 +85,16 @@ def _hopes(turn: Turn, site: SiteState, cls: TaskClass) -> bool:
 def _could(turn: Turn, pilot: PilotState, cls: TaskClass) -> bool:
     """Take such a task, now or when it has done what it holds."""
     state = turn.state
-    if pilot.state != LIVE or pilot.silent or pilot.row in state.barred:
+    if pilot.state != LIVE or pilot.lease_expired or pilot.row in state.quarantined:
         return False
     if pilot.intent and state.intents[pilot.intent].task >= 0:
         return False  # it is for another one
     left = pilot.ends - turn.now if pilot.ends else None
-    if not state.cost(state.pilot_classes[pilot.cls], cls) or not fits(pilot, cls, left):
+    if not state.cost_on(state.pilot_classes[pilot.cls], cls) or not fits(pilot, cls, left):
         return False
     if not turn.grants.orders.admits(state, turn.now, pilot, cls):
         return False
-    return pilot.held > 0 or Purse(state, pilot, turn.now).most(cls) > 0
+    return pilot.attempts_held > 0 or Affordable(state, pilot, turn.now).most(cls) > 0
 
 
 def _note(turn: Turn, bag: BagState, says: str) -> None:

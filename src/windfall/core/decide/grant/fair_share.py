@@ -51,7 +51,7 @@ def by_owner(state: State, pilot: PilotState, ready: list[Entry]) -> dict[str, l
     found: dict[str, list[Entry]] = {}
     for entry in ready:
         cls = state.classes[entry[1]]
-        if state.cost(pc, cls):
+        if state.cost_on(pc, cls):
             found.setdefault(state.bags[cls.bag].owner, []).append(entry)
     return found
 
@@ -60,7 +60,7 @@ def deal(turn: Turn, pilot: PilotState, of: dict[str, list[Entry]], want: int, r
     """Hand out what there is room for: to each his part; while some cannot use theirs, to each of the others his part
     of that; then to whoever has a use for what is left."""
     state, load = turn.state, pilot.load
-    use = dict(state.sites[pilot.site].use)
+    use = dict(state.sites[pilot.site].cores_in_use)
     sharing, rest = list(of), False
     while sharing:
         owners = sorted(sharing, key=lambda owner: use.get(owner, 0) / weight(state, owner))
@@ -68,7 +68,7 @@ def deal(turn: Turn, pilot: PilotState, of: dict[str, list[Entry]], want: int, r
         parts = _parts([(use.get(owner, 0), weight(state, owner)) for owner in owners], left)
         sated = []
         for owner, part in zip(owners, parts, strict=True):
-            cost = max(state.cost(state.pilot_classes[pilot.cls], state.classes[of[owner][0][1]]), 1)
+            cost = max(state.cost_on(state.pilot_classes[pilot.cls], state.classes[of[owner][0][1]]), 1)
             most = want if rest else min(-(-part // cost), want)
             if most > 0:
                 before = load
@@ -109,9 +109,11 @@ def arm(turn: Turn) -> None:
 def age_due(turn: Turn, _: int) -> None:
     turn.grants.ageing_timer = 0
     for bag in list(turn.state.bags.values()):
-        waits = any(cls.listed for cls in bag.classes.values())
-        if waits and not bag.lifted and turn.now - bag.served >= turn.config.ageing:
-            turn.emit(f.BagLifted(turn.now, bag.number, True))
-        elif bag.lifted and (not waits or (bag.served > bag.lifted and turn.now - bag.lifted >= turn.config.ageing)):
-            turn.emit(f.BagLifted(turn.now, bag.number, False))
+        waits = any(cls.on_ready_list for cls in bag.classes.values())
+        if waits and not bag.aged_since and turn.now - bag.last_granted >= turn.config.ageing:
+            turn.emit(f.BagAged(turn.now, bag.number, True))
+        elif bag.aged_since and (
+            not waits or (bag.last_granted > bag.aged_since and turn.now - bag.aged_since >= turn.config.ageing)
+        ):
+            turn.emit(f.BagAged(turn.now, bag.number, False))
     arm(turn)

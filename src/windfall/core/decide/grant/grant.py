@@ -21,8 +21,8 @@ from windfall.core.decide.replicas import by_deadline, candidates, tail
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import LIVE, READY
 from windfall.core.state import chains, copies
-from windfall.core.state.accounts import Purse, unaffordable
-from windfall.core.state.capacity import elsewhere
+from windfall.core.state.accounts import Affordable, unaffordable
+from windfall.core.state.capacity import must_go_elsewhere
 from windfall.core.state.world import BagState, PilotState, TaskClass
 from windfall.core.turn import Turn
 
@@ -47,20 +47,20 @@ class Answer:
 
 def grant(turn: Turn, pilot: PilotState, want: int, left: int | None, ahead: bool = True) -> bool:
     """Grant up to `want` tasks, with `ahead` more than it can run at once; True if any."""
-    if want <= 0 or pilot.state != LIVE or pilot.silent or turn.state.disk_low:
+    if want <= 0 or pilot.state != LIVE or pilot.lease_expired or turn.state.disk_low:
         return False
     state = turn.state
     if pilot.intent and state.intents[pilot.intent].task >= 0:
         return _grant_named(turn, pilot, left)
     pc = state.pilot_classes[pilot.cls]
-    if pc.barren == state.version:
+    if pc.no_match_at_version == state.version:
         return False
-    if state.barred and pilot.row in state.barred:
+    if state.quarantined and pilot.row in state.quarantined:
         want, ahead = quarantine.allowance(state, turn.now, pilot), False
         if not want:
             return False
-    want = min(want, state.attempts.spare())
-    ready = turn.grants.orders.order(turn.state, turn.now, pilot) if state.ruled else state.ready
+    want = min(want, state.attempts.rows_left())
+    ready = turn.grants.orders.order(turn.state, turn.now, pilot) if state.ready_with_expressions else state.ready
     if state.overdue:
         ready = turn.grants.orders.with_others(turn.state, turn.now, pilot, ready, by_deadline.offers(state))
     groups: list[f.Group] = []
@@ -80,7 +80,7 @@ def grant(turn: Turn, pilot: PilotState, want: int, left: int | None, ahead: boo
             candidates.take(turn, pilot, want, _room_of(turn, pilot, left, groups), groups)
     if not groups and not fitting and not state.overdue:
         if len(ready) == len(state.ready):
-            pc.barren = state.version
+            pc.no_match_at_version = state.version
         else:
             turn.grants.orders.note_in_vain(state, pilot)
     return _hand_out(turn, pilot, groups, load)
@@ -91,14 +91,18 @@ def _walk(turn: Turn, pilot: PilotState, ready: list[Entry], left: int | None, a
     state, pc = turn.state, turn.state.pilot_classes[pilot.cls]
     for _, number in ready:
         cls = state.classes[number]
-        cost = state.cost(pc, cls)
-        if not cost or cls.bag in state.named_bags or (cls.over and elsewhere(state, pilot.site, cls)):
+        cost = state.cost_on(pc, cls)
+        if (
+            not cost
+            or cls.bag in state.bags_with_task_pilots
+            or (cls.to_fail_over_site and must_go_elsewhere(state, pilot.site, cls))
+        ):
             continue
-        paid = cls.budgeted or cls.disk > 0 or cls.stinted or cls.at_once > 0
+        paid = cls.has_budget or cls.disk > 0 or cls.has_allowance or cls.at_once > 0
         if paid and unaffordable(state, pilot, cls, turn.now):
             continue
         answer.fitting = True
-        if not fits(pilot, cls, left) or (state.shunned and quarantine.shuns(state, turn.now, pilot, cls)):
+        if not fits(pilot, cls, left) or (state.guests_refused and quarantine.shuns(state, turn.now, pilot, cls)):
             continue
         if not _add(turn, pilot, cls, cost, paid, left, answer):
             return
@@ -108,7 +112,7 @@ def _add(
     turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, paid: bool, left: int | None, answer: Answer
 ) -> bool:
     """What the pilot may have of one class.  False: nothing may come behind it."""
-    few = _few_left(turn, pilot, cls, answer) if cls.capped else per_host.NO_LIMIT
+    few = _few_left(turn, pilot, cls, answer) if cls.has_per_host else per_host.NO_LIMIT
     if few <= 0:
         return True
     units = min(_how_many(turn, pilot, cls, cost, paid, answer), few)
@@ -116,16 +120,16 @@ def _add(
         return False  # full: what comes later in the order must not overtake
     if not units:
         return True
-    answer.ahead, shrunk = answer.ahead and not cls.capped, False  # for what comes behind it
+    answer.ahead, shrunk = answer.ahead and not cls.has_per_host, False  # for what comes behind it
     if turn.state.replicating and cls.bag in turn.state.replicating:
         units, shrunk = _in_tail(turn, pilot, cls, units, answer.want)
     if cls.overdue:
         wanted, units = units, _add_overdue(turn, pilot, cls, cost, units, answer)
-        if not cls.listed and units == wanted:
+        if not cls.on_ready_list and units == wanted:
             return not _lacks_room(turn, pilot, cls, cost, answer)
-        if not cls.listed or answer.want <= 0 or (units <= 0 and not shrunk):
+        if not cls.on_ready_list or answer.want <= 0 or (units <= 0 and not shrunk):
             return True
-    if cls.conscious:
+    if cls.by_data:
         if cls.bag not in answer.looked:
             _add_chosen(turn, pilot, cls, 1 if paid else min(answer.want, few), left, answer)
         return True
@@ -148,7 +152,7 @@ def _add_overdue(turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, units
     most = min(units, answer.want, room(turn, pilot, answer.load, cls, cost, False))
     n = by_deadline.take(turn, pilot, cls, most, answer.groups)
     answer.load, answer.want = answer.load + n * cost, answer.want - n
-    answer.ahead = answer.ahead and (n < units or not cls.listed)  # nothing is held before what is ready of it
+    answer.ahead = answer.ahead and (n < units or not cls.on_ready_list)  # nothing is held before what is ready of it
     return units - n
 
 
@@ -163,7 +167,7 @@ def _add_chosen(turn: Turn, pilot: PilotState, cls: TaskClass, most: int, left: 
     pc, room_of = turn.state.pilot_classes[pilot.cls], _room_of(turn, pilot, left, answer.groups)
     found = nearest_data.take(turn, pilot, cls.bag, answer.load, most, room_of, answer.groups)
     answer.groups += [group for _, group in found]
-    answer.load += sum(turn.state.cost(pc, each) for each, _ in found)
+    answer.load += sum(turn.state.cost_on(pc, each) for each, _ in found)
     answer.want -= sum(len(group.tasks) for _, group in found)
 
 
@@ -175,9 +179,9 @@ def _add_ready(
     for group in _take(turn, pilot, cls, units, left, answer):
         n = len(group.tasks)
         answer.groups.append(group)
-        answer.load += cost * n if group.chain < 0 else 0 if group.behind else cost
+        answer.load += cost * n if group.chain < 0 else 0 if group.prerequisites else cost
         answer.want -= n
-        answer.budget -= n * cls.weight
+        answer.budget -= n * cls.message_bytes
         taken += n
     if answer.ahead and taken < cls.ready:
         answer.ahead, answer.behind = False, True  # nothing is held before the rest of it
@@ -204,9 +208,9 @@ def _how_many(turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, paid: bo
 
 def _waits_otherwise(turn: Turn, pilot: PilotState, cls: TaskClass, paid: bool, groups: list[f.Group]) -> bool:
     """Is it not for want of room that it is not given to this pilot: for want of means, or because its host runs it?"""
-    if paid and Purse(turn.state, pilot, turn.now, groups).most(cls) <= 0:
+    if paid and Affordable(turn.state, pilot, turn.now, groups).most(cls) <= 0:
         return True
-    return bool(cls.overdue) and not cls.listed and not by_deadline.has_for(turn.state, pilot, cls)
+    return bool(cls.overdue) and not cls.on_ready_list and not by_deadline.has_for(turn.state, pilot, cls)
 
 
 def _dealt(
@@ -217,7 +221,7 @@ def _dealt(
 
     def spare(number: int, load: int) -> int:
         cls = state.classes[number]
-        return max(room(turn, pilot, load, cls, state.cost(pc, cls), ahead=False) * state.cost(pc, cls), 0)
+        return max(room(turn, pilot, load, cls, state.cost_on(pc, cls), ahead=False) * state.cost_on(pc, cls), 0)
 
     def overtaken(number: int, load: int) -> bool:
         """Would what comes behind it have what it waits for: room, or its turn in the tail?"""
@@ -237,9 +241,9 @@ def _dealt(
         had = len(groups)
         for number in [number for _, number in entries if number in taken]:
             cls = state.classes[number]
-            n = 0 if cls.chained or cls.conscious else min(most - _tasks(groups[had:]), cls.ready - taken[number])
+            n = 0 if cls.in_chain or cls.by_data else min(most - _tasks(groups[had:]), cls.ready - taken[number])
             before = len(groups)
-            load = part([(cls.key, number)], n, load)
+            load = part([(cls.order_key, number)], n, load)
             if n > _tasks(groups[before:]) and overtaken(number, load):
                 break
         else:
@@ -257,13 +261,13 @@ def _dealt(
 def _runs_empty(turn: Turn, pilot: PilotState, of: dict[str, list[Entry]], left: int | None) -> bool:
     """Has a bag waited so long for the room that others' tasks take here that there will be nothing before it?"""
     state = turn.state
-    if not any(state.bags[state.classes[entries[0][1]].bag].lifted for entries in of.values()):
+    if not any(state.bags[state.classes[entries[0][1]].bag].aged_since for entries in of.values()):
         return False  # what is lifted comes first
     room_of = _room_of(turn, pilot, left, [])
     for entries in of.values():
-        lifted = takewhile(lambda cls: state.bags[cls.bag].lifted, (state.classes[number] for _, number in entries))
+        lifted = takewhile(lambda cls: state.bags[cls.bag].aged_since, (state.classes[number] for _, number in entries))
         cls = next((cls for cls in lifted if room_of(cls, 0) > 0), None)  # the first that may go there at all
-        if cls is not None and not cls.conscious and room_of(cls, pilot.load) <= 0:
+        if cls is not None and not cls.by_data and room_of(cls, pilot.load) <= 0:
             return True
     return False
 
@@ -275,7 +279,7 @@ def _tasks(groups: list[f.Group]) -> int:
 def _hand_out(turn: Turn, pilot: PilotState, groups: list[f.Group], load: int = 0) -> bool:
     """`load`: what it was thought to carry then.  What joins a batch that is there takes no more room than that."""
     if groups:
-        moves = copies.moves(turn.state, pilot, groups)
+        moves = copies.plan_transfers(turn.state, pilot, groups)
         turn.emit(f.Granted(turn.now, pilot.number, pilot.granted + 1, groups, moves))
         turn.grants.grants_this_step[pilot.number] = (pilot.granted, groups)
         if turn.state.deadlines:
@@ -286,30 +290,45 @@ def _hand_out(turn: Turn, pilot: PilotState, groups: list[f.Group], load: int = 
 
 def _affordable(turn: Turn, pilot: PilotState, load: int, cls: TaskClass, groups: list[f.Group], units: int) -> int:
     """Of so many units.  What is held ahead pledges what another pilot could use now: only while there is plenty."""
-    most = Purse(turn.state, pilot, turn.now, groups).most(cls)
-    at_once = room(turn, pilot, load, cls, turn.state.cost(turn.state.pilot_classes[pilot.cls], cls), ahead=False)
+    most = Affordable(turn.state, pilot, turn.now, groups).most(cls)
+    at_once = room(turn, pilot, load, cls, turn.state.cost_on(turn.state.pilot_classes[pilot.cls], cls), ahead=False)
     return min(units, most, max(at_once, most // AMPLE))
 
 
 def _grant_named(turn: Turn, pilot: PilotState, left: int | None) -> bool:
     """It was started for one task: that, or nothing any more."""
     state = turn.state
-    if pilot.row in state.barred and not quarantine.allowance(state, turn.now, pilot):
+    if pilot.row in state.quarantined and not quarantine.allowance(state, turn.now, pilot):
         return False
     intent = state.intents[pilot.intent]
     bag = state.bags.get(intent.bag)
     if bag is not None and bag.tasks.state[intent.task] == READY:
         cls = bag.classes[bag.target_of(intent.task), bag.tasks.variant[intent.task]]
-        able = state.cost(state.pilot_classes[pilot.cls], cls) and fits(pilot, cls, left)
-        able = able and turn.grants.orders.admits(state, turn.now, pilot, cls) and not elsewhere(state, pilot.site, cls)
-        able = able and (not cls.capped or per_host.left(turn, pilot, cls, [], per_host.Held(state, pilot.row)) > 0)
-        if cls.listed and able and Purse(state, pilot, turn.now).most(cls) > 0:
+        able = state.cost_on(state.pilot_classes[pilot.cls], cls) and fits(pilot, cls, left)
+        able = (
+            able
+            and turn.grants.orders.admits(state, turn.now, pilot, cls)
+            and not must_go_elsewhere(state, pilot.site, cls)
+        )
+        able = able and (
+            not cls.has_per_host or per_host.left(turn, pilot, cls, [], per_host.Held(state, pilot.row)) > 0
+        )
+        if cls.on_ready_list and able and Affordable(state, pilot, turn.now).most(cls) > 0:
             number = state.attempts.numbers(1)
             chain = chains.chain_of(bag, intent.task)
             one = [intent.task]
-            group = f.Group(bag.number, cls.target, cls.overruns, cls.boosts, one, number, chain, over=cls.over)
+            group = f.Group(
+                bag.number,
+                cls.target,
+                cls.time_retries,
+                cls.memory_retries,
+                one,
+                number,
+                chain,
+                to_fail_over_site=cls.to_fail_over_site,
+            )
             return _hand_out(turn, pilot, [group])
-    if not pilot.held:
+    if not pilot.attempts_held:
         turn.emit(f.PilotDraining(turn.now, pilot.number))
     return False
 
@@ -318,24 +337,24 @@ def fits(pilot: PilotState, cls: TaskClass, left: int | None) -> bool:
     """What the class of the pilot cannot say: this one's own memory and disk, and the time it has left."""
     if cls.memory > pilot.memory or cls.disk > pilot.disk:
         return False
-    return left is None or (cls.need or 1) <= left
+    return left is None or (cls.least_time_left or 1) <= left
 
 
 def _room_of(turn: Turn, pilot: PilotState, left: int | None, groups: list[f.Group]) -> nearest_data.Room:
     """How many tasks of a class such a pilot could begin, holding so much."""
     pc = turn.state.pilot_classes[pilot.cls]
-    purse = Purse(turn.state, pilot, turn.now, groups)
+    purse = Affordable(turn.state, pilot, turn.now, groups)
     held = per_host.Held(turn.state, pilot.row)
 
     def room_of(cls: TaskClass, load: int) -> int:
-        cost = turn.state.cost(pc, cls)
+        cost = turn.state.cost_on(pc, cls)
         if not cost or not fits(pilot, cls, left) or not purse.most(cls):
             return 0
         if not turn.grants.orders.admits(turn.state, turn.now, pilot, cls):
             return 0
-        if elsewhere(turn.state, pilot.site, cls) or quarantine.shuns(turn.state, turn.now, pilot, cls):
+        if must_go_elsewhere(turn.state, pilot.site, cls) or quarantine.shuns(turn.state, turn.now, pilot, cls):
             return 0
-        most = per_host.left(turn, pilot, cls, groups, held) if cls.capped else per_host.NO_LIMIT
+        most = per_host.left(turn, pilot, cls, groups, held) if cls.has_per_host else per_host.NO_LIMIT
         return min(room(turn, pilot, load, cls, cost, ahead=False), most)
 
     return room_of
@@ -344,7 +363,7 @@ def _room_of(turn: Turn, pilot: PilotState, left: int | None, groups: list[f.Gro
 def withheld(turn: Turn, pilot: PilotState, cls: TaskClass, left: int | None) -> bool:
     """Is its bag unwilling to let this pilot have anything now?"""
     bag = turn.state.bags[cls.bag]
-    if not cls.conscious:
+    if not cls.by_data:
         return False
     ahead = nearest_data.outlook(turn.state, turn.now, bag, pilot)
     best = nearest_data.choose(turn, pilot, bag, pilot.load, {}, _room_of(turn, pilot, left, []), ahead)
@@ -354,16 +373,26 @@ def withheld(turn: Turn, pilot: PilotState, cls: TaskClass, left: int | None) ->
 def _take(
     turn: Turn, pilot: PilotState, cls: TaskClass, units: int, left: int | None, answer: Answer
 ) -> list[f.Group]:
-    if cls.chained:
+    if cls.in_chain:
         def fits_too(other: TaskClass) -> bool:
             return fits(pilot, other, left) and turn.grants.orders.admits(turn.state, turn.now, pilot, other)
 
         return batches.take(turn, pilot, cls, units, answer.want, answer.budget, fits_too)
-    n = min(answer.want, units, cls.ready, max(answer.budget // cls.weight, 1))
+    n = min(answer.want, units, cls.ready, max(answer.budget // cls.message_bytes, 1))
     tasks = _others(cls, n, answer.groups)
     assert len(tasks) == n, "a class counted more ready tasks than its backlog holds"
     numbers = turn.state.attempts.numbers(n)
-    return [f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, over=cls.over)]
+    return [
+        f.Group(
+            cls.bag,
+            cls.target,
+            cls.time_retries,
+            cls.memory_retries,
+            tasks,
+            numbers,
+            to_fail_over_site=cls.to_fail_over_site,
+        )
+    ]
 
 
 def _others(cls: TaskClass, n: int, groups: list[f.Group]) -> list[int]:
@@ -396,5 +425,5 @@ def prefetch(turn: Turn, bag: BagState, cls: TaskClass) -> int:
     """Tasks, or batches, per slot to hold beyond those that run."""
     mean = (cls.mean or float(bag.targets[cls.target].shape.expect)) * max(cls.batch, 1)
     if not mean:
-        return int(not cls.chained)
+        return int(not cls.in_chain)
     return min(int(turn.config.prefetch / mean), turn.config.prefetch_most)

@@ -156,7 +156,7 @@ def listed(state: State, rules: Callable[[BagState], Rules]) -> list[Listed]:
     for entry in state.ready:
         cls = state.classes[entry[1]]
         bag = state.bags[cls.bag]
-        found.append(Listed(entry, bag, cls, rules(bag) if cls.ruled else None))
+        found.append(Listed(entry, bag, cls, rules(bag) if cls.has_expressions else None))
     return found
 
 MINUTE = 60_000  # ms for which an ad stands
@@ -192,10 +192,10 @@ class HostOrders:
     def order(self, state: State, now: int, pilot: PilotState) -> list[Entry]:
         """The ready list as this pilot is to see it: what may go there, the highest rank first."""
         ad, orders = self._ad(state, now, pilot), self._orders
-        if self._stamp != (state.listing, state.allowed):
+        if self._stamp != (state.ready_version, state.limits_changed):
             self._most = max(MOST_PROGRAMS, 2 * len(state.bags))  # or every look would read all of them again
             orders.renew(listed(state, self._rules_of))
-            self._stamp = (state.listing, state.allowed)
+            self._stamp = (state.ready_version, state.limits_changed)
         if ad.paths is not orders.paths:
             ad.paths, ad.key = orders.paths, tuple([ad.values[path] for path in orders.paths])
         bag = state.bags[state.classes[state.ready[0][1]].bag]
@@ -204,7 +204,7 @@ class HostOrders:
 
     def admits(self, state: State, now: int, pilot: PilotState, cls: TaskClass) -> bool:
         """May it have tasks of that class, as far as expressions go?"""
-        if not cls.ruled:
+        if not cls.has_expressions:
             return True
         bag, ad = state.bags[cls.bag], self._ad(state, now, pilot)
         subject = Subject(state, now, bag, state.sites[pilot.site], cls, pilot)
@@ -227,11 +227,11 @@ class HostOrders:
 
     def place(self, state: State, now: int, pilot: PilotState, cls: TaskClass) -> tuple[Any, ...]:
         """Where its tasks stand among its owner's, for such a pilot."""
-        if not cls.ruled:
-            return cls.key
+        if not cls.has_expressions:
+            return cls.order_key
         bag, ad = state.bags[cls.bag], self._ad(state, now, pilot)
         subject = Subject(state, now, bag, state.sites[pilot.site], cls, pilot)
-        return self._rules_of(bag).place(cls.key, subject, ad.values)
+        return self._rules_of(bag).place(cls.order_key, subject, ad.values)
 
     def note_in_vain(self, state: State, pilot: PilotState) -> None:
         """Nothing fits it: nor does anything fit others of its class whose hosts are alike."""

@@ -1,7 +1,7 @@
 """Data-conscious selection: a ready task goes where its data lies, unless waiting for that costs more (T9).
 
 For a candidate x and the pilot that asks (equations 6.2 to 6.4 of the Trellis thesis, after Nicholas Lamb), with all
-times in units of `Conscious.unit`:
+times in units of `DataSelection.unit`:
 
     cost(x, pilot) = arrival(pilot) + penalty · transfer(x, pilot) + runtime(x)
     priority(x)    = min over the next arrivals of cost(x, other) − cost(x, this one) + time in the queue / latency
@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import LIVE
-from windfall.core.state.chains import chain_of, mates
+from windfall.core.state.chains import batch_mates, chain_of
 from windfall.core.state.copies import is_at, place_of, site_of, sources, transfer
 from windfall.core.state.world import Arrivals, BagState, PilotState, State, TaskClass
 from windfall.core.turn import Turn
@@ -85,12 +85,12 @@ def stir(turn: Turn) -> None:
 
 def outlook(state: State, now: int, bag: BagState, asks: PilotState) -> Outlook:
     """The next arrivals of the others who may run the bag's tasks."""
-    assert bag.conscious is not None
+    assert bag.data_selection is not None
     due: list[tuple[int, str, str]] = []
     until: int | None = None
     for seen in state.arrivals.values():
         pilot = state.pilots.get(seen.pilot)
-        if pilot is None or pilot is asks or pilot.row in state.barred:
+        if pilot is None or pilot is asks or pilot.row in state.quarantined:
             continue
         if bag.owner not in state.pilot_classes[pilot.cls].owners:
             continue
@@ -103,7 +103,7 @@ def outlook(state: State, now: int, bag: BagState, asks: PilotState) -> Outlook:
     due.sort()
     places: dict[str, int] = {}
     sites: dict[str, int] = {}
-    for at, place, site in due[: bag.conscious.arrivals]:
+    for at, place, site in due[: bag.data_selection.arrivals]:
         places.setdefault(place, max(at - now, 0))
         sites.setdefault(site, max(at - now, 0))
     return Outlook(places, sites, until)
@@ -111,9 +111,9 @@ def outlook(state: State, now: int, bag: BagState, asks: PilotState) -> Outlook:
 
 def _due(pilot: PilotState, seen: Arrivals, now: int) -> int | None:
     """When it asks next; None: nobody knows, or never.  One that waits has asked long ago."""
-    if pilot.park is not None and pilot.park.want > 0 and pilot.load < pilot.cores * 1000:
+    if pilot.waiting_request is not None and pilot.waiting_request.want > 0 and pilot.load < pilot.cores * 1000:
         return 0
-    if not seen.gaps or pilot.silent or (pilot.state != LIVE and now >= _expiry(seen)):
+    if not seen.gaps or pilot.lease_expired or (pilot.state != LIVE and now >= _expiry(seen)):
         return None
     return round(seen.last + seen.mean)
 
@@ -122,7 +122,7 @@ def _expiry(seen: Arrivals) -> int:
     return seen.last + round(PATIENCE * seen.mean)
 
 
-def wrong_parameter(policy: f.Conscious) -> str:
+def wrong_parameter(policy: f.DataSelection) -> str:
     """A sentence, if nothing can be reckoned with them."""
     for name in ("arrivals", "candidates", "latency", "unit"):
         if not 1 <= getattr(policy, name) < 1 << 40:
@@ -145,13 +145,13 @@ class Costs(NamedTuple):
 
 def priority(state: State, now: int, bag: BagState, tasks: list[int], pilot: PilotState, ahead: Outlook) -> float:
     """Of a task, or a batch, for the pilot that asks."""
-    assert bag.conscious is not None
+    assert bag.data_selection is not None
     costs = weigh(state, now, bag, tasks, pilot, ahead)
-    return (costs.best - costs.here) / bag.conscious.unit + costs.queued / bag.conscious.latency
+    return (costs.best - costs.here) / bag.data_selection.unit + costs.queued / bag.data_selection.latency
 
 
 def weigh(state: State, now: int, bag: BagState, tasks: list[int], pilot: PilotState, ahead: Outlook) -> Costs:
-    policy, data = bag.conscious, bag.data
+    policy, data = bag.data_selection, bag.data
     assert policy is not None and data is not None
     items = [(item, sources(state, bag, item)) for task in tasks for item in data.inputs(task)]
 
@@ -191,10 +191,19 @@ def take(
         cls, tasks = best.cls, best.tasks
         numbers = turn.state.attempts.numbers(len(tasks))
         chain = chain_of(bag, tasks[0])
-        group = f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, chain, over=cls.over)
+        group = f.Group(
+            cls.bag,
+            cls.target,
+            cls.time_retries,
+            cls.memory_retries,
+            tasks,
+            numbers,
+            chain,
+            to_fail_over_site=cls.to_fail_over_site,
+        )
         taken.append((cls, group))
         gone.update(dict.fromkeys(tasks))
-        load += turn.state.cost(turn.state.pilot_classes[pilot.cls], cls)
+        load += turn.state.cost_on(turn.state.pilot_classes[pilot.cls], cls)
         want -= len(tasks)
     if taken:
         stir(turn)
@@ -215,15 +224,15 @@ def choose(
 
 def is_withheld(bag: BagState, best: Scored) -> bool:
     """Better off elsewhere."""
-    return bag.conscious is not None and bag.conscious.withhold and best.priority < 0
+    return bag.data_selection is not None and bag.data_selection.withhold and best.priority < 0
 
 
 def _candidates(
     bag: BagState, load: int, gone: dict[int, None], room_of: Room
 ) -> Iterator[tuple[TaskClass, list[int]]]:
-    assert bag.conscious is not None
-    most = bag.conscious.candidates
-    for cls in sorted((cls for cls in bag.classes.values() if cls.listed), key=lambda cls: cls.key):
+    assert bag.data_selection is not None
+    most = bag.data_selection.candidates
+    for cls in sorted((cls for cls in bag.classes.values() if cls.on_ready_list), key=lambda cls: cls.order_key):
         if most <= 0:
             return
         if room_of(cls, load) <= 0:
@@ -237,7 +246,7 @@ def _units(bag: BagState, cls: TaskClass, gone: dict[int, None], most: int) -> I
     """The first ready tasks of a class; where they go in batches, all of a batch."""
     seen = dict(gone)
     for head in cls.backlog.peek(most * max(cls.batch, 1) + len(gone)):
-        tasks = [] if head in seen else mates(bag, cls, head, seen) if cls.batch > 1 else [head]
+        tasks = [] if head in seen else batch_mates(bag, cls, head, seen) if cls.batch > 1 else [head]
         if tasks and most > 0:
             most -= 1
             seen.update(dict.fromkeys(tasks))
@@ -246,8 +255,8 @@ def _units(bag: BagState, cls: TaskClass, gone: dict[int, None], most: int) -> I
 
 def _look_again(turn: Turn, bag: BagState, best: float, until: int | None) -> None:
     """No sooner than time alone can have made the best priority positive."""
-    assert bag.conscious is not None
-    at = turn.now + max(ceil(-best * bag.conscious.latency - 1e-6), 1)
+    assert bag.data_selection is not None
+    at = turn.now + max(ceil(-best * bag.data_selection.latency - 1e-6), 1)
     if until is not None:
         at = min(at, max(until, turn.now + 1))
     if at < turn.grants.looks.get(bag.number, 1 << 62):

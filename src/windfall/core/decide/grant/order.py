@@ -35,7 +35,7 @@ from windfall.core.expressions.classads import (
 )
 from windfall.core.expressions.rules import DECIDE, rules_of
 from windfall.core.messages.lifecycle import ACTIVE, LIVE, READY, WAITING
-from windfall.core.state.world import MATCHED, BagState, PilotState, SiteState, State, TaskClass
+from windfall.core.state.world import MATCHING_POLICIES, BagState, PilotState, SiteState, State, TaskClass
 from windfall.errors import BadInput
 from windfall.model.policies import expressions, replica_caps
 
@@ -74,7 +74,7 @@ def wrong_policy(policy: Mapping[str, str], targets: int = 1) -> BadInput | None
 
 def is_lasting(bag: BagState) -> bool:
     """Does nothing that its expressions speak of change by itself, or with what hosts do?"""
-    keys = [key for key in MATCHED if key in bag.policy]
+    keys = [key for key in MATCHING_POLICIES if key in bag.policy]
     return all(path in attributes.LASTING for key in keys for path in program_of(bag, key).uses)
 
 
@@ -123,11 +123,14 @@ def seen_by(state: State, now: int, pilot: PilotState, classes: list[TaskClass])
     found: list[tuple[Any, ...] | None] = []
     for cls in classes:
         bag = state.bags[cls.bag]
-        rules, subject = rules_of(bag.policy) if cls.ruled else None, Subject(state, now, bag, site, cls, pilot)
-        if not state.cost(pc, cls) or (rules is not None and not rules.admit(subject, ad)):
+        rules, subject = (
+            rules_of(bag.policy) if cls.has_expressions else None,
+            Subject(state, now, bag, site, cls, pilot),
+        )
+        if not state.cost_on(pc, cls) or (rules is not None and not rules.admit(subject, ad)):
             found.append(None)
         else:
-            found.append(cls.key if rules is None else rules.place(cls.key, subject, ad))
+            found.append(cls.order_key if rules is None else rules.place(cls.order_key, subject, ad))
     return found
 
 

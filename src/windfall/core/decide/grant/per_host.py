@@ -54,7 +54,7 @@ def why_no_limit(state: State, now: int, pilot: PilotState, cls: TaskClass) -> s
 def why_none(state: State, now: int, pilot: PilotState, cls: TaskClass) -> str:
     """Why none of the bag's tasks may go there; "" if some may."""
     ad = attributes.host_ad(state, pilot, now)
-    if not cls.capped or limit(state, now, pilot, cls, ad) > 0:
+    if not cls.has_per_host or limit(state, now, pilot, cls, ad) > 0:
         return ""
     text = state.bags[cls.bag].policy["per-host"]
     values = _values(state, now, pilot, cls, ad)
@@ -83,7 +83,7 @@ class Held:
 
     def _count(self) -> dict[int, int]:
         state, attempts = self._state, self._state.attempts
-        there = [number for number in state.on_host.get(self._row, ()) if state.pilots[number].held]
+        there = [number for number in state.on_host.get(self._row, ()) if state.pilots[number].attempts_held]
         if not there:
             return {}
         pilots = attempts.np_pilot[: attempts.rows]

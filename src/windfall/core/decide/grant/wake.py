@@ -14,7 +14,7 @@ from windfall.core.decide.hosts import quarantine
 from windfall.core.decide.replicas.candidates import any_late, busy_with_all
 from windfall.core.decide.replicas.tail import best_first
 from windfall.core.messages.lifecycle import GRANTED, LIVE, LOST
-from windfall.core.state.capacity import elsewhere
+from windfall.core.state.capacity import must_go_elsewhere
 from windfall.core.state.chains import chain_key
 from windfall.core.state.world import PilotClass, PilotState, State, TaskClass
 from windfall.core.turn import Turn
@@ -32,7 +32,7 @@ def feed_parked(turn: Turn) -> None:
         _feed_best(turn, waiting)
         return
     for pc in waiting:
-        _feed_class(turn, pc, list(pc.parked))
+        _feed_class(turn, pc, list(pc.waiting))
 
 
 def feed_late(turn: Turn) -> None:
@@ -42,7 +42,7 @@ def feed_late(turn: Turn) -> None:
 
 
 def _waiting(state: State) -> list[PilotClass]:
-    return [pc for pc in state.pilot_classes.values() if pc.parked and pc.barren != state.version]
+    return [pc for pc in state.pilot_classes.values() if pc.waiting and pc.no_match_at_version != state.version]
 
 
 def _any_tail(state: State) -> bool:
@@ -52,19 +52,19 @@ def _any_tail(state: State) -> bool:
 def feed_hosts(turn: Turn) -> None:
     """Where one pilot holds less of a bag that allows few on a host, another one there may have some."""
     state = turn.state
-    rows, state.roomier = state.roomier, {}
+    rows, state.hosts_below_per_host = state.hosts_below_per_host, {}
     for row in rows:
         in_vain: dict[tuple[int, ...], int] = {}  # what one is not given there others like it are not, either
         for number in list(state.on_host.get(row, ())):
             pilot = state.pilots[number]
             pc = state.pilot_classes[pilot.cls]
-            if number not in pc.parked or pilot.park is None:
+            if number not in pc.waiting or pilot.waiting_request is None:
                 continue
-            left = pilot.park.left(turn.now)
+            left = pilot.waiting_request.time_left(turn.now)
             like = (pc.number, pilot.load, pilot.memory, pilot.disk) if left is None else (pc.number,)
             if in_vain.get(like, 0) >= (MOST_THERE if left is not None else 1):
                 continue
-            if grant(turn, pilot, pilot.park.want, left, ahead=False):
+            if grant(turn, pilot, pilot.waiting_request.want, left, ahead=False):
                 answer_parked(turn, pilot)
             else:
                 in_vain[like] = in_vain.get(like, 0) + 1
@@ -80,7 +80,7 @@ def _feed_best(turn: Turn, waiting: list[PilotClass], only_late: bool = False) -
     for number in best_first(state, waiting):
         pilot = state.pilots[number]
         pc = state.pilot_classes[pilot.cls]
-        if in_vain[pc.number] >= MOST_IN_VAIN or pc.barren == state.version or number not in pc.parked:
+        if in_vain[pc.number] >= MOST_IN_VAIN or pc.no_match_at_version == state.version or number not in pc.waiting:
             continue
         if pilot.row not in busy and not turn.grants.orders.in_vain(turn.state, turn.now, pilot):
             in_vain[pc.number] += _feed_class(turn, pc, [number], only_late)
@@ -98,7 +98,7 @@ def _anything(turn: Turn, only_late: bool) -> bool:
 def _feed_class(turn: Turn, pc: PilotClass, numbers: list[int], only_late: bool = False) -> int:
     """Those of one class, in this order; how many were looked at in vain, each of them a matter of its own."""
     # While several wait nobody gets more than it can run: a prefetch would starve the next in line.
-    ahead = len(pc.parked) == 1
+    ahead = len(pc.waiting) == 1
     in_vain = 0
     for number in numbers:
         if not turn.state.ready and not turn.state.replicating and not turn.state.overdue:
@@ -106,14 +106,14 @@ def _feed_class(turn: Turn, pc: PilotClass, numbers: list[int], only_late: bool 
         pilot = turn.state.pilots[number]
         if turn.grants.orders.in_vain(turn.state, turn.now, pilot):
             continue
-        park = pilot.park
-        if park is not None and grant(turn, pilot, park.want, park.left(turn.now), ahead):
+        park = pilot.waiting_request
+        if park is not None and grant(turn, pilot, park.want, park.time_left(turn.now), ahead):
             answer_parked(turn, pilot)
-        elif pc.barren == turn.state.version:
+        elif pc.no_match_at_version == turn.state.version:
             break
-        elif only_late or not turn.state.ready or (turn.state.ruled and not turn.grants.orders.steady):
+        elif only_late or not turn.state.ready or (turn.state.ready_with_expressions and not turn.grants.orders.steady):
             in_vain += 1
-            pc.parked[number] = pc.parked.pop(number)  # to the end of the line: the next time others are asked
+            pc.waiting[number] = pc.waiting.pop(number)  # to the end of the line: the next time others are asked
             if in_vain >= MOST_IN_VAIN:
                 turn.grants.some_waiting_unasked |= not only_late
                 break
@@ -123,10 +123,15 @@ def _feed_class(turn: Turn, pc: PilotClass, numbers: list[int], only_late: bool 
 def recall_for(turn: Turn, pilot: PilotState) -> None:
     """Nothing is ready, a pilot has slots free: ask those who hold more than they can run to give some back."""
     state = turn.state
-    if not state.surplus or pilot.state != LIVE or pilot.load >= pilot.cores * 1000 or pilot.row in state.barred:
+    if (
+        not state.overloaded_pilots
+        or pilot.state != LIVE
+        or pilot.load >= pilot.cores * 1000
+        or pilot.row in state.quarantined
+    ):
         return
-    first = list(islice(state.surplus, MOST_RICH))
-    for number in first if len(state.surplus) <= MOST_RICH else chain(first, _holders(turn, pilot)):
+    first = list(islice(state.overloaded_pilots, MOST_RICH))
+    for number in first if len(state.overloaded_pilots) <= MOST_RICH else chain(first, _holders(turn, pilot)):
         rich = state.pilots[number]
         if rich is not pilot and rich.state == LIVE and not rich.recalling and _recall(turn, rich, pilot):
             return
@@ -139,9 +144,9 @@ def _holders(turn: Turn, poor: PilotState) -> Iterator[int]:
     rows = np.flatnonzero(attempts.np_state[: attempts.rows] == GRANTED)
     classes = attempts.np_cls[rows]
     able = [number for number in np.flatnonzero(np.bincount(classes)).tolist()
-            if state.cost(pc, state.classes[number]) and _could_take(turn, poor, state.classes[number])]
+            if state.cost_on(pc, state.classes[number]) and _could_take(turn, poor, state.classes[number])]
     holders = np.bincount(attempts.np_pilot[rows[np.isin(classes, able)]])
-    yield from [number for number in state.surplus if number < len(holders) and holders[number]]
+    yield from [number for number in state.overloaded_pilots if number < len(holders) and holders[number]]
 
 
 def take_back(turn: Turn, row: int) -> None:
@@ -178,14 +183,14 @@ def _recall(turn: Turn, rich: PilotState, poor: PilotState) -> bool:
     spare = rich.load - rich.cores * 1000
     for rows in _chains(turn, rich):
         cls = state.classes[attempts.cls[rows[0]]]
-        if any(attempts.state[row] != GRANTED for row in rows) or not state.cost(pc, cls):
+        if any(attempts.state[row] != GRANTED for row in rows) or not state.cost_on(pc, cls):
             continue
         if not _could_take(turn, poor, cls):
             continue
         if spare <= 0:
             break
         rich.recalling.update((attempts.number[row], False) for row in rows)
-        spare -= 2 * state.cost(state.pilot_classes[rich.cls], cls)
+        spare -= 2 * state.cost_on(state.pilot_classes[rich.cls], cls)
     if rich.recalling:
         nudge(turn, rich)
     return bool(rich.recalling)
@@ -194,9 +199,15 @@ def _recall(turn: Turn, rich: PilotState, poor: PilotState) -> bool:
 def _could_take(turn: Turn, pilot: PilotState, cls: TaskClass) -> bool:
     """Would it be given what another gives back?  Or that would go there and back as long as both live."""
     state = turn.state
-    left = pilot.park.left(turn.now) if pilot.park is not None else pilot.ends - turn.now if pilot.ends else None
+    left = (
+        pilot.waiting_request.time_left(turn.now)
+        if pilot.waiting_request is not None
+        else pilot.ends - turn.now
+        if pilot.ends
+        else None
+    )
     if not fits(pilot, cls, left) or not turn.grants.orders.admits(turn.state, turn.now, pilot, cls):
         return False
-    if elsewhere(state, pilot.site, cls) or quarantine.shuns(state, turn.now, pilot, cls):
+    if must_go_elsewhere(state, pilot.site, cls) or quarantine.shuns(state, turn.now, pilot, cls):
         return False
-    return not cls.capped or per_host.left(turn, pilot, cls, [], per_host.Held(state, pilot.row)) > 0
+    return not cls.has_per_host or per_host.left(turn, pilot, cls, [], per_host.Held(state, pilot.row)) > 0

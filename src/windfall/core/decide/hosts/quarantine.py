@@ -91,8 +91,8 @@ def _forget_some(state: State) -> None:
     for row in gone:
         site, host, _ = state.host_names[row]
         del state.host_rows[site, host]
-        state.barred.pop(row, None)
-        state.host_says.pop(row, None)
+        state.quarantined.pop(row, None)
+        state.host_reasons.pop(row, None)
         state.host_names[row] = ("", "", "")
         for name, _ in state.hosts.LAYOUT:
             getattr(state.hosts, name)[row] = 0
@@ -100,11 +100,11 @@ def _forget_some(state: State) -> None:
         heappush(state.host_free, row)
     if not gone:
         return
-    for key in [key for key in state.shunned if key[0] in gone]:
-        del state.shunned[key]
+    for key in [key for key in state.guests_refused if key[0] in gone]:
+        del state.guests_refused[key]
     for bag in state.bags.values():  # whoever gets the row has run nothing of it
-        for row in [row for row in bag.latest if row in gone]:
-            del bag.latest[row]
+        for row in [row for row in bag.last_outcome_by_host if row in gone]:
+            del bag.last_outcome_by_host[row]
 
 
 def succeeded(
@@ -130,7 +130,7 @@ def succeeded(
     h.today[row] = h.today[row] + n if h.day[row] == day else n
     h.day[row] = day
     h.dirty[row >> 16] = 1
-    if not bag.latest.get(row):
+    if not bag.last_outcome_by_host.get(row):
         _remember(bag, row, True)
 
 
@@ -153,10 +153,10 @@ def lost(state: State, row: int, at: int) -> None:
 
 
 def _remember(bag: BagState, row: int, good: bool) -> None:
-    bag.latest.pop(row, None)
-    bag.latest[row] = good
-    if len(bag.latest) > KEPT:
-        del bag.latest[next(iter(bag.latest))]
+    bag.last_outcome_by_host.pop(row, None)
+    bag.last_outcome_by_host[row] = good
+    if len(bag.last_outcome_by_host) > KEPT:
+        del bag.last_outcome_by_host[next(iter(bag.last_outcome_by_host))]
 
 
 def host_judged(state: State, fact: f.HostJudged) -> None:
@@ -165,11 +165,11 @@ def host_judged(state: State, fact: f.HostJudged) -> None:
     h.standing[row], h.until[row], h.times[row] = fact.standing, fact.until, fact.times
     h.dirty[row >> 16] = 1
     if fact.standing == FINE:
-        state.barred.pop(row, None)
-        state.host_says.pop(row, None)
+        state.quarantined.pop(row, None)
+        state.host_reasons.pop(row, None)
     else:
-        state.barred[row] = fact.until
-        state.host_says[row] = fact.says
+        state.quarantined[row] = fact.until
+        state.host_reasons[row] = fact.says
     state.version += 1
     note(state.sites[fact.site], fact.at, "host", f"{state.host_names[row][2]}: {fact.says}")
 
@@ -177,7 +177,7 @@ def host_judged(state: State, fact: f.HostJudged) -> None:
 def restand(state: State) -> None:
     """After a recovery: who must wait."""
     rows = np.flatnonzero(state.hosts.np_standing[: state.hosts.rows]).tolist()
-    state.barred = {row: state.hosts.until[row] for row in rows}
+    state.quarantined = {row: state.hosts.until[row] for row in rows}
 
 
 # --- granting -------------------------------------------------------------------------------------------------------
@@ -185,28 +185,28 @@ def restand(state: State) -> None:
 
 def allowance(state: State, now: int, pilot: PilotState) -> int:
     """Tasks that a pilot on a host that is barred may be given: none yet, or one if the host has none."""
-    if now < state.barred[pilot.row]:
+    if now < state.quarantined[pilot.row]:
         return 0
-    return int(not any(state.pilots[number].held for number in state.on_host[pilot.row]))
+    return int(not any(state.pilots[number].attempts_held for number in state.on_host[pilot.row]))
 
 
 def shuns(state: State, now: int, pilot: PilotState, cls: TaskClass) -> bool:
     """Is nothing of this class's owner given to the pilot's host now?"""
-    return state.shunned.get((pilot.row, state.bags[cls.bag].owner), 0) > now
+    return state.guests_refused.get((pilot.row, state.bags[cls.bag].owner), 0) > now
 
 
 def resume(turn: Turn) -> None:
     restand(turn.state)
-    for row, until in turn.state.barred.items():
+    for row, until in turn.state.quarantined.items():
         turn.timers.add(max(until, turn.now), "host", row)
 
 
 def host_due(turn: Turn, row: int) -> None:
     """It has waited."""
-    for key in [key for key, until in turn.state.shunned.items() if key[0] == row and until <= turn.now]:
-        del turn.state.shunned[key]
+    for key in [key for key, until in turn.state.guests_refused.items() if key[0] == row and until <= turn.now]:
+        del turn.state.guests_refused[key]
         turn.state.version += 1
-    until = turn.state.barred.get(row)
+    until = turn.state.quarantined.get(row)
     if until is None or until > turn.now:
         return
     turn.state.version += 1  # it may have one task now
@@ -263,14 +263,14 @@ def _weigh(turn: Turn, pilot: PilotState, guest: str, said: Strikes, fast: bool,
     until = turn.now + min(pause, DAY)
     said.weight = 0.0 if proven else said.weight
     if guest:
-        state.shunned[row, guest] = until
+        state.guests_refused[row, guest] = until
     elif proven:
         says = f"quarantined: its last {state.hosts.streak[row]} tasks failed, and those of others did not"
         _judge(turn, row, HELD_BACK, until, times, says)
         turn.hosts.to_empty.append(row)
     else:
-        state.barred[row] = until
-        state.host_says[row] = f"in doubt: its last {state.hosts.streak[row]} tasks failed at once"
+        state.quarantined[row] = until
+        state.host_reasons[row] = f"in doubt: its last {state.hosts.streak[row]} tasks failed at once"
         turn.hosts.to_empty.append(row)
     turn.timers.add(until, "host", row)
 
@@ -278,7 +278,7 @@ def _weigh(turn: Turn, pilot: PilotState, guest: str, said: Strikes, fast: bool,
 def _others(state: State, pilot: PilotState, guest: str) -> bool:
     """Is there another host for its tasks?  They could go to no host of somebody else's."""
     whose = (pilot.owner, guest) if guest else (pilot.owner,)
-    return any(p.state == LIVE and not p.silent and p.row != pilot.row and p.owner in whose
+    return any(p.state == LIVE and not p.lease_expired and p.row != pilot.row and p.owner in whose
                for p in state.pilots.values())
 
 
@@ -286,13 +286,13 @@ def redeem(turn: Turn, pilot: PilotState) -> None:
     """A success: whatever was held against its host is over."""
     state, row = turn.state, pilot.row
     turn.hosts.strikes.pop(state.host_names[row][:2], None)
-    if row not in state.barred:
+    if row not in state.quarantined:
         return
     if state.hosts.standing[row] != FINE:
         _judge(turn, row, FINE, 0, state.hosts.times[row], "it works again")
     else:
-        del state.barred[row]
-        state.host_says.pop(row, None)
+        del state.quarantined[row]
+        state.host_reasons.pop(row, None)
         state.version += 1
 
 
@@ -303,7 +303,7 @@ def _judge(turn: Turn, row: int, standing: int, until: int, times: int, says: st
 
 def _elsewhere(bag: BagState, row: int) -> tuple[int, int]:
     """Other hosts whose last task of this bag succeeded, and whose failed."""
-    others = [good for host, good in bag.latest.items() if host != row]
+    others = [good for host, good in bag.last_outcome_by_host.items() if host != row]
     return sum(others), len(others) - sum(others)
 
 

@@ -23,8 +23,8 @@ from windfall.core.decide.replicas import by_deadline
 from windfall.core.messages.facts import COUNTS_NOT, Limits, Shape
 from windfall.core.messages.lifecycle import INTENDED, QUEUED, READY, RUNNING
 from windfall.core.state import accounts
-from windfall.core.state.capacity import MILLI, best_shape, elsewhere, serves
-from windfall.core.state.chains import incomplete
+from windfall.core.state.capacity import MILLI, best_shape, must_go_elsewhere, serves
+from windfall.core.state.chains import tasks_filling
 from windfall.core.state.world import BagState, Fit, SiteState, State, TaskClass
 
 PROVISIONS = ("swarm", "demand", "msr", "broker")
@@ -75,33 +75,37 @@ class View:
     def __init__(self, state: State, now: int, margin: int) -> None:
         self.state, self.now, self.margin = state, now, margin
         self.later = 0  # when something else may be wanted, though nothing happens; 0: never
-        self.sites = [state.sites[name] for name in state.provided]
-        self.answering = [site for site in self.sites if not site.suspect]
+        self.sites = [state.sites[name] for name in state.provisioned_sites]
+        self.answering = [site for site in self.sites if not site.suspect_since]
         self._classes = [state.classes[number] for _, number in state.ready]
         if state.overdue:
             by_deadline.prune(state)  # what waits is counted
-            self._classes += [cls for cls in by_deadline.offers(state) if not cls.listed]
-            self._classes.sort(key=lambda cls: (cls.key, cls.number))
+            self._classes += [cls for cls in by_deadline.offers(state) if not cls.on_ready_list]
+            self._classes.sort(key=lambda cls: (cls.order_key, cls.number))
 
     def classes(self, policy: str) -> list[TaskClass]:
         return [cls for cls in self._classes if self.state.bags[cls.bag].provision == policy]
 
     def fit(self, site: SiteState, cls: TaskClass) -> Fit | None:
         bag = self.state.bags[cls.bag]
-        if not serves(site, bag, cls) or site.drained or (cls.over and elsewhere(self.state, site.name, cls)):
+        if (
+            not serves(site, bag, cls)
+            or site.drained
+            or (cls.to_fail_over_site and must_go_elsewhere(self.state, site.name, cls))
+        ):
             return None
-        if cls.ruled and tells_time(bag):
+        if cls.has_expressions and tells_time(bag):
             self._again_at(self.now + MINUTE)
-        if cls.ruled and not serves_site(self.state, self.now, bag, site):
+        if cls.has_expressions and not serves_site(self.state, self.now, bag, site):
             return None
         due = bag.submitted + site.limits.delay
         if due > self.now:
             self._again_at(due)
             return None
-        if cls.number not in site.fits:
-            start = max(self.margin, site.tending.start)
-            site.fits[cls.number] = best_shape(site, cls, start) or best_shape(site, cls, self.margin)
-        fit = site.fits[cls.number]
+        if cls.number not in site.best_shapes:
+            start = max(self.margin, site.session.late_start)
+            site.best_shapes[cls.number] = best_shape(site, cls, start) or best_shape(site, cls, self.margin)
+        fit = site.best_shapes[cls.number]
         return fit if fit is not None and self.paid(site, cls, fit) > 0 else None
 
     def _again_at(self, when: int) -> None:
@@ -109,7 +113,7 @@ class View:
 
     def paid(self, site: SiteState, cls: TaskClass, fit: Fit) -> int:
         """Slots of a class that budgets, allowances and disk leave at a site."""
-        return accounts.slots(self.state, site, cls, fit.shape, self.now)
+        return accounts.affordable_slots(self.state, site, cls, fit.shape, self.now)
 
 
 def swarm(view: View) -> dict[str, list[Wanted]]:
@@ -122,7 +126,7 @@ def swarm(view: View) -> dict[str, list[Wanted]]:
 
 def _fitting(view: View, site: SiteState, classes: list[TaskClass]) -> list[tuple[TaskClass, Fit]]:
     """Those that can run there, in the order of selection, until they would fill it."""
-    left = PARTS * (capacity(site) + len(site.fresh))
+    left = PARTS * (capacity(site) + len(site.starting))
     found = []
     for cls in classes:
         if left <= 0:
@@ -153,15 +157,15 @@ def _capped(view: View, site: SiteState, here: list[tuple[TaskClass, Fit]]) -> I
 def pilots_for(wanted: Iterable[Wanted]) -> dict[Shape, int]:
     """Pilots of each shape that have so many slots, in the order of selection; classes share them."""
     found: dict[Shape, int] = {}
-    for each in sorted(wanted, key=lambda w: w.cls.key):
+    for each in sorted(wanted, key=lambda w: w.cls.order_key):
         found[each.fit.shape] = found.get(each.fit.shape, 0) + parts(each.slots, each.fit.slots)
     return {shape: -(-n // PARTS) for shape, n in found.items()}
 
 
 def coming(state: State, site: SiteState) -> dict[Shape, int]:
     """Pilots that are queued, or run and have not asked yet, for no task in particular."""
-    found = dict(site.pool)
-    for number in site.fresh:
+    found = dict(site.queued_by_shape)
+    for number in site.starting:
         if state.intents[number].task < 0:
             shape = state.intents[number].shape
             found[shape] = found.get(shape, 0) + 1
@@ -175,12 +179,12 @@ def demand(view: View, taken: dict[str, list[Wanted]]) -> dict[str, list[Wanted]
     fits = {(s, c): fit for s, site in enumerate(view.answering) for c, cls in enumerate(classes)
             if (fit := view.fit(site, cls)) is not None}
     paid = {c: max(view.paid(view.answering[s], classes[c], fit) for (s, of), fit in fits.items() if of == c)
-            for _, c in fits if accounts.matters(classes[c])}
-    left = [min(unstarted(cls), paid.get(c, accounts.PLENTY)) for c, cls in enumerate(classes)]
+            for _, c in fits if accounts.is_accounted(classes[c])}
+    left = [min(unstarted(cls), paid.get(c, accounts.UNLIMITED)) for c, cls in enumerate(classes)]
     wanted: dict[str, list[Wanted]] = {site.name: _kept(view, site, classes) for site in view.sites}
     pools, rooms = _supply(view, taken) if fits else ({}, [])
-    for level in sorted({cls.key[0] for cls in classes}):
-        at = [key for key in fits if classes[key[1]].key[0] == level]
+    for level in sorted({cls.order_key[0] for cls in classes}):
+        at = [key for key in fits if classes[key[1]].order_key[0] == level]
         for (s, c), n in [*_claim(left, pools, fits, at), *_send(left, rooms, fits, at)]:
             wanted[view.answering[s].name].append(Wanted(classes[c], fits[s, c], n))
     return wanted
@@ -188,7 +192,7 @@ def demand(view: View, taken: dict[str, list[Wanted]]) -> dict[str, list[Wanted]
 
 def _kept(view: View, site: SiteState, classes: list[TaskClass]) -> list[Wanted]:
     """At a suspect site: nothing new is sent there, and what is there may be of use to any of them."""
-    fits = [(cls, view.fit(site, cls)) for cls in classes] if site.suspect else []
+    fits = [(cls, view.fit(site, cls)) for cls in classes] if site.suspect_since else []
     return [Wanted(cls, fit, unstarted(cls)) for cls, fit in fits if fit is not None]
 
 
@@ -204,7 +208,7 @@ def _supply(view: View, taken: dict[str, list[Wanted]]) -> tuple[dict[tuple[int,
         rooms.append(PARTS * max(capacity(site) - sum(others.values()), 0))
         for shape, n in coming(view.state, site).items():
             pools[s, shape] = PARTS * max(n - others.get(shape, 0), 0)
-            rooms[s] = max(rooms[s] - PARTS * max(site.pool.get(shape, 0) - others.get(shape, 0), 0), 0)
+            rooms[s] = max(rooms[s] - PARTS * max(site.queued_by_shape.get(shape, 0) - others.get(shape, 0), 0), 0)
     return pools, rooms
 
 
@@ -231,7 +235,7 @@ def _send(left: list[int], rooms: list[int], fits: dict[Key, Fit], keys: list[Ke
 def capacity(site: SiteState) -> int:
     """Pilots for no task in particular that may be queued.  Those that are being stopped are as good as gone: they keep
     new ones out until they are, but are no reason to stop others."""
-    limits, pool = site.limits, sum(site.pool.values())
+    limits, pool = site.limits, sum(site.queued_by_shape.values())
     queued = len(site.intents[INTENDED]) + len(site.intents[QUEUED])
     most = [MOST_PILOTS - len(site.intents[RUNNING]) - (queued - pool)]
     if limits.pilots:
@@ -239,7 +243,7 @@ def capacity(site: SiteState) -> int:
     if limits.queued:
         most.append(limits.queued - (queued - pool))
     if limits.jobs:
-        most.append(limits.jobs - site.tending.others - len(site.intents[RUNNING]) - (queued - pool))
+        most.append(limits.jobs - site.session.other_jobs - len(site.intents[RUNNING]) - (queued - pool))
     return max(min(most), 0)
 
 
@@ -257,7 +261,7 @@ class Named(NamedTuple):
 
 def named(view: View) -> Iterator[Named]:
     """Looks at tasks, not at classes: a pilot each is what these two are about."""
-    for number in view.state.named_bags:
+    for number in view.state.bags_with_task_pilots:
         bag = view.state.bags[number]
         if bag.counts[READY] and not bag.paused:
             choose = _msr if bag.provision == "msr" else _broker
@@ -265,25 +269,25 @@ def named(view: View) -> Iterator[Named]:
 
 
 def _unstarted(bag: BagState) -> Iterable[tuple[int, TaskClass]]:
-    held = incomplete(bag)
+    held = tasks_filling(bag)
     for task in np.flatnonzero(bag.tasks.np_state[: bag.size] == READY).tolist():
         cls = bag.classes[bag.target_of(task), bag.tasks.variant[task]]
-        if cls.listed and task not in held:
+        if cls.on_ready_list and task not in held:
             yield task, cls
 
 
 def _sent(state: State, bag: BagState, task: int) -> list[str]:
     """Sites where a pilot for it waits, or is about to ask; of suspect ones nobody knows."""
-    of = [state.intents[n] for n in state.named.get(bag.number << 32 | task, ())]
-    of = [i for i in of if not state.sites[i.site].suspect]
-    return [i.site for i in of if i.state in (INTENDED, QUEUED) or i.number in state.sites[i.site].fresh]
+    of = [state.intents[n] for n in state.task_pilots.get(bag.number << 32 | task, ())]
+    of = [i for i in of if not state.sites[i.site].suspect_since]
+    return [i.site for i in of if i.state in (INTENDED, QUEUED) or i.number in state.sites[i.site].starting]
 
 
 def _msr(view: View, bag: BagState) -> Iterator[Named]:
     """On the k sites with the shortest queues, as far as is known; by default on all."""
     sites = view.answering
     if bag.options.get("k"):
-        sites = sorted(sites, key=lambda site: site.tending.queued)
+        sites = sorted(sites, key=lambda site: site.session.jobs_queued)
     for task, cls in _unstarted(bag):
         there = _sent(view.state, bag, task)
         more = bag.options.get("k", len(sites)) - len(there)
@@ -305,16 +309,16 @@ def _broker(view: View, bag: BagState) -> Iterator[Named]:
             continue
         fits = [(site, fit) for site in view.answering if (fit := view.fit(site, cls)) is not None]
         if fits:
-            site, fit = min(fits, key=lambda pair: (pair[0].tending.hold > view.now, _rank(view, pair[0], own)))
+            site, fit = min(fits, key=lambda pair: (pair[0].session.retry_after > view.now, _rank(view, pair[0], own)))
             yield Named(site, fit.shape, bag.number, task)
 
 
 def _rank(view: View, site: SiteState, own: bool) -> tuple[int, int]:
-    t = site.tending
-    if t.said < 0:
+    t = site.session
+    if t.info_at < 0:
         return 2, site.waiting  # it says nothing: what we know is what we sent
     if not own:
-        return (0, -t.free) if not t.queued else (1, t.queued)
-    since = sum(view.state.intents[n].made >= t.said for of in site.intents[:2] for n in of)
-    free = t.free - since
-    return (0, -free) if not t.queued and free > 0 else (1, t.queued + max(-free, 0))
+        return (0, -t.free_processors) if not t.jobs_queued else (1, t.jobs_queued)
+    since = sum(view.state.intents[n].made >= t.info_at for of in site.intents[:2] for n in of)
+    free = t.free_processors - since
+    return (0, -free) if not t.jobs_queued and free > 0 else (1, t.jobs_queued + max(-free, 0))

@@ -11,10 +11,10 @@ BACKOFF, MOST_BACKOFF = 15_000, 600_000  # ms that a site which refused is left 
 
 
 def hold_off(turn: Turn, site: SiteState) -> None:
-    t = site.tending
-    if t.hold <= turn.now:
+    t = site.session
+    if t.retry_after <= turn.now:
         t.backoff = min(2 * t.backoff or BACKOFF, MOST_BACKOFF)
-        t.hold = turn.now + t.backoff
+        t.retry_after = turn.now + t.backoff
 
 
 def end_intents(turn: Turn, site: SiteState, intents: list[IntentState], why: str) -> None:
@@ -24,7 +24,7 @@ def end_intents(turn: Turn, site: SiteState, intents: list[IntentState], why: st
 
 def used(intent: IntentState, now: int) -> int:
     """Never more than was reserved: its batch system ends it then."""
-    ran = intent.shape.cores * intent.shape.nodes * (now - intent.began) if intent.began else 0
+    ran = intent.shape.cores * intent.shape.nodes * (now - intent.running_since) if intent.running_since else 0
     return min(ran, intent.reserved) if intent.reserved else ran
 
 
@@ -46,10 +46,10 @@ def pilot_came(turn: Turn, pilot: PilotState) -> None:
 def pilot_asked(turn: Turn, pilot: PilotState) -> None:
     """From now on it does not stand for a task that will be taken in a moment."""
     site = turn.state.sites[pilot.site]
-    if site.fresh.pop(pilot.intent, True) is None:
+    if site.starting.pop(pilot.intent, True) is None:
         turn.provision.changed = True
     if pilot.granted:
-        site.tending.backoff, site.tending.probing = 0, False
+        site.session.backoff, site.session.probing = 0, False
 
 
 def was_intent(turn: Turn, nonce: str) -> bool:
@@ -75,11 +75,11 @@ def left_in_vain(turn: Turn, site: SiteState, intent: IntentState) -> bool:
     """It left with nothing done though more like it are wanted: it came too late for its wall time, or is not what it
     was to be."""
     pilot = turn.state.pilots[intent.pilot]
-    if pilot.row in turn.state.barred:
+    if pilot.row in turn.state.quarantined:
         return False  # its host is no good, the site may be
     bag = turn.state.bags.get(intent.bag)
     if intent.task < 0:
-        wanted = intent.shape in site.pool or _too_late(turn, site, intent.shape, pilot)
+        wanted = intent.shape in site.queued_by_shape or _too_late(turn, site, intent.shape, pilot)
     else:
         wanted = bag is not None and bag.tasks.state[intent.task] == READY
     if wanted and pilot.ends:
@@ -92,19 +92,19 @@ def _too_late(turn: Turn, site: SiteState, shape: f.Shape, pilot: PilotState) ->
     had = pilot.ends - pilot.enrolled if pilot.ends else 1 << 60
     classes = turn.state.classes
     return any(fit is not None and fit.shape == shape and number in classes and classes[number].ready > 0
-               and classes[number].need > had for number, fit in site.fits.items())
+               and classes[number].least_time_left > had for number, fit in site.best_shapes.items())
 
 
 def _note_start(site: SiteState, shape: f.Shape, pilot: PilotState) -> None:
     """So much of its wall time was over when it came: the next is to have as much to spare, and a bit, if it can."""
     over = shape.wall - shape.spare - (pilot.ends - pilot.enrolled)
     start = over * 5 // 4 + 1_000
-    if shape.wall and start > site.tending.start:
-        site.tending.start = start
-        site.fits.clear()
+    if shape.wall and start > site.session.late_start:
+        site.session.late_start = start
+        site.best_shapes.clear()
 
 
 def watch_wall(turn: Turn, intent: IntentState) -> None:
     if intent.shape.wall:
         late = turn.config.lease + turn.config.margin
-        turn.timers.add(max(intent.began + intent.shape.wall, turn.now) + late, "wall", intent.number)
+        turn.timers.add(max(intent.running_since + intent.shape.wall, turn.now) + late, "wall", intent.number)

@@ -27,8 +27,8 @@ from windfall.core.decide.provision.site_session import look_for_room
 from windfall.core.messages import facts as f
 from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import INTENDED, LEAVING, QUEUED, READY, STOPPING
-from windfall.core.state.accounts import PLENTY
-from windfall.core.state.capacity import elsewhere
+from windfall.core.state.accounts import UNLIMITED
+from windfall.core.state.capacity import must_go_elsewhere
 from windfall.core.state.world import IntentState, SiteState, State
 from windfall.core.turn import Turn
 
@@ -39,7 +39,7 @@ MATCHED = 20  # pairs of classes and sites to match, per ms until that is done a
 def settle(turn: Turn) -> None:
     """At the end of a step."""
     turn.provision.changed = turn.provision.changed or bool(turn.facts)
-    if not turn.provision.changed or not turn.state.provided:
+    if not turn.provision.changed or not turn.state.provisioned_sites:
         return
     due = turn.provision.last_run + max(turn.config.provision, turn.provision.pairs_matched // MATCHED)
     if due <= turn.now:
@@ -61,7 +61,7 @@ def run(turn: Turn) -> None:
     turn.provision.pairs_matched = len(view.classes("demand")) * len(view.sites)
     _stop_started(turn)
     for site in view.sites:
-        site.tending.eager = False
+        site.session.wants_room = False
     targets = wanted_pilots(view)
     for site in view.sites:
         _reconcile(turn, site, targets[site.name])
@@ -69,7 +69,7 @@ def run(turn: Turn) -> None:
         _make(turn, each.site, each.shape, 1, each.bag, each.task)
     turn.provision.changed = False  # what it did itself is no reason to run again
     soon = 0 if turn.provision.intents_left else turn.now + turn.config.provision
-    later = [at for at in (soon, view.later, *(site.tending.hold for site in view.sites)) if at > turn.now]
+    later = [at for at in (soon, view.later, *(site.session.retry_after for site in view.sites)) if at > turn.now]
     if later and (not turn.provision.timer or min(later) < turn.provision.timer):
         turn.provision.timer = min(later)
         turn.timers.add(turn.provision.timer, "provision", 0)
@@ -89,7 +89,7 @@ def _clip(state: State, site: SiteState, wanted: list[Wanted]) -> dict[Shape, in
     targets = {}
     fresh = coming(state, site)
     for shape, pilots in pilots_for(wanted).items():
-        n = min(pilots - fresh.get(shape, 0) + site.pool.get(shape, 0), room)
+        n = min(pilots - fresh.get(shape, 0) + site.queued_by_shape.get(shape, 0), room)
         n = min(n, max(money, 0) // (shape.worst or 1))
         money -= max(n, 0) * shape.worst
         room -= max(n, 0)
@@ -99,7 +99,7 @@ def _clip(state: State, site: SiteState, wanted: list[Wanted]) -> dict[Shape, in
 
 def _money(state: State, site: SiteState) -> int:
     """Ms of cores for those that are queued; as with room, those that are being stopped are as good as gone."""
-    free = sum(shape.worst * n for shape, n in site.pool.items())
+    free = sum(shape.worst * n for shape, n in site.queued_by_shape.items())
     free += sum(state.intents[number].reserved for number in site.intents[STOPPING])
     free += sum(i.reserved - used(i, state.now) for i in map(state.intents.__getitem__, site.intents[LEAVING]))
     return unreserved(site) + free
@@ -107,25 +107,25 @@ def _money(state: State, site: SiteState) -> int:
 
 def unreserved(site: SiteState) -> int:
     """Ms of cores that no pilot has reserved there, of our budget and of what the account has left."""
-    of_budget = site.limits.budget - site.used if site.limits.budget else PLENTY
-    return min(of_budget, _balance(site)) - site.reserved
+    of_budget = site.limits.budget - site.core_ms_used if site.limits.budget else UNLIMITED
+    return min(of_budget, _balance(site)) - site.core_ms_reserved
 
 
 def _balance(site: SiteState) -> int:
     """Of the account.  What runs stands in its books and is reserved in ours: it counts twice, rather than not at all.
     So does what has ended since the balance was looked up."""
-    t = site.tending
-    if not site.limits.account or (t.counted >= 0 and t.balance < 0):
-        return PLENTY
-    return t.balance - (site.released - t.balanced) if t.balanced >= 0 else 0
+    t = site.session
+    if not site.limits.account or (t.account_heard >= 0 and t.balance < 0):
+        return UNLIMITED
+    return t.balance - (site.core_ms_released - t.balance_as_of) if t.balance_as_of >= 0 else 0
 
 
 def _reconcile(turn: Turn, site: SiteState, target: dict[Shape, int]) -> None:
-    for shape in [shape for shape in site.pool if site.pool[shape] > target.get(shape, 0)]:
-        _shrink(turn, site, shape, site.pool[shape] - target.get(shape, 0))
+    for shape in [shape for shape in site.queued_by_shape if site.queued_by_shape[shape] > target.get(shape, 0)]:
+        _shrink(turn, site, shape, site.queued_by_shape[shape] - target.get(shape, 0))
     for shape, n in target.items():
-        if n > site.pool.get(shape, 0):
-            _make(turn, site, shape, n - site.pool.get(shape, 0))
+        if n > site.queued_by_shape.get(shape, 0):
+            _make(turn, site, shape, n - site.queued_by_shape.get(shape, 0))
 
 
 def _shrink(turn: Turn, site: SiteState, shape: Shape, n: int) -> None:
@@ -139,7 +139,7 @@ def _shrink(turn: Turn, site: SiteState, shape: Shape, n: int) -> None:
 def _stop_started(turn: Turn) -> None:
     """Pilots for a task that has started elsewhere, or ended, or goes elsewhere now."""
     stale: dict[str, list[IntentState]] = {}
-    for ref, of in turn.state.named.items():
+    for ref, of in turn.state.task_pilots.items():
         for intent in map(turn.state.intents.__getitem__, of):
             if intent.state in (INTENDED, QUEUED) and not _may_start(turn.state, ref, intent.site):
                 stale.setdefault(intent.site, []).append(intent)
@@ -153,12 +153,12 @@ def _may_start(state: State, ref: int, site: str) -> bool:
     if bag is None or bag.paused or bag.tasks.state[task] != READY:
         return False
     cls = bag.classes[bag.target_of(task), bag.tasks.variant[task]]
-    return not (cls.over and elsewhere(state, site, cls))
+    return not (cls.to_fail_over_site and must_go_elsewhere(state, site, cls))
 
 
 def stop(turn: Turn, site: SiteState, intents: list[IntentState], why: str) -> None:
-    unsent = [i for i in intents if i.state == INTENDED and not i.given]
-    sent = [i.number for i in intents if i.state != INTENDED or i.given]
+    unsent = [i for i in intents if i.state == INTENDED and not i.start_told]
+    sent = [i.number for i in intents if i.state != INTENDED or i.start_told]
     if unsent:
         end_intents(turn, site, unsent, why)
     if sent:
@@ -167,7 +167,7 @@ def stop(turn: Turn, site: SiteState, intents: list[IntentState], why: str) -> N
 
 def _make(turn: Turn, site: SiteState, shape: Shape, n: int, bag: int = 0, task: int = -1) -> None:
     wanted, n = n, min(n, _room(turn, site, shape))
-    if n < wanted and site.intents[LEAVING] and not site.tending.eager:
+    if n < wanted and site.intents[LEAVING] and not site.session.wants_room:
         look_for_room(turn, site)
     if n <= 0:
         return
@@ -180,15 +180,15 @@ def _make(turn: Turn, site: SiteState, shape: Shape, n: int, bag: int = 0, task:
 
 def _room(turn: Turn, site: SiteState, shape: Shape) -> int:
     limits = site.limits
-    if site.tending.hold > turn.now or site.drained or site.suspect:
+    if site.session.retry_after > turn.now or site.drained or site.suspect_since:
         return 0
-    rooms: list[int] = [MOST_PILOTS - site.open, *([1 - site.waiting] if site.tending.probing else ())]
+    rooms: list[int] = [MOST_PILOTS - site.open, *([1 - site.waiting] if site.session.probing else ())]
     if limits.pilots:
         rooms.append(limits.pilots - site.open)
     if limits.queued:
         rooms.append(limits.queued - site.waiting)
     if limits.jobs:  # before its tender has said what else is there, nothing is safe
-        rooms.append(limits.jobs - site.open - site.tending.others if site.tending.counted >= 0 else 0)
+        rooms.append(limits.jobs - site.open - site.session.other_jobs if site.session.account_heard >= 0 else 0)
     if shape.worst:
         rooms.append(unreserved(site) // shape.worst)
     return min(rooms)

@@ -28,31 +28,31 @@ from windfall.core.decide.provision.intents import end_intents, hold_off, left_i
 from windfall.core.decide.provision.site_watch import listed as listed_again
 from windfall.core.messages import effects as x, events as e, facts as f
 from windfall.core.messages.lifecycle import GONE, INTENDED, LEAVING, LIVE, QUEUED, RUNNING, STOPPING
-from windfall.core.state.world import IntentState, PilotState, SiteState, Tending
+from windfall.core.state.world import IntentState, PilotState, SiteSession, SiteState
 from windfall.core.turn import Turn
 
 OFTENER = 6  # so many times as often a batch system may be asked for a listing while room is lacking
 
 
-def tend(turn: Turn, event: e.Tend) -> None:
+def tend(turn: Turn, event: e.SiteReport) -> None:
     site = turn.state.sites.get(event.site)
     if site is None or site.removed:
         turn.refuse(event, "not-found", f"there is no site called {event.site!r}")
         return
     if event.hello:
-        _hello(turn, site, event.tender)
-    elif event.tender != site.tender:
-        turn.effects.append(x.Orders(event.key, site.name, 0, turn.now, over=True))
+        _hello(turn, site, event.provisioner)
+    elif event.provisioner != site.provisioner:
+        turn.effects.append(x.SiteOrders(event.key, site.name, 0, turn.now, over=True))
         return
-    site.tending.heard = turn.now
-    site.tending.salvages = event.salvages or (site.tending.salvages and not event.hello)
+    site.session.heard = turn.now
+    site.session.can_salvage = event.can_salvage or (site.session.can_salvage and not event.hello)
     _take_word(turn, site, event)
     if event.listed is not None:
         _take_list(turn, site, event.listed, event.began)
     if event.info is not None:
         _take_info(turn, site, event.info, event.seen)
-        site.tending.others += _foreign(turn, event.listed or []) if event.info.others >= 0 else 0
-    if has_orders(turn, site) or event.seen != site.tending.number or event.wait <= 0:
+        site.session.other_jobs += _foreign(turn, event.listed or []) if event.info.others >= 0 else 0
+    if has_orders(turn, site) or event.seen != site.session.last_orders or event.wait <= 0:
         if site.name in turn.provision.to_answer:  # it asked twice in one step
             turn.effects.append(compose(turn, site, turn.provision.to_answer[site.name]))
         turn.provision.to_answer[site.name] = event.key  # answered when the step has decided all it will
@@ -60,33 +60,37 @@ def tend(turn: Turn, event: e.Tend) -> None:
         _park(turn, site, event)
 
 
-def _foreign(turn: Turn, listed: list[e.Listed]) -> int:
+def _foreign(turn: Turn, listed: list[e.ListedJob]) -> int:
     """Pilots of another server that the same user has there."""
     return sum(job.nonce.rpartition("-")[0] != turn.config.mark for job in listed)
 
 
-def _take_info(turn: Turn, site: SiteState, info: e.Info, seen: int) -> None:
+def _take_info(turn: Turn, site: SiteState, info: e.SiteInfo, seen: int) -> None:
     """A balance that was looked up before the last answer may lack what has ended since."""
-    t = site.tending
+    t = site.session
     if info.free >= 0:
-        t.free, t.queued, t.said = info.free, info.queued, turn.now - info.age
+        t.free_processors, t.jobs_queued, t.info_at = info.free, info.queued, turn.now - info.age
     if info.others < 0:
         return
-    fresh = t.number > 0 and seen == t.number
-    if t.counted < 0 or (t.others, t.balance) != (info.others, info.balance) or (fresh and t.balanced < 0):
+    fresh = t.last_orders > 0 and seen == t.last_orders
+    if (
+        t.account_heard < 0
+        or (t.other_jobs, t.balance) != (info.others, info.balance)
+        or (fresh and t.balance_as_of < 0)
+    ):
         turn.provision.changed = True
-    t.counted, t.others = turn.now, info.others
+    t.account_heard, t.other_jobs = turn.now, info.others
     if info.balance == e.NOT_SAID:
-        t.balance = 0 if t.balanced < 0 else t.balance
-    elif fresh or t.balanced < 0:
-        t.balance, t.balanced = info.balance, t.answered if fresh else -1
+        t.balance = 0 if t.balance_as_of < 0 else t.balance
+    elif fresh or t.balance_as_of < 0:
+        t.balance, t.balance_as_of = info.balance, t.released_when_answered if fresh else -1
 
 
 def _hello(turn: Turn, site: SiteState, tender: str) -> None:
-    if tender != site.tender:
+    if tender != site.provisioner:
         earlier = turn.provision.to_answer.pop(site.name, None)  # another one asked in this step, and was told nothing
         if earlier is not None:
-            turn.effects.append(x.Orders(earlier, site.name, 0, turn.now, over=True))
+            turn.effects.append(x.SiteOrders(earlier, site.name, 0, turn.now, over=True))
         turn.emit(f.SiteTended(turn.now, site.name, tender))
     renew(turn, site)
 
@@ -102,30 +106,43 @@ def resume(turn: Turn) -> None:
 
 def renew(turn: Turn, site: SiteState) -> None:
     """Whatever was ordered before may have been done."""
-    t = site.tending
-    site.tending = Tending(turn.now, listed=False, hold=t.hold, backoff=t.backoff, free=t.free, queued=t.queued,
-                           said=t.said, heard=turn.now if t.heard else 0, probing=t.probing, counted=t.counted,
-                           others=t.others, balance=t.balance, balanced=t.balanced, salvages=t.salvages)
-    if t.park is not None:
-        turn.effects.append(x.Orders(t.park[0], site.name, 0, turn.now, over=True))
+    t = site.session
+    site.session = SiteSession(
+        turn.now,
+        has_listing=False,
+        retry_after=t.retry_after,
+        backoff=t.backoff,
+        free_processors=t.free_processors,
+        jobs_queued=t.jobs_queued,
+        info_at=t.info_at,
+        heard=turn.now if t.heard else 0,
+        probing=t.probing,
+        account_heard=t.account_heard,
+        other_jobs=t.other_jobs,
+        balance=t.balance,
+        balance_as_of=t.balance_as_of,
+        can_salvage=t.can_salvage,
+    )
+    if t.waiting_request is not None:
+        turn.effects.append(x.SiteOrders(t.waiting_request[0], site.name, 0, turn.now, over=True))
     for number in [*site.intents[INTENDED], *site.intents[QUEUED], *site.intents[STOPPING]]:
         intent = turn.state.intents[number]
-        intent.given, intent.told = 2 if intent.given else 0, False
+        intent.start_told, intent.stop_told = 2 if intent.start_told else 0, False
     turn.timers.add(turn.now + turn.config.landing, "tend", site.name)
 
 
 # --- what the tender did ------------------------------------------------------------------------------------------
 
 
-def _take_word(turn: Turn, site: SiteState, event: e.Tend) -> None:
+def _take_word(turn: Turn, site: SiteState, event: e.SiteReport) -> None:
     accepted = {intent.number: name for nonce, name in event.accepted
-                if (intent := _known(turn, site, nonce)) is not None and not intent.outside}
+                if (intent := _known(turn, site, nonce)) is not None and not intent.batch_id}
     if accepted:
         turn.emit(f.IntentsAccepted(turn.now, site.name, list(accepted), list(accepted.values())))
     for nonce, name in event.accepted:
         _spare(turn, site, nonce, name)
     refused = [i for nonce in dict(event.refused) if (i := _known(turn, site, nonce)) is not None]
-    refused = [i for i in refused if i.state in (INTENDED, STOPPING) and not i.outside]
+    refused = [i for i in refused if i.state in (INTENDED, STOPPING) and not i.batch_id]
     if refused:
         end_intents(turn, site, refused, "refused")
         hold_off(turn, site)
@@ -138,7 +155,7 @@ def _take_word(turn: Turn, site: SiteState, event: e.Tend) -> None:
 
 def _put_last(turn: Turn, site: SiteState, nonce: str, name: str) -> None:
     """What cannot be stopped goes to the end of its line, and keeps no other from being stopped."""
-    strays, line, intent = site.tending.strays, site.intents[STOPPING], _known(turn, site, nonce)
+    strays, line, intent = site.session.unknown_jobs, site.intents[STOPPING], _known(turn, site, nonce)
     if (nonce, name) in strays:
         strays[nonce, name] = strays.pop((nonce, name))
     if intent is not None and intent.number in line:
@@ -149,22 +166,22 @@ def _put_last(turn: Turn, site: SiteState, nonce: str, name: str) -> None:
 def _spare(turn: Turn, site: SiteState, nonce: str, name: str) -> None:
     """A job that is not the intent's own, or whose intent has ended: to be stopped."""
     intent = _known(turn, site, nonce)
-    if intent is None or intent.outside != name:
+    if intent is None or intent.batch_id != name:
         _unwanted(turn, site, nonce, name)
 
 
 def _unwanted(turn: Turn, site: SiteState, nonce: str, name: str) -> None:
     """Of ours, that is: what bears another mark is somebody else's, however it came into a listing."""
     if nonce.rpartition("-")[0] == turn.config.mark:
-        site.tending.strays.setdefault((nonce, name), False)
+        site.session.unknown_jobs.setdefault((nonce, name), False)
 
 
 def _take_stopped(turn: Turn, site: SiteState, stopped: list[tuple[str, str]]) -> None:
     ended: dict[int, IntentState] = {}  # under the batch system's name and without one it is the same
     for nonce, name in stopped:
-        site.tending.strays.pop((nonce, name), None)
+        site.session.unknown_jobs.pop((nonce, name), None)
         intent = _known(turn, site, nonce)
-        if intent is not None and intent.state == STOPPING and name in (intent.outside, ""):
+        if intent is not None and intent.state == STOPPING and name in (intent.batch_id, ""):
             ended[intent.number] = intent
     if born := [intent for intent in ended.values() if intent.pilot]:
         _gone(turn, site, born, "stopped")
@@ -179,36 +196,36 @@ def _known(turn: Turn, site: SiteState, nonce: str) -> IntentState | None:
 # --- what the batch system has -----------------------------------------------------------------------------------
 
 
-def _take_list(turn: Turn, site: SiteState, listed: list[e.Listed], began: int) -> None:
-    t = site.tending
-    t.asked, t.asked_at, t.heard_list = False, 0, turn.now
+def _take_list(turn: Turn, site: SiteState, listed: list[e.ListedJob], began: int) -> None:
+    t = site.session
+    t.listing_wanted, t.listing_asked_at, t.heard_list = False, 0, turn.now
     there = {(job.nonce, job.id) for job in listed}
-    t.strays = {key: told for key, told in t.strays.items() if key in there}
+    t.unknown_jobs = {key: told for key, told in t.unknown_jobs.items() if key in there}
     began = min(began, turn.now)
     _adopt(turn, site, listed, began)
-    sure = began >= t.since + turn.config.landing and _is_sure(turn, site, began)
+    sure = began >= t.unknown_before + turn.config.landing and _is_sure(turn, site, began)
     _miss(turn, site, {job.nonce for job in listed}, began, sure)
-    if sure and not t.listed:
-        t.listed = True
+    if sure and not t.has_listing:
+        t.has_listing = True
         for number in site.intents[INTENDED]:
-            turn.state.intents[number].given %= 2
+            turn.state.intents[number].start_told %= 2
     listed_again(turn, site, began)
-    if t.eager and site.intents[LEAVING]:
+    if t.wants_room and site.intents[LEAVING]:
         look_for_room(turn, site)
-    elif t.doubt:
+    elif t.job_missing_once:
         turn.timers.add(_next_list(turn, site), "tend", site.name)
 
 
 def _is_sure(turn: Turn, site: SiteState, began: int) -> bool:
     """Is what an earlier tender was told to submit, and what is not listed, not there?  Not by one listing alone."""
-    t, intents = site.tending, turn.state.intents
+    t, intents = site.session, turn.state.intents
     told = (intents[number] for state in (INTENDED, STOPPING) for number in site.intents[state])
-    if t.listed or not any(intent.given == 2 and not intent.outside for intent in told):
+    if t.has_listing or not any(intent.start_told == 2 and not intent.batch_id for intent in told):
         return True
-    if not t.unsure:
-        t.unsure = turn.now
+    if not t.relist_from:
+        t.relist_from = turn.now
         turn.timers.add(turn.now + _apart(turn), "tend", site.name)
-    return began >= t.unsure + _apart(turn)
+    return began >= t.relist_from + _apart(turn)
 
 
 def _apart(turn: Turn) -> int:
@@ -216,7 +233,7 @@ def _apart(turn: Turn) -> int:
     return turn.config.listing // OFTENER
 
 
-def _adopt(turn: Turn, site: SiteState, listed: list[e.Listed], began: int) -> None:
+def _adopt(turn: Turn, site: SiteState, listed: list[e.ListedJob], began: int) -> None:
     """One fact for those heard of for the first time, one for those that run."""
     accepted: dict[int, str] = {}
     running: dict[int, None] = {}
@@ -225,10 +242,10 @@ def _adopt(turn: Turn, site: SiteState, listed: list[e.Listed], began: int) -> N
     for job in listed:
         intent = _known(turn, site, job.nonce)
         if intent is not None:
-            intent.missed = 0
-        if intent is not None and not intent.outside and intent.number not in accepted:
+            intent.missing_since = 0
+        if intent is not None and not intent.batch_id and intent.number not in accepted:
             accepted[intent.number] = job.id
-        if intent is None or (accepted.get(intent.number) or intent.outside) != job.id:
+        if intent is None or (accepted.get(intent.number) or intent.batch_id) != job.id:
             _unwanted(turn, site, job.nonce, job.id)
         elif job.running and intent.state in (INTENDED, QUEUED):
             running[intent.number] = None
@@ -261,7 +278,7 @@ def _miss(turn: Turn, site: SiteState, there: set[str], began: int, sure: bool) 
     """One fact for those of a kind, however many they are."""
     missing = [turn.state.intents[number] for of in site.intents for number in of]
     missing = [i for i in missing if i.nonce not in there and _over(turn, i, began)]
-    site.tending.doubt = False
+    site.session.job_missing_once = False
     over: dict[str, list[IntentState]] = {}
     for intent in missing:
         if why := _why_over(turn, site, intent, began, sure):
@@ -279,8 +296,8 @@ def _why_over(turn: Turn, site: SiteState, intent: IntentState, began: int, sure
     """One that is missing; "" if it may be there all the same."""
     if intent.state == LEAVING:
         return "left"
-    if intent.state == INTENDED or (intent.state == STOPPING and not intent.outside):  # it may be on its way
-        return "stopped" if intent.state == STOPPING and intent.given == 2 and sure else ""
+    if intent.state == INTENDED or (intent.state == STOPPING and not intent.batch_id):  # it may be on its way
+        return "stopped" if intent.state == STOPPING and intent.start_told == 2 and sure else ""
     if not _lacks(turn, site, intent, began):
         return ""
     return "gone" if intent.state == QUEUED else "ran" if intent.state == RUNNING else "stopped"
@@ -288,11 +305,11 @@ def _why_over(turn: Turn, site: SiteState, intent: IntentState, began: int, sure
 
 def _lacks(turn: Turn, site: SiteState, intent: IntentState, began: int) -> bool:
     """Is it gone?  Not by one listing alone; the next is asked for soon."""
-    if not intent.missed:
-        intent.missed = turn.now
-    if began >= intent.missed + _apart(turn):
+    if not intent.missing_since:
+        intent.missing_since = turn.now
+    if began >= intent.missing_since + _apart(turn):
         return True
-    site.tending.doubt = True
+    site.session.job_missing_once = True
     return False
 
 
@@ -319,24 +336,24 @@ def _left_in_vain(turn: Turn, site: SiteState, intent: IntentState, pilot: Pilot
 def _salvage(turn: Turn, site: SiteState, intent: IntentState) -> bool:
     """Its job is gone: have the site looked through for its results, if there can be any; False: there cannot."""
     pilot = turn.state.pilots.get(intent.pilot)
-    if not site.tending.salvages or pilot is None or pilot.state == GONE:
+    if not site.session.can_salvage or pilot is None or pilot.state == GONE:
         return False
     if not len(turn.state.attempts.of_pilot(pilot.number)):
         return False  # whatever it was given it has reported
-    if not intent.salvage:
-        intent.salvage = turn.now + turn.config.salvage
-        turn.timers.add(intent.salvage, "salvage", intent.number)
-    site.tending.salvage.setdefault(intent.nonce, False)
+    if not intent.salvage_until:
+        intent.salvage_until = turn.now + turn.config.salvage
+        turn.timers.add(intent.salvage_until, "salvage", intent.number)
+    site.session.salvages_due.setdefault(intent.nonce, False)
     return True
 
 
 def _take_salvaged(turn: Turn, site: SiteState, nonce: str, found: int) -> None:
     """What was found has been reported as its pilot would have; the rest is lost."""
-    site.tending.salvage.pop(nonce, None)
+    site.session.salvages_due.pop(nonce, None)
     intent = _known(turn, site, nonce)
-    if intent is None or not intent.salvage:
+    if intent is None or not intent.salvage_until:
         return
-    since, intent.salvage = intent.salvage - turn.config.salvage, 0
+    since, intent.salvage_until = intent.salvage_until - turn.config.salvage, 0
     pilot = turn.state.pilots.get(intent.pilot)
     if found > 0 or (not found and (pilot is None or pilot.heard <= since)):
         _end_salvage(turn, site, intent, f"{found} results were found there")
@@ -345,18 +362,18 @@ def _take_salvaged(turn: Turn, site: SiteState, nonce: str, found: int) -> None:
 def salvage_due(turn: Turn, number: int) -> None:
     """Nobody has found anything in time; but whoever has spoken since lives."""
     intent = turn.state.intents.get(number)
-    if intent is None or not intent.salvage or turn.now < intent.salvage:
+    if intent is None or not intent.salvage_until or turn.now < intent.salvage_until:
         return
-    since, intent.salvage = intent.salvage - turn.config.salvage, 0
+    since, intent.salvage_until = intent.salvage_until - turn.config.salvage, 0
     site, pilot = turn.state.sites[intent.site], turn.state.pilots.get(intent.pilot)
-    site.tending.salvage.pop(intent.nonce, None)
+    site.session.salvages_due.pop(intent.nonce, None)
     if pilot is None or pilot.heard <= since:
         _end_salvage(turn, site, intent, "what it left there could not be had in time")
 
 
 def _end_salvage(turn: Turn, site: SiteState, intent: IntentState, says: str) -> None:
     pilot = turn.state.pilots.get(intent.pilot)
-    held = pilot.held if pilot is not None else 0
+    held = pilot.attempts_held if pilot is not None else 0
     says = f"the job of {intent.nonce} is gone: {says}, {held} tasks run again"
     turn.emit(f.SiteNoted(turn.now, site.name, "salvage", says))
     _gone(turn, site, [intent])
@@ -365,7 +382,7 @@ def _end_salvage(turn: Turn, site: SiteState, intent: IntentState, says: str) ->
 def salvaging(turn: Turn, pilot: PilotState) -> int:
     """Until when what it left behind is looked for; 0: it is not."""
     intent = turn.state.intents.get(pilot.intent)
-    return intent.salvage if intent is not None and intent.pilot == pilot.number else 0
+    return intent.salvage_until if intent is not None and intent.pilot == pilot.number else 0
 
 
 # --- ends ----------------------------------------------------------------------------------------------------------
@@ -376,8 +393,8 @@ def wall_due(turn: Turn, number: int) -> None:
     intent = turn.state.intents.get(number)
     if intent is None or intent.state not in (RUNNING, LEAVING):
         return
-    if intent.salvage:  # should its pilot turn out to live, this is looked at again
-        turn.timers.add(max(intent.salvage, turn.now) + 1, "wall", number)
+    if intent.salvage_until:  # should its pilot turn out to live, this is looked at again
+        turn.timers.add(max(intent.salvage_until, turn.now) + 1, "wall", number)
         return
     pilot = turn.state.pilots.get(intent.pilot)
     later = pilot.ends + turn.config.lease + turn.config.margin if pilot is not None else 0
@@ -387,23 +404,23 @@ def wall_due(turn: Turn, number: int) -> None:
     end_intents(turn, turn.state.sites[intent.site], [intent], "wall time")
     if pilot is not None and pilot.state == LIVE:
         turn.emit(f.PilotDraining(turn.now, pilot.number))
-        turn.state.orders[pilot.number] = None
+        turn.state.pilots_with_news[pilot.number] = None
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
-def _park(turn: Turn, site: SiteState, event: e.Tend) -> None:
+def _park(turn: Turn, site: SiteState, event: e.SiteReport) -> None:
     until = turn.now + min(event.wait, turn.config.park)
-    if site.tending.park is not None:
-        turn.effects.append(compose(turn, site, site.tending.park[0]))
-    site.tending.park = (event.key, until)
+    if site.session.waiting_request is not None:
+        turn.effects.append(compose(turn, site, site.session.waiting_request[0]))
+    site.session.waiting_request = (event.key, until)
     turn.timers.add(until, "tend", site.name)
 
 
 def tend_due(turn: Turn, name: str) -> None:
     site = turn.state.sites[name]
-    park = site.tending.park
+    park = site.session.waiting_request
     if park is not None and (park[1] <= turn.now or has_orders(turn, site)):
         answer(turn, site)
 
@@ -413,16 +430,16 @@ def settle(turn: Turn) -> None:
     for name, key in turn.provision.to_answer.items():
         turn.effects.append(compose(turn, turn.state.sites[name], key))
     turn.provision.to_answer.clear()
-    for name in turn.state.stirred:
+    for name in turn.state.sites_with_orders:
         site = turn.state.sites[name]
-        if site.tending.park is not None and has_orders(turn, site):
+        if site.session.waiting_request is not None and has_orders(turn, site):
             answer(turn, site)
-    turn.state.stirred.clear()
+    turn.state.sites_with_orders.clear()
 
 
 def answer(turn: Turn, site: SiteState) -> None:
-    if site.tending.park is not None:
-        key, site.tending.park = site.tending.park[0], None
+    if site.session.waiting_request is not None:
+        key, site.session.waiting_request = site.session.waiting_request[0], None
         turn.effects.append(compose(turn, site, key))
 
 
@@ -430,33 +447,35 @@ def has_orders(turn: Turn, site: SiteState) -> bool:
     """Anything that its tender has not been told, and may be?"""
     intents = turn.state.intents
     return (
-        any(not told for told in islice(site.tending.strays.values(), site.limits.flight))
-        or any(not told for told in islice(site.tending.salvage.values(), site.limits.flight))
-        or any(not intents[n].told for n in _to_stop(turn, site))
-        or any(not intents[n].given for n in _to_start(turn, site))
-        or (_list_due(turn, site) and not site.tending.asked)
+        any(not told for told in islice(site.session.unknown_jobs.values(), site.limits.flight))
+        or any(not told for told in islice(site.session.salvages_due.values(), site.limits.flight))
+        or any(not intents[n].stop_told for n in _to_stop(turn, site))
+        or any(not intents[n].start_told for n in _to_start(turn, site))
+        or (_list_due(turn, site) and not site.session.listing_wanted)
     )
 
 
 def _to_start(turn: Turn, site: SiteState) -> Iterator[int]:
     """Those under way first: they are the oldest.  None while the site is suspect."""
-    if site.suspect:
+    if site.suspect_since:
         return iter(())
-    free = (n for n in site.intents[INTENDED] if turn.state.intents[n].given < 2)
+    free = (n for n in site.intents[INTENDED] if turn.state.intents[n].start_told < 2)
     return islice(free, site.limits.flight)
 
 
 def _to_stop(turn: Turn, site: SiteState) -> Iterator[int]:
-    known = (n for n in site.intents[STOPPING] if turn.state.intents[n].outside or turn.state.intents[n].given < 2)
+    known = (
+        n for n in site.intents[STOPPING] if turn.state.intents[n].batch_id or turn.state.intents[n].start_told < 2
+    )
     return islice(known, site.limits.flight)
 
 
 def _list_due(turn: Turn, site: SiteState) -> bool:
-    t = site.tending
-    if not t.listed:  # those that have left count no more as soon as anybody has looked
-        due = t.unsure + _apart(turn) if t.unsure else t.since + turn.config.landing
+    t = site.session
+    if not t.has_listing:  # those that have left count no more as soon as anybody has looked
+        due = t.relist_from + _apart(turn) if t.relist_from else t.unknown_before + turn.config.landing
         return turn.now >= due or (not t.heard_list and bool(site.intents[LEAVING]))
-    return site.suspect > 0 or (_is_watched(turn, site) and turn.now >= _next_list(turn, site))
+    return site.suspect_since > 0 or (_is_watched(turn, site) and turn.now >= _next_list(turn, site))
 
 
 def _is_watched(turn: Turn, site: SiteState) -> bool:
@@ -465,10 +484,10 @@ def _is_watched(turn: Turn, site: SiteState) -> bool:
 
 
 def _next_list(turn: Turn, site: SiteState) -> int:
-    t = site.tending
-    if t.doubt:
+    t = site.session
+    if t.job_missing_once:
         return t.heard_list + _apart(turn)
-    if t.eager and (first := next(iter(site.intents[LEAVING]), 0)):
+    if t.wants_room and (first := next(iter(site.intents[LEAVING]), 0)):
         soon = turn.state.intents[first].changed + turn.config.parting
         return max(soon, t.heard_list + _apart(turn))
     return t.heard_list + turn.config.listing
@@ -476,29 +495,29 @@ def _next_list(turn: Turn, site: SiteState) -> int:
 
 def look_for_room(turn: Turn, site: SiteState) -> None:
     """More would be started were it not for those that leave: ask for a listing as soon as it may tell."""
-    site.tending.eager = True
+    site.session.wants_room = True
     turn.timers.add(_next_list(turn, site), "tend", site.name)
 
 
-def compose(turn: Turn, site: SiteState, key: int) -> x.Orders:
-    t, intents = site.tending, turn.state.intents
-    orders = x.Orders(key, site.name, t.number + 1, turn.now)
-    t.number, t.answered = t.number + 1, site.released
+def compose(turn: Turn, site: SiteState, key: int) -> x.SiteOrders:
+    t, intents = site.session, turn.state.intents
+    orders = x.SiteOrders(key, site.name, t.last_orders + 1, turn.now)
+    t.last_orders, t.released_when_answered = t.last_orders + 1, site.core_ms_released
     for number in _to_start(turn, site):
-        intents[number].given = 1
+        intents[number].start_told = 1
         orders.start.append((intents[number].nonce, intents[number].shape))
     for number in _to_stop(turn, site):
-        intents[number].told = True
-        orders.stop.append((intents[number].nonce, intents[number].outside))
-    for stray in islice(t.strays, site.limits.flight):
-        t.strays[stray] = True
+        intents[number].stop_told = True
+        orders.stop.append((intents[number].nonce, intents[number].batch_id))
+    for stray in islice(t.unknown_jobs, site.limits.flight):
+        t.unknown_jobs[stray] = True
         orders.stop.append(stray)
-    for nonce in list(islice(t.salvage, site.limits.flight)):
-        t.salvage[nonce] = True
+    for nonce in list(islice(t.salvages_due, site.limits.flight)):
+        t.salvages_due[nonce] = True
         orders.salvage.append(nonce)
     if _list_due(turn, site):
-        orders.look = t.asked = True
-        t.asked_at = t.asked_at or turn.now
-    if not t.listed or _is_watched(turn, site):
+        orders.look = t.listing_wanted = True
+        t.listing_asked_at = t.listing_asked_at or turn.now
+    if not t.has_listing or _is_watched(turn, site):
         turn.timers.add(turn.now + turn.config.listing, "tend", site.name)
     return orders

@@ -38,15 +38,15 @@ def _look_later(turn: Turn) -> None:
 def watch_due(turn: Turn, _: int) -> None:
     turn.provision.watching = False
     state = turn.state
-    for name in state.provided:
+    for name in state.provisioned_sites:
         _look(turn, state.sites[name])
     wanted = _wanted(turn)
-    if not wanted or any(p.state == LIVE and not p.silent for p in state.pilots.values()):
+    if not wanted or any(p.state == LIVE and not p.lease_expired for p in state.pilots.values()):
         turn.provision.last_active = turn.now
     elif turn.now >= turn.provision.last_active + turn.config.blackout:
         _light(turn)
         turn.provision.last_active = turn.now
-    if wanted or any(state.sites[name].open for name in state.provided):
+    if wanted or any(state.sites[name].open for name in state.provisioned_sites):
         _look_later(turn)
 
 
@@ -63,10 +63,10 @@ def _wanted(turn: Turn) -> bool:
 def _look(turn: Turn, site: SiteState) -> None:
     since = _quiet_since(turn, site)
     wanted = site.open or (turn.state.ready and not site.drained)
-    if site.suspect or turn.now < since + turn.config.suspect or not wanted:
+    if site.suspect_since or turn.now < since + turn.config.suspect or not wanted:
         return
-    t = site.tending
-    who = "its batch system lists nothing" if since == t.asked_at else "nobody there says anything"
+    t = site.session
+    who = "its batch system lists nothing" if since == t.listing_asked_at else "nobody there says anything"
     runs = len(site.intents[RUNNING]) + len(site.intents[LEAVING])
     says = f"{who} since {(turn.now - since) // 1000} s; {runs} pilots may still run there"
     turn.emit(f.SiteJudged(turn.now, site.name, since, says))
@@ -75,14 +75,14 @@ def _look(turn: Turn, site: SiteState) -> None:
 
 def _quiet_since(turn: Turn, site: SiteState) -> int:
     """Since when there has been no word of its tender, or no listing of its batch system."""
-    t = site.tending
-    return t.asked_at if t.asked and t.asked_at else max(t.heard, site.added, turn.resumed)
+    t = site.session
+    return t.listing_asked_at if t.listing_wanted and t.listing_asked_at else max(t.heard, site.added, turn.resumed)
 
 
 def listed(turn: Turn, site: SiteState, began: int) -> None:
     """A listing has come: it answers again, if that began after it had stopped."""
-    if site.suspect and began >= site.suspect:
-        says = f"it answers again, after {(turn.now - site.suspect) // 1000} s"
+    if site.suspect_since and began >= site.suspect_since:
+        says = f"it answers again, after {(turn.now - site.suspect_since) // 1000} s"
         turn.emit(f.SiteJudged(turn.now, site.name, 0, says))
         turn.provision.changed = True
 
@@ -92,11 +92,11 @@ def listed(turn: Turn, site: SiteState, began: int) -> None:
 
 def _light(turn: Turn) -> None:
     says = f"no pilot was active anywhere for {(turn.now - turn.provision.last_active) // 1000} s: it is tried again"
-    for name in turn.state.provided:
+    for name in turn.state.provisioned_sites:
         site = turn.state.sites[name]
-        if site.suspect or site.drained or not site.tender or not site.limits.shapes:
+        if site.suspect_since or site.drained or not site.provisioner or not site.limits.shapes:
             continue
-        site.tending.hold, site.tending.probing = 0, True  # should that fail it is left alone for longer still
+        site.session.retry_after, site.session.probing = 0, True  # should that fail it is left alone for longer still
         turn.emit(f.SiteNoted(turn.now, name, "blackout", says))
     turn.provision.changed = True
 
@@ -106,9 +106,9 @@ def _light(turn: Turn) -> None:
 
 def site_judged(state: State, fact: f.SiteJudged) -> None:
     site = state.sites[fact.site]
-    site.suspect = fact.suspect
+    site.suspect_since = fact.suspect
     state.version += 1  # what was to go there may go elsewhere
-    state.stirred[site.name] = None
+    state.sites_with_orders[site.name] = None
     note(site, fact.at, "suspect" if fact.suspect else "answers", fact.says)
 
 

@@ -180,7 +180,7 @@ def _hosts(state: State, bag: BagState, found: dict[int, list[int]]) -> dict[int
 def _add(state: State, bag: BagState, task: int, hosts: tuple[int, ...]) -> None:
     """To those that may be given to another host."""
     cls = bag.classes.get((bag.target_of(task), bag.tasks.variant[task]))
-    if cls is not None and not cls.chained and bag.tasks.live[task] < cap(bag, PER_TASK, MOST_LIVE):
+    if cls is not None and not cls.in_chain and bag.tasks.live[task] < cap(bag, PER_TASK, MOST_LIVE):
         cls.overdue[task] = hosts
         state.overdue[cls.number] = None
 
@@ -254,5 +254,15 @@ def take(turn: Turn, pilot: PilotState, cls: TaskClass, most: int, groups: list[
         state.version += 1  # who waited behind them may have something else now
         _look_at(turn, cls.bag, turn.now + EVERY)
         numbers = state.attempts.numbers(len(tasks))
-        groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, tasks, numbers, over=cls.over))
+        groups.append(
+            f.Group(
+                cls.bag,
+                cls.target,
+                cls.time_retries,
+                cls.memory_retries,
+                tasks,
+                numbers,
+                to_fail_over_site=cls.to_fail_over_site,
+            )
+        )
     return len(tasks)

@@ -35,7 +35,7 @@ from windfall.core.decide.replicas.caps import cap, left, price, usual_time
 from windfall.core.decide.replicas.session import Late, Tail
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import ACTIVE, GRANTED, READY, STARTED, WAITING
-from windfall.core.state.accounts import PLENTY, Purse
+from windfall.core.state.accounts import UNLIMITED, Affordable
 from windfall.core.state.estimates import bad_hosts
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
 from windfall.core.turn import Turn
@@ -79,7 +79,7 @@ def mode(bag: BagState) -> str:
 
 def shown_policy(bag: BagState) -> dict[str, str]:
     """As they are in force: with the preset that it was submitted with, and none where no task can have a replica."""
-    able = may_repeat(bag) and not (bag.classes and all(cls.chained for cls in bag.classes.values()))
+    able = may_repeat(bag) and not (bag.classes and all(cls.in_chain for cls in bag.classes.values()))
     return {**bag.policy, "replicate": mode(bag) if able else NONE}
 
 
@@ -109,13 +109,23 @@ def take(turn: Turn, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
             cls = each.cls
             if cls.number in full or not _stands(bag, each):
                 continue  # what has ended since then is not taken out of the list, but for the first
-            cost = price(turn.state, cls, pilot) if tail.left < PLENTY else 0
+            cost = price(turn.state, cls, pilot) if tail.left < UNLIMITED else 0
             if cost > tail.left or room(cls, load) <= 0 or _unpaid(turn, pilot, cls, groups):
                 full.add(cls.number)
                 continue
             one, numbers = [each.task], turn.state.attempts.numbers(1)
-            groups.append(f.Group(cls.bag, cls.target, cls.overruns, cls.boosts, one, numbers, over=cls.over))
-            load += turn.state.cost(turn.state.pilot_classes[pilot.cls], cls)
+            groups.append(
+                f.Group(
+                    cls.bag,
+                    cls.target,
+                    cls.time_retries,
+                    cls.memory_retries,
+                    one,
+                    numbers,
+                    to_fail_over_site=cls.to_fail_over_site,
+                )
+            )
+            load += turn.state.cost_on(turn.state.pilot_classes[pilot.cls], cls)
             tail.late.remove(each)
             if mode(bag) in PRESETS and not tail.more:  # else those come first that were too many to be listed
                 _again(bag, tail, each, pilot)
@@ -137,7 +147,7 @@ def _turn(each: Late) -> tuple[int, int]:
 
 
 def _unpaid(turn: Turn, pilot: PilotState, cls: TaskClass, groups: list[f.Group]) -> bool:
-    return Purse(turn.state, pilot, turn.now, groups).most(cls) <= 0
+    return Affordable(turn.state, pilot, turn.now, groups).most(cls) <= 0
 
 
 def any_late(turn: Turn) -> bool:
@@ -172,7 +182,7 @@ def _in_order(turn: Turn, pilot: PilotState) -> list[BagState]:
     found = [bag for bag in _bags(state) if _offers(turn, bag)]
     if len(found) < 2:
         return found
-    use, orders = state.sites[pilot.site].use, turn.grants.orders
+    use, orders = state.sites[pilot.site].cores_in_use, turn.grants.orders
     return sorted(found, key=lambda bag: (use.get(bag.owner, 0) / weight(state, bag.owner),
                                           orders.place(state, turn.now, pilot, look(turn, bag).late[0].cls)))
 
@@ -192,7 +202,7 @@ def _is_out(bag: BagState) -> bool:
 def spare(bag: BagState) -> int:
     """How many more replicas it may have."""
     share = cap(bag, SHARE, PRESETS.get(mode(bag), BY_EXPRESSION).share)
-    return -(-bag.size * share // 100) - bag.replicas
+    return -(-bag.size * share // 100) - bag.replicas_granted
 
 
 def bounded(bag: BagState, task: int) -> str:
@@ -204,9 +214,9 @@ def bounded(bag: BagState, task: int) -> str:
     if most.live <= bag.tasks.live[task]:
         return f"{own.get(PER_TASK, of)} allows {most.live} of a task at a time"
     if spare(bag) <= 0:
-        return f"the bag has had {bag.replicas}, and {own.get(SHARE, of)} allows no more for {bag.size} tasks"
-    if cap(bag, COST, PLENTY) <= bag.doubled:
-        return f"needless attempts have used {format_core_time(bag.doubled)}, and {own[COST]} allows no more"
+        return f"the bag has had {bag.replicas_granted}, and {own.get(SHARE, of)} allows no more for {bag.size} tasks"
+    if cap(bag, COST, UNLIMITED) <= bag.replica_waste:
+        return f"needless attempts have used {format_core_time(bag.replica_waste)}, and {own[COST]} allows no more"
     return ""
 
 
@@ -230,11 +240,11 @@ def _for_host(late: list[Late], pilot: PilotState) -> Iterator[Late]:
 def look(turn: Turn, bag: BagState) -> Tail:
     """Once a step, unless there is news in it."""
     tail = turn.replicas.scans.get(bag.number)
-    if tail is not None and tail.news == bag.news:
+    if tail is not None and tail.news == bag.replica_version:
         return tail
     if (tail := _kept(turn, bag)) is None:
         tail = _look(turn, bag, preset(bag)) if mode(bag) in PRESETS else _asked_for(turn, bag)
-        tail.left, tail.news = left(turn, bag), bag.news
+        tail.left, tail.news = left(turn, bag), bag.replica_version
         tail.late = tail.late if tail.left > 0 else []
         if tail.until:
             _keep(turn, bag, tail)
@@ -265,7 +275,7 @@ def _kept(turn: Turn, bag: BagState) -> Tail | None:
     if turn.now >= tail.until and not tail.coming and not tail.more and tail.done == _done(bag):
         tail.until = tail.beyond or NEVER  # nothing that it depends on has changed
     changed = bag.open or bag.counts[READY] or bag.counts[WAITING] or COST in bag.policy
-    if changed or tail.news != bag.news or turn.now >= tail.until or (tail.more and not late):
+    if changed or tail.news != bag.replica_version or turn.now >= tail.until or (tail.more and not late):
         del turn.replicas.kept_scans[bag.number]
         return None
     if tail.coming and tail.coming[-1][0] <= turn.now:
@@ -308,7 +318,7 @@ def late_due(turn: Turn, number: int) -> None:
     turn.replicas.looks_late.pop(number, None)
     bag = turn.state.bags.get(number)
     if bag is not None and number in turn.state.replicating and _is_out(bag) and look(turn, bag).late:
-        turn.state.rerun()
+        turn.state.note_replica_offer()
 
 
 def _asked_for(turn: Turn, bag: BagState) -> Tail:
@@ -344,7 +354,7 @@ def _look(turn: Turn, bag: BagState, preset: Preset) -> Tail:
     tail = Tail(sorted(_each(state, bag, some + doubted[then <= turn.now].tolist()), key=_turn))
     if preset.late:
         for cls in bag.classes.values():
-            cls.thought = cls.mean
+            cls.mean_at_last_scan = cls.mean
         shortest = min(usual for cls in bag.classes.values() if (usual := usual_time(state, cls)))
         tail.until = turn.now + 1 + round(shortest / KEPT)
         tail.more = int(is_late.sum()) > len(some)
@@ -356,7 +366,7 @@ def _look(turn: Turn, bag: BagState, preset: Preset) -> Tail:
 
 
 def _done(bag: BagState) -> int:
-    return sum(cls.done for cls in bag.classes.values())
+    return sum(cls.successes for cls in bag.classes.values())
 
 
 def _foresee(state: State, tail: Tail, rows: NDArray[np.int64], due: NDArray[np.int64]) -> None:
@@ -434,7 +444,7 @@ def _each(state: State, bag: BagState, rows: list[int]) -> Iterator[Late]:
     for ref, row in first.items():
         task, cls = ref & 0xFFFFFFFF, state.classes[attempts.cls[row]]
         now = bag.classes.get((cls.target, tasks.variant[task]))
-        if cls.chained or tasks.live[task] >= most or now is None:
+        if cls.in_chain or tasks.live[task] >= most or now is None:
             continue
         pilots = [state.pilots[attempts.pilot[each]] for each in attempts.of_task(ref)]
         hosts, sites = tuple([p.row for p in pilots]), tuple([p.site for p in pilots])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from windfall.core.messages.lifecycle import GRANTED, STARTED
-from windfall.core.state.accounts import PLENTY, charge, width
+from windfall.core.state.accounts import UNLIMITED, charge, cores_used
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
 from windfall.core.turn import Turn
 from windfall.model.policies import replica_caps
@@ -30,14 +30,14 @@ def usual_time(state: State, cls: TaskClass) -> float:
 def left(turn: Turn, bag: BagState) -> int:
     """Ms of cores that more replicas may take."""
     if replica_caps.COST not in bag.policy:
-        return PLENTY
-    return cap(bag, replica_caps.COST, 0) - bag.doubled - expected(turn, bag)
+        return UNLIMITED
+    return cap(bag, replica_caps.COST, 0) - bag.replica_waste - expected(turn, bag)
 
 
 def price(state: State, cls: TaskClass, pilot: PilotState) -> int:
     """Ms of cores that one more attempt should take; where nobody knows, more than may be left under a cap."""
-    usual = usual_time(state, cls) or cls.lasts
-    return width(cls, pilot) * round(usual) if usual else PLENTY - 1
+    usual = usual_time(state, cls) or cls.worst_case
+    return cores_used(cls, pilot) * round(usual) if usual else UNLIMITED - 1
 
 
 def expected(turn: Turn, bag: BagState) -> int:
@@ -52,7 +52,7 @@ def expected(turn: Turn, bag: BagState) -> int:
         if oldest.setdefault(attempts.task[row], row) != row:
             cls, pilot = state.classes[attempts.cls[row]], state.pilots[attempts.pilot[row]]
             had = turn.now - attempts.granted[row]
-            total += width(cls, pilot) * round(max(had, usual_time(state, cls) or cls.lasts))
+            total += cores_used(cls, pilot) * round(max(had, usual_time(state, cls) or cls.worst_case))
     return total
 
 
@@ -61,4 +61,4 @@ def in_vain(state: State, bag: BagState, row: int, at: int) -> None:
     attempts = state.attempts
     generation = bag.tasks.generation[attempts.task[row] & 0xFFFFFFFF]
     if attempts.state[row] == STARTED and attempts.generation[row] == generation:
-        bag.doubled += charge(state, row, max(at - attempts.started[row], 0))
+        bag.replica_waste += charge(state, row, max(at - attempts.started[row], 0))

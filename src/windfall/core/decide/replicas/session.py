@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from windfall.core.state.accounts import PLENTY
+from windfall.core.state.accounts import UNLIMITED
 from windfall.core.state.world import TaskClass
 
 
@@ -28,7 +28,7 @@ class Tail:
     next: int = 0  # when another task will be late; 0: not by time alone
     coming: list[tuple[int, int, int]] = field(default_factory=list)  # when, row, attempt; last first
     beyond: int = 0  # when another one is late after those; 0: none
-    left: int = PLENTY  # ms of cores that replicas may still take
+    left: int = UNLIMITED  # ms of cores that replicas may still take
     until: int = 0  # it holds, but for tasks that end or have a replica meanwhile
     more: bool = False  # there may be others that are late
     done: int = -1  # tasks of its classes that had ended then, where that is all it depends on

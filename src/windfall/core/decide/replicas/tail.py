@@ -41,8 +41,8 @@ def best_first(state: State, waiting: list[PilotClass]) -> Iterator[int]:
     """Pilots of these classes that wait, those on reliable hosts first, of these the fast ones, and else as they stand.
 
     All at once: thousands may wait, and are asked whenever something is late."""
-    numbers = [number for pc in waiting for number in pc.parked]
-    rows = np.array([row for pc in waiting for row in pc.parked.values()], dtype=np.int64)
+    numbers = [number for pc in waiting for number in pc.waiting]
+    rows = np.array([row for pc in waiting for row in pc.waiting.values()], dtype=np.int64)
     speed = state.hosts.np_speed[rows]
     place = np.where(bad_hosts(state.hosts, rows), LAST, 0) - np.where(speed > 0, speed, 1)
     every = np.arange(len(numbers))
@@ -78,15 +78,15 @@ def ends(state: State, now: int, bag: BagState) -> dict[int, int]:
 
 def late(state: State, now: int, bag: BagState) -> int:
     """In its tail: tasks that should have ended by now."""
-    if bag.ended or not bag.in_tail or bag.unfinished() > MOST_SHOWN:
+    if bag.ended or not bag.in_tail or bag.not_ended() > MOST_SHOWN:
         return 0
     return sum(0 < at < now for at in ends(state, now, bag).values())
 
 
 def last_end(state: State, now: int, bag: BagState) -> int:
     """When a bag in its tail should have ended: not before now; 0 if it is not in its tail, or nobody knows."""
-    if bag.ended or not bag.in_tail or bag.unfinished() > MOST_SHOWN:
+    if bag.ended or not bag.in_tail or bag.not_ended() > MOST_SHOWN:
         return 0
     found = ends(state, now, bag)
-    known = len(found) == bag.unfinished() and all(found.values())
+    known = len(found) == bag.not_ended() and all(found.values())
     return max(now, *found.values()) if found and known else 0

@@ -47,7 +47,7 @@ def submit(turn: Turn, event: e.Submit) -> None:
         return
     if _too_many(turn, event, event.owner, sum(shape.count for shape in event.targets)):
         return
-    if misfit := chains.misfit(event.targets, event.open):
+    if misfit := chains.pipeline_problem(event.targets, event.open):
         turn.refuse(event, "bad-input", misfit)
         return
     if error := wrong_policy(event.policy, len(event.targets)):
@@ -56,7 +56,7 @@ def submit(turn: Turn, event: e.Submit) -> None:
     if event.data is not None and (wrong := wrong_with(event.data, sum(shape.count for shape in event.targets))):
         turn.refuse(event, "bad-input", wrong, "give one value per task")
         return
-    if event.conscious is not None and (wrong := wrong_parameter(event.conscious)):
+    if event.data_selection is not None and (wrong := wrong_parameter(event.data_selection)):
         turn.refuse(event, "bad-input", wrong, "leave it out: there is a default")
         return
     if wrong := _wrong_budget(event.budget, event.targets):
@@ -70,9 +70,25 @@ def submit(turn: Turn, event: e.Submit) -> None:
     edges = event.edges + chains.stage_edges(event.targets)
     turn.emit(
         f.BagSubmitted(
-            turn.now, number, event.owner, event.name, event.idempotency, event.spec, event.targets, event.external,
-            event.select, event.open, edges, event.provision, event.options, event.data, event.conscious, event.budget,
-            event.replicate, event.policy, event.fail_over,
+            turn.now,
+            number,
+            event.owner,
+            event.name,
+            event.idempotency,
+            event.spec,
+            event.targets,
+            event.external,
+            event.select,
+            event.open,
+            edges,
+            event.provision,
+            event.options,
+            event.data,
+            event.data_selection,
+            event.budget,
+            event.replicate,
+            event.policy,
+            event.fail_over,
         )
     )
     batches.arm(turn, turn.state.bags[number])
@@ -86,7 +102,7 @@ def _sites_of(state: State, owner: str) -> list[str]:
 
 
 def _wrong_budget(budget: int, shapes: list[f.TargetShape]) -> str:
-    if not 0 <= budget < accounts.PLENTY:
+    if not 0 <= budget < accounts.UNLIMITED:
         return f"a budget of {budget} ms of cores"
     return "under a budget every task needs a time limit" if budget and not all(s.limit for s in shapes) else ""
 
@@ -97,7 +113,7 @@ def set_budget(turn: Turn, event: e.SetBudget) -> None:
     if wrong := _wrong_budget(event.budget, [target.shape for target in bag.targets]):
         turn.refuse(event, "bad-input", wrong, "say how long a task may take: its worst case is what is reserved")
         return
-    used = bag.spent + sum(accounts.pledge(turn.state, row) for row in turn.state.attempts.of_bag(bag.number))
+    used = bag.spent + sum(accounts.pledge_of(turn.state, row) for row in turn.state.attempts.of_bag(bag.number))
     if event.budget and event.budget < used:
         turn.refuse(event, "conflict", f"bag {bag.number} has used, or reserved, more than that", "cancel it instead")
         return
@@ -128,7 +144,7 @@ def set_policy(turn: Turn, event: e.SetPolicy) -> None:
 
 
 def set_allowance(turn: Turn, event: e.SetAllowance) -> None:
-    if not -1 <= event.allowance < accounts.PLENTY or not event.owner:
+    if not -1 <= event.allowance < accounts.UNLIMITED or not event.owner:
         turn.refuse(event, "bad-input", f"an allowance of {event.allowance} ms of cores", "0 or more")
         return
     if turn.state.allowances.get(event.owner, -1) != event.allowance:
@@ -169,7 +185,7 @@ def _again(turn: Turn, event: e.Event, known: tuple[int, int, int, int], body: b
 
 def _too_many(turn: Turn, event: e.Event, owner: str, more: int, had: int = 0) -> bool:
     """Refuse what memory could not hold: tasks of one bag, which has `had`, and of all bags of an owner."""
-    owned, most = turn.state.owned.get(owner, 0), turn.config.owned
+    owned, most = turn.state.tasks_owned.get(owner, 0), turn.config.owned
     if had + more > MAX_TASKS:
         turn.refuse(
             event, "too-large", f"the bag would have {had + more:,} tasks; at most {MAX_TASKS:,} are taken",
@@ -270,10 +286,10 @@ def _has_room(turn: Turn, event: e.Event, bag: BagState, pieces: f.Runs) -> bool
         turn.refuse(event, "bad-input", f"bag {bag.number} has no such target, or nothing was appended")
         return False
     for target in [bag.targets[place] for place, _ in pieces]:
-        if target.shape.behind >= 0 or target.follower >= 0:
+        if target.shape.previous_stage >= 0 or target.next_stage >= 0:
             turn.refuse(event, "bad-input", "stages of a pipeline have equally many tasks", "submit a bag of its own")
             return False
-        over = target_done(bag, target) or (not bag.open and target.unfinished == 0)
+        over = target_done(bag, target) or (not bag.open and target.not_ended == 0)
         if target.dependents and over:
             turn.refuse(
                 event, "conflict", f"target {target.shape.name!r} is done and what waits for it may run",
@@ -309,7 +325,7 @@ def _recall_unstarted(turn: Turn, bag: BagState) -> None:
     for row in np.flatnonzero(mine).tolist():
         pilot = turn.state.pilots[attempts.pilot[row]]
         pilot.recalling[attempts.number[row]] = False
-        turn.state.orders[pilot.number] = None
+        turn.state.pilots_with_news[pilot.number] = None
 
 
 def cancel(turn: Turn, event: e.Cancel) -> None:
@@ -324,15 +340,15 @@ def cancel(turn: Turn, event: e.Cancel) -> None:
     turn.done(event, sum(count for _, count in runs))
 
 
-def gathered(turn: Turn, event: e.Gathered) -> None:
+def gathered(turn: Turn, event: e.InputsGathered) -> None:
     """Which files they are is not journaled: that follows from results that are."""
     bag = turn.state.bags.get(event.bag)
     target = bag.targets[event.target] if bag is not None and 0 <= event.target < len(bag.targets) else None
-    if bag is not None and target is not None and target.held and not target.pending:
+    if bag is not None and target is not None and target.inputs_pending and not target.pending:
         if event.refused:
             _cancel_target(turn, bag, target.index, event.refused)
         else:
-            turn.emit(f.TargetGathered(turn.now, bag.number, target.index))
+            turn.emit(f.InputsGathered(turn.now, bag.number, target.index))
     turn.done(event)
 
 
@@ -371,7 +387,7 @@ def _chosen(bag: BagState, tasks: list[int] | None, wanted: Callable[[States], N
 def remove(turn: Turn, event: e.Remove) -> None:
     if (bag := _bag(turn, event, event.bag)) is None:
         return
-    if bag.unfinished():
+    if bag.not_ended():
         turn.refuse(event, "conflict", f"bag {bag.number} has unfinished tasks", f"windfall cancel {bag.number} first")
         return
     turn.emit(f.BagRemoved(turn.now, bag.number, event.by))
@@ -398,7 +414,7 @@ def add_site(turn: Turn, event: e.AddSite) -> None:
         return
     limits = event.limits if site is None or event.limits != site.limits else None
     said = (event.kind, event.shared, event.disk)
-    if site is None or site.removed or (site.kind, site.shared, site.disk) != said or limits is not None:
+    if site is None or site.removed or (site.kind, site.shared, site.shared_disk) != said or limits is not None:
         turn.emit(f.SiteAdded(turn.now, event.name, event.owner, *said[:2], limits=limits, disk=event.disk))
     turn.done(event)
 
@@ -408,7 +424,7 @@ def _endless(limits: f.Limits) -> bool:
     return (limits.budget > 0 or limits.account) and not all(shape.wall for shape in limits.shapes)
 
 
-def frugal(turn: Turn, event: e.Frugal) -> None:
+def frugal(turn: Turn, event: e.DiskLow) -> None:
     """Note that the driver's disk is low, or not any more.  No fact: the driver tells it again after a restart."""
     if turn.state.disk_low and not event.on:
         turn.state.version += 1  # who waits may be granted something again

@@ -20,7 +20,7 @@ def submission(key: int, owner: str, bag: Bag, idempotency: str = "") -> Submit:
     shapes = [_shape(target, index, bag.policy) for target in bag.targets]
     crowds: dict[str, int] = {}
     for place, (target, shape) in enumerate(zip(bag.targets, shapes, strict=True)):
-        shape.crowd = crowds.setdefault(target.crowd, place) if target.crowd else place
+        shape.concurrency_group = crowds.setdefault(target.crowd, place) if target.crowd else place
     edges = edges_of(bag.edges, bag.flows)
     return Submit(
         key, owner, bag.name, idempotency, _packed(bag), shapes, bag.effects == "external",
@@ -53,7 +53,7 @@ def _shape(target: Target, index: dict[str, int], policy: Policy) -> TargetShape
         target.memory_retries, target.priority, _costs(target) if policy.select == "sjf" else b"", _weight(target),
         r.whole, bool(target.takes), target.kind == "call", bool(target.outputs),
         policy.batch, policy.batch_timeout if policy.batch > 1 else 0, nodes=r.nodes,
-        hopeless=target.check.hopeless, at_once=target.at_once,
+        exits_not_retried=target.check.hopeless, at_once=target.at_once,
     )
 
 

@@ -40,7 +40,7 @@ def _empty(turn: Turn, site: SiteState, now: bool) -> None:
     for pilot in alive(turn.state, site):
         if pilot.state == LIVE:
             turn.emit(f.PilotDraining(turn.now, pilot.number))
-            turn.state.orders[pilot.number] = None
+            turn.state.pilots_with_news[pilot.number] = None
     nearest_data.stir(turn)
 
 
@@ -53,7 +53,7 @@ def share_site(turn: Turn, event: e.ShareSite) -> None:
     gone = (site.owner, *event.remove)
     shared = sorted(dict.fromkeys(owner for owner in (*site.shared, *event.add) if owner not in gone))
     if shared != sorted(site.shared):
-        turn.emit(f.SiteAdded(turn.now, site.name, site.owner, site.kind, shared, event.by, disk=site.disk))
+        turn.emit(f.SiteAdded(turn.now, site.name, site.owner, site.kind, shared, event.by, disk=site.shared_disk))
         whom = f"shared with {', '.join(shared)}" if shared else "not shared any more"
         turn.emit(f.SiteNoted(turn.now, site.name, "shared", f"{whom}, by {event.by}"))
         nearest_data.stir(turn)
