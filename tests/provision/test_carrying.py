@@ -6,7 +6,7 @@ from typing import Any
 
 from windfall.core.messages.effects import SiteOrders
 from windfall.core.messages.facts import Shape
-from windfall.provision.order_book import Cancel, Carrier, Look, News, Submit, follows
+from windfall.provision.order_book import Cancel, Carrier, ListJobs, News, Submit, follows
 
 ONE, FOUR = Shape(1), Shape(4)
 NOTHING = News([], [], [], [], [])
@@ -118,6 +118,6 @@ def test_a_submission_without_an_answer_waits_for_a_listing() -> None:
 
 def test_one_listing_at_a_time() -> None:
     bench = Bench()
-    assert bench.order(look=True) == [Look(1000)] and not bench.order(look=True)
+    assert bench.order(look=True) == [ListJobs(1000)] and not bench.order(look=True)
     bench.carrier.looked()
-    assert bench.order(look=True) == [Look(3000)]
+    assert bench.order(look=True) == [ListJobs(3000)]

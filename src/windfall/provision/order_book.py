@@ -50,7 +50,7 @@ class Cancel(NamedTuple):
     jobs: tuple[Pair, ...]
 
 
-class Look(NamedTuple):
+class ListJobs(NamedTuple):
     """List what the batch system has of ours."""
 
     began: int  # the core's time of the newest answer
@@ -62,7 +62,7 @@ class Salvage(NamedTuple):
     nonces: tuple[str, ...]
 
 
-Command = Submit | Cancel | Look | Salvage
+Command = Submit | Cancel | ListJobs | Salvage
 
 
 class News(NamedTuple):
@@ -114,7 +114,7 @@ class Carrier:
         commands: list[Command] = [*self._starts(orders.start), *self._cancels(self._stop(orders.stop))]
         if orders.look and not self._looking:
             self._looking = True
-            commands.append(Look(self.now))
+            commands.append(ListJobs(self.now))
         return [*commands, *self._seek(orders.salvage)]
 
     def _seek(self, nonces: Iterable[str]) -> Iterator[Salvage]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from windfall.errors import BadInput, NotFound, SiteError, SiteRefused, TrustError, WindfallError
 from windfall.provision import site_limits
-from windfall.provision.order_book import Cancel, Carrier, Command, Look, Pair, Salvage, Submit
+from windfall.provision.order_book import Cancel, Carrier, Command, ListJobs, Pair, Salvage, Submit
 from windfall.provision.server_link import NO_END, NOT_SAID, Line, ListedJob, SiteInfo, TendReply, TendRequest
 from windfall.provision.site_files import Equipped
 from windfall.sites.channels.channel import Channel, read_aside
@@ -185,7 +185,7 @@ class Tender:
             case Cancel():
                 async with self._cancels:
                     await self._cancel(command)
-            case Look():
+            case ListJobs():
                 await self._look(command)
             case Salvage():
                 async with self._salvages:  # a whole rack may be gone: its login node is not to follow
@@ -331,7 +331,7 @@ class Tender:
             ids += [job.id for job in await self._list() if job.nonce in nameless]
         return list(dict.fromkeys(ids))
 
-    async def _look(self, look: Look) -> None:
+    async def _look(self, look: ListJobs) -> None:
         try:
             seen = self._carrier.seen
             listed = await self._list()

@@ -49,8 +49,8 @@ class Rules(NamedTuple):
     lasts: bool = True  # the tail, once it has begun
 
 
-class Look:
-    """At jobs that run: does an expression hold for them?  Attributes are read as the core reads them."""
+class ReplicaRule:
+    """An expression that says whether a running job gets a replica; it reads attributes as the core does."""
 
     def __init__(self, text: str) -> None:
         self.program = program(text)
@@ -113,7 +113,7 @@ class Feeder:
     def __init__(self, world: World, work: Work, rules: Rules, seed: int, cycle: int = MINUTE) -> None:
         self.world, self.work, self.rules, self.cycle = world, work, rules, cycle
         self.draw = random.Random(f"replicas {seed} {work.name}")
-        self.look = Look(rules.replicate or "false")
+        self.replica_rule = ReplicaRule(rules.replicate or "false")
         self.bag = self.shadow = 0
         self.tail = False
         self.left = 0  # jobs without a result when it began
@@ -204,7 +204,7 @@ class Feeder:
         """Jobs that run and have no result, and for which the expression holds; in order."""
         running, now, core = self._running(), self.world.engine.now, self.world.server.core
         for job in sorted(running):
-            if job not in self.ends and self.look.wants(core, now, bag, job, running[job], self._count(job)):
+            if job not in self.ends and self.replica_rule.wants(core, now, bag, job, running[job], self._count(job)):
                 yield job
 
     def _count(self, job: int) -> int:

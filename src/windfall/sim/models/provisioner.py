@@ -10,7 +10,7 @@ from typing import Any
 
 from windfall.core.messages import effects as x, events as e
 from windfall.core.messages.facts import Shape
-from windfall.provision.order_book import Cancel, Carrier, Command, Look, News, Salvage, Submit
+from windfall.provision.order_book import Cancel, Carrier, Command, ListJobs, News, Salvage, Submit
 from windfall.sim.engine import Engine
 from windfall.sim.models.server import Server
 from windfall.sim.models.site import Job, Mortal, Refused, Site
@@ -80,7 +80,7 @@ class Tender:
                 self.engine.after(self._takes["submit"](), self._submit, self.life, nonces[0], shape)
             case Cancel(jobs):
                 self.engine.after(self._takes["cancel"](), self._cancel, self.life, *jobs[0])
-            case Look(began):
+            case ListJobs(began):
                 self.engine.after(self._listing, self._list, self.life, began)
             case Salvage():
                 raise AssertionError("nobody said that this tender can salvage anything")
