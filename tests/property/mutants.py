@@ -21,10 +21,10 @@ from windfall.core.decide.requests import bags as control
 from windfall.core.messages import events as e
 from windfall.core.messages.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, READY, STOPPING, SUCCEEDED
 from windfall.core.persist import snapshot
-from windfall.core.state import accounts, capacity, chains, world as state_module
+from windfall.core.state import accounts, capacity, world as state_module
 from windfall.core.state.columns import Table
 from windfall.core.state.graph import Edges, Graph
-from windfall.core.state.world import State, TargetState
+from windfall.core.state.world import BagState, State, TargetState
 from windfall.pilot.agenda import agenda
 from windfall.pilot.agenda.agenda import Agenda
 from windfall.pilot.agenda.chains import Chain, Chains
@@ -603,8 +603,7 @@ def a_batch_runs_all_at_once(patch: Patch) -> None:
 
 @mutant("T7")
 def an_incomplete_batch_does_not_wait(patch: Patch) -> None:
-    for module in (chains, bag_facts):
-        patch.setattr(module, "filling", lambda bag, target: range(0))
+    patch.setattr(BagState, "filling", lambda self, target: range(0))
 
 
 @mutant("T8")

@@ -108,7 +108,6 @@ def test_packages_import_only_the_listed_libraries() -> None:
 
 
 KNOTS: set[tuple[str, ...]] = {
-    ("core.state.chains", "core.state.copies", "core.state.world"),
     ("pilot.run.spawner", "pilot.run.stations"),
     ("pilot.net.postbox", "pilot.net.relay"),
 }

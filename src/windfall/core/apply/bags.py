@@ -7,8 +7,8 @@ import numpy as np
 from windfall.core.decide.replicas.by_deadline import note_repeats
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import CANCELLED, FIRST_FINAL, FREE, LOST, READY, WAITING
-from windfall.core.state import accounts, copies
-from windfall.core.state.chains import filling
+from windfall.core.state import accounts
+from windfall.core.state.bag_data import link_up, new_bag_data
 from windfall.core.state.classes import (
     add_targets,
     append_key,
@@ -70,17 +70,17 @@ def _note_data(state: State, bag: BagState, fact: f.BagSubmitted) -> None:
         bag.data_selection = fact.data_selection
         state.bags_by_data += 1
     if fact.data is not None or fact.data_selection is not None:
-        bag.data = copies.bag_data(fact.data or f.DataShape(), bag.size)
-        copies.link_up(bag.data, as_pairs(fact.edges), bag.size)
+        bag.data = new_bag_data(fact.data or f.DataShape(), bag.size)
+        link_up(bag.data, as_pairs(fact.edges), bag.size)
 
 
 def _hold_back(bag: BagState, first: int) -> None:
     """Of the tasks from there on, which are all ready, those wait that have open prerequisites."""
     assert bag.graph is not None
-    filling = bag.graph.np_pending[first:] > 0
-    blocked = int(np.count_nonzero(filling))
+    waits = bag.graph.np_pending[first:] > 0
+    blocked = int(np.count_nonzero(waits))
     if blocked:
-        bag.tasks.np_state[first : bag.size][filling] = WAITING
+        bag.tasks.np_state[first : bag.size][waits] = WAITING
         bag.tasks.mark(first, bag.size - 1)
     bag.counts[READY] -= blocked
     bag.counts[WAITING] += blocked
@@ -111,7 +111,7 @@ def part_appended(state: State, fact: f.PartAppended) -> None:
         bag.graph.add(as_pairs(fact.edges), bag.tasks.np_state)
         _hold_back(bag, fact.first)
         if bag.data is not None:
-            copies.link_up(bag.data, bag.pairs, bag.size)
+            link_up(bag.data, bag.pairs, bag.size)
     _take_in(state, bag, fact, fact.pieces, fact.sources)
     if fact.key:
         _remember_append(state, bag, fact, part_body(fact.sources, fact.edges))
@@ -159,7 +159,7 @@ def _add_run(bag: BagState, index: int, first: int, count: int, at: int) -> None
     else:
         bag.runs.append((first, index, target.count))
     had, target.count = target.count, target.count + count
-    if target.shape.batch > 1 and filling(bag, target).start >= had:  # who waited so far for the batch to fill need not
+    if target.shape.batch > 1 and bag.filling(target).start >= had:  # who waited so far for the batch to fill need not
         target.filling_since = at
     target.not_succeeded += count
     target.not_ended += count

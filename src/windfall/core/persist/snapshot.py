@@ -24,8 +24,8 @@ from windfall.core.messages.lifecycle import DROPPED, FREE, LOST, READY
 from windfall.core.persist.rows import Fields, Reader, pack
 from windfall.core.persist.upgrades import VERSION, upgrade
 from windfall.core.state import accounts, chains, classes, load as rows
+from windfall.core.state.bag_data import BagData, Columns, link_up
 from windfall.core.state.columns import Attempts, Hosts, Table, Tasks
-from windfall.core.state.copies import BagData, Columns, link_up
 from windfall.core.state.fields import durable
 from windfall.core.state.graph import Edges, graph_of
 from windfall.core.state.world import (

@@ -31,7 +31,7 @@ from windfall.core.messages.lifecycle import (
 )
 from windfall.core.state import accounts
 from windfall.core.state.capacity import best_shape, fail_over_site, why_unusable
-from windfall.core.state.chains import filling, is_blocked
+from windfall.core.state.chains import is_blocked
 from windfall.core.state.classes import target_done
 from windfall.core.state.columns import TO_FAIL_OVER
 from windfall.core.state.world import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
@@ -115,7 +115,7 @@ def _not_ready(state: State, now: int, bag: BagState, task: int) -> str:
 def _fills(bag: BagState, task: int) -> bool:
     """Is its batch incomplete, and may still be filled?"""
     target, index = bag.locate(task)
-    return index in filling(bag, bag.targets[target])
+    return index in bag.filling(bag.targets[target])
 
 
 def _waits_for_batch(now: int, target: TargetState) -> str:

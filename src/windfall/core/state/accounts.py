@@ -18,16 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from windfall.core.messages.facts import COUNTS, COUNTS_FOR_OTHERS, Finished, Group, Shape
 from windfall.core.messages.lifecycle import FREE, GONE, LOST
 from windfall.core.state.columns import ROW_MASK
-
-if TYPE_CHECKING:
-    from windfall.core.state.world import BagState, PilotState, SiteState, State, TaskClass
+from windfall.core.state.world import BagState, PilotState, SiteState, State, TaskClass
 
 UNLIMITED = 1 << 60
 MONTHS = 12  # of which usage is kept

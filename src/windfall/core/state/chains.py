@@ -18,15 +18,11 @@ Rules
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import GRANTED, STARTED
-
-if TYPE_CHECKING:
-    from windfall.core.state.world import BagState, PilotState, State, TargetState, TaskClass
+from windfall.core.state.world import BagState, PilotState, State, TargetState, TaskClass
 
 NO_CHAIN = -1
 _INDEX_BITS = 32  # of a chain's number; above them stands its target
@@ -63,26 +59,10 @@ def chain_key(state: State, row: int) -> tuple[int, int]:
 # --- the last batch of an open bag ----------------------------------------------------------------------------------
 
 
-def filling(bag: BagState, target: TargetState) -> range:
-    """Tasks, counted within the target, that wait for their batch to fill."""
-    shape = target.shape
-    if not bag.open or shape.batch < 2 or not shape.patience:
-        return range(0)
-    return range(max(target.released, target.count - target.count % shape.batch), target.count)
-
-
-def held_back(bag: BagState, cls: TaskClass) -> int:
-    """How many of a class's ready tasks wait for their batch to fill."""
-    if cls.batch < 2 or not bag.open or cls.time_retries or cls.memory_retries or cls.to_fail_over_site:
-        return 0
-    backlog = cls.backlog
-    return sum(backlog.is_ready(backlog.task_at(place)) for place in filling(bag, bag.targets[cls.target]))
-
-
 def tasks_filling(bag: BagState) -> dict[int, None]:
     """Tasks that wait for their batch to fill."""
     return {bag.classes[target.index, 0].backlog.task_at(place): None
-            for target in bag.targets for place in filling(bag, target)}
+            for target in bag.targets for place in bag.filling(target)}
 
 
 # --- taking whole batches -------------------------------------------------------------------------------------------
@@ -92,7 +72,7 @@ def batch_mates(bag: BagState, cls: TaskClass, head: int, taken: dict[int, None]
     """What is ready of a task's batch, in order, itself included; nothing where it waits for its batch to fill."""
     target, backlog = bag.targets[cls.target], cls.backlog
     place = backlog.position(head)
-    stop = filling(bag, target).start if filling(bag, target) else target.count
+    stop = bag.filling(target).start if bag.filling(target) else target.count
     if place >= stop:
         return []
     size = max(cls.batch, 1)

@@ -25,9 +25,8 @@ from windfall.core.messages.lifecycle import (
     WAITING,
 )
 from windfall.core.state.backlog import Backlog
-from windfall.core.state.chains import held_back
+from windfall.core.state.bag_data import HOME, BagData
 from windfall.core.state.columns import Attempts, Hosts, Tasks
-from windfall.core.state.copies import HOME, BagData
 from windfall.core.state.fields import CHUNKED, DERIVED, INDEX, SESSION
 from windfall.core.state.graph import Graph, Pairs, as_pairs
 
@@ -202,6 +201,20 @@ class BagState:
         if not self.counts[READY] or len(self.targets) == 1:
             return self.counts[READY] > 0
         return any(cls.ready and not self.targets[cls.target].waits for cls in self.classes.values())
+
+    def filling(self, target: TargetState) -> range:
+        """Return the places, counted within the target, of the tasks that wait for their batch to fill."""
+        shape = target.shape
+        if not self.open or shape.batch < 2 or not shape.patience:
+            return range(0)
+        return range(max(target.released, target.count - target.count % shape.batch), target.count)
+
+    def held_back(self, cls: TaskClass) -> int:
+        """Count the ready tasks of a class that wait for their batch to fill."""
+        if cls.batch < 2 or not self.open or cls.time_retries or cls.memory_retries or cls.to_fail_over_site:
+            return 0
+        backlog = cls.backlog
+        return sum(backlog.is_ready(backlog.task_at(place)) for place in self.filling(self.targets[cls.target]))
 
     def not_ended(self) -> int:
         return sum(self.counts[:FIRST_FINAL])
@@ -539,7 +552,7 @@ class State:
         bag = self.bags.get(cls.bag)
         if bag is None or not cls.ready or bag.paused or bag.targets[cls.target].waits:
             return False
-        if cls.batch > 1 and cls.ready <= held_back(bag, cls):
+        if cls.batch > 1 and cls.ready <= bag.held_back(cls):
             return False
         return not cls.has_budget or cls.cores * cls.nodes * cls.worst_case <= bag.budget - bag.spent - bag.pledged
 

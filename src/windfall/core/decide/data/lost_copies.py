@@ -6,7 +6,8 @@ import numpy as np
 
 from windfall.core.decide.exchange.verdicts import runs_of
 from windfall.core.messages import events as e, facts as f
-from windfall.core.state.copies import HOME, OUTSIDE, at_place, missing
+from windfall.core.state.bag_data import HOME, OUTSIDE
+from windfall.core.state.copies import at_place, missing
 from windfall.core.state.world import BagState
 from windfall.core.turn import Turn
 

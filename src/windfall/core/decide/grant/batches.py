@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import WAITING
-from windfall.core.state.chains import batch_mates, chain_of, filling, held_back
+from windfall.core.state.chains import batch_mates, chain_of
 from windfall.core.state.world import BagState, PilotState, TaskClass
 from windfall.core.turn import Turn
 
@@ -15,7 +15,7 @@ Fits = Callable[[TaskClass], bool]  # does a class fit this pilot, as it is now?
 
 def arm(turn: Turn, bag: BagState) -> None:
     """Look again when the first of its incomplete batches has waited long enough."""
-    due = [t.filling_since + t.shape.patience for t in bag.targets if filling(bag, t)]
+    due = [t.filling_since + t.shape.patience for t in bag.targets if bag.filling(t)]
     if due and not bag.batch_timer_set:  # one that runs ends no later: whoever came first waits least
         bag.batch_timer_set = True
         turn.timers.add(min(due), "batch", bag.number)
@@ -27,7 +27,7 @@ def patience_over(turn: Turn, number: int) -> None:
         return
     bag.batch_timer_set = False
     for target in bag.targets:
-        if filling(bag, target) and turn.now >= target.filling_since + target.shape.patience:
+        if bag.filling(target) and turn.now >= target.filling_since + target.shape.patience:
             turn.emit(f.BatchReleased(turn.now, number, target.index, target.count))
     arm(turn, bag)
 
@@ -38,7 +38,7 @@ def take(
     """Up to `units` batches of a class: the first whatever its length, more while tasks are wanted and a message holds
     them."""
     bag = turn.state.bags[cls.bag]
-    left = cls.ready - held_back(bag, cls)
+    left = cls.ready - bag.held_back(cls)
     taken: dict[int, None] = {}
     apart: list[int] = []
     groups: list[f.Group] = []

@@ -18,8 +18,8 @@ from windfall.core.decide.replicas.candidates import NONE, PRESETS
 from windfall.core.messages import events as e, facts as f
 from windfall.core.messages.lifecycle import FIRST_FINAL, GRANTED, READY, SUCCEEDED, WAITING
 from windfall.core.state import accounts, chains
+from windfall.core.state.bag_data import wrong_with
 from windfall.core.state.classes import append_key, digest, part_body, spans, submission_key, target_done
-from windfall.core.state.copies import wrong_with
 from windfall.core.state.graph import as_pairs
 from windfall.core.state.world import BagState, State
 from windfall.core.turn import Turn
