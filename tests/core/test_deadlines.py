@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.core.decide.replicas.by_deadline import LEAST, MOST_LIVE, MOST_SEEN
+from windfall.core.decide.replicas.by_deadline import MOST_PER_TASK, MOST_SEEN, SHORTEST
 from windfall.core.messages import events as e
 
 from .conftest import Bench, answers, granted, shape
@@ -104,13 +104,13 @@ def test_it_goes_before_what_nobody_runs_and_in_its_bags_place(b: Bench) -> None
 
 def test_a_replica_has_a_deadline_of_its_own_and_there_are_not_ever_more(b: Bench) -> None:
     bag, _ = running(b, "h0")
-    for n in range(1, MOST_LIVE):
+    for n in range(1, MOST_PER_TASK):
         b.wait(61_000)
         assert len(b.take(b.pilot(host=f"h{n}"))) == 1
         assert b.take(b.pilot(host=f"i{n}")) == [], "the newest has time yet"
     b.wait(61_000)
     assert b.take(b.pilot(host="last")) == []
-    assert b.core.state.bags[bag].tasks.live[0] == MOST_LIVE
+    assert b.core.state.bags[bag].tasks.live[0] == MOST_PER_TASK
 
 
 def test_where_the_newest_is_lost_the_old_one_is_overdue_still(b: Bench) -> None:
@@ -119,7 +119,7 @@ def test_where_the_newest_is_lost_the_old_one_is_overdue_still(b: Bench) -> None
     second = b.pilot(host="second")
     b.take(second)
     b.exchange(second, bye="idle")
-    b.wait(LEAST)
+    b.wait(SHORTEST)
     assert len(b.take(b.pilot(host="third"))) == 1
 
 
@@ -151,7 +151,7 @@ def test_the_preset_takes_it_from_what_such_tasks_take(b: Bench) -> None:
     b.report(quick, second, wall=40_000)
     b.wait(75_000)
     assert b.take(idle) == []
-    b.wait(LEAST)
+    b.wait(SHORTEST)
     assert [task for _, task in b.take(idle)] == [0]
 
 

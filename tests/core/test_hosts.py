@@ -153,7 +153,7 @@ def test_the_only_host_is_never_barred(bench: Bench) -> None:
 
 
 def test_so_many_are_remembered_those_seen_last(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine, "MOST", 32)
+    monkeypatch.setattr(quarantine, "MOST_HOSTS", 32)
     bench.submit(shape(1_000, expect=60_000))
     for number in range(100):
         pilot = on(bench, f"h{number}")

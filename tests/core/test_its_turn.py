@@ -40,8 +40,9 @@ def test_who_holds_more_than_it_can_run_is_given_nothing_overdue(policy: dict[st
 
 def test_a_request_does_not_look_through_all_that_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    still = by_deadline._still
-    monkeypatch.setattr(by_deadline, "_still", lambda bag, cls, task: looked.append(task) or still(bag, cls, task))
+    still = by_deadline._is_still_overdue
+    monkeypatch.setattr(by_deadline, "_is_still_overdue",
+                        lambda bag, cls, task: looked.append(task) or still(bag, cls, task))
     b = Bench(**PATIENT)
     bag = b.submit(shape(500, retries=9), policy={"attempt-deadline": "300", "requirements": "Host.Cores > 4"})
     slow = b.pilot(cores=500, host="slow")
@@ -239,7 +240,7 @@ def test_what_a_replica_did_not_use_is_there_for_others() -> None:
 
 def test_those_that_nobody_takes_do_not_hide_others() -> None:
     """By expression, and more of them than are listed."""
-    b, wide = Bench(**PATIENT), by_expression.MOST_FOUND + 40
+    b, wide = Bench(**PATIENT), by_expression.MOST_WANTED + 40
     b.submit(shape(wide, name="wide", cores=4, expect=HOUR), shape(4, name="narrow", expect=HOUR),
              policy={"replicate": "Task.NumberOfReplicas < 2"})
     for n in range(wide):

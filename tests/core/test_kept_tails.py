@@ -39,8 +39,8 @@ def asks(b: Bench, host: str) -> list[int]:
 
 def test_one_look_serves_many(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
-    real = candidates._look
-    monkeypatch.setattr(candidates, "_look", lambda *each: looks.append(1) or real(*each))
+    real = candidates._scan_attempts
+    monkeypatch.setattr(candidates, "_scan_attempts", lambda *each: looks.append(1) or real(*each))
     _, slow = late(bench, 5)
     looks.clear()
     assert [asks(bench, f"idle{n}") for n in range(5)] == [[0], [1], [2], [3], [4]]
@@ -81,13 +81,13 @@ def test_those_that_are_late_next_are_foreseen(most: int, monkeypatch: pytest.Mo
     """Each has its replica when its time has come, without another look; one that has ended meanwhile has none."""
     monkeypatch.setattr(candidates, "MOST_LATE", most)
     bench = Bench(lease=3_600_000, silence=36_000_000)
-    looks, real = [], candidates._look
+    looks, real = [], candidates._scan_attempts
     began = one_after_the_other(bench, 100, 8)
     ran = {pilot for pilot, _ in began.values()}
     bench.wait(min(began) + 3 * MEAN // 2 - bench.now - 10)
     for n in range(8):
         assert bench.exchange(bench.pilot(host=f"idle{n}"), want=1, wait=20_000) is None
-    monkeypatch.setattr(candidates, "_look", lambda *each: looks.append(1) or real(*each))
+    monkeypatch.setattr(candidates, "_scan_attempts", lambda *each: looks.append(1) or real(*each))
     ended = [*began][5]
     bench.report(*began.pop(ended), wall=MEAN)
     bench.wait(900)
@@ -125,7 +125,7 @@ def test_a_policy_holds_from_the_next_request_on(bench: Bench) -> None:
 
 
 def test_what_does_not_fit_hides_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "MOST_ALIKE", 2)
+    monkeypatch.setattr(candidates, "MOST_PER_CLASS", 2)
     bench.submit(shape(4, expect=MEAN, gpus=1), shape(TASKS, expect=MEAN), replicate="tail-safe")
     for n in range(4):
         pilot = bench.pilot(host=f"gpu{n}", gpus=1)

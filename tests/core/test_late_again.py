@@ -51,7 +51,7 @@ def replica(b: Bench, host: str, task: int) -> tuple[int, int]:
 
 def test_no_third_attempt_while_a_late_task_has_one(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewest attempts first, also of those that were too many to be listed."""
-    monkeypatch.setattr(candidates, "MOST_ALIKE", 4)
+    monkeypatch.setattr(candidates, "MOST_PER_CLASS", 4)
     tail(b, [0] * 6)
     b.wait(LATE)
     assert [asks(b, f"idle{n}") for n in range(6)] == [[0], [1], [2], [3], [4], [5]]
@@ -146,7 +146,7 @@ def test_who_waits_is_woken_when_the_replica_is_late_itself(b: Bench) -> None:
 
 def test_of_thousands_that_are_late_soon_none_is_forgotten(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Doubted ones stand in the list of those that were late, and must not make it look complete."""
-    monkeypatch.setattr(candidates, "MOST_ALIKE", 2)
+    monkeypatch.setattr(candidates, "MOST_PER_CLASS", 2)
     slow = tail(b, [0, 0, 0, 0, 40_000, 40_000], policy={"replicas-per-task": "2"})
     h = b.core.state.hosts
     for pilot, _ in slow[4:]:
@@ -242,7 +242,7 @@ def test_an_attempt_that_comes_back_beside_its_replica_hides_nothing() -> None:
 
 def test_what_fits_nobody_hides_nothing_for_ever(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """More are late than are listed, and one of those that are can be had by none of those who wait."""
-    monkeypatch.setattr(candidates, "MOST_ALIKE", 4)
+    monkeypatch.setattr(candidates, "MOST_PER_CLASS", 4)
     b.submit(shape(1, name="big", cores=4, expect=MEAN, retries=9), shape(TASKS, expect=MEAN, retries=9),
              replicate="tail-safe", policy={"replicas-share": "100%"})
     pilots = [b.pilot(cores=4, host="wide"), *[b.pilot(host=f"slow{n}") for n in range(8)]]

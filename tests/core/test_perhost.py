@@ -7,7 +7,7 @@ import random
 import pytest
 
 from windfall.core.decide.grant.per_host import Held, held
-from windfall.core.decide.replicas.by_deadline import NEVER, after
+from windfall.core.decide.replicas.by_deadline import NEVER, deadline_span
 from windfall.core.messages import events as e
 
 from .conftest import Bench, shape
@@ -113,9 +113,9 @@ def test_a_deadline_may_speak_of_it(b: Bench) -> None:
     """Figure 3 of GridBot."""
     bag = b.submit(shape(9), policy={"attempt-deadline": "Concurrency * 2000", "per-host": "2 * Host.NumCpus"})
     state, pilot = b.core.state, b.pilot(cores=4)
-    assert after(b.core.turn, state.classes[1], state.pilots[pilot]) == 16_000_000
+    assert deadline_span(b.core.turn, state.classes[1], state.pilots[pilot]) == 16_000_000
     b.do(e.SetPolicy(0, bag, {"per-host": ""}))
-    assert after(b.core.turn, state.classes[1], state.pilots[pilot]) == NEVER
+    assert deadline_span(b.core.turn, state.classes[1], state.pilots[pilot]) == NEVER
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -46,8 +46,8 @@ class Judge:
         ran = max(self.core.now - a.started[row] for row in rows if a.state[row] == STARTED)
         said = {
             "on a host that runs it": host in hosts,
-            "more of a task than may be": len(rows) >= candidates.preset(bag).live,
-            "more of a bag than may be": candidates.spare(bag) <= 0,
+            "more of a task than may be": len(rows) >= candidates.preset(bag).per_task,
+            "more of a bag than may be": candidates.replicas_left(bag) <= 0,
             "while others are ready": bag.has_backlog(),
             "early": ran < enough and not bad_hosts(state.hosts, np.array(hosts)).any(),
         }
@@ -57,9 +57,9 @@ class Judge:
         """Nobody waits for long beside something late that he could have."""
         state = self.core.state
         for bag in [state.bags[number] for number in state.replicating]:
-            if not bag.counts[ACTIVE] or bag.has_backlog() or candidates.spare(bag) <= 0:
+            if not bag.counts[ACTIVE] or bag.has_backlog() or candidates.replicas_left(bag) <= 0:
                 continue
-            late = candidates._look(self.core.turn, bag, candidates.preset(bag)).late
+            late = candidates._scan_attempts(self.core.turn, bag, candidates.preset(bag)).late
             waiting = [state.pilots[number] for pc in state.pilot_classes.values() for number in pc.waiting]
             for pilot in waiting:
                 for each in late:

@@ -81,7 +81,7 @@ def test_and_sooner_where_its_host_fails_much(bench: Bench) -> None:
     bench.wait(3 * MEAN)
     attempts = bench.core.state.attempts
     (when,) = [attempts.granted[row] - began for row in attempts.of_bag(bag) if attempts.pilot[row] == idle]
-    assert when == 1.5 * MEAN / candidates.SOON
+    assert when == 1.5 * MEAN / candidates.DOUBT_PART
 
 
 def test_never_on_the_host_that_runs_it(bench: Bench) -> None:
@@ -279,8 +279,8 @@ def test_where_nobody_knows_how_long_tasks_take_the_attempts_are_not_gone_throug
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = []
-    plain = candidates._due
-    monkeypatch.setattr(candidates, "_due", lambda *args: looked.append(1) or plain(*args))
+    plain = candidates._late_at
+    monkeypatch.setattr(candidates, "_late_at", lambda *args: looked.append(1) or plain(*args))
     for _ in range(3):
         bench.submit(shape(1), replicate="tail-safe")
         pilot = bench.pilot()

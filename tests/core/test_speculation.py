@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windfall.core.decide.replicas.by_expression import AT_ONCE, CYCLE
+from windfall.core.decide.replicas.by_expression import CYCLE, MOST_EVALUATED
 from windfall.core.decide.replicas.candidates import BY_EXPRESSION
 from windfall.core.messages import events as e
 
@@ -73,7 +73,7 @@ def test_and_by_a_cap_for_every_task(b: Bench) -> None:
     for n in range(80):
         b.take(b.pilot(host=f"i{n}"))
         b.wait(CYCLE)
-    assert max(live[:9]) == min(live[:9]) == 1 + 27 // 9 <= BY_EXPRESSION.live, "and no more than 300 % of the bag"
+    assert max(live[:9]) == min(live[:9]) == 1 + 27 // 9 <= BY_EXPRESSION.per_task, "and no more than 300 % of the bag"
     running(b, "true", *(f"h{n}" for n in range(20)))
 
 
@@ -133,7 +133,7 @@ def test_who_waits_is_woken_when_it_becomes_true(b: Bench) -> None:
 
 
 def test_many_are_looked_at_in_parts(b: Bench) -> None:
-    n = AT_ONCE + 10
+    n = MOST_EVALUATED + 10
     b.submit(shape(n), policy={"replicate": f"NumberOfReplicas < 2 && Tasks == {n} && Task.Replica1.SentTime > 1000"})
     pilot = b.pilot(host="a", cores=n - 1)
     b.take(pilot, n - 1)

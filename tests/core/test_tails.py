@@ -8,7 +8,7 @@ import pytest
 
 from windfall.core.decide.grant import wake
 from windfall.core.decide.replicas import tail
-from windfall.core.decide.replicas.tail import ends
+from windfall.core.decide.replicas.tail import expected_ends
 from windfall.core.messages import events as e
 from windfall.core.read.views import bag_view
 
@@ -84,7 +84,7 @@ def test_reliable_and_fast_hosts_come_first(b: Bench) -> None:
 
 def test_however_many_wait(b: Bench) -> None:
     """The first few are found without putting all in order; the order is the same."""
-    pilots = [b.pilot(host=f"host{n}") for n in range(3 * tail.MOST_ASKED)]
+    pilots = [b.pilot(host=f"host{n}") for n in range(3 * tail.SORTED_FIRST)]
     for pilot in pilots:
         assert b.exchange(pilot, want=1, wait=3_600_000) is None
     draw, h = random.Random(7), b.core.state.hosts
@@ -95,7 +95,7 @@ def test_however_many_wait(b: Bench) -> None:
     rows = {pilot: b.core.state.pilots[pilot].row for pilot in pilots}
     expected = sorted(pilots, key=lambda pilot: (h.attempts[rows[pilot]] == 9 and h.losses[rows[pilot]] == 2,
                                                  -(h.speed[rows[pilot]] or 1)))
-    assert list(tail.best_first(b.core.state, [*b.core.state.pilot_classes.values()])) == expected
+    assert list(tail.reliable_hosts_first(b.core.state, [*b.core.state.pilot_classes.values()])) == expected
 
 
 def test_many_who_wait_in_vain_are_looked_at_in_part_there_too(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_what_is_to_be_expected_is_estimated_and_said(b: Bench) -> None:
     began = b.now
     b.wait(4 * MINUTE)
     b.exchange(pilot, started=[held[1][0], held[2][0]])
-    assert ends(b.core.state, b.now, b.core.state.bags[bag])[0] == began + 10 * MINUTE
+    assert expected_ends(b.core.state, b.now, b.core.state.bags[bag])[0] == began + 10 * MINUTE
     view = bag_view(b.core.state, b.now, bag)
     assert (view["tail"], view["expected"]) == (True, b.now + 10 * MINUTE)
     assert b.explain(bag, 0) == "running on host (here), expected to end in 6 min"
@@ -148,7 +148,7 @@ def test_by_the_host_and_by_the_first_of_several_attempts(b: Bench) -> None:
     pilots = {host: b.pilot(host=host) for host in ("slow", "fast")}
     for pilot in pilots.values():
         b.exchange(pilot, started=[b.take(pilot, 1)[0][0]])
-    assert ends(state, b.now, state.bags[bag]) == {0: b.now + round(10 * MINUTE / speeds["fast"])}
+    assert expected_ends(state, b.now, state.bags[bag]) == {0: b.now + round(10 * MINUTE / speeds["fast"])}
     said = b.explain(bag, 0)
     assert said.startswith("running on slow (here), expected to end in 10 min; running on fast (here), expected to end")
 

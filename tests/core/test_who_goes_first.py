@@ -256,7 +256,7 @@ def test_who_waits_for_room_on_its_host_is_woken_when_another_pilot_there_makes_
 
 
 def test_which_hosts_are_forgotten_is_the_same_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts_module, "MOST", 16)
+    monkeypatch.setattr(hosts_module, "MOST_HOSTS", 16)
     b = Bench(lease=HOUR, silence=10 * HOUR, forget=1_000)
     b.submit(shape(400, retries=0))
     others = b.pilot(host="others")
@@ -277,7 +277,7 @@ def test_which_hosts_are_forgotten_is_the_same_after_a_restart(monkeypatch: pyte
 
 
 def test_a_host_that_was_forgotten_leaves_no_strikes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts_module, "MOST", 16)
+    monkeypatch.setattr(hosts_module, "MOST_HOSTS", 16)
     b = Bench(lease=HOUR, silence=10 * HOUR, forget=1_000)
     b.submit(shape(400, retries=0))
     others, bad = b.pilot(host="others"), b.pilot(host="bad")
@@ -334,7 +334,7 @@ def test_whoever_holds_what_the_poor_one_can_run_is_found_among_many(b: Bench) -
 
 
 def test_strikes_are_forgotten_with_their_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts_module, "MOST", 16)
+    monkeypatch.setattr(hosts_module, "MOST_HOSTS", 16)
     b = Bench(lease=HOUR, silence=10 * HOUR, forget=1_000)
     b.submit(shape(400, retries=0))
     for n in range(100):

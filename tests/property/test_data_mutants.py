@@ -27,7 +27,7 @@ def others_are_not_minded(patch: Patch) -> None:
 
 
 def the_lost_is_not_made_again(patch: Patch) -> None:
-    patch.setattr(lost_copies, "make_again", lambda *_: None)
+    patch.setattr(lost_copies, "rerun_makers", lambda *_: None)
 
 
 MUTANTS: dict[str, Callable[[Patch], None]] = {

@@ -317,7 +317,7 @@ def test_a_policy_that_matches_no_host_ends_and_is_told() -> None:
 def test_bags_are_replicated_as_they_are_live_and_caps_can_be_tried() -> None:
     run, _ = played(STUCK.format('replicas-share = "5%"'))
     bag = next(iter(run.world.server.core.state.bags.values()))
-    assert candidates.mode(bag) == "tail-safe" and bag.policy == {"replicas-share": "5%"}
+    assert candidates.setting(bag) == "tail-safe" and bag.policy == {"replicas-share": "5%"}
 
 
 def test_hosts_that_are_away_for_long_are_waited_for() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from windfall.core.decide.hosts import quarantine
-from windfall.core.decide.replicas.caps import in_vain
+from windfall.core.decide.replicas.caps import note_waste
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import (
     ACTIVE,
@@ -294,7 +294,7 @@ def finished(state: State, fact: f.Finished) -> None:
     update_line(state, pilot)
     samples: list[float] = [sum(fact.walls) / n] if n > AVERAGED else [*fact.walls]
     _note_times(state, bag, cls, samples, n)
-    quarantine.succeeded(state, bag, pilot.row, n, samples, fact.at, cls.mean)
+    quarantine.learn_successes(state, bag, pilot.row, n, samples, fact.at, cls.mean)
     if bag.checkpoints:
         for task in fact.tasks:
             bag.drop_checkpoint(task)
@@ -388,11 +388,11 @@ def _note_host(state: State, bag: BagState, fact: f.Ended, end: f.End) -> None:
     row = state.pilots[fact.pilot].row
     bad = is_bad(state.hosts, row)
     if end.outcome == O_SUCCEEDED:
-        quarantine.succeeded(state, bag, row, 1, [end.wall], fact.at)
+        quarantine.learn_successes(state, bag, row, 1, [end.wall], fact.at)
     elif end.outcome == O_FAILED and end.why not in BLAMELESS:
-        quarantine.failed(state, bag, row, fact.at)
+        quarantine.learn_failure(state, bag, row, fact.at)
     elif end.outcome == O_LOST:
-        quarantine.lost(state, row, fact.at)
+        quarantine.learn_loss(state, row, fact.at)
     if state.replicating and not bad and is_bad(state.hosts, row):
         _note_bad(state, row)
 
@@ -445,7 +445,7 @@ def _drop_others(state: State, bag: BagState, end: f.End, at: int) -> None:
         # Mostly it was tried again after a loss: nothing that runs need be looked for.
         for row in attempts.of_task(ref) if t.live[end.task] else sorted(attempts.lost.get(ref, ())):
             if attempts.number[row] != end.attempt:
-                in_vain(state, bag, row, at)
+                note_waste(state, bag, row, at)
                 drop_row(state, row)
         t.live[end.task] = 0
         t.flags[end.task] &= ~OUTSTANDING & 0xFF

@@ -69,7 +69,7 @@ def pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
         nodes=fact.nodes, whole=fact.whole,
     )
     join_class(state, pilot)
-    quarantine.settle(state, pilot)
+    quarantine.register_pilot(state, pilot)
     state.nonces[fact.site, fact.nonce] = fact.pilot
     i.take_pilot(state, fact.pilot)
     state.next_pilot = max(state.next_pilot, fact.pilot + 1)
@@ -136,7 +136,7 @@ def pilot_ended(state: State, fact: f.PilotEnded) -> None:
 def pilots_forgotten(state: State, fact: f.PilotsForgotten) -> None:
     for number in fact.pilots:
         pilot = state.pilots.pop(number)
-        quarantine.leave(state, pilot)
+        quarantine.unregister_pilot(state, pilot)
         _leave_class(state, pilot)
         state.tokens.pop(pilot.token, None)
         state.token_ids.pop(f"pilot-{number}", None)

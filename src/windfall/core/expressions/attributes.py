@@ -128,7 +128,7 @@ def host_ad(state: State, pilot: PilotState, now: int) -> dict[str, Value]:
     return made
 
 
-def present_ad(state: State, pilot: PilotState, now: int) -> dict[str, Value]:
+def current_ad(state: State, pilot: PilotState, now: int) -> dict[str, Value]:
     """The same with what is read whenever it asks."""
     return {**host_ad(state, pilot, now), **{path: read(pilot, now) for path, read in _PRESENT.items()}}
 
@@ -138,13 +138,13 @@ def reader(path: str) -> Read | None:
     return _READ.get(path)
 
 
-def known(subject: Subject, path: str, published: Mapping[str, Value]) -> Value:
+def value_from_ad(subject: Subject, path: str, published: Mapping[str, Value]) -> Value:
     """Of an attribute, where the host's ad was published already."""
     read = _READ.get(path)
     return read(subject) if read is not None else published[path]
 
 
-def value(subject: Subject, path: str) -> Value:
+def value_now(subject: Subject, path: str) -> Value:
     """Of any attribute, now."""
     if path in _READ:
         return _READ[path](subject)

@@ -215,12 +215,12 @@ def _said(part: str, result: Result, values: list[tuple[str, Value]]) -> str:
     missing = [path for path, value in values if value is None]
     if result == UNDEFINED and missing:
         return f"{part} is undefined: {' and '.join(missing)} is not known there"
-    there = ", ".join(f"{path} is {shown(value)}" for path, value in values if value is not None)
+    there = ", ".join(f"{path} is {format_value(value)}" for path, value in values if value is not None)
     what = {UNDEFINED: "is undefined", ERROR: "is an error"}.get(str(result), "is false")
     return f"{part} {what}" + (f": {there}" if there else "")
 
 
-def shown(value: Value) -> str:
+def format_value(value: Value) -> str:
     """As it would be written in an expression."""
     if isinstance(value, bool):
         return "true" if value else "false"

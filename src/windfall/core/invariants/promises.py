@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from windfall.core.decide.grant.grant import fits, room, withheld
 from windfall.core.decide.grant.host_orders import Entry, HostOrders
 from windfall.core.decide.grant.order import is_lasting
-from windfall.core.decide.hosts.quarantine import allowance, shuns
+from windfall.core.decide.hosts.quarantine import refuses_guest, tasks_allowed
 from windfall.core.decide.provision.demand import View, Wanted, pilots_for, unstarted
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import (
@@ -291,7 +291,7 @@ def _waiting_in_vain(turn: Turn) -> list[str]:
             continue
         if pilot.intent and turn.state.intents[pilot.intent].task >= 0:
             continue
-        if pilot.row in turn.state.quarantined and not allowance(turn.state, turn.now, pilot):
+        if pilot.row in turn.state.quarantined and not tasks_allowed(turn.state, turn.now, pilot):
             continue
         left = pilot.waiting_request.time_left(turn.now)
         for _, number in _seen_by(turn, pilot):
@@ -307,7 +307,7 @@ def _waiting_in_vain(turn: Turn) -> list[str]:
                 if room(turn, pilot, pilot.load, cls, cost, ahead=False) <= 0:
                     break  # it may come first, and have no room
                 continue  # what its host holds changes without it; it asks again
-            if must_go_elsewhere(turn.state, pilot.site, cls) or shuns(turn.state, turn.now, pilot, cls):
+            if must_go_elsewhere(turn.state, pilot.site, cls) or refuses_guest(turn.state, turn.now, pilot, cls):
                 continue
             # What changes of itself may have made it match since the pilot asked; it asks again.
             if cls.has_expressions and not is_lasting(turn.state.bags[cls.bag]):

@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 
 from windfall.core.apply import intents, pilots
-from windfall.core.decide.hosts.quarantine import restand, settle
-from windfall.core.decide.replicas.by_deadline import note_repeats
+from windfall.core.decide.hosts.quarantine import register_pilot, restore_barred
+from windfall.core.decide.replicas.by_deadline import note_replication
 from windfall.core.messages.lifecycle import DROPPED, FREE, LOST, READY
 from windfall.core.persist.rows import Fields, Reader, pack
 from windfall.core.persist.upgrades import VERSION, upgrade
@@ -171,7 +171,7 @@ class _Loader:
         self._hosts(state)
         for pilot in state.pilots.values():
             pilots.join_class(state, pilot)
-            settle(state, pilot)
+            register_pilot(state, pilot)
         return state
 
     def _hosts(self, state: State) -> None:
@@ -180,7 +180,7 @@ class _Loader:
         state.hosts = Hosts(self._meta["hosts"])
         self._table(state.hosts, "ho")
         state.host_reasons = dict(self._meta["host_reasons"])
-        restand(state)
+        restore_barred(state)
 
     def bag(self, state: State, m: dict[str, Any]) -> None:
         record = self._reader.values(BagState, m["record"])
@@ -204,7 +204,7 @@ class _Loader:
             bag.checkpoint_blocks[block] = False
             for task, files in msgspec.msgpack.decode(self._chunks[f"{prefix}c{block}"]):
                 bag.checkpoints[task] = [tuple(file) for file in files]
-        note_repeats(state, bag)
+        note_replication(state, bag)
         state.bags_by_data += bag.data_selection is not None
         if m["data"] is not None:
             bag.data = BagData(Columns(bag.size), **self._reader.values(BagData, m["data"]))

@@ -9,11 +9,11 @@ from typing import Any
 
 from windfall.core.decide.grant import nearest_data, per_host
 from windfall.core.decide.grant.order import looked_at, ranked, reasons, seen_by, serving
-from windfall.core.decide.hosts.quarantine import allowance, shuns
+from windfall.core.decide.hosts.quarantine import refuses_guest, tasks_allowed
 from windfall.core.decide.provision.reconcile import unreserved
 from windfall.core.decide.replicas import by_deadline, by_expression, candidates, tail
 from windfall.core.expressions import attributes
-from windfall.core.expressions.classads import shown
+from windfall.core.expressions.classads import format_value
 from windfall.core.messages.lifecycle import (
     CANCELLED,
     FAILED,
@@ -145,7 +145,7 @@ def _whereabouts(state: State, now: int, bag: BagState, task: int) -> str:
             said.append(_silent(now, bag, pilot))
     if bag.tasks.variant[task] >= TO_FAIL_OVER:
         said.append(f"{_keeps_failing(bag, task)}: {bag.fail_over} is where it goes now")
-    if said and (why := candidates.bounded(bag, task)):
+    if said and (why := candidates.why_capped(bag, task)):
         beside = " unless it is overdue" if bag.number in state.deadlines and replica_caps.PER_TASK not in why else ""
         said.append(f"no replica of it will be made{beside}: {why}")
     else:
@@ -157,12 +157,12 @@ def _untried(state: State, now: int, bag: BagState, task: int) -> list[str]:
     """Why no other host tries it, where that is for the user to change."""
     rows = state.attempts.of_task(bag.number << 32 | task)
     said = _no_deadline(state, now, rows) if bag.number in state.deadlines else []
-    text, late = candidates.mode(bag), _is_late(state, now, rows)
+    text, late = candidates.setting(bag), _is_late(state, now, rows)
     if bag.number in state.replicating and text not in candidates.PRESETS:
         if why := by_expression.why_not_wanted(state, now, bag, task, text):
             return [*said, f"replicate asks for no replica: {why}"]
         late = True
-    if not late or not candidates.may_repeat(bag):
+    if not late or not candidates.may_run_twice(bag):
         return said
     if text == candidates.NONE and bag.number not in state.deadlines:
         cure = f"windfall policy {bag.number} replicate=tail-safe"
@@ -183,7 +183,7 @@ def _no_deadline(state: State, now: int, rows: list[int]) -> list[str]:
 def _is_late(state: State, now: int, rows: list[int]) -> bool:
     """Should it have ended by now?"""
     running = [row for row in rows if state.attempts.state[row] == STARTED]
-    return any(0 < tail.attempt_ends(state, now, row) < now for row in running)
+    return any(0 < tail.expected_end(state, now, row) < now for row in running)
 
 
 def _nobody_else(state: State, now: int, bag: BagState, rows: list[int]) -> list[str]:
@@ -203,7 +203,7 @@ def _nobody_else(state: State, now: int, bag: BagState, rows: list[int]) -> list
 
 def _expected(state: State, now: int, row: int) -> str:
     """When it should have ended, as far as anybody knows."""
-    at = tail.attempt_ends(state, now, row)
+    at = tail.expected_end(state, now, row)
     if not at:
         return ""
     left = at - now
@@ -370,7 +370,7 @@ def _ruled(state: State, now: int, cls: TaskClass, site: SiteState, pilot: Pilot
     found = [clause(key, not why, why or "they match") for key, why in reasons(state, now, cls, site, pilot)]
     if pilot is not None and "rank" in state.bags[cls.bag].policy:
         rank, why = ranked(state, now, cls, pilot)
-        found.append(clause("rank", True, f"it counts as 0, for {why}" if why else f"it is {shown(rank)} there"))
+        found.append(clause("rank", True, f"it counts as 0, for {why}" if why else f"it is {format_value(rank)} there"))
     return found
 
 
@@ -391,11 +391,11 @@ def _host(state: State, now: int, pilot: PilotState) -> Clause:
     until = state.quarantined[pilot.row]
     says = f"host {pilot.host_name} is {state.host_reasons.get(pilot.row, 'in doubt')}"
     left = f"; it is given nothing for {spell(until - now)}, then one task" if until > now else ""
-    return clause("host", allowance(state, now, pilot) > 0, says + left)
+    return clause("host", tasks_allowed(state, now, pilot) > 0, says + left)
 
 
 def _shunned(state: State, now: int, cls: TaskClass, pilot: PilotState) -> list[Clause]:
-    if not shuns(state, now, pilot, cls):
+    if not refuses_guest(state, now, pilot, cls):
         return []
     left = spell(state.guests_refused[pilot.row, state.bags[cls.bag].owner] - now)
     says = f"your last tasks on host {pilot.host_name} failed; it is given none of yours for {left}"

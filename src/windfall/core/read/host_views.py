@@ -30,7 +30,7 @@ def hosts(state: State, now: int, owner: str, bag: BagState | None, after: int, 
 def _ad(state: State, now: int, pilot: PilotState) -> dict[str, dict[str, Value]]:
     """By entity and attribute; null: undefined."""
     found: dict[str, dict[str, Value]] = {}
-    for path, value in attributes.present_ad(state, pilot, now).items():
+    for path, value in attributes.current_ad(state, pilot, now).items():
         scope, _, name = path.partition(".")
         found.setdefault(scope, {})[name] = value
     return found

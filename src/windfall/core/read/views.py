@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from windfall.core.decide.replicas.tail import attempt_ends, last_end, late
+from windfall.core.decide.replicas.tail import count_late, expected_end, expected_last_end
 from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import (
     ATTEMPT_STATES,
@@ -53,8 +53,8 @@ def bag_view(state: State, now: int, number: int) -> dict[str, Any]:
     view = summary(bag)
     view["targets"] = [_target_view(bag, index) for index in range(len(bag.targets))]
     view["tail"] = not bag.ended and bag.in_tail
-    view["expected"] = last_end(state, now, bag) or None
-    view["late"] = late(state, now, bag)
+    view["expected"] = expected_last_end(state, now, bag) or None
+    view["late"] = count_late(state, now, bag)
     return view
 
 
@@ -110,7 +110,7 @@ def in_play(state: State, now: int, bag: int, task: int) -> list[dict[str, Any]]
     """Attempts of a task that have not ended, oldest first."""
     attempts, found = state.attempts, []
     for row in attempts.of_task(bag << 32 | task):
-        pilot, at = state.pilots[attempts.pilot[row]], attempt_ends(state, now, row)
+        pilot, at = state.pilots[attempts.pilot[row]], expected_end(state, now, row)
         found.append({
             "attempt": attempts.number[row], "state": ATTEMPT_STATES[attempts.state[row]], "site": pilot.site,
             "host": pilot.host_name, "granted": attempts.granted[row], "started": attempts.started[row] or None,

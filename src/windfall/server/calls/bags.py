@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 
 from windfall.core.decide.grant.order import POLICIES, looked_at, prospects
-from windfall.core.decide.replicas.candidates import shown_policy
+from windfall.core.decide.replicas.candidates import effective_policy
 from windfall.core.decide.requests.intake import edges_of, submission
 from windfall.core.messages import events
 from windfall.core.messages.lifecycle import FIRST_FINAL, TASK_STATES, WAITING
@@ -228,7 +228,7 @@ class BagCalls:
     async def policy(self, request: Request) -> Response:
         bag = self._own(request)
         found = prospects(self._state, self._writer.clock.now(), bag)
-        return reply_json(schema.PolicyView(bag.number, shown_policy(bag), *found))
+        return reply_json(schema.PolicyView(bag.number, effective_policy(bag), *found))
 
     async def set_policy(self, request: Request) -> Response:
         bag, wanted = self._own(request), _decode_policy(request.body).policy

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from windfall.core.decide.replicas.by_expression import Case, reader
+from windfall.core.decide.replicas.by_expression import RunningTask, reader
 from windfall.core.expressions import attributes
 from windfall.core.expressions.classads import Value, matches, program
 from windfall.core.messages import events as e, facts as f
@@ -101,10 +101,10 @@ def _published(core: Core, row: int) -> Mapping[str, Value]:
     return core.turn.grants.orders.published(core.state, core.now, core.state.pilots[core.state.attempts.pilot[row]])
 
 
-def _case(core: Core, now: int, bag: BagState, job: int, rows: list[int]) -> Case:
+def _case(core: Core, now: int, bag: BagState, job: int, rows: list[int]) -> RunningTask:
     cls = bag.classes[bag.target_of(job), bag.tasks.variant[job]]
     subject = attributes.Subject(core.state, now, bag, next(iter(core.state.sites.values())), cls)
-    return Case(subject, rows, partial(core.turn.grants.orders.published, core.state, core.now))
+    return RunningTask(subject, rows, partial(core.turn.grants.orders.published, core.state, core.now))
 
 
 class Feeder:

@@ -34,7 +34,7 @@ def lose_place(turn: Turn, event: e.LosePlace) -> None:
     turn.done(event)
 
 
-def doubt(turn: Turn, moves: list[tuple[int, f.Transfer]]) -> None:
+def doubt_sources(turn: Turn, moves: list[tuple[int, f.Transfer]]) -> None:
     """Attempts of these bags could not fetch what they read: what was to be copied from is not there."""
     found: dict[str, dict[int, list[int]]] = {}
     for bag, move in moves:
@@ -52,10 +52,10 @@ def _lose(turn: Turn, place: str, lost: dict[int, list[int]], why: str) -> None:
         return
     turn.emit(f.CopiesLost(turn.now, place, runs, why))
     for bag, _ in runs:
-        make_again(turn, turn.state.bags[bag])
+        rerun_makers(turn, turn.state.bags[bag])
 
 
-def make_again(turn: Turn, bag: BagState) -> None:
+def rerun_makers(turn: Turn, bag: BagState) -> None:
     """Run again whoever made what is needed and lies nowhere."""
     if bag.data is not None and len(again := missing(bag)):
         turn.emit(f.TasksRetried(turn.now, bag.number, runs_of(again), why="copies"))

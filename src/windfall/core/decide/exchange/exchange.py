@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from windfall.core.decide.data.lost_copies import doubt
+from windfall.core.decide.data.lost_copies import doubt_sources
 from windfall.core.decide.exchange.verdicts import lose, not_fetched, settle, take_reports
 from windfall.core.decide.grant import nearest_data
 from windfall.core.decide.grant.grant import grant
@@ -113,11 +113,11 @@ def exchange(turn: Turn, event: e.Exchange) -> None:
         doubtful = not_fetched(turn, pilot, event.reports) if turn.state.transfers_of else []
         take_reports(turn, pilot, event.reports)
         if doubtful:
-            doubt(turn, doubtful)
+            doubt_sources(turn, doubtful)
         if turn.hosts.failures_in_report:
-            quarantine.blame(turn, pilot)
+            quarantine.note_failures(turn, pilot)
         elif turn.state.quarantined and turn.state.hosts.success[pilot.row] == turn.now:
-            quarantine.redeem(turn, pilot)
+            quarantine.clear_strikes(turn, pilot)
     if event.started:
         _note_started(turn, pilot, event.started)
     if event.held is not None:

@@ -56,13 +56,14 @@ def grant(turn: Turn, pilot: PilotState, want: int, left: int | None, ahead: boo
     if pc.no_match_at_version == state.version:
         return False
     if state.quarantined and pilot.row in state.quarantined:
-        want, ahead = quarantine.allowance(state, turn.now, pilot), False
+        want, ahead = quarantine.tasks_allowed(state, turn.now, pilot), False
         if not want:
             return False
     want = min(want, state.attempts.rows_left())
     ready = turn.grants.orders.order(turn.state, turn.now, pilot) if state.ready_with_expressions else state.ready
     if state.overdue:
-        ready = turn.grants.orders.with_others(turn.state, turn.now, pilot, ready, by_deadline.offers(state))
+        overdue = by_deadline.classes_with_overdue(state)
+        ready = turn.grants.orders.with_others(turn.state, turn.now, pilot, ready, overdue)
     groups: list[f.Group] = []
     if len(pc.owners) > 1 and len(of := fair_share.by_owner(state, pilot, ready)) > 1:
         if _runs_empty(turn, pilot, of, left):
@@ -73,11 +74,11 @@ def grant(turn: Turn, pilot: PilotState, want: int, left: int | None, ahead: boo
         _walk(turn, pilot, ready, left, answer)
         load, fitting = answer.load, answer.fitting
     if groups and (turn.replicas.kept_scans or turn.replicas.scans):
-        candidates.others_begin(turn, groups)
+        candidates.forget_scans(turn, groups)
     elif not groups and state.replicating and candidates.any_late(turn):
         fitting = True
         if pilot.load < pilot.cores * 1000:  # a replica is for who can begin it at once
-            candidates.take(turn, pilot, want, _room_of(turn, pilot, left, groups), groups)
+            candidates.add_replicas(turn, pilot, want, _room_of(turn, pilot, left, groups), groups)
     if not groups and not fitting and not state.overdue:
         if len(ready) == len(state.ready):
             pc.no_match_at_version = state.version
@@ -102,7 +103,8 @@ def _walk(turn: Turn, pilot: PilotState, ready: list[Entry], left: int | None, a
         if paid and unaffordable(state, pilot, cls, turn.now):
             continue
         answer.fitting = True
-        if not fits(pilot, cls, left) or (state.guests_refused and quarantine.shuns(state, turn.now, pilot, cls)):
+        refused = state.guests_refused and quarantine.refuses_guest(state, turn.now, pilot, cls)
+        if refused or not fits(pilot, cls, left):
             continue
         if not _add(turn, pilot, cls, cost, paid, left, answer):
             return
@@ -150,7 +152,7 @@ def _few_left(turn: Turn, pilot: PilotState, cls: TaskClass, answer: Answer) -> 
 def _add_overdue(turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, units: int, answer: Answer) -> int:
     """How many of so many are left then for what nobody runs."""
     most = min(units, answer.want, room(turn, pilot, answer.load, cls, cost, False))
-    n = by_deadline.take(turn, pilot, cls, most, answer.groups)
+    n = by_deadline.add_overdue(turn, pilot, cls, most, answer.groups)
     answer.load, answer.want = answer.load + n * cost, answer.want - n
     answer.ahead = answer.ahead and (n < units or not cls.on_ready_list)  # nothing is held before what is ready of it
     return units - n
@@ -158,7 +160,7 @@ def _add_overdue(turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, units
 
 def _lacks_room(turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, answer: Answer) -> bool:
     """Is it for want of room alone that it is given none of what is overdue?  That must not be overtaken."""
-    return room(turn, pilot, answer.load, cls, cost, False) <= 0 and by_deadline.has_for(turn.state, pilot, cls)
+    return room(turn, pilot, answer.load, cls, cost, False) <= 0 and by_deadline.has_overdue_for(turn.state, pilot, cls)
 
 
 def _add_chosen(turn: Turn, pilot: PilotState, cls: TaskClass, most: int, left: int | None, answer: Answer) -> None:
@@ -190,8 +192,8 @@ def _add_ready(
 
 def _in_tail(turn: Turn, pilot: PilotState, cls: TaskClass, units: int, want: int) -> tuple[int, bool]:
     """How many of so many in one answer; and does the rest stay for others?"""
-    most = min(units, want, cls.ready + by_deadline.some_for(turn.state, pilot, cls, units))
-    fewer = tail.units(turn, cls, units)
+    most = min(units, want, cls.ready + by_deadline.count_overdue_for(turn.state, pilot, cls, units))
+    fewer = tail.grant_size_in_tail(turn, cls, units)
     return fewer, fewer < most
 
 
@@ -210,7 +212,7 @@ def _waits_otherwise(turn: Turn, pilot: PilotState, cls: TaskClass, paid: bool, 
     """Is it not for want of room that it is not given to this pilot: for want of means, or because its host runs it?"""
     if paid and Affordable(turn.state, pilot, turn.now, groups).most(cls) <= 0:
         return True
-    return bool(cls.overdue) and not cls.on_ready_list and not by_deadline.has_for(turn.state, pilot, cls)
+    return bool(cls.overdue) and not cls.on_ready_list and not by_deadline.has_overdue_for(turn.state, pilot, cls)
 
 
 def _dealt(
@@ -227,7 +229,7 @@ def _dealt(
         """Would what comes behind it have what it waits for: room, or its turn in the tail?"""
         cls = state.classes[number]
         if spare(number, load) > 0:
-            return cls.bag in state.replicating and tail.units(turn, cls, 2) < 2
+            return cls.bag in state.replicating and tail.grant_size_in_tail(turn, cls, 2) < 2
         return not _waits_otherwise(turn, pilot, cls, True, groups)
 
     taken: dict[int, int] = {}  # class → tasks so far
@@ -283,7 +285,7 @@ def _hand_out(turn: Turn, pilot: PilotState, groups: list[f.Group], load: int = 
         turn.emit(f.Granted(turn.now, pilot.number, pilot.granted + 1, groups, moves))
         turn.grants.grants_this_step[pilot.number] = (pilot.granted, groups)
         if turn.state.deadlines:
-            by_deadline.watch(turn, pilot, groups)
+            by_deadline.watch_grant(turn, pilot, groups)
         turn.grants.recheck_waiting = turn.grants.recheck_waiting or pilot.load < load
     return bool(groups)
 
@@ -298,7 +300,7 @@ def _affordable(turn: Turn, pilot: PilotState, load: int, cls: TaskClass, groups
 def _grant_named(turn: Turn, pilot: PilotState, left: int | None) -> bool:
     """It was started for one task: that, or nothing any more."""
     state = turn.state
-    if pilot.row in state.quarantined and not quarantine.allowance(state, turn.now, pilot):
+    if pilot.row in state.quarantined and not quarantine.tasks_allowed(state, turn.now, pilot):
         return False
     intent = state.intents[pilot.intent]
     bag = state.bags.get(intent.bag)
@@ -352,7 +354,7 @@ def _room_of(turn: Turn, pilot: PilotState, left: int | None, groups: list[f.Gro
             return 0
         if not turn.grants.orders.admits(turn.state, turn.now, pilot, cls):
             return 0
-        if must_go_elsewhere(turn.state, pilot.site, cls) or quarantine.shuns(turn.state, turn.now, pilot, cls):
+        if must_go_elsewhere(turn.state, pilot.site, cls) or quarantine.refuses_guest(turn.state, turn.now, pilot, cls):
             return 0
         most = per_host.left(turn, pilot, cls, groups, held) if cls.has_per_host else per_host.NO_LIMIT
         return min(room(turn, pilot, load, cls, cost, ahead=False), most)

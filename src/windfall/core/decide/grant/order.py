@@ -26,10 +26,10 @@ from windfall.core.expressions.attributes import Subject
 from windfall.core.expressions.classads import (
     Result,
     available,
+    format_value,
     matches,
     program,
     program_of,
-    shown,
     why_no_value,
     why_not,
 )
@@ -88,7 +88,7 @@ def serves_site(state: State, now: int, bag: BagState, site: SiteState) -> bool:
     if "sites" not in bag.policy:
         return True
     known, subject = program_of(bag, "sites"), Subject(state, now, bag, site)
-    return matches(known.result(tuple(attributes.value(subject, path) for path in known.uses)))
+    return matches(known.result(tuple(attributes.value_now(subject, path) for path in known.uses)))
 
 
 # --- saying why -----------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def reasons(state: State, now: int, cls: TaskClass, site: SiteState, pilot: Pilo
     for key in DECIDE:
         text = bag.policy.get(key)
         if text and (pilot is not None or key == "sites"):
-            known = {path: published[path] if path in published else attributes.value(subject, path)
+            known = {path: published[path] if path in published else attributes.value_now(subject, path)
                      for path in program(text).uses}
             found.append((key, why_not(text, known)))
     return found
@@ -113,7 +113,7 @@ def ranked(state: State, now: int, cls: TaskClass, pilot: PilotState) -> tuple[R
     """What its bag's rank comes to at a host, and why it comes to nothing there; "" where it does."""
     bag, site, published = state.bags[cls.bag], state.sites[pilot.site], attributes.host_ad(state, pilot, now)
     subject, text = Subject(state, now, bag, site, cls, pilot), bag.policy["rank"]
-    known = {path: attributes.known(subject, path, published) for path in program(text).uses}
+    known = {path: attributes.value_from_ad(subject, path, published) for path in program(text).uses}
     return program(text).result(tuple(known.values())), why_no_value(text, known)
 
 
@@ -163,7 +163,7 @@ def prospects(state: State, now: int, bag: BagState) -> tuple[int, int, str]:
         match += fits
         if not fits and not why:
             said = [text for _, text in reasons(state, now, classes[0], subject.site, pilot) if text]
-            why = f"{shown(pilot.host_name)[1:-1]}: {next(iter(said), wanting)}"
+            why = f"{format_value(pilot.host_name)[1:-1]}: {next(iter(said), wanting)}"
     again = bag.counts[ACTIVE] and (bag.number in state.replicating or bag.number in state.deadlines)
     if not (bag.open or bag.counts[READY] or bag.counts[WAITING] or again):
         return match, known, ""

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from windfall.core.expressions import attributes
-from windfall.core.expressions.classads import Value, program_of, shown, why_no_value
+from windfall.core.expressions.classads import Value, format_value, program_of, why_no_value
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import DROPPED, GRANTED, STARTED
 from windfall.core.state.world import PilotState, State, TaskClass
@@ -42,7 +42,7 @@ def _values(
     """Of what its bag's `per-host` speaks of, in the order in which it does."""
     bag = state.bags[cls.bag]
     subject = attributes.Subject(state, now, bag, state.sites[pilot.site], cls, pilot)
-    return {path: attributes.known(subject, path, ad) for path in program_of(bag, "per-host").uses}
+    return {path: attributes.value_from_ad(subject, path, ad) for path in program_of(bag, "per-host").uses}
 
 
 def why_no_limit(state: State, now: int, pilot: PilotState, cls: TaskClass) -> str:
@@ -58,7 +58,7 @@ def why_none(state: State, now: int, pilot: PilotState, cls: TaskClass) -> str:
         return ""
     text = state.bags[cls.bag].policy["per-host"]
     values = _values(state, now, pilot, cls, ad)
-    there = ", ".join(f"{path} is {shown(value)}" for path, value in values.items() if value is not None)
+    there = ", ".join(f"{path} is {format_value(value)}" for path, value in values.items() if value is not None)
     return f"{text} is below 1" + (f": {there}" if there else "")
 
 

@@ -11,8 +11,8 @@ from windfall.core.decide.exchange.exchange import answer_parked, nudge
 from windfall.core.decide.grant import per_host
 from windfall.core.decide.grant.grant import fits, grant
 from windfall.core.decide.hosts import quarantine
-from windfall.core.decide.replicas.candidates import any_late, busy_with_all
-from windfall.core.decide.replicas.tail import best_first
+from windfall.core.decide.replicas.candidates import any_late, hosts_running_all_late
+from windfall.core.decide.replicas.tail import reliable_hosts_first
 from windfall.core.messages.lifecycle import GRANTED, LIVE, LOST
 from windfall.core.state.capacity import must_go_elsewhere
 from windfall.core.state.chains import chain_key
@@ -76,8 +76,8 @@ def _feed_best(turn: Turn, waiting: list[PilotClass], only_late: bool = False) -
         return
     in_vain = dict.fromkeys((pc.number for pc in waiting), 0)
     only_late = only_late or not (state.ready or state.overdue)
-    busy = busy_with_all(turn) if only_late else {}
-    for number in best_first(state, waiting):
+    busy = hosts_running_all_late(turn) if only_late else {}
+    for number in reliable_hosts_first(state, waiting):
         pilot = state.pilots[number]
         pc = state.pilot_classes[pilot.cls]
         if in_vain[pc.number] >= MOST_IN_VAIN or pc.no_match_at_version == state.version or number not in pc.waiting:
@@ -208,6 +208,6 @@ def _could_take(turn: Turn, pilot: PilotState, cls: TaskClass) -> bool:
     )
     if not fits(pilot, cls, left) or not turn.grants.orders.admits(turn.state, turn.now, pilot, cls):
         return False
-    if must_go_elsewhere(state, pilot.site, cls) or quarantine.shuns(state, turn.now, pilot, cls):
+    if must_go_elsewhere(state, pilot.site, cls) or quarantine.refuses_guest(state, turn.now, pilot, cls):
         return False
     return not cls.has_per_host or per_host.left(turn, pilot, cls, [], per_host.Held(state, pilot.row)) > 0

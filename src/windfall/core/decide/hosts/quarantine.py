@@ -35,7 +35,7 @@ from windfall.core.messages.lifecycle import FINE, HELD_BACK, LIVE, PROBATION
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
 from windfall.core.turn import Turn
 
-MOST = 1 << 16  # hosts that are remembered
+MOST_HOSTS = 1 << 16  # hosts that are remembered
 KEPT = 64  # hosts whose last task of a bag is
 PROOF = 14.0  # weight of strikes
 DOUBT, PAUSE, LONGEST = 5, 10_000, 600_000  # strikes; ms to wait, and at most
@@ -53,7 +53,7 @@ def row_of(state: State, site: str, host: str, name: str) -> int:
     """Its row; a new one if it was never seen."""
     row = state.host_rows.get((site, host), -1)
     if row < 0:
-        if len(state.host_rows) >= MOST:
+        if len(state.host_rows) >= MOST_HOSTS:
             _forget_some(state)
         if state.host_free:
             row = heappop(state.host_free)
@@ -67,14 +67,14 @@ def row_of(state: State, site: str, host: str, name: str) -> int:
     return row
 
 
-def settle(state: State, pilot: PilotState) -> None:
+def register_pilot(state: State, pilot: PilotState) -> None:
     """A pilot is there."""
     pilot.row = row_of(state, pilot.site, pilot.host, pilot.host_name)
     state.pilots[pilot.number] = pilot
     state.on_host.setdefault(pilot.row, {})[pilot.number] = None
 
 
-def leave(state: State, pilot: PilotState) -> None:
+def unregister_pilot(state: State, pilot: PilotState) -> None:
     """It is forgotten."""
     of_host = state.on_host[pilot.row]
     del of_host[pilot.number]
@@ -86,7 +86,7 @@ def _forget_some(state: State) -> None:
     """Those that were seen longest ago, but for those that are there or must wait.  Only what is folded from facts says
     which: doubts are not, and rows must be the same after a restart."""
     order = np.argsort(state.hosts.np_seen[: state.hosts.rows], kind="stable").tolist()
-    rows = [row for row in order if row not in state.on_host and not state.hosts.standing[row]][: MOST // 16]
+    rows = [row for row in order if row not in state.on_host and not state.hosts.standing[row]][: MOST_HOSTS // 16]
     gone = {row: None for row in rows if state.host_names[row][:2] != ("", "")}
     for row in gone:
         site, host, _ = state.host_names[row]
@@ -107,7 +107,7 @@ def _forget_some(state: State) -> None:
             del bag.last_outcome_by_host[row]
 
 
-def succeeded(
+def learn_successes(
     state: State, bag: BagState, row: int, n: int, samples: Sequence[float], at: int, usual: float = 0.0
 ) -> None:
     """Learn from `n` successes on a host, of which `samples` are the wall times: one each, or the average of many.
@@ -134,7 +134,7 @@ def succeeded(
         _remember(bag, row, True)
 
 
-def failed(state: State, bag: BagState, row: int, at: int) -> None:
+def learn_failure(state: State, bag: BagState, row: int, at: int) -> None:
     h = state.hosts
     h.attempts[row] += 1
     h.failures[row] += 1
@@ -144,7 +144,7 @@ def failed(state: State, bag: BagState, row: int, at: int) -> None:
     _remember(bag, row, False)
 
 
-def lost(state: State, row: int, at: int) -> None:
+def learn_loss(state: State, row: int, at: int) -> None:
     h = state.hosts
     h.attempts[row] += 1
     h.losses[row] += 1
@@ -174,7 +174,7 @@ def host_judged(state: State, fact: f.HostJudged) -> None:
     note(state.sites[fact.site], fact.at, "host", f"{state.host_names[row][2]}: {fact.says}")
 
 
-def restand(state: State) -> None:
+def restore_barred(state: State) -> None:
     """After a recovery: who must wait."""
     rows = np.flatnonzero(state.hosts.np_standing[: state.hosts.rows]).tolist()
     state.quarantined = {row: state.hosts.until[row] for row in rows}
@@ -183,20 +183,20 @@ def restand(state: State) -> None:
 # --- granting -------------------------------------------------------------------------------------------------------
 
 
-def allowance(state: State, now: int, pilot: PilotState) -> int:
+def tasks_allowed(state: State, now: int, pilot: PilotState) -> int:
     """Tasks that a pilot on a host that is barred may be given: none yet, or one if the host has none."""
     if now < state.quarantined[pilot.row]:
         return 0
     return int(not any(state.pilots[number].attempts_held for number in state.on_host[pilot.row]))
 
 
-def shuns(state: State, now: int, pilot: PilotState, cls: TaskClass) -> bool:
+def refuses_guest(state: State, now: int, pilot: PilotState, cls: TaskClass) -> bool:
     """Is nothing of this class's owner given to the pilot's host now?"""
     return state.guests_refused.get((pilot.row, state.bags[cls.bag].owner), 0) > now
 
 
 def resume(turn: Turn) -> None:
-    restand(turn.state)
+    restore_barred(turn.state)
     for row, until in turn.state.quarantined.items():
         turn.timers.add(max(until, turn.now), "host", row)
 
@@ -217,12 +217,12 @@ def host_due(turn: Turn, row: int) -> None:
 # --- judging --------------------------------------------------------------------------------------------------------
 
 
-def blame(turn: Turn, pilot: PilotState) -> None:
+def note_failures(turn: Turn, pilot: PilotState) -> None:
     """Tasks that it ran have failed."""
     blamed, turn.hosts.failures_in_report = turn.hosts.failures_in_report, []
     state, row = turn.state, pilot.row
     if state.hosts.success[row] >= turn.now:
-        redeem(turn, pilot)
+        clear_strikes(turn, pilot)
         return
     by: dict[str, list[Blamed]] = {}  # guest, or nobody → failures
     for each in blamed:
@@ -234,7 +234,7 @@ def blame(turn: Turn, pilot: PilotState) -> None:
 
 def _strike(turn: Turn, pilot: PilotState, guest: str, blamed: list[Blamed]) -> None:
     state, row = turn.state, pilot.row
-    if len(turn.hosts.strikes) > 2 * MOST:  # hosts have been forgotten since
+    if len(turn.hosts.strikes) > 2 * MOST_HOSTS:  # hosts have been forgotten since
         turn.hosts.strikes = {key: said for key, said in turn.hosts.strikes.items() if key in state.host_rows}
     of_host = turn.hosts.strikes.setdefault(state.host_names[row][:2], {})
     said = of_host.get(guest)
@@ -282,7 +282,7 @@ def _others(state: State, pilot: PilotState, guest: str) -> bool:
                for p in state.pilots.values())
 
 
-def redeem(turn: Turn, pilot: PilotState) -> None:
+def clear_strikes(turn: Turn, pilot: PilotState) -> None:
     """A success: whatever was held against its host is over."""
     state, row = turn.state, pilot.row
     turn.hosts.strikes.pop(state.host_names[row][:2], None)

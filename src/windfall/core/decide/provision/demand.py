@@ -80,7 +80,7 @@ class View:
         self._classes = [state.classes[number] for _, number in state.ready]
         if state.overdue:
             by_deadline.prune(state)  # what waits is counted
-            self._classes += [cls for cls in by_deadline.offers(state) if not cls.on_ready_list]
+            self._classes += [cls for cls in by_deadline.classes_with_overdue(state) if not cls.on_ready_list]
             self._classes.sort(key=lambda cls: (cls.order_key, cls.number))
 
     def classes(self, policy: str) -> list[TaskClass]:

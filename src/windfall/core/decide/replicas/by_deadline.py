@@ -24,7 +24,7 @@ from itertools import islice
 import numpy as np
 
 from windfall.core.decide.grant import per_host
-from windfall.core.decide.replicas.candidates import DEADLINE, may_repeat, mode, replicates
+from windfall.core.decide.replicas.candidates import DEADLINE, may_run_twice, replicates, setting
 from windfall.core.decide.replicas.caps import cap, usual_time
 from windfall.core.expressions import attributes
 from windfall.core.expressions.classads import Value, program_of, why_no_value
@@ -36,17 +36,17 @@ from windfall.model.policies.replica_caps import PER_TASK
 
 EVERY = 1_000  # ms between two looks at one bag
 USUAL = 3  # with the preset: times what such tasks take,
-LEAST = 60_000  # and no less than so many ms
+SHORTEST = 60_000  # and no less than so many ms
 NEVER = 1 << 61
-MOST_LIVE = 4  # attempts of one task at a time, unless the bag says otherwise
+MOST_PER_TASK = 4  # attempts of one task at a time, unless the bag says otherwise
 MOST_SEEN = 64  # overdue tasks of a class that are looked at for one request
 
 
 def has_deadlines(bag: BagState) -> bool:
-    return may_repeat(bag) and ("attempt-deadline" in bag.policy or mode(bag) == DEADLINE)
+    return may_run_twice(bag) and ("attempt-deadline" in bag.policy or setting(bag) == DEADLINE)
 
 
-def note_repeats(state: State, bag: BagState) -> None:
+def note_replication(state: State, bag: BagState) -> None:
     """Whether its tasks may run twice at a time, and why."""
     for of, may in ((state.replicating, replicates(bag) and not bag.ended), (state.deadlines, has_deadlines(bag))):
         if may:
@@ -55,12 +55,12 @@ def note_repeats(state: State, bag: BagState) -> None:
             of.pop(bag.number, None)
 
 
-def after(turn: Turn, cls: TaskClass, pilot: PilotState) -> int:
+def deadline_span(turn: Turn, cls: TaskClass, pilot: PilotState) -> int:
     """Ms from its grant that an attempt of such a task on such a pilot may take."""
     bag = turn.state.bags[cls.bag]
     if "attempt-deadline" not in bag.policy:
         usual = usual_time(turn.state, cls)
-        return max(round(USUAL * usual), LEAST) if usual else NEVER
+        return max(round(USUAL * usual), SHORTEST) if usual else NEVER
     known = program_of(bag, "attempt-deadline")
     values = _values(turn.state, turn.now, cls, pilot, turn.grants.orders.published(turn.state, turn.now, pilot))
     found = known.result(tuple(values.values()))
@@ -77,7 +77,7 @@ def _values(
     if "PerHost" in uses:
         most = per_host.limit(state, now, pilot, cls, published)
         published = {**published, "PerHost": most if most < per_host.NO_LIMIT else None}
-    return {path: attributes.known(subject, path, published) for path in uses}
+    return {path: attributes.value_from_ad(subject, path, published) for path in uses}
 
 
 def why_no_deadline(state: State, now: int, cls: TaskClass, pilot: PilotState) -> str:
@@ -91,11 +91,11 @@ def why_no_deadline(state: State, now: int, cls: TaskClass, pilot: PilotState) -
 # --- watching ---------------------------------------------------------------------------------------------------------
 
 
-def watch(turn: Turn, pilot: PilotState, groups: list[f.Group]) -> None:
+def watch_grant(turn: Turn, pilot: PilotState, groups: list[f.Group]) -> None:
     """These have just been granted."""
     for number in {group.bag: None for group in groups if group.bag in turn.state.deadlines}:
-        first = min(after(turn, _class(turn.state, group), pilot) for group in groups if group.bag == number)
-        _look_at(turn, number, turn.now + min(first, LEAST))
+        first = min(deadline_span(turn, _class(turn.state, group), pilot) for group in groups if group.bag == number)
+        _look_at(turn, number, turn.now + min(first, SHORTEST))
 
 
 def _class(state: State, group: f.Group) -> TaskClass:
@@ -111,7 +111,7 @@ def _look_at(turn: Turn, bag: int, at: int) -> None:
 def expiry_due(turn: Turn, number: int) -> None:
     if turn.replicas.expiries.get(number, NEVER) <= turn.now:
         del turn.replicas.expiries[number]
-        look(turn, number)
+        find_overdue(turn, number)
 
 
 def resume(turn: Turn) -> None:
@@ -119,7 +119,7 @@ def resume(turn: Turn) -> None:
         _look_at(turn, number, turn.grace_ends())
 
 
-def look(turn: Turn, number: int) -> None:
+def find_overdue(turn: Turn, number: int) -> None:
     """Which of its tasks are overdue now, and when to look again."""
     bag = turn.state.bags.get(number)
     if bag is None or number not in turn.state.deadlines:
@@ -134,7 +134,7 @@ def look(turn: Turn, number: int) -> None:
         turn.state.version += 1
         turn.provision.changed = True
     first = min([at for at in due.values() if turn.now < at < NEVER], default=NEVER)
-    first = min(first, turn.now + LEAST) if watchful else first
+    first = min(first, turn.now + SHORTEST) if watchful else first
     if first < NEVER:
         _look_at(turn, number, max(first, turn.now + EVERY))
 
@@ -152,7 +152,7 @@ def _due(turn: Turn, bag: BagState) -> tuple[dict[int, int], bool]:
     for row, cls, pilot in pairs:
         span = spans.get((cls, pilot))
         if span is None:
-            span = spans[cls, pilot] = after(turn, turn.state.classes[cls], turn.state.pilots[pilot])
+            span = spans[cls, pilot] = deadline_span(turn, turn.state.classes[cls], turn.state.pilots[pilot])
         ref = attempts.task[row]
         at = attempts.granted[row] + span
         at = max(at, turn.grace_ends()) if attempts.granted[row] < turn.resumed else at
@@ -180,7 +180,7 @@ def _hosts(state: State, bag: BagState, found: dict[int, list[int]]) -> dict[int
 def _add(state: State, bag: BagState, task: int, hosts: tuple[int, ...]) -> None:
     """To those that may be given to another host."""
     cls = bag.classes.get((bag.target_of(task), bag.tasks.variant[task]))
-    if cls is not None and not cls.in_chain and bag.tasks.live[task] < cap(bag, PER_TASK, MOST_LIVE):
+    if cls is not None and not cls.in_chain and bag.tasks.live[task] < cap(bag, PER_TASK, MOST_PER_TASK):
         cls.overdue[task] = hosts
         state.overdue[cls.number] = None
 
@@ -191,7 +191,7 @@ def prune(state: State) -> None:
     for number in list(state.overdue):
         cls = state.classes.get(number)
         if cls is not None and cls.bag in state.deadlines:
-            for task in [task for task in cls.overdue if not _still(state.bags[cls.bag], cls, task)]:
+            for task in [task for task in cls.overdue if not _is_still_overdue(state.bags[cls.bag], cls, task)]:
                 del cls.overdue[task]
         elif cls is not None:
             cls.overdue.clear()
@@ -199,15 +199,15 @@ def prune(state: State) -> None:
             del state.overdue[number]
 
 
-def _still(bag: BagState, cls: TaskClass, task: int) -> bool:
+def _is_still_overdue(bag: BagState, cls: TaskClass, task: int) -> bool:
     same = bag.tasks.state[task] == ACTIVE and bag.classes.get((cls.target, bag.tasks.variant[task])) is cls
-    return same and bag.tasks.live[task] < cap(bag, PER_TASK, MOST_LIVE)
+    return same and bag.tasks.live[task] < cap(bag, PER_TASK, MOST_PER_TASK)
 
 
 # --- granting ---------------------------------------------------------------------------------------------------------
 
 
-def offers(state: State) -> list[TaskClass]:
+def classes_with_overdue(state: State) -> list[TaskClass]:
     """Classes with overdue tasks, those of paused bags aside.  Every request asks, so of each only the first is looked
     at; who takes some sees about the others."""
     found = []
@@ -217,7 +217,7 @@ def offers(state: State) -> list[TaskClass]:
             prune(state)
             continue
         bag = state.bags[cls.bag]
-        while cls.overdue and not _still(bag, cls, first := next(iter(cls.overdue))):
+        while cls.overdue and not _is_still_overdue(bag, cls, first := next(iter(cls.overdue))):
             del cls.overdue[first]
         if not cls.overdue:
             state.overdue.pop(number, None)
@@ -226,22 +226,22 @@ def offers(state: State) -> list[TaskClass]:
     return found
 
 
-def has_for(state: State, pilot: PilotState, cls: TaskClass) -> bool:
+def has_overdue_for(state: State, pilot: PilotState, cls: TaskClass) -> bool:
     """Is there any overdue task of the class that its host does not run itself?"""
     return next(_for_host(state, pilot, cls), None) is not None
 
 
-def some_for(state: State, pilot: PilotState, cls: TaskClass, most: int) -> int:
+def count_overdue_for(state: State, pilot: PilotState, cls: TaskClass, most: int) -> int:
     """How many of these there are, up to so many."""
     return sum(1 for _ in islice(_for_host(state, pilot, cls), most)) if cls.overdue else 0
 
 
 def _for_host(state: State, pilot: PilotState, cls: TaskClass) -> Iterator[tuple[int, tuple[int, ...]]]:
     bag = state.bags[cls.bag]
-    return (each for each in cls.overdue.items() if pilot.row not in each[1] and _still(bag, cls, each[0]))
+    return (each for each in cls.overdue.items() if pilot.row not in each[1] and _is_still_overdue(bag, cls, each[0]))
 
 
-def take(turn: Turn, pilot: PilotState, cls: TaskClass, most: int, groups: list[f.Group]) -> int:
+def add_overdue(turn: Turn, pilot: PilotState, cls: TaskClass, most: int, groups: list[f.Group]) -> int:
     """Attempts of overdue tasks that its host does not run, those that other sites have first; how many."""
     state = turn.state
     seen = dict(islice(_for_host(state, pilot, cls), MOST_SEEN))

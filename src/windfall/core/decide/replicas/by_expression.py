@@ -24,17 +24,17 @@ from windfall.core.state.world import BagState, PilotState, State, TaskClass
 from windfall.core.turn import Turn
 
 CYCLE = 10_000  # ms from the beginning of one to that of the next
-AT_ONCE = 256  # tasks that are looked at in one step, of all bags,
-AT_LEAST = 8  # and of each of them
-SOON = 100  # ms, while there are more
-MOST_FOUND = 256  # that wait to be taken
+MOST_EVALUATED = 256  # tasks that are looked at in one step, of all bags,
+LEAST_PER_BAG = 8  # and of each of them
+PAUSE = 100  # ms, while there are more
+MOST_WANTED = 256  # that wait to be taken
 
-Read = Callable[["Case"], Value]
+Read = Callable[["RunningTask"], Value]
 Published = Callable[[PilotState], Mapping[str, Value]]  # the ad of a pilot's host
 
 
 @dataclass(slots=True)
-class Case:
+class RunningTask:
     """A task that runs, the rows of its attempts, oldest first, and where to look up the ads of their hosts."""
 
     subject: attributes.Subject
@@ -42,14 +42,14 @@ class Case:
     published: Published
 
 
-def scan(turn: Turn, bag: BagState, text: str, most: int) -> Scan:
+def continue_cycle(turn: Turn, bag: BagState, text: str, most: int) -> Scan:
     """Go on with the cycle, or begin another one."""
     found = turn.replicas.cycles.get(bag.number)
     if found is None or found.text != text:
         for number in [number for number in turn.replicas.cycles if number not in turn.state.replicating]:
             del turn.replicas.cycles[number]  # bags that have ended since
         found = turn.replicas.cycles[bag.number] = Scan(text)
-    if found.queue and turn.now >= found.begins and len(found.found) >= MOST_FOUND:
+    if found.queue and turn.now >= found.begins and len(found.found) >= MOST_WANTED:
         found.begins = turn.now + CYCLE
         found.found.clear()  # nobody has taken these: let others be found
     if not found.queue and turn.now >= found.begins:
@@ -62,8 +62,8 @@ def scan(turn: Turn, bag: BagState, text: str, most: int) -> Scan:
     wants = program_of(bag, "replicate")
     reads = [reader(path) for path in wants.uses]
     published = partial(turn.grants.orders.published, turn.state, turn.now)
-    for _ in range(max(AT_ONCE - turn.replicas.evaluated, AT_LEAST)):
-        if not found.queue or len(found.found) >= MOST_FOUND:
+    for _ in range(max(MOST_EVALUATED - turn.replicas.evaluated, LEAST_PER_BAG)):
+        if not found.queue or len(found.found) >= MOST_WANTED:
             break
         task = found.queue.popleft()
         turn.replicas.evaluated += 1
@@ -71,7 +71,7 @@ def scan(turn: Turn, bag: BagState, text: str, most: int) -> Scan:
         if tasks.state[task] == ACTIVE and 0 < tasks.live[task] < most:
             case = _case(turn.state, turn.now, bag, task, published)
         wanted = case is not None and matches(wants.result(tuple([read(case) for read in reads])))
-        if wanted and (len(found.found) < MOST_FOUND // 2 or not _beside_first(turn, bag, found, task)):
+        if wanted and (len(found.found) < MOST_WANTED // 2 or not _beside_first(turn, bag, found, task)):
             found.found[task] = tasks.live[task]
     return found
 
@@ -97,7 +97,7 @@ def _in_play(turn: Turn, bag: BagState, most: int) -> deque[int]:
     return deque(dict.fromkeys(tasks[order].tolist()))
 
 
-def _case(state: State, now: int, bag: BagState, task: int, published: Published) -> Case | None:
+def _case(state: State, now: int, bag: BagState, task: int, published: Published) -> RunningTask | None:
     attempts = state.attempts
     rows = [row for row in attempts.of_task(bag.number << 32 | task) if attempts.state[row] in (GRANTED, STARTED)]
     rows.sort(key=lambda row: (attempts.granted[row], attempts.number[row]))
@@ -105,7 +105,7 @@ def _case(state: State, now: int, bag: BagState, task: int, published: Published
     if not rows or cls is None:
         return None
     site = state.sites[state.pilots[attempts.pilot[rows[0]]].site]
-    return Case(attributes.Subject(state, now, bag, site, cls), rows, published)
+    return RunningTask(attributes.Subject(state, now, bag, site, cls), rows, published)
 
 
 def why_not_wanted(state: State, now: int, bag: BagState, task: int, text: str) -> str:
@@ -118,13 +118,13 @@ def reader(path: str) -> Read:
     if path == "Task.NumberOfReplicas":
         return lambda case: len(case.rows)
     if not path.startswith("Task.Replica"):
-        return lambda case: attributes.value(case.subject, path)
+        return lambda case: attributes.value_now(case.subject, path)
     which, _, rest = path.removeprefix("Task.Replica").partition(".")
     place = int(which) - 1
     return lambda case: _of_replica(case, place, rest)
 
 
-def _of_replica(case: Case, place: int, rest: str) -> Value:
+def _of_replica(case: RunningTask, place: int, rest: str) -> Value:
     """Of the host that has it, as it is published; undefined where there are not so many."""
     if place >= len(case.rows):
         return None
@@ -133,4 +133,4 @@ def _of_replica(case: Case, place: int, rest: str) -> Value:
         return state.attempts.granted[case.rows[place]] // 1000
     pilot = state.pilots[state.attempts.pilot[case.rows[place]]]
     subject = attributes.Subject(state, now, bag, state.sites[pilot.site], case.subject.cls, pilot)
-    return attributes.known(subject, rest, case.published(pilot))
+    return attributes.value_from_ad(subject, rest, case.published(pilot))

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core.decide.grant.fair_share import weight
-from windfall.core.decide.replicas.by_expression import CYCLE, MOST_FOUND, SOON as SOON_AGAIN, scan
-from windfall.core.decide.replicas.caps import cap, left, price, usual_time
+from windfall.core.decide.replicas.by_expression import CYCLE, MOST_WANTED, PAUSE, continue_cycle
+from windfall.core.decide.replicas.caps import cap, core_ms_left, expected_cost, usual_time
 from windfall.core.decide.replicas.session import Late, Tail
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import ACTIVE, GRANTED, READY, STARTED, WAITING
@@ -44,19 +44,19 @@ from windfall.model.policies.replica_caps import CAPS, COST, PER_TASK, SHARE
 from windfall.model.units import format_core_time
 
 MOST_LATE = 256  # tasks that are looked at in one step,
-MOST_ALIKE = 64  # and of one class: what does not fit a pilot must not hide what does
+MOST_PER_CLASS = 64  # and of one class: what does not fit a pilot must not hide what does
 KEPT = 64  # part of the time that a task takes, for which who is late need not be looked for again
 DOUBTED = 64  # of those that are not late, whose hosts are looked at
 NEVER = 1 << 61
 BEYOND = 1 << 54  # ms; later than whatever may be due
-SOON = 4  # part of the time after which a task is late, after which it is on a host that is not trusted
+DOUBT_PART = 4  # part of the time after which a task is late, after which it is on a host that is not trusted
 
 
 class Preset(NamedTuple):
-    late: float  # times what such a task takes on average
-    live: int  # attempts of one task at a time
+    times_usual: float  # times what such a task takes on average
+    per_task: int  # attempts of one task at a time
     share: int  # percent of the bag's tasks that may have a replica
-    started: bool  # not before every task has started
+    after_last_start: bool  # not before every task has started
 
 
 NONE, DEADLINE = "none", "deadline"
@@ -72,44 +72,44 @@ BY_EXPRESSION = Preset(0, 6, 300, False)
 Room = Callable[[TaskClass, int], int]  # how many more of a class a pilot may hold, holding so much
 
 
-def mode(bag: BagState) -> str:
+def setting(bag: BagState) -> str:
     """A preset, or an expression."""
     return bag.policy.get("replicate", bag.replicate)
 
 
-def shown_policy(bag: BagState) -> dict[str, str]:
+def effective_policy(bag: BagState) -> dict[str, str]:
     """As they are in force: with the preset that it was submitted with, and none where no task can have a replica."""
-    able = may_repeat(bag) and not (bag.classes and all(cls.in_chain for cls in bag.classes.values()))
-    return {**bag.policy, "replicate": mode(bag) if able else NONE}
+    able = may_run_twice(bag) and not (bag.classes and all(cls.in_chain for cls in bag.classes.values()))
+    return {**bag.policy, "replicate": setting(bag) if able else NONE}
 
 
 def preset(bag: BagState) -> Preset:
     """With the bag's own bounds, where it has some."""
-    found = PRESETS.get(mode(bag), BY_EXPRESSION)
-    return found._replace(live=cap(bag, PER_TASK, found.live), share=cap(bag, SHARE, found.share))
+    found = PRESETS.get(setting(bag), BY_EXPRESSION)
+    return found._replace(per_task=cap(bag, PER_TASK, found.per_task), share=cap(bag, SHARE, found.share))
 
 
-def may_repeat(bag: BagState) -> bool:
+def may_run_twice(bag: BagState) -> bool:
     """May a task of it run twice at a time at all?"""
     return not bag.external and bag.provision not in TASK_PILOT_POLICIES
 
 
 def replicates(bag: BagState) -> bool:
-    return mode(bag) not in (NONE, DEADLINE) and may_repeat(bag)
+    return setting(bag) not in (NONE, DEADLINE) and may_run_twice(bag)
 
 
-def take(turn: Turn, pilot: PilotState, want: int, room: Room, groups: list[f.Group]) -> None:
+def add_replicas(turn: Turn, pilot: PilotState, want: int, room: Room, groups: list[f.Group]) -> None:
     """Replicas for a pilot, as many as it can run at once; they are added to the groups."""
     load = pilot.load
     for bag in _in_order(turn, pilot):
-        tail = look(turn, bag)
-        most = min(want, len(groups) + spare(bag)) if tail.late else 0
+        tail = scan(turn, bag)
+        most = min(want, len(groups) + replicas_left(bag)) if tail.late else 0
         full: set[int] = set()  # classes of which it can have no more
         for each in _for_host(tail.late, pilot) if len(groups) < most else ():
             cls = each.cls
             if cls.number in full or not _stands(bag, each):
                 continue  # what has ended since then is not taken out of the list, but for the first
-            cost = price(turn.state, cls, pilot) if tail.left < UNLIMITED else 0
+            cost = expected_cost(turn.state, cls, pilot) if tail.left < UNLIMITED else 0
             if cost > tail.left or room(cls, load) <= 0 or _unpaid(turn, pilot, cls, groups):
                 full.add(cls.number)
                 continue
@@ -127,7 +127,7 @@ def take(turn: Turn, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
             )
             load += turn.state.cost_on(turn.state.pilot_classes[pilot.cls], cls)
             tail.late.remove(each)
-            if mode(bag) in PRESETS and not tail.more:  # else those come first that were too many to be listed
+            if setting(bag) in PRESETS and not tail.more:  # else those come first that were too many to be listed
                 _again(bag, tail, each, pilot)
             tail.left -= cost
             if len(groups) >= most:
@@ -136,7 +136,7 @@ def take(turn: Turn, pilot: PilotState, want: int, room: Room, groups: list[f.Gr
 
 def _again(bag: BagState, tail: Tail, each: Late, pilot: PilotState) -> None:
     """It may have yet another one, elsewhere, after those that have fewer."""
-    if each.live + 1 < preset(bag).live:
+    if each.live + 1 < preset(bag).per_task:
         hosts, sites, tries = (*each.hosts, pilot.row), (*each.sites, pilot.site), each.tries + 1 & 0xFFFF
         insort(tail.late, each._replace(hosts=hosts, sites=sites, live=each.live + 1, tries=tries), key=_turn)
 
@@ -160,11 +160,11 @@ def any_late(turn: Turn) -> bool:
     return found
 
 
-def busy_with_all(turn: Turn) -> dict[int, None]:
+def hosts_running_all_late(turn: Turn) -> dict[int, None]:
     """Hosts that run whatever is late: they can have none of it."""
     found: dict[int, None] | None = None
     for bag in _bags(turn.state):
-        for each in look(turn, bag).late:
+        for each in scan(turn, bag).late:
             found = {row: None for row in each.hosts if found is None or row in found}
             if not found:
                 return {}
@@ -172,7 +172,7 @@ def busy_with_all(turn: Turn) -> dict[int, None]:
 
 
 def _offers(turn: Turn, bag: BagState) -> bool:
-    return bool(look(turn, bag).late) and spare(bag) > 0
+    return bool(scan(turn, bag).late) and replicas_left(bag) > 0
 
 
 def _in_order(turn: Turn, pilot: PilotState) -> list[BagState]:
@@ -184,7 +184,7 @@ def _in_order(turn: Turn, pilot: PilotState) -> list[BagState]:
         return found
     use, orders = state.sites[pilot.site].cores_in_use, turn.grants.orders
     return sorted(found, key=lambda bag: (use.get(bag.owner, 0) / weight(state, bag.owner),
-                                          orders.place(state, turn.now, pilot, look(turn, bag).late[0].cls)))
+                                          orders.place(state, turn.now, pilot, scan(turn, bag).late[0].cls)))
 
 
 def _bags(state: State) -> Iterator[BagState]:
@@ -199,21 +199,21 @@ def _is_out(bag: BagState) -> bool:
     return bag.counts[ACTIVE] > 0 and not bag.paused and not bag.has_backlog()
 
 
-def spare(bag: BagState) -> int:
+def replicas_left(bag: BagState) -> int:
     """How many more replicas it may have."""
-    share = cap(bag, SHARE, PRESETS.get(mode(bag), BY_EXPRESSION).share)
+    share = cap(bag, SHARE, PRESETS.get(setting(bag), BY_EXPRESSION).share)
     return -(-bag.size * share // 100) - bag.replicas_granted
 
 
-def bounded(bag: BagState, task: int) -> str:
+def why_capped(bag: BagState, task: int) -> str:
     """What keeps a running task from having one more attempt, of those bounds that do not pass by themselves."""
     if not replicates(bag):
         return ""
     own = {key: f"{key} = {text}" for key, text in bag.policy.items() if key in CAPS}
-    most, of = preset(bag), f"replicate = {mode(bag)}" if mode(bag) in PRESETS else "an expression"
-    if most.live <= bag.tasks.live[task]:
-        return f"{own.get(PER_TASK, of)} allows {most.live} of a task at a time"
-    if spare(bag) <= 0:
+    most, of = preset(bag), f"replicate = {setting(bag)}" if setting(bag) in PRESETS else "an expression"
+    if most.per_task <= bag.tasks.live[task]:
+        return f"{own.get(PER_TASK, of)} allows {most.per_task} of a task at a time"
+    if replicas_left(bag) <= 0:
         return f"the bag has had {bag.replicas_granted}, and {own.get(SHARE, of)} allows no more for {bag.size} tasks"
     if cap(bag, COST, UNLIMITED) <= bag.replica_waste:
         return f"needless attempts have used {format_core_time(bag.replica_waste)}, and {own[COST]} allows no more"
@@ -237,14 +237,14 @@ def _for_host(late: list[Late], pilot: PilotState) -> Iterator[Late]:
 # --- who is late ------------------------------------------------------------------------------------------------------
 
 
-def look(turn: Turn, bag: BagState) -> Tail:
+def scan(turn: Turn, bag: BagState) -> Tail:
     """Once a step, unless there is news in it."""
     tail = turn.replicas.scans.get(bag.number)
     if tail is not None and tail.news == bag.replica_version:
         return tail
     if (tail := _kept(turn, bag)) is None:
-        tail = _look(turn, bag, preset(bag)) if mode(bag) in PRESETS else _asked_for(turn, bag)
-        tail.left, tail.news = left(turn, bag), bag.replica_version
+        tail = _scan_attempts(turn, bag, preset(bag)) if setting(bag) in PRESETS else _asked_for(turn, bag)
+        tail.left, tail.news = core_ms_left(turn, bag), bag.replica_version
         tail.late = tail.late if tail.left > 0 else []
         if tail.until:
             _keep(turn, bag, tail)
@@ -306,7 +306,7 @@ def _stands(bag: BagState, each: Late) -> bool:
     return (tasks.state[each.task], tasks.live[each.task], tasks.tries[each.task]) == (ACTIVE, each.live, each.tries)
 
 
-def others_begin(turn: Turn, groups: list[f.Group]) -> None:
+def forget_scans(turn: Turn, groups: list[f.Group]) -> None:
     """Something that nobody ran was granted.  It has not started: nothing of its bag may have a replica."""
     for group in groups:
         turn.replicas.kept_scans.pop(group.bag, None)
@@ -317,42 +317,42 @@ def late_due(turn: Turn, number: int) -> None:
     """A task has become late: who waits may have something to do."""
     turn.replicas.looks_late.pop(number, None)
     bag = turn.state.bags.get(number)
-    if bag is not None and number in turn.state.replicating and _is_out(bag) and look(turn, bag).late:
+    if bag is not None and number in turn.state.replicating and _is_out(bag) and scan(turn, bag).late:
         turn.state.note_replica_offer()
 
 
 def _asked_for(turn: Turn, bag: BagState) -> Tail:
     """Those for which the bag's expression is true."""
-    seen = scan(turn, bag, mode(bag), preset(bag).live)
+    seen = continue_cycle(turn, bag, setting(bag), preset(bag).per_task)
     rows = [row for task in seen.found for row in turn.state.attempts.of_task(bag.number << 32 | task)[:1]]
     again = seen.begins
     if seen.queue:  # with as many found as may wait there is no hurry
-        again = turn.now + (SOON_AGAIN if len(seen.found) < MOST_FOUND else CYCLE)
+        again = turn.now + (PAUSE if len(seen.found) < MOST_WANTED else CYCLE)
     return Tail(sorted(_each(turn.state, bag, rows), key=lambda each: each.live), again)
 
 
-def _look(turn: Turn, bag: BagState, preset: Preset) -> Tail:
+def _scan_attempts(turn: Turn, bag: BagState, preset: Preset) -> Tail:
     state, attempts, live = turn.state, turn.state.attempts, bag.tasks.np_live
-    if preset.started and (bag.open or bag.counts[READY] or bag.counts[WAITING]):
+    if preset.after_last_start and (bag.open or bag.counts[READY] or bag.counts[WAITING]):
         return Tail()
-    if preset.late and not any(usual_time(state, cls) for cls in bag.classes.values()):
+    if preset.times_usual and not any(usual_time(state, cls) for cls in bag.classes.values()):
         return Tail()  # nothing can be late: there may be a thousand bags of which one task runs
     states, refs = attempts.np_state[: attempts.rows], attempts.np_task[: attempts.rows]
     rows = np.flatnonzero((refs >> 32 == bag.number) & ((states == STARTED) | (states == GRANTED)))
     tasks = refs[rows] & 0xFFFFFFFF
     is_started = states[rows] == STARTED
-    if preset.started and not np.isin(tasks[~is_started], tasks[is_started]).all():
+    if preset.after_last_start and not np.isin(tasks[~is_started], tasks[is_started]).all():
         return Tail(until=NEVER)  # but for news
-    runs = (states[rows] == STARTED) & (live[tasks] < preset.live)
+    runs = (states[rows] == STARTED) & (live[tasks] < preset.per_task)
     rows, tasks = rows[runs], tasks[runs]
-    due = _due(turn, bag, rows, preset.late)
+    due = _late_at(turn, bag, rows, preset.times_usual)
     order = live[tasks].astype(np.int64) * BEYOND + np.minimum(due, BEYOND)
     is_late = due <= turn.now
-    some = _some_of_each(state, bag, first_of(rows[is_late], order[is_late], len(rows)))
-    doubted = first_of(rows[~is_late], order[~is_late], DOUBTED)
-    then = np.where(_unreliable(state, doubted), _due(turn, bag, doubted, preset.late / SOON), NEVER)
+    some = _some_of_each(state, bag, first_in_order(rows[is_late], order[is_late], len(rows)))
+    doubted = first_in_order(rows[~is_late], order[~is_late], DOUBTED)
+    then = np.where(_unreliable(state, doubted), _late_at(turn, bag, doubted, preset.times_usual / DOUBT_PART), NEVER)
     tail = Tail(sorted(_each(state, bag, some + doubted[then <= turn.now].tolist()), key=_turn))
-    if preset.late:
+    if preset.times_usual:
         for cls in bag.classes.values():
             cls.mean_at_last_scan = cls.mean
         shortest = min(usual for cls in bag.classes.values() if (usual := usual_time(state, cls)))
@@ -384,7 +384,7 @@ def _foresee(state: State, tail: Tail, rows: NDArray[np.int64], due: NDArray[np.
     tail.next = tail.coming[-1][0] if tail.coming else tail.beyond
 
 
-def first_of(rows: NDArray[np.int64], order: NDArray[Any], most: int) -> NDArray[np.int64]:
+def first_in_order(rows: NDArray[np.int64], order: NDArray[Any], most: int) -> NDArray[np.int64]:
     """So many of them, in order.  Of thousands the rest is not sorted."""
     if len(rows) > most:
         some = np.flatnonzero(order <= np.partition(order, most - 1)[most - 1])
@@ -399,10 +399,10 @@ def _some_of_each(state: State, bag: BagState, rows: NDArray[np.int64]) -> list[
     others: list[int] = []
     for number in _classes(bag, classes)[: MOST_LATE // 2]:
         alike = np.flatnonzero(classes == number)
-        first += alike[: MOST_ALIKE // 2].tolist()
-        rest = alike[MOST_ALIKE // 2 :]
+        first += alike[: MOST_PER_CLASS // 2].tolist()
+        rest = alike[MOST_PER_CLASS // 2 :]
         beside = [*state.on_host.get(state.pilots[int(pilots[alike[0]])].row, ())]
-        others += rest[~np.isin(pilots[rest], beside)][: MOST_ALIKE // 2].tolist() if len(rest) else []
+        others += rest[~np.isin(pilots[rest], beside)][: MOST_PER_CLASS // 2].tolist() if len(rest) else []
     found: list[int] = rows[sorted(sorted(first)[: MOST_LATE // 2] + sorted(others)[: MOST_LATE // 2])].tolist()
     return found
 
@@ -415,7 +415,7 @@ def _classes(bag: BagState, classes: NDArray[np.int32]) -> list[int]:
     return found
 
 
-def _due(turn: Turn, bag: BagState, rows: NDArray[np.int64], late: float) -> NDArray[np.int64]:
+def _late_at(turn: Turn, bag: BagState, rows: NDArray[np.int64], late: float) -> NDArray[np.int64]:
     """When each is late; never, where nobody knows how long it takes.  After a restart: what has ended meanwhile will
     be told of before one lease has passed."""
     attempts = turn.state.attempts
@@ -435,7 +435,7 @@ def _unreliable(state: State, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 def _each(state: State, bag: BagState, rows: list[int]) -> Iterator[Late]:
     """Each task once, whichever of its attempts is late."""
-    attempts, tasks, most = state.attempts, bag.tasks, preset(bag).live
+    attempts, tasks, most = state.attempts, bag.tasks, preset(bag).per_task
     if rows:
         attempts.index(bag.number)
     first: dict[int, int] = {}

@@ -27,20 +27,20 @@ def usual_time(state: State, cls: TaskClass) -> float:
     return cls.mean or float(state.bags[cls.bag].targets[cls.target].shape.expect)
 
 
-def left(turn: Turn, bag: BagState) -> int:
+def core_ms_left(turn: Turn, bag: BagState) -> int:
     """Ms of cores that more replicas may take."""
     if replica_caps.COST not in bag.policy:
         return UNLIMITED
-    return cap(bag, replica_caps.COST, 0) - bag.replica_waste - expected(turn, bag)
+    return cap(bag, replica_caps.COST, 0) - bag.replica_waste - expected_waste(turn, bag)
 
 
-def price(state: State, cls: TaskClass, pilot: PilotState) -> int:
+def expected_cost(state: State, cls: TaskClass, pilot: PilotState) -> int:
     """Ms of cores that one more attempt should take; where nobody knows, more than may be left under a cap."""
     usual = usual_time(state, cls) or cls.worst_case
     return cores_used(cls, pilot) * round(usual) if usual else UNLIMITED - 1
 
 
-def expected(turn: Turn, bag: BagState) -> int:
+def expected_waste(turn: Turn, bag: BagState) -> int:
     """Ms of cores of what is in play and should turn out to be in vain."""
     state, attempts = turn.state, turn.state.attempts
     rows = np.array(attempts.of_bag(bag.number), dtype=np.int64)
@@ -56,7 +56,7 @@ def expected(turn: Turn, bag: BagState) -> int:
     return total
 
 
-def in_vain(state: State, bag: BagState, row: int, at: int) -> None:
+def note_waste(state: State, bag: BagState, row: int, at: int) -> None:
     """Another attempt has just ended its task."""
     attempts = state.attempts
     generation = bag.tasks.generation[attempts.task[row] & 0xFFFFFFFF]

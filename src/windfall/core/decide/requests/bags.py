@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core.decide.data.lost_copies import make_again
+from windfall.core.decide.data.lost_copies import rerun_makers
 from windfall.core.decide.exchange.verdicts import cancel_stranded, runs_of, runs_where
 from windfall.core.decide.grant import batches, fair_share
 from windfall.core.decide.grant.nearest_data import wrong_parameter
@@ -138,7 +138,7 @@ def set_policy(turn: Turn, event: e.SetPolicy) -> None:
         policy["replicate"] = NONE  # it was taken away
     if policy != bag.policy:
         turn.emit(f.PolicySet(turn.now, bag.number, policy, event.by))
-        by_deadline.look(turn, bag.number)
+        by_deadline.find_overdue(turn, bag.number)
     match, known, _ = prospects(turn.state, turn.now, bag)
     turn.done(event, match, known)
 
@@ -370,7 +370,7 @@ def retry(turn: Turn, event: e.Retry) -> None:
     if runs:
         turn.emit(f.TasksRetried(turn.now, bag.number, runs, event.by))
         cancel_stranded(turn, bag)
-        make_again(turn, bag)
+        rerun_makers(turn, bag)
     turn.done(event, sum(count for _, count in runs))
 
 
