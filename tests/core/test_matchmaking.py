@@ -134,7 +134,7 @@ def test_every_attribute_of_the_vocabulary_can_be_read(b: Bench) -> None:
     for scope, table in attributes.ADS.items():
         for each in table:
             path = f"{scope}.{each.name}"
-            value = ads.value(subject, path)
+            value = ads.value_now(subject, path)
             assert (value is None) == (path in unknown), path
             kinds = {attributes.NUMBER: (int, float), attributes.TEXT: (str,), attributes.TRUTH: (bool,)}[each.type]
             assert value is None or type(value) in kinds, path
@@ -484,7 +484,7 @@ def test_how_many_a_host_may_have_says_nothing_of_batches(b: Bench) -> None:
 def test_how_many_bags_there_are_is_known_whatever_became_of_them(b: Bench) -> None:
     def known() -> object:
         bag = b.core.state.bags[last]
-        return ads.value(ads.Subject(b.core.state, b.now, bag, b.core.state.sites["here"]), "Queue.Bags")
+        return ads.value_now(ads.Subject(b.core.state, b.now, bag, b.core.state.sites["here"]), "Queue.Bags")
 
     first, last = b.submit(shape(1)), b.submit(shape(1))
     assert known() == 2
