@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from windfall.core.messages import effects as x, events as e, facts as f
+from windfall.core.messages.facts import TO_FAIL_OVER
 from windfall.core.read.views import site_detail
-from windfall.core.state.columns import TO_FAIL_OVER
 
 from .conftest import Bench, granted, shape
 from .test_copies import EDGES, DataBench, data

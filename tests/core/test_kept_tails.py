@@ -72,7 +72,7 @@ def one_after_the_other(b: Bench, apart: int, running: int) -> dict[int, tuple[i
 def replicas(b: Bench, ran: set[int]) -> list[tuple[int, int]]:
     """(task, when it was granted) of what others have than those."""
     attempts = b.core.state.attempts
-    return sorted((attempts.task[row] & 0xFFFFFFFF, attempts.granted[row]) for row in attempts.of_bag(1)
+    return sorted((attempts.task[row] & 0xFFFFFFFF, attempts.granted[row]) for row in attempts.of_bag(1).tolist()
                   if attempts.pilot[row] not in ran)
 
 

@@ -80,7 +80,7 @@ def test_and_sooner_where_its_host_fails_much(bench: Bench) -> None:
     assert bench.exchange(idle, want=1, wait=20_000) is None
     bench.wait(3 * MEAN)
     attempts = bench.core.state.attempts
-    (when,) = [attempts.granted[row] - began for row in attempts.of_bag(bag) if attempts.pilot[row] == idle]
+    (when,) = [attempts.granted[row] - began for row in attempts.of_bag(bag).tolist() if attempts.pilot[row] == idle]
     assert when == 1.5 * MEAN / candidates.DOUBT_PART
 
 

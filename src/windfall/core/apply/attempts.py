@@ -32,14 +32,13 @@ from windfall.core.state.classes import (
     set_task,
     target_done,
 )
-from windfall.core.state.columns import FEW, ROW_MASK, Attempts, Tasks
+from windfall.core.state.columns import CHUNK_BITS, FEW, ROW_MASK, TASK_BITS, Attempts, Tasks, ref_of
 from windfall.core.state.estimates import is_bad
 from windfall.core.state.graph import Graph
 from windfall.core.state.load import (
     OUTSTANDING,
     add_load,
     add_row_load,
-    bag_and_task,
     cancel_on_return,
     drop_row,
     free_row,
@@ -59,9 +58,7 @@ def granted(state: State, fact: f.Granted) -> None:
     pilot.granted = fact.number
     for group in fact.groups:
         bag = state.bags[group.bag]
-        cls = class_of(
-            state, bag, group.target, group.to_fail_over_site << 7 | group.time_retries << 4 | group.memory_retries
-        )
+        cls = class_of(state, bag, group.target, group.variant)
         _open_rows(state, fact, group, bag, cls)
         _activate(bag, cls, group.tasks)
         if cls.overdue:
@@ -103,7 +100,7 @@ def _open_rows(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls
 def _open_few(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
     attempts = state.attempts
     generation = bag.tasks.generation
-    high, at, pilot, of, grant = group.bag << 32, fact.at, fact.pilot, cls.number, fact.number
+    high, at, pilot, of, grant = group.bag << TASK_BITS, fact.at, fact.pilot, cls.number, fact.number
     for number, task in zip(group.attempts, group.tasks, strict=True):
         row = number & ROW_MASK
         attempts.number[row] = number
@@ -115,7 +112,7 @@ def _open_few(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls:
         attempts.grant[row] = grant
         attempts.generation[row] = generation[task]
         attempts.state[row] = GRANTED
-        attempts.dirty[row >> 16] = 1
+        attempts.dirty[row >> CHUNK_BITS] = 1
 
 
 def _open_many(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls: TaskClass) -> None:
@@ -124,7 +121,7 @@ def _open_many(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls
     tasks = np.array(group.tasks, dtype=np.int64)
     rows = numbers & ROW_MASK
     attempts.np_number[rows] = numbers
-    attempts.np_task[rows] = tasks | (group.bag << 32)
+    attempts.np_task[rows] = tasks | ref_of(group.bag, 0)
     attempts.np_granted[rows] = fact.at
     attempts.np_started[rows] = 0
     attempts.np_pilot[rows] = fact.pilot
@@ -155,7 +152,7 @@ def _activate(bag: BagState, cls: TaskClass, tasks: list[int]) -> None:
             states[task] = ACTIVE
             live[task] += 1
             tries[task] = (tries[task] + 1) & 0xFFFF
-            dirty[task >> 16] = 1
+            dirty[task >> CHUNK_BITS] = 1
     bag.replicas_granted += n - fresh - behind
     bag.counts[READY] -= fresh
     bag.counts[WAITING] -= behind
@@ -176,7 +173,7 @@ def adopted(state: State, fact: f.Adopted) -> None:
         attempts.pilot[row] = new.number
         accounts.pledge_rows(state, [row], 1)
         attempts.grant[row] = 0  # it was taken in long ago
-        attempts.dirty[row >> 16] = 1
+        attempts.dirty[row >> CHUNK_BITS] = 1
         if held:
             add_row_load(state, row, 1)
         old.recalling.pop(number, None)
@@ -187,7 +184,7 @@ def adopted(state: State, fact: f.Adopted) -> None:
 
 def _keep_chain(state: State, recalling: dict[int, bool], row: int) -> None:
     """A chain that has begun stays where it is, unless its bag is paused."""
-    if not state.bags[state.attempts.task[row] >> 32].paused:
+    if not state.bag_of(row).paused:
         key = chain_key(state, row)
         for number in [n for n in recalling if chain_key(state, n & ROW_MASK) == key]:
             del recalling[number]
@@ -207,8 +204,8 @@ def started(state: State, fact: f.Started) -> None:
             state.pilots[fact.pilot].cancelling.pop(number, None)
         attempts.state[row] = STARTED
         attempts.started[row] = fact.at
-        attempts.dirty[row >> 16] = 1
-        if state.replicating and (bag := attempts.task[row] >> 32) in state.replicating:
+        attempts.dirty[row >> CHUNK_BITS] = 1
+        if state.replicating and (bag := attempts.bag_of(row)) in state.replicating:
             owner = state.bags[bag]
             _note_known(state, owner, revives or _only_one(state, owner, row))
 
@@ -216,7 +213,7 @@ def started(state: State, fact: f.Started) -> None:
 def _only_one(state: State, bag: BagState, row: int) -> bool:
     """Of its task's attempts, is it the only one that runs?"""
     attempts, ref = state.attempts, state.attempts.task[row]
-    if bag.tasks.live[ref & 0xFFFFFFFF] == 1:
+    if bag.tasks.live[attempts.task_of(row)] == 1:
         return True
     return [each for each in attempts.of_task(ref) if attempts.state[each] == STARTED] == [row]
 
@@ -232,8 +229,7 @@ def _note_known(state: State, bag: BagState, news: bool = True) -> None:
 
 def _revive(state: State, row: int) -> None:
     """A lost attempt turns out to be running."""
-    bag, task = bag_and_task(state.attempts.task[row])
-    owner = state.bags[bag]
+    owner, task = state.bag_of(row), state.attempts.task_of(row)
     t = owner.tasks
     if t.state[task] == READY:
         cls = class_of(state, owner, owner.target_of(task), t.variant[task])
@@ -245,7 +241,7 @@ def _revive(state: State, row: int) -> None:
     elif t.state[task] == WAITING:
         set_task(state, owner, task, ACTIVE)
     t.live[task] += 1
-    t.dirty[task >> 16] = 1
+    t.dirty[task >> CHUNK_BITS] = 1
     add_row_load(state, row, 1)
 
 
@@ -253,13 +249,13 @@ def _finish_few(attempts: Attempts, t: Tasks, rows: list[int], tasks: list[int])
     states, dirty = attempts.state, attempts.dirty
     for row in rows:
         states[row] = FREE
-        dirty[row >> 16] = 1
+        dirty[row >> CHUNK_BITS] = 1
     attempts.free.extend(rows)
     states, live, dirty = t.state, t.live, t.dirty
     for task in tasks:
         states[task] = SUCCEEDED
         live[task] = 0
-        dirty[task >> 16] = 1
+        dirty[task >> CHUNK_BITS] = 1
 
 
 def _finish_many(attempts: Attempts, t: Tasks, row_list: list[int], task_list: list[int]) -> None:
@@ -401,7 +397,7 @@ def _note_bad(state: State, row: int) -> None:
     """Whatever else runs on such a host is late sooner."""
     for number in state.on_host.get(row, ()):
         rows = state.attempts.of_pilot(number)
-        for bag in dict.fromkeys((state.attempts.np_task[rows] >> 32).tolist()):
+        for bag in dict.fromkeys(state.attempts.bags_of(rows).tolist()):
             if bag in state.replicating and not state.bags[bag].has_backlog():
                 note_replica_news(state, state.bags[bag])
 
@@ -413,12 +409,12 @@ def _judge(state: State, bag: BagState, end: f.End, at: int) -> None:
         new = WAITING if bag.graph.waits(task) else READY
     t.failures[task] = end.failures
     t.deaths[task] = end.deaths
-    variant = end.to_fail_over_site << 7 | end.time_retries << 4 | end.memory_retries
+    variant = end.variant
     if old == READY and variant != t.variant[task]:
         set_task(state, bag, task, ACTIVE)  # leave the old class before joining the new one
         old = ACTIVE
     t.variant[task] = variant
-    t.dirty[task >> 16] = 1
+    t.dirty[task >> CHUNK_BITS] = 1
     set_task(state, bag, task, new)
     _keep_checkpoint(bag, end)
     target = bag.targets[bag.target_of(task)]
@@ -440,7 +436,7 @@ def _keep_checkpoint(bag: BagState, end: f.End) -> None:
 
 def _drop_others(state: State, bag: BagState, end: f.End, at: int) -> None:
     t = bag.tasks
-    attempts, ref = state.attempts, end.bag << 32 | end.task
+    attempts, ref = state.attempts, ref_of(end.bag, end.task)
     if t.live[end.task] or t.flags[end.task] & OUTSTANDING:
         # Mostly it was tried again after a loss: nothing that runs need be looked for.
         for row in attempts.of_task(ref) if t.live[end.task] else sorted(attempts.lost.get(ref, ())):

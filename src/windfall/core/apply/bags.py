@@ -6,7 +6,7 @@ import numpy as np
 
 from windfall.core.decide.replicas.by_deadline import note_replication
 from windfall.core.messages import facts as f
-from windfall.core.messages.lifecycle import CANCELLED, FIRST_FINAL, FREE, LOST, READY, WAITING
+from windfall.core.messages.lifecycle import CANCELLED, FIRST_FINAL, LOST, READY, WAITING
 from windfall.core.state import accounts
 from windfall.core.state.bag_data import link_up, new_bag_data
 from windfall.core.state.classes import (
@@ -187,9 +187,7 @@ def bag_paused(state: State, fact: f.BagPaused) -> None:
 
 def bag_removed(state: State, fact: f.BagRemoved) -> None:
     attempts = state.attempts
-    used = attempts.rows
-    mine = (attempts.np_state[:used] != FREE) & (attempts.np_task[:used] >> 32 == fact.bag)
-    for row in np.flatnonzero(mine).tolist():
+    for row in attempts.of_bag(fact.bag).tolist():
         if attempts.state[row] != LOST:
             add_row_load(state, row, -1)
             pilot = state.pilots[attempts.pilot[row]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from windfall.core.messages import facts as f
 from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import ENDED, INTENDED, LEAVING, QUEUED, RUNNING, STOPPING
+from windfall.core.state.columns import ref_of
 from windfall.core.state.world import IntentState, SiteSession, SiteState, State, Waits
 from windfall.model.checks.bag import TASK_PILOT_POLICIES
 
@@ -96,10 +97,10 @@ def intents_ended(state: State, fact: f.IntentsEnded) -> None:
         site.core_ms_released += intent.reserved
         del state.intent_nonces[intent.site, intent.nonce]
         if intent.task >= 0:
-            of = state.task_pilots[intent.bag << 32 | intent.task]
+            of = state.task_pilots[ref_of(intent.bag, intent.task)]
             del of[number]
             if not of:
-                del state.task_pilots[intent.bag << 32 | intent.task]
+                del state.task_pilots[ref_of(intent.bag, intent.task)]
         if intent.pilot in state.pilots:
             state.pilots[intent.pilot].intent = 0
 
@@ -124,7 +125,7 @@ def _add(state: State, intent: IntentState) -> None:
     _pool(site, intent, 1)
     state.intent_nonces[intent.site, intent.nonce] = intent.number
     if intent.task >= 0:
-        state.task_pilots.setdefault(intent.bag << 32 | intent.task, {})[intent.number] = None
+        state.task_pilots.setdefault(ref_of(intent.bag, intent.task), {})[intent.number] = None
 
 
 def _move(state: State, intent: IntentState, new: int, at: int) -> None:

@@ -48,12 +48,12 @@ from windfall.core.messages.lifecycle import (
 )
 from windfall.core.state import accounts
 from windfall.core.state.capacity import must_go_elsewhere
-from windfall.core.state.chains import NO_CHAIN, chain_of
+from windfall.core.state.chains import chain_of
 from windfall.core.state.classes import target_done
 from windfall.core.state.columns import Attempts
 from windfall.core.state.copies import missing
 from windfall.core.state.graph import Graph, as_pairs, graph_of
-from windfall.core.state.world import BagState, PilotState, State
+from windfall.core.state.world import NO_CHAIN, BagState, PilotState, State
 from windfall.core.turn import Turn
 
 
@@ -497,7 +497,7 @@ def _index_balances(a: Attempts) -> list[str]:
     """Where there is an index it says what a pass over the rows would find."""
     said = []
     for bag, known in a.indexed.items():
-        there = sorted((a.task[row], row) for row in a.of_bag(bag))
+        there = sorted((a.task[row], row) for row in a.of_bag(bag).tolist())
         listed = sorted((ref, row) for ref, rows in known.items() for row in rows)
         if listed != there or not known or not all(known.values()):
             said.append(f"books: bag {bag} has {there} in play, its index says {listed}")

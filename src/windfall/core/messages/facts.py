@@ -369,6 +369,19 @@ class PilotsForgotten(Fact, tag="pilots-forgotten/1"):
     pilots: list[int]
 
 
+TO_FAIL_OVER = 1 << 7  # of a task's variant: it goes to its bag's fail-over site
+
+
+def pack_variant(time_retries: int, memory_retries: int, to_fail_over_site: bool) -> int:
+    """Return the number that tells a class of tasks from the others of its target: eight bits."""
+    return to_fail_over_site << 7 | time_retries << 4 | memory_retries
+
+
+def unpack_variant(variant: int) -> tuple[int, int, bool]:
+    """Return a variant's retries with a longer limit, its retries with more memory, and whether it fails over."""
+    return variant >> 4 & 7, variant & 15, variant >= TO_FAIL_OVER
+
+
 class Group(msgspec.Struct, array_like=True, gc=False):
     """Tasks of one class within a grant."""
 
@@ -385,8 +398,8 @@ class Group(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def variant(self) -> int:
-        """With the target, it names their class."""
-        return self.to_fail_over_site << 7 | self.time_retries << 4 | self.memory_retries
+        """The variant of the target that the tasks' class is."""
+        return pack_variant(self.time_retries, self.memory_retries, self.to_fail_over_site)
 
 
 class Transfer(msgspec.Struct, array_like=True, gc=False):
@@ -481,6 +494,11 @@ class End(msgspec.Struct, array_like=True, gc=False):
     left_in_place: tuple[int, int] | None = None  # bytes and files left in place, where the report says so
     charged: int = 0  # ms of cores, where the attempt is over
     to_fail_over_site: bool = False  # the task goes to its bag's fail-over site from now on
+
+    @property
+    def variant(self) -> int:
+        """The variant of its target that the task belongs to from now on."""
+        return pack_variant(self.time_retries, self.memory_retries, self.to_fail_over_site)
 
 
 class Ended(Fact, tag="ended/1"):

@@ -14,6 +14,7 @@ from windfall.core.decide.provision.reconcile import unreserved
 from windfall.core.decide.replicas import by_deadline, by_expression, candidates, tail
 from windfall.core.expressions import attributes
 from windfall.core.expressions.classads import format_value
+from windfall.core.messages.facts import TO_FAIL_OVER
 from windfall.core.messages.lifecycle import (
     CANCELLED,
     FAILED,
@@ -33,7 +34,6 @@ from windfall.core.state import accounts
 from windfall.core.state.capacity import best_shape, fail_over_site, why_unusable
 from windfall.core.state.chains import is_blocked
 from windfall.core.state.classes import target_done
-from windfall.core.state.columns import TO_FAIL_OVER
 from windfall.core.state.world import BagState, PilotClass, PilotState, SiteState, State, TargetState, TaskClass
 from windfall.model.policies import replica_caps
 from windfall.model.units import format_core_time, format_size, plural

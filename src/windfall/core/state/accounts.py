@@ -16,8 +16,9 @@ What is pledged is counted by `count` alone, which `apply` calls around whatever
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,9 +36,19 @@ ANYBODY = "*"
 # --- what one attempt takes -------------------------------------------------------------------------------------------
 
 
-def cores_used(cls: TaskClass, pilot: PilotState) -> int:
-    """Cores."""
+def cores_used(cls: TaskClass, pilot: PilotState | Shape) -> int:
+    """Cores that a task occupies on such a pilot: all of them if the task takes whole nodes."""
     return pilot.cores * pilot.nodes if cls.whole or cls.nodes > 1 else cls.cores
+
+
+def price(cls: TaskClass, pilot: PilotState | Shape, ms: int) -> int:
+    """Core-ms of one attempt that takes so long."""
+    return cores_used(cls, pilot) * ms
+
+
+def worst_price(cls: TaskClass, pilot: PilotState, granted: int) -> int:
+    """Core-ms that an attempt takes at most; 0: nobody knows."""
+    return price(cls, pilot, worst_case(cls, pilot, granted))
 
 
 def worst_case(cls: TaskClass, pilot: PilotState, granted: int) -> int:
@@ -53,7 +64,7 @@ def pledge_of(state: State, row: int) -> int:
     """Ms of cores that an attempt in play may take."""
     attempts = state.attempts
     cls, pilot = state.classes[attempts.cls[row]], state.pilots[attempts.pilot[row]]
-    return cores_used(cls, pilot) * worst_case(cls, pilot, attempts.granted[row])
+    return worst_price(cls, pilot, attempts.granted[row])
 
 
 def elapsed(state: State, row: int, now: int) -> int:
@@ -67,7 +78,7 @@ def charge(state: State, row: int, wall: int) -> int:
     attempts = state.attempts
     cls, pilot = state.classes[attempts.cls[row]], state.pilots[attempts.pilot[row]]
     most = cls.worst_case
-    return cores_used(cls, pilot) * (min(wall, most) if most else wall)
+    return price(cls, pilot, min(wall, most) if most else wall)
 
 
 # --- the books --------------------------------------------------------------------------------------------------------
@@ -133,7 +144,7 @@ def settle_attempt(state: State, row: int, charged: int) -> None:
 def settle_successes(state: State, bag: BagState, cls: TaskClass, pilot: PilotState, fact: Finished) -> None:
     """The same for successes of one class."""
     ran = sum(fact.walls) if not cls.worst_case else sum([min(wall, cls.worst_case) for wall in fact.walls])
-    charge_bag(state, bag, state.sites[pilot.site], ran * cores_used(cls, pilot))
+    charge_bag(state, bag, state.sites[pilot.site], price(cls, pilot, ran))
     if is_accounted(cls):
         rows = rows_of(fact.attempts)
         pledge_rows(state, rows, -1)
@@ -169,6 +180,11 @@ def recount(state: State) -> None:
 def counts(site: SiteState, owner: str) -> bool:
     """Against this owner's allowance?"""
     return site.limits.counts == COUNTS or (site.limits.counts == COUNTS_FOR_OTHERS and site.owner != owner)
+
+
+def is_counted(state: State, site: SiteState, bag: BagState) -> bool:
+    """Does an allowance limit what the bag's tasks use at the site?"""
+    return bool(state.allowances) and counts(site, bag.owner) and allowance(state, bag.owner) >= 0
 
 
 def month(at: int) -> int:
@@ -221,33 +237,30 @@ class Affordable:
         self.crowds: dict[tuple[int, int], int] = {}  # by bag and crowd, what this grant has taken
         for group in groups:
             classes = state.bags[group.bag].classes
-            variant = group.to_fail_over_site << 7 | group.time_retries << 4 | group.memory_retries
-            self._take(classes[group.target, variant], len(group.tasks))
+            self._take(classes[group.target, group.variant], len(group.tasks))
 
     def most(self, cls: TaskClass) -> int:
-        """Tasks, or batches with all that goes behind them."""
+        """How many tasks of a class, or batches with all that goes behind them, can the pilot be granted?"""
         if not is_accounted(cls):
             return UNLIMITED
         bag = self.state.bags[cls.bag]
-        price, disk, known = self._unit(bag, cls)
-        found = [(left_of_group(bag, cls) - self.crowds.get((cls.bag, cls.concurrency_group), 0)) // max(cls.batch, 1)]
-        if disk:
-            found.append(self.disk // disk)
-        if bag.budget:
-            found.append(self._money(bag) // max(price, 1))
-        if self._counted(bag):
-            found.append(self._allowed(bag) // max(price, 1) if known else 0)
-        return max(min(found), 0)
+        unit = unit_price(bag, cls, self.pilot, lambda each: worst_case(each, self.pilot, self.now))
+        return unit.affordable(
+            group=left_of_group(bag, cls) - self.crowds.get((cls.bag, cls.concurrency_group), 0),
+            disk=self.disk,
+            budget=self._money(bag) if bag.budget else UNLIMITED,
+            allowance=self._allowed(bag) if is_counted(self.state, self.site, bag) else UNLIMITED,
+        )
 
     def _take(self, cls: TaskClass, n: int) -> None:
         bag = self.state.bags[cls.bag]
-        price = n * cores_used(cls, self.pilot) * worst_case(cls, self.pilot, self.now)
+        price = n * worst_price(cls, self.pilot, self.now)
         self.disk -= n * cls.disk
         if cls.at_once:
             self.crowds[cls.bag, cls.concurrency_group] = self.crowds.get((cls.bag, cls.concurrency_group), 0) + n
         if bag.budget:
             self.money[bag.number] = self._money(bag) - price
-        if self._counted(bag):
+        if is_counted(self.state, self.site, bag):
             self.allowed[bag.owner] = self._allowed(bag) - price
 
     def _money(self, bag: BagState) -> int:
@@ -258,21 +271,40 @@ class Affordable:
             self.allowed[bag.owner] = left_of_allowance(self.state, bag.owner, self.now)
         return self.allowed[bag.owner]
 
-    def _counted(self, bag: BagState) -> bool:
-        state = self.state
-        return bool(state.allowances) and counts(self.site, bag.owner) and allowance(state, bag.owner) >= 0
 
-    def _unit(self, bag: BagState, cls: TaskClass) -> tuple[int, int, bool]:
-        """Price and disk of what goes together; is the price known?"""
-        price = disk = 0
-        known = True
-        for each in with_next_stages(bag, cls):
-            span = worst_case(each, self.pilot, self.now)
-            price += cores_used(each, self.pilot) * span
-            disk += each.disk
-            known = known and span > 0
-        size = max(cls.batch, 1)
-        return price * size, disk * size, known
+class UnitPrice(NamedTuple):
+    """What a grant must pay for at once: a task, or a batch, with all the stages behind it."""
+
+    tasks: int  # of the class itself
+    core_ms: int
+    disk: int
+    is_known: bool  # has every one of them a longest time?
+
+    def affordable(self, group: int, disk: int, budget: int, allowance: int) -> int:
+        """How many units do these four pay for?  UNLIMITED where there is no limit."""
+        found = [group // self.tasks]
+        if self.disk:
+            found.append(disk // self.disk)
+        if budget != UNLIMITED:
+            found.append(budget // max(self.core_ms, 1))
+        if allowance != UNLIMITED:
+            found.append(allowance // max(self.core_ms, 1) if self.is_known else 0)
+        return max(min(found), 0)
+
+
+def unit_price(
+    bag: BagState, cls: TaskClass, pilot: PilotState | Shape, longest: Callable[[TaskClass], int]
+) -> UnitPrice:
+    """Price a task of a class, or a batch, with all the stages behind it.  `longest` says how many ms one takes."""
+    core_ms = disk = 0
+    is_known = True
+    for each in with_next_stages(bag, cls):
+        ms = longest(each)
+        core_ms += price(each, pilot, ms)
+        disk += each.disk
+        is_known = is_known and ms > 0
+    tasks = max(cls.batch, 1)
+    return UnitPrice(tasks, core_ms * tasks, disk * tasks, is_known)
 
 
 def unaffordable(state: State, pilot: PilotState, cls: TaskClass, now: int) -> bool:
@@ -298,21 +330,12 @@ def affordable_slots(state: State, site: SiteState, cls: TaskClass, shape: Shape
     if not is_accounted(cls):
         return UNLIMITED
     bag = state.bags[cls.bag]
-    price = disk = 0
-    known = True
-    for each in with_next_stages(bag, cls):
-        cores = shape.cores * shape.nodes if each.whole or each.nodes > 1 else each.cores
-        price += cores * (each.worst_case or shape.wall)
-        disk += each.disk
-        known = known and (each.worst_case or shape.wall) > 0
-    size = max(cls.batch, 1)
-    found = [left_of_budget(bag) // max(price * size, 1), left_of_group(bag, cls) // size]
-    if disk:
-        found.append(left_of_disk(site) // (disk * size))
-    if state.allowances and counts(site, bag.owner) and allowance(state, bag.owner) >= 0:
-        left = left_of_allowance(state, bag.owner, now)
-        found.append(left // (price * size) if known else 0)
-    return max(min(found), 0)
+    return unit_price(bag, cls, shape, lambda each: each.worst_case or shape.wall).affordable(
+        group=left_of_group(bag, cls),
+        disk=left_of_disk(site),
+        budget=left_of_budget(bag),
+        allowance=left_of_allowance(state, bag.owner, now) if is_counted(state, site, bag) else UNLIMITED,
+    )
 
 
 def rows_of(numbers: list[int]) -> list[int]:

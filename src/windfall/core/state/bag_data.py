@@ -73,7 +73,7 @@ class BagData:
     def add(self, task: int, place: int) -> None:
         if not self.columns.place[task]:
             self.columns.place[task] = place
-            self.columns.dirty[task >> 16] = 1
+            self.columns.touch(task)
         elif place not in self.places(task):
             self.more.setdefault(task, []).append(place)
 
@@ -81,13 +81,13 @@ class BagData:
         left = [each for each in self.places(task) if each != place]
         self.more.pop(task, None)
         self.columns.place[task] = left[0] if left else 0
-        self.columns.dirty[task >> 16] = 1
+        self.columns.touch(task)
         if left[1:]:
             self.more[task] = left[1:]
 
     def forget(self, task: int) -> None:
         self.columns.place[task] = 0
-        self.columns.dirty[task >> 16] = 1
+        self.columns.touch(task)
         self.more.pop(task, None)
 
 

@@ -22,9 +22,9 @@ import numpy as np
 
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import GRANTED, STARTED
-from windfall.core.state.world import BagState, PilotState, State, TargetState, TaskClass
+from windfall.core.state.columns import ref_of
+from windfall.core.state.world import NO_CHAIN, BagState, PilotState, State, TargetState, TaskClass
 
-NO_CHAIN = -1
 _INDEX_BITS = 32  # of a chain's number; above them stands its target
 
 
@@ -45,15 +45,14 @@ def is_chained(target: TargetState) -> bool:
 
 def row_chain(state: State, row: int) -> int:
     """The chain of an attempt in play."""
-    ref = state.attempts.task[row]
     chained = state.classes[state.attempts.cls[row]].in_chain
-    return chain_of(state.bags[ref >> 32], ref & 0xFFFFFFFF) if chained else NO_CHAIN
+    return chain_of(state.bag_of(row), state.attempts.task_of(row)) if chained else NO_CHAIN
 
 
 def chain_key(state: State, row: int) -> tuple[int, int]:
     """Equal for attempts of one chain, and for no others that one pilot holds."""
     chain = row_chain(state, row)
-    return (state.attempts.task[row] >> 32, chain) if chain >= 0 else (0, row)
+    return (state.bag_of(row).number, chain) if chain >= 0 else (0, row)
 
 
 # --- the last batch of an open bag ----------------------------------------------------------------------------------
@@ -123,9 +122,8 @@ def pipeline_problem(shapes: list[f.TargetShape], open_: bool) -> str:
 
 def is_blocked(state: State, row: int) -> bool:
     """Is this an attempt behind another that has not succeeded?"""
-    ref = state.attempts.task[row]
-    graph = state.bags[ref >> 32].graph
-    return graph is not None and graph.waits(ref & 0xFFFFFFFF)
+    graph = state.bag_of(row).graph
+    return graph is not None and graph.waits(state.attempts.task_of(row))
 
 
 def previous_attempt_on(state: State, pilot: PilotState, number: int, task: int) -> int:
@@ -136,7 +134,7 @@ def previous_attempt_on(state: State, pilot: PilotState, number: int, task: int)
     if stage < 0 or bag.graph is None or not bag.graph.waits(task):
         return 0
     attempts = state.attempts
-    rows = [row for row in attempts.of_task(number << 32 | bag.runs[stage][0] + index)
+    rows = [row for row in attempts.of_task(ref_of(number, bag.runs[stage][0] + index))
             if attempts.pilot[row] == pilot.number and attempts.state[row] in (GRANTED, STARTED)]
     return int(attempts.number[rows[0]]) if rows else -1
 

@@ -1,6 +1,11 @@
 """What a bag is made of and how it is counted: targets, classes of tasks, runs of rows, the states of tasks.
 
-Shared by the modules that fold facts into the state; nothing is decided here.
+Order among classes: bags come by priority, then in the order of their submission.  Within a bag `fcfs` takes targets
+and tasks in the order they were given; `sjf` takes the class with the shortest expected duration, and within it the
+cheapest task.  `data-conscious` keeps the order of `fcfs` and chooses among the first by where data lies
+(`decide/grant/nearest_data.py`).
+
+The modules that fold facts into the state share these functions; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -16,8 +21,7 @@ from windfall.core.messages.lifecycle import ACTIVE, READY, WAITING
 from windfall.core.state import accounts
 from windfall.core.state.backlog import Backlog
 from windfall.core.state.chains import is_chained, link_stages
-from windfall.core.state.columns import CHUNK, TO_FAIL_OVER
-from windfall.core.state.selection import class_key
+from windfall.core.state.columns import CHUNK, CHUNK_BITS
 from windfall.core.state.world import AGED_FIRST, BagState, State, TargetState, TaskClass
 
 SAVING = 1_000  # ms that a task with checkpoint files needs beyond its grace, to be worth starting
@@ -55,10 +59,18 @@ def class_of(state: State, bag: BagState, target: int, variant: int) -> TaskClas
     return cls
 
 
+def class_key(select: str, bag: int, target: int, variant: int, shape: f.TargetShape) -> tuple[int, ...]:
+    """Return the sort key of a class: lower is offered first."""
+    if select == "sjf":
+        time_retries, _, _ = f.unpack_variant(variant)
+        return (-shape.priority, bag, (shape.expect or shape.limit) * 3**time_retries, target, variant)
+    return (-shape.priority, bag, target, variant, 0)
+
+
 def new_class(state: State, bag: BagState, target: int, variant: int, number: int) -> TaskClass:
     shape = bag.targets[target].shape
-    overruns, boosts = variant >> 4 & 7, variant & 15
-    limit = shape.limit * 3**overruns
+    time_retries, memory_retries, fails_over = f.unpack_variant(variant)
+    limit = shape.limit * 3**time_retries
     costs = np.frombuffer(shape.costs, dtype="<f4") if shape.costs and bag.select == "sjf" else None
     base = bag.classes.get((target, 0))
     key = class_key(bag.select, bag.number, target, variant, shape)
@@ -67,10 +79,10 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
         number=number,
         bag=bag.number,
         target=target,
-        time_retries=overruns,
-        memory_retries=boosts,
+        time_retries=time_retries,
+        memory_retries=memory_retries,
         cores=shape.cores,
-        memory=shape.memory << boosts,
+        memory=shape.memory << memory_retries,
         gpus=shape.gpus,
         disk=shape.disk,
         whole=shape.whole,
@@ -89,7 +101,7 @@ def new_class(state: State, bag: BagState, target: int, variant: int, number: in
         has_expressions=bag.has_expressions,
         has_per_host="per-host" in bag.policy and not is_chained(bag.targets[target]),
         worst_case=limit + shape.grace if limit else 0,
-        to_fail_over_site=variant >= TO_FAIL_OVER,
+        to_fail_over_site=fails_over,
         has_allowance=accounts.allowance(state, bag.owner) >= 0,
     )
     return cls
@@ -234,7 +246,7 @@ def set_task(state: State, bag: BagState, task: int, new: int) -> None:
     bag.counts[old] -= 1
     bag.counts[new] += 1
     t.state[task] = new
-    t.dirty[task >> 16] = 1
+    t.dirty[task >> CHUNK_BITS] = 1
     if READY in (old, new):
         if new == READY and bag.counts[READY] == 1:
             bag.last_granted = state.now
@@ -244,6 +256,6 @@ def set_task(state: State, bag: BagState, task: int, new: int) -> None:
             cls.backlog.put(task)
             if bag.data is not None:
                 bag.data.columns.since[task] = state.now
-                bag.data.columns.dirty[task >> 16] = 1
+                bag.data.columns.dirty[task >> CHUNK_BITS] = 1
         state.relist(cls)
         state.version += cls.by_data  # some may wait for just this one

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core.messages.lifecycle import FREE, LOST
+from windfall.core.messages.lifecycle import FREE, GRANTED, LOST, STARTED
 
 CHUNK_BITS = 16
 CHUNK = 1 << CHUNK_BITS
@@ -24,7 +24,17 @@ ROW_MASK = (1 << ROW_BITS) - 1
 # Up to this many rows a loop over memoryviews is faster than NumPy calls: measured on whole exchanges, 32 is even.
 FEW = 24
 
-TO_FAIL_OVER = 128  # of a task's variant: it goes to its bag's fail-over site
+TASK_BITS = 32  # of the number that names a task of any bag; above them stands its bag
+TASK_MASK = (1 << TASK_BITS) - 1
+
+
+def ref_of(bag: int, task: int) -> int:
+    """Return the number that names a task of any bag."""
+    return bag << TASK_BITS | task
+
+
+def bag_and_task(ref: int) -> tuple[int, int]:
+    return ref >> TASK_BITS, ref & TASK_MASK
 
 
 class Table:
@@ -59,6 +69,10 @@ class Table:
         """Rows first…last have changed since they were saved."""
         for chunk in range(first >> CHUNK_BITS, (last >> CHUNK_BITS) + 1):
             self.dirty[chunk] = 1
+
+    def touch(self, row: int) -> None:
+        """A row has changed since it was saved."""
+        self.dirty[row >> CHUNK_BITS] = 1
 
     def dump(self, everything: bool = False) -> dict[int, bytes]:
         """Bytes of the chunks that changed, by number."""
@@ -157,7 +171,7 @@ class Attempts(Table):
 
     LAYOUT = (
         ("number", np.int64),
-        ("task", np.int64),  # bag << 32 | task
+        ("task", np.int64),  # ref
         ("granted", np.int64),
         ("started", np.int64),
         ("pilot", np.int32),
@@ -188,8 +202,8 @@ class Attempts(Table):
     def __init__(self, rows: int = 0) -> None:
         super().__init__(rows)
         self.free: deque[int] = deque()  # rows to use next, longest unused first; rebuilt after recovery
-        self.lost: dict[int, dict[int, None]] = {}  # bag << 32 | task → rows of it that were given up; derived
-        self.indexed: dict[int, dict[int, list[int]]] = {}  # bag → bag << 32 | task → its rows; volatile
+        self.lost: dict[int, dict[int, None]] = {}  # ref → rows of it that were given up; derived
+        self.indexed: dict[int, dict[int, list[int]]] = {}  # bag → ref → its rows; volatile
 
     def reindex(self) -> None:
         """What is not saved, from what is."""
@@ -202,7 +216,7 @@ class Attempts(Table):
     def mark_lost(self, row: int) -> None:
         """It may still report."""
         self.state[row] = LOST
-        self.dirty[row >> 16] = 1
+        self.touch(row)
         self.lost.setdefault(self.task[row], {})[row] = None
 
     def recover(self, row: int) -> None:
@@ -246,14 +260,39 @@ class Attempts(Table):
             rows = rows[np.lexsort((self.np_task[rows], self.np_grant[rows]))]
         return rows
 
-    def of_bag(self, bag: int) -> list[int]:
-        rows = np.flatnonzero((self.np_task[: self.rows] >> 32 == bag) & (self.np_state[: self.rows] != 0))
-        found: list[int] = rows.tolist()
-        return found
+    def bag_of(self, row: int) -> int:
+        """The number of the bag of the attempt's task."""
+        bag: int = self.task[row] >> TASK_BITS
+        return bag
+
+    def task_of(self, row: int) -> int:
+        """The number, within its bag, of the attempt's task."""
+        task: int = self.task[row] & TASK_MASK
+        return task
+
+    def bags_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.np_task[rows] >> TASK_BITS
+
+    def tasks_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.np_task[rows] & TASK_MASK
+
+    def of_bag(self, bag: int) -> NDArray[np.int64]:
+        """Rows of a bag's attempts, those included that are lost or dropped."""
+        return np.flatnonzero((self.np_task[: self.rows] >> TASK_BITS == bag) & (self.np_state[: self.rows] != FREE))
+
+    def in_play(self, bag: int) -> NDArray[np.int64]:
+        """Rows of a bag's attempts that are granted or started."""
+        states = self.np_state[: self.rows]
+        mine = self.np_task[: self.rows] >> TASK_BITS == bag
+        return np.flatnonzero(mine & ((states == STARTED) | (states == GRANTED)))
+
+    def in_state(self, bag: int, state: int) -> NDArray[np.int64]:
+        """Rows of a bag's attempts that are in one state."""
+        return np.flatnonzero((self.np_state[: self.rows] == state) & (self.np_task[: self.rows] >> TASK_BITS == bag))
 
     def of_task(self, ref: int) -> list[int]:
         """One pass over all rows, unless its bag has an index."""
-        known = self.indexed.get(ref >> 32)
+        known = self.indexed.get(ref >> TASK_BITS)
         if known is not None:
             return sorted(known.get(ref, ()))
         rows = np.flatnonzero(self.np_task[: self.rows] == ref)
@@ -267,7 +306,7 @@ class Attempts(Table):
         until nothing of the bag is in play, or many of its tasks are granted at once: those need not pay for it."""
         if bag not in self.indexed:
             made: dict[int, list[int]] = {}
-            for row in self.of_bag(bag):
+            for row in self.of_bag(bag).tolist():
                 made.setdefault(self.task[row], []).append(row)
             if made:
                 self.indexed[bag] = made

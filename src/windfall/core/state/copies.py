@@ -120,7 +120,7 @@ def note_success(
     assert data is not None
     if left is not None:
         data.columns.leaves[task], data.columns.leave_files[task] = left
-        data.columns.dirty[task >> 16] = 1
+        data.columns.touch(task)
     here = number_of(state, place_of(state, pilot))
     if data.columns.leave_files[task]:
         data.forget(task)

@@ -10,9 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core.state.columns import Hosts
+from windfall.core.state.world import BagState, TaskClass
 
 ENOUGH = 5  # attempts after which a host is known
 UNRELIABLE = 10  # percent of them that were lost or failed
+
+
+def usual_time(bag: BagState, cls: TaskClass) -> float:
+    """Ms that a task of the class takes: the mean of those that succeeded, else what its user expects; 0: unknown."""
+    return cls.mean or float(bag.targets[cls.target].shape.expect)
 
 
 def bad_hosts(table: Hosts, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -16,10 +16,8 @@ OUTSTANDING = 1  # flag of a task: an attempt was lost and may still report
 
 def drop_attempts(state: State, bag: int, runs: f.Runs) -> None:
     attempts = state.attempts
-    used = attempts.rows
-    tasks = attempts.np_task[:used]
-    rows = np.flatnonzero((attempts.np_state[:used] != FREE) & (tasks >> 32 == bag))
-    mine = within(tasks[rows] & 0xFFFFFFFF, runs)
+    rows = attempts.of_bag(bag)
+    mine = within(attempts.tasks_of(rows), runs)
     for row in rows[mine].tolist():
         drop_row(state, row)
 
@@ -46,13 +44,9 @@ def drop_row(state: State, row: int) -> None:
             add_row_load(state, row, 1)
             accounts.count_in_group(state, row, 1)
         attempts.state[row] = DROPPED
-        attempts.dirty[row >> 16] = 1
+        attempts.touch(row)
         pilot.cancelling[attempts.number[row]] = False
         state.pilots_with_news[pilot.number] = None
-
-
-def bag_and_task(ref: int) -> tuple[int, int]:
-    return ref >> 32, ref & 0xFFFFFFFF
 
 
 def add_row_load(state: State, row: int, sign: int) -> None:
@@ -63,8 +57,7 @@ def add_row_load(state: State, row: int, sign: int) -> None:
     if cls is None:
         pilot.attempts_held += sign
     else:
-        bag, task = bag_and_task(attempts.task[row])
-        add_load(state, pilot, state.bags[bag], cls, [task], sign)
+        add_load(state, pilot, state.bag_of(row), cls, [attempts.task_of(row)], sign)
     update_line(state, pilot)
 
 
@@ -116,9 +109,9 @@ def free_row(state: State, row: int, charged: int = -1) -> None:
     if attempts.state[row] == LOST:
         attempts.recover(row)
     if attempts.indexed:
-        attempts.drop_rows(attempts.task[row] >> 32, [row])
+        attempts.drop_rows(attempts.bag_of(row), [row])
     attempts.state[row] = FREE
-    attempts.dirty[row >> 16] = 1
+    attempts.touch(row)
     attempts.free.append(row)
 
 

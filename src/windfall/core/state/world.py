@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from windfall.core.messages.facts import DataSelection, Limits, Shape, TargetShape, Transfer
+from windfall.core.messages.facts import DataSelection, Group, Limits, Shape, TargetShape, Transfer, pack_variant
 from windfall.core.messages.lifecycle import (
     ACTIVE,
     FIRST_FINAL,
@@ -26,7 +26,7 @@ from windfall.core.messages.lifecycle import (
 )
 from windfall.core.state.backlog import Backlog
 from windfall.core.state.bag_data import HOME, BagData
-from windfall.core.state.columns import Attempts, Hosts, Tasks
+from windfall.core.state.columns import TASK_BITS, Attempts, Hosts, Tasks
 from windfall.core.state.fields import CHUNKED, DERIVED, INDEX, SESSION
 from windfall.core.state.graph import Graph, Pairs, as_pairs
 
@@ -34,6 +34,7 @@ Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
 RECENT = 0.2  # of the newest in a moving average of waits
 AGED_FIRST = float("-inf")  # begins the key of classes whose bag goes first
 MATCHING_POLICIES = ("sites", "requirements", "rank")  # policies that are looked at for every request
+NO_CHAIN = -1
 BLOCK = 256  # appended sources, or tasks whose checkpoints are kept, per chunk of a snapshot
 
 
@@ -81,6 +82,24 @@ class TaskClass:
     mean: float = 0.0  # ms a success took, moving average; 0: unknown
     successes: int = 0
     mean_at_last_scan: float = field(default=0.0, metadata=SESSION)  # the mean when it was last seen who is late
+
+    @property
+    def variant(self) -> int:
+        return pack_variant(self.time_retries, self.memory_retries, self.to_fail_over_site)
+
+    @property
+    def least_price(self) -> int:
+        """Core-ms that one attempt takes at most on the smallest pilot that holds it; 0: it has no limit."""
+        return self.cores * self.nodes * self.worst_case
+
+    def group(
+        self, tasks: list[int], attempts: list[int], chain: int = NO_CHAIN, prerequisites: list[int] | None = None
+    ) -> Group:
+        """Return tasks of this class, and the numbers of their new attempts, as a part of a grant."""
+        return Group(
+            self.bag, self.target, self.time_retries, self.memory_retries, tasks=tasks, attempts=attempts, chain=chain,
+            prerequisites=prerequisites or [], to_fail_over_site=self.to_fail_over_site,
+        )
 
 
 @dataclass(slots=True)
@@ -545,6 +564,10 @@ class State:
         if not self.tasks_owned[owner]:
             del self.tasks_owned[owner]
 
+    def bag_of(self, row: int) -> BagState:
+        """Return the bag of an attempt in play."""
+        return self.bags[self.attempts.task[row] >> TASK_BITS]
+
     # --- the ready list --------------------------------------------------------------------------------------
 
     def can_offer(self, cls: TaskClass) -> bool:
@@ -554,7 +577,7 @@ class State:
             return False
         if cls.batch > 1 and cls.ready <= bag.held_back(cls):
             return False
-        return not cls.has_budget or cls.cores * cls.nodes * cls.worst_case <= bag.budget - bag.spent - bag.pledged
+        return not cls.has_budget or cls.least_price <= bag.budget - bag.spent - bag.pledged
 
     @property
     def ready_version(self) -> int:

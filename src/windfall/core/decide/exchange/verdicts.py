@@ -46,7 +46,7 @@ from windfall.core.messages.lifecycle import (
 )
 from windfall.core.state import accounts
 from windfall.core.state.classes import spans
-from windfall.core.state.columns import FEW, ROW_MASK, TO_FAIL_OVER
+from windfall.core.state.columns import FEW, ROW_MASK
 from windfall.core.state.graph import Graph
 from windfall.core.state.load import OUTSTANDING
 from windfall.core.state.world import BagState, PilotState
@@ -301,11 +301,11 @@ def _end(
     bag = turn.state.bags[ref >> 32]
     task = ref & 0xFFFFFFFF
     t = bag.tasks
-    variant = t.variant[task]
+    time_retries, memory_retries, fails_over = f.unpack_variant(t.variant[task])
     end = f.End(
         attempts.number[row], bag.number, task, attempts.generation[row], outcome, why, t.state[task], stays,
-        t.failures[task], variant >> 4 & 7, variant & 15, t.deaths[task], attempts.granted[row], wall, cpu, rss, detail,
-        to_fail_over_site=variant >= TO_FAIL_OVER,
+        t.failures[task], time_retries, memory_retries, t.deaths[task], attempts.granted[row], wall, cpu, rss, detail,
+        to_fail_over_site=fails_over,
     )
     old = end.verdict
     if end.generation == t.generation[task]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from windfall.core.decide.grant.grant import fits
 from windfall.core.messages import facts as f
+from windfall.core.messages.facts import TO_FAIL_OVER
 from windfall.core.messages.lifecycle import LIVE
 from windfall.core.state.accounts import Affordable
-from windfall.core.state.columns import TO_FAIL_OVER
 from windfall.core.state.world import BagState, PilotState, SiteState, TaskClass
 from windfall.core.turn import Turn
 

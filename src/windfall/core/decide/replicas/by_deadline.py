@@ -171,7 +171,7 @@ def _moves(bag: BagState) -> bool:
 def _hosts(state: State, bag: BagState, found: dict[int, list[int]]) -> dict[int, list[int]]:
     """Those that have each of these tasks, or may have: rows of hosts."""
     attempts = state.attempts
-    for row in attempts.of_bag(bag.number) if found else ():
+    for row in attempts.of_bag(bag.number).tolist() if found else ():
         if (hosts := found.get(attempts.task[row])) is not None:
             hosts.append(state.pilots[attempts.pilot[row]].row)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windfall.core.messages.lifecycle import GRANTED, STARTED
+from windfall.core.messages.lifecycle import STARTED
 from windfall.core.state.accounts import UNLIMITED, charge, cores_used
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
 from windfall.core.turn import Turn
@@ -43,9 +43,8 @@ def expected_cost(state: State, cls: TaskClass, pilot: PilotState) -> int:
 def expected_waste(turn: Turn, bag: BagState) -> int:
     """Ms of cores of what is in play and should turn out to be in vain."""
     state, attempts = turn.state, turn.state.attempts
-    rows = np.array(attempts.of_bag(bag.number), dtype=np.int64)
-    rows = rows[np.isin(attempts.np_state[rows], (GRANTED, STARTED))]
-    rows = rows[bag.tasks.np_live[attempts.np_task[rows] & 0xFFFFFFFF] > 1]
+    rows = attempts.in_play(bag.number)
+    rows = rows[bag.tasks.np_live[attempts.tasks_of(rows)] > 1]
     oldest: dict[int, int] = {}
     total = 0
     for row in rows[np.lexsort((attempts.np_number[rows], attempts.np_granted[rows]))].tolist():

@@ -69,7 +69,7 @@ def expected_ends(state: State, now: int, bag: BagState) -> dict[int, int]:
     """When each of its tasks that are out should have ended, by the first of its attempts; 0: nobody knows."""
     attempts = state.attempts
     found: dict[int, int] = {}
-    for row in attempts.of_bag(bag.number):
+    for row in attempts.of_bag(bag.number).tolist():
         if attempts.state[row] in (GRANTED, STARTED):
             task, at = attempts.task[row] & 0xFFFFFFFF, expected_end(state, now, row)
             found[task] = min(found.get(task, at), at)

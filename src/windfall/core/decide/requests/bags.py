@@ -113,7 +113,8 @@ def set_budget(turn: Turn, event: e.SetBudget) -> None:
     if wrong := _wrong_budget(event.budget, [target.shape for target in bag.targets]):
         turn.refuse(event, "bad-input", wrong, "say how long a task may take: its worst case is what is reserved")
         return
-    used = bag.spent + sum(accounts.pledge_of(turn.state, row) for row in turn.state.attempts.of_bag(bag.number))
+    rows = turn.state.attempts.of_bag(bag.number).tolist()
+    used = bag.spent + sum(accounts.pledge_of(turn.state, row) for row in rows)
     if event.budget and event.budget < used:
         turn.refuse(event, "conflict", f"bag {bag.number} has used, or reserved, more than that", "cancel it instead")
         return
