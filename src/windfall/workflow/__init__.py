@@ -1,1 +1,1 @@
-"""Workflows: YvetteML and its components, compiled to columns of tasks and edges.  Knows no middleware."""
+"""Workflows: YvetteML and its components, compiled to columns of tasks and edges.  Nothing here knows a middleware."""

@@ -1,7 +1,7 @@
 """A sheet of rectangles, lines and words, as SVG and as PNG.
 
-The same calls draw both, so the two never differ; the same calls give the same bytes.  Pillow is loaded when a PNG is
-asked for, and not before.
+The same calls draw both, so the two never differ; the same calls give the same bytes.  Pillow is loaded only when a
+caller asks for a PNG.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from io import BytesIO
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-PIXELS = 2  # of a PNG, for each unit of the sheet
-SMOOTH = 2  # drawn so many times larger still, then reduced
+PIXELS = 2  # pixels of a PNG per unit of the sheet
+SMOOTH = 2  # a PNG is drawn this many times larger, then reduced
 LETTER = 0.56  # mean width of a letter, in units of its size
 
 Point = tuple[float, float]
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 class Word(NamedTuple):
     x: float
-    y: float  # of the middle of the letters
+    y: float  # the middle of the letters
     text: str
     size: float
     anchor: str  # start, middle, end
@@ -42,7 +42,7 @@ class Word(NamedTuple):
 
 
 class Sheet:
-    """Measured in units from the upper left corner."""
+    """A sheet measured in units from its upper left corner."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height

@@ -1,4 +1,4 @@
-"""All that is wrong is found before anything runs, and told at once."""
+"""A log of all mistakes in a user's files: the compiler reports them together, before anything runs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from itertools import islice
 from windfall.errors import BadInput, Mistakes
 from windfall.workflow.text import Source
 
-MOST = 50  # told of one file
-KEPT = 100  # then nothing more is looked for
-NAMES = 2_000  # among which the nearest is looked for
+MOST = 50  # mistakes shown
+KEPT = 100  # mistakes collected; then the search stops
+NAMES = 2_000  # known names compared with a misspelt one
 
 
 class MistakeLog:
-    """What has been found so far; the same mistake at the same place is kept once."""
+    """The mistakes found so far; the same mistake at the same place is kept once."""
 
     def __init__(self) -> None:
         self.each: dict[tuple[str, str], BadInput] = {}
@@ -32,7 +32,7 @@ class MistakeLog:
             self.tell()
 
     def tell(self) -> None:
-        """Raises what there is, in the order of the file."""
+        """Raise all mistakes found so far, in the order of the file; return if there are none."""
         errors = sorted(self.each.values(), key=lambda error: _order(error.where))
         if len(errors) == 1:
             raise errors[0]
@@ -43,11 +43,11 @@ class MistakeLog:
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
-    """The name that was perhaps meant, or nothing."""
+    """Return the known name nearest to a word, or ""."""
     return "".join(get_close_matches(word[:200], list(islice(names, NAMES)), 1))
 
 
 def _order(where: str) -> tuple[str, int, int]:
-    """What was made in Python has no lines."""
+    """Sort by file, line and column; a workflow composed in Python has no lines."""
     file, *place = where.rsplit(":", 2)
     return (file, int(place[0]), int(place[1])) if len(place) == 2 else (where, 0, 0)

@@ -1,7 +1,7 @@
-"""Where a text comes from, so that a complaint points at the user's own file: line, column, caret.
+"""Sources of text, so that a complaint points at the user's own file: line, column, caret.
 
-A graph may be embedded in XML.  What the compiler reads is then made of pieces, each of which knows where it stood in
-the file; `at`, an offset into the text, is found there again.
+A graph may be embedded in XML.  The compiler then reads a text made of pieces, each of which knows its line and column
+in the file; `place` maps `at`, an offset into the text, back to them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from windfall.errors import BadInput, TooLarge
 
-SHOWN = 100  # letters of a line
+SHOWN = 100  # letters of a line in a complaint
 
 
 class Piece(NamedTuple):
@@ -31,7 +31,7 @@ class Source:
     pieces: list[Piece] = field(default_factory=lambda: [Piece(0, 1, 1)], repr=False)
 
     def place(self, at: int) -> tuple[int, int]:
-        """Line and column in the file, both from 1."""
+        """Return the line and column of an offset in the file, both from 1."""
         piece = self.pieces[max(0, bisect_right(self.pieces, at, key=lambda each: each.start) - 1)]
         before = self.text[piece.start : at]
         newlines = before.count("\n")
@@ -44,7 +44,7 @@ class Source:
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """One byte more than `most` tells whoever parses it that it is too large."""
+    """Read at most `most + 1` bytes: a caller that gets more than `most` knows that the file is too large."""
     try:
         with path.open("rb") as stream:
             return stream.read(most + 1)
@@ -69,7 +69,7 @@ def plain(file: str, text: str) -> Source:
 
 
 def complaint(file: str, lines: list[str], line: int, column: int, message: str, hint: str = "") -> BadInput:
-    """With the line of the file and a caret below the place; what was made in Python has none."""
+    """Make an error that shows the line and a caret below the column; a workflow composed in Python has no lines."""
     if not lines:
         return BadInput(message, hint, file)
     first = max(0, column - SHOWN * 3 // 4)

@@ -1,11 +1,12 @@
-"""From jobs that wait for one another to a bag: tasks in few targets, edges, and files that go from task to task.
+"""Assemble jobs that wait for one another into a bag: tasks in few targets, edges, and files passed between tasks.
 
     jobs = [Job("sort a > b", outputs=("b",)), Job("uniq b > c", outputs=("c",), takes=((0, "b", "b"),))]
     made = assemble("two", jobs, edges=[])
     client.submit(made.bag)                    # job k is task made.tasks[k]
 
-All jobs with the same requirements (`ShellJob.like`) share a target; numbers change, for the tasks of a target
-follow each other.  A job that takes another's output waits for it; `edges` are for what only waits.
+All jobs with the same requirements (`ShellJob.like`) share a target.  The tasks of a target have consecutive numbers,
+so a job's task number differs from its job number.  A job that takes another's output waits for it; `edges` add
+prerequisites without files.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SHELL = ["/bin/sh", "-c", "{command}"]
 
 @dataclass(frozen=True)
 class ShellJob:
-    """`takes`: (job, what the file is called there, where it lies here); `brings`: (path, sha256, size, mode)."""
+    """`takes`: (job, that job's name of the file, path of the file here); `brings`: (path, sha256, size, mode)."""
 
     command: str  # a line for /bin/sh
     outputs: tuple[str, ...] = ()
@@ -38,7 +39,7 @@ class ShellJob:
 @dataclass(frozen=True)
 class AssembledBag:
     bag: Bag
-    tasks: list[int]  # of each job
+    tasks: list[int]  # the task number of each job
 
 
 def assemble(name: str, jobs: Sequence[ShellJob], edges: Iterable[tuple[int, int]] = (), policy: Policy | None = None,
@@ -60,7 +61,7 @@ def assemble(name: str, jobs: Sequence[ShellJob], edges: Iterable[tuple[int, int
 
 
 def _target(at: int, jobs: list[ShellJob]) -> Target:
-    """A row for each job; what it makes is named in columns of its own."""
+    """Make a target with one row per job; each output has a column of its own."""
     first = jobs[0]
     outputs = [f"out{place}" for place in range(len(first.outputs))]
     text = "\n".join(format_row([job.name, job.command, *job.outputs]) for job in jobs)
@@ -81,7 +82,7 @@ def _flows(jobs: Sequence[ShellJob], numbers: list[int]) -> Flows | None:
 
 
 class FlowColumns:
-    """Flows, as they come."""
+    """Collects the flows of a bag, one by one or in columns."""
 
     def __init__(self) -> None:
         self._names: dict[str, int] = {}
@@ -99,18 +100,18 @@ class FlowColumns:
         self._place.append(names.setdefault(place, len(names)))
 
     def number(self, name: str) -> int:
-        """Of a file's name, for `take_all`."""
+        """Return the number of a file's name, for `take_all`."""
         return self._names.setdefault(name, len(self._names))
 
     def take_all(self, before: list[int], name: list[int], after: list[int], place: list[int]) -> None:
-        """Many at once, names as numbers."""
+        """Add many flows at once, their names given as numbers."""
         self._before += before
         self._name += name
         self._after += after
         self._place += place
 
     def bring(self, blob: tuple[str, int, int], after: int, place: str) -> None:
-        """A file that no task of this bag makes."""
+        """Add a flow from a blob: a file that no task of this bag makes."""
         self.take(-1 - self._blobs.setdefault(blob, len(self._blobs)), place, after, place)
 
     def flows(self) -> Flows | None:

@@ -1,4 +1,4 @@
-"""Files that go along with tasks: each is read once, and named by what is in it."""
+"""Files sent along with tasks: each is read once and named by the hash of its content."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""From a compiled application to a bag: a target for each component, a row for each task, flows for all data.
+"""Build a bag from a compiled application: a target for each component, a row for each task, flows for all data.
 
-Values stand in the rows; data are files, which are blobs in the server between the task that writes them and those
-that read them.  What is in C or C++ is compiled by a task of the bag, once, and handed to all that run it.  Which of
-several implementations runs is decided where it runs (`worker.py`, which goes along).
+The rows hold values.  Data are files; the server keeps them as blobs between the task that writes them and the tasks
+that read them.  A task of the bag compiles each C or C++ implementation once, and all tasks that may run it get the
+binary.  The host of a task chooses among several implementations (`worker.py`, which is sent along).
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from windfall.workflow.yvetteml.unrolled import Call
 WORKER = ".component/run.py"
 ABOUT = ".component/about.json"
 QUICK = ".component/run.sh"
-COMPILE = "compile-sources"  # no component can be called so
+COMPILE = "compile-sources"  # a name that no component can have
 PYTHON = "python3"
 THING = re.compile(rf"{NAME.pattern}(\[-?[0-9]{{1,18}}\])*")
-MAX_LETTERS = 500_000_000  # of the values of all tasks of one component
+MAX_LETTERS = 500_000_000  # letters of the values of all tasks of one component
 
 
 @dataclass(frozen=True)
 class Result:
-    """A thing that comes home: its name, and which output of which task it is."""
+    """A result to fetch: its name, and the task and output path that hold it."""
 
     name: str
     task: int
@@ -62,12 +62,12 @@ class Built:
 
     @cached_property
     def results(self) -> list[Result]:
-        """Worked out when they are asked for: of a million tasks that takes longer than all the rest."""
+        """Work out the results on first use: for a million tasks this takes longer than the rest of the build."""
         return self.made()
 
 
 class Landing(Mapping[tuple[int, str], str]):
-    """Which output of which task lands where; worked out when somebody looks."""
+    """A mapping from (task, output path) to local path, made on first use."""
 
     def __init__(self, made: Callable[[], dict[tuple[int, str], str]]) -> None:
         self._made = made
@@ -87,7 +87,7 @@ class Landing(Mapping[tuple[int, str], str]):
 
 
 def build(program: Program, shelf: ComponentLibrary, given: Mapping[str, Path] | None = None) -> Built:
-    """`given`: files for the application's parameters that are data, `mat` or `mat[1][2]`."""
+    """Build the bag; `given` names files for the application's data parameters, `mat` or `mat[1][2]`."""
     for name in given or ():
         if not THING.fullmatch(name):
             raise BadInput(f"'{name:.60}' names no data", "as in mat, or mat[1][2]")
@@ -100,13 +100,13 @@ class _BagBuilder:
         self.plan: Plan = plan(program)
         self.components = _with_implementations(program, shelf)
         order = np.argsort(self.plan.component, kind="stable")
-        self.numbers = np.empty(program.tasks, np.int64)  # of each task of the program, its number in the bag
+        self.numbers = np.empty(program.tasks, np.int64)  # task of the program → its number in the bag
         self.numbers[order] = np.arange(program.tasks)
         self.flows = FlowColumns()
         self.uploads: dict[str, bytes | Path] = {}
-        self.chosen: dict[tuple[int, str], str] = {}  # what a task picks out of a whole collection
-        self.lasting: list[DataHistory] = []  # of which what comes last is a result
-        self.used: set[str] = set()  # of what was given
+        self.chosen: dict[tuple[int, str], str] = {}  # task and parameter → the member it picks out of a collection
+        self.lasting: list[DataHistory] = []  # things whose final writes are results
+        self.used: set[str] = set()  # given files that some task reads
 
     def built(self) -> Built:
         edges, gates = without_gates(self.plan.dag, self.program.tasks)
@@ -124,7 +124,7 @@ class _BagBuilder:
         return Built(bag, self.uploads, self._results)
 
     def _edges(self, edges: np.ndarray) -> list[tuple[int, int]]:
-        """By the bag's numbers; gates come after the tasks that compile."""
+        """Renumber edges for the bag, where the gates come after the tasks that compile."""
         tasks, shift = self.program.tasks, len(self._compiled)
         before, after = (np.where(each < tasks, self.numbers[np.minimum(each, tasks - 1)], each + shift)
                          for each in (edges[:, 0], edges[:, 1]))
@@ -183,7 +183,7 @@ class _BagBuilder:
             self.flows.take(before, f"out/{wrote.parameter}", after, place)
 
     def _plain_flow(self, flow: Flow) -> None:
-        """One thing from one task to another, as nearly all are: in columns."""
+        """Add flows of single things from one task to another, the common case, in columns."""
         writes, reads = flow.writes, flow.reads
         outputs = np.array([self.flows.number(f"out/{use.parameter}") for use in writes.uses])
         places = np.array([self.flows.number(f"in/{use.parameter}") for use in reads.uses])
@@ -222,7 +222,7 @@ class _BagBuilder:
                 if _lang(each) in quick.COMPILED]
 
     def _about(self, component: Component, implementations: list[Component]) -> bytes:
-        """The same for the same component, whatever else is in the application."""
+        """Describe a component to the worker; equal components give equal bytes in every application."""
         params = [{"name": each.name, "type": each.type, "mode": each.mode, "collection": each.collection}
                   for each in component.params]
         made = [{"name": each.name, **_described(component, each)} for each in implementations]
@@ -251,7 +251,7 @@ class _BagBuilder:
         return [Input(path=path, blob=sha, size=size) for path, sha, size in blobs]
 
     def _compile(self) -> list[Target]:
-        """A task for each source; what it makes goes to all tasks that might run it."""
+        """Add a task that compiles each C or C++ source; its binary goes to every task that might run it."""
         if not self._compiled:
             return []
         files: dict[str, tuple[str, int, int]] = {}
@@ -269,7 +269,7 @@ class _BagBuilder:
                        source=Sweep(axes=[table]), inputs=[self._worker()], families=[about], outputs=["binary"])]
 
     def _rows(self, component: Component) -> Sweep:
-        """What all tasks share is said once; the rest is a column each."""
+        """Make a component's rows; a value that all tasks share becomes a derived parameter, the others columns."""
         calls = [call for call in self.program.calls if call.component is component]
         columns = {each.name: [text for call in calls for text in self._texts(call, at, each)]
                    for at, each in enumerate(component.params)}
@@ -286,7 +286,7 @@ class _BagBuilder:
         return Sweep(axes=[Table(columns=varied, text=text, count=sum(call.n for call in calls))], derived=derived)
 
     def _texts(self, call: Call, at: int, parameter: Parameter) -> list[str]:
-        """A value for each instance; of data nothing, or what is picked out of a collection."""
+        """Return an argument's text for each instance: a value, "" for data, or the member of a collection."""
         bound = value_of(call.component.name, parameter, call.arguments[at], call.frame)
         if isinstance(bound, Column):
             return [_text(each, parameter.type) for each in spread(bound.data, call.n).tolist()]
@@ -313,12 +313,12 @@ def _dotted(index: tuple[int, ...]) -> str:
 
 
 def _inside(text: str) -> str:
-    """`[1][2]` → `1.2`"""
+    """Turn `[1][2]` into `1.2`."""
     return text.strip("[]").replace("][", ".")
 
 
 def _described(component: Component, made: Component) -> dict[str, str]:
-    """What the worker reads: the parts of a script, or a whole program to compile."""
+    """Describe an implementation to the worker: the parts of a script, or a whole program to compile."""
     implementation = made.implementation
     assert implementation is not None
     _check_names(component, made)
@@ -331,7 +331,7 @@ def _described(component: Component, made: Component) -> dict[str, str]:
 
 
 def _check_names(component: Component, made: Component) -> None:
-    """In programs, parameters are variables."""
+    """Refuse parameter names that cannot be variables in the implementation's language."""
     words = {"C": C_WORDS.split(), "CXX": CXX_WORDS.split(), "PYTHON": keyword.kwlist}.get(_lang(made), [])
     for each in component.params:
         if each.name in words or (_lang(made) in quick.COMPILED and each.name.startswith("windfall_")):
@@ -363,7 +363,7 @@ def _lang(component: Component) -> str:
 
 
 def _with_implementations(program: Program, shelf: ComponentLibrary) -> list[tuple[Component, list[Component]]]:
-    """In the order of the plan.  All that have none are told at once."""
+    """Pair each used component with its implementations, in the plan's order; refuse components that have none."""
     used = {call.component.name: call.component for call in program.calls}
     found = [(component, shelf.implementations(name)) for name, component in used.items()]
     if missing := [component.name for component, implementations in found if not implementations]:

@@ -12,8 +12,9 @@
     flow = Workflow("halves", seq(par(half(i).to(part[i]) for i in range(8)), total(part).to(result)))
     bag = flow.submit(Client())
 
-A call is a task, one, wherever and however often it is used.  What it returns goes to the data it is sent to, or to the
-calls of which it is an argument.  A function travels as its own source: what it needs it imports inside.
+A call is one task, wherever and however often the workflow uses it.  Its return value goes to the data named by `to`,
+or to the calls of which the call is an argument.  A function travels as its own source, so it imports inside its body
+whatever it needs.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ from windfall.workflow.yvetteml.program import ComponentLibrary, Program, compil
 
 TYPES: dict[Any, str] = {int: "integer", float: "real", str: "string"}
 OUT = "returned"
-OTHER = "Json"  # any type that is none of these travels as JSON
-UNNAMED = "unnamed-result"  # nobody else can call his data, or an event, so
-MAX_DEEP = 60  # `par` in `par`
+OTHER = "Json"  # a value of any other type travels as JSON
+UNNAMED = "unnamed-result"  # a name that no user can give to data or an event
+MAX_DEEP = 60  # levels of `par` in `par`
 
 
 @dataclass(frozen=True)
@@ -103,12 +104,12 @@ def _parts(parts: tuple[WorkflowPart | Iterable[WorkflowPart], ...]) -> tuple[Wo
 
 
 def par(*parts: WorkflowPart | Iterable[WorkflowPart]) -> Composition:
-    """Side by side."""
+    """Compose parts that run side by side."""
     return Composition("par", _parts(parts))
 
 
 def seq(*parts: WorkflowPart | Iterable[WorkflowPart]) -> Composition:
-    """One after the other."""
+    """Compose parts that run one after the other."""
     return Composition("seq", _parts(parts))
 
 
@@ -125,7 +126,7 @@ def notify(*events: DataName) -> Composition:
 
 @dataclass(frozen=True)
 class PythonComponent:
-    """A function as a component: calling it makes a task, `function` is what it was."""
+    """A function as a component: calling it makes a task; `function` is the original."""
 
     function: Callable[..., Any]
     abstract: Component
@@ -169,14 +170,16 @@ def _parameter(name: str, hint: Any, mode: str = "in") -> Parameter:
 
 
 def _passed(each: inspect.Parameter) -> str:
-    """As a component is called with all that it takes, in order."""
+    """Return how the component's source passes a parameter on to the function."""
     if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
         raise BadInput(f"a component takes a fixed number of parameters, and no '{each}'", "name each of them")
     return f"{each.name}={each.name}" if each.kind is each.KEYWORD_ONLY else each.name
 
 
 def _text(function: Callable[..., Any]) -> str:
-    """Its source, without what may name what is not there: decorators, annotations, and defaults: those come along."""
+    """Return a function's source without decorators, annotations and defaults, which may use names missing on the host.
+
+    Defaults still count: `PythonComponent` applies them before the call travels."""
     try:
         tree = python.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError):
@@ -192,7 +195,7 @@ def _text(function: Callable[..., Any]) -> str:
 
 
 def _refuse_outside(function: Callable[..., Any]) -> None:
-    """What it has from around it is not there when it runs."""
+    """Refuse a function that uses names from outside its body: they do not exist where it runs."""
     names = sorted(set(_outside(inspect.unwrap(function).__code__)) - {function.__name__, *vars(builtins)})
     if names:
         raise BadInput(f"'{function.__name__}' uses '{names[0]}', which is not there when it runs",
@@ -200,7 +203,7 @@ def _refuse_outside(function: Callable[..., Any]) -> None:
 
 
 def _outside(code: CodeType) -> Iterator[str]:
-    """Names that it, or a function in it, takes from around it."""
+    """Yield the names that the code, or a function inside it, takes from outside."""
     yield from code.co_freevars
     for inner in (code, *_inside(code)):
         steps = list(dis.get_instructions(inner))
@@ -222,9 +225,9 @@ class Workflow:
     def __init__(self, name: str, *parts: WorkflowPart | Iterable[WorkflowPart]) -> None:
         self.name = name
         self._components: dict[str, Component] = {}
-        self._out: dict[int, DataName] = {}  # of each call that is in the graph already, where its result goes
+        self._out: dict[int, DataName] = {}  # call in the graph → the data that gets its result
         self._events = 0
-        self._done: dict[int, DataName] = {}  # of each call that others wait for by an event, that event
+        self._done: dict[int, DataName] = {}  # call that others wait for → the event it notifies
         whole = seq(*parts)
         self._uses = Counter(map(id, _calls(whole)))
         self._body = tuple(self._block(whole))
@@ -237,7 +240,7 @@ class Workflow:
         return compile_application(Application(self.name, (), Source(self.name, "", []), self._body), self._shelf())
 
     def built(self) -> Built:
-        """As a bag, with what it needs and where its results are."""
+        """Return the workflow as a bag, with its uploads and its results."""
         return self._built
 
     @cached_property
@@ -249,7 +252,7 @@ class Workflow:
             warnings.warn(doubt, stacklevel=3)
 
     def submit(self, client: Any) -> int:
-        """Hand it to the server of a `Client`; the bag's number.  What is hardly meant is warned about."""
+        """Submit the workflow to the server of a `Client` and return the bag's number; warn of each doubt."""
         self._doubt()
         built = self.built()
         found = cut(built.bag)
@@ -262,7 +265,7 @@ class Workflow:
         return bag
 
     def fetch(self, client: Any, bag: int, directory: str | Path) -> int:
-        """Bring home the data that nobody reads, each as a file of its name."""
+        """Fetch the data that no task reads, each as a file of its own name."""
         built = self.built()
         found = cut(built.bag)
         wanted = {(each.task if found is None else int(found.numbers[each.task]), each.path): each.name
@@ -273,7 +276,7 @@ class Workflow:
         return ComponentLibrary(self._components)
 
     def _block(self, part: WorkflowPart, deep: int = 0) -> list[ast.Statement]:
-        """`seq` in `seq` is one; so it may be as deep as a loop makes it."""
+        """Turn a part into statements; nested `seq` are flattened, so a loop may nest them as deep as it likes."""
         if deep > MAX_DEEP:
             raise BadInput(f"'par' in 'par', more than {MAX_DEEP} deep", "collect what goes side by side in a list")
         found: list[ast.Statement] = []
@@ -294,7 +297,7 @@ class Workflow:
         return found
 
     def _compute(self, call: ComponentCall) -> list[ast.Statement]:
-        """With the calls among its arguments, and theirs, which go side by side as far as they can."""
+        """Add a call, and the calls among its arguments at any depth, which run side by side where they can."""
         new = self._new(call)
         if not new:
             return [ast.Wait(self._done[id(call)].tree())]
@@ -307,7 +310,7 @@ class Workflow:
         return [ast.Par(tuple(tuple(self._one(one, set(), id(one) in self._done)) for one in new))]
 
     def _new(self, call: ComponentCall) -> list[ComponentCall]:
-        """It and the calls among its arguments that are not in the graph yet, each after those that it needs."""
+        """Return the call and the calls it needs that are not in the graph yet, each after those it needs."""
         found: list[ComponentCall] = []
         left = [(call, False)]
         while left:
@@ -327,7 +330,7 @@ class Workflow:
         return found
 
     def _one(self, call: ComponentCall, here: set[int], told: bool) -> list[ast.Statement]:
-        """One task; `here` are calls of the same block, which need no event."""
+        """Return the statements of one task; calls in `here` precede it in the same block and need no event."""
         waits: list[ast.Statement] = []
         arguments: list[ast.Value] = []
         for argument in call.arguments:
@@ -359,7 +362,7 @@ class Workflow:
 
 
 def _calls(part: WorkflowPart) -> Iterator[ComponentCall]:
-    """Each as often as it is used; those among its arguments once, however often it is used itself."""
+    """Yield each call as often as it is used, but its arguments only once however often the call is used."""
     left: list[Any] = [part]
     seen: set[int] = set()
     while left:

@@ -1,8 +1,8 @@
-"""What need not run again: a task whose command, files and inputs are, to the byte, those of one that has succeeded.
+"""Reuse of results: a task need not run if its command, files and inputs equal, to the byte, those of a succeeded one.
 
-A task's key is made of the contents it sees: what its target says, its row, and the hash of every file it is handed.
-Of a bag that has run all of these are known.  Of a bag that is to run, they become known as far as what comes before is
-found among what was done; where something must run, so must all that reads its files.
+A task's key is a hash of the contents it sees: its target's fields, its row, and the hash of every file it is handed.
+For a bag that has run all keys are known.  For a bag about to run a task's key is known once the tasks before it are
+found among the done ones; if a task must run, so must every task that reads its files.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ MAX_BRIDGED = 5_000_000
 File = tuple[str, str, int, int]  # path, blob, size, mode
 Done = dict[bytes, tuple[int, int, list[File]]]  # key → bag, task, files
 APART = ("name", "source", "resources", "time", "expect", "grace", "cost", "retries", "memory_retries", "priority")
-"""Of a target, what changes neither what a task sees nor what it makes."""
+"""Fields of a target that change neither what a task sees nor what it makes."""
 
 
 @dataclass(frozen=True)
 class Remainder:
-    bag: Bag | None  # what is to run; None: nothing
-    tasks: dict[int, int]  # of the whole bag → of what is to run
-    done: dict[int, tuple[int, int]]  # of the whole bag → bag and task that did it
+    bag: Bag | None  # the tasks to run; None: all are done
+    tasks: dict[int, int]  # task of the whole bag → task of `bag`
+    done: dict[int, tuple[int, int]]  # task of the whole bag → the bag and task that did it
 
 
 class TaskKeys:
-    """Of one bag; asked in an order in which files are known before they are read."""
+    """The keys of a bag's tasks; callers ask in `order`, so that a file is known before a task reads it."""
 
     def __init__(self, bag: Bag) -> None:
         if any(target.after or target.takes for target in bag.targets):
             raise BadInput("a bag whose targets wait for one another cannot be run in parts", "windfall retry BAG")
         self.bag, self.flows = bag, bag.flows or Flows()
         self._rows = [row for target in bag.targets for row in _rows(target)]
-        self.into: list[list[int]] = [[] for _ in self._rows]  # of each task, the flows that end there
+        self.into: list[list[int]] = [[] for _ in self._rows]  # task → the flows that end there
         self.out: list[list[int]] = [[] for _ in self._rows]
         for number, (before, after) in enumerate(zip(self.flows.before, self.flows.after, strict=True)):
             self.into[after].append(number)
@@ -53,10 +53,10 @@ class TaskKeys:
         return len(self._rows)
 
     def order(self) -> list[int]:
-        """So that files are made before they are read."""
+        """Return the tasks in an order in which files are made before they are read."""
         pending = [sum(self.flows.before[flow] >= 0 for flow in flows) for flows in self.into]
         ready = [task for task, count in enumerate(pending) if not count]
-        for task in ready:  # grows as it is gone through
+        for task in ready:  # `ready` grows while the loop runs
             for after in self.out[task]:
                 pending[after] -= 1
                 if not pending[after]:
@@ -64,7 +64,7 @@ class TaskKeys:
         return ready
 
     def key(self, task: int, files: Mapping[int, list[File]]) -> bytes | None:
-        """None where a file that it reads is not known."""
+        """Return a task's key, or None if a file that it reads is not known."""
         seen = []
         for flow in self.into[task]:
             found = self.file(flow, files)
@@ -82,7 +82,7 @@ class TaskKeys:
 
 
 def _rows(target: Target) -> Iterable[tuple[bytes, tuple[str, ...]]]:
-    """What the target says, and each task's own part."""
+    """Return for each task the hash of its target's fields and the task's own row."""
     shown = {name: value for name, value in msgspec.to_builtins(target).items() if name not in APART}
     shared = hashlib.sha256(msgspec.json.encode(shown, order="deterministic")).digest()
     if not isinstance(target.source, Sweep):
@@ -93,13 +93,13 @@ def _rows(target: Target) -> Iterable[tuple[bytes, tuple[str, ...]]]:
 
 
 def _texts(sweep: Sweep) -> dict[str, list[str]]:
-    """Of all its points; by name, since a table in place of ranges has them in another order."""
+    """Return each parameter's texts at all points, by name: tables and ranges may order the parameters differently."""
     columns, count = Space(sweep).columns, source_count(sweep)
     return {name: columns[name].texts(range(count)) for name in sorted(columns)}
 
 
 def done_by(number: int, bag: Bag, files: Mapping[int, list[File]]) -> Done:
-    """`files`: of the tasks that have succeeded."""
+    """Return the keys of a bag's succeeded tasks; `files` holds the output files of each."""
     keys = TaskKeys(bag)
     made = ((keys.key(task, files), task) for task in files if task < len(keys))
     return {key: (number, task, files[task]) for key, task in made if key is not None}
@@ -122,7 +122,7 @@ def remainder(bag: Bag, done: Done) -> Remainder:
 
 
 def _open_gates(bag: Bag, had: Mapping[int, object]) -> set[int]:
-    """Those that wait for something that must run: without them each end of it would be an edge of its own."""
+    """Return the gates that wait for a task that must run; without the gate each pair of its ends would be an edge."""
     first, gates = 0, range(0)
     for target in bag.targets:
         count = source_count(target.source)
@@ -134,7 +134,7 @@ def _open_gates(bag: Bag, had: Mapping[int, object]) -> set[int]:
             after.setdefault(before, []).append(gate)
     ready = [task for task in after if task not in had]
     found: set[int] = set()
-    for task in ready:  # grows as it is gone through
+    for task in ready:  # `ready` grows while the loop runs
         for gate in after.get(task, ()):
             if gate in had and gate not in found:
                 found.add(gate)
@@ -143,7 +143,7 @@ def _open_gates(bag: Bag, had: Mapping[int, object]) -> set[int]:
 
 
 def _part(keys: TaskKeys, numbers: dict[int, int], files: Mapping[int, list[File]]) -> Bag:
-    """Files of what is done come along as blobs."""
+    """Make a bag of the tasks that must run; files of done tasks come along as blobs."""
     columns = FlowColumns()
     for task, number in numbers.items():
         for flow in keys.into[task]:
@@ -164,7 +164,7 @@ def _part(keys: TaskKeys, numbers: dict[int, int], files: Mapping[int, list[File
 
 
 def _past(edges: list[tuple[int, int]], kept: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """The order among those that are kept, also where only what is done stood between them."""
+    """Yield the edges between kept tasks; done tasks between two of them become direct edges."""
     following: dict[int, set[int]] = {}
     before: dict[int, set[int]] = {}
     for first, second in edges:
@@ -186,7 +186,7 @@ def _past(edges: list[tuple[int, int]], kept: Mapping[int, int]) -> Iterator[tup
 
 
 def _some(target: Target, chosen: list[int]) -> Target:
-    """The same target with some of its tasks, as a table."""
+    """Return the target with some of its tasks, as a table."""
     if not isinstance(target.source, Sweep):
         raise BadInput(f"the tasks of '{target.name}' are a list, of which no part can be run", "windfall retry BAG")
     texts = _texts(target.source)

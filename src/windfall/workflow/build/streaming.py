@@ -1,11 +1,12 @@
-"""A large graph part by part: its first tasks run while the last are still on their way.
+"""Send a large graph part by part: its first tasks run while the last are still on their way.
 
 Rules
-  * The bag is whole, and has been checked as such, before anything is sent: what is wrong is told while nothing runs.
-  * Parts are cut along an order in which whatever a task waits for comes before it, level by level.  The first one
-    makes the bag, which stays open; the others follow on its numbers; then it is closed.
-  * So tasks have other numbers there: `CutBag.numbers`.  `whole` is the way back, from what a server has of such a bag.
-  * Cut is only what has tasks to spare, and whose tasks are rows with outputs of fixed names.  All else goes as it is.
+  * The client checks the whole bag before it sends anything, so a user sees every mistake while nothing runs.
+  * Parts are cut along an order, level by level, in which every task comes after the tasks it waits for.  The first
+    part makes the bag, which stays open; the other parts continue its numbers; then the bag is closed.
+  * So tasks have other numbers on the server: `CutBag.numbers`.  `whole` is the way back, from a server's record of
+    such a bag.
+  * Only a bag with more than one part of tasks, whose tasks are rows with outputs of fixed names, is cut.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ PART = 10_000  # tasks
 @dataclass(frozen=True)
 class CutBag:
     bag: Bag  # open, with the tasks of the first part
-    numbers: np.ndarray  # of each task of the whole bag, its number in the one that is sent
-    parts: Iterator[Part]  # the others, made when they are asked for
+    numbers: np.ndarray  # task of the whole bag → its number in the bag that is sent
+    parts: Iterator[Part]  # the other parts, made one by one
 
 
 def cut(bag: Bag, size: int = 0) -> CutBag | None:
-    """Into parts of so many tasks, or of `PART`; None where it is small, or not of a kind that can be cut."""
+    """Cut a bag into parts of `size` tasks, or of `PART`; None if the bag is small or cannot be cut."""
     size = size or PART
     total = sum(source_count(target.source) for target in bag.targets)
     return _Cutter(bag, total, size).cut() if total > size and _can_be_cut(bag) else None
@@ -61,7 +62,7 @@ class _Cutter:
         self.starts = list(accumulate((source_count(target.source) for target in bag.targets), initial=0))
         self.flows = _FlowArrays(bag.flows) if bag.flows is not None else None
         self.edges = np.array(bag.edges, np.int32).reshape(-1, 2)
-        self.part = self._parts()  # of each task
+        self.part = self._parts()  # task → its part
         self.tasks = np.argsort(self.part, kind="stable")  # by part, then by number
         self.numbers = np.empty(total, np.int32)
         self.numbers[self.tasks] = np.arange(total, dtype=np.int32)
@@ -113,7 +114,7 @@ def _order(total: int, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
 
 
 def _rows(source: Source) -> tuple[list[str], list[str]]:
-    """Columns, and each task's row as it stands in a table."""
+    """Return a source's columns, and each task's row as a table writes it."""
     assert isinstance(source, Sweep)
     axis = source.axes[0]
     if isinstance(axis, Range):
@@ -123,7 +124,7 @@ def _rows(source: Source) -> tuple[list[str], list[str]]:
 
 
 class _RowsByPart:
-    """Places by the part they are in."""
+    """Rows of edges or flows, grouped by the part that their later task is in."""
 
     def __init__(self, parts: np.ndarray) -> None:
         self._order = np.argsort(parts, kind="stable")
@@ -148,7 +149,9 @@ class _FlowArrays:
         return pairs[pairs[:, 0] >= 0]
 
     def some(self, chosen: np.ndarray, numbers: np.ndarray, every: bool) -> Flows:
-        """With the names and blobs that these need; or with `every` blob: one that is missing is told at once."""
+        """Return the chosen flows with the names and blobs they need.
+
+        `every` keeps all blobs, so that the server misses an absent one at once."""
         before = self.before[chosen]
         blobs, place = np.unique(before[before < 0], return_inverse=True)
         if every:
@@ -166,7 +169,7 @@ class _FlowArrays:
 
 
 class AppendedTasks(Protocol):
-    """What a server has of tasks that came later (`client/extend.py`)."""
+    """A server's record of tasks appended later (`client/extend.py`)."""
 
     @property
     def target(self) -> str: ...
@@ -179,9 +182,9 @@ class AppendedTasks(Protocol):
 
 
 def whole(bag: Bag, appended: Iterable[AppendedTasks]) -> tuple[Bag, list[int]]:
-    """A bag that came in parts as if it had come at once; of each of its tasks, the number it has in the server.
+    """Join a bag sent in parts into the whole bag; return it with each task's number on the server.
 
-    What was not cut here, such as a sweep that was extended, is left as it was submitted."""
+    A bag that was not cut here, such as an extended sweep, is returned as it was submitted."""
     later = list(appended)
     every = [(each.name, each.source) for each in bag.targets] + [(each.target, each.source) for each in later]
     if not later or not all(map(_is_table, (source for _, source in every))):

@@ -1,9 +1,9 @@
-"""The user's components, in a folder: `NAME/VERSION.xml`, each the file it came in.
+"""The user's components, in a folder: `NAME/VERSION.xml`, each a copy of the file it came in.
 
-Versions count from 1.  Adding what is there already makes no new one; nothing is ever overwritten, so what an
-application was compiled with can be looked up later.  The latest version is the one that is used.
+Versions count from 1, and a lookup uses the latest.  Adding an identical file makes no new version.  No version is ever
+overwritten, so the components an application was compiled with can be looked up later.
 
-Several may add and remove at once, and any of them may be killed: a version appears whole or not at all.
+Several processes may add and remove at once, and any may be killed: a version appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Catalogue(Mapping[str, Component]):
         self._read: dict[str, Component] = {}
         self._files: dict[
             bytes, ComponentFile
-        ] = {}  # by content: one file may hold many components, and lie here for each
+        ] = {}  # by content: a file of several components lies here once per component
 
     # --- the latest of each name --------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class Catalogue(Mapping[str, Component]):
         return self._files[key]
 
     def add(self, path: Path) -> list[Entry]:
-        """All components of a file; nothing is added unless all of it is right."""
+        """Add all components of a file, or none if the file has a mistake."""
         data = read_file(path, MAX_FILE)
         file = loads(data, str(path))
         if not file.components:
@@ -114,19 +114,19 @@ class Catalogue(Mapping[str, Component]):
         raise BadInput(f"'{component.name}' has too many versions", "'windfall component rm NAME@1' removes one")
 
     def remove(self, name: str, version: int | None = None) -> list[int]:
-        """The versions that are gone."""
+        """Remove one version of a component, or all; return those removed."""
         self.path(name, version)
         gone = self.versions(name) if version is None else [version]
         for each in gone:
             (self.folder / name / f"{each}.xml").unlink(missing_ok=True)
-        with suppress(OSError):  # other versions, or files of somebody else
+        with suppress(OSError):  # the folder holds other versions, or files of another program
             (self.folder / name).rmdir()
         self._read.clear()
         return gone
 
 
 def _appeared(path: Path, data: bytes) -> bool:
-    """Under its name, with all that is in it.  False if that name is taken."""
+    """Put a whole file under its name; return False if the name is taken."""
     handle, part = tempfile.mkstemp(dir=path.parent.parent, prefix=".new-")
     try:
         with open(handle, "wb") as stream:
@@ -134,7 +134,7 @@ def _appeared(path: Path, data: bytes) -> bool:
         while True:
             with suppress(FileExistsError):
                 path.parent.mkdir()
-            with suppress(FileNotFoundError):  # somebody has removed the folder
+            with suppress(FileNotFoundError):  # another process has removed the folder
                 return _linked(Path(part), path)
     finally:
         os.unlink(part)
@@ -162,7 +162,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def gather(paths: list[Path]) -> dict[str, Component]:
-    """Components of files, and of all files of folders."""
+    """Collect the components of files, and of all files in folders."""
     found: dict[str, Component] = {}
     for path in paths:
         files = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES) if path.is_dir() else [path]
@@ -176,7 +176,7 @@ def gather(paths: list[Path]) -> dict[str, Component]:
 
 
 def _components(path: Path, among_others: bool) -> list[Component]:
-    """In a folder, files that are no XML are passed over; one that is named must hold components."""
+    """Read a file's components; a file found in a folder is skipped if it is not XML, a named one must be readable."""
     return [] if among_others and not looks_like_xml(path) else load(path).components
 
 

@@ -1,10 +1,10 @@
-"""Programs in C and C++ around an implementation: data is imported, its source runs, what it made is exported.
+"""Programs in C and C++ around an implementation: the program imports data, runs the source, exports the outputs.
 
 A type of the user's own has import and export functions in the implementation's header.  In C++ they are those of the
 YML paper, `template <> bool param_import(Matrix& param, char* filename)` and `param_export(const Matrix&, char*)`;
-where there are none, `>>` and `<<` are used.  In C they are `int param_import_Matrix(Matrix *, const char *)` and
-`int param_export_Matrix(const Matrix *, const char *)`, which return 0 where it went wrong.  A collection that C writes
-has a function of its own, `NAME_put(value, "%d.%d", i, j)`, which exports one member at once.
+a type without them uses `>>` and `<<`.  In C they are `int param_import_Matrix(Matrix *, const char *)` and
+`int param_export_Matrix(const Matrix *, const char *)`, which return 0 on failure.  A collection that C writes has a
+function of its own, `NAME_put(value, "%d.%d", i, j)`, which exports one member at once.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def _c(component: Component, implementation: Implementation) -> str:
 
 
 def _c_collection(mode: str, about: dict[str, object], outside: list[str], before: list[str], after: list[str]) -> None:
-    """What was read and not put anew is kept as it is in the array when the source ends."""
+    """Add the code for a C collection; members of an `inout` array that the source did not put are exported last."""
     if mode != "in":
         outside.append(C_PUT.format(**about))
     if mode != "out":

@@ -1,8 +1,9 @@
 """Files of applications and components, in both generations of their format.
 
-The later one has `<application name=…>` with `<params>` and `<graph>`, and `<component type="abstract|impl|graph">`
-with `<params>` and `<impl lang=…>`.  The earlier one, of the paper, wraps all in `<yml-query>` and writes `<source>`
-and `<globals>`; its login and password are refused, for files are shared and tokens are not.
+The later generation has `<application name=…>` with `<params>` and `<graph>`, and
+`<component type="abstract|impl|graph">` with `<params>` and `<impl lang=…>`.  The earlier one, from the YML paper,
+wraps everything in `<yml-query>` and writes `<source>` and `<globals>`.  Its login and password are refused: files are
+shared, tokens are not.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ KINDS = ("abstract", "impl", "graph")
 LANGUAGES = ("CXX", "C", "PYTHON", "SHELL", "EXECUTABLE")
 BUILT_IN = ("integer", "real", "string")
 SECRETS = ("login", "password", "user", "passwd", "pass", "token")
-MAX_NOTES = 20  # of one file
+MAX_NOTES = 20  # per file
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 ATTRIBUTES = {
@@ -49,8 +50,8 @@ class Parameter:
     type: str
     mode: str = "in"
     collection: bool = False
-    size: int | None = None  # bytes, where it is known
-    value: str | None = None  # of an application's parameter, unless another is given
+    size: int | None = None  # bytes; None: unknown
+    value: str | None = None  # default of an application's parameter
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Implementation:
     footer: str = ""
     libs: str = ""
     platform: str = ""  # a pattern, such as linux-x86_64 or darwin-*; empty: any
-    rank: int = 0  # of those that can run on a host, the highest does
+    rank: int = 0  # a host runs the highest-ranked implementation that it can
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,9 @@ class Component:
     kind: str
     params: tuple[Parameter, ...] = ()
     description: str = ""
-    abstract: str = ""  # of an implementation: what it implements
+    abstract: str = ""  # the component that an implementation implements
     implementation: Implementation | None = None
-    source: Source | None = None  # of a graph
+    source: Source | None = None  # text of a graph component
     body: ast.Block = ()
     where: str = ""
 
@@ -90,7 +91,7 @@ class Application:
 class ComponentFile:
     application: Application | None = None
     components: list[Component] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what looks odd and is no mistake
+    notes: list[str] = field(default_factory=list)  # oddities that are no mistakes
 
 
 def load(path: Path) -> ComponentFile:
@@ -98,7 +99,7 @@ def load(path: Path) -> ComponentFile:
 
 
 def loads(data: bytes, file: str) -> ComponentFile:
-    """Everything in it, or all that is wrong with it."""
+    """Read a file's application and components, or raise all its mistakes."""
     if not _is_xml(data):
         return _bare(data, file)
     root = read(data, file)
@@ -119,7 +120,7 @@ def looks_like_xml(path: Path) -> bool:
 
 
 def _bare(data: bytes, file: str) -> ComponentFile:
-    """A graph without any XML around it is an application without parameters."""
+    """Read a graph without XML around it: an application without parameters."""
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
@@ -129,7 +130,7 @@ def _bare(data: bytes, file: str) -> ComponentFile:
 
 
 def refuse_secrets(root: Element) -> None:
-    """The first thing that is looked at, and then the only one that is told."""
+    """Refuse credentials before any other check, so that no other complaint stands beside this one."""
     for name in root.attributes:
         if root.tag == "yml-query" and name.lower() in SECRETS:
             raise root.mistake(
@@ -141,7 +142,7 @@ class _FileReader:
     def __init__(self, found: MistakeLog) -> None:
         self.found = found
         self.file = ComponentFile()
-        self._names: set[str] = set()  # of its components
+        self._names: set[str] = set()  # names of the components read so far
 
     def top(self, root: Element) -> None:
         if root.tag == "yml-query":
@@ -168,7 +169,7 @@ class _FileReader:
             self.file.application = self._application(element)
 
     def _known(self, element: Element) -> None:
-        """Elements must be known; an attribute that is not is only noted."""
+        """Refuse unknown elements; note unknown attributes."""
         allowed = CHILDREN.get(element.tag, ())
         for child in element.children:
             if child.tag in allowed:

@@ -1,9 +1,9 @@
-"""A component without Python: a few lines of shell that go along with its tasks.
+"""A component without Python: a few lines of shell sent along with its tasks.
 
-Short tasks are many, and an interpreter that starts costs more than most of them.  The shell does what `worker.py`
-would, as long as it is simple: values become files or variables, the implementation runs, what it was to write is
-there.  Whatever is not, it leaves to `worker.py`: a binary or a program that does not run here, a part of a collection
-that came as an archive, a host of another platform.
+Starting a Python interpreter costs more than most short tasks.  The shell does the simple part of `worker.py`: it turns
+values into files or variables, runs the implementation and checks that the outputs exist.  The rest it leaves to
+`worker.py`: a binary or program that does not run here, a member of a collection sent as an archive, a host of another
+platform.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from windfall.workflow.components.files import BUILT_IN, Component, Implementati
 COMPILED = ("C", "CXX")
 SOURCE = ".component/source.sh"
 CHECK = "--windfall-check"
-SAME = 20  # bytes that say for which machine a binary is; some shells would read one for another as a script
-PLATFORM = re.compile(r"[\w.*?\[\]! -]*")  # patterns that mean the same to a shell
-WORD = "word() { word=$*; }"  # as one word, without space around it
+SAME = 20  # bytes of a binary that name its machine; some shells read a binary for another machine as a script
+PLATFORM = re.compile(r"[\w.*?\[\]! -]*")  # patterns that mean the same to `fnmatch` and to a shell
+WORD = "word() { word=$*; }"  # sets `word` to its arguments, without space around them
 
 
 def fits(component: Component, implementations: list[Component]) -> bool:
-    """Is the first choice no Python, and no collection to pack or unpack?"""
+    """Is the first implementation not in Python, and is no parameter a collection to pack or unpack?"""
     first = implementations[0].implementation
     if first is None or any(each.collection for each in component.params) or not PLATFORM.fullmatch(first.platform):
         return False
@@ -30,7 +30,7 @@ def fits(component: Component, implementations: list[Component]) -> bool:
 
 
 def _is_name(program: str) -> bool:
-    """Not made of parameters, and nothing that `env` would take for something else."""
+    """Is the program a fixed name that `env` takes for a program, not for an option or an assignment?"""
     return not re.search(r"^-|[={}]", program)
 
 
@@ -39,12 +39,12 @@ def _words(implementation: Implementation) -> list[str]:
 
 
 def source(implementation: Implementation) -> str:
-    """Of a component in the shell's own language, what goes along."""
+    """Return the script of an implementation in the shell's own language."""
     return "\n".join([implementation.header, implementation.source, implementation.footer])
 
 
 def script(component: Component, made: Component, otherwise: str) -> str:
-    """`otherwise`: what is run with the same words where this cannot."""
+    """Return the shell script of a task; `otherwise` is the command it runs instead where the script cannot."""
     assert made.implementation is not None
     prepare = {"SHELL": _shell, "EXECUTABLE": _executable}.get(made.implementation.lang, _binary)
     can, lines = prepare(component, made, made.implementation)
@@ -74,7 +74,7 @@ def _binary(component: Component, made: Component, _: Implementation) -> tuple[s
 
 
 def _file(at: int, each: Parameter) -> str:
-    """A value becomes a file; of a text that is read, also an empty one."""
+    """Return the line that writes a value to a file, for a text that is read even if it is empty."""
     there = f"[ -e in/{each.name} ]" + ("" if _is_text(each) else f' || [ -z "${{{at}}}" ]')
     return f'{there} || printf %s "${{{at}}}" > in/{each.name} || exit'
 
@@ -101,12 +101,12 @@ def _executable(component: Component, _: Component, implementation: Implementati
 
 
 def _filled(word: str, names: dict[str, int]) -> str:
-    parts = re.split(r"\{(\w+)\}", word)  # what stands between braces is every second
+    parts = re.split(r"\{(\w+)\}", word)  # every second part is the name between two braces
     return "".join(f'"$v{names[part]}"' if at % 2 else shlex.quote(part) for at, part in enumerate(parts) if part)
 
 
 def _variables(component: Component) -> list[str]:
-    """What a script calls each parameter: a value as it is, everything else as a path."""
+    """Return lines that set a shell variable for each parameter: to a value, or else to the path of its file."""
     found = [WORD]
     for at, each in enumerate(component.params, 1):
         if each.mode != "in":
@@ -121,7 +121,7 @@ def _variables(component: Component) -> list[str]:
 
 
 def _read(at: int, each: Parameter) -> str:
-    """Of a text every letter, also lines at its end, which `$( )` takes away."""
+    """Return the line that reads a value from its file; a text keeps its last newlines, which `$( )` removes."""
     if each.type == "string":
         return f"v{at}=$(cat in/{each.name} && echo .) || exit; v{at}=${{v{at}%.}}"
     return f"v{at}=$(cat in/{each.name}) || exit; set -f; word $v{at}; set +f; v{at}=$word"

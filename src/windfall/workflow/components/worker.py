@@ -1,15 +1,15 @@
-"""Runs a component's implementation on whatever host a task has come to.  Sent along with every application.
+"""Runs a component's implementation on the host of a task.  Windfall sends this file along with every application.
 
     python3 .component/run.py --run VALUE…      the task: a value for each parameter, empty where it is data
     python3 .component/run.py --compile NAME    makes `binary` of a C or C++ implementation
 
-Standard library and Python 3.6 only, and nothing else of ours: it travels alone.  Beside it lies `about.json`.
+This file travels alone: standard library and Python 3.6 only.  Beside it lies `about.json`.
 
-  * Data that is read lies at `in/NAME`, a collection's members at `in/NAME/1.2`, or all in one archive at
-    `in/NAME.tar`; what is written goes to `out/NAME`, a whole collection as an archive.
-  * Of several implementations the first that can run here does: its platform fits, its compiler or program is there.
-    They come by rank.  Where one cannot be compiled, and there are others, an empty binary says so.
-  * A binary that was compiled elsewhere and does not run here is compiled again.
+  * Input data lies at `in/NAME`, a collection's members at `in/NAME/1.2`, or all in one archive at `in/NAME.tar`.
+    Output data goes to `out/NAME`, a whole collection as an archive.
+  * Implementations are tried by rank; the first runs whose platform fits and whose compiler or program exists.
+    If one cannot be compiled and there are others, an empty binary marks it.
+  * The worker compiles a binary again if it was made elsewhere and does not run here.
 """
 
 import json
@@ -28,7 +28,7 @@ INDEX = re.compile(r"-?[0-9]{1,18}(\.-?[0-9]{1,18})*\Z")
 
 
 class CannotRunHere(Exception):
-    """This implementation cannot run here."""
+    """An implementation cannot run on this host."""
 
 
 def main(arguments):
@@ -69,7 +69,7 @@ class ComponentTask:
         raise CannotRunHere("no implementation runs here: " + "; ".join(reasons or ["there is none"]))
 
     def unpack(self, param):
-        """One file for a thing, one folder for a collection, whatever it came as."""
+        """Lay out an input, come as a file, an archive or a value, as one file, or one folder for a collection."""
         name, chosen = param["name"], self.values.get(param["name"], "")
         file, archive = os.path.join("in", name), os.path.join("in", name + ".tar")
         if param["collection"]:
@@ -83,7 +83,7 @@ class ComponentTask:
                 stream.write(chosen)
 
     def pack(self):
-        """0 if all that was to be written is there."""
+        """Archive written collections; return 0 if every output exists."""
         for each in self.params:
             if each["mode"] == "in":
                 continue
@@ -97,7 +97,7 @@ class ComponentTask:
 
 
 def pack_members(folder, path):
-    """The same bytes for the same members, whoever wrote them and when: what reads them need not run again."""
+    """Archive a collection, equal members as equal bytes, so that a task that reads them need not run again."""
     import tarfile
     with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as stream:
         for member in members(folder):
@@ -108,7 +108,7 @@ def pack_members(folder, path):
 
 
 def extract(archive, prefix, folder, name=""):
-    """Members below a prefix of indices; with a name, only the one that is meant.  What is there already is newer."""
+    """Extract the members below a prefix of indices, or with `name` the one; existing files are newer and stay."""
     import tarfile
     with tarfile.open(archive) as stream:
         for each in stream:
@@ -127,7 +127,7 @@ def extract(archive, prefix, folder, name=""):
 
 
 def members(folder):
-    """Names of a collection's files, in the order of their indices."""
+    """Return the names of a collection's files, in the order of their indices."""
     return sorted(os.listdir(folder) if os.path.isdir(folder) else (), key=index_of)
 
 
@@ -152,7 +152,7 @@ def require_platform(implementation):
 
 
 def texts(task):
-    """What a script calls each parameter: a value as it is, everything else as a path."""
+    """Return the text a script gets for each parameter: a value, or else the path of its file."""
     found = {}
     for each in task.params:
         name = each["name"]
@@ -189,7 +189,7 @@ def shell(task, implementation):
 
 
 def executable(task, implementation):
-    """`prog --size {size} {mat} > {result}`: its own words, with parameters for what stands in braces."""
+    """Run a command such as `prog --size {size} {mat} > {result}`, each name in braces replaced by its parameter."""
     import shlex
     require_platform(implementation)
     words = shlex.split(implementation["source"])
@@ -231,7 +231,7 @@ def run_python(task, implementation):
 
 
 def run_code(implementation, what, names):
-    """Indented as it stands in a file of XML, or not; its lines count from where it begins there."""
+    """Execute a part of the implementation, dedented; tracebacks count its lines from its own beginning."""
     import linecache
     import textwrap
     text, file = textwrap.dedent(implementation[what].expandtabs()), "<{} of {}>".format(what, implementation["name"])
@@ -240,7 +240,7 @@ def run_code(implementation, what, names):
 
 
 def tell():
-    """What went wrong, without our own lines around the component's."""
+    """Print the traceback without the frames of this file around the component's."""
     import traceback
     kind, error, trace = sys.exc_info()
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
@@ -317,7 +317,7 @@ def compiled(task, implementation):
 
 
 def list_members(param):
-    """One line a member: its indices, a tab, its path."""
+    """Write the list of a collection's members: one line each, with indices, a tab and the path."""
     folder = os.path.join("in", param["name"])
     os.makedirs(os.path.join("out.d", param["name"]), exist_ok=True)
     with open(folder + ".list", "w", encoding="utf-8") as stream:
@@ -326,7 +326,7 @@ def list_members(param):
 
 
 def works(binary):
-    """Is it there, and made for a machine like this one?"""
+    """Does the binary exist, and was it made for a machine like this one?"""
     try:
         os.chmod(binary, 0o755)
         with open(os.devnull, "r+b") as nothing:
@@ -336,7 +336,7 @@ def works(binary):
 
 
 def compile_here(implementation, others):
-    """For all tasks, wherever they run.  If it cannot be done here, who runs them sees whether it can be done there."""
+    """Compile an implementation for all tasks.  If this host cannot, each task's host tries again for itself."""
     try:
         require_platform(implementation)
     except CannotRunHere as error:
@@ -357,7 +357,7 @@ def leave_empty(implementation, error):
 
 
 def compile_to(binary, implementation):
-    """In the task's own directory; what the compiler says goes where the task's errors go."""
+    """Compile in the task's own directory; the compiler's messages go to the task's error output."""
     import shlex
     language = implementation["lang"]
     variable, usual = COMPILERS[language]

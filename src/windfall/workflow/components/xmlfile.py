@@ -1,7 +1,7 @@
-"""XML, read as coming from an enemy: no document type, no entities, bounded in size, depth and number.
+"""XML read as hostile input: no document type, no entities, bounded in size, depth and number of elements.
 
-By expat itself rather than by a tree of the standard library: it tells line and column of every piece, so what is
-wrong inside an embedded graph is shown where it stands in the file.
+The reader uses expat itself rather than a tree of the standard library: expat tells line and column of every piece, so
+a complaint about an embedded graph names the place in the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windfall.workflow.text import Piece, Source, complaint
 MAX_FILE = 4 << 20
 MAX_DEPTH = 32
 MAX_ELEMENTS = 20_000
-NEAR = 2_000  # letters of a line in which an attribute is looked for
+NEAR = 2_000  # letters of a line searched for an attribute
 
 
 @dataclass
@@ -28,13 +28,13 @@ class Element:
     line: int
     column: int
     children: list[Element] = field(default_factory=list)
-    pieces: list[tuple[str, int, int]] = field(default_factory=list)  # text of its own, line, column
+    pieces: list[tuple[str, int, int]] = field(default_factory=list)  # text outside its children, line, column
 
     def text(self) -> str:
         return "".join(text for text, _, _ in self.pieces)
 
     def source(self) -> Source:
-        """Its text, knowing where each piece stood."""
+        """Return the element's text as a source whose pieces know their place in the file."""
         at, pieces = 0, []
         for text, line, column in self.pieces or [("", self.line, self.column)]:
             pieces.append(Piece(at, line, column))
@@ -42,7 +42,7 @@ class Element:
         return Source(self.document.file, self.text(), self.document.lines, pieces)
 
     def mistake(self, message: str, hint: str = "", attribute: str = "") -> BadInput:
-        """At the element, or at one of its attributes."""
+        """Make an error placed at the element, or at one of its attributes."""
         line, column = self._place(attribute) if attribute else (self.line, self.column)
         return complaint(self.document.file, self.document.lines, line, column, message, hint)
 
@@ -79,7 +79,7 @@ class _XmlReader:
         self.root: Element | None = None
         self.count = 0
         self.parser = parser = expat.ParserCreate()
-        parser.buffer_text = False  # each piece with its own place
+        parser.buffer_text = False  # so that each piece has its own place
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
@@ -96,7 +96,7 @@ class _XmlReader:
             raise self._wrong(error.lineno, error.offset + 1, f"this is not XML: {said}", _advice(said)) from None
         except (LookupError, ValueError) as error:
             raise self._wrong(1, 1, f"this XML cannot be read: {error}", "write it in UTF-8") from None
-        assert self.root is not None  # expat has refused a document without
+        assert self.root is not None  # expat refuses a document without a root
         return self.root
 
     def _wrong(self, line: int, column: int, message: str, hint: str) -> BadInput:

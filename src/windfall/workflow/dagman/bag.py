@@ -1,7 +1,7 @@
-"""Jobs of a DAG → a bag: a task for each node, which runs PRE script, job and POST script one after the other.
+"""Build a bag from the jobs of a DAG: a task for each node, which runs PRE script, job and POST script in turn.
 
-They belong together: a retry is one of all three, the job finds what the PRE script made, the POST script what the job
-left, and nothing of them runs at home.  `dagnode.sh`, which goes along, keeps them in order.
+One task runs all three: a retry repeats all three, the job finds the files of the PRE script, the POST script those of
+the job, and none of them runs on the submitting machine.  `dagnode.sh`, sent along, keeps them in order.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from windfall.workflow.dagman.nodes import Graph, Node, Script
 from windfall.workflow.wfformat.sleep_tasks import bag_name, target_name
 
 NODE = Path(__file__).with_name("dagnode.sh")
-THERE = ".dagnode.sh"  # where it lies for the task
+THERE = ".dagnode.sh"  # its path in the task's directory
 
 
 def parsed(graph: Graph) -> Parsed:
     jobs = NodeJobs(graph).all()
-    if not jobs and graph.final is not None:  # it alone is left, or it is all there is
+    if not jobs and graph.final is not None:  # the FINAL node is the only one left
         graph.last = True
         return final(graph, graph.final, 0, 0)
     if not jobs:
@@ -33,7 +33,7 @@ def parsed(graph: Graph) -> Parsed:
 
 
 def final(graph: Graph, node: Node, status: int, failed: int) -> Parsed:
-    """The FINAL node as a bag of its own, told how the others ended."""
+    """Make a bag of the FINAL node alone, told how the other nodes ended."""
     job = NodeJobs(graph, {"dag_status": str(status), "failed_count": str(failed)}).final(node)
     return _bag(bag_name(f"{graph.title}-{node.name}"), [job], [], {})
 

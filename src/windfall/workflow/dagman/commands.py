@@ -1,4 +1,4 @@
-"""Commands of a DAG file about nodes that are known: order, scripts, variables, what a failure means."""
+"""Commands of a DAG file about known nodes: order, scripts, variables, the meaning of a failure."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from windfall.workflow.dagman.nodes import DagContents, Node, NodeGroup, Script,
 MAX_EDGES = 5_000_000
 MAX_PRIORITY = 1_000_000
 MOST_TIMES = 1 << 30
-MAX_VARS = 10_000  # of a node
-MAX_SAID = 50_000_000  # of nodes by ALL_NODES
+MAX_VARS = 10_000  # variables per node
+MAX_SAID = 50_000_000  # nodes named through ALL_NODES, over all commands
 MAX_GIVEN = 20_000_000  # variables of all nodes
-EXIT = (-2_000, 255)  # below zero: signals, and what only DAGMan has
+EXIT = (-2_000, 255)  # below zero: signals, and codes that only DAGMan has
 DAY = 86_400
 
 
 class Commands(NamedTuple):
     names: dict[str, Node | NodeGroup]
-    own: list[Node]  # what ALL_NODES stands for
+    own: list[Node]  # the nodes that ALL_NODES names
     found: DagContents
     prefix: str
 
-    # --- who is meant ------------------------------------------------------------------------------------------------
+    # --- nodes by name -----------------------------------------------------------------------------------------------
 
     def _known(self, word: DagWord) -> Node | NodeGroup:
         if word.text not in self.names:
@@ -53,7 +53,7 @@ class Commands(NamedTuple):
         return [known]
 
     def _units(self, word: DagWord) -> list[Subdag]:
-        """The SUBDAG of that name, or none."""
+        """Return the SUBDAG of that name, or nothing."""
         known = self.names.get(word.text)
         return [known.unit] if isinstance(known, NodeGroup) and known.unit else []
 
@@ -90,7 +90,7 @@ class Commands(NamedTuple):
         words = require_words(line, 3, 3, "PRIORITY NAME NUMBER")
         value = number(words[2], -MAX_PRIORITY, MAX_PRIORITY)
         known = None if words[1].upper == "ALL_NODES" else self._known(words[1])
-        if isinstance(known, NodeGroup) and known.kind == "SUBDAG":  # a sub-DAG's is added to those of its nodes
+        if isinstance(known, NodeGroup) and known.kind == "SUBDAG":  # it adds to that of each node inside
             for each in known.nodes:
                 self.found.nodes[each].priority += value
             return
@@ -107,7 +107,7 @@ class Commands(NamedTuple):
         self.found.most[self._category(words[1])] = number(words[2], 1, 1 << 30)
 
     def _category(self, word: DagWord) -> str:
-        """One with a + belongs to all splices; another to the one it stands in."""
+        """Return a category's full name: one with + in front belongs to all splices, another to its own splice."""
         name = word.text if word.text.startswith("+") else self.prefix + word.text
         if len(name) > MAX_NAME or not name.isprintable():
             raise LineError(
@@ -204,7 +204,7 @@ class Commands(NamedTuple):
 
 
 def _ended(code: int) -> int:
-    """−9 is an end by signal 9, which a shell calls 137."""
+    """Turn DAGMan's −9, an end by signal 9, into the shell's 137."""
     return code if code >= 0 else 128 - code
 
 

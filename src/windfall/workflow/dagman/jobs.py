@@ -1,11 +1,11 @@
-"""Nodes of a DAG with their submit descriptions → jobs: what is run, what it reads and leaves, what it needs.
+"""Turn the nodes of a DAG, with their submit descriptions, into jobs: command, inputs, outputs, resources.
 
 Rules
-  * A job sees the folder of the DAG file: what is called `sub/x` there lies at `sub/x` for it, too, and it runs in the
-    folder that DIR and `initialdir` say.
-  * What it reads is an output of a node before it (on a lower level of the graph; then it waits for that node), or else
-    lies on this machine now.
-  * A program, or script, goes along, unless it is one of the system's own: /bin, /usr and such.
+  * A job sees the folder of the DAG file: a file called `sub/x` there lies at `sub/x` for the job, too, and the job
+    runs in the folder that DIR and `initialdir` name.
+  * A job's input is an output of an earlier node (on a lower level of the graph; then the job waits for that node), or
+    else a file that lies on this machine now.
+  * A program or script is sent along, unless it is one of the system's own: /bin, /usr and such.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from windfall.workflow.mistakes import KEPT, MistakeLog
 from windfall.workflow.text import Source, read_source
 
 MAX_SUBMIT = 4 << 20
-MAX_FOLDER = 10_000  # files of one that is taken along
+MAX_FOLDER = 10_000  # files of a folder that is sent along
 SYSTEM = ("/bin/", "/sbin/", "/usr/", "/lib/", "/opt/")
 ELSEWHERE = ("http:", "https:", "ftp:", "file:", "osdf:", "stash:", "s3:", "gs:", "box:", "gdrive:")
 
 
 class NodeOutput(NamedTuple):
-    """An output of another node."""
+    """An output file of another node."""
 
     node: int
     name: str
@@ -41,14 +41,14 @@ class NodeOutput(NamedTuple):
 class NodeJob:
     number: int
     node: Node
-    folder: str = ""  # as seen from the DAG file; "": there
+    folder: str = ""  # relative to the DAG file's folder
     run: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     stdin: str = ""
     output: str = ""
     error: str = ""
-    leaves: list[str] = field(default_factory=list)  # further files
-    reads: dict[str, NodeOutput | Path] = field(default_factory=dict)  # place → what lies there
+    leaves: list[str] = field(default_factory=list)  # further output files
+    reads: dict[str, NodeOutput | Path] = field(default_factory=dict)  # path for the job → its source
     cores: int = 1
     memory: int = 0
     disk: int = 0
@@ -62,15 +62,15 @@ class NodeJob:
 
 
 class NodeJobs:
-    """Of all nodes that are to run, by number."""
+    """The jobs of all nodes that are to run, by number."""
 
     def __init__(self, graph: Graph, extra: dict[str, str] | None = None) -> None:
-        """`extra`: macros that only a FINAL node has."""
+        """Prepare the jobs of a graph; `extra` holds macros that only a FINAL node has."""
         self.graph, self.extra = graph, extra or {}
         self.base = Path(os.path.abspath(graph.base))
         self.notes = dict(graph.notes)
         self._mistakes = MistakeLog()
-        self._whole = True  # is it known what every node leaves?
+        self._whole = True  # are the outputs of every node known?
         self._read: dict[tuple[Path | str, str], Description | BadInput] = {}
         self._folders: dict[Path, str] = {}
         self._makers: dict[str, list[NodeOutput]] = {}
@@ -90,7 +90,7 @@ class NodeJobs:
         return self.each
 
     def _check_final(self, node: Node) -> None:
-        """It becomes a task when all others have ended; that it can, is known before they begin."""
+        """Check the FINAL node now, although its task is made only when all other nodes have ended."""
         last = NodeJobs(self.graph, {"dag_status": "0", "failed_count": "0"})
         last._makers, last._whole = self._makers, self._whole
         last.final(node)
@@ -133,7 +133,7 @@ class NodeJobs:
         return found
 
     def _read_once(self, node: Node, named: str) -> Description | BadInput:
-        """Also what is wrong with it: a million nodes may share a file that cannot be read."""
+        """Read a submit description, or keep its error: a million nodes may share a file that cannot be read."""
         assert node.submit is not None
         path = node.folder / node.submit.text
         try:
@@ -157,10 +157,10 @@ class NodeJobs:
                          for when in (False, True))
         return Values(description, {**own, **before}, after)
 
-    # --- what it leaves ----------------------------------------------------------------------------------------------
+    # --- outputs -----------------------------------------------------------------------------------------------------
 
     def _outside(self, number: int, node: Node) -> None:
-        """All that others may read, before anybody looks for what he reads."""
+        """Find a node's outputs, for all nodes before any node's inputs."""
         job = NodeJob(number, node, self._folder(node))
         if not node.noop:
             values = self._values[number] = self._given(node, number)
@@ -196,14 +196,14 @@ class NodeJobs:
         return self._folders[node.folder]
 
     def _relative(self, path: Path, source: Source, at: int) -> str:
-        """As seen from the DAG file."""
+        """Return a path relative to the DAG file's folder; refuse one outside it."""
         found = os.path.relpath(os.path.abspath(path), self.base)
         if found.startswith("../") or found == "..":
             raise source.mistake(at, f"'{path}' lies outside the folder of the DAG file",
                                  "a task has that folder, and what is below it")
         return "" if found == "." else found
 
-    # --- what it runs and reads --------------------------------------------------------------------------------------
+    # --- commands and inputs -----------------------------------------------------------------------------------------
 
     def _inside(self, job: NodeJob) -> None:
         node = job.node
@@ -274,9 +274,9 @@ class NodeJobs:
             raise values.description.mistake(name, f"node '{job.node.name}' reads two files called '{place}'")
 
     def _made(self, job: NodeJob, home: Path) -> NodeOutput | None:
-        """Of the nodes before it that leave such a file, the last."""
+        """Return the output of the last earlier node that leaves such a file, or None."""
         makers = self._makers.get(os.path.relpath(os.path.abspath(home), self.base), [])
-        levels, last = self.graph.levels, job.number < 0  # which all are before
+        levels, last = self.graph.levels, job.number < 0  # the FINAL node comes after all others
         before = [made for made in makers if made.node >= 0 and (last or levels[made.node] < levels[job.number])]
         return max(before, key=lambda made: (levels[made.node], made.node), default=None)
 
@@ -289,7 +289,7 @@ class NodeJobs:
         if what is None and home.is_file():
             what = Path(os.path.abspath(home))
         if what is None and not self._whole:
-            return ""  # maybe one leaves it that could not be read
+            return ""  # a node whose description could not be read may leave it
         if what is None:
             raise source.mistake(at, f"there is no program {home}", "it goes along with the task, so it must be here")
         if job.reads.setdefault(place, what) != what:
@@ -298,7 +298,7 @@ class NodeJobs:
 
 
 def checked(graph: Graph) -> dict[str, None]:
-    """Looks at every node, and returns what there is to note."""
+    """Check every node of a graph, and return the notes."""
     jobs = NodeJobs(graph)
     jobs.all()
     return jobs.notes
@@ -320,7 +320,7 @@ def _below(folder: Path) -> Iterator[str]:
 
 
 SHELL = {"$RETURN": '"$RETURN"', "$PRE_SCRIPT_RETURN": '"$PRE"', "$JOBID": '"$WINDFALL_ATTEMPT.0"'}
-"""What only the task knows, as its shell has it."""
+"""Macros that only the task knows, as variables of its shell."""
 
 
 def _argument(text: str, node: Node, script: Script, extra: dict[str, str]) -> str:

@@ -1,7 +1,7 @@
 """Lines and words of a DAG file, each with its place.
 
 A line that ends with a backslash goes on in the next.  Words are separated by blanks; a line whose first word begins
-with `#` says nothing.  A `{` at the end of a line begins a submit description, which a line with only `}` ends.
+with `#` is a comment.  A `{` at the end of a line begins a submit description, which a line with only `}` ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BLANK = re.compile(r"(?:\\\r?\n|\s)*")
 
 
 class LineError(Exception):
-    """What is wrong with one command; the others are looked at all the same."""
+    """A mistake in one command; the reader still checks the others."""
 
     def __init__(self, at: int, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -52,10 +52,10 @@ class DagLine:
     command: str
     words: list[DagWord]
     end: int
-    body: tuple[int, int] | None = None  # of a submit description
+    body: tuple[int, int] | None = None  # begin and end of a submit description
 
     def pairs(self, first: int) -> tuple[list[MacroValue], int]:
-        """`name="value"` from word number `first` on, and where what is none begins, or -1."""
+        """Return the `name="value"` pairs from word `first` on, and where other text begins, or -1."""
         at, found, text = self.words[first].at, [], self.source.text
         while match := _PAIR.match(text, at, self.end):
             value = _FOLDED.sub("", match[2])
@@ -67,7 +67,7 @@ class DagLine:
 
 
 def require_words(line: DagLine, least: int, most: int, usage: str) -> list[DagWord]:
-    """So many words, the command included; `most` 0: any number."""
+    """Return the words of a line, which must be `least` to `most`, the command included; `most` 0: any number."""
     words = line.words
     if len(words) < least:
         raise LineError(words[-1].at + len(words[-1].text), f"{line.command} says too little", usage)
@@ -110,7 +110,7 @@ def _end(text: str, at: int) -> int:
 
 
 def _body(text: str, at: int) -> tuple[tuple[int, int] | None, int]:
-    """From where to where, and where what follows begins; None if nothing ends it."""
+    """Return the begin and end of a submit description, None if no line ends it, and where the next line begins."""
     start = at
     while at < len(text):
         end = text.find("\n", at)

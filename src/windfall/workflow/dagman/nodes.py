@@ -1,4 +1,4 @@
-"""What a DAG file of HTCondor's DAGMan says: nodes, their order, and what shall happen around them."""
+"""The content of a DAG file of HTCondor's DAGMan: nodes, their order, and the scripts and retries around them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RETRY = re.compile(r"\$\(retry[):]", re.IGNORECASE)
 
 
 def asks(text: str) -> bool:
-    """For the number of the try?"""
+    """Does the text ask for the number of the try?"""
     return "$" in text and _RETRY.search(text) is not None
 
 
@@ -28,7 +28,7 @@ class Script:
     source: Source
     program: DagWord
     arguments: list[str]
-    defer: tuple[int, int] | None = None  # with this exit code it is tried again after so many seconds
+    defer: tuple[int, int] | None = None  # exit code after which the script runs again, and the seconds between
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Node:
     name: str
     source: Source
     at: int
-    folder: Path  # its files are looked for from here
+    folder: Path  # its file names begin here
     submit: DagWord | None = None
     inline: tuple[int, int] | None = None  # a submit description in the DAG file itself
     noop: bool = False
@@ -46,23 +46,23 @@ class Node:
     skip: int | None = None  # PRE_SKIP
     retries: int = 0
     unless: int | None = None  # UNLESS-EXIT
-    abort: tuple[int, int | None] | None = None  # ABORT-DAG-ON: exit code, and the DAG's own then
+    abort: tuple[int, int | None] | None = None  # ABORT-DAG-ON: exit code of the node, and that of the whole DAG
     priority: int = 0
     category: str = ""
     vars: list[tuple[str, str, bool]] = field(default_factory=list)  # name, value, after the submit description?
-    outside: str = ""  # prefix of the SUBDAG it is in, which it does not know of
-    tries: int = 0  # retries that whoever runs the DAG has begun
-    left: bool = False  # it has failed for good, or waits for one that has
-    described: bool = False  # its submit description says $(RETRY)
+    outside: str = ""  # prefix of the SUBDAG it is in, not part of its own name there
+    tries: int = 0  # retries that `windfall run` has begun
+    left: bool = False  # it has failed for good, or waits for a node that has
+    described: bool = False  # its submit description uses $(RETRY)
 
     @property
     def called(self) -> str:
-        """In its own DAG."""
+        """The node's name in its own DAG."""
         return self.name[len(self.outside) :]
 
     @property
     def asks(self) -> bool:
-        """Does it want to know which try it is?  A task does not, so whoever runs the DAG tries it again."""
+        """Does the node ask for its try's number?  A task does not know it, so `windfall run` makes each new try."""
         scripts = [each.upper() for script in (self.pre, self.post) if script for each in script.arguments]
         return self.described or "$RETRY" in scripts or any(asks(value) for _, value, _ in self.vars)
 
@@ -88,7 +88,7 @@ class Subdag:
     retries: int = 0
     unless: int | None = None
     tries: int = 0
-    shared: bool = False  # another has the same file: no rescue file can be both's
+    shared: bool = False  # another SUBDAG has the same file, so neither can have a rescue file
 
     @property
     def prefix(self) -> str:
@@ -96,17 +96,17 @@ class Subdag:
 
 
 class NodeGroup(NamedTuple):
-    """Nodes that one name stands for: of a splice, or of a SUBDAG."""
+    """The nodes of a splice or of a SUBDAG, which one name stands for."""
 
     nodes: range
     kind: str
-    first: list[int]  # they wait for nobody in it
-    last: list[int]  # nobody in it waits for them
+    first: list[int]  # nodes that wait for no node of the group
+    last: list[int]  # nodes that no node of the group waits for
     unit: Subdag | None = None
 
 
 class Graph(NamedGraph):
-    """Node k of `nodes` is task k, done ones included."""
+    """A DAG file as a graph: node k of `nodes` is task k, done nodes included."""
 
     def __init__(self, file: Path, found: DagContents, dag: Dag, shape: DagShape) -> None:
         self.file, self.nodes, self.pairs = file, found.nodes, found.pairs
@@ -115,7 +115,7 @@ class Graph(NamedGraph):
         self.units = {unit.name: unit for unit in self.subdags}
         self.dag, self.shape = dag, shape
         self.title = file.stem
-        self.last = False  # is the FINAL node what is run now?
+        self.last = False  # is the FINAL node being run now?
         self.names = [node.name for node in self.nodes]
         self.kinds = [node.kind for node in self.nodes]
 
@@ -127,29 +127,29 @@ class Graph(NamedGraph):
 
     @property
     def attended(self) -> bool:
-        """Does anything have to be tried again by whoever runs it?"""
+        """Must `windfall run` itself retry any node or SUBDAG?"""
         return any(each.retries for each in self.subdags) or any(node.retries and node.asks for node in self.nodes)
 
     @property
     def base(self) -> Path:
-        """Where relative names begin."""
+        """The folder where relative names begin."""
         return self.file.parent
 
 
 @dataclass
 class DagContents:
-    """What has been read so far, of all files."""
+    """The content read so far, from all files."""
 
     nodes: list[Node] = field(default_factory=list)
-    pairs: list[tuple[int, int]] = field(default_factory=list)  # some may be there twice
+    pairs: list[tuple[int, int]] = field(default_factory=list)  # edges, some of them twice
     final: Node | None = None
     most: dict[str, int] = field(default_factory=dict)  # MAXJOBS of each category
     described: dict[str, tuple[Source, int, int]] = field(default_factory=dict)  # SUBMIT-DESCRIPTION
     notes: dict[str, None] = field(default_factory=dict)
     subdags: list[Subdag] = field(default_factory=list)  # outer ones first
-    units: dict[Path, Subdag] = field(default_factory=dict)  # the first of each file
+    units: dict[Path, Subdag] = field(default_factory=dict)  # file → the first SUBDAG that has it
     files: int = 0
-    text: int = 0  # letters of them
-    said: int = 0  # of nodes by ALL_NODES
-    given: int = 0  # variables
-    places: dict[int, int] = field(default_factory=dict)  # by identity, the number of each node
+    text: int = 0  # letters of all files
+    said: int = 0  # nodes named through ALL_NODES
+    given: int = 0  # variables given to nodes
+    places: dict[int, int] = field(default_factory=dict)  # identity of a node → its number

@@ -1,13 +1,13 @@
-"""DAG files of HTCondor's DAGMan → a graph.
+"""Read DAG files of HTCondor's DAGMan into a graph.
 
 Rules
-  * All that is wrong is told at once, each with file, line and column.
-  * A file's names are known before its other commands are looked at: the order of lines does not matter, but that of
-    two commands about one property, of which the later counts.
-  * SPLICE and SUBDAG become nodes of the one graph, called `NAME+inner`.  A SUBDAG is known as one: it can be tried
-    again as a whole.  Its SCRIPT, FINAL and such have nobody to keep them, and are refused.
+  * All mistakes are reported together, each with file, line and column.
+  * The reader collects a file's names before it follows the other commands, so the order of lines does not matter,
+    except that of two commands about one property the later counts.
+  * SPLICE and SUBDAG become nodes of the one graph, called `NAME+inner`.  A SUBDAG can still be retried as a whole.
+    SCRIPT, FINAL and such of a SUBDAG are refused: no task could run them.
   * Relative names begin where the DAG file lies, or where DIR says; splices and includes begin where their parent does.
-  * Files, nodes, edges and nesting are bounded; a file that comes to include itself is a mistake.
+  * Files, nodes, edges and nesting are bounded; a file that includes itself, however indirectly, is a mistake.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from windfall.workflow.mistakes import KEPT, MistakeLog
 from windfall.workflow.text import Source, read_source
 
 MAX_FILE = 64 << 20
-MAX_FILES = 10_000  # read, however often each
-MAX_TEXT = 256 << 20  # of all of them
+MAX_FILES = 10_000  # files read, each counted as often as it is read
+MAX_TEXT = 256 << 20  # letters of all files
 MAX_DEPTH = 32
 MAX_NODES = 1_000_000
 MAX_NAME = 200
-WRONG = "+ "  # letters that no node has in its name
+WRONG = "+ "  # letters that no node's name may have
 
 UNHEEDED = ("CONFIG", "DOT", "JOBSTATE_LOG", "NODE_STATUS_FILE", "SET_JOB_ATTR", "ENV", "SAVE_POINT_FILE")
 REFUSED = {
@@ -47,11 +47,11 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class FilePosition:
-    """Of a file in the nest of files."""
+    """The position of a file among nested files."""
 
     folder: Path
     prefix: str = ""
-    stack: tuple[Path, ...] = ()  # files around it
+    stack: tuple[Path, ...] = ()  # the files around it
     outside: str = ""  # prefix of the SUBDAG it is in
 
 
@@ -73,7 +73,7 @@ def load(path: Path) -> Graph:
 
 
 def _tell_apart(found: DagContents) -> None:
-    """Two nodes of one name in one folder would leave the same files: they go by their full names."""
+    """Give nodes of one name in one folder their full names; else both would leave the same files."""
     if found.subdags:
         count = Counter((node.folder, node.called) for node in found.nodes)
         for node in [node for node in found.nodes if count[node.folder, node.called] > 1]:
@@ -81,14 +81,14 @@ def _tell_apart(found: DagContents) -> None:
 
 
 class DagReader:
-    """`found` grows with every file; mistakes are kept, not raised."""
+    """Reads nested files: `found` grows with every file, `mistakes` collects the mistakes instead of raising them."""
 
     def __init__(self) -> None:
         self.found = DagContents()
         self.mistakes = MistakeLog()
 
     def read(self, path: Path, place: FilePosition) -> range:
-        """The numbers of its nodes."""
+        """Read a file and return the numbers of its nodes."""
         first = len(self.found.nodes)
         _FileReader(self, place).read(self.source(path))
         return range(first, len(self.found.nodes))
@@ -105,7 +105,7 @@ class DagReader:
 
 
 class _LogMistakes:
-    """What is wrong with a line becomes one of the mistakes."""
+    """Catches a mistake in a line and adds it to the log."""
 
     def __init__(self, reader: DagReader, line: DagLine) -> None:
         self.reader, self.line = reader, line
@@ -123,12 +123,12 @@ class _LogMistakes:
 
 
 class _FileReader:
-    """One file, and what it includes; `names` are those its commands may use."""
+    """Reads one file with its includes; its commands may use `names`."""
 
     def __init__(self, reader: DagReader, place: FilePosition) -> None:
         self.reader, self.place, self.found = reader, place, reader.found
         self.names: dict[str, Node | NodeGroup] = {}
-        self.own: list[Node] = []  # what ALL_NODES stands for
+        self.own: list[Node] = []  # the nodes that ALL_NODES names
         self.stack = place.stack
 
     def read(self, source: Source) -> None:
@@ -146,7 +146,7 @@ class _FileReader:
                 LATER[line.command](commands, line)
 
     def _lines(self, source: Source, stack: tuple[Path, ...]) -> Iterator[DagLine]:
-        """With those of included files in their place."""
+        """Yield the lines of a file, those of included files in place."""
         stack = (*stack, Path(source.file).resolve())
         for line in lines(source):
             if line.command != "INCLUDE":
@@ -262,7 +262,7 @@ class _FileReader:
         unit.nodes = group.nodes
         for node in self.found.nodes[group.nodes.start : group.nodes.stop]:
             node.done = node.done or done
-            if noop:  # nobody would run the inner DAG: neither its jobs nor their scripts
+            if noop:  # DAGMan would not run the inner DAG: neither its jobs nor their scripts
                 node.noop, node.pre, node.post = True, None, None
 
     def _inside(self, name: DagWord, file: DagWord, folder: str, kind: str, unit: Subdag | None = None) -> NodeGroup:

@@ -1,7 +1,7 @@
 """Rescue files, as DAGMan writes and reads them: `x.dag.rescue001` says which nodes of `x.dag` are done.
 
-A SUBDAG is one node of the DAG around it, and has a rescue file of its own beside its DAG file.  Where two have the
-same DAG file their nodes stand in the outer file, as `NAME+inner`; DAGMan knows no such nodes.
+A SUBDAG is one node of the DAG around it, and has a rescue file of its own beside its DAG file.  If two SUBDAGs have
+the same DAG file, the outer rescue file lists their nodes as `NAME+inner`; DAGMan knows no such nodes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from windfall.workflow.dagman.reader import MAX_FILE
 from windfall.workflow.mistakes import KEPT, MistakeLog
 from windfall.workflow.text import plain, read_file
 
-MOST = 999  # the last one is written anew
-SHOWN = 100  # names of nodes that failed
+MOST = 999  # rescue files of one DAG file; the last one is overwritten
+SHOWN = 100  # names of failed nodes in a rescue file
 
 
 def newest(file: Path) -> Path | None:
@@ -31,7 +31,7 @@ def newest(file: Path) -> Path | None:
 
 
 def _numbered(file: Path) -> list[tuple[int, Path]]:
-    """Whatever it is that is called so."""
+    """Return the rescue files of a DAG file with their numbers; some may be folders."""
     return [(int(match[1]), path) for path in file.parent.glob(f"{_literal(file.name)}.rescue*")
             if (match := re.fullmatch(re.escape(file.name) + r"\.rescue(\d{3})", path.name))]
 
@@ -41,7 +41,7 @@ def _literal(name: str) -> str:
 
 
 def take_up(graph: Graph) -> list[Path]:
-    """Mark what earlier runs have done; the files that said so."""
+    """Mark the nodes that earlier runs have done; return the rescue files read."""
     units = [unit for unit in graph.subdags if not unit.shared]
     found = [(unit, file) for unit in (None, *units) if (file := newest(unit.file if unit else graph.file))]
     for unit, file in found:
@@ -50,7 +50,7 @@ def take_up(graph: Graph) -> list[Path]:
 
 
 def apply(graph: Graph, file: Path, of: Subdag | None = None) -> int:
-    """Mark nodes as done; returns how many are.  A node that is not there any more is a mistake, as with DAGMan."""
+    """Mark nodes as done and return how many are.  A node that no longer exists is a mistake, as with DAGMan."""
     data = read_file(file, MAX_FILE)
     if len(data) > MAX_FILE:
         raise TooLarge(f"{file} is larger than {MAX_FILE >> 20} MiB")
@@ -71,7 +71,7 @@ def apply(graph: Graph, file: Path, of: Subdag | None = None) -> int:
 
 
 class _Known:
-    """Nodes and SUBDAGs by the names they have in one DAG file."""
+    """The nodes and SUBDAGs by the names they have in one DAG file."""
 
     def __init__(self, graph: Graph, of: Subdag | None) -> None:
         cut, self.graph = len(of.prefix) if of else 0, graph
@@ -110,7 +110,7 @@ def _apply(line: DagLine, known: _Known) -> None:
 
 
 def write(graph: Graph, done: Iterable[str], failed: Iterable[str]) -> Path:
-    """The next one after those there are; one of each SUBDAG that is done in part, too."""
+    """Write the next rescue file of the DAG, and of each SUBDAG that is done in part."""
     done, failed = set(done), set(failed)
     for unit in graph.subdags:
         state = [node.name in done for node in graph.inside(unit)]
@@ -127,7 +127,7 @@ def write_unit(graph: Graph, unit: Subdag, done: set[str], failed: set[str]) -> 
 def _written(graph: Graph, file: Path, names: list[str], prefix: str, done: set[str], failed: set[str]) -> Path:
     count = min(max((number for number, _ in _numbered(file)), default=0) + 1, MOST)
     path = file.with_name(f"{file.name}.rescue{count:03}")
-    left: dict[str, int] = {}  # of each node of this file, how many inside are not done
+    left: dict[str, int] = {}  # node or SUBDAG of this file → how many nodes inside are not done
     bad: dict[str, None] = {}
     for name in names:
         shown = _outermost(graph, name, prefix)
@@ -151,7 +151,7 @@ def _written(graph: Graph, file: Path, names: list[str], prefix: str, done: set[
 
 
 def _outermost(graph: Graph, name: str, prefix: str) -> str:
-    """What a node is called in the file whose nodes have that prefix: itself, or the SUBDAG it is in."""
+    """Return a node's name in the file whose nodes have that prefix: its own, or that of the SUBDAG it is in."""
     parts = name[len(prefix) :].split("+")
     for count in range(1, len(parts)):
         around = "+".join(parts[:count])

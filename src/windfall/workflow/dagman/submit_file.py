@@ -1,8 +1,8 @@
-"""Submit descriptions of HTCondor: the part of them that says what one job is.
+"""Submit descriptions of HTCondor: the part of them that describes one job.
 
-`name = value`, names in any case, the last one counts; `$(name)` and `$(name:otherwise)` are put in when all is read.
-Known names are taken; others are macros, as in HTCondor, and mean nothing by themselves.  One job is queued: more, and
-conditions or includes, are refused where they stand.
+A line is `name = value`; case does not matter, and the last value of a name counts.  `$(name)` and `$(name:otherwise)`
+are replaced once everything is read.  Unknown names are macros, as in HTCondor, and mean nothing by themselves.  A
+description queues one job: the reader refuses more jobs, conditions and includes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from windfall.workflow.mistakes import MistakeLog
 from windfall.workflow.text import Source
 
 MAX_VALUE = 1 << 20
-MAX_NESTED = 50  # macros inside each other
+MAX_NESTED = 50  # levels of macros inside each other
 MAX_LINES = 100_000
 
 _LINE = re.compile(r"\s*([+\w.]+)\s*=\s*(.*)")
 _MACRO = re.compile(r"\$(\$?)(ENV)?\(([^()$]*)\)")
-_DOLLAR = "\0"  # what $(DOLLAR) leaves, until all else is put in
+_DOLLAR = "\0"  # stands for $(DOLLAR) until all other macros are replaced
 _FUNCTION = re.compile(r"\$(?:F[a-z]*|INT|REAL|CHOICE|SUBSTR|STRING|EVAL|RANDOM_\w+|DIRNAME|BASENAME)\(")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([KMGT]?)(?:i?B)?", re.ASCII | re.IGNORECASE)
 _QUOTED = re.compile(r"'((?:[^']|'')*)'")
@@ -49,7 +49,7 @@ class Description:
 
     @cached_property
     def asks(self) -> bool:
-        """For the number of the try?"""
+        """Does the description ask for the number of the try?"""
         return any(asks(entry.value) for entry in self.entries.values())
 
     def mistake(self, name: str, message: str, hint: str = "") -> BadInput:
@@ -58,7 +58,7 @@ class Description:
 
 
 def read(source: Source, start: int = 0, end: int = -1) -> Description:
-    """All of the text, or a part: what stands in a DAG file itself."""
+    """Read a submit description from the whole text, or from the part of a DAG file between `start` and `end`."""
     end = len(source.text) if end < 0 else end
     entries: dict[str, Entry] = {}
     queued, mistakes = False, MistakeLog()
@@ -80,7 +80,7 @@ def read(source: Source, start: int = 0, end: int = -1) -> Description:
 
 
 def _lines(source: Source, start: int, end: int) -> list[tuple[int, str]]:
-    """Where each begins, and its text; one with a backslash at its end goes on in the next."""
+    """Return each line's begin and text; a line with a backslash at its end goes on in the next."""
     found: list[tuple[int, str]] = []
     at, held, began = start, "", start
     for line in source.text[start:end].split("\n"):
@@ -99,11 +99,11 @@ def _lines(source: Source, start: int, end: int) -> list[tuple[int, str]]:
     return found
 
 
-# --- what it says for one node ---------------------------------------------------------------------------------------
+# --- the values for one node -----------------------------------------------------------------------------------------
 
 
 class Values:
-    """The description with a node's macros in it."""
+    """A description with a node's macros filled in."""
 
     def __init__(self, description: Description, before: dict[str, str], after: dict[str, str]) -> None:
         self.description = description
@@ -115,7 +115,7 @@ class Values:
         return self._filled(name, value, 0).replace(_DOLLAR, "$") if "$" in value else value
 
     def _filled(self, name: str, value: str, depth: int) -> str:
-        """Innermost first, so that a macro's name may have one in it."""
+        """Replace the macros of a value, innermost first, since a macro's name may contain a macro."""
         for _ in range(MAX_NESTED):
             if wrong := _FUNCTION.search(value):
                 raise self._wrong(name, f"'{wrong[0]}…)' is not known here", "write its value")
@@ -127,7 +127,7 @@ class Values:
         raise self._endless(name)
 
     def _round(self, name: str, value: str, depth: int) -> str:
-        """All that have no other inside."""
+        """Replace all macros that have no other macro inside."""
         parts, at, size = [], 0, 0
         for match in _MACRO.finditer(value):
             parts += [value[at : match.start()], self._one(name, match, depth)]
@@ -146,7 +146,7 @@ class Values:
         return otherwise if found is None else found
 
     def _macro(self, name: str, key: str, depth: int) -> str | None:
-        """What it stands for, worked out once however often it is named."""
+        """Return a macro's value, worked out once however often it is used."""
         if key == "dollar":
             return _DOLLAR
         value = self._raw.get(key)
@@ -197,7 +197,7 @@ class Values:
         return int(text)
 
     def size(self, name: str, unit: str) -> int:
-        """In bytes; a bare number is in HTCondor's own unit."""
+        """Return a size in bytes; a bare number is in HTCondor's own unit."""
         text = self.get(name).strip()
         if not text:
             return 0
@@ -220,7 +220,7 @@ def _is_new(text: str) -> bool:
 
 
 def _new(text: str) -> list[str]:
-    """HTCondor's newer way of quoting: all in double quotes, words in single ones, either doubled to mean itself."""
+    """Split HTCondor's newer quoting: double quotes around all, single ones around words, each escaped by doubling."""
     text = text[1:-1]
     if '"' in text.replace('""', ""):
         raise ValueError('a double quote inside is written ""')

@@ -1,7 +1,7 @@
-"""The shape of a graph: order, levels, the longest chain, and how many edges nobody could leave out.
+"""The shape of a graph: order, levels, the longest chain, and the number of edges in its transitive reduction.
 
-A level is the longest chain of tasks up to a task; gates cost nothing.  Wide graphs are peeled level by level with
-arrays; where that does not get on, because the graph is a chain, node by node.
+A task's level is the length of the longest chain of tasks up to it; gates count nothing.  Wide graphs are peeled level
+by level with arrays; graphs like a chain, of which a round takes off few nodes, are walked node by node.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-PATIENCE = 512  # rounds of peeling by arrays, before it is asked whether they take off enough
-ENOUGH = 256  # nodes a round
+PATIENCE = 512  # rounds of peeling by arrays, after which the nodes per round are compared with ENOUGH
+ENOUGH = 256  # nodes per round that make peeling by arrays worth while
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Dag:
     nodes: int
     src: np.ndarray
     dst: np.ndarray
-    task: np.ndarray  # which nodes are tasks
+    task: np.ndarray  # node → is it a task?
 
     def pending(self) -> np.ndarray:
         return np.bincount(self.dst, minlength=self.nodes).astype(np.int32)
 
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Compressed rows: the nodes after node k are `after[start[k]:start[k + 1]]`."""
+        """Return compressed rows: the nodes after node k are `after[start[k]:start[k + 1]]`."""
         order = np.argsort(self.src, kind="stable")
         start = np.zeros(self.nodes + 1, np.int64)
         np.cumsum(np.bincount(self.src, minlength=self.nodes), out=start[1:])
@@ -37,13 +37,13 @@ class Dag:
 
 @dataclass(frozen=True)
 class DagShape:
-    level: np.ndarray  # of each node: tasks on the longest chain up to it, itself included
-    via: np.ndarray  # of each node: the one before it on that chain, or -1
+    level: np.ndarray  # node → tasks on the longest chain up to it, itself included
+    via: np.ndarray  # node → the node before it on that chain, or -1
     order: np.ndarray  # nodes, each after all it waits for; shorter than the graph if there is a cycle
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:
-    """In order, each once.  NumPy's own may hash, and numbers made of two collide."""
+    """Return the numbers sorted, each once.  `np.unique` may hash, and numbers packed from two collide."""
     ordered = np.sort(numbers)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
@@ -86,11 +86,11 @@ class _Walk:
         return distinct(after[self.pending[after] == 0]).astype(np.int64)
 
     def _one_by_one(self, front: np.ndarray) -> None:
-        """Through views of the arrays: lists of as many numbers would take gigabytes."""
+        """Walk the rest node by node through views of the arrays; lists of as many numbers would take gigabytes."""
         start, after, weight = self.start.data, self.after.data, self.weight.data
         pending, level, via = self.pending.data, self.level.data, self.via.data
         ready = array("q", front.tolist())
-        for node in ready:  # grows while it is walked
+        for node in ready:  # `ready` grows while the loop runs
             mine = level[node]
             for place in range(start[node], start[node + 1]):
                 other = after[place]
@@ -103,7 +103,7 @@ class _Walk:
 
 
 def chain(found: DagShape, node: int) -> list[int]:
-    """The longest chain that ends in `node`, from its beginning."""
+    """Return the longest chain that ends in `node`, from its beginning."""
     via, nodes = found.via.tolist(), []
     while node >= 0:
         nodes.append(node)
@@ -112,7 +112,7 @@ def chain(found: DagShape, node: int) -> list[int]:
 
 
 def cycle(dag: Dag, found: DagShape) -> list[int]:
-    """Nodes that wait for each other in a circle, in the order in which they would have to run."""
+    """Return nodes that wait for each other in a circle, in the order in which they would have to run."""
     left = np.ones(dag.nodes, bool)
     left[found.order] = False
     inside = left[dag.src] & left[dag.dst]
@@ -125,16 +125,16 @@ def cycle(dag: Dag, found: DagShape) -> list[int]:
     return [each for each, number in seen.items() if number >= seen[node]][::-1]
 
 
-# --- the edges that count --------------------------------------------------------------------------------------------
+# --- transitive reduction --------------------------------------------------------------------------------------------
 
-BLOCK = 16_384  # tasks looked at together, as bits of one number
+BLOCK = 16_384  # predecessors compared at a time, as bits of one number
 
 
 def reduction(dag: Dag, found: DagShape, pairs: bool = False) -> tuple[int, list[tuple[int, int]]]:
-    """How many pairs of tasks follow each other directly, with no task between; on request, which.
+    """Count the pairs of tasks that follow each other directly, with no task between; `pairs` lists them, too.
 
-    For every node two sets of tasks are kept: `near`, those before it with only gates between, and `far`, those before
-    a near one.  A near task that is far, too, is no direct predecessor.
+    Two sets of tasks are kept for every node: `near`, the tasks before it with only gates between, and `far`, the tasks
+    before a near one.  A near task that is far, too, is no direct predecessor.
     """
     tasks = [node for node in found.order.tolist() if dag.task[node]]
     count, told = 0, []
@@ -152,7 +152,7 @@ def _bits(number: int) -> list[int]:
 
 
 def _direct(dag: Dag, found: DagShape, bits: dict[int, int]) -> list[tuple[int, int]]:
-    """For every task its direct predecessors among those of `bits`."""
+    """Return every task's direct predecessors among the tasks of `bits`."""
     start, after = (each.tolist() for each in dag.rows())
     task, result = dag.task.tolist(), []
     near: dict[int, int] = {}

@@ -1,11 +1,11 @@
-"""Which task's output each task reads: of all that write a thing, the last one before it.
+"""Data flow: each task reads a thing as the last task before it has written it.
 
-Things are names with indices.  Before: on a lower level of the graph, so that whoever reads waits for what he reads
-even where a program forgot to say so, and never in a circle.  A collection is read as all its members at that time; a
-task that writes a whole collection leaves it as one file, which replaces what was there, and out of which a member is
-picked.
+Things are names with indices.  "Before" means on a lower level of the graph: so a reader always waits for its writer,
+even where a program forgot to say so, and never in a circle.  A task that reads a collection gets all its members at
+that time.  A task that writes a whole collection leaves one file, which replaces the earlier members and from which
+readers pick members.
 
-All instances of all statements at once, as everywhere here: an access is a row, and rows are compared in columns.
+The module handles all instances of all statements at once: an access is a row, and rows are compared in columns.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MAX_FLOWS = 20_000_000
 
 @dataclass(frozen=True)
 class AccessRows:
-    """All instances of some uses, one after the other."""
+    """All instances of several uses as rows, one use after the other."""
 
     uses: list[Use]
-    use: np.ndarray  # of each row, a place in `uses`
-    row: np.ndarray  # the instance of that use
+    use: np.ndarray  # row → place in `uses`
+    row: np.ndarray  # row → instance of that use
     task: np.ndarray
     level: np.ndarray
 
@@ -39,7 +39,7 @@ class AccessRows:
 
 @dataclass(frozen=True)
 class Flow:
-    """Rows of `writes` that rows of `reads` take."""
+    """Flows from rows of `writes` to rows of `reads`, pair by pair."""
 
     writes: AccessRows
     write: np.ndarray
@@ -49,15 +49,15 @@ class Flow:
 
 @dataclass(frozen=True)
 class DataHistory:
-    """All that happens to one name."""
+    """All accesses to one name, and the flows between them."""
 
     key: tuple[int, str]
-    writes: list[AccessRows]  # of members, and of whole collections
+    writes: list[AccessRows]  # writes of members, and of whole collections
     flows: list[Flow]
-    unwritten_reads: list[tuple[Use, int, int]]  # reads that nobody has written for: use, instance, task
+    unwritten_reads: list[tuple[Use, int, int]]  # reads that no task has written for: use, instance, task
 
     def final_writes(self, unread: bool) -> Iterator[tuple[Use, int, int]]:
-        """Writes that come last, and that nobody reads if that is asked for: use, instance, task."""
+        """Yield the last writes as use, instance, task; with `unread`, only those that no task reads."""
         wholes = [writes for writes in self.writes if writes.uses[0].collection]
         for writes in self.writes:
             last = _last(writes) & ~_replaced(writes, wholes)
@@ -106,11 +106,11 @@ class _HistoryBuilder:
         return DataHistory(self.key, self.writes, flows, unwritten_reads)
 
     def _items(self, reads: AccessRows) -> list[Flow]:
-        """Of the member itself, and of collections it is in, whatever was written last."""
+        """Match each read of a thing with the last write of it, or of a collection around it."""
         return _newest(self.writes, reads)
 
     def _members(self, reads: AccessRows) -> list[Flow]:
-        """The collection as it was last written as a whole, and the members that were written since."""
+        """Match each read of a collection with its last write as a whole and with the members written since."""
         flows = _newest([writes for writes in self.writes if writes.uses[0].collection], reads)
         since = np.full(len(reads), -1)
         for flow in flows:
@@ -119,7 +119,7 @@ class _HistoryBuilder:
 
 
 def _ranks(uses: list[Use]) -> list[list[Use]]:
-    """Apart by how many indices they have, and by whether they are collections."""
+    """Group uses by their number of indices, and by whether they are collections."""
     found: dict[tuple[int, bool], list[Use]] = {}
     for use in uses:
         found.setdefault((len(use.ref.indices), use.collection), []).append(use)
@@ -127,14 +127,14 @@ def _ranks(uses: list[Use]) -> list[list[Use]]:
 
 
 def _same(writes: AccessRows, reads: AccessRows) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers that are equal where the indices are, as far as both have them."""
+    """Number writes and reads so that equal numbers mean equal indices, as far as both have them."""
     rank = min(len(writes.uses[0].ref.indices), len(reads.uses[0].ref.indices))
     numbers = np.unique(numbered([*writes.uses, *reads.uses], rank), return_inverse=True)[1].reshape(-1)
     return numbers[: len(writes)], numbers[len(writes) :]
 
 
 def _latest(writes: AccessRows, reads: AccessRows) -> np.ndarray:
-    """Of each read, the row of the last write on a lower level, or -1."""
+    """Return for each read the row of the last write on a lower level, or -1."""
     wrote, wanted = _same(writes, reads)
     span = int(max(writes.level.max(), reads.level.max())) + 1
     keys = wrote * span + writes.level
@@ -145,7 +145,7 @@ def _latest(writes: AccessRows, reads: AccessRows) -> np.ndarray:
 
 
 def _newest(every: list[AccessRows], reads: AccessRows) -> list[Flow]:
-    """Of each read, the last write among several kinds of them."""
+    """Match each read with the last write among several kinds of writes."""
     picks = [_latest(writes, reads) for writes in every]
     levels = [np.where(pick >= 0, writes.level[pick], -1) for writes, pick in zip(every, picks, strict=True)]
     best = np.argmax(np.stack(levels), axis=0) if levels else np.zeros(0, np.int64)
@@ -157,7 +157,7 @@ def _newest(every: list[AccessRows], reads: AccessRows) -> list[Flow]:
 
 
 def _all_members(writes: AccessRows, reads: AccessRows, since: np.ndarray) -> Flow:
-    """Of each collection that is read, the last write of each of its members on a level after `since`."""
+    """Match each read of a collection with the last write of each member on a level after `since`."""
     wrote, wanted = _same(writes, reads)
     member = numbered(writes.uses, len(writes.uses[0].ref.indices))
     order = np.lexsort((writes.task, writes.level, member, wrote))
@@ -174,7 +174,7 @@ def _all_members(writes: AccessRows, reads: AccessRows, since: np.ndarray) -> Fl
 
 
 def _last(writes: AccessRows) -> np.ndarray:
-    """Which rows nobody overwrites."""
+    """Mark the rows that no later write replaces."""
     member = numbered(writes.uses, len(writes.uses[0].ref.indices))
     order = np.lexsort((writes.task, writes.level, member))
     last = np.zeros(len(writes), bool)
@@ -183,7 +183,7 @@ def _last(writes: AccessRows) -> np.ndarray:
 
 
 def _replaced(writes: AccessRows, wholes: list[AccessRows]) -> np.ndarray:
-    """Which rows are in a collection that was written as a whole later."""
+    """Mark the rows inside a collection that a later task writes as a whole."""
     found = np.zeros(len(writes), bool)
     at_the_end = replace(writes, level=np.full(len(writes), np.iinfo(np.int32).max, np.int64))
     for whole in wholes:
@@ -194,5 +194,5 @@ def _replaced(writes: AccessRows, wholes: list[AccessRows]) -> np.ndarray:
 
 
 def indices(use: Use, row: int, skip: int = 0) -> tuple[int, ...]:
-    """Of one instance; those of a graph component's own names begin with its number."""
+    """Return the indices of one instance; the names of a graph component begin with the component's number."""
     return tuple(int(take(each, row)) for each in use.ref.indices[skip:])

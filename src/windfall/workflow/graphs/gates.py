@@ -1,7 +1,7 @@
-"""Edges between tasks alone: a gate's place is taken by edges from all before it to all after it.
+"""Replace gates by edges from all nodes before a gate to all nodes after it.
 
-Where that would be far too many, as between two wide sections, or between many of middling width, the gate stays: as a
-task that does nothing.
+If that would make far too many edges, as between two wide sections, or between many of middling width, the gate stays
+as a task that does nothing.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import numpy as np
 
 from windfall.workflow.graphs.dag import Dag
 
-GATES = "join-sections"  # their target; no component can be called so
-TIMES = 4  # as many edges as it has may a gate always become
-FEW = 1_000  # edges that it may become while there are not too many in all
-MOST = 2_000_000  # such edges in all
+GATES = "join-sections"  # the target of kept gates; no component can have this name
+TIMES = 4  # a gate with n edges may always become TIMES * n edges
+FEW = 1_000  # edges that a gate may become beyond that, while all such edges are at most MOST
+MOST = 2_000_000
 
 
 def without_gates(dag: Dag, tasks: int) -> tuple[np.ndarray, int]:
-    """Edges as rows (before, after), and how many gates are left: they are numbered after the tasks."""
+    """Return edges as rows (before, after), and the number of kept gates, which are numbered after the tasks."""
     plain = (dag.src < tasks) & (dag.dst < tasks)
     before: dict[int, set[int]] = {}
     after: dict[int, set[int]] = {}
@@ -50,7 +50,7 @@ def _bypass(
     gate: int, ins: set[int], outs: set[int], before: dict[int, set[int]], after: dict[int, set[int]], tasks: int,
     made: list[tuple[int, int]],
 ) -> None:
-    """Its neighbours meet; those that are gates themselves are told."""
+    """Join a gate's neighbours directly; a neighbour that is a gate updates its sets, two tasks get an edge."""
     for src in ins:
         if src >= tasks:
             after[src].discard(gate)

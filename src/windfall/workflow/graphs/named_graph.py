@@ -1,4 +1,4 @@
-"""A graph whose tasks have names and are of a kind: what workflows of others have in common."""
+"""A graph whose tasks have names and kinds: the common part of DAGMan's and WfFormat's workflows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windfall.workflow.graphs.report import MAX_REDUCED, runs_of
 
 
 class NamedGraph:
-    """Task k is node k + 1; node 0 is the start."""
+    """A workflow as a graph: task k is node k + 1, node 0 is the start."""
 
     title: str
     names: list[str]
@@ -31,7 +31,7 @@ class NamedGraph:
         return np.asarray(self.shape.level[1:] - 1)
 
     def requirements(self) -> dict[str, Any]:
-        """The same keys as for an application."""
+        """Return the workflow's requirements, under the same keys as an application's."""
         levels, counts = self.levels, Counter(self.kinds)
         return {
             "application": self.title,
@@ -53,7 +53,7 @@ class NamedGraph:
 
 
 def dag_of(tasks: int, pairs: Iterable[tuple[int, int]]) -> Dag:
-    """`pairs` of tasks, counted from 0."""
+    """Make a graph from `pairs` of tasks, counted from 0."""
     edges = np.array(sorted(set(pairs)), np.int32).reshape(-1, 2) + 1
     nodes = np.ones(tasks + 1, bool)
     nodes[0] = False

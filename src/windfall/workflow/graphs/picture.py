@@ -1,6 +1,6 @@
-"""A graph as a picture: every task where there are few, else groups of tasks by component and section.
+"""A graph as a picture: every task if there are few, else groups of tasks by component and section.
 
-A picture is nodes on rows and arrows between them; how it is written, as DOT, SVG or PNG, comes after.
+A picture holds nodes on rows and arrows between them; `dot` and `sheet.py` write it as DOT, SVG or PNG.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windfall.workflow.graphs.named_graph import NamedGraph
 from windfall.workflow.yvetteml.program import Program
 from windfall.workflow.yvetteml.unrolled import Call
 
-MOST_TASKS = 2000  # drawn one by one, in DOT
+MOST_TASKS = 2000  # tasks drawn one by one
 MOST_GROUPS = 120
 LONGEST = 200  # letters of a label
 
@@ -33,9 +33,9 @@ class Picture:
     title: str
     nodes: list[PictureNode]
     arrows: list[tuple[int, int]]  # a node to itself: its tasks follow each other
-    sections: dict[int, tuple[str, int]]  # what each is called, and the one around it, or -1
+    sections: dict[int, tuple[str, int]]  # section → its label, and the section around it, or -1
     summary: bool
-    left_out: int = 0  # groups, the smallest
+    left_out: int = 0  # groups not drawn, the smallest ones
 
     def rows(self) -> list[list[int]]:
         found: dict[int, list[int]] = {}
@@ -45,7 +45,7 @@ class Picture:
 
 
 def picture(program: Program, fits: Callable[[Picture], bool] = lambda _: True) -> Picture:
-    """The most detailed one that fits; the coarsest has a node for each component."""
+    """Return the most detailed picture that fits, else the coarsest: a node for each component."""
     for candidate in _candidates(program):
         if fits(candidate):
             return candidate
@@ -105,7 +105,7 @@ def _group(calls: list[Call], row: int, chain: bool, sections: dict[int, tuple[s
 
 
 def _arrows(program: Program, groups: list[list[Call]]) -> set[tuple[int, int]]:
-    """Which group has a task that directly follows a task of which, gates aside."""
+    """Return the pairs of groups of which a task of the second directly follows a task of the first, gates aside."""
     group_of = {}
     for number, calls in enumerate(groups):
         for call in calls:
@@ -125,7 +125,7 @@ def _arrows(program: Program, groups: list[list[Call]]) -> set[tuple[int, int]]:
 
 
 def _needed(arrows: set[tuple[int, int]], rows: list[int]) -> set[tuple[int, int]]:
-    """Without those that lead down where other arrows lead, too."""
+    """Drop the downward arrows that a chain of other arrows replaces."""
     down = {(a, b) for a, b in arrows if rows[a] < rows[b]}
     below = [{b for a, b in down if a == number} for number in range(len(rows))]
     reach: list[set[int]] = [set() for _ in rows]
@@ -134,7 +134,7 @@ def _needed(arrows: set[tuple[int, int]], rows: list[int]) -> set[tuple[int, int
     return {(a, b) for a, b in arrows if (a, b) not in down or not any(b in reach[other] for other in below[a])}
 
 
-# --- workflows of others ---------------------------------------------------------------------------------------------
+# --- workflows of DAGMan and WfFormat --------------------------------------------------------------------------------
 
 
 def workflow_picture(workflow: NamedGraph, fits: Callable[[Picture], bool] = lambda _: True) -> Picture:
@@ -171,7 +171,7 @@ def _kinds(workflow: NamedGraph) -> Picture:
 def dot(found: Picture) -> str:
     lines = [f"digraph {_quoted(found.title)} {{", "  rankdir=TB; node [shape=box, style=filled, fillcolor=white];"]
     inside: dict[int, list[int]] = {}
-    parts: dict[int, dict[int, None]] = {}  # sections in sections, as far as there is something in them
+    parts: dict[int, dict[int, None]] = {}  # section → the sections inside it that hold nodes
     for number, node in enumerate(found.nodes):
         inside.setdefault(node.section, []).append(number)
         section = node.section

@@ -1,8 +1,8 @@
-"""What whoever runs a program gets: columns and edges, and as few gates as it takes.
+"""A program as columns and edges to run, with as few gates as it takes.
 
-Task k is node k.  Gates come after the tasks; one that waits for a single node, or that a single node waits for, adds
-nothing and is gone.  A node may begin when `pending` of it is zero; when a task has ended well, or a gate is reached,
-the nodes after it count down.
+Task k is node k.  Gates come after the tasks; the plan drops a gate that waits for a single node, or that a single node
+waits for, since it adds nothing.  A node may begin when its `pending` is zero; when a task has succeeded, or a gate is
+reached, the nodes after it count down.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from windfall.workflow.graphs.dag import Dag, distinct
 from windfall.workflow.yvetteml.program import Program
 
-ROUNDS = 8  # of taking gates away; what is left then is right, too
+ROUNDS = 8  # rounds of dropping gates; a gate left over is harmless
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Plan:
     dag: Dag  # the nodes of tasks come first
     tasks: int
     components: list[str]
-    component: np.ndarray  # of each task, a place in `components`
-    section: np.ndarray  # of each task, or -1
-    unit: np.ndarray  # of each task: the number of the graph component's instance, or -1
+    component: np.ndarray  # task → place in `components`
+    section: np.ndarray  # task → section, or -1
+    unit: np.ndarray  # task → number of the graph component's instance, or -1
 
 
 def plan(program: Program) -> Plan:
@@ -49,7 +49,7 @@ def _fewer_gates(dag: Dag) -> tuple[np.ndarray, np.ndarray]:
     for _ in range(ROUNDS):
         before = len(src)
         src, dst = _without_single(dag, src, dst)
-        dst, src = _without_single(dag, dst, src)  # the same the other way round
+        dst, src = _without_single(dag, dst, src)  # gates with at most one edge out
         src, dst = _once(dag.nodes, src, dst)
         if len(src) == before:
             break
@@ -57,12 +57,12 @@ def _fewer_gates(dag: Dag) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _without_single(dag: Dag, before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gates with at most one edge from `before` are passed over: what came after them comes after that one."""
+    """Drop gates with at most one edge from `before`: the nodes after such a gate come after that edge's begin."""
     count = np.bincount(after, minlength=dag.nodes)
     gone = ~dag.task & (count <= 1)
     stands = np.arange(dag.nodes)
     single = gone[after]
-    stands[gone] = -1  # nothing before it
+    stands[gone] = -1  # no node before the gate
     stands[after[single]] = before[single]
     while True:  # a chain of such gates halves in every step
         further = np.where(stands >= 0, stands[stands], -1)

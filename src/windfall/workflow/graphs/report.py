@@ -1,4 +1,4 @@
-"""What an application needs, before anybody runs it: tasks, depth, width, the longest chain, bytes, sections."""
+"""The requirements of an application before it runs: tasks, depth, width, the longest chain, bytes, sections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windfall.workflow.yvetteml.frame import Column
 from windfall.workflow.yvetteml.program import Program
 from windfall.workflow.yvetteml.unrolled import Call
 
-MAX_REDUCED = 100_000  # tasks; beyond, the edges are not counted
+MAX_REDUCED = 100_000  # tasks; the edges of a larger graph are not counted
 
 
 def requirements(program: Program) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def requirements(program: Program) -> dict[str, Any]:
 
 
 def _critical(program: Program) -> dict[str, Any]:
-    """One longest chain: how many tasks, of which components in which order."""
+    """Describe one longest chain: its number of tasks, and their components in order."""
     if not program.tasks:
         return {"tasks": 0, "components": []}
     last = int(program.nodes[int(np.argmax(program.levels))])
@@ -49,7 +49,7 @@ def _critical(program: Program) -> dict[str, Any]:
 
 
 def runs_of(names: list[str]) -> list[dict[str, Any]]:
-    """The same name in a row, counted; at most a hundred."""
+    """Count equal names in a row; return at most a hundred such runs."""
     runs = [{"component": name, "tasks": sum(1 for _ in same)} for name, same in groupby(names)]
     return runs[:100]
 
@@ -67,7 +67,7 @@ def _components(program: Program) -> list[dict[str, Any]]:
 
 
 def _bytes(call: Call, modes: tuple[str, ...]) -> int | None:
-    """All tasks of the call together; None where the size of a type is not declared."""
+    """Return the bytes of all tasks of a call together; None if the size of a type is not declared."""
     total = 0
     for number, parameter in enumerate(call.component.params):
         if parameter.mode not in modes:
@@ -80,7 +80,7 @@ def _bytes(call: Call, modes: tuple[str, ...]) -> int | None:
 
 
 def _letters(call: Call, number: int) -> int | None:
-    """Of a text that is given as a value."""
+    """Return the bytes of a text parameter given as a value, over all tasks of a call; None if its size is unknown."""
     argument, parameter = call.arguments[number], call.component.params[number]
     if parameter.type != "string":
         return None
@@ -93,7 +93,7 @@ def _letters(call: Call, number: int) -> int | None:
 
 
 def _sections(program: Program) -> list[dict[str, Any]]:
-    """Every `par`; its tasks include those of the sections inside it."""
+    """Describe every `par`; its tasks include those of the sections inside it."""
     tasks = [0] * len(program.sections)
     for call in program.calls:
         number = call.frame.section
@@ -113,7 +113,7 @@ def _sections(program: Program) -> list[dict[str, Any]]:
 
 
 def _units(program: Program) -> list[dict[str, Any]]:
-    """Graph components that are called, and how often."""
+    """Count the calls of each graph component."""
     found: dict[str, int] = {}
     for unit in program.units:
         found[unit.component] = found.get(unit.component, 0) + unit.frame.n

@@ -1,4 +1,4 @@
-"""A picture of a graph on a sheet: rows of boxes, arrows from row to row, colours by component."""
+"""Draw a picture of a graph on a sheet: rows of boxes, arrows from row to row, colours by component."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from windfall.workflow.graphs.picture import Picture, printable
 
 ROW, GAP, HEIGHT, EDGE, SIZE = 64, 14, 26, 20, 11
 LONGEST = 44  # letters of a label
-MOST = 2_500_000  # square units: a PNG of some 40 million points before it is reduced
+MOST = 2_500_000  # square units of a sheet: a PNG of some 40 million points before it is reduced
 COLOURS = ("#cfe2f3", "#d9ead3", "#fff2cc", "#f4cccc", "#d9d2e9", "#fce5cd", "#d0e0e3", "#ead1dc")
 
 
@@ -54,7 +54,7 @@ def _title(found: Picture) -> str:
 
 
 def _places(found: Picture, width: float) -> dict[int, tuple[float, float, float]]:
-    """Left edge, top and width of each box; in a row, boxes stand below what they follow."""
+    """Return left edge, top and width of each box; in a row, boxes stand below the boxes they follow."""
     before: dict[int, list[int]] = {}
     for a, b in found.arrows:
         before.setdefault(b, []).append(a)
@@ -76,11 +76,11 @@ def _middle(nodes: list[int], places: dict[int, tuple[float, float, float]]) -> 
 
 
 def _arrow(sheet: Sheet, a: tuple[float, float, float], b: tuple[float, float, float], own: bool) -> None:
-    if own:  # the label says so
+    if own:  # the label says "in turn"
         return
     start, end = (a[0] + a[2] / 2, a[1] + HEIGHT), (b[0] + b[2] / 2, b[1])
     colour = "#888888"
-    if b[1] <= a[1]:  # back, or beside: it goes around, in another colour
+    if b[1] <= a[1]:  # an arrow up or sideways goes around, in another colour
         side = max(a[0] + a[2], b[0] + b[2]) + GAP / 2
         start, end, colour = (a[0] + a[2], a[1] + HEIGHT / 2), (b[0] + b[2], b[1] + HEIGHT / 2), "#cc8866"
         sheet.line([start, (side, start[1]), (side, end[1]), end], colour)

@@ -1,8 +1,8 @@
-"""A bag that has run, as WfFormat 1.5: its tasks and their order, and what each took, where.
+"""Write a bag that has run as WfFormat 1.5: its tasks, their order, and each task's times, memory and host.
 
-A task goes by its parameter `id`, or `name`, where every task has one of its own, else by its target and number.  A
-target that waits for another whole is written edge by edge, as the format has nothing else.  Files are those that
-tasks left.
+A task's id is its parameter `id` or `name` if these are unique and every task has one, else its target and number.  A
+target that waits for another target is written edge by edge, as the format has nothing else.  The files are the tasks'
+output files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_FILE = re.compile(r"[^0-9a-zA-Z_./:#-]")
 
 
 def exported(bag: Bag, rows: Iterable[Row]) -> wf.RecordedWorkflow:
-    """`rows`: the results, one per ended task."""
+    """Return the bag as a recorded workflow; `rows` are the results, one per ended task."""
     total = sum(source_count(target.source) for target in bag.targets)
     if total > wf.MAX_TASKS:
         raise TooLarge(f"the bag has {total:,} tasks; at most {wf.MAX_TASKS:,} are written as WfFormat")
@@ -87,11 +87,11 @@ def _pairs(bag: Bag) -> Iterator[tuple[int, int]]:
             yield from ((before, after) for after in spans[target.name] for before in spans[name])
 
 
-# --- what it took ----------------------------------------------------------------------------------------------------
+# --- the execution ---------------------------------------------------------------------------------------------------
 
 
 def _files(tasks: list[wf.TaskSpec], ended: Mapping[int, Row]) -> list[wf.File]:
-    """Output files; of two tasks that left one of the same name, each has its own."""
+    """List the output files; a name that several tasks used gets the task's id as a folder."""
     found: dict[str, wf.File] = {}
     for number, row in ended.items():
         names = []

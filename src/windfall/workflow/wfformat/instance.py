@@ -1,8 +1,8 @@
-"""WfFormat 1.5, the format of WfCommons: workflows that others have run, task by task.
+"""WfFormat 1.5, the format of WfCommons: recorded workflows, task by task.
 
-What is read is checked: types and bounds as the published schema has them, then what a schema cannot say (ids are
-unique, who is named exists, nobody waits for himself).  What comes out has the same shape as a compiled application:
-nodes, edges, levels.  Only parents and children order tasks; files say what is moved.
+The reader checks types and bounds as in the published schema, then the rules that a schema cannot express: ids are
+unique, every named task exists, no task waits for itself.  The result has the shape of a compiled application: nodes,
+edges, levels.  Only parents and children order tasks; files say which data moves.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from windfall.workflow.text import read_file
 
 MAX_FILE = 256 << 20
 MAX_TASKS = 1_000_000
-MAX_SECONDS = 1e12  # of a task: thirty thousand years
-PROGRAM = re.compile(r"[\w./+-]{0,100}[\w+-]")  # and not a whole script
+MAX_SECONDS = 1e12  # of one task: thirty thousand years
+PROGRAM = re.compile(r"[\w./+-]{0,100}[\w+-]")  # a program's name, not a whole script
 
 Text = Annotated[str, Meta(min_length=1)]
 TaskId = Annotated[str, Meta(pattern=r"^[0-9a-zA-Z-_.#]*\Z")]
@@ -32,7 +32,7 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class WfRecord(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """Optional fields are absent where they are not set."""
+    """Base of the format's records; an optional field that is not set is absent."""
 
 
 class TaskSpec(WfRecord):
@@ -129,7 +129,7 @@ class Instance(WfRecord):
 
 
 class RecordedWorkflow(NamedGraph):
-    """Seconds are those that were recorded."""
+    """A workflow that has run elsewhere, with the recorded seconds of its tasks."""
 
     def __init__(self, instance: Instance, dag: Dag, shape: DagShape) -> None:
         self.instance, self.dag, self.shape = instance, dag, shape
@@ -148,7 +148,7 @@ class RecordedWorkflow(NamedGraph):
 
     @cached_property
     def seconds(self) -> list[float]:
-        """How long each task took, 0 where that was not recorded."""
+        """Each task's recorded seconds; 0 if none were recorded."""
         execution = self.instance.workflow.execution
         tasks = [] if execution is msgspec.UNSET else execution.tasks
         runs = {run.id: max(0.0, run.runtime_in_seconds) for run in tasks}
@@ -156,7 +156,7 @@ class RecordedWorkflow(NamedGraph):
 
 
 def _kinds(body: Body) -> list[str]:
-    """Which program each runs; unknown, its name without the number that tells it from its like."""
+    """Return each task's kind: its program, or else its name without the number at the end."""
     runs = [] if body.execution is msgspec.UNSET else body.execution.tasks
     programs = {run.id: run.command.program for run in runs if run.command is not msgspec.UNSET}
     return [_kind(spec.name, programs.get(spec.id)) for spec in body.specification.tasks]
@@ -187,7 +187,7 @@ def loads(data: bytes, file: str) -> RecordedWorkflow:
 
 
 def dumps(workflow: RecordedWorkflow) -> bytes:
-    """The same again; what the format does not know was left out when it was read."""
+    """Write the workflow as JSON; fields outside the format were dropped when it was read."""
     return msgspec.json.format(msgspec.json.encode(workflow.instance), indent=1) + b"\n"
 
 
@@ -238,11 +238,11 @@ def _known(name: str, spec: TaskSpec, numbers: dict[str, int], file: str) -> int
     return numbers[name]
 
 
-# --- what it needs ---------------------------------------------------------------------------------------------------
+# --- requirements ----------------------------------------------------------------------------------------------------
 
 
 def longest(workflow: RecordedWorkflow) -> float:
-    """Seconds of the chain that takes longest: no number of machines is faster."""
+    """Return the seconds of the chain that takes longest: no number of machines is faster."""
     start, after = (each.tolist() for each in workflow.dag.rows())
     begins = [0.0] * workflow.dag.nodes
     ends = [0.0] * workflow.dag.nodes

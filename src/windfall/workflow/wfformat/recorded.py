@@ -1,8 +1,8 @@
-"""A workflow of others with its own commands, as a bag.
+"""Build a bag from a recorded workflow with its recorded commands.
 
-A task's line for the shell is its program and arguments, as recorded, with blanks between them.  What it reads is an
-output of a task before it (on a lower level; then it waits for that one), or else lies beside the file.  A file called
-`/a/b` there lies at `a/b` for the task; a program that lies beside the file goes along.
+A task's shell command is its program and arguments, as recorded, with blanks between them.  Its input is an output of
+an earlier task (on a lower level; then it waits for that task), or else a file beside the workflow's file.  A file
+called `/a/b` there lies at `a/b` for the task; a program that lies beside the file is sent along.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _RecordedBag:
         return ShellJob(line, outputs, tuple(dict.fromkeys(takes)), tuple(dict.fromkeys(brings)), spec.id, like)
 
     def _maker(self, number: int, name: str) -> int | None:
-        """Of the tasks before it that leave such a file, the last."""
+        """Return the last earlier task that leaves such a file, or None."""
         levels = self.workflow.levels
         before = [each for each in self.makers.get(name, ()) if levels[each] < levels[number]]
         return max(before, key=lambda each: (levels[each], each), default=None)

@@ -1,6 +1,6 @@
-"""A workflow of others as a bag whose tasks only take time: each sleeps as long as it once ran, times a scale.
+"""Build a bag of stand-ins from a recorded workflow: each task sleeps as long as it once ran, times a scale.
 
-Tasks of one kind make a target.  The order is that of the file's parents and children, edge by edge.
+Tasks of one kind make a target.  The edges are the file's parents and children.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from windfall.model.spec import Bag, Sweep, Table, Target
 from windfall.model.templates.table import format_row
 from windfall.workflow.wfformat.instance import RecordedWorkflow
 
-MOST_TARGETS = 200  # kinds; with more of them all tasks are in one target
+MOST_TARGETS = 200  # kinds of tasks; with more, all tasks are in one target
 COLUMNS = ["id", "name", "seconds"]
 
 
@@ -24,7 +24,7 @@ def stand_ins(workflow: RecordedWorkflow, scale: float = 1.0) -> Bag:
 
 
 def timed(workflow: RecordedWorkflow, seconds: list[float]) -> Bag:
-    """`seconds`: of each task, in the order of the file."""
+    """Build a bag of sleeping tasks; `seconds` are theirs, in the order of the file."""
     groups = grouped(workflow.kinds)
     rows = [[spec.id, spec.name, f"{max(0.0, each):.3f}"]
             for spec, each in zip(workflow.specs, seconds, strict=True)]
@@ -38,7 +38,7 @@ def _target(name: str, rows: list[list[str]]) -> Target:
 
 
 def grouped(kinds: list[str]) -> dict[str, list[int]]:
-    """Names of targets, and which tasks are in each."""
+    """Group tasks by kind into targets: name of a target → its tasks."""
     if len(set(kinds)) > MOST_TARGETS:
         return {"main": list(range(len(kinds)))}
     names: dict[str, str] = {}
@@ -51,7 +51,7 @@ def grouped(kinds: list[str]) -> dict[str, list[int]]:
 
 
 def target_name(text: str) -> str:
-    """What a target may be called: letters, digits, - and _, and no digit first."""
+    """Turn a text into a target's name: letters, digits, - and _, beginning with a letter."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", text)[:100].strip("_-") or "tasks"
     return name if name[0].isalpha() else f"t{name}"
 
@@ -69,7 +69,7 @@ def bag_name(text: str) -> str:
 
 
 def edges(workflow: RecordedWorkflow, groups: dict[str, list[int]]) -> list[tuple[int, int]]:
-    """In the numbers that tasks have in the bag: one target after the other."""
+    """Renumber the workflow's edges for the bag, where one target's tasks follow another's."""
     places = [0] * workflow.tasks
     for place, task in enumerate(task for tasks in groups.values() for task in tasks):
         places[task] = place

@@ -1,7 +1,7 @@
 """The tree of a graph.
 
-Nodes are equal when they mean the same; `at`, where they stand in their text, does not count.  Chains of one strength
-(`a + b - c`) are flat: `first`, then pairs of operator and operand.
+Equality of nodes ignores `at`, their place in the text.  Chains of operators of one strength (`a + b - c`) are flat:
+`first`, then pairs of operator and operand.
 """
 
 from __future__ import annotations

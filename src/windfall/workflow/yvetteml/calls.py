@@ -1,4 +1,4 @@
-"""What a `compute` hands to its component: values and data, checked against the declared parameters."""
+"""Arguments of a `compute`: values and data, checked against the component's declared parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Bound = Column | Ref
 
 
 def refer(node: ast.Name, frame: Frame) -> Ref:
-    """The data, or the event, that a name means here."""
+    """Return the data or event that a name means in a frame."""
     indices = tuple(integer(each, frame) for each in node.indices)
     if node.name in frame.refs:
         base = frame.refs[node.name]
@@ -28,7 +28,7 @@ def refer(node: ast.Name, frame: Frame) -> Ref:
 def bind(
     component: Component, node: ast.Compute, frame: Frame, note: Callable[[StatementError], None]
 ) -> list[Bound | None]:
-    """One for each parameter, or None; every argument that does not fit is told."""
+    """Bind an argument to each parameter; one that does not fit is passed to `note` and bound to None."""
     params = component.params
     if len(params) != len(node.arguments):
         takes = f"{len(params)} parameter{'s' * (len(params) != 1)} ({', '.join(each.name for each in params)})"
@@ -44,7 +44,7 @@ def bind(
 
 
 def value_of(component: str, parameter: Parameter, node: ast.Value, frame: Frame) -> Bound:
-    """Of one parameter; Stop where it does not fit."""
+    """Bind an argument to one parameter; raise StatementError if it does not fit."""
     if isinstance(node, ast.Name) and node.name not in frame.values:
         owned = frame.declared.get(node.name)
         if owned is not None and owned.mode == "in" and parameter.mode != "in":

@@ -1,8 +1,8 @@
-"""Nodes and edges as they come.
+"""Collect the nodes and edges of a program while it is unrolled.
 
-A node is a task or a gate.  A gate costs nothing and holds back what comes after it: the end of a parallel section, a
-wait, an event.  With gates the edges of a program grow with its tasks, and not with their products.  Node 0 is the
-start, before everything; edges from it need not be kept.
+A node is a task or a gate.  A gate costs nothing and holds back the nodes after it: the end of a parallel section, a
+wait, an event.  With gates the number of edges grows with the tasks, not with the products of sections.  Node 0 is the
+start, before everything; edges from it are not kept.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ START = 0
 
 @dataclass(frozen=True, slots=True)
 class StatementNodes:
-    """Nodes that one statement has made, one for each instance of its frame."""
+    """The nodes of one statement, one for each instance of its frame."""
 
     first: int
     n: int
-    what: str  # for people
+    what: str  # description for people
     at: int
     frame: Frame
 
@@ -45,13 +45,13 @@ class Wiring:
         return np.arange(self.nodes - n, self.nodes, dtype=np.int32)
 
     def edge(self, before: Data, after: np.ndarray) -> None:
-        """`after[k]` waits for `before[k]`, or all for the one."""
+        """Let `after[k]` wait for `before[k]`, or all of them for a single node."""
         if isinstance(before, np.ndarray) or before != START:
             self._src.append(spread(before, len(after)).astype(np.int32, copy=False))
             self._dst.append(after.astype(np.int32, copy=False))
 
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where each begins and ends; those from the start are left out."""
+        """Return where each edge begins and ends, without the edges from the start."""
         none = [np.zeros(0, np.int32)]
         src, dst = np.concatenate(self._src or none), np.concatenate(self._dst or none)
         self._src, self._dst = [src], [dst]
@@ -64,13 +64,13 @@ class Wiring:
 
 
 def place(group: StatementNodes, node: int) -> str:
-    """Line and instance of a node, for people."""
+    """Describe a node to people: statement, line and instance."""
     line, _ = group.frame.source.place(group.at)
     return f"{group.what}, line {line}{group.frame.where(node - group.first)}"
 
 
 def pick(data: Data, other: Data, rows: np.ndarray, n: int) -> Data:
-    """`other` everywhere but in some rows, which have `data`, one after the other."""
+    """Return `other` with the given rows replaced by `data`, one value per row."""
     if not isinstance(data, np.ndarray) and not isinstance(other, np.ndarray) and data == other:
         return other
     result = np.array(spread(other, n))

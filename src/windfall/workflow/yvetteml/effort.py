@@ -1,7 +1,7 @@
-"""No program keeps the compiler busy for long: what unrolling costs is counted on the way, and bounded.
+"""A bound on the effort of unrolling, so that no program keeps the compiler busy for long.
 
-A statement costs by the instances it has, times the size of its expressions, and something for being reached at all.
-A million tasks in a few loops are a small part of the whole; what goes beyond would take longer than half a minute.
+A statement costs its number of instances times the size of its expressions, plus a fixed cost each time the compiler
+reaches it.  A million tasks in a few loops cost a small part of the bound; a program at the bound takes half a minute.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from windfall.workflow.yvetteml.scope import inside, occurring, values_of
 
 MOST = 1_000_000_000
 STATEMENT = 4_000  # in operations on one number
-VARIABLE = 100  # that is there when a statement is reached, unless it only assigns one
-MAX_CELLS = 100_000_000  # numbers in the variables of one block, in all its instances
+VARIABLE = 100  # cost per variable in scope of a statement, unless it only assigns one
+MAX_CELLS = 100_000_000  # numbers in the variables of one block, over all its instances
 
 
 class EffortExceeded(Exception):
-    """All of it ends here."""
+    """The program costs too much to unroll."""
 
     def __init__(self, source: Source, at: int) -> None:
         super().__init__(at)
@@ -32,13 +32,13 @@ class Effort:
         self._names: dict[int, frozenset[str]] = {}
 
     def names(self, node: ast.Statement) -> frozenset[str]:
-        """Those that occur in it: all that its blocks need to know."""
+        """Return the names that occur in a statement: its blocks need no others."""
         if id(node) not in self._names:
             self._names[id(node)] = frozenset(occurring(node))
         return self._names[id(node)]
 
     def copy(self, node: ast.Statement, frame: Frame, rows: int) -> None:
-        """Before the variables that it needs are copied for so many instances."""
+        """Count the copy of a statement's variables for `rows` instances, before it is made."""
         names = self.names(node)
         cells = rows * sum(column.costs for name, column in frame.values.items()
                            if name in names or name in frame.iterators)

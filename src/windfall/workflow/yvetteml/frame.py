@@ -1,7 +1,7 @@
 """All instances of a block at once.
 
-A block inside loops is not walked once per iteration: a frame holds a column for each variable, with one value for
-every instance, or a single one where all have the same.  Taking a step of the language is then an operation on arrays.
+The compiler does not walk a loop's body once per iteration: a frame holds a column for each variable, with one value
+per instance, or a single value that all instances share.  Each step of the language is then an operation on arrays.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def take(data: Data, rows: Rows) -> Data:
 
 
 def spread(data: Data, n: int) -> np.ndarray:
-    """One for each, also where all share one."""
+    """Return an array with a value for each instance, repeating a shared value."""
     return data if isinstance(data, np.ndarray) else np.full(n, data, object if isinstance(data, str) else None)
 
 
 class StatementError(Exception):
-    """This statement cannot be followed further; `said` is empty where that was told before."""
+    """A statement with a mistake; `said` is empty if the mistake was reported before."""
 
     def __init__(self, at: int, *said: str) -> None:
         super().__init__(*said)
@@ -38,24 +38,24 @@ class StatementError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A variable.  Kind "lost": no instance has a value, since a `par` assigned it; "broken": after a mistake."""
+    """A variable.  Kind "lost": a `par` assigned it, so no instance has a value; "broken": a mistake assigned it."""
 
     kind: str  # integer, real, string, condition, lost, broken
     data: Data
-    known: np.ndarray | None = None  # which instances have a value; None: all, unless it is lost
-    lost: np.ndarray | None = None  # which have lost it; None: none, or all if it is lost
-    at: int = 0  # where it was lost
+    known: np.ndarray | None = None  # the instances that have a value; None: all, or none if the kind is "lost"
+    lost: np.ndarray | None = None  # the instances that have lost it; None: none, or all if the kind is "lost"
+    at: int = 0  # place of the assignment that lost it
 
     @property
     def costs(self) -> bool:
-        """Is there a number for each instance?"""
+        """Does the column hold a value for each instance?"""
         return self.known is not None or self.lost is not None or isinstance(self.data, np.ndarray)
 
     def take(self, rows: Rows) -> Column:
         return Column(self.kind, take(self.data, rows), take(self.known, rows), take(self.lost, rows), self.at)
 
     def states(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which instances have a value, and which have lost it; the others were never assigned."""
+        """Return the instances that have a value and those that have lost it; the others were never assigned."""
         gone = self.kind == "lost"
         known = np.full(n, not gone) if self.known is None else np.array(self.known)
         return known, np.full(n, gone) if self.lost is None else np.array(self.lost)
@@ -63,7 +63,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Data: a name, of some scope, and its indices."""
+    """A reference to data or an event: a name in a scope, and its indices."""
 
     key: tuple[int, str]
     indices: tuple[Data, ...] = ()
@@ -80,20 +80,20 @@ class Frame:
     refs: dict[str, Ref] = field(default_factory=dict)  # parameters that stand for the caller's data
     declared: dict[str, Parameter] = field(default_factory=dict)
     iterators: tuple[str, ...] = ()
-    scope: int = 0  # which call of a graph component; 0 is the application
-    lead: Data = 0  # which instance of that call
+    scope: int = 0  # number of the call of a graph component; 0: the application
+    lead: Data = 0  # instance of that call
     entry: Data = 0  # the node after which each instance begins
     section: int = -1
 
     def take(self, rows: Rows, n: int, names: Collection[str] | None = None) -> Frame:
-        """Some instances, or some several times; with `names`, no other variables but those that cost nothing."""
+        """Return a frame of some instances, perhaps repeated; `names` drops other variables with a value each."""
         values = {name: column.take(rows) for name, column in self.values.items()
                   if names is None or name in names or name in self.iterators or not column.costs}
         refs = {name: ref.take(rows) for name, ref in self.refs.items()}
         return replace(self, n=n, values=values, refs=refs, lead=take(self.lead, rows), entry=take(self.entry, rows))
 
     def only(self, names: Collection[str]) -> Frame:
-        """To be kept: with these variables, and those that say which instance it is."""
+        """Return a frame to keep, with these variables and the iterators, which tell the instances apart."""
         values = {name: column for name, column in self.values.items() if name in names or name in self.iterators}
         refs = {name: ref for name, ref in self.refs.items() if name in names}
         return replace(self, values=values, refs=refs, entry=0)
@@ -102,11 +102,11 @@ class Frame:
         return replace(self, values=dict(self.values), **changes)
 
     def none(self) -> Frame:
-        """No instance at all: what is never reached is still checked."""
+        """Return a frame without instances, to check statements that are never reached."""
         return self.take(slice(0, 0), 0)
 
     def where(self, row: int) -> str:
-        """Which instance it is, for people: `where i = 2, j = 5`; nothing for what is no instance."""
+        """Describe an instance to people: ` where i = 2, j = 5`, or "" if there is no such instance."""
         shown = []
         for name in self.iterators if row < self.n else ():
             column = self.values.get(name)

@@ -1,7 +1,7 @@
-"""Events and data, by name and index: who notifies what is waited for, who writes what is read.
+"""Events and data by name and index: every awaited event must be notified, all data read must be written.
 
-Every instance is looked at, whether its indices are affine or not: indices become one number each, and whole columns
-of them are compared at once.
+The check covers every instance, whether its indices are affine or not: the indices of an instance become one number,
+and whole columns of numbers are compared at once.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ RANGE = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One statement's use of a name, in all its instances."""
+    """A statement's use of a name, in all its instances."""
 
     ref: Ref
     at: int
     frame: Frame
-    node: Data = 0  # of an event: what it comes after, or the gate that waits; of data: the first of its tasks
-    mode: str = ""  # of data
+    node: Data = 0  # event: the node it comes after, or the gate that waits; data: the first of the statement's tasks
+    mode: str = ""  # mode of the parameter, for data
     type: str = ""
     collection: bool = False
-    parameter: str = ""  # of the component
+    parameter: str = ""  # the component's parameter
 
     def shown(self, row: int) -> str:
         scope, name = self.ref.key
@@ -43,8 +43,8 @@ class Registry:
     notified: dict[tuple[int, str], list[Use]] = field(default_factory=dict)
     waited: dict[tuple[int, str], list[Use]] = field(default_factory=dict)
     data: dict[tuple[int, str], list[Use]] = field(default_factory=dict)
-    passed: dict[tuple[int, str], list[Use]] = field(default_factory=dict)  # to graph components, which say its type
-    excused: set[tuple[int, str]] = field(default_factory=set)  # of statements with a mistake, which were left out
+    passed: dict[tuple[int, str], list[Use]] = field(default_factory=dict)  # data passed to graph components
+    excused: set[tuple[int, str]] = field(default_factory=set)  # names used by statements left out for a mistake
 
     def notify(self, use: Use) -> None:
         self.notified.setdefault(use.ref.key, []).append(use)
@@ -63,7 +63,7 @@ class Registry:
 
 
 def numbered(uses: list[Use], rank: int) -> np.ndarray:
-    """The first `rank` indices of all instances of all uses → one number each; equal indices have equal numbers."""
+    """Number all instances of all uses by their first `rank` indices: equal indices get equal numbers."""
     rows = sum(use.frame.n for use in uses)
     numbers, size = np.zeros(rows, np.int64), 1
     if not rows:
@@ -92,7 +92,7 @@ def by_rank(uses: list[Use]) -> dict[int, list[Use]]:
 
 
 def _missing(wanted: list[Use], there: list[Use], rank: int) -> np.ndarray:
-    """Which instances of `wanted` no instance of `there` matches in the first indices."""
+    """Mark the instances of `wanted` that no instance of `there` matches in the first `rank` indices."""
     numbers = numbered([*wanted, *there], rank)
     count = sum(use.frame.n for use in wanted)
     return ~np.isin(numbers[:count], numbers[count:])
@@ -104,7 +104,7 @@ def _tell(found: MistakeLog, uses: list[Use], bad: np.ndarray, message: str, hin
 
 
 def first_bad(uses: list[Use], bad: np.ndarray) -> Iterator[tuple[Use, int]]:
-    """Each use that is bad somewhere, and its first bad instance."""
+    """Yield each use that has a bad instance, and its first one."""
     start = 0
     for use in uses:
         mine = bad[start : start + use.frame.n]
@@ -117,7 +117,7 @@ def first_bad(uses: list[Use], bad: np.ndarray) -> Iterator[tuple[Use, int]]:
 
 
 def unheard(registry: Registry, found: MistakeLog) -> None:
-    """Events that are waited for and never notified."""
+    """Report events that are waited for and never notified."""
     for key, waits in registry.waited.items():
         notifies = registry.notified.get(key, [])
         for rank, here in by_rank(waits).items() if key not in registry.excused else ():
@@ -139,18 +139,18 @@ def _near(waits: Use, registry: Registry) -> str:
 
 @dataclass(frozen=True)
 class Meeting:
-    """An event's family: a gate for each event, after all that notify it, before all that wait for it."""
+    """A family of events: each event gets a gate, after all its notifiers and before all its waiters."""
 
     gates: int
-    notifiers: np.ndarray  # nodes
-    notified: np.ndarray  # the gate of each
-    waited: np.ndarray
-    waiters: np.ndarray
+    notifiers: np.ndarray  # nodes that notify
+    notified: np.ndarray  # notifier → gate
+    waited: np.ndarray  # waiter → gate
+    waiters: np.ndarray  # nodes that wait
     sample: Use
 
 
 def meetings(registry: Registry) -> list[Meeting]:
-    """An event that several notify has happened when all have."""
+    """Join notifiers and waiters; an event with several notifiers happens when all have notified."""
     found = []
     for key, waits in registry.waited.items():
         notifies = by_rank(registry.notified.get(key, []))
@@ -194,7 +194,7 @@ def _same_type(uses: list[Use], passed: list[Use], parameter: Parameter | None, 
 def _same_rank(
     items: list[Use], families: list[Use], parameter: Parameter | None, scope: int, found: MistakeLog
 ) -> bool:
-    """One name has one number of indices; a collection is asked for with fewer."""
+    """Report a name used with different numbers of indices; a collection has fewer indices than its members."""
     lead = 1 if scope else 0
     rank = len(items[0].ref.indices) if items else None
     told = [(use, _odd_item(use, items[0], parameter, lead)) for use in items]
@@ -220,7 +220,7 @@ def _odd_item(use: Use, other: Use, parameter: Parameter | None, lead: int) -> s
 
 
 def _written(uses: list[Use], parameter: Parameter | None, found: MistakeLog) -> None:
-    """Whatever is read is written by somebody, or comes from outside."""
+    """Report data that is read, not written by any statement and not given from outside."""
     if parameter and parameter.mode != "out":
         return
     writes = by_rank([use for use in uses if use.mode != "in"])

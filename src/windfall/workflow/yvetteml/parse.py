@@ -1,7 +1,7 @@
-"""From the text of a graph to its tree.
+"""Parse the text of a graph into its tree.
 
-The grammar is data (`yvette.lark`).  Size and depth are bounded while tokens come in, so no text takes the parser
-longer than a few seconds, or the walkers of the tree deeper than the interpreter goes.
+The grammar is data (`yvette.lark`).  The parser bounds size and depth while it takes tokens, so no text takes it
+longer than a few seconds, and no tree is deeper than the interpreter can recurse.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_TEXT = 1 << 20
 MAX_TOKENS = 200_000
 MAX_DEPTH = 64  # of blocks and parentheses together
 MAX_INTEGER = 1 << 62
-MAX_STRING = 100_000  # bytes; a system takes no longer word in a command
+MAX_STRING = 100_000  # bytes; operating systems take no longer word in a command
 
 CLOSES = {"ENDPAR": "par", "ENDDO": "loop", "ENDIF": "if", "RPAR": "(", "RSQB": "["}
 OPENS = {"PAR": "par", "SEQ": "loop", "IF": "if", "LPAR": "(", "LSQB": "["}
@@ -52,7 +52,7 @@ class _ParseError(Exception):
 
 
 class _TokenWatch:
-    """Sees every token before the parser does: counts them, and knows what is open."""
+    """Sees every token before the parser does: counts tokens, and keeps the stack of open blocks and parentheses."""
 
     always_accept = ()
 
@@ -75,7 +75,7 @@ class _TokenWatch:
             self._note(token.type, at)
 
     def _note(self, kind: str, at: int) -> None:
-        """After the parser took it."""
+        """Update the stack of open blocks after the parser took a token."""
         if kind in OPENS:
             self.open.append((OPENS[kind], at))
         elif kind == "DO" and self.open:
@@ -95,7 +95,7 @@ def _tables() -> Lark:
 
 
 def _feed(source: Source, watch: _TokenWatch) -> Any:
-    """One set of tables serves all texts; what is open is known to each text's own watch."""
+    """Feed the tokens of a text to the parser; all texts share its tables, each has its own watch."""
     running = _tables().parse_interactive(source.text)
     try:
         for token in watch.process(running.lexer_thread.lex(running.parser_state)):
@@ -200,7 +200,7 @@ def _unquoted(text: str) -> str:
     return "".join(out)
 
 
-# --- what is wrong -------------------------------------------------------------------------------------------------
+# --- complaints ----------------------------------------------------------------------------------------------------
 
 SPELT = {
     "SEMICOLON": "';'", "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "COMMA": "','",
@@ -273,7 +273,7 @@ def _advice(token: Token, expected: set[str], source: Source, watch: _TokenWatch
 
 
 def _nearest(source: Source, token: Token) -> str:
-    """A misspelt keyword is taken for a name: this one, or the one before, where the parser has stumbled over this."""
+    """Suggest a keyword: the parser takes a misspelt one for a name, and stumbles over it or over the next word."""
     from difflib import get_close_matches
 
     for word in ([str(token)] if token.type == "NAME" else []) + source.text[: _at(token)].split()[-1:]:

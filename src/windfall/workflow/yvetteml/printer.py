@@ -1,4 +1,4 @@
-"""A graph as text again: parsing what is printed gives the same tree."""
+"""Print a graph as text; parsing the text gives the same tree."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _if(node: ast.If, indent: str) -> Iterator[str]:
 
 
 def value(node: ast.Value, least: int = 0) -> str:
-    """In parentheses where it binds less than `least`."""
+    """Print a value, in parentheses if it binds less than `least`."""
     text, strength = _bare(node)
     return f"({text})" if strength < least else text
 

@@ -1,9 +1,9 @@
-"""The compiler's product, which knows no middleware: tasks in columns, and edges.
+"""A compiled program: tasks in columns, and edges, without knowledge of any middleware.
 
     program = compile_application(file.application, library)
 
-Everything is checked before a program exists.  A task is a number; its component and its arguments are worked out when
-it is asked for, a slice at a time, so the first can run before the last is looked at.
+The compiler checks everything before a program exists.  A task is a number; the program works out its component and
+arguments on demand, a slice at a time, so the first task can run before the last is worked out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Argument:
     name: str
     mode: str
     type: str
-    value: int | float | str | None  # None: it is data
+    value: int | float | str | None  # None: the argument is data
     data: str = ""  # `mat[1][2]`
     collection: bool = False
 
@@ -64,8 +64,8 @@ class Program:
     tasks: int
     dag: Dag
     shape: DagShape
-    doubts: list[str]  # what is no mistake by the rules of the language, and hardly meant
-    data: dict[tuple[int, str], list[Use]] = field(default_factory=dict)  # who reads and writes what
+    doubts: list[str]  # constructs that the language allows but the user hardly means
+    data: dict[tuple[int, str], list[Use]] = field(default_factory=dict)  # scope and name → its reads and writes
 
     @cached_property
     def nodes(self) -> np.ndarray:
@@ -75,7 +75,7 @@ class Program:
 
     @cached_property
     def levels(self) -> np.ndarray:
-        """Of each task, from 0."""
+        """The level of each task, from 0."""
         return np.asarray(self.shape.level[self.nodes] - 1)
 
     def call_of(self, task: int) -> Call:
@@ -86,7 +86,7 @@ class Program:
         return next(_tasks(call, number - call.first, number - call.first + 1))
 
     def stream(self) -> Iterator[ProgramTask]:
-        """All tasks, by number; a slice is worked out when it is reached."""
+        """Yield all tasks by number; a slice is worked out when the iteration reaches it."""
         for call in self.calls:
             for begin in range(0, call.n, SLICE):
                 yield from _tasks(call, begin, min(begin + SLICE, call.n))
@@ -119,10 +119,10 @@ class ComponentLibrary:
 
     def __init__(self, *places: Mapping[str, Component]) -> None:
         self.places = places
-        self.damaged: dict[str, BadInput] = {}  # of those that were only looked at, to see what they are
+        self.damaged: dict[str, BadInput] = {}  # name → why its file could not be read
 
     def _each(self, components: Mapping[str, Component]) -> Iterator[Component]:
-        """One file that is damaged does not keep all others from being used."""
+        """Yield the components that can be read; one damaged file does not hide the others."""
         for name in components:
             try:
                 yield components[name]
@@ -133,7 +133,7 @@ class ComponentLibrary:
         return next((place[name] for place in self.places if name in place), None)
 
     def implementations(self, abstract: str) -> list[Component]:
-        """Of a component, the highest rank first; of one rank, those of the first place before those of the next."""
+        """Return a component's implementations, highest rank first; among equal ranks the first place's come first."""
         found: dict[str, Component] = {}
         for components in self.places:
             for each in self._each(components):
@@ -146,7 +146,7 @@ class ComponentLibrary:
 
 
 def compile_application(application: Application, library: Library, given: Mapping[str, str] | None = None) -> Program:
-    """`given`: values of the application's parameters.  BadInput, or Mistakes, says all that is wrong."""
+    """Compile an application, given values of its parameters.  Raises BadInput, or Mistakes with all mistakes."""
     found = MistakeLog()
     unroller = Unroller(library, found)
     unroller.run(application, _values(application, given or {}))
@@ -179,7 +179,7 @@ def _finished(application: Application, unroller: Unroller) -> Program:
 
 
 def _circle(wiring: Wiring, nodes: list[int]) -> BadInput:
-    """Told at a wait, for there is no circle without one."""
+    """Report a circle at one of its waits; every circle has one."""
     steps = [(group, node) for node in nodes if (group := wiring.group(node)) is not None]
     begin = min(range(len(steps)), key=lambda number: (steps[number][0].what != "wait", steps[number][0].at))
     steps = steps[begin:] + steps[:begin]

@@ -1,8 +1,8 @@
-"""Data that is used out of order.
+"""Find races: data that is used out of order.
 
-Reading and writing order nothing, so a program may read what is not there yet.  Two tasks of one level, or a reader
-on a level before all writers, cannot be ordered by anything: such uses are told, as doubts and not as mistakes.  Every
-one that is told is real; some that are there may not be found.
+Reading and writing order nothing, so a program may read data before it is written.  Two tasks of one level, or a reader
+on a level before all writers, have no order: the check reports such uses as doubts, not as mistakes.  Every reported
+race is real; the check may miss some.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from windfall.workflow.components.files import Application
 from windfall.workflow.yvetteml.names import Registry, Use, by_rank, first_bad, numbered
 
-MOST = 20  # told
+MOST = 20  # races reported
 
 
 def unordered(registry: Registry, level: np.ndarray, from_outside: set[str]) -> list[str]:
-    """`level` of each node; `from_outside` are parameters that have a value before anything runs."""
+    """Report data used out of order; parameters in `from_outside` have a value before anything runs."""
     found: list[str] = []
     for (scope, name), uses in registry.data.items():
         items = [use for use in uses if not use.collection and use.frame.n]
@@ -32,7 +32,7 @@ def unordered(registry: Registry, level: np.ndarray, from_outside: set[str]) -> 
 
 
 def unwritten(registry: Registry, application: Application) -> list[str]:
-    """Parameters that would come home, if something wrote them."""
+    """Report parameters of mode out that no statement writes."""
     names = {name for (scope, name), uses in registry.data.items() if not scope
              and any(use.mode != "in" and use.frame.n for use in uses)}
     return [f"{application.source.file}: '{each.name}' is a parameter of mode out, and nothing writes it"
@@ -56,7 +56,7 @@ def _of_name(items: list[Use], level: np.ndarray, outside: bool) -> Iterator[str
 
 
 def _of_families(families: list[Use], items: list[Use], level: np.ndarray) -> Iterator[str]:
-    """A collection that is read while one of it is written: on the same level, so that nothing orders them."""
+    """Report a collection read on the level on which a task writes one of its members."""
     writes = [use for use in items if use.mode != "in"]
     for rank, reads in by_rank(families).items() if writes else ():
         every = [*reads, *writes]
@@ -70,7 +70,7 @@ def _levels(uses: list[Use], level: np.ndarray) -> np.ndarray:
 
 
 def _twice(keys: np.ndarray, levels: np.ndarray, writes: np.ndarray) -> np.ndarray:
-    """The second of two writers of the same thing on the same level."""
+    """Mark the second of two writers of one thing on one level."""
     rows = np.flatnonzero(writes)
     order = rows[np.lexsort((rows, levels[rows], keys[rows]))]
     same = (keys[order[1:]] == keys[order[:-1]]) & (levels[order[1:]] == levels[order[:-1]])

@@ -1,4 +1,4 @@
-"""Which variables a block assigns, and which it reads before: what a loop carries from one iteration to the next."""
+"""Variables that a block assigns and reads: these tell which ones a loop carries from one iteration to the next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from windfall.workflow.yvetteml import ast
 
 
 def assigned(block: ast.Block) -> dict[str, int]:
-    """Names that have another value after the block, and where they get it.  What a `par` assigns stays inside."""
+    """Return the names that a block assigns, and where; a name assigned in a `par` has no value after it."""
     found: dict[str, int] = {}
     for node in block:
         if isinstance(node, ast.Assign):
@@ -24,21 +24,21 @@ def assigned(block: ast.Block) -> dict[str, int]:
 
 
 def lost(node: ast.Loop | ast.Par) -> dict[str, int]:
-    """What is assigned in a `par`: afterwards it has no one value."""
+    """Return the names assigned in a `par`, which have no single value afterwards, and where."""
     bodies = (node.body,) if isinstance(node, ast.Loop) else node.branches
     own = _own(node) if isinstance(node, ast.Loop) else ()
     return {name: at for body in bodies for name, at in assigned(body).items() if name not in own}
 
 
 def carried(loop: ast.Loop) -> list[str]:
-    """Names that an iteration may read as the one before has left them."""
+    """Return the names that an iteration may read as the iteration before has left them."""
     reads: set[str] = set()
     _reads(loop.body, set(_own(loop)), reads)
     return sorted(reads & set(assigned(loop.body)))
 
 
 def occurring(node: ast.Statement) -> Iterator[str]:
-    """Every name in it, also where it is only assigned."""
+    """Yield every name in a statement, also those only assigned."""
     yield from mentioned(node)
     yield from assigned_anywhere(node)
 
@@ -52,7 +52,7 @@ def assigned_anywhere(node: ast.Statement) -> Iterator[str]:
 
 
 def mentioned(node: ast.Statement) -> Iterator[str]:
-    """Every name in it, at any depth."""
+    """Yield every name read in a statement, at any depth."""
     for value in values_of(node):
         yield from names_of(value)
     for block in inside(node):
@@ -61,7 +61,7 @@ def mentioned(node: ast.Statement) -> Iterator[str]:
 
 
 def inside(node: ast.Statement) -> tuple[ast.Block, ...]:
-    """The blocks in it."""
+    """Return the blocks inside a statement."""
     if isinstance(node, ast.Par):
         return node.branches
     if isinstance(node, ast.Loop):
@@ -74,7 +74,7 @@ def _own(loop: ast.Loop) -> tuple[str, ...]:
 
 
 def _reads(block: ast.Block, known: set[str], reads: set[str]) -> set[str]:
-    """Adds what is read before it is surely assigned; gives what is surely assigned after the block."""
+    """Add to `reads` the names read before they are surely assigned; return those surely assigned after the block."""
     for node in block:
         for value in values_of(node) if not isinstance(node, ast.Loop) else ():
             reads |= set(names_of(value)) - known
@@ -101,7 +101,7 @@ def _loop_reads(node: ast.Loop, known: set[str], reads: set[str]) -> None:
 
 
 def values_of(node: ast.Statement) -> tuple[ast.Value, ...]:
-    """Those of the statement itself, not of the statements in it."""
+    """Return the values of a statement itself, not those of the statements inside it."""
     if isinstance(node, ast.Assign):
         return (node.value, *node.target.indices)
     if isinstance(node, ast.Compute):

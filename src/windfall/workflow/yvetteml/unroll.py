@@ -1,10 +1,10 @@
-"""Loops and conditions, unrolled: from a tree to nodes, edges and calls, all instances of a statement at once.
+"""Unroll a tree's loops and conditions into nodes, edges and calls, all instances of a statement at once.
 
-Statements of a block follow each other; `par` lets its branches or iterations go side by side; `wait` holds back what
-follows it in its block, `notify` comes after what precedes it in its block.  Nothing else orders anything.
+Statements of a block follow each other; `par` runs its branches or iterations side by side; `wait` holds back the
+statements after it in its block, `notify` comes after those before it in its block.  Nothing else orders tasks.
 
-A variable has, in each instance, the value that was assigned last.  What a `par` assigns is not seen after it.  Only
-where an iteration of `seq` reads what the one before assigned, iterations are gone through one by one.
+A variable has, in each instance, the value assigned last.  A value assigned in a `par` is not seen after it.  The
+compiler walks iterations one by one only if an iteration of a `seq` reads a variable that the one before assigned.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from windfall.workflow.yvetteml.values import condition, evaluate, integer
 from windfall.workflow.yvetteml.variables import merged
 
 MAX_TASKS = 5_000_000
-MAX_ROWS = 10_000_000  # iterations of one loop, in all its instances
-MAX_WORK = 50_000_000  # of all loops together
-MAX_STEPS = 50_000  # iterations that are gone through one by one
-MAX_NESTED = 16  # graph components in graph components
-MAX_DEEP = 100  # statements in statements, those of graph components in each other, too
+MAX_ROWS = 10_000_000  # iterations of one loop, over all its instances
+MAX_WORK = 50_000_000  # iterations of all loops together
+MAX_STEPS = 50_000  # iterations walked one by one
+MAX_NESTED = 16  # levels of graph components in graph components
+MAX_DEEP = 100  # levels of statements in statements, through graph components, too
 
 
 class Unroller:
     def __init__(self, library: Library, found: MistakeLog) -> None:
         self.library, self.found = library, found
         self.wiring, self.registry, self.made = Wiring(), Registry(), Unrolled()
-        self.left_out = False  # a statement, because of a mistake
+        self.left_out = False  # has a mistake left out a statement?
         self._work = self._steps = self._deep = 0
-        self._near: dict[str, str] = {}  # of components that do not exist
+        self._near: dict[str, str] = {}  # unknown component → the nearest known one
         self._effort = Effort()
-        self._inside: list[str] = []  # graph components, from the outermost
+        self._inside: list[str] = []  # graph components being unrolled, from the outermost
         self._sections: dict[tuple[int, int, int], int] = {}
 
     def run(self, application: Application, values: dict[str, Column]) -> None:
@@ -58,7 +58,7 @@ class Unroller:
     # --- blocks -----------------------------------------------------------------------------------------------------
 
     def block(self, block: ast.Block, frame: Frame) -> Data:
-        """What comes after it: a node for each instance.  `frame` has the variables as they are then."""
+        """Unroll a block; return the node after which each instance goes on.  `frame` gets the final variables."""
         for waiting, statements in groupby(block, lambda each: isinstance(each, ast.Wait)):
             if waiting:
                 waits = [each for each in statements if isinstance(each, ast.Wait)]
@@ -107,13 +107,13 @@ class Unroller:
             self.found.add(frame.source, stop.at, *stop.said)
 
     def _spoil(self, node: ast.Statement, frame: Frame) -> None:
-        """What a statement with a mistake would have assigned, notified or written is not complained about again."""
+        """Mark variables assigned by a statement with a mistake as broken, so that no later complaint names them."""
         self.left_out = self.left_out or frame.n > 0
         for name in assigned((node,)):
             frame.values[name] = Column("broken", 0)
 
     def _excuse(self, names: Iterable[str], frame: Frame) -> None:
-        """What is never reached would have written nothing, anyway."""
+        """Excuse names that a statement with a mistake would have written; a frame without instances writes none."""
         for name in names if frame.n else ():
             self.registry.excused.add(frame.refs[name].key if name in frame.refs else (frame.scope, name))
 
@@ -139,13 +139,13 @@ class Unroller:
             frame.values[name] = Column("lost", 0, np.zeros(frame.n, bool), at=at)
 
     def _adopt(self, frame: Frame, inner: Frame, rows: np.ndarray, names: dict[str, int]) -> None:
-        """After a part that only `rows` of `frame` went through, as `inner`."""
+        """Take over variables from `inner`, a part of the program that only `rows` of `frame` went through."""
         for name, at in names.items():
             if name in inner.values and len(rows):
                 frame.values[name] = merged(name, at, frame, inner.values[name], rows)
 
     def _adopt_last(self, frame: Frame, inner: Frame, parents: np.ndarray, names: dict[str, int]) -> None:
-        """After a loop: of every variable, what the last iteration that assigned it has left."""
+        """Take over variables after a loop: each as the last iteration that assigned it has left it."""
         for name, at in names.items():
             if name in inner.values:
                 known, gone = inner.values[name].states(inner.n)
@@ -158,7 +158,7 @@ class Unroller:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def _waits(self, nodes: list[ast.Wait], frame: Frame) -> None:
-        """Several in a row are one gate."""
+        """Make one gate of several waits in a row."""
         try:
             events = [event for node in nodes for event in _events(node.condition)]
             uses = [(event, refer(event, frame)) for event in events]
@@ -197,14 +197,14 @@ class Unroller:
         frame.entry = nodes
 
     def _bound(self, component: Component, node: ast.Compute, frame: Frame) -> list[Bound]:
-        """The arguments; the data among them is noted, whether the others fit or not."""
+        """Bind a call's arguments, and register the data among them whether the other arguments fit or not."""
         found = bind(component, node, frame, lambda stop: self._note(stop, frame))
         kept = frame.only(())
         for parameter, argument, value in zip(component.params, node.arguments, found, strict=True):
             if isinstance(value, Ref):
                 note = self.registry.hand_over if component.kind == "graph" else self.registry.access
                 note(Use(value, argument.at, kept, self.wiring.nodes, parameter.mode, parameter.type,
-                         parameter.collection, parameter.name))  # its tasks are the next nodes
+                         parameter.collection, parameter.name))  # the call's tasks are the next nodes
         bad = [argument for argument, value in zip(node.arguments, found, strict=True) if value is None]
         if bad:
             self._excuse((name for each in bad for name in names_of(each)), frame)
@@ -232,7 +232,7 @@ class Unroller:
         return component
 
     def _graph(self, component: Component, node: ast.Compute, bound: list[Bound], frame: Frame) -> None:
-        """A sub-graph in its place; the names inside are its own, but for its parameters."""
+        """Unroll a graph component in place of its call; the names inside are its own, except its parameters."""
         if component.name in self._inside:
             raise StatementError(
                 node.at, f"'{component.name}' calls itself", " → ".join([*self._inside, component.name])
@@ -299,7 +299,7 @@ class Unroller:
     def _seq_loop(self, node: ast.Loop, frame: Frame, inner: Frame, parents: np.ndarray) -> None:
         names = _outside(node)
         for name in names:
-            inner.values.pop(name, None)  # nobody reads it before it is assigned
+            inner.values.pop(name, None)  # no iteration reads it before assigning it
         gates = self.wiring.new(inner.n, "iteration of seq", node.at, inner.only(()))
         inner.entry = gates
         ends = spread(self.block(node.body, inner), inner.n)
@@ -311,7 +311,7 @@ class Unroller:
         self._adopt_last(frame, inner, parents, names)
 
     def _steps_of(self, node: ast.Loop, frame: Frame, inner: Frame, parents: np.ndarray) -> None:
-        """One iteration after the other, each in all instances of the loop."""
+        """Unroll a loop one iteration after the other, each in all instances of the loop."""
         names = _outside(node)
         counts = np.bincount(parents, minlength=frame.n)
         starts = np.cumsum(counts) - counts
@@ -335,7 +335,7 @@ class Unroller:
             self._adopt(frame, step, live, names)
 
     def _expand(self, node: ast.Loop, frame: Frame) -> tuple[Frame, np.ndarray]:
-        """An instance for each iteration, and to which instance of `frame` it belongs."""
+        """Return a frame with an instance for each iteration, and the instance of `frame` each belongs to."""
         inner, parents, names = frame.copy(), np.arange(frame.n), self._effort.names(node)
         for each in node.iterators:
             if each.name in frame.refs:
@@ -361,7 +361,7 @@ class Unroller:
                 each.at, f"the loop goes through more than {MAX_ROWS:,} iterations", "split the program"
             )
         self._work += total
-        if self._work - total > MAX_WORK:  # told before
+        if self._work - total > MAX_WORK:  # reported before
             raise StatementError(each.at)
         if self._work > MAX_WORK:
             raise StatementError(
@@ -390,12 +390,12 @@ class Unroller:
 
 
 def _outside(node: ast.Loop) -> dict[str, int]:
-    """What the loop's body assigns, but for its own iterators."""
+    """Return the names that a loop's body assigns, except its own iterators, and where."""
     return {name: at for name, at in assigned(node.body).items() if name not in {each.name for each in node.iterators}}
 
 
 def _unless_empty(frame: Frame, otherwise: Data, function: Callable[..., Data], *arguments: object) -> Data:
-    """Where there is no instance, what is unknown does no harm."""
+    """Evaluate a function in a frame; return `otherwise` if it needs unknown values and the frame has no instance."""
     try:
         return function(*arguments, frame)
     except StatementError as stop:
@@ -405,7 +405,7 @@ def _unless_empty(frame: Frame, otherwise: Data, function: Callable[..., Data], 
 
 
 def _excluded(node: ast.Loop, values: tuple[ast.Value, ...], frame: Frame) -> Data:
-    """A condition, or a value for each iterator."""
+    """Evaluate an `exclude`: a condition, or a value for each iterator."""
     if len(values) == 1 and len(node.iterators) > 1:
         return condition(values[0], frame)
     if len(values) == 1 and evaluate(values[0], frame).kind == "condition":
@@ -422,7 +422,7 @@ def _excluded(node: ast.Loop, values: tuple[ast.Value, ...], frame: Frame) -> Da
 
 
 def _events(node: ast.Value) -> list[ast.Name]:
-    """`a and b[i]`: the events; an `or` would leave the order open until it runs."""
+    """Return the events of a wait such as `a and b[i]`; an `or` would leave the order open until the program runs."""
     if isinstance(node, ast.Name):
         return [node]
     if isinstance(node, ast.Chain) and node.rest[0][0] == "and":

@@ -1,4 +1,4 @@
-"""What unrolling makes: calls, sections and units, each with all its instances."""
+"""The product of unrolling: calls, sections and units, each with all its instances."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Call:
 
 @dataclass(slots=True)
 class Section:
-    """A `par` of the program: what a server may be asked to take as a whole."""
+    """A `par` of the program, with its branches and instances."""
 
     at: int
     frame: Frame
     parent: int
     loop: bool
-    branches: int = 0  # or iterations, all instances together
+    branches: int = 0  # branches or iterations, over all instances
     instances: int = 0
 
 
@@ -51,7 +51,7 @@ class Unit:
     component: str
     at: int
     frame: Frame  # the caller's
-    first: int  # of the numbers of its instances
+    first: int  # number of its first instance
     scope: int
 
 
@@ -61,4 +61,4 @@ class Unrolled:
     sections: list[Section] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     tasks: int = 0
-    instances: int = 0  # of graph components
+    instances: int = 0  # instances of graph components

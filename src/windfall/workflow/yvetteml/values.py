@@ -1,7 +1,7 @@
-"""What an expression is worth, in all instances of a frame at once.
+"""Evaluate expressions in all instances of a frame at once.
 
-Arithmetic is that of 62-bit integers; a result beyond is a mistake, and so is a division by zero, told with the
-instance where it happens.  `/` and `%` round towards zero.
+Arithmetic is that of 62-bit integers.  A larger result and a division by zero are mistakes, reported with the instance
+in which they happen.  `/` and `%` round towards zero.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def _read(node: ast.Name, frame: Frame) -> Column:
     column = frame.values.get(node.name)
     if column is not None and node.indices and column.kind in SPELT:
         raise StatementError(node.at, f"'{node.name}' is a value, and only data and events have indices")
-    if not frame.n and (column is None or column.kind not in SPELT):  # never reached: it may be assigned there only
+    if not frame.n and (column is None or column.kind not in SPELT):  # never reached, perhaps nor its assignment
         raise StatementError(node.at)
     if column is None:
         raise StatementError(node.at, f"'{node.name}' has no value here", _unknown(node, frame))
-    if column.kind == "broken":  # told before
+    if column.kind == "broken":  # reported before
         raise StatementError(node.at)
     if column.kind == "lost":
         line, _ = frame.source.place(column.at)
@@ -150,7 +150,7 @@ def _row(mask: Data) -> int:
 
 
 def _logic(node: ast.Chain, frame: Frame) -> Column:
-    """From left to right, and only where it is not decided yet: `i neq 0 and n % i eq 0` divides by no zero."""
+    """Evaluate operands from left to right, in undecided instances: `i neq 0 and n % i eq 0` never divides by 0."""
     total = condition(node.first, frame)
     for op, operand in node.rest:
         undecided = total == (op == "and")
@@ -166,7 +166,7 @@ def _logic(node: ast.Chain, frame: Frame) -> Column:
 
 
 def _asked(node: ast.Value, frame: Frame) -> Data:
-    """Where nobody asks, what is unknown does no harm."""
+    """Evaluate a condition; return False if it needs unknown values and the frame has no instance."""
     try:
         return condition(node, frame)
     except StatementError as stop:

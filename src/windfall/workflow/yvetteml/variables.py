@@ -12,7 +12,7 @@ ZERO = {"integer": 0, "real": 0.0, "string": ""}
 
 
 def merged(name: str, at: int, frame: Frame, column: Column, rows: np.ndarray) -> Column:
-    """The variable in all instances, where `rows` have it from `column`."""
+    """Return a variable in all instances of `frame`, with its values in `rows` taken from `column`."""
     old = frame.values.get(name)
     if len(rows) == frame.n or column.kind == "broken":
         return column
