@@ -47,7 +47,7 @@ def test_only_hosts_that_match_get_tasks(b: Bench) -> None:
     assert bag_of(b, small) == []
     assert bag_of(b, large) == [bag]
     b.exchange(small, bye="idle")
-    assert clauses(b, bag)["requirements"] == (True, "they match")
+    assert clauses(b, bag)["requirements"] == (True, "it matches")
 
 
 @pytest.mark.parametrize(("text", "says"), [

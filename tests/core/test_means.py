@@ -44,7 +44,7 @@ def test_a_budget_pays_for_worst_cases_and_takes_back_what_was_not_used(bench: B
     assert (state.spent, state.pledged) == (2_000, 2 * (MINUTE + GRACE))
     assert bench.take(pilot) == [], "what came back does not pay for another one"
     says = why(bench, bag)["summary"]
-    assert "the budget of bag 1 is used up" in says and "reserved by 1 attempts" in says
+    assert "the budget of bag 1 is used up" in says and "reserved by 1 attempt" in says
 
 
 def test_what_comes_back_is_handed_to_those_who_wait(bench: Bench) -> None:

@@ -50,7 +50,7 @@ def test_explain_says_how_long_a_site_has_not_answered(bench: Bench) -> None:
     number = bag(bench, shape(2))
     settled(bench)
     bench.wait(4 * SUSPECT)
-    assert "c1: answers (it has not answered for 12 min" in bench.explain(number)
+    assert "c1: answers (no message from its provisioner for 12 min" in bench.explain(number)
 
 
 def test_a_listing_begun_since_then_makes_it_answer_again(bench: Bench) -> None:

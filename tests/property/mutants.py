@@ -15,13 +15,13 @@ import pytest
 from windfall.core import step as engine
 from windfall.core.apply import attempts, bags as bag_facts
 from windfall.core.decide.exchange import exchange, leases, verdicts
-from windfall.core.decide.grant import batches, grant as granting, wake
+from windfall.core.decide.grant import batches, eligibility, fail_over, grant as granting, wake
 from windfall.core.decide.provision import intents, reconcile, site_session
 from windfall.core.decide.requests import bags as control
 from windfall.core.messages import events as e
 from windfall.core.messages.lifecycle import LIVE, O_FAILED, O_RETURNED, O_SUCCEEDED, READY, STOPPING, SUCCEEDED
 from windfall.core.persist import snapshot
-from windfall.core.state import accounts, capacity, world as state_module
+from windfall.core.state import accounts, slots
 from windfall.core.state.columns import Table
 from windfall.core.state.graph import Edges, Graph
 from windfall.core.state.world import BagState, State, TargetState
@@ -58,6 +58,15 @@ def mutant(promise: str, worlds: Worlds = random_plan) -> Callable[[Callable[[Pa
         return make
 
     return add
+
+
+def drop_clauses(patch: Patch, *names: str) -> None:
+    """Let every decider that asks for eligibility forget these clauses."""
+    for module in (eligibility, granting, fail_over, batches):
+        for attribute, value in vars(module).copy().items():
+            if isinstance(value, tuple) and value and all(isinstance(each, eligibility.Clause) for each in value):
+                patch.setattr(module, attribute, tuple(each for each in value if each.name not in names))
+    patch.setattr(eligibility.first_failing, "__defaults__", (eligibility.OF_TASKS,))
 
 
 # --- the driver --------------------------------------------------------------------------------------------------
@@ -361,7 +370,7 @@ def memory_does_not_matter(patch: Patch) -> None:
             cls.memory = memory
 
     patch.setattr(State, "_cost_on", cost)
-    patch.setattr(granting, "fits", lambda pilot, cls, left: left is None or (cls.least_time_left or 1) <= left)
+    drop_clauses(patch, "memory")
 
 
 @mutant("P5")
@@ -394,7 +403,7 @@ def the_time_that_is_left_does_not_matter(patch: Patch) -> None:
 
     def spec(self: Any, *rest: Any) -> None:
         original(self, *rest)
-        self.room = 0
+        self.time_needed = 0
 
     patch.setattr(agenda.Spec, "__init__", spec)
 
@@ -499,8 +508,7 @@ def what_was_reserved_and_not_used_is_not_noticed(patch: Patch) -> None:
 
 @mutant("P5")
 def any_pilot_is_a_node_of_ones_own(patch: Patch) -> None:
-    patch.setattr(state_module, "_roomy", lambda pc, cls: True)
-    patch.setattr(capacity, "_slots", lambda shape, cls: max(shape.cores // cls.cores, 0))
+    patch.setattr(slots, "nodes_suit", lambda *_: True)
 
 
 @mutant("S5", left_plan)
@@ -538,19 +546,13 @@ def one_short_listing_tells_what_was_not_submitted(patch: Patch) -> None:
 
 @mutant("rule 6")
 def a_pilot_for_one_task_takes_any(patch: Patch) -> None:
-    def grant_named(core: Any, pilot: Any, left: Any) -> bool:
-        intent, pilot.intent = pilot.intent, 0
-        try:
-            return granting.grant(core, pilot, 1, left)
-        finally:
-            pilot.intent = intent
-
-    patch.setattr(granting, "_grant_named", grant_named)
+    patch.setattr(granting, "is_task_pilot", lambda *_: False)
+    drop_clauses(patch, "task-pilot")
 
 
 @mutant("G11", failing_plan)
 def tasks_that_keep_failing_go_anywhere(patch: Patch) -> None:
-    patch.setattr(granting, "must_go_elsewhere", lambda *_: False)
+    drop_clauses(patch, "fail-over")
 
 
 @mutant("P2", failing_plan)

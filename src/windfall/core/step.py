@@ -16,7 +16,8 @@ from windfall.core.config import Config
 from windfall.core.decide.data import lost_copies
 from windfall.core.decide.exchange import exchange, leases
 from windfall.core.decide.grant import batches, fail_over as failover, fair_share, nearest_data
-from windfall.core.decide.grant.wake import feed_hosts, feed_late, feed_parked, recall_for, take_back
+from windfall.core.decide.grant.steal import recall_from_host, steal_for
+from windfall.core.decide.grant.wake import feed_hosts, feed_late, feed_parked
 from windfall.core.decide.hosts import quarantine as hosts
 from windfall.core.decide.provision import reconcile, site_session, site_watch
 from windfall.core.decide.replicas import by_deadline, candidates
@@ -109,12 +110,12 @@ def _finish(turn: Turn) -> None:
     if state.hosts_below_per_host:
         feed_hosts(turn)
     if grants.starved_pilots:
-        for number in grants.starved_pilots:
-            recall_for(turn, state.pilots[number])
+        for number, wanted in grants.starved_pilots.items():
+            steal_for(turn, state.pilots[number], wanted)
         grants.starved_pilots.clear()
     if hosts_to_empty:
         for row in hosts_to_empty:
-            take_back(turn, row)
+            recall_from_host(turn, row)
         hosts_to_empty.clear()
     if grants.recheck_waiting or state.provisioned_sites or turn.provision.to_answer:
         _provision(turn)

@@ -12,8 +12,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from windfall.core.decide.grant.grant import fits, room, withheld
+from windfall.core.decide.grant.amount import room, room_for
+from windfall.core.decide.grant.draft import recipient_of
 from windfall.core.decide.grant.host_orders import Entry, HostOrders
+from windfall.core.decide.grant.nearest_data import withholds
 from windfall.core.decide.grant.order import is_lasting
 from windfall.core.decide.hosts.quarantine import refuses_guest, tasks_allowed
 from windfall.core.decide.provision.demand import View, Wanted, pilots_for, unstarted
@@ -53,7 +55,7 @@ from windfall.core.state.classes import target_done
 from windfall.core.state.columns import Attempts
 from windfall.core.state.copies import missing
 from windfall.core.state.graph import Graph, as_pairs, graph_of
-from windfall.core.state.world import NO_CHAIN, BagState, PilotState, State
+from windfall.core.state.world import NO_CHAIN, BagState, PilotState, State, TaskClass
 from windfall.core.turn import Turn
 
 
@@ -294,17 +296,18 @@ def _waiting_in_vain(turn: Turn) -> list[str]:
         if pilot.row in turn.state.quarantined and not tasks_allowed(turn.state, turn.now, pilot):
             continue
         left = pilot.waiting_request.time_left(turn.now)
+        to = recipient_of(turn, pilot, left)
         for _, number in _seen_by(turn, pilot):
             cls = turn.state.classes[number]
             cost = turn.state.cost_on(turn.state.pilot_classes[pilot.cls], cls)
             if not cost or cls.bag in turn.state.bags_with_task_pilots:
                 continue
-            if not fits(pilot, cls, left):
-                if fits(pilot, cls, pilot.waiting_request.time_left(pilot.waiting_request.arrived)):
+            if not _fits(pilot, cls, left):
+                if _fits(pilot, cls, pilot.waiting_request.time_left(pilot.waiting_request.arrived)):
                     break  # it came first when the pilot asked, and time alone has changed that; it asks again
                 continue
             if cls.has_per_host:
-                if room(turn, pilot, pilot.load, cls, cost, ahead=False) <= 0:
+                if room(to, pilot.load, cls, cost) <= 0:
                     break  # it may come first, and have no room
                 continue  # what its host holds changes without it; it asks again
             if must_go_elsewhere(turn.state, pilot.site, cls) or refuses_guest(turn.state, turn.now, pilot, cls):
@@ -314,22 +317,29 @@ def _waiting_in_vain(turn: Turn) -> list[str]:
                 continue
             if not turn.grants.orders.admits(turn.state, turn.now, pilot, cls):
                 continue
-            if withheld(turn, pilot, cls, left):
+            if withholds(to, cls, room_for):
                 if turn.grants.looks.get(cls.bag, 0) <= turn.now:
                     said.append(f"P4: nobody looks at bag {cls.bag} again")
                 continue
             # What a task without a limit may take is what its pilot has left, which becomes less: it asks again.
             if accounts.Affordable(turn.state, pilot, pilot.waiting_request.arrived).most(cls) <= 0:
                 continue
-            if room(turn, pilot, pilot.load, cls, cost, ahead=False) > 0:
+            if room(to, pilot.load, cls, cost) > 0:
                 said.append(f"P4: pilot {pilot.number} waits while class {number} has {cls.ready} ready")
             break
     return said
 
 
+def _fits(pilot: PilotState, cls: TaskClass, left: int | None) -> bool:
+    """Read the limits of this very pilot plainly: its memory, its disk, the time that it has left."""
+    if cls.memory > pilot.memory or cls.disk > pilot.disk:
+        return False
+    return left is None or (cls.least_time_left or 1) <= left
+
+
 def _seen_by(turn: Turn, pilot: PilotState) -> list[Entry]:
     """The ready list as such a pilot sees it; nothing where what it has no room for may have come first since."""
-    state, pc = turn.state, turn.state.pilot_classes[pilot.cls]
+    state, pc, to = turn.state, turn.state.pilot_classes[pilot.cls], recipient_of(turn, pilot, None)
     overdue = [state.classes[number] for number in state.overdue if number in state.classes]
     passing = [cls for cls in overdue if cls.overdue and state.cost_on(pc, cls)]  # these may be on no list
     if not state.ready_with_expressions and not passing:
@@ -338,7 +348,7 @@ def _seen_by(turn: Turn, pilot: PilotState) -> list[Entry]:
         cls for _, number in state.ready if (cls := state.classes[number]).has_expressions and state.cost_on(pc, cls)
     ]
     passing += [cls for cls in ruled if not is_lasting(state.bags[cls.bag])]
-    full = [cls for cls in passing if room(turn, pilot, pilot.load, cls, state.cost_on(pc, cls), ahead=False) <= 0]
+    full = [cls for cls in passing if room(to, pilot.load, cls, state.cost_on(pc, cls)) <= 0]
     return (
         []
         if full

@@ -237,7 +237,7 @@ class Affordable:
         self.crowds: dict[tuple[int, int], int] = {}  # by bag and crowd, what this grant has taken
         for group in groups:
             classes = state.bags[group.bag].classes
-            self._take(classes[group.target, group.variant], len(group.tasks))
+            self.take(classes[group.target, group.variant], len(group.tasks))
 
     def most(self, cls: TaskClass) -> int:
         """How many tasks of a class, or batches with all that goes behind them, can the pilot be granted?"""
@@ -252,7 +252,22 @@ class Affordable:
             allowance=self._allowed(bag) if is_counted(self.state, self.site, bag) else UNLIMITED,
         )
 
-    def _take(self, cls: TaskClass, n: int) -> None:
+    def give_back(self, row: int, sign: int = 1) -> None:
+        """Reckon as if another pilot had given back an attempt that it holds and has not started; with -1, not so."""
+        state = self.state
+        cls, bag = state.classes[state.attempts.cls[row]], state.bag_of(row)
+        site = state.sites[state.pilots[state.attempts.pilot[row]].site]
+        if site is self.site:
+            self.disk += sign * cls.disk
+        if cls.at_once:
+            group = (cls.bag, cls.concurrency_group)
+            self.crowds[group] = self.crowds.get(group, 0) - sign
+        if cls.has_budget:
+            self.money[bag.number] = self._money(bag) + sign * pledge_of(state, row)
+        if cls.has_allowance and counts(site, bag.owner):
+            self.allowed[bag.owner] = self._allowed(bag) + sign * pledge_of(state, row)
+
+    def take(self, cls: TaskClass, n: int) -> None:
         bag = self.state.bags[cls.bag]
         price = n * worst_price(cls, self.pilot, self.now)
         self.disk -= n * cls.disk

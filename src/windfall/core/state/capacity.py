@@ -9,6 +9,7 @@ take it for long (`failover.py`).
 from __future__ import annotations
 
 from windfall.core.messages.facts import Shape
+from windfall.core.state.slots import slots_on
 from windfall.core.state.world import BagState, Fit, SiteState, State, TaskClass
 from windfall.model.checks.bag import TASK_PILOT_POLICIES
 
@@ -22,7 +23,7 @@ def best_shape(site: SiteState, cls: TaskClass, margin: int) -> Fit | None:
     found: tuple[tuple[int, ...], Fit] | None = None
     for place, each in enumerate(site.limits.shapes):
         shape = _cut(each, cls, margin)
-        slots = _slots(shape, cls)
+        slots = slots_on(shape, cls)
         wall = shape.wall - shape.spare if shape.wall else 1 << 60
         if not slots or wall < cls.least_time_left + margin or _too_dear(site, shape):
             continue
@@ -48,19 +49,6 @@ def _too_dear(site: SiteState, shape: Shape) -> bool:
     """What is left of the budget will never pay for it, whatever comes back of what is reserved."""
     budget = site.limits.budget
     return budget > 0 and shape.worst > budget - site.core_ms_used
-
-
-def _slots(shape: Shape, cls: TaskClass) -> int:
-    if cls.nodes > 1 or shape.nodes > 1:
-        if not 1 < cls.nodes <= shape.nodes:
-            return 0
-    elif cls.whole and not shape.whole:
-        return 0
-    slots = shape.cores // cls.cores
-    for need, has in ((cls.memory, shape.memory), (cls.gpus, shape.gpus), (cls.disk, shape.disk)):
-        if need:
-            slots = min(slots, has // need)
-    return min(slots, 1) if cls.whole or cls.nodes > 1 else slots
 
 
 def serves(site: SiteState, bag: BagState, cls: TaskClass) -> bool:

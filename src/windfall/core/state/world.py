@@ -29,6 +29,7 @@ from windfall.core.state.bag_data import HOME, BagData
 from windfall.core.state.columns import TASK_BITS, Attempts, Hosts, Tasks
 from windfall.core.state.fields import CHUNKED, DERIVED, INDEX, SESSION
 from windfall.core.state.graph import Graph, Pairs, as_pairs
+from windfall.core.state.slots import slots_on
 
 Files = list[tuple[str, str, int, int]]  # (path, blob, size, mode)
 RECENT = 0.2  # of the newest in a moving average of waits
@@ -631,22 +632,8 @@ class State:
         return bag.owner in (pc.owners[:1] if bag.targets[cls.target].shape.call else pc.owners)
 
     def _cost_on(self, pc: PilotClass, cls: TaskClass) -> int:
-        if not self.serves(pc, cls) or not _roomy(pc, cls):
-            return 0
-        slots = pc.cores // cls.cores
-        for need, has in ((cls.memory, pc.memory), (cls.gpus, pc.gpus), (cls.disk, pc.disk)):
-            if need:
-                slots = min(slots, has // need)
-        if cls.whole or cls.nodes > 1:
-            slots = min(slots, 1)
+        slots = slots_on(pc, cls) if self.serves(pc, cls) else 0
         return pc.cores * 1000 // slots if slots > 0 else 0
-
-
-def _roomy(pc: PilotClass, cls: TaskClass) -> bool:
-    """What needs nodes of its own gets such; what needs one would leave all but the first idle."""
-    if cls.nodes > 1 or pc.nodes > 1:
-        return 1 < cls.nodes <= pc.nodes
-    return pc.whole or not cls.whole
 
 
 def all_ready_counts(n: int) -> list[int]:

@@ -305,7 +305,7 @@ def _reply(turn: Turn, pilot: PilotState, event: e.Exchange, want: int, granted:
         return
     news = granted or event.ack < pilot.granted or has_news(pilot)
     if not news and want > 0:
-        turn.grants.starved_pilots.append(pilot.number)
+        turn.grants.starved_pilots[pilot.number] = want
     if news or at_once:
         turn.effects.append(compose(turn, pilot, event.key, event.seq, event.ack))
     else:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from windfall.core.decide.grant.draft import GrantDraft, Recipient
+from windfall.core.decide.grant.eligibility import first_failing, without
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import WAITING
 from windfall.core.state.chains import batch_mates, chain_of
-from windfall.core.state.world import BagState, PilotState, TaskClass
+from windfall.core.state.world import BagState, TaskClass
 from windfall.core.turn import Turn
 
-Fits = Callable[[TaskClass], bool]  # does a class fit this pilot, as it is now?
+ASKED_OF_FOLLOWERS = without("accounts", "host", "per-host", "room")  # the head of the batch was asked
 
 
 def arm(turn: Turn, bag: BagState) -> None:
@@ -32,12 +32,11 @@ def patience_over(turn: Turn, number: int) -> None:
     arm(turn, bag)
 
 
-def take(
-    turn: Turn, pilot: PilotState, cls: TaskClass, units: int, want: int, budget: int, fits: Fits
-) -> list[f.Group]:
-    """Up to `units` batches of a class: the first whatever its length, more while tasks are wanted and a message holds
-    them."""
+def take(turn: Turn, draft: GrantDraft, cls: TaskClass, units: int) -> list[f.Group]:
+    """Take up to `units` batches of a class: the first whatever its length, more while the draft wants tasks and the
+    message holds them."""
     bag = turn.state.bags[cls.bag]
+    want, budget = draft.want, draft.bytes_left
     left = cls.ready - bag.held_back(cls)
     taken: dict[int, None] = {}
     apart: list[int] = []
@@ -54,19 +53,8 @@ def take(
         left -= len(tasks)
         if head not in taken:
             apart.append(head)
-        numbers = turn.state.attempts.numbers(len(tasks))
-        chain = chain_of(bag, head)
-        first = f.Group(
-            cls.bag,
-            cls.target,
-            cls.time_retries,
-            cls.memory_retries,
-            tasks,
-            numbers,
-            chain,
-            to_fail_over_site=cls.to_fail_over_site,
-        )
-        made = [first, *_followers(turn, pilot, bag, first, fits)]
+        first = cls.group(tasks, turn.state.attempts.numbers(len(tasks)), chain_of(bag, head))
+        made = [first, *_followers(draft.recipient, bag, first)]
         groups += made
         units -= 1
         want -= sum(len(group.tasks) for group in made)
@@ -76,8 +64,8 @@ def take(
     return groups
 
 
-def _followers(turn: Turn, pilot: PilotState, bag: BagState, first: f.Group, fits: Fits) -> list[f.Group]:
-    """The stages that go along behind these tasks, one group each."""
+def _followers(to: Recipient, bag: BagState, first: f.Group) -> list[f.Group]:
+    """Return the stages that go along behind these tasks, one group each.  The batch's price has paid for them."""
     made: list[f.Group] = []
     group = first
     while (index := bag.targets[group.target].next_stage) >= 0 and not bag.targets[index].waits:
@@ -85,11 +73,10 @@ def _followers(turn: Turn, pilot: PilotState, bag: BagState, first: f.Group, fit
         on = bag.runs[index][0] - bag.runs[group.target][0]  # from a task to the one behind it
         pairs = [(task + on, number) for task, number in zip(group.tasks, group.attempts, strict=True)
                  if _goes_along(bag, task + on)]
-        if not pairs or not turn.state.cost_on(turn.state.pilot_classes[pilot.cls], cls) or not fits(cls):
+        if not pairs or first_failing(to, cls, ASKED_OF_FOLLOWERS):
             break
         tasks, behind = [task for task, _ in pairs], [number for _, number in pairs]
-        group = f.Group(
-            bag.number, index, 0, 0, tasks, turn.state.attempts.numbers(len(tasks)), first.chain, behind)
+        group = cls.group(tasks, to.state.attempts.numbers(len(tasks)), first.chain, behind)
         made.append(group)
     return made
 

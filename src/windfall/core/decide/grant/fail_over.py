@@ -7,15 +7,17 @@ so often, nor where no bag names a site.
 
 from __future__ import annotations
 
-from windfall.core.decide.grant.grant import fits
+from windfall.core.decide.grant.draft import recipient_of
+from windfall.core.decide.grant.eligibility import first_failing, without
 from windfall.core.messages import facts as f
 from windfall.core.messages.facts import TO_FAIL_OVER
 from windfall.core.messages.lifecycle import LIVE
-from windfall.core.state.accounts import Affordable
 from windfall.core.state.world import BagState, PilotState, SiteState, TaskClass
 from windfall.core.turn import Turn
 
 LOOKS = 2  # in the time that a task waits for its fail-over site
+ASKED_WHEN_IDLE = without("fail-over", "room")  # all pilots asked are at the fail-over site
+ASKED_WHEN_BUSY = without("fail-over", "room", "accounts")
 
 
 def moved(turn: Turn, bag: BagState) -> None:
@@ -79,22 +81,16 @@ def look_due(turn: Turn, number: int) -> None:
 def _hopes(turn: Turn, site: SiteState, cls: TaskClass) -> bool:
     if cls.bag in turn.state.bags_with_task_pilots:  # whose tasks have pilots of their own
         return any(intent.bag == cls.bag and intent.site == site.name for intent in turn.state.intents.values())
-    return any(pilot.site == site.name and _could(turn, pilot, cls) for pilot in turn.state.pilots.values())
+    return any(pilot.site == site.name and _could_take(turn, pilot, cls) for pilot in turn.state.pilots.values())
 
 
-def _could(turn: Turn, pilot: PilotState, cls: TaskClass) -> bool:
-    """Take such a task, now or when it has done what it holds."""
-    state = turn.state
-    if pilot.state != LIVE or pilot.lease_expired or pilot.row in state.quarantined:
+def _could_take(turn: Turn, pilot: PilotState, cls: TaskClass) -> bool:
+    """Could the pilot take such a task, now or when it has done what it holds?  Its attempts give back what they pledge
+    when they end, and make room on the host."""
+    if pilot.state != LIVE or pilot.lease_expired or pilot.row in turn.state.quarantined:
         return False
-    if pilot.intent and state.intents[pilot.intent].task >= 0:
-        return False  # it is for another one
-    left = pilot.ends - turn.now if pilot.ends else None
-    if not state.cost_on(state.pilot_classes[pilot.cls], cls) or not fits(pilot, cls, left):
-        return False
-    if not turn.grants.orders.admits(state, turn.now, pilot, cls):
-        return False
-    return pilot.attempts_held > 0 or Affordable(state, pilot, turn.now).most(cls) > 0
+    to = recipient_of(turn, pilot, pilot.ends - turn.now if pilot.ends else None)
+    return not first_failing(to, cls, ASKED_WHEN_BUSY if pilot.attempts_held else ASKED_WHEN_IDLE)
 
 
 def _note(turn: Turn, bag: BagState, says: str) -> None:

@@ -13,7 +13,7 @@ Rules
     time, and what was lifted before it.
 
   * Where another's narrow tasks would take, one by one, the room that a wide one waits for, its bag being lifted has a
-    host run empty for it (`granting._runs_empty`).
+    host run empty for it (`grant.is_kept_empty`).
 
 Dealing costs a walk over the classes for each owner, once more whenever some cannot use their part, and once for what
 is left then.  It is done only for pilots that serve several.
@@ -28,6 +28,7 @@ from windfall.core.messages import facts as f
 from windfall.core.state.world import PilotState, State
 
 if TYPE_CHECKING:
+    from windfall.core.decide.grant.draft import GrantDraft
     from windfall.core.decide.grant.host_orders import Entry
     from windfall.core.turn import Turn
 
@@ -56,10 +57,11 @@ def by_owner(state: State, pilot: PilotState, ready: list[Entry]) -> dict[str, l
     return found
 
 
-def deal(turn: Turn, pilot: PilotState, of: dict[str, list[Entry]], want: int, room: Room, walk: Walk) -> int:
-    """Hand out what there is room for: to each his part; while some cannot use theirs, to each of the others his part
-    of that; then to whoever has a use for what is left."""
-    state, load = turn.state, pilot.load
+def divide(draft: GrantDraft, of: dict[str, list[Entry]], room: Room, walk: Walk) -> int:
+    """Divide the pilot's room between the owners: to each his part; while some cannot use theirs, to each of the others
+    his part of the rest; then to any owner with a use for what is left.  Return the load that the pilot will carry."""
+    state, pilot, want = draft.recipient.state, draft.recipient.pilot, draft.want
+    load = pilot.load
     use = dict(state.sites[pilot.site].cores_in_use)
     sharing, rest = list(of), False
     while sharing:

@@ -1,405 +1,193 @@
-"""Granting: which tasks go to the pilot that asks, and how many.
+"""Granting: which tasks go to the pilot that asks.
 
-A short pipeline: walk the ready list (classes in the order of their bags' selection) → does the class fit such a
-pilot at all (cached) → does it fit the time the pilot has left → how many → take them.  Work depends on the classes in
-play, never on the number of tasks.
-
-How many: what the pilot can run at once, plus a prefetch worth `prefetch` milliseconds of work per slot, so that
-short tasks amortise the exchange and long ones do not pile up behind a slow host.  Where a target asks for batches,
-they are what is counted (`batching.py`).
+A pipeline of stages: the order in which the pilot sees the classes (`host_orders.py`) → may the pilot have the class
+(`eligibility.py`) → how many of it (`amount.py`) → take them.  Work depends on the classes in play, never on the number
+of tasks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import takewhile
 
-from windfall.core.decide.grant import batches, fair_share, nearest_data, per_host
+from windfall.core.decide.grant import batches, fair_share, nearest_data
+from windfall.core.decide.grant.amount import FULL, lacks_room, room, room_for, spread_tail, units_for, waits_for_else
+from windfall.core.decide.grant.draft import GrantDraft, Recipient, recipient_of
+from windfall.core.decide.grant.eligibility import fails_whole_class, first_failing, is_open, without
 from windfall.core.decide.grant.host_orders import Entry
+from windfall.core.decide.grant.task_pilots import draft_task, is_task_pilot
 from windfall.core.decide.hosts import quarantine
 from windfall.core.decide.replicas import by_deadline, candidates, tail
 from windfall.core.messages import facts as f
-from windfall.core.messages.lifecycle import LIVE, READY
-from windfall.core.state import chains, copies
-from windfall.core.state.accounts import Affordable, unaffordable
-from windfall.core.state.capacity import must_go_elsewhere
-from windfall.core.state.world import BagState, PilotState, TaskClass
+from windfall.core.messages.lifecycle import READY
+from windfall.core.state import copies
+from windfall.core.state.accounts import is_accounted
+from windfall.core.state.world import PilotState, TaskClass
 from windfall.core.turn import Turn
 
-AMPLE = 16  # times what a pilot holds ahead must be left of a budget
 MOST_GROUPS = 64  # in one answer
+ASKED_IN_WALK = without("policy", "per-host", "room")  # the order has asked the policy, the amount the host
 
 
-@dataclass(slots=True)
-class Answer:
-    """What a pilot is to be given, so far; and what may still be added."""
-
-    groups: list[f.Group]
-    want: int  # tasks
-    load: int  # what it will carry, thousandths of a core
-    budget: int  # bytes
-    ahead: bool  # may it hold more than it can run at once?
-    behind: bool = False  # not any more: there is more of a class than it was given
-    fitting: bool = False  # was there anything that such a pilot could run?
-    looked: dict[int, None] = field(default_factory=dict)  # bags that have chosen for themselves
-    held: per_host.Held | None = None  # what its host has, once somebody has asked
-
-
-def grant(turn: Turn, pilot: PilotState, want: int, left: int | None, ahead: bool = True) -> bool:
-    """Grant up to `want` tasks, with `ahead` more than it can run at once; True if any."""
-    if want <= 0 or pilot.state != LIVE or pilot.lease_expired or turn.state.disk_low:
-        return False
+def grant(turn: Turn, pilot: PilotState, want: int, left: int | None, prefetch_allowed: bool = True) -> bool:
+    """Grant up to `want` tasks, with `prefetch_allowed` more than the pilot can run at once; True if any."""
     state = turn.state
-    if pilot.intent and state.intents[pilot.intent].task >= 0:
-        return _grant_named(turn, pilot, left)
+    to = recipient_of(turn, pilot, left)
+    if want <= 0 or not is_open(to):
+        return False
+    if is_task_pilot(state, pilot):
+        return _hand_out(turn, pilot, draft_task(turn, to))
     pc = state.pilot_classes[pilot.cls]
     if pc.no_match_at_version == state.version:
         return False
-    if state.quarantined and pilot.row in state.quarantined:
-        want, ahead = quarantine.tasks_allowed(state, turn.now, pilot), False
+    if pilot.row in state.quarantined:
+        want, prefetch_allowed = quarantine.tasks_allowed(state, turn.now, pilot), False
         if not want:
             return False
-    want = min(want, state.attempts.rows_left())
-    ready = turn.grants.orders.order(turn.state, turn.now, pilot) if state.ready_with_expressions else state.ready
-    if state.overdue:
-        overdue = by_deadline.classes_with_overdue(state)
-        ready = turn.grants.orders.with_others(turn.state, turn.now, pilot, ready, overdue)
-    groups: list[f.Group] = []
-    if len(pc.owners) > 1 and len(of := fair_share.by_owner(state, pilot, ready)) > 1:
-        if _runs_empty(turn, pilot, of, left):
+    draft = GrantDraft(
+        recipient=to, want=min(want, state.attempts.rows_left()), load=pilot.load, bytes_left=turn.config.message,
+        prefetch_allowed=prefetch_allowed,
+    )
+    order = _order_for(turn, pilot)
+    if len(pc.owners) > 1 and len(by_owner := fair_share.by_owner(state, pilot, order)) > 1:
+        if is_kept_empty(to, by_owner):
             return False
-        load, fitting = _dealt(turn, pilot, of, want, left, groups), True
+        draft.load, draft.any_suitable = _divide_between_owners(turn, draft, by_owner), True
     else:
-        answer = Answer(groups, want, pilot.load, turn.config.message, ahead)
-        _walk(turn, pilot, ready, left, answer)
-        load, fitting = answer.load, answer.fitting
-    if groups and (turn.replicas.kept_scans or turn.replicas.scans):
-        candidates.forget_scans(turn, groups)
-    elif not groups and state.replicating and candidates.any_late(turn):
-        fitting = True
-        if pilot.load < pilot.cores * 1000:  # a replica is for who can begin it at once
-            candidates.add_replicas(turn, pilot, want, _room_of(turn, pilot, left, groups), groups)
-    if not groups and not fitting and not state.overdue:
-        if len(ready) == len(state.ready):
-            pc.no_match_at_version = state.version
-        else:
-            turn.grants.orders.note_in_vain(state, pilot)
-    return _hand_out(turn, pilot, groups, load)
+        _walk(turn, draft, order)
+    _add_replicas(turn, draft)
+    if not to.groups and not draft.any_suitable and not state.overdue:
+        _note_no_match(turn, pilot, order)
+    return _hand_out(turn, pilot, to.groups, draft.load)
 
 
-def _walk(turn: Turn, pilot: PilotState, ready: list[Entry], left: int | None, answer: Answer) -> None:
-    """Add to the answer from these classes, one after the other."""
-    state, pc = turn.state, turn.state.pilot_classes[pilot.cls]
-    for _, number in ready:
+def _order_for(turn: Turn, pilot: PilotState) -> list[Entry]:
+    """Return the classes with something to grant, in the order in which the pilot sees them."""
+    state, orders = turn.state, turn.grants.orders
+    order = orders.order(state, turn.now, pilot) if state.ready_with_expressions else state.ready
+    if state.overdue:
+        order = orders.with_others(state, turn.now, pilot, order, by_deadline.classes_with_overdue(state))
+    return order
+
+
+def _add_replicas(turn: Turn, draft: GrantDraft) -> None:
+    """Where no task waits for this pilot, replicas of late tasks may go to it."""
+    state, pilot = turn.state, draft.recipient.pilot
+    if draft.groups:
+        if turn.replicas.kept_scans or turn.replicas.scans:
+            candidates.forget_scans(turn, draft.groups)
+    elif state.replicating and candidates.any_late(turn):
+        draft.any_suitable = True
+        if pilot.load < pilot.cores * 1000:  # a replica is for a pilot that can begin it at once
+            candidates.add_replicas(turn, draft, room_for)
+
+
+def _note_no_match(turn: Turn, pilot: PilotState, order: list[Entry]) -> None:
+    """Remember that no task suits pilots like this one, until something changes."""
+    state = turn.state
+    if len(order) == len(state.ready):
+        state.pilot_classes[pilot.cls].no_match_at_version = state.version
+    else:
+        turn.grants.orders.note_in_vain(state, pilot)
+
+
+# --- one walk over the classes ----------------------------------------------------------------------------------------
+
+
+def _walk(turn: Turn, draft: GrantDraft, order: list[Entry]) -> None:
+    """Add to the draft from these classes, one after the other."""
+    to, state = draft.recipient, turn.state
+    pc = state.pilot_classes[to.pilot.cls]
+    for _, number in order:
         cls = state.classes[number]
         cost = state.cost_on(pc, cls)
-        if (
-            not cost
-            or cls.bag in state.bags_with_task_pilots
-            or (cls.to_fail_over_site and must_go_elsewhere(state, pilot.site, cls))
-        ):
+        if not cost:
             continue
-        paid = cls.has_budget or cls.disk > 0 or cls.has_allowance or cls.at_once > 0
-        if paid and unaffordable(state, pilot, cls, turn.now):
+        if failing := first_failing(to, cls, ASKED_IN_WALK):
+            draft.any_suitable = draft.any_suitable or not fails_whole_class(to, cls, failing)
             continue
-        answer.fitting = True
-        refused = state.guests_refused and quarantine.refuses_guest(state, turn.now, pilot, cls)
-        if refused or not fits(pilot, cls, left):
-            continue
-        if not _add(turn, pilot, cls, cost, paid, left, answer):
+        draft.any_suitable = True
+        if not _add_class(turn, draft, cls, cost):
             return
 
 
-def _add(
-    turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, paid: bool, left: int | None, answer: Answer
-) -> bool:
-    """What the pilot may have of one class.  False: nothing may come behind it."""
-    few = _few_left(turn, pilot, cls, answer) if cls.has_per_host else per_host.NO_LIMIT
-    if few <= 0:
+def _add_class(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int) -> bool:
+    """Add what the pilot may have of one class.  False: nothing may come behind it."""
+    most_on_host = draft.recipient.left_on_host(cls)
+    if most_on_host <= 0:
         return True
-    units = min(_how_many(turn, pilot, cls, cost, paid, answer), few)
-    if units < 0 or answer.want <= 0:
-        return False  # full: what comes later in the order must not overtake
+    units = min(units_for(turn.config, draft, cls, cost), most_on_host)
+    if units == FULL or draft.want <= 0:
+        return False
     if not units:
         return True
-    answer.ahead, shrunk = answer.ahead and not cls.has_per_host, False  # for what comes behind it
-    if turn.state.replicating and cls.bag in turn.state.replicating:
-        units, shrunk = _in_tail(turn, pilot, cls, units, answer.want)
+    draft.prefetch_allowed = draft.prefetch_allowed and not cls.has_per_host  # for the classes behind it
+    is_spread = False
+    if cls.bag in turn.state.replicating:
+        units, is_spread = spread_tail(turn, draft, cls, units)
     if cls.overdue:
-        wanted, units = units, _add_overdue(turn, pilot, cls, cost, units, answer)
+        wanted, units = units, _add_overdue(turn, draft, cls, cost, units)
         if not cls.on_ready_list and units == wanted:
-            return not _lacks_room(turn, pilot, cls, cost, answer)
-        if not cls.on_ready_list or answer.want <= 0 or (units <= 0 and not shrunk):
+            return not lacks_room(draft, cls, cost)
+        if not cls.on_ready_list or draft.want <= 0 or (units <= 0 and not is_spread):
             return True
     if cls.by_data:
-        if cls.bag not in answer.looked:
-            _add_chosen(turn, pilot, cls, 1 if paid else min(answer.want, few), left, answer)
-        return True
-    some = _add_ready(turn, pilot, cls, cost, units, left, answer) if units > 0 else True
-    if answer.want <= 0 or answer.budget <= 0 or len(answer.groups) >= MOST_GROUPS:
+        return _add_nearest(turn, draft, cls, most_on_host)
+    return _add_ready(turn, draft, cls, cost, units, is_spread)
+
+
+def _add_overdue(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int, units: int) -> int:
+    """Add overdue tasks; return how many of the units are left for tasks that nobody runs."""
+    most = min(units, draft.want, room(draft.recipient, draft.load, cls, cost))
+    n = by_deadline.add_overdue(turn, draft.recipient, cls, most)
+    draft.load, draft.want = draft.load + n * cost, draft.want - n
+    # Nothing is prefetched before the class's own ready tasks.
+    draft.prefetch_allowed = draft.prefetch_allowed and (n < units or not cls.on_ready_list)
+    return units - n
+
+
+def _add_nearest(turn: Turn, draft: GrantDraft, cls: TaskClass, most_on_host: int) -> bool:
+    """A bag that selects by where its data lies chooses once, among all its classes."""
+    if cls.bag not in draft.bags_by_data:
+        draft.bags_by_data[cls.bag], draft.prefetch_allowed = None, False
+        most = 1 if is_accounted(cls) else min(draft.want, most_on_host)
+        nearest_data.take(turn, draft, cls.bag, most, room_for)
+    return True
+
+
+def _add_ready(turn: Turn, draft: GrantDraft, cls: TaskClass, cost: int, units: int, is_spread: bool) -> bool:
+    """Add ready tasks, or batches, of one class.  False: nothing may come behind it."""
+    taken = 0
+    for group in _take(turn, draft, cls, units) if units > 0 else ():
+        n = len(group.tasks)
+        draft.groups.append(group)
+        draft.load += cost * n if group.chain < 0 else 0 if group.prerequisites else cost
+        draft.want -= n
+        draft.bytes_left -= n * cls.message_bytes
+        taken += n
+    if units > 0 and draft.prefetch_allowed and taken < cls.ready:
+        draft.prefetch_allowed, draft.cut_short = False, True  # nothing is prefetched before the rest of the class
+    if draft.want <= 0 or draft.bytes_left <= 0 or len(draft.groups) >= MOST_GROUPS:
         return False
-    if shrunk and some:
-        turn.grants.recheck_waiting = True  # the rest of a tail is for those who wait, this one included
+    if is_spread and (taken or units <= 0):
+        turn.grants.recheck_waiting = True  # the rest of a tail is for the pilots that wait, this one included
         return False
     return True
 
 
-def _few_left(turn: Turn, pilot: PilotState, cls: TaskClass, answer: Answer) -> int:
-    answer.held = answer.held or per_host.Held(turn.state, pilot.row)
-    return per_host.left(turn, pilot, cls, answer.groups, answer.held)
-
-
-def _add_overdue(turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, units: int, answer: Answer) -> int:
-    """How many of so many are left then for what nobody runs."""
-    most = min(units, answer.want, room(turn, pilot, answer.load, cls, cost, False))
-    n = by_deadline.add_overdue(turn, pilot, cls, most, answer.groups)
-    answer.load, answer.want = answer.load + n * cost, answer.want - n
-    answer.ahead = answer.ahead and (n < units or not cls.on_ready_list)  # nothing is held before what is ready of it
-    return units - n
-
-
-def _lacks_room(turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, answer: Answer) -> bool:
-    """Is it for want of room alone that it is given none of what is overdue?  That must not be overtaken."""
-    return room(turn, pilot, answer.load, cls, cost, False) <= 0 and by_deadline.has_overdue_for(turn.state, pilot, cls)
-
-
-def _add_chosen(turn: Turn, pilot: PilotState, cls: TaskClass, most: int, left: int | None, answer: Answer) -> None:
-    """What its bag chooses for itself, of all its classes."""
-    answer.looked[cls.bag], answer.ahead = None, False
-    pc, room_of = turn.state.pilot_classes[pilot.cls], _room_of(turn, pilot, left, answer.groups)
-    found = nearest_data.take(turn, pilot, cls.bag, answer.load, most, room_of, answer.groups)
-    answer.groups += [group for _, group in found]
-    answer.load += sum(turn.state.cost_on(pc, each) for each, _ in found)
-    answer.want -= sum(len(group.tasks) for _, group in found)
-
-
-def _add_ready(
-    turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, units: int, left: int | None, answer: Answer
-) -> bool:
-    """So many of its tasks, or batches; were there any?"""
-    taken = 0
-    for group in _take(turn, pilot, cls, units, left, answer):
-        n = len(group.tasks)
-        answer.groups.append(group)
-        answer.load += cost * n if group.chain < 0 else 0 if group.prerequisites else cost
-        answer.want -= n
-        answer.budget -= n * cls.message_bytes
-        taken += n
-    if answer.ahead and taken < cls.ready:
-        answer.ahead, answer.behind = False, True  # nothing is held before the rest of it
-    return taken > 0
-
-
-def _in_tail(turn: Turn, pilot: PilotState, cls: TaskClass, units: int, want: int) -> tuple[int, bool]:
-    """How many of so many in one answer; and does the rest stay for others?"""
-    most = min(units, want, cls.ready + by_deadline.count_overdue_for(turn.state, pilot, cls, units))
-    fewer = tail.grant_size_in_tail(turn, cls, units)
-    return fewer, fewer < most
-
-
-def _how_many(turn: Turn, pilot: PilotState, cls: TaskClass, cost: int, paid: bool, answer: Answer) -> int:
-    """0: it waits for something else than room; less than that: the pilot is full.  What a task weighs is rounded up,
-    so where nothing is held ahead any more one may fit all the same."""
-    units = room(turn, pilot, answer.load, cls, cost, answer.ahead)
-    if units <= 0 and answer.behind and not paid and answer.load < pilot.cores * 1000:
-        return 1
-    if units <= 0:
-        return 0 if _waits_otherwise(turn, pilot, cls, paid, answer.groups) else -1
-    return max(_affordable(turn, pilot, answer.load, cls, answer.groups, units), 0) if paid else units
-
-
-def _waits_otherwise(turn: Turn, pilot: PilotState, cls: TaskClass, paid: bool, groups: list[f.Group]) -> bool:
-    """Is it not for want of room that it is not given to this pilot: for want of means, or because its host runs it?"""
-    if paid and Affordable(turn.state, pilot, turn.now, groups).most(cls) <= 0:
-        return True
-    return bool(cls.overdue) and not cls.on_ready_list and not by_deadline.has_overdue_for(turn.state, pilot, cls)
-
-
-def _dealt(
-    turn: Turn, pilot: PilotState, of: dict[str, list[Entry]], want: int, left: int | None, groups: list[f.Group]
-) -> int:
-    """The same where several owners have something for the pilot.  What it will carry then."""
-    state, pc = turn.state, turn.state.pilot_classes[pilot.cls]
-
-    def spare(number: int, load: int) -> int:
-        cls = state.classes[number]
-        return max(room(turn, pilot, load, cls, state.cost_on(pc, cls), ahead=False) * state.cost_on(pc, cls), 0)
-
-    def overtaken(number: int, load: int) -> bool:
-        """Would what comes behind it have what it waits for: room, or its turn in the tail?"""
-        cls = state.classes[number]
-        if spare(number, load) > 0:
-            return cls.bag in state.replicating and tail.grant_size_in_tail(turn, cls, 2) < 2
-        return not _waits_otherwise(turn, pilot, cls, True, groups)
-
-    taken: dict[int, int] = {}  # class → tasks so far
-
-    def part(entries: list[Entry], most: int, load: int) -> int:
-        answer = Answer(groups, most, load, turn.config.message, ahead=False)
-        _walk(turn, pilot, entries, left, answer)
-        return answer.load
-
-    def walk(entries: list[Entry], most: int, load: int) -> tuple[int, int]:
-        had = len(groups)
-        for number in [number for _, number in entries if number in taken]:
-            cls = state.classes[number]
-            n = 0 if cls.in_chain or cls.by_data else min(most - _tasks(groups[had:]), cls.ready - taken[number])
-            before = len(groups)
-            load = part([(cls.order_key, number)], n, load)
-            if n > _tasks(groups[before:]) and overtaken(number, load):
-                break
-        else:
-            others = [entry for entry in entries if entry[1] not in taken]
-            load = part(others, most - _tasks(groups[had:]), load)
-        for group in groups[had:]:
-            number = state.bags[group.bag].classes[group.target, group.variant].number
-            states = state.bags[group.bag].tasks.state  # what is overdue is not ready
-            taken[number] = taken.get(number, 0) + sum(states[task] == READY for task in group.tasks)
-        return _tasks(groups[had:]), load
-
-    return fair_share.deal(turn, pilot, of, want, spare, walk)
-
-
-def _runs_empty(turn: Turn, pilot: PilotState, of: dict[str, list[Entry]], left: int | None) -> bool:
-    """Has a bag waited so long for the room that others' tasks take here that there will be nothing before it?"""
-    state = turn.state
-    if not any(state.bags[state.classes[entries[0][1]].bag].aged_since for entries in of.values()):
-        return False  # what is lifted comes first
-    room_of = _room_of(turn, pilot, left, [])
-    for entries in of.values():
-        lifted = takewhile(lambda cls: state.bags[cls.bag].aged_since, (state.classes[number] for _, number in entries))
-        cls = next((cls for cls in lifted if room_of(cls, 0) > 0), None)  # the first that may go there at all
-        if cls is not None and not cls.by_data and room_of(cls, pilot.load) <= 0:
-            return True
-    return False
-
-
-def _tasks(groups: list[f.Group]) -> int:
-    return sum(len(group.tasks) for group in groups)
-
-
-def _hand_out(turn: Turn, pilot: PilotState, groups: list[f.Group], load: int = 0) -> bool:
-    """`load`: what it was thought to carry then.  What joins a batch that is there takes no more room than that."""
-    if groups:
-        moves = copies.plan_transfers(turn.state, pilot, groups)
-        turn.emit(f.Granted(turn.now, pilot.number, pilot.granted + 1, groups, moves))
-        turn.grants.grants_this_step[pilot.number] = (pilot.granted, groups)
-        if turn.state.deadlines:
-            by_deadline.watch_grant(turn, pilot, groups)
-        turn.grants.recheck_waiting = turn.grants.recheck_waiting or pilot.load < load
-    return bool(groups)
-
-
-def _affordable(turn: Turn, pilot: PilotState, load: int, cls: TaskClass, groups: list[f.Group], units: int) -> int:
-    """Of so many units.  What is held ahead pledges what another pilot could use now: only while there is plenty."""
-    most = Affordable(turn.state, pilot, turn.now, groups).most(cls)
-    at_once = room(turn, pilot, load, cls, turn.state.cost_on(turn.state.pilot_classes[pilot.cls], cls), ahead=False)
-    return min(units, most, max(at_once, most // AMPLE))
-
-
-def _grant_named(turn: Turn, pilot: PilotState, left: int | None) -> bool:
-    """It was started for one task: that, or nothing any more."""
-    state = turn.state
-    if pilot.row in state.quarantined and not quarantine.tasks_allowed(state, turn.now, pilot):
-        return False
-    intent = state.intents[pilot.intent]
-    bag = state.bags.get(intent.bag)
-    if bag is not None and bag.tasks.state[intent.task] == READY:
-        cls = bag.classes[bag.target_of(intent.task), bag.tasks.variant[intent.task]]
-        able = state.cost_on(state.pilot_classes[pilot.cls], cls) and fits(pilot, cls, left)
-        able = (
-            able
-            and turn.grants.orders.admits(state, turn.now, pilot, cls)
-            and not must_go_elsewhere(state, pilot.site, cls)
-        )
-        able = able and (
-            not cls.has_per_host or per_host.left(turn, pilot, cls, [], per_host.Held(state, pilot.row)) > 0
-        )
-        if cls.on_ready_list and able and Affordable(state, pilot, turn.now).most(cls) > 0:
-            number = state.attempts.numbers(1)
-            chain = chains.chain_of(bag, intent.task)
-            one = [intent.task]
-            group = f.Group(
-                bag.number,
-                cls.target,
-                cls.time_retries,
-                cls.memory_retries,
-                one,
-                number,
-                chain,
-                to_fail_over_site=cls.to_fail_over_site,
-            )
-            return _hand_out(turn, pilot, [group])
-    if not pilot.attempts_held:
-        turn.emit(f.PilotDraining(turn.now, pilot.number))
-    return False
-
-
-def fits(pilot: PilotState, cls: TaskClass, left: int | None) -> bool:
-    """What the class of the pilot cannot say: this one's own memory and disk, and the time it has left."""
-    if cls.memory > pilot.memory or cls.disk > pilot.disk:
-        return False
-    return left is None or (cls.least_time_left or 1) <= left
-
-
-def _room_of(turn: Turn, pilot: PilotState, left: int | None, groups: list[f.Group]) -> nearest_data.Room:
-    """How many tasks of a class such a pilot could begin, holding so much."""
-    pc = turn.state.pilot_classes[pilot.cls]
-    purse = Affordable(turn.state, pilot, turn.now, groups)
-    held = per_host.Held(turn.state, pilot.row)
-
-    def room_of(cls: TaskClass, load: int) -> int:
-        cost = turn.state.cost_on(pc, cls)
-        if not cost or not fits(pilot, cls, left) or not purse.most(cls):
-            return 0
-        if not turn.grants.orders.admits(turn.state, turn.now, pilot, cls):
-            return 0
-        if must_go_elsewhere(turn.state, pilot.site, cls) or quarantine.refuses_guest(turn.state, turn.now, pilot, cls):
-            return 0
-        most = per_host.left(turn, pilot, cls, groups, held) if cls.has_per_host else per_host.NO_LIMIT
-        return min(room(turn, pilot, load, cls, cost, ahead=False), most)
-
-    return room_of
-
-
-def withheld(turn: Turn, pilot: PilotState, cls: TaskClass, left: int | None) -> bool:
-    """Is its bag unwilling to let this pilot have anything now?"""
-    bag = turn.state.bags[cls.bag]
-    if not cls.by_data:
-        return False
-    ahead = nearest_data.outlook(turn.state, turn.now, bag, pilot)
-    best = nearest_data.choose(turn, pilot, bag, pilot.load, {}, _room_of(turn, pilot, left, []), ahead)
-    return best is not None and nearest_data.is_withheld(bag, best)
-
-
-def _take(
-    turn: Turn, pilot: PilotState, cls: TaskClass, units: int, left: int | None, answer: Answer
-) -> list[f.Group]:
+def _take(turn: Turn, draft: GrantDraft, cls: TaskClass, units: int) -> list[f.Group]:
     if cls.in_chain:
-        def fits_too(other: TaskClass) -> bool:
-            return fits(pilot, other, left) and turn.grants.orders.admits(turn.state, turn.now, pilot, other)
-
-        return batches.take(turn, pilot, cls, units, answer.want, answer.budget, fits_too)
-    n = min(answer.want, units, cls.ready, max(answer.budget // cls.message_bytes, 1))
-    tasks = _others(cls, n, answer.groups)
+        return batches.take(turn, draft, cls, units)
+    n = min(draft.want, units, cls.ready, max(draft.bytes_left // cls.message_bytes, 1))
+    tasks = _untaken(cls, n, draft.groups)
     assert len(tasks) == n, "a class counted more ready tasks than its backlog holds"
-    numbers = turn.state.attempts.numbers(n)
-    return [
-        f.Group(
-            cls.bag,
-            cls.target,
-            cls.time_retries,
-            cls.memory_retries,
-            tasks,
-            numbers,
-            to_fail_over_site=cls.to_fail_over_site,
-        )
-    ]
+    return [cls.group(tasks, turn.state.attempts.numbers(n))]
 
 
-def _others(cls: TaskClass, n: int, groups: list[f.Group]) -> list[int]:
-    """Tasks that these groups do not hold.  What came back twice may lie in the backlog twice, and is ready until the
-    whole answer is granted: a class that is asked again meanwhile would give it again."""
+def _untaken(cls: TaskClass, n: int, groups: list[f.Group]) -> list[int]:
+    """Return ready tasks that the groups do not hold.
+
+    A task that came back twice may lie in the backlog twice, and is ready until the whole answer is granted: a class
+    that is asked again meanwhile would give it again."""
     held = {task for group in groups if group.bag == cls.bag and group.target == cls.target for task in group.tasks}
     if not held:
         return cls.backlog.take(n)
@@ -409,23 +197,83 @@ def _others(cls: TaskClass, n: int, groups: list[f.Group]) -> list[int]:
     return list(found)
 
 
-def room(turn: Turn, pilot: PilotState, load: int, cls: TaskClass, cost: int, ahead: bool) -> int:
-    """How many more tasks of a class, or batches of them, the pilot should hold."""
-    capacity = pilot.cores * 1000
-    slots = capacity // cost
-    if cls.memory:  # its class may be said to have a little more than it has
-        slots = min(slots, pilot.memory // cls.memory)
-    if cls.disk:
-        slots = min(slots, pilot.disk // cls.disk)
-    bag = turn.state.bags[cls.bag]
-    # A pilot starts what it holds as cores fall free; of disk it keeps no account, so it holds no more than fits.
-    more = prefetch(turn, bag, cls) if ahead and not bag.external and not cls.disk else 0
-    return ((1 + more) * slots * cost - load) // cost
+# --- several owners at one site ---------------------------------------------------------------------------------------
 
 
-def prefetch(turn: Turn, bag: BagState, cls: TaskClass) -> int:
-    """Tasks, or batches, per slot to hold beyond those that run."""
-    mean = (cls.mean or float(bag.targets[cls.target].shape.expect)) * max(cls.batch, 1)
-    if not mean:
-        return int(not cls.in_chain)
-    return min(int(turn.config.prefetch / mean), turn.config.prefetch_most)
+def _divide_between_owners(turn: Turn, draft: GrantDraft, by_owner: dict[str, list[Entry]]) -> int:
+    """Grant to each owner a part of the pilot (`fair_share.py`); return the load that the pilot will carry."""
+    state, to = turn.state, draft.recipient
+    pc = state.pilot_classes[to.pilot.cls]
+    taken: dict[int, int] = {}  # class → tasks so far
+
+    def room_left(number: int, load: int) -> int:
+        cls = state.classes[number]
+        cost = state.cost_on(pc, cls)
+        return max(room(to, load, cls, cost) * cost, 0)
+
+    def is_overtaken(number: int, load: int) -> bool:
+        """Would a class behind this one get what this one waits for: room, or its turn in the tail?"""
+        cls = state.classes[number]
+        if room_left(number, load) > 0:
+            return cls.bag in state.replicating and tail.grant_size_in_tail(turn, cls, 2) < 2
+        return not waits_for_else(to, cls)
+
+    def walk_part(entries: list[Entry], most: int, load: int) -> int:
+        part = GrantDraft(
+            recipient=to, want=most, load=load, bytes_left=turn.config.message, prefetch_allowed=False)
+        _walk(turn, part, entries)
+        return part.load
+
+    def walk(entries: list[Entry], most: int, load: int) -> tuple[int, int]:
+        """Walk on where the last walk over these entries ended."""
+        had = len(to.groups)
+        for number in [number for _, number in entries if number in taken]:
+            cls = state.classes[number]
+            given = _count_tasks(to.groups[had:])
+            n = 0 if cls.in_chain or cls.by_data else min(most - given, cls.ready - taken[number])
+            before = len(to.groups)
+            load = walk_part([(cls.order_key, number)], n, load)
+            if n > _count_tasks(to.groups[before:]) and is_overtaken(number, load):
+                break
+        else:
+            others = [entry for entry in entries if entry[1] not in taken]
+            load = walk_part(others, most - _count_tasks(to.groups[had:]), load)
+        for group in to.groups[had:]:
+            bag = state.bags[group.bag]
+            number = bag.classes[group.target, group.variant].number
+            fresh = sum(bag.tasks.state[task] == READY for task in group.tasks)  # overdue tasks are not ready
+            taken[number] = taken.get(number, 0) + fresh
+        return _count_tasks(to.groups[had:]), load
+
+    return fair_share.divide(draft, by_owner, room_left, walk)
+
+
+def is_kept_empty(to: Recipient, by_owner: dict[str, list[Entry]]) -> bool:
+    """Has a bag waited so long for room that other owners' tasks take here that the host runs empty for it?"""
+    state = to.state
+    if not any(state.bags[state.classes[entries[0][1]].bag].aged_since for entries in by_owner.values()):
+        return False  # an aged bag comes first among its owner's
+    for entries in by_owner.values():
+        classes = (state.classes[number] for _, number in entries)
+        aged = takewhile(lambda cls: state.bags[cls.bag].aged_since, classes)
+        cls = next((cls for cls in aged if room_for(to, cls, 0) > 0), None)  # the first that may go there at all
+        if cls is not None and not cls.by_data and room_for(to, cls, to.pilot.load) <= 0:
+            return True
+    return False
+
+
+def _count_tasks(groups: list[f.Group]) -> int:
+    return sum(len(group.tasks) for group in groups)
+
+
+def _hand_out(turn: Turn, pilot: PilotState, groups: list[f.Group], load: int = 0) -> bool:
+    """Emit the grant.  `load`: what the draft reckoned that the pilot carries then; a task that joins a batch which the
+    pilot holds already takes no more room, so the pilot may have room for more."""
+    if groups:
+        moves = copies.plan_transfers(turn.state, pilot, groups)
+        turn.emit(f.Granted(turn.now, pilot.number, pilot.granted + 1, groups, moves))
+        turn.grants.grants_this_step[pilot.number] = (pilot.granted, groups)
+        if turn.state.deadlines:
+            by_deadline.watch_grant(turn, pilot, groups)
+        turn.grants.recheck_waiting = turn.grants.recheck_waiting or pilot.load < load
+    return bool(groups)

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from math import ceil
 from typing import NamedTuple
 
+from windfall.core.decide.grant.draft import GrantDraft, Recipient
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import LIVE
 from windfall.core.state.chains import batch_mates, chain_of
@@ -34,7 +35,7 @@ from windfall.core.state.copies import is_at, place_of, site_of, sources, transf
 from windfall.core.state.world import Arrivals, BagState, PilotState, State, TaskClass
 from windfall.core.turn import Turn
 
-Room = Callable[[TaskClass, int], int]  # of a pilot, for a class, if it holds so much
+Room = Callable[[Recipient, TaskClass, int], int]  # how many of a class the pilot can begin, with such a load
 PATIENCE = 4  # gaps after which a host whose pilot has left is not expected any more
 
 
@@ -175,67 +176,57 @@ def weigh(state: State, now: int, bag: BagState, tasks: list[int], pilot: PilotS
 # --- choosing --------------------------------------------------------------------------------------------------------
 
 
-def take(
-    turn: Turn, pilot: PilotState, number: int, load: int, want: int, room_of: Room, groups: list[f.Group]
-) -> list[tuple[TaskClass, f.Group]]:
-    """Up to `want` tasks of a bag for the pilot that asks, none of them in `groups`; none if all are withheld."""
-    bag = turn.state.bags[number]
-    taken: list[tuple[TaskClass, f.Group]] = []
-    gone = dict.fromkeys(task for group in groups if group.bag == number for task in group.tasks)
-    ahead = outlook(turn.state, turn.now, bag, pilot)
-    while want > 0 and (best := choose(turn, pilot, bag, load, gone, room_of, ahead)) is not None:
-        if is_withheld(bag, best):
-            turn.grants.withheld_from[pilot.number] = None
+def take(turn: Turn, draft: GrantDraft, number: int, most: int, room: Room) -> None:
+    """Add up to `most` tasks of a bag to the draft; none if all of them are withheld."""
+    to, state = draft.recipient, turn.state
+    bag, pc = state.bags[number], state.pilot_classes[to.pilot.cls]
+    ahead = outlook(state, turn.now, bag, to.pilot)
+    took = False
+    while most > 0 and (best := _choose(to, bag, draft.load, room, ahead)) is not None:
+        if _is_withheld(bag, best):
+            turn.grants.withheld_from[to.pilot.number] = None
             _look_again(turn, bag, best.priority, ahead.until)
             break
-        cls, tasks = best.cls, best.tasks
-        numbers = turn.state.attempts.numbers(len(tasks))
-        chain = chain_of(bag, tasks[0])
-        group = f.Group(
-            cls.bag,
-            cls.target,
-            cls.time_retries,
-            cls.memory_retries,
-            tasks,
-            numbers,
-            chain,
-            to_fail_over_site=cls.to_fail_over_site,
-        )
-        taken.append((cls, group))
-        gone.update(dict.fromkeys(tasks))
-        load += turn.state.cost_on(turn.state.pilot_classes[pilot.cls], cls)
-        want -= len(tasks)
-    if taken:
+        n, took = len(best.tasks), True
+        draft.groups.append(best.cls.group(best.tasks, state.attempts.numbers(n), chain_of(bag, best.tasks[0])))
+        draft.load += state.cost_on(pc, best.cls)
+        draft.want, most = draft.want - n, most - n
+    if took:
         stir(turn)
-    return taken
 
 
-def choose(
-    turn: Turn, pilot: PilotState, bag: BagState, load: int, gone: dict[int, None], room_of: Room, ahead: Outlook
-) -> Scored | None:
-    """The candidate with the highest priority, of those that are not `gone`."""
+def withholds(to: Recipient, cls: TaskClass, room: Room) -> bool:
+    """Is the class's bag unwilling to let this pilot have anything now?"""
+    bag = to.state.bags[cls.bag]
+    if not cls.by_data:
+        return False
+    best = _choose(to, bag, to.pilot.load, room, outlook(to.state, to.now, bag, to.pilot))
+    return best is not None and _is_withheld(bag, best)
+
+
+def _choose(to: Recipient, bag: BagState, load: int, room: Room, ahead: Outlook) -> Scored | None:
+    """Return the candidate with the highest priority of those that the answer does not hold yet."""
     best: Scored | None = None
-    for cls, tasks in _candidates(bag, load, gone, room_of):
-        score = priority(turn.state, turn.now, bag, tasks, pilot, ahead)
+    for cls, tasks in _candidates(to, bag, load, room):
+        score = priority(to.state, to.now, bag, tasks, to.pilot, ahead)
         if best is None or score > best.priority:
             best = Scored(score, cls, tasks)
     return best
 
 
-def is_withheld(bag: BagState, best: Scored) -> bool:
-    """Better off elsewhere."""
+def _is_withheld(bag: BagState, best: Scored) -> bool:
+    """Is even the best candidate better off elsewhere?"""
     return bag.data_selection is not None and bag.data_selection.withhold and best.priority < 0
 
 
-def _candidates(
-    bag: BagState, load: int, gone: dict[int, None], room_of: Room
-) -> Iterator[tuple[TaskClass, list[int]]]:
+def _candidates(to: Recipient, bag: BagState, load: int, room: Room) -> Iterator[tuple[TaskClass, list[int]]]:
     assert bag.data_selection is not None
     most = bag.data_selection.candidates
+    gone = dict.fromkeys(task for group in to.groups if group.bag == bag.number for task in group.tasks)
     for cls in sorted((cls for cls in bag.classes.values() if cls.on_ready_list), key=lambda cls: cls.order_key):
         if most <= 0:
             return
-        if room_of(cls, load) <= 0:
+        if room(to, cls, load) <= 0:
             continue
         for tasks in _units(bag, cls, gone, most):
             most -= 1

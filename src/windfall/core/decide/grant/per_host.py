@@ -19,10 +19,8 @@ import numpy as np
 
 from windfall.core.expressions import attributes
 from windfall.core.expressions.classads import Value, format_value, program_of, why_no_value
-from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import DROPPED, GRANTED, STARTED
 from windfall.core.state.world import PilotState, State, TaskClass
-from windfall.core.turn import Turn
 
 NO_LIMIT = 1 << 40
 
@@ -92,12 +90,3 @@ class Held:
         rows = rows[(states == GRANTED) | (states == STARTED) | (states == DROPPED)]
         bags, counts = np.unique(attempts.np_task[rows] >> 32, return_counts=True)
         return dict(zip(bags.tolist(), counts.tolist(), strict=True))
-
-
-def left(turn: Turn, pilot: PilotState, cls: TaskClass, groups: list[f.Group], held: Held) -> int:
-    """How many more of the class its host, which holds so much, may be given beside these groups."""
-    most = limit(turn.state, turn.now, pilot, cls, turn.grants.orders.published(turn.state, turn.now, pilot))
-    if most >= NO_LIMIT:
-        return NO_LIMIT
-    given = sum(len(group.tasks) for group in groups if group.bag == cls.bag)
-    return most - given - held.of(cls.bag)

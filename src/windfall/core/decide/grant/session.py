@@ -12,7 +12,7 @@ from windfall.core.messages import facts as f
 class GrantSession:
     orders: HostOrders = field(default_factory=HostOrders)
     grants_this_step: dict[int, tuple[int, list[f.Group]]] = field(default_factory=dict)  # by pilot
-    starved_pilots: list[int] = field(default_factory=list)  # pilots that asked in this step and got nothing
+    starved_pilots: dict[int, int] = field(default_factory=dict)  # pilots that got nothing in this step → their want
     withheld_from: dict[int, None] = field(default_factory=dict)  # pilots that ready tasks were withheld from
     recheck_waiting: bool = False  # a pilot that waits may be granted now what was withheld from it
     some_waiting_unasked: bool = False  # not every pilot that waits was offered what is ready

@@ -24,6 +24,7 @@ from itertools import islice
 import numpy as np
 
 from windfall.core.decide.grant import per_host
+from windfall.core.decide.grant.draft import Recipient
 from windfall.core.decide.replicas.candidates import DEADLINE, may_run_twice, replicates, setting
 from windfall.core.decide.replicas.caps import cap, usual_time
 from windfall.core.expressions import attributes
@@ -241,9 +242,10 @@ def _for_host(state: State, pilot: PilotState, cls: TaskClass) -> Iterator[tuple
     return (each for each in cls.overdue.items() if pilot.row not in each[1] and _is_still_overdue(bag, cls, each[0]))
 
 
-def add_overdue(turn: Turn, pilot: PilotState, cls: TaskClass, most: int, groups: list[f.Group]) -> int:
-    """Attempts of overdue tasks that its host does not run, those that other sites have first; how many."""
-    state = turn.state
+def add_overdue(turn: Turn, to: Recipient, cls: TaskClass, most: int) -> int:
+    """Add attempts of overdue tasks that the pilot's host does not run, those that run at other sites first; return how
+    many."""
+    state, pilot = turn.state, to.pilot
     seen = dict(islice(_for_host(state, pilot, cls), MOST_SEEN))
     here = {task: any(state.host_names[row][0] == pilot.site for row in hosts) for task, hosts in seen.items()}
     live = state.bags[cls.bag].tasks.live
@@ -253,16 +255,5 @@ def add_overdue(turn: Turn, pilot: PilotState, cls: TaskClass, most: int, groups
     if tasks:
         state.version += 1  # who waited behind them may have something else now
         _look_at(turn, cls.bag, turn.now + EVERY)
-        numbers = state.attempts.numbers(len(tasks))
-        groups.append(
-            f.Group(
-                cls.bag,
-                cls.target,
-                cls.time_retries,
-                cls.memory_retries,
-                tasks,
-                numbers,
-                to_fail_over_site=cls.to_fail_over_site,
-            )
-        )
+        to.groups.append(cls.group(tasks, state.attempts.numbers(len(tasks))))
     return len(tasks)

@@ -29,13 +29,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from windfall.core.decide.grant.draft import GrantDraft, Recipient
 from windfall.core.decide.grant.fair_share import weight
 from windfall.core.decide.replicas.by_expression import CYCLE, MOST_WANTED, PAUSE, continue_cycle
 from windfall.core.decide.replicas.caps import cap, core_ms_left, expected_cost, usual_time
 from windfall.core.decide.replicas.session import Late, Tail
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import ACTIVE, GRANTED, READY, STARTED, WAITING
-from windfall.core.state.accounts import UNLIMITED, Affordable
+from windfall.core.state.accounts import UNLIMITED
 from windfall.core.state.estimates import bad_hosts
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
 from windfall.core.turn import Turn
@@ -69,7 +70,7 @@ PRESETS = {
 BY_EXPRESSION = Preset(0, 6, 300, False)
 
 
-Room = Callable[[TaskClass, int], int]  # how many more of a class a pilot may hold, holding so much
+Room = Callable[[Recipient, TaskClass, int], int]  # how many of a class the pilot can begin, with such a load
 
 
 def setting(bag: BagState) -> str:
@@ -98,33 +99,23 @@ def replicates(bag: BagState) -> bool:
     return setting(bag) not in (NONE, DEADLINE) and may_run_twice(bag)
 
 
-def add_replicas(turn: Turn, pilot: PilotState, want: int, room: Room, groups: list[f.Group]) -> None:
-    """Replicas for a pilot, as many as it can run at once; they are added to the groups."""
-    load = pilot.load
+def add_replicas(turn: Turn, draft: GrantDraft, room: Room) -> None:
+    """Add replicas to the draft, as many as its pilot can run at once."""
+    to, groups = draft.recipient, draft.groups
+    pilot, load = to.pilot, draft.load
     for bag in _in_order(turn, pilot):
         tail = scan(turn, bag)
-        most = min(want, len(groups) + replicas_left(bag)) if tail.late else 0
+        most = min(draft.want, len(groups) + replicas_left(bag)) if tail.late else 0
         full: set[int] = set()  # classes of which it can have no more
         for each in _for_host(tail.late, pilot) if len(groups) < most else ():
             cls = each.cls
             if cls.number in full or not _stands(bag, each):
                 continue  # what has ended since then is not taken out of the list, but for the first
             cost = expected_cost(turn.state, cls, pilot) if tail.left < UNLIMITED else 0
-            if cost > tail.left or room(cls, load) <= 0 or _unpaid(turn, pilot, cls, groups):
+            if cost > tail.left or room(to, cls, load) <= 0:
                 full.add(cls.number)
                 continue
-            one, numbers = [each.task], turn.state.attempts.numbers(1)
-            groups.append(
-                f.Group(
-                    cls.bag,
-                    cls.target,
-                    cls.time_retries,
-                    cls.memory_retries,
-                    one,
-                    numbers,
-                    to_fail_over_site=cls.to_fail_over_site,
-                )
-            )
+            groups.append(cls.group([each.task], turn.state.attempts.numbers(1)))
             load += turn.state.cost_on(turn.state.pilot_classes[pilot.cls], cls)
             tail.late.remove(each)
             if setting(bag) in PRESETS and not tail.more:  # else those come first that were too many to be listed
@@ -144,10 +135,6 @@ def _again(bag: BagState, tail: Tail, each: Late, pilot: PilotState) -> None:
 def _turn(each: Late) -> tuple[int, int]:
     """Whose it is first: that of the one with the fewest attempts, then of that which runs longest."""
     return each.live, each.since
-
-
-def _unpaid(turn: Turn, pilot: PilotState, cls: TaskClass, groups: list[f.Group]) -> bool:
-    return Affordable(turn.state, pilot, turn.now, groups).most(cls) <= 0
 
 
 def any_late(turn: Turn) -> bool:

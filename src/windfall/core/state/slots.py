@@ -1,0 +1,58 @@
+"""How many tasks of a class a pilot's slots hold at once, for pilots that run and for shapes that may be started."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Holder(Protocol):
+    """A pilot class, or a shape of a site's file."""
+
+    @property
+    def cores(self) -> int: ...
+    @property
+    def memory(self) -> int: ...
+    @property
+    def gpus(self) -> int: ...
+    @property
+    def disk(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def whole(self) -> bool: ...
+
+
+class Needs(Protocol):
+    """A task class."""
+
+    @property
+    def cores(self) -> int: ...
+    @property
+    def memory(self) -> int: ...
+    @property
+    def gpus(self) -> int: ...
+    @property
+    def disk(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def whole(self) -> bool: ...
+
+
+def nodes_suit(holder: Holder, needs: Needs) -> bool:
+    """A task of several nodes needs a pilot of several.  A task of one node never gets such a pilot, for it would leave
+    the other nodes idle; a task that asks for a whole node gets a pilot that has its node alone."""
+    if needs.nodes > 1 or holder.nodes > 1:
+        return 1 < needs.nodes <= holder.nodes
+    return holder.whole or not needs.whole
+
+
+def slots_on(holder: Holder, needs: Needs) -> int:
+    """Count the tasks that the holder runs at once; 0: it can run none."""
+    if not nodes_suit(holder, needs):
+        return 0
+    slots = holder.cores // needs.cores
+    for need, has in ((needs.memory, holder.memory), (needs.gpus, holder.gpus), (needs.disk, holder.disk)):
+        if need:
+            slots = min(slots, has // need)
+    return min(slots, 1) if needs.whole or needs.nodes > 1 else slots
