@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.core.conftest import Bench, shape
 from windfall.core.messages import events as e
-
-from .conftest import Bench, shape
 
 
 @pytest.mark.parametrize("started", [True, False])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from tests.core.conftest import Bench, shape
 from windfall.core.messages import events as e
-
-from .conftest import Bench, shape
 
 
 def test_a_task_that_was_cancelled_and_asked_for_again_is_dealt_once(bench: Bench) -> None:

@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.core.conftest import Bench, shape
+from tests.core.provision.test_provisioning import HOUR, LANDING, ONE, Tender, bag, site, states
 from windfall.core.decide.provision.demand import MOST_PILOTS
 from windfall.core.decide.provision.reconcile import AT_ONCE
 from windfall.core.messages import events as e
 from windfall.core.messages.facts import DataSelection, DataShape, Limits, Shape
 from windfall.core.messages.lifecycle import CANCELLED, SUCCEEDED
 from windfall.core.state.copies import missing
-
-from .conftest import Bench, shape
-from .test_provisioning import HOUR, LANDING, ONE, Tender, bag, site, states
 
 # --- whoever starts pilots -------------------------------------------------------------------------------------------
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.core.conftest import Bench, granted, shape
 from windfall.core.decide.replicas import candidates
 from windfall.core.messages import events as e
-
-from .conftest import Bench, granted, shape
 
 MEAN = 64_000  # so that what was found is kept for a second
 TASKS = 40

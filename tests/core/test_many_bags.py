@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.core.conftest import shape
 from windfall.core.expressions import classads
 from windfall.core.expressions.classads import MOST_PROGRAMS
 from windfall.core.messages import events as e
 from windfall.core.step import Core
-
-from .conftest import shape
 
 
 def test_expressions_of_many_bags_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

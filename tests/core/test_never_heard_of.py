@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conftest import Bench, granted, shape
+from tests.core.conftest import Bench, granted, shape
 
 
 def test_what_a_pilot_never_got_takes_no_place_there(bench: Bench) -> None:

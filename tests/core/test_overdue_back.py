@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import GONE_SILENT, Bench, shape
+from tests.core.conftest import GONE_SILENT, Bench, shape
 
 
 def _pass(bench: Bench, ms: int, *alive: int) -> None:

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.core.conftest import Bench, answers, granted, shape
 from windfall.core.decide.hosts import quarantine as hosts_module
 from windfall.core.messages import events as e
 from windfall.core.messages.lifecycle import READY, STARTED
-
-from .conftest import Bench, answers, granted, shape
 
 HOUR, MEAN = 3_600_000, 64_000
 LATE = 3 * MEAN // 2

@@ -7,12 +7,11 @@ from collections import Counter
 
 import pytest
 
+from tests.core import conftest
+from tests.core.conftest import Bench, granted, shape
 from windfall.core.decide.grant.order import looked_at
 from windfall.errors import BadInput
 from windfall.model.checks.bag import setting
-
-from . import conftest
-from .conftest import Bench, granted, shape
 
 HOUR = 3_600_000
 LONG = {"park": HOUR, "lease": 10 * HOUR, "silence": 20 * HOUR}

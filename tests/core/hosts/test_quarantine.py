@@ -1,0 +1,226 @@
+"""Hosts: statistics under a lasting id, and which of them must wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.core.conftest import Bench, granted, shape
+from windfall.core.decide.hosts import quarantine
+from windfall.core.messages import events as e
+from windfall.core.messages.lifecycle import FINE, HELD_BACK, PROBATION
+from windfall.core.read.explain import explain
+
+QUARANTINE = 600_000
+
+
+def on(bench: Bench, host: str, cores: int = 1) -> int:
+    """A pilot on a host of that name."""
+    event = e.Enrol(0, "here", f"n{bench.core.state.next_pilot}", host, f"{host}.example", cores, 4 << 30, 0, 1 << 40,
+                    None, b"token %d" % bench.core.state.next_pilot)
+    return int(bench.do(event).pilot)
+
+
+def run(bench: Bench, pilot: int, outcome: str = "succeeded", wall: int = 60_000, **more: Any) -> bool:
+    """One task, if it is given any."""
+    answer = bench.exchange(pilot, want=1)
+    held = granted(answer) if answer is not None else []
+    for attempt, _ in held:
+        bench.report(pilot, attempt, outcome, **({"why": "exit"} if outcome == "failed" else {}), wall=wall, **more)
+    return bool(held)
+
+
+def column(bench: Bench, name: str, host: str) -> Any:
+    return getattr(bench.core.state.hosts, name)[bench.core.state.host_rows["here", host]]
+
+
+def hole(bench: Bench, others: int = 8) -> int:
+    """A pilot on a host that is quarantined."""
+    bench.submit(shape(1_000, expect=60_000, retries=100))
+    for number in range(others):
+        run(bench, on(bench, f"good{number}"))
+    bad = on(bench, "bad")
+    while column(bench, "standing", "bad") == FINE:
+        if not run(bench, bad, "failed", wall=10):
+            bench.wait(10_000)
+    return bad
+
+
+def test_what_became_of_tasks_is_kept_under_the_hosts_lasting_id(bench: Bench) -> None:
+    bench.submit(shape(9, retries=9, expect=60_000))
+    first = on(bench, "h1")
+    run(bench, first, wall=400)
+    run(bench, first, "failed")
+    bench.exchange(first, bye="stopped")
+    second = on(bench, "h1")  # comes again, after preemption
+    run(bench, second, "failed")
+    bench.take(second, want=1)
+    bench.step(e.Gone(0, second))
+    assert [column(bench, name, "h1") for name in ("attempts", "failures", "losses", "streak")] == [4, 2, 1, 2]
+    assert column(bench, "mean", "h1") == 400 and column(bench, "success", "h1") == bench.now
+    bench.restart(bench.snapshot())
+    assert column(bench, "attempts", "h1") == 4
+
+
+def test_time_and_memory_are_no_hosts_fault(bench: Bench) -> None:
+    bench.submit(shape(3, limit=1_000, retries=9))
+    pilot = on(bench, "h1")
+    run(bench, pilot, "failed")
+    for why in ("time", "memory"):
+        held = granted(bench.exchange(pilot, want=1))
+        bench.exchange(pilot, reports=[e.Report(attempt, "failed", why) for attempt, _ in held])
+    assert column(bench, "failures", "h1") == 1
+
+
+def test_the_last_host_of_an_owner_is_not_held_back_for_the_sake_of_anothers(bench: Bench) -> None:
+    """Its tasks could not go there."""
+    bench.step(e.AddSite(0, "there", "bob", "local"))
+    bench.pilot(site="there")
+    bench.submit(shape(40, retries=99, expect=60_000))
+    only = on(bench, "only")
+    assert all(run(bench, only, "failed", wall=10) for _ in range(20))
+    on(bench, "other")
+    while run(bench, only, "failed", wall=10):
+        assert column(bench, "failures", "only") < 99, "with another host of its owner it is in doubt"
+
+
+def test_a_black_hole_is_quarantined_and_explain_names_it(bench: Bench) -> None:
+    bad = hole(bench)
+    assert column(bench, "failures", "bad") <= 8
+    bench.exchange(bad, want=1, wait=10_000)
+    for pilot in [p for p in bench.core.state.pilots if p != bad]:
+        bench.exchange(pilot, bye="stopped")
+    says = bench.explain(1)
+    assert "host bad.example is quarantined: its last" in says and "it is given nothing for 10 min" in says
+    assert bench.core.state.sites["here"].history[-1][2].startswith("bad.example: quarantined")
+
+
+def test_it_is_released_on_probation_and_one_success_redeems_it(bench: Bench) -> None:
+    bad = hole(bench)
+    bench.exchange(bad, want=9, wait=20_000)
+    bench.wait(QUARANTINE)
+    assert column(bench, "standing", "bad") == PROBATION
+    bench.exchange(bad, held=[])
+    held = granted(bench.exchange(bad, want=9))
+    assert len(held) == 1 and granted(bench.exchange(bad, want=9)) == []  # one at a time
+    bench.report(bad, held[0][0], wall=60_000)
+    assert column(bench, "standing", "bad") == FINE and not bench.core.state.quarantined
+    assert bench.core.state.sites["here"].history[-1][2] == "bad.example: it works again"
+
+
+def test_a_failure_on_probation_doubles_the_time(bench: Bench) -> None:
+    bad = hole(bench)
+    bench.wait(QUARANTINE)
+    for pilot in bench.core.state.pilots:
+        bench.exchange(pilot, held=[])
+    assert run(bench, bad, "failed", wall=10)
+    assert column(bench, "standing", "bad") == HELD_BACK and column(bench, "times", "bad") == 2
+    assert column(bench, "until", "bad") == bench.now + 2 * QUARANTINE
+
+
+def test_what_it_holds_and_has_not_started_is_taken_back(bench: Bench) -> None:
+    bench.submit(shape(1_000, retries=100))
+    for number in range(60):
+        run(bench, on(bench, f"good{number}"))
+    bad = on(bench, "bad", cores=4)
+    for _ in range(9):
+        held = [attempt for attempt, _ in granted(bench.exchange(bad, want=8))]
+        bench.exchange(bad, reports=[e.Report(held[0], "failed", "exit", wall=10)])
+        if recalled := bench.exchange(bad).recall:
+            assert set(held[1:]) <= set(recalled)
+            return
+        bench.exchange(bad, reports=[e.Report(attempt, "returned", "stop") for attempt in held[1:]])
+    pytest.fail("nothing was recalled")
+
+
+def test_a_quarantine_outlives_the_process(bench: Bench) -> None:
+    bad = hole(bench)
+    for snapshot in (None, bench.snapshot()):
+        bench.restart(snapshot)
+        bench.exchange(bad, held=[])
+        assert granted(bench.exchange(bad, want=1)) == []
+    bench.wait(QUARANTINE)
+    assert column(bench, "standing", "bad") == PROBATION
+
+
+def test_the_only_host_is_never_barred(bench: Bench) -> None:
+    bench.submit(shape(100, retries=1))
+    pilot = on(bench, "only")
+    for _ in range(60):
+        assert run(bench, pilot, "failed", wall=10)
+
+
+def test_so_many_are_remembered_those_seen_last(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "MOST_HOSTS", 32)
+    bench.submit(shape(1_000, expect=60_000))
+    for number in range(100):
+        pilot = on(bench, f"h{number}")
+        run(bench, pilot)
+        bench.exchange(pilot, bye="stopped")
+        bench.wait(2 * 86_400_000 if number % 10 == 9 else 1_000)  # those that left are forgotten
+    assert len(bench.core.state.host_rows) <= 40 and ("here", "h99") in bench.core.state.host_rows
+    assert ("here", "h0") not in bench.core.state.host_rows
+    bench.restart(bench.snapshot())
+
+
+# --- guests -----------------------------------------------------------------------------------------------------------
+
+
+def lent(bench: Bench) -> tuple[int, int]:
+    """A host of a site that is lent to bob, whose tasks fail there and succeed elsewhere; his bag."""
+    bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
+    his = bench.submit(shape(1_000, expect=60_000, retries=100), owner="bob")
+    for number in range(8):
+        run(bench, on(bench, f"good{number}"))
+    host = on(bench, "lent")
+    for _ in range(20):
+        if not run(bench, host, "failed", wall=10):
+            break
+    return host, his
+
+
+def test_what_a_guests_tasks_do_bars_no_host_for_its_owner(bench: Bench) -> None:
+    host, his = lent(bench)
+    assert bench.exchange(host, want=1, wait=20_000) is None, "none of his, for a while"
+    assert not bench.core.state.quarantined and column(bench, "standing", "lent") == FINE
+    bench.submit(shape(1))
+    assert bench.core.state.pilots[host].attempts_held == 1, "the owner's own go there as before"
+    for number in [number for number in bench.core.state.pilots if number != host]:
+        bench.exchange(number, bye="stopped")
+    assert "your last tasks on host lent.example failed" in str(explain(bench.core.state, bench.now, his))
+
+
+def test_the_guest_is_given_something_there_again(bench: Bench) -> None:
+    lent(bench)
+    bench.wait(QUARANTINE - 1)
+    assert not run(bench, on(bench, "lent")) and bench.core.state.guests_refused
+    bench.wait(1)
+    assert run(bench, on(bench, "lent")) and not bench.core.state.guests_refused
+
+
+def test_failures_of_both_are_told_apart(bench: Bench) -> None:
+    """The owner's own tasks fail there, too: that is a black hole."""
+    host, _ = lent(bench)
+    bench.submit(shape(1_000, expect=60_000, retries=100, priority=9))
+    for number in range(8):
+        run(bench, on(bench, f"more{number}"))
+    for _ in range(40):
+        if column(bench, "standing", "lent") != FINE:
+            break
+        run(bench, host, "failed", wall=10)
+        bench.wait(10_000)
+    assert column(bench, "standing", "lent") == HELD_BACK
+
+
+def test_pilots_of_a_host_are_found_without_looking_through_all(bench: Bench) -> None:
+    one, two, other = on(bench, "h1"), on(bench, "h1"), on(bench, "h2")
+    state = bench.core.state
+    rows = [state.pilots[number].row for number in (one, other)]
+    assert [list(state.on_host[row]) for row in rows] == [[one, two], [other]]
+    bench.exchange(two, bye="stopped")
+    bench.wait(86_400_001)
+    bench.restart(bench.snapshot())
+    state = bench.core.state
+    assert two not in state.pilots and {row: list(of) for row, of in state.on_host.items()} == {
+        row: [p.number for p in state.pilots.values() if p.row == row] for row in state.on_host}

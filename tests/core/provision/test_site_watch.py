@@ -1,0 +1,306 @@
+"""The watchdog over sites: suspects, blackouts, history, and how long pilots wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.core.conftest import Bench, shape
+from tests.core.provision.test_provisioning import HOUR, LANDING, ONE, Tender, bag, site, states
+from windfall.core.messages import events as e, facts as f
+from windfall.core.read.views import site_detail, site_view
+
+SUSPECT, BLACKOUT = 180_000, 900_000
+TWO = f.Shape(2, 4 << 30, 0, 1 << 40, HOUR)
+
+
+def history(bench: Bench, name: str = "c1") -> list[str]:
+    return [kind for _, kind, _ in bench.core.state.sites[name].history]
+
+
+def settled(bench: Bench, name: str = "c1") -> Tender:
+    """A tender whose listing has told, and that goes on polling."""
+    tender = Tender(bench, name, f"t-{name}")
+    bench.wait(LANDING)
+    tender.tell()
+    tender.list()
+    tender.work()
+    return tender
+
+
+def test_a_site_that_says_nothing_is_suspect_and_not_failed(bench: Bench) -> None:
+    site(bench, pilots=9)
+    number = bag(bench, shape(3, expect=HOUR))
+    tender = settled(bench)
+    pilot = tender.begin("intent-1")
+    bench.take(pilot, left=HOUR)
+    for _ in range(8):
+        bench.wait(30_000)
+        bench.exchange(pilot)  # pilots live on by their own leases
+    assert history(bench) == ["suspect"] and states(bench) == "rqq"
+    assert site_view(bench.core.state, bench.core.state.sites["c1"])["suspect"]
+    bench.append(number, 0)
+    bench.submit(shape(5))
+    bench.wait(2_000)
+    assert states(bench) == "rqq"  # nothing more is sent there
+
+
+def test_explain_says_how_long_a_site_has_not_answered(bench: Bench) -> None:
+    site(bench)
+    number = bag(bench, shape(2))
+    settled(bench)
+    bench.wait(4 * SUSPECT)
+    assert "c1: answers (no message from its provisioner for 12 min" in bench.explain(number)
+
+
+def test_a_listing_begun_since_then_makes_it_answer_again(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(2))
+    tender = settled(bench)
+    before = tender.now
+    bench.wait(2 * SUSPECT)
+    assert history(bench) == ["suspect"]
+    bench.submit(shape(3))
+    orders = tender.tell()
+    assert orders.look and not orders.start
+    tender.tell(listed=[], began=before - 1)
+    assert history(bench) == ["suspect"]
+    bench.wait(1_000)
+    tender.list()
+    assert history(bench) == ["suspect", "answers"]
+    bench.wait(1_000)
+    assert "i" in states(bench)
+
+
+def test_a_batch_system_that_lists_nothing_is_suspect_though_its_tender_speaks(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(2))
+    tender = settled(bench)
+    for _ in range(12):
+        bench.wait(30_000)
+        tender.tell()  # a listing is asked for, and never comes
+    assert history(bench) == ["suspect"]
+    assert "its batch system lists nothing" in bench.core.state.sites["c1"].history[0][2]
+
+
+def test_others_take_what_a_suspect_site_would_have_been_sent(bench: Bench) -> None:
+    """By `demand`, which sends a slot for every task to one site only; what was sent is kept."""
+    site(bench, pilots=4)
+    bag(bench, shape(4), provision="demand")
+    settled(bench)
+    site(bench, "c2")
+    tender = Tender(bench, "c2", "t2")
+    assert (states(bench), states(bench, "c2")) == ("qqqq", "")
+    for _ in range(8):
+        bench.wait(30_000)
+        tender.work()
+        tender.list()
+    assert history(bench) == ["suspect"] and (states(bench), states(bench, "c2")) == ("qqqq", "qqqq")
+
+
+def test_a_broker_asks_no_suspect_site(bench: Bench) -> None:
+    site(bench)
+    settled(bench)
+    site(bench, "c2")
+    tender = settled(bench, "c2")
+    bag(bench, shape(1))
+    for _ in range(8):
+        bench.wait(30_000)
+        tender.work()
+        tender.list()
+    assert history(bench) == ["suspect"]
+    bag(bench, shape(1), provision="broker")
+    assert [i.site for i in bench.core.state.intents.values() if i.task >= 0] == ["c2"]
+
+
+def test_where_nothing_is_wanted_nobody_is_suspect(bench: Bench) -> None:
+    site(bench)
+    settled(bench)
+    bench.wait(3 * SUSPECT)
+    assert history(bench) == []
+
+
+def test_after_a_blackout_sites_that_answer_are_tried_again_with_one_pilot_each(bench: Bench) -> None:
+    site(bench)
+    bag(bench, shape(5))
+    tender = Tender(bench)
+    bench.wait(LANDING)
+    while bench.core.state.sites["c1"].session.backoff < 600_000:  # refuses whatever it is sent
+        orders = tender.tell(refused=[(nonce, "no") for nonce, _ in (tender.orders.start if tender.orders else ())])
+        if orders.look:
+            tender.list()
+        bench.wait(20_000)
+    bench.core.turn.provision.last_active = bench.now  # as if a pilot had been there
+    _poll(bench, tender, BLACKOUT + SUSPECT)
+    assert "blackout" in history(bench)
+    assert len(bench.core.state.intents) == 1
+    pilot = bench.pilot(nonce=next(iter(bench.core.state.intents.values())).nonce, site="c1", left=HOUR)
+    bench.take(pilot, left=HOUR)
+    bench.exchange(pilot, want=1, wait=0)
+    bench.wait(2_000)
+    assert len(bench.core.state.intents) > 1
+
+
+def _poll(bench: Bench, tender: Tender, ms: int) -> None:
+    """It takes what it is sent, and no pilot comes."""
+    for _ in range(ms // 20_000):
+        more: dict[str, Any] = {"listed": [e.ListedJob(n, i, r) for n, (i, r) in tender.jobs.items()],
+                                "began": tender.now} if tender.orders and tender.orders.look else {}
+        tender.work(**more)
+        bench.wait(20_000)
+
+
+def test_a_history_is_bounded_and_outlives_the_process(bench: Bench) -> None:
+    site(bench)
+    for number in range(130):
+        bench.core.turn.emit(f.SiteNoted(bench.now, "c1", "test", f"line {number}"))
+    bench.step()
+    kept = bench.core.state.sites["c1"].history
+    assert len(kept) == 100 and kept[-1] == (bench.now, "test", "line 129")
+    bench.core.turn.emit(f.SiteJudged(bench.now, "c1", bench.now - 5, "gone"))
+    position, meta, chunks = bench.snapshot()
+    core = type(bench.core)(bench.config)
+    core.restore(meta, chunks)
+    assert core.state.sites["c1"].history == bench.core.state.sites["c1"].history
+    assert core.state.sites["c1"].suspect_since == bench.now - 5
+
+
+def test_waits_and_start_up_costs_are_measured_by_shape(bench: Bench) -> None:
+    site(bench, shapes=[ONE, TWO])
+    bag(bench, shape(1), shape(1, cores=2))
+    tender = settled(bench)
+    one, two = (next(i for i in bench.core.state.intents.values() if i.shape.cores == n) for n in (1, 2))
+    bench.wait(90_000)
+    tender.jobs[one.nonce] = (one.batch_id, True)
+    tender.tell()
+    tender.list()
+    bench.wait(7_000)
+    tender.begin(one.nonce)  # 7 s after its batch system said that it runs
+    bench.wait(60_000)
+    tender.begin(two.nonce)
+    waits = site_detail(bench.core.state, bench.core.state.sites["c1"])["waits"]
+    said = {each["shape"]["cores"]: each for each in waits}
+    assert said[1]["wait"] == 90_000 + LANDING and said[1]["start"] == said[1]["start_recent"] == 7_000
+    assert said[2]["wait"] == 157_000 + LANDING and said[2]["start"] is None
+    bench.restart(bench.snapshot())
+    assert bench.core.state.sites["c1"].waits[ONE].count == 1
+
+
+# --- what pilots leave behind ----------------------------------------------------------------------------------------
+
+
+def vanished(bench: Bench, tasks: int = 3, **hello: Any) -> tuple[Tender, int, list[tuple[int, int]]]:
+    """A pilot that runs some tasks and whose job is missing from the listing."""
+    site(bench)
+    bag(bench, shape(tasks, expect=HOUR))
+    tender = Tender(bench)
+    tender.tell(hello=True, **{"can_salvage": True, **hello})
+    bench.wait(LANDING)
+    tender.tell()
+    tender.list_twice()
+    tender.work()
+    pilot = tender.begin("intent-1")
+    held = bench.take(pilot, left=HOUR)
+    bench.exchange(pilot, started=[attempt for attempt, _ in held])
+    bench.wait(60_000)
+    tender.tell()
+    del tender.jobs["intent-1"]
+    tender.list_twice()
+    return tender, pilot, held
+
+
+def test_what_a_pilot_left_behind_is_looked_for_before_its_tasks_run_again(bench: Bench) -> None:
+    tender, pilot, held = vanished(bench)
+    assert bench.attempt(held[0][0]) == "started" and tender.tell().salvage == ["intent-1"]
+    assert "salvaging: its job is gone from c1's batch system" in bench.explain(1, held[0][1])
+    bench.report(pilot, held[0][0])  # found there, and sent as its pilot would have
+    assert bench.task(1, held[0][1]) == "succeeded"
+    tender.tell(salvaged=[("intent-1", 1)])
+    assert states(bench)[0] != "r" and tender.tell().salvage == []
+    assert bench.core.state.sites["c1"].history[-1][2] == (
+        "the job of intent-1 is gone: 1 results were found there, 0 tasks run again")
+
+
+def test_what_is_not_found_runs_again(bench: Bench) -> None:
+    tender, _, held = vanished(bench)
+    tender.tell(salvaged=[("intent-1", 0)])
+    assert bench.attempt(held[0][0]) == "lost" and bench.task(1, held[0][1]) == "ready"
+
+
+def test_salvage_has_an_end(bench: Bench) -> None:
+    tender, _, held = vanished(bench)
+    tender.tell()
+    bench.wait(119_000)
+    assert bench.attempt(held[0][0]) == "started"
+    bench.wait(2_000)
+    assert bench.attempt(held[0][0]) == "lost"
+    assert "could not be had in time" in bench.core.state.sites["c1"].history[-1][2]
+
+
+def test_a_pilot_that_speaks_meanwhile_is_not_lost(bench: Bench) -> None:
+    tender, pilot, held = vanished(bench)
+    bench.wait(1_000)
+    bench.exchange(pilot)
+    tender.tell(salvaged=[("intent-1", 0)])
+    assert bench.attempt(held[0][0]) == "started" and states(bench)[0] == "r"
+
+
+def test_an_outbox_in_use_is_a_pilots_that_lives(bench: Bench) -> None:
+    tender, _, held = vanished(bench)
+    tender.tell(salvaged=[("intent-1", -1)])
+    assert bench.attempt(held[0][0]) == "started"
+
+
+def test_a_tender_that_cannot_look_is_not_waited_for(bench: Bench) -> None:
+    _, _, held = vanished(bench, can_salvage=False)
+    assert bench.attempt(held[0][0]) == "lost"
+
+
+def test_after_a_restart_it_is_looked_for_again(bench: Bench) -> None:
+    tender, _, held = vanished(bench)
+    bench.restart()
+    tender = Tender(bench, name="t2")
+    tender.tell(hello=True, can_salvage=True)
+    bench.wait(LANDING)
+    tender.tell()
+    tender.list_twice()
+    assert tender.tell().salvage == ["intent-1"] and bench.attempt(held[0][0]) == "started"
+
+
+def test_a_tender_that_outlives_its_server_need_not_say_hello_to_look(bench: Bench) -> None:
+    tender, _, held = vanished(bench)
+    bench.restart()
+    bench.wait(LANDING)
+    tender.tell(can_salvage=True)  # the same as before, which knows of no restart
+    tender.list_twice()
+    assert tender.tell().salvage == ["intent-1"] and bench.attempt(held[0][0]) == "started"
+
+
+def test_a_wall_time_that_ends_while_a_pilot_is_looked_for_is_not_forgotten(bench: Bench) -> None:
+    tender, pilot, _ = vanished(bench)
+    tender.tell(salvaged=[("intent-1", -1)])
+    intents = bench.core.state.intents
+    bench.wait(intents[1].running_since + HOUR + 60_000 - bench.now)
+    bench.exchange(pilot)
+    bench.wait(1_000)
+    tender.tell()
+    tender.list_twice()  # still missing
+    assert intents[1].salvage_until
+    bench.wait(10_000)  # its time is over, but for what it may have left
+    tender.tell(salvaged=[("intent-1", -1)])
+    assert 1 in intents
+    bench.wait(120_000)
+    assert 1 not in intents, "nothing is reserved for it any more, though nobody has listed since"
+
+
+def test_the_wall_time_of_a_pilot_that_has_left_is_known_after_a_restart(bench: Bench) -> None:
+    site(bench, budget=5 * HOUR)
+    bag(bench, shape(1, expect=HOUR))
+    tender = settled(bench)
+    pilot = tender.begin("intent-1")
+    (attempt, _), = bench.take(pilot, left=HOUR)
+    bench.report(pilot, attempt)
+    bench.exchange(pilot, bye="idle")
+    assert states(bench) == "l"
+    bench.restart()
+    bench.wait(HOUR + 66_000)
+    assert states(bench) == "", "nobody tends the site, and no batch system lets it run on"

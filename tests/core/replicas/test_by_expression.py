@@ -1,0 +1,232 @@
+"""Replicas by expression: which tasks, fewest first, how many, and what the expression may speak of."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.conftest import Bench, answers, granted, shape
+from windfall.core.decide.replicas.by_expression import CYCLE, MOST_EVALUATED
+from windfall.core.decide.replicas.candidates import BY_EXPRESSION
+from windfall.core.messages import events as e
+
+MINUTE = 60_000
+
+
+@pytest.fixture
+def b() -> Bench:
+    return Bench(lease=3_600_000, silence=36_000_000, park=3_600_000)
+
+
+def running(b: Bench, text: str, *hosts: str, **more: object) -> tuple[int, list[tuple[int, int]]]:
+    """A bag all of whose tasks run, one on each host."""
+    bag = b.submit(shape(len(hosts)), policy={"replicate": text}, **more)
+    held = []
+    for host in hosts:
+        pilot = b.pilot(host=host)
+        ((attempt, _),) = b.take(pilot, 1)
+        b.exchange(pilot, started=[attempt])
+        held.append((pilot, attempt))
+        b.wait(1_000)
+    return bag, held
+
+
+def tasks(b: Bench, host: str, cores: int = 1) -> list[int]:
+    return [task for _, task in b.take(b.pilot(host=host, cores=cores))]
+
+
+def test_those_for_which_it_is_true(b: Bench) -> None:
+    running(b, 'Task.Replica1.Host.Name == "bad"', "good", "bad", "fine")
+    assert tasks(b, "idle", 4) == [1]
+
+
+def test_only_when_nothing_of_the_bag_is_ready(b: Bench) -> None:
+    bag = b.submit(shape(3), policy={"replicate": "true"})
+    b.take(b.pilot(host="a"), 1)
+    assert tasks(b, "b", 1) == [1, 2]
+    assert tasks(b, "c", 1) == [0]
+    assert b.core.state.bags[bag].replicas_granted == 1
+
+
+def test_fewest_replicas_first_and_then_the_oldest(b: Bench) -> None:
+    running(b, "NumberOfReplicas <= 2", "a", "b", "c")
+    assert [tasks(b, f"i{n}") for n in range(3)] == [[0], [1], [2]]
+    b.wait(CYCLE)
+    assert [tasks(b, f"j{n}") for n in range(4)] == [[0], [1], [2], []]
+
+
+def test_the_number_of_replicas_is_bounded_by_the_expression(b: Bench) -> None:
+    running(b, "NumberOfReplicas < 3", "a")
+    got = []
+    for n in range(4):
+        got.append(tasks(b, f"i{n}"))
+        b.wait(CYCLE)
+    assert got == [[0], [0], [], []]
+
+
+def test_and_by_a_cap_for_every_task(b: Bench) -> None:
+    bag = b.submit(shape(9), policy={"replicate": "true"})
+    b.take(b.pilot(host="most", cores=8), 8)
+    for attempt, _ in b.take(pilot := b.pilot(host="a"), 1):
+        b.exchange(pilot, started=[attempt])
+    live = b.core.state.bags[bag].tasks.np_live
+    for n in range(80):
+        b.take(b.pilot(host=f"i{n}"))
+        b.wait(CYCLE)
+    assert max(live[:9]) == min(live[:9]) == 1 + 27 // 9 <= BY_EXPRESSION.per_task, "and no more than 300 % of the bag"
+    running(b, "true", *(f"h{n}" for n in range(20)))
+
+
+def test_once_in_a_while_and_with_the_time_it_was_sent(b: Bench) -> None:
+    """R3 of GridBot: once in 15 minutes."""
+    running(b, "Now - Task.Replica1.SentTime > 900 * NumberOfReplicas", "a")
+    got = []
+    for _ in range(4):
+        got.append(tasks(b, f"i{len(got)}"))
+        b.wait(9 * MINUTE)
+    assert got == [[], [], [0], []]
+
+
+def test_of_the_second_replica_and_of_one_that_is_not_there(b: Bench) -> None:
+    running(b, 'Task.Replica2.Host.Name is undefined || Task.Replica2.Host.Name == "second"', "a")
+    assert tasks(b, "second") == [0]
+    b.wait(CYCLE)
+    assert tasks(b, "third") == [0], "the second is called so"
+    b.wait(CYCLE)
+    assert tasks(b, "fourth") == [0]
+
+
+def test_of_a_host_that_fails_much(b: Bench) -> None:
+    b.submit(shape(5, retries=100))
+    for host, outcome in (("bad", "failed"), ("good", "succeeded")):
+        pilot = b.pilot(host=host)
+        for _ in range(2):
+            ((attempt, _),) = b.take(pilot, 1)
+            b.report(pilot, attempt, outcome, wall=90_000)
+    rest = b.pilot(cores=9, host="rest")
+    for attempt, _ in b.take(rest):
+        b.report(rest, attempt)
+    b.wait(3_600_000)
+    running(b, "Task.Replica1.Host.ErrorRate > 0.1 && NumberOfReplicas < 3", "bad", "good")
+    assert tasks(b, "idle", 3) == [0]
+
+
+def test_of_the_bag_and_its_tail(b: Bench) -> None:
+    bag = b.submit(shape(4), policy={"replicate": "Tail && JobsLeft < 3"})
+    pilot = b.pilot(host="a", cores=4)
+    held = b.take(pilot, 4)
+    assert tasks(b, "idle") == []
+    for attempt, _ in held[:2]:
+        b.report(pilot, attempt)
+    b.wait(CYCLE)
+    assert tasks(b, "idle") == [2]
+    assert b.core.state.bags[bag].replicas_granted == 1
+
+
+def test_who_waits_is_woken_when_it_becomes_true(b: Bench) -> None:
+    running(b, "Bag.Age > 60", "a")
+    idle = b.pilot(host="idle")
+    assert b.exchange(idle, want=1, wait=10 * MINUTE) is None
+    assert answers(b.wait(50_000), idle) == []
+    (answer,) = answers(b.wait(MINUTE), idle)
+    assert granted(answer)
+
+
+def test_many_are_looked_at_in_parts(b: Bench) -> None:
+    n = MOST_EVALUATED + 10
+    b.submit(shape(n), policy={"replicate": f"NumberOfReplicas < 2 && Tasks == {n} && Task.Replica1.SentTime > 1000"})
+    pilot = b.pilot(host="a", cores=n - 1)
+    b.take(pilot, n - 1)
+    b.wait(1_000)
+    late = b.pilot(host="b")
+    b.take(late, 1)
+    idle = b.pilot(host="idle", cores=1)
+    b.exchange(idle, want=1, wait=20_000)
+    b.wait(1_000)
+    assert len(b.core.turn.replicas.cycles) == 1 and b.core.state.pilots[idle].attempts_held == 1
+
+
+@pytest.mark.parametrize("text", ["Task.Replica1.Host.ErrorRate > 0.1", "1/0 > 1", "false"])
+def test_what_is_not_true_makes_none(b: Bench, text: str) -> None:
+    running(b, text, "a")
+    b.wait(MINUTE)
+    assert tasks(b, "idle") == []
+
+
+def test_a_preset_and_an_expression_while_the_bag_runs(b: Bench) -> None:
+    bag, _ = running(b, "false", "a", "b")
+    b.do(e.SetPolicy(0, bag, {"replicate": "NumberOfReplicas < 2"}))
+    assert tasks(b, "idle") == [0]
+    b.do(e.SetPolicy(0, bag, {"replicate": "none"}))
+    assert tasks(b, "idle too") == []
+    b.do(e.SetPolicy(0, bag, {"replicate": "tail-fast"}))
+    assert tasks(b, "idle too") == [1]
+    b.restart()
+
+
+def test_taken_away_there_is_none(b: Bench) -> None:
+    bag = b.submit(shape(1), replicate="tail-fast")
+    b.exchange(pilot := b.pilot(host="a"), started=[b.take(pilot, 1)[0][0]])
+    b.do(e.SetPolicy(0, bag, {"replicate": ""}))
+    assert tasks(b, "idle") == []
+    b.restart(b.snapshot())
+    assert bag not in b.core.state.replicating
+
+
+def test_effects_are_not_done_twice(b: Bench) -> None:
+    running(b, "true", "a", external=True)
+    assert tasks(b, "idle") == []
+
+
+# --- who has a task is found by an index ------------------------------------------------------------------------------
+
+
+def test_an_index_is_kept_while_replicas_are_looked_for(b: Bench) -> None:
+    """After every step it is compared with a pass over all attempts (`check_all`)."""
+    bag, held = running(b, "NumberOfReplicas < 3", "a", "b", "c", "d")
+    attempts = b.core.state.attempts
+    assert not attempts.indexed
+    assert tasks(b, "idle") == [0] and list(attempts.indexed) == [bag]
+    (pilot, first), (other, second), (third, _), _ = held
+    b.report(pilot, first)  # the replica is dropped
+    b.report(other, second, "failed", "exit")
+    b.step(e.Gone(0, third))
+    assert sorted(tasks(b, "e") + tasks(b, "f")) == [1, 2]
+    b.step(e.Cancel(0, bag, None))
+    b.wait(24 * 3_600_000)
+    assert not attempts.indexed, "nothing of the bag is in play"
+
+
+def test_a_large_grant_does_not_pay_for_it(b: Bench) -> None:
+    bag = b.submit(shape(1), policy={"replicate": "true"}, open=True)
+    b.take(b.pilot(host="a"), 1)
+    assert tasks(b, "b") == [0] and bag in b.core.state.attempts.indexed
+    b.append(bag, 40)
+    assert len(b.take(b.pilot(host="c", cores=40))) == 40
+    assert not b.core.state.attempts.indexed
+    b.wait(CYCLE)
+    assert tasks(b, "d") == [1], "fewest attempts first"
+    assert bag in b.core.state.attempts.indexed
+
+
+def test_it_is_made_again_after_a_restart(b: Bench) -> None:
+    bag, _ = running(b, "NumberOfReplicas < 3", "a", "b")
+    assert tasks(b, "c") == [0]
+    b.restart()
+    assert not b.core.state.attempts.indexed
+    assert tasks(b, "d") == [1] and bag in b.core.state.attempts.indexed
+
+
+@pytest.mark.parametrize("own", [255, 256, 400])
+def test_what_a_large_host_runs_itself_does_not_hide_the_rest(own: int) -> None:
+    b = Bench(lease=36_000_000, silence=360_000_000)
+    b.submit(shape(own + 4), policy={"replicate": "NumberOfReplicas < 2"})
+    large, small = b.pilot(cores=512, host="large"), b.pilot(cores=4, host="small")
+    while len(held := b.core.state.attempts.of_pilot(large)) < own:
+        b.take(large, own - len(held))
+    b.wait(10)
+    b.take(small, 4)
+    found: list[int] = []
+    for _ in range(5):
+        b.wait(61_000)
+        found += [task for _, task in b.take(large, 8)]
+    assert sorted(found) == [*range(own, own + 4)]

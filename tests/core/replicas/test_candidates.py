@@ -1,0 +1,439 @@
+"""Replicas of late tasks: when, where, how many, and what becomes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.core.conftest import Bench, answers, granted, shape
+from windfall.core.decide.replicas import candidates
+from windfall.core.decide.requests.intake import submission
+from windfall.core.messages import events as e, facts as f
+from windfall.model.spec import Bag, Policy, Sweep, Target
+
+MEAN = 10_000
+
+
+def tail(bench: Bench, replicate: str = "tail-safe", tasks: int = 20, **more: object) -> tuple[int, int, int]:
+    """A bag of which one task still runs: bag, the pilot that runs it, its attempt."""
+    bag = bench.submit(shape(tasks, expect=MEAN), replicate=replicate, **more)
+    slow = bench.pilot(1, host="slow")
+    ((attempt, _),) = bench.take(slow, 1)
+    bench.exchange(slow, started=[attempt])
+    quick = bench.pilot(1, host="quick")
+    for _ in range(tasks - 1):
+        for each, _ in bench.take(quick, 1):
+            bench.report(quick, each, wall=MEAN)
+    return bag, slow, attempt
+
+
+def running(bench: Bench, tasks: int, replicate: str = "tail-fast", spare: int = 0, **more: Any
+            ) -> tuple[int, list[tuple[int, int]]]:
+    """A bag of which so many tasks run, each on a host of its own: bag, (pilot, attempt)."""
+    wanted = shape(tasks + spare, expect=more.pop("expect", MEAN), priority=more.pop("priority", 0))
+    bag = bench.submit(wanted, replicate=replicate, **more)
+    held = []
+    for _ in range(tasks):
+        pilot = bench.pilot(host=f"own{bench.core.state.next_pilot}")
+        ((attempt, _),) = bench.take(pilot, 1)
+        bench.exchange(pilot, started=[attempt])
+        held.append((pilot, attempt))
+    return bag, held
+
+
+def test_a_late_task_has_a_replica_elsewhere(bench: Bench) -> None:
+    bag, slow, first = tail(bench)
+    idle = bench.pilot(1, host="idle")
+    assert not granted(bench.exchange(idle, want=1)), "it is not late yet"
+    bench.wait(2 * MEAN)
+    ((second, task),) = granted(bench.exchange(idle, want=1))
+    assert (second != first, task) == (True, 0)
+    bench.report(idle, second)
+    assert bench.task(bag) == "succeeded"
+    assert bench.exchange(slow).cancel == [first], "the other one is stopped"
+
+
+def test_who_waits_is_given_it_when_it_is_late(bench: Bench) -> None:
+    tail(bench)
+    idle = bench.pilot(1, host="idle")
+    assert bench.exchange(idle, want=1, wait=60_000) is None, "it waits"
+    (answer,) = answers(bench.wait(2 * MEAN), idle)
+    assert granted(answer)
+
+
+def test_and_sooner_where_its_host_fails_much(bench: Bench) -> None:
+    """A quarter of the time is enough, and who waits need not ask again for it."""
+    bench.submit(shape(6, retries=9))
+    bad = bench.pilot(host="bad")
+    for _ in range(6):
+        ((attempt, _),) = bench.take(bad, 1)
+        bench.report(bad, attempt, wall=MEAN)
+    row = bench.core.state.pilots[bad].row
+    bench.core.state.hosts.losses[row] = 2
+    bag = bench.submit(shape(1, expect=MEAN), replicate="tail-safe")
+    bench.exchange(bad, started=[bench.take(bad, 1)[0][0]])
+    began, idle = bench.now, bench.pilot(host="idle")
+    assert bench.exchange(idle, want=1, wait=20_000) is None
+    bench.wait(3 * MEAN)
+    attempts = bench.core.state.attempts
+    (when,) = [attempts.granted[row] - began for row in attempts.of_bag(bag).tolist() if attempts.pilot[row] == idle]
+    assert when == 1.5 * MEAN / candidates.DOUBT_PART
+
+
+def test_never_on_the_host_that_runs_it(bench: Bench) -> None:
+    tail(bench)
+    bench.wait(2 * MEAN)
+    again = bench.pilot(1, host="slow")
+    assert not granted(bench.exchange(again, want=1))
+
+
+@pytest.mark.parametrize("replicate", ["tail-fast", "true"])
+def test_at_another_site_rather_than_at_the_same(bench: Bench, replicate: str) -> None:
+    bench.step(e.AddSite(0, "there", "ann", "local"))
+    bench.submit(shape(3, expect=MEAN), policy={"replicate": replicate})
+    for host, site in (("a", "here"), ("b", "there"), ("c", "here")):
+        pilot = bench.pilot(host=host, site=site)
+        bench.exchange(pilot, started=[bench.take(pilot, 1)[0][0]])
+        bench.wait(1)
+    asking = [bench.pilot(host=f"i{n}", site=site) for n, site in enumerate(("here", "here", "there"))]
+    assert [[task for _, task in bench.take(pilot, 1)] for pilot in asking] == [[1], [0], [2]]
+
+
+def test_not_before_the_last_task_has_started(bench: Bench) -> None:
+    bench.submit(shape(20, expect=MEAN), replicate="tail-safe")
+    slow, holds = bench.pilot(1, host="slow"), bench.pilot(1, host="holds")
+    ((first, _),) = bench.take(slow, 1)
+    bench.exchange(slow, started=[first])
+    for _ in range(18):
+        ((attempt, _),) = bench.take(holds, 1)
+        bench.report(holds, attempt, wall=MEAN)
+    ((last, _),) = bench.take(holds, 1)
+    idle = bench.pilot(1, host="idle")
+    bench.wait(2 * MEAN)
+    assert not granted(bench.exchange(idle, want=1))
+    bench.exchange(holds, started=[last])
+    assert granted(bench.exchange(idle, want=1))
+
+
+@pytest.mark.parametrize("replicate", ["none", "tail-safe"])
+def test_no_more_than_the_preset_says(bench: Bench, replicate: str) -> None:
+    tail(bench, replicate)
+    bench.wait(2 * MEAN)
+    got = [granted(bench.exchange(bench.pilot(1, host=f"h{n}"), want=1)) for n in range(4)]
+    assert [bool(each) for each in got] == 2 * [replicate == "tail-safe"] + [False, False]
+
+
+def test_a_small_share_of_the_bag(bench: Bench) -> None:
+    """15 % of 20 are 3."""
+    bag = bench.submit(shape(20, expect=MEAN), replicate="tail-safe")
+    for n in range(20):
+        pilot = bench.pilot(1, host=f"h{n}")
+        ((attempt, _),) = bench.take(pilot, 1)
+        bench.exchange(pilot, started=[attempt])
+    bench.wait(2 * MEAN)
+    got = [granted(bench.exchange(bench.pilot(1, host=f"i{n}"), want=1)) for n in range(6)]
+    assert [bool(each) for each in got] == [True] * 3 + [False] * 3
+    assert bench.core.state.bags[bag].replicas_granted == 3
+
+
+def test_effects_are_not_done_twice(bench: Bench) -> None:
+    tail(bench, "tail-fast", external=True)
+    bench.wait(2 * MEAN)
+    assert not granted(bench.exchange(bench.pilot(1, host="idle"), want=1))
+
+
+def test_what_waits_for_other_tasks_has_not_started(bench: Bench) -> None:
+    edges = np.array([[0, 2]], dtype="<i4").tobytes()
+    bench.submit(shape(3, expect=MEAN), replicate="tail-safe", edges=edges)
+    slow, quick, idle = [bench.pilot(host=host) for host in ("slow", "quick", "idle")]
+    ((first, _),) = bench.take(slow, 1)
+    bench.exchange(slow, started=[first])
+    for attempt, _ in bench.take(quick, 1):
+        bench.report(quick, attempt, wall=MEAN)
+    bench.wait(2 * MEAN)
+    assert not granted(bench.exchange(idle, want=1))
+    bench.report(slow, first, wall=MEAN)
+    ((last, task),) = bench.take(slow, 1)
+    bench.exchange(slow, started=[last])
+    bench.wait(2 * MEAN)
+    assert task == 2 and [task for _, task in bench.take(idle, 1)] == [2]
+
+
+@pytest.mark.parametrize("more", [{"provision": "msr"}, {"batch": 2}])
+def test_pilots_for_one_task_and_batches_repeat_nothing(bench: Bench, more: dict[str, Any]) -> None:
+    batch = more.pop("batch", 0)
+    policy = {"replicate": "true", "attempt-deadline": "10"}
+    bag = bench.submit(shape(2, expect=MEAN, batch=batch), policy=policy, **more)
+    pilot = bench.pilot(cores=2, host="busy")
+    if not batch:  # nobody is granted what has pilots of its own: this stands for one of them
+        bench.core.state.bags_with_task_pilots.clear()
+    bench.exchange(pilot, started=[attempt for attempt, _ in bench.take(pilot, 2)])
+    assert bench.tasks(bag) == "aa"
+    bench.wait(2 * MEAN)
+    assert bench.take(bench.pilot(cores=2, host="idle"), 2) == []
+
+
+def test_a_paused_bag_has_none(bench: Bench) -> None:
+    bag, _ = running(bench, 1)
+    bench.do(e.Pause(0, bag, True))
+    idle = bench.pilot(host="idle")
+    assert bench.exchange(idle, want=1, wait=20_000) is None
+    bench.do(e.Pause(0, bag, False))
+    assert bench.core.state.pilots[idle].attempts_held == 1
+
+
+def test_it_takes_what_any_attempt_takes(bench: Bench) -> None:
+    """A slot of the pilot, time that it must have left, and its part of the budget."""
+    wanted = shape(3, cores=2, expect=MEAN, limit=60_000, grace=1_000)
+    event = e.Submit(0, "ann", "bag", "", b"spec", [wanted], False, "fcfs", False, replicate="tail-fast",
+                     budget=5 * 2 * (60_000 + 1_000))
+    bag = int(bench.do(event).value)
+    busy = bench.pilot(cores=6, host="busy")
+    bench.exchange(busy, started=[attempt for attempt, _ in bench.take(busy)])
+    assert bench.tasks(bag) == "aaa"
+    assert bench.take(bench.pilot(cores=8, host="brief", left=59_000), left=59_000) == []
+    assert len(bench.take(bench.pilot(cores=3, host="narrow"))) == 1, "it has room for one"
+    assert len(bench.take(bench.pilot(cores=8, host="wide"))) == 1, "the budget has"
+
+
+def test_the_first_good_result_wins_and_who_waits_is_told_at_once(bench: Bench) -> None:
+    _, ((slow, first),) = running(bench, 1)
+    assert bench.exchange(slow, want=0, wait=20_000) is None, "it is busy, and has a poll waiting"
+    idle = bench.pilot(host="idle")
+    ((second, _),) = bench.take(idle, 1)
+    bench.report(idle, second)
+    assert [answer.cancel for answer in answers(bench.effects, slow)] == [[first]]
+
+
+def test_it_survives_a_restart(bench: Bench) -> None:
+    bag, _, _ = tail(bench)
+    bench.wait(2 * MEAN)
+    idle = bench.pilot(1, host="idle")
+    ((second, _),) = granted(bench.exchange(idle, want=1))
+    bench.restart()
+    assert bench.core.state.bags[bag].replicas_granted == 1
+    bench.report(idle, second)
+    assert bench.task(bag) == "succeeded"
+
+
+def test_after_a_restart_nothing_is_late_before_a_lease_has_passed(bench: Bench) -> None:
+    """It may have ended meanwhile, and its pilot be about to say so."""
+    _, slow, first = tail(bench)
+    bench.now += 2 * MEAN
+    bench.restart()
+    bench.exchange(slow, held=[first])
+    idle = bench.pilot(host="idle")
+    for _ in range(6):
+        assert not granted(bench.exchange(idle, want=1))
+        bench.wait(10_000)
+        bench.exchange(slow, held=[first])
+    bench.wait(6_000)
+    assert granted(bench.exchange(idle, want=1))
+
+
+def test_a_preset_that_does_not_exist(bench: Bench) -> None:
+    refused = bench.do(e.Submit(0, "user", "bag", "", b"", [shape(1)], False, "fcfs", False, replicate="twice"))
+    assert "no way of replicating called 'twice'" in refused.message
+
+
+def test_bags_that_have_ended_are_not_looked_at_and_those_that_go_on_are(bench: Bench) -> None:
+    bag, _, _ = tail(bench)
+    assert list(bench.core.state.replicating) == [bag]
+    bench.step(e.Cancel(0, bag, None))
+    for snapshot in (bench.snapshot(), None):
+        assert bench.core.state.bags[bag].ended and not bench.core.state.replicating
+        bench.restart(snapshot)
+    bench.step(e.Retry(0, bag, None))
+    assert not bench.core.state.bags[bag].ended and list(bench.core.state.replicating) == [bag]
+    bench.step(e.Cancel(0, bag, None))
+    bench.step(e.Append(0, "ann", bag, 0, 1, "", b"source", extends=True, seen=0))
+    assert not bench.core.state.bags[bag].ended and list(bench.core.state.replicating) == [bag]
+
+
+def test_what_starts_wakes_nobody_while_there_is_more_to_do(bench: Bench) -> None:
+    bench.submit(shape(4, expect=MEAN), replicate="tail-safe")
+    pilot = bench.pilot(4)
+    held = [attempt for attempt, _ in bench.take(pilot, 3)]
+    version = bench.core.state.version
+    bench.exchange(pilot, started=held)
+    assert bench.core.state.version == version
+    held = [attempt for attempt, _ in bench.take(pilot, 1)]
+    version = bench.core.state.version
+    bench.exchange(pilot, started=held)
+    assert bench.core.state.version > version, "all have started: some may be late"
+
+
+def test_of_an_open_bag_nobody_knows_which_task_is_the_last(bench: Bench) -> None:
+    bag, _, _ = tail(bench, open=True)
+    bench.wait(2 * MEAN)
+    assert not granted(bench.exchange(bench.pilot(1, host="idle"), want=1))
+    bench.step(e.Close(0, bag))
+    assert granted(bench.exchange(bench.pilot(1, host="idle"), want=1))
+
+
+def test_where_nobody_knows_how_long_tasks_take_the_attempts_are_not_gone_through(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+    plain = candidates._late_at
+    monkeypatch.setattr(candidates, "_late_at", lambda *args: looked.append(1) or plain(*args))
+    for _ in range(3):
+        bench.submit(shape(1), replicate="tail-safe")
+        pilot = bench.pilot()
+        bench.exchange(pilot, started=[attempt for attempt, _ in bench.take(pilot, 1)])
+    assert not granted(bench.exchange(bench.pilot(1, host="idle"), want=1)) and not looked
+    bench.submit(shape(1, expect=MEAN), replicate="tail-safe")
+    pilot = bench.pilot()
+    bench.exchange(pilot, started=[attempt for attempt, _ in bench.take(pilot, 1)])
+    assert not granted(bench.exchange(bench.pilot(1, host="idle"), want=1)) and looked
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_the_first_success_says_when_the_others_are_late(bench: Bench, together: int) -> None:
+    """Before it nobody knew, and who asked was turned away.  One success and several are different facts."""
+    running(bench, 1, "tail-safe", expect=0, spare=together)
+    quick, idle = bench.pilot(cores=2, host="quick"), bench.pilot(host="idle")
+    held = [attempt for attempt, _ in bench.take(quick, together)]
+    bench.exchange(quick, started=held)
+    assert bench.exchange(idle, want=1, wait=20_000) is None
+    bench.now += MEAN
+    bench.exchange(quick, reports=[e.Report(attempt, wall=MEAN) for attempt in held])
+    assert bench.core.state.pilots[idle].attempts_held == 0, "it is not late yet"
+    bench.wait(MEAN)
+    assert bench.core.state.pilots[idle].attempts_held == 1
+
+
+def test_and_it_says_so_where_a_file_said_something_else(bench: Bench) -> None:
+    _, held = running(bench, 2, "tail-safe", expect=1_000 * MEAN)
+    idle = bench.pilot(host="idle")
+    assert bench.exchange(idle, want=1, wait=20_000) is None
+    bench.now += MEAN
+    bench.report(*held[1], wall=MEAN)
+    bench.wait(MEAN)
+    assert bench.core.state.pilots[idle].attempts_held == 1
+
+
+@pytest.mark.parametrize("replicate", ["tail-safe", "tail-fast"])
+def test_where_what_nobody_could_run_is_cancelled_the_rest_is_the_last(bench: Bench, replicate: str) -> None:
+    bag = bench.submit(shape(1, expect=MEAN), shape(1, name="wide", cores=64), replicate=replicate)
+    slow, idle = bench.pilot(host="slow"), bench.pilot(host="idle")
+    bench.exchange(slow, started=[bench.take(slow, 1)[0][0]])
+    bench.wait(2 * MEAN)
+    assert bench.exchange(idle, want=1, wait=20_000) is None
+    bench.do(e.Cancel(0, bag, [1]))
+    assert bench.core.state.pilots[idle].attempts_held == 1
+
+
+@pytest.mark.parametrize(("replicate", "replicas"), [("tail-fast", 1), ("tail-safe", 0)])
+def test_targets_that_wait_for_what_is_late_are_no_backlog(bench: Bench, replicate: str, replicas: int) -> None:
+    """Unless the last task of all must have started."""
+    bench.submit(shape(2, expect=MEAN), shape(5, name="merge", after=[0]), replicate=replicate)
+    slow, quick, idle = [bench.pilot(host=host) for host in ("slow", "quick", "idle")]
+    bench.exchange(slow, started=[bench.take(slow, 1)[0][0]])
+    assert bench.task(1, 2) == "ready" and bench.explain(1, 2) == "its target waits for main"
+    ((attempt, task),) = bench.take(quick, 1)
+    assert task == 1, "what nobody runs comes first"
+    bench.exchange(quick, started=[attempt])
+    bench.report(quick, attempt, wall=MEAN)
+    assert bench.exchange(idle, want=1, wait=20_000) is None or replicas
+    bench.wait(2 * MEAN)
+    assert bench.core.state.pilots[idle].attempts_held == replicas
+
+
+@pytest.mark.parametrize(("policy", "preset"), [
+    (Policy(), "tail-safe"), (Policy(replicate="none"), "none"), (Policy(replicate="tail-fast"), "tail-fast"),
+    (Policy(replicate="NumberOfReplicas < 3"), "none"),
+])  # fmt: skip
+def test_new_bags_are_safe_in_their_tail_unless_they_say_otherwise(policy: Policy, preset: str) -> None:
+    bag = Bag(name="bag", targets=[Target(command=["true"], source=Sweep())], policy=policy)
+    event = submission(0, "ann", bag)
+    assert event.replicate == preset and event.policy.get("replicate", preset) == policy.replicate
+
+
+def test_bags_of_which_a_journal_says_nothing_have_none() -> None:
+    assert {field.default for field in msgspec.structs.fields(f.BagSubmitted) if field.name == "replicate"} == {"none"}
+
+
+# --- of several bags --------------------------------------------------------------------------------------------------
+
+
+def bags(bench: Bench, pilot: int, want: int = 1) -> list[int]:
+    attempts = bench.core.state.attempts
+    return [attempts.task[attempts.row(attempt)] >> 32 for attempt, _ in bench.take(pilot, want)]
+
+
+def test_the_bag_that_ranks_highest_there_goes_first(bench: Bench) -> None:
+    plain, _ = running(bench, 2)
+    mine, _ = running(bench, 2, policy={"rank": 'Host.Name == "mine" ? 5 : -5'})
+    urgent, _ = running(bench, 2, priority=1)
+    bench.wait(MEAN)
+    assert bags(bench, bench.pilot(cores=6, host="mine"), 6) == [mine, mine, urgent, urgent, plain, plain]
+
+
+def test_and_on_a_shared_site_the_owner_who_has_least(bench: Bench) -> None:
+    bench.step(e.AddSite(0, "here", "ann", "local", ["bob"]))
+    first, _ = running(bench, 3)
+    his, _ = running(bench, 1, owner="bob")
+    bench.wait(MEAN)
+    assert [bags(bench, bench.pilot(host=f"i{n}")) for n in range(3)] == [[his], [first], [first]]
+
+
+def test_each_has_its_own_share(bench: Bench) -> None:
+    """15 % of 3 tasks are one replica, which another bag's does not count against."""
+    known = [running(bench, 3, "tail-safe")[0] for _ in range(2)]
+    bench.wait(2 * MEAN)
+    assert bags(bench, bench.pilot(cores=4), 4) == known
+
+
+# --- several requests in one step -------------------------------------------------------------------------------------
+
+
+def test_what_has_ended_in_the_same_step_has_none(bench: Bench) -> None:
+    _, held = running(bench, 4)
+    bench.report(*held[3], wall=MEAN)  # the first success would be news
+    one, two = bench.pilot(host="one"), bench.pilot(host="two")
+    bench.wait(2 * MEAN)
+    effects = bench.step(
+        bench.asks(one, want=1),  # who is late is known from here on
+        bench.asks(held[1][0], reports=[e.Report(held[1][1])]),
+        bench.asks(two, want=1),
+    )
+    tasks = [[task for _, task in granted(answer)] for pilot in (one, two) for answer in answers(effects, pilot)]
+    assert tasks == [[0], [2]]
+
+
+def test_what_starts_last_is_seen_in_the_same_step(bench: Bench) -> None:
+    bench.submit(shape(2, expect=MEAN), replicate="tail-safe")
+    slow, holds, idle = [bench.pilot(host=host) for host in ("slow", "holds", "idle")]
+    bench.exchange(slow, started=[bench.take(slow, 1)[0][0]])
+    ((last, _),) = bench.take(holds, 1)
+    bench.wait(2 * MEAN)
+    bench.step(bench.asks(idle, want=1, wait=20_000), bench.asks(holds, started=[last]))
+    assert bench.core.state.pilots[idle].attempts_held == 1
+
+
+def test_a_policy_is_obeyed_from_the_next_request_of_the_same_step(bench: Bench) -> None:
+    bag, _ = running(bench, 2, policy={"replicate": "true"})
+    one, two = bench.pilot(host="one"), bench.pilot(host="two")
+    bench.step(
+        bench.asks(one, want=1), e.SetPolicy(0, bag, {"replicate": "NumberOfReplicas > 5"}), bench.asks(two, want=1)
+    )
+    assert [bench.core.state.pilots[pilot].attempts_held for pilot in (one, two)] == [1, 0]
+
+
+@pytest.mark.parametrize("own", [63, 64, 200])
+def test_what_a_large_host_runs_itself_does_not_hide_what_else_is_late(own: int) -> None:
+    b = Bench(lease=36_000_000, silence=360_000_000)
+    b.submit(shape(own + 4, expect=MEAN), replicate="tail-fast")
+    large, small = b.pilot(cores=256, host="large"), b.pilot(cores=4, host="small")
+    b.exchange(large, started=[attempt for attempt, _ in b.take(large, own)])
+    b.wait(10)
+    b.exchange(small, started=[attempt for attempt, _ in b.take(small, 4)])
+    b.wait(4 * MEAN)
+    found: list[int] = []
+    while more := b.take(large, 8):
+        found += [task for _, task in more]
+    assert sorted(found) == [*range(own, own + 4)]
