@@ -221,15 +221,15 @@ def _roff(text: str) -> str:
 SCENARIO = """# The scenario
 
 TOML, for `windfall simulate`: a world of sites, hosts and bags. An unknown key is an error that names the nearest known
-one; every complaint says file, line and what to do. Sizes and durations are written as in a [bag file](bag-file.md). At
-most {tasks:,} tasks, {hosts:,} hosts and {processors:,} processors of a site are simulated.
+key; every error names file, line and remedy. Sizes and durations are written as in a [bag file](bag-file.md). At most
+{tasks:,} tasks, {hosts:,} hosts and {processors:,} processors of a site are simulated.
 
-A **law** says how something is drawn: {laws}.
-A plain value is one that is always the same. The scales have the unit of what is drawn, as in `weibull(0.45, 4.16h)`;
-shapes and the deviation of a lognormal are plain numbers. Nothing drawn is negative.
+A **law** describes random values: {laws}.
+A plain value is a constant. Scales have the unit of the values, as in `weibull(0.45, 4.16h)`; shapes and the deviation
+of a lognormal are plain numbers. No law draws a negative value.
 
-Whatever is drawn for a bag or a group of hosts comes from a generator of its own, made of the seed and its name: two
-scenarios that differ in a policy only have the same tasks on the same hosts.
+Each bag and each group of hosts draws from a generator of its own, made from the seed and its name: two scenarios that
+differ only in a policy have the same tasks on the same hosts.
 
 How to use it: [Simulating](../howto/simulate.md).
 """

@@ -1,9 +1,9 @@
-"""The files of a run: what happened as CSV and JSON, and drawn, as SVG and PNG.
+"""The files of a run: its record as CSV and JSON, and its charts as SVG and PNG.
 
     bags.json                        the numbers of every bag
-    attempts.csv, pilots.csv         a line each
-    asked.csv, transfers.csv         pilots that were asked for, and what attempts fetched, if there were any
-    gantt.svg, .png                  what ran where
+    attempts.csv, pilots.csv         a line per attempt, a line per pilot
+    asked.csv, transfers.csv         intents of pilots, and the files that attempts fetched, if there were any
+    gantt.svg, .png                  which attempts ran on which host
     running.csv, .svg, .png          running tasks over time, by site
     completion.csv, .svg, .png       ended tasks over time, by bag
     queued.csv, .svg, .png           pilots waiting in batch queues over time, by site, if there were any
@@ -29,11 +29,11 @@ from windfall.workflow.drawing import Sheet
 
 SINCE = "time since the first submission"
 FAILED, WASTED = "#c00000", "#aaaaaa"
-POINTS = 2_000  # of a curve, where it is drawn; its CSV has them all
+POINTS = 2_000  # a drawn curve has about so many; its CSV has all of them
 
 
 class Folder:
-    """Where files go; made when the first comes."""
+    """A folder for files; the first file creates it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -87,7 +87,7 @@ def _row(record: Record) -> Callable[[Attempt], tuple[Any, ...]]:
 
 
 def write_figures(figures: Sequence[Figure], path: Path) -> None:
-    """Of an experiment: each as data and drawn."""
+    """Write each figure of an experiment as data and as a drawing."""
     folder = Folder(path)
     for number, figure in enumerate(figures, 1):
         folder.rows(f"figure-{number}.csv", (figure.x, "name", figure.y), (
@@ -99,7 +99,7 @@ def write_figures(figures: Sequence[Figure], path: Path) -> None:
 
 
 def running(record: Record) -> list[Series]:
-    """Of each site, in seconds: how many tasks run from then on."""
+    """Return a curve per site, in seconds: how many tasks run from each moment on."""
     changes: dict[str, list[tuple[int, int]]] = {}
     for attempt in record.attempts():
         life = record.pilots.get(attempt.pilot)
@@ -109,7 +109,7 @@ def running(record: Record) -> list[Series]:
 
 
 def queued(record: Record) -> list[Series]:
-    """Of each site, in seconds: how many pilots wait there from then on."""
+    """Return a curve per site, in seconds: how many pilots wait there from each moment on."""
     changes: dict[str, list[tuple[int, int]]] = {}
     for asked in record.asked.values():
         over = asked.running if asked.running >= 0 else asked.ended
@@ -132,7 +132,7 @@ def _summed(name: str, changes: list[tuple[int, int]]) -> Series:
 
 
 def completion(record: Record) -> list[Series]:
-    """Of each bag, in seconds: how many of its tasks have ended."""
+    """Return a curve per bag, in seconds: how many of its tasks have ended."""
     ends: dict[str, list[tuple[int, int]]] = {name: [] for name in record.named()}
     for attempt in record.attempts():
         if attempt.counts:
@@ -141,7 +141,7 @@ def completion(record: Record) -> list[Series]:
 
 
 def _curve(folder: Folder, name: str, title: str, series: list[Series], first: int, what: str = "tasks") -> None:
-    """Drawn from `first` on, in milliseconds; the CSV counts from the beginning."""
+    """Write a chart, drawn from `first` (ms) on, and its CSV, whose times count from the start of the simulation."""
     rows = merge(*([(x, each.name, y) for x, y in zip(each.x, each.y, strict=True)] for each in series))
     folder.rows(f"{name}.csv", ("seconds", "name", what), rows)
     begin = first / 1000
@@ -151,7 +151,7 @@ def _curve(folder: Folder, name: str, title: str, series: list[Series], first: i
 
 
 def _some(values: list[float]) -> list[float]:
-    """Not more than can be seen, and the last."""
+    """Return no more values than a chart can show, the last one among them."""
     every = 1 + len(values) // POINTS
     return values if every == 1 else [*values[:-1:every], values[-1]]
 
@@ -160,7 +160,7 @@ def _some(values: list[float]) -> list[float]:
 
 
 def gantt(record: Record) -> Sheet:
-    """A row for each slot of each host, in the order of sites and hosts."""
+    """Draw a row for each slot of each host, in the order of sites and hosts."""
     places: dict[tuple[str, str], list[Attempt]] = {}
     for attempt in record.attempts():
         life = record.pilots.get(attempt.pilot)
@@ -175,14 +175,14 @@ def gantt(record: Record) -> Sheet:
 
 
 def _in_order(place: tuple[str, str]) -> tuple[str, list[tuple[int, str]]]:
-    """Hosts as people count them: the ninth before the tenth."""
+    """Return a sort key that orders hosts as people count them: the ninth before the tenth."""
     site, host = place
     return site, [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", host)]
 
 
 def _slots(site: str, host: str, attempts: list[Attempt], colours: dict[int, str], first: int) -> list[plots.Row]:
-    """Attempts that ran at the same time stand below each other."""
-    free: list[int] = []  # when each slot is
+    """Return a row per slot of a host: attempts that ran at the same time stand below each other."""
+    free: list[int] = []  # ms: when each slot becomes free
     rows: list[plots.Row] = []
     for attempt in sorted(attempts, key=lambda each: (each.start, each.number)):
         slot = next((n for n, at in enumerate(free) if at <= attempt.start), len(free))

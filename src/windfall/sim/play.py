@@ -1,7 +1,7 @@
-"""A scenario, played: the world that it describes, run once for a seed.
+"""Play a scenario: build the world that it describes, and run it once for a seed.
 
-Everything that is drawn for a bag or a group of hosts comes from a generator of its own, named after it: two scenarios
-that differ in policy only have the same tasks and the same hosts.
+Each bag and each group of hosts draws its random numbers from a generator of its own, named after it, so that two
+scenarios that differ only in a policy have the same tasks and the same hosts.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from windfall.sim.scenario import Bag, Scenario, Site, Target
 from windfall.sim.world import Wall, Work, World
 
 DAY = 86_400_000
-LOOK = 20_000  # events between two looks at how far it is
-DEFAULT_GRACE = 5_000
-EVERY = 5_000  # ms between two looks of a script
+PROGRESS_EVERY = 20_000  # events between two reports of progress
+DEFAULT_GRACE = 5_000  # ms
+EVERY = 5_000  # ms between two polls of a script
 MOST_EVENTS = 1_000_000_000  # some hours of computing
-QUIET, QUEUING = 3 * DAY, 30 * DAY  # ms in which nothing runs: no more will, where pilots are there, or queue
-FOREVER = 365 * DAY  # whatever has not ended by then never will
+QUIET, QUEUING = 3 * DAY, 30 * DAY  # ms without a grant after which a run is given up: with pilots there, or queued
+FOREVER = 365 * DAY  # a run without `until` is given up after this
 
 Tell = Callable[[int, int], None]  # ms of virtual time, tasks that have ended
 
 
 class Run:
-    """One world.  `play` runs it; `record` then holds what happened."""
+    """A world, built from a scenario and a seed.  `play` runs it; `record` then holds its attempts and pilots."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.scenario, self.seed = scenario, seed
@@ -56,11 +56,11 @@ class Run:
         self.scripts: dict[str, Script] = {}
         self._waiting = 0  # scripts that have not begun
         groups = [hosts.machines for hosts in scenario.hosts]
-        self._moody = any(each.availability or each.cuts for each in groups)
+        self._unsteady = any(each.availability or each.cuts for each in groups)  # some hosts are away at times
         spans = [span for each in groups for span in each.dark] + list(server.get("dark", ()))
         spans += [span for site in scenario.sites for span in site.values.get("dark", ())]
-        self._absent = max([end for _, end in spans], default=0)  # ms that a place is cut off at most
-        self._seen, self._since = (0, 0), 0  # attempts and ends of tasks, and since when there have been so many
+        self._absent = max([end for _, end in spans], default=0)  # ms: the end of the scenario's last outage
+        self._seen, self._since = (0, 0), 0  # counts of attempts and of ended tasks; since when they are the same
         for bag in scenario.bags:
             if bag.client:
                 self._waiting += 1
@@ -72,34 +72,34 @@ class Run:
         return random.Random("/".join((str(self.seed), *names)))
 
     def play(self, tell: Tell | None = None, most: int = MOST_EVENTS) -> Record:
-        """Until everything has ended, or so many events have happened."""
-        world, looks = self.world, 0
+        """Run the world until everything has ended, it stalls, or `most` events have happened."""
+        world, events = self.world, 0
 
         def done() -> bool:
-            nonlocal looks
-            looks += 1
-            if tell is not None and looks % LOOK == 0:
+            nonlocal events
+            events += 1
+            if tell is not None and events % PROGRESS_EVERY == 0:
                 tell(world.engine.now, self.record.done)
-            if looks == most or self.finished:
+            if events == most or self.finished:
                 return True
-            return not self.scenario.until and looks % LOOK == 0 and self._stalled()
+            return not self.scenario.until and events % PROGRESS_EVERY == 0 and self._stalled()
 
         world.engine.run(self.scenario.until or FOREVER, done)
         return self.record
 
     def _stalled(self) -> bool:
-        """Has nothing been handed out for so long that nothing ever will be?"""
+        """Has the server granted nothing for so long that it never will again?"""
         world, state = self.world, self.world.server.core.state
         seen = world.tally.attempts, self.record.done
         out = any(bag.counts[ACTIVE] for bag in state.bags.values())
         if seen != self._seen or out or self._waiting or world.coming:
             self._seen, self._since = seen, world.engine.now
         queue = any(site.open for site in state.sites.values())
-        return world.engine.now - self._since > (QUEUING if queue or self._moody else QUIET) + self._absent
+        return world.engine.now - self._since > (QUEUING if queue or self._unsteady else QUIET) + self._absent
 
     @property
     def why(self) -> str:
-        """Of the first bag that has not ended: what it waits for."""
+        """Return the name of the first bag that has not ended, and what it waits for."""
         state, now = self.world.server.core.state, self.world.engine.now
         bag = next((bag for bag in state.bags.values() if bag.not_ended()), None)
         return "" if bag is None else f"{bag.name}: {explain(state, now, bag.number)['summary']}"
@@ -109,7 +109,7 @@ class Run:
         return self.world.done() and not self._waiting and all(each.ended >= 0 for each in self.scripts.values())
 
     def summaries(self) -> list[dict[str, Any]]:
-        """Of each bag; of one that a script looked after, also when that had all its results."""
+        """Return the summary of each bag; with `client_ended`, when its script had all results, if it has a script."""
         found = self.record.summaries()
         for each in found:
             if each["name"] in self.scripts:
@@ -136,7 +136,7 @@ class Run:
             self.world.machines(hosts.site, machines, self.draw("hosts", hosts.name))
 
     def _links(self) -> None:
-        """Where nothing is said of two places, files take no time worth mentioning."""
+        """Add the scenario's links; between all other places the default link takes next to no time."""
         self.world.link("*", "*")
         for link in self.scenario.links:
             self.world.link(link.a, link.b, start=link.start, rate=float(link.bandwidth), shared=link.shared)
@@ -193,7 +193,7 @@ class Run:
                     replicate=USUAL, policy=bag.policy)
 
     def _script(self, bag: Bag) -> None:
-        """Each task is a bag of its own; all have the same name."""
+        """Start the bag's script, which submits each task as a bag of its own; all of them have the same name."""
         self._waiting -= 1
         draw, get = self.draw("client", bag.name), bag.client.get
         whole = self._work(bag)
@@ -218,7 +218,7 @@ def _taking(law: Law | None, draw: random.Random) -> Callable[[], int]:
 
 
 def _part(data: DataShape | None, task: int) -> DataShape | None:
-    """What one task reads and leaves."""
+    """Return the data of one task: what it reads and leaves."""
     if data is None:
         return None
     eight, four = slice(8 * task, 8 * task + 8), slice(4 * task, 4 * task + 4)
@@ -241,7 +241,7 @@ def _data(bag: Bag, columns: dict[str, array[int]]) -> DataShape | None:
 
 
 def _edges(bag: Bag) -> bytes:
-    """Task by task, where a target follows another."""
+    """Return the edges between tasks, one by one, of targets that follow another."""
     firsts, first = {}, 0
     for target in bag.targets:
         firsts[target.name] = first

@@ -1,7 +1,7 @@
-"""Charts: lines over an axis, and a Gantt chart of what ran where.
+"""Charts: lines over an axis, and a Gantt chart of the attempts on each host.
 
-A Gantt of many attempts is summed up: rows stand for several slots, and time is cut into pieces, each as dark as its
-slots were busy.  So a hundred thousand attempts make a picture as small as a thousand do.
+A Gantt chart of many attempts is summed up: a row stands for several slots, and time is cut into pieces, each as dark
+as its slots were busy.  So a hundred thousand attempts make a picture as small as a thousand do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def colour(number: int) -> str:
 
 
 def ticks(low: float, high: float, about: int = 6) -> list[float]:
-    """Round numbers between the two."""
+    """Return round numbers between `low` and `high`, about `about` of them."""
     span = high - low
     if not span > 1e-9 * abs(low) or not math.isfinite(span):
         return [low]
@@ -41,7 +41,7 @@ def ticks(low: float, high: float, about: int = 6) -> list[float]:
 
 
 def unit_of(seconds: float) -> tuple[int, str]:
-    """In which unit a stretch of time is best told."""
+    """Return the unit that suits a stretch of time: its length in seconds, and its name."""
     return next(((size, name) for size, name in reversed(UNITS) if seconds >= 3 * size), UNITS[0])
 
 
@@ -82,7 +82,7 @@ class Frame:
 
 
 def lines(figure: Figure, steps: bool = False) -> Sheet:
-    """`steps`: a value holds until the next."""
+    """Draw a figure as lines; with `steps` a value holds until the next."""
     sheet = Sheet(WIDTH, HEIGHT)
     xs = [x for each in figure.series for x in each.x if math.isfinite(x)] or [0.0]
     ys = [y for each in figure.series for y in each.y if math.isfinite(y)] or [0.0]
@@ -110,7 +110,7 @@ def _stepped(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def _legend(sheet: Sheet, names: Sequence[str]) -> None:
-    """At the upper right, from the last to the first."""
+    """Write the legend at the upper right, from the last name to the first."""
     at = float(sheet.width - RIGHT)
     for number, name in reversed(list(enumerate(names[: 2 * len(COLOURS)]))):
         at -= len(name) * 10 * LETTER + 20
@@ -122,9 +122,9 @@ def _legend(sheet: Sheet, names: Sequence[str]) -> None:
 
 # --- Gantt -----------------------------------------------------------------------------------------------------------
 
-MAX_ROWS = 80  # drawn one by one
-MAX_BARS = 4_000
-PIECES = 240  # of time, where it is summed up
+MAX_ROWS = 80  # a chart of more rows is summed up
+MAX_BARS = 4_000  # likewise
+PIECES = 240  # pieces of time in a chart that is summed up
 SHADES = 10
 
 
@@ -136,13 +136,14 @@ class Bar(NamedTuple):
 
 class Row(NamedTuple):
     name: str
-    group: str  # its site
+    group: str  # the site
     bars: list[Bar]
 
 
 def gantt(title: str, rows: Sequence[Row], end: float, legend: Sequence[tuple[str, str]] = (),
           across: str = "time") -> Sheet:
-    """`legend`: names and the colours of bars; `across`: what is drawn from 0 to `end`, in seconds."""
+    """Draw rows of bars from 0 to `end`, in seconds.  `legend`: names and the colours of bars; `across`: the title of
+    the time axis."""
     summed = len(rows) > MAX_ROWS or sum(len(row.bars) for row in rows) > MAX_BARS
     size, unit = unit_of(end)
     shown = _summed_up(rows, end) if summed else list(rows)
@@ -168,7 +169,7 @@ def gantt(title: str, rows: Sequence[Row], end: float, legend: Sequence[tuple[st
 
 
 def _groups(sheet: Sheet, frame: Frame, rows: Sequence[Row], height: float) -> None:
-    """A line between one site and the next."""
+    """Draw a line between one site and the next."""
     for number, (before, row) in enumerate(pairwise(rows), 1):
         if before.group != row.group:
             at = TOP + number * height
@@ -184,7 +185,7 @@ def _key(sheet: Sheet, legend: Sequence[tuple[str, str]]) -> None:
 
 
 def _summed_up(rows: Sequence[Row], end: float) -> list[Row]:
-    """Rows of one site together, as many as it takes."""
+    """Join rows of one site, so many that about `MAX_ROWS` are left."""
     each = math.ceil(len(rows) / MAX_ROWS)
     groups: dict[str, list[Row]] = {}
     for row in rows:
@@ -200,7 +201,7 @@ def _summed_up(rows: Sequence[Row], end: float) -> list[Row]:
 
 
 def _shaded(rows: Sequence[Row], end: float, base: str) -> list[Bar]:
-    """Stretches of time, each as dark as these rows were busy."""
+    """Return a bar per stretch of time, each as dark as these rows were busy."""
     width = end / PIECES or 1.0
     busy = [0.0] * PIECES
     for row in rows:
@@ -220,13 +221,13 @@ def _shaded(rows: Sequence[Row], end: float, base: str) -> list[Bar]:
 
 
 def _spread(busy: list[float], start: float, end: float) -> None:
-    """Add the part of each piece that lies between the two."""
+    """Add to each piece of time the part of it that lies between `start` and `end`."""
     first, last = max(0, int(start)), min(PIECES - 1, int(end))
     for piece in range(first, last + 1):
         busy[piece] += max(0.0, min(end, piece + 1) - max(start, piece))
 
 
 def _mixed(base: str, share: float) -> str:
-    """With white."""
+    """Mix a colour with white."""
     parts = (int(base[at : at + 2], 16) for at in (1, 3, 5))
     return "#" + "".join(f"{round(255 + (part - 255) * share):02x}" for part in parts)

@@ -1,4 +1,4 @@
-"""What happened, folded from the core's facts: attempts, transfers, pilots, bags.  Tables and charts are made of this.
+"""The record of a run: attempts, transfers, pilots and bags, folded from the core's facts, for tables and charts.
 
     record = Record()
     record.attach(world.server)
@@ -27,15 +27,15 @@ class Attempt(NamedTuple):
     task: int
     pilot: int
     granted: int
-    start: int  # -1: it never ran, as far as anybody knows
+    start: int  # -1: no pilot has reported a start
     end: int
     outcome: int
-    counts: int  # its result was its task's
+    counts: int  # 1: its result is the result of its task
 
 
 @dataclass
 class Life:
-    """Of a pilot."""
+    """The life of a pilot, from its enrolment to its end."""
 
     site: str
     host: str
@@ -47,7 +47,7 @@ class Life:
 
 @dataclass
 class Asked:
-    """A pilot that was asked for: from the intent to its end; -1: that never came."""
+    """The life of an intent: when it was made, queued, running and ended; -1 for a step that never came."""
 
     site: str
     cores: int
@@ -59,13 +59,13 @@ class Asked:
 
 
 class Transfer(NamedTuple):
-    """What an attempt was told to fetch, and from which place."""
+    """The files that an attempt was told to fetch from one place."""
 
     attempt: int
     bag: int
     task: int
     place: str
-    site: str  # where to
+    site: str  # the site of the attempt's pilot
     at: int
     size: int
     files: int
@@ -77,7 +77,7 @@ class Bag:
     submitted: int
     tasks: int
     targets: list[tuple[str, int, int]]  # name, first task, when they could start (-1: when others are done)
-    ended: int = 0  # when the last of its tasks had
+    ended: int = 0  # when the last of its tasks ended
 
 
 COLUMNS = ("number", "bag", "task", "pilot", "granted", "start", "end", "outcome", "counts")
@@ -94,7 +94,7 @@ class Record:
     def __post_init__(self) -> None:
         self._columns = [array("q") for _ in COLUMNS]
         self._started: dict[int, int] = {}
-        self._open: dict[int, int] = {}  # attempts that were given up and may still report → row
+        self._open: dict[int, int] = {}  # attempt that was given up and may still report → its row
         self._handlers: dict[type, Callable[[Any], None]] = {
             f.BagSubmitted: self._submitted, f.PilotEnrolled: self._enrolled, f.PilotEnded: self._pilot_ended,
             f.Started: self._begun, f.Finished: self._finished, f.Ended: self._ended, f.Granted: self._granted,
@@ -103,15 +103,8 @@ class Record:
         }
 
     def attach(self, server: Server) -> None:
-        """See every step's facts, beside whoever sees them already."""
-        before = server.watch
-
-        def watch(facts: list[Any]) -> None:
-            if before is not None:
-                before(facts)
-            self.take(facts)
-
-        server.watch = watch
+        """Take the facts of every step of `server` from now on."""
+        server.observe(self.take)
 
     def take(self, facts: list[Any]) -> None:
         for fact in facts:
@@ -174,8 +167,8 @@ class Record:
     def _finished(self, fact: f.Finished) -> None:
         starts = fact.starts or [0] * len(fact.attempts)
         lists = (fact.attempts, fact.tasks, fact.granted, fact.walls, starts)
-        for attempt, task, granted, wall, said in zip(*lists, strict=True):
-            start = _start(said, granted, fact.at - wall)
+        for attempt, task, granted, wall, reported in zip(*lists, strict=True):
+            start = _start(reported, granted, fact.at - wall)
             self._started.pop(attempt, None)
             self._add(Attempt(attempt, fact.bag, task, fact.pilot, granted, start, start + wall, O_SUCCEEDED, 1))
         self._tasks_over(fact.bag, fact.at, len(fact.tasks))
@@ -195,7 +188,7 @@ class Record:
         self.bags[bag].ended = at
 
     def _add(self, attempt: Attempt, stays: bool = False) -> None:
-        """What was given up and reports after all takes its old row."""
+        """Add an attempt; one that was given up and reports after all overwrites its old row."""
         row = self._open.pop(attempt.number, None)
         if stays:
             self._open[attempt.number] = len(self) if row is None else row
@@ -205,10 +198,10 @@ class Record:
             else:
                 column[row] = value
 
-    # --- what it comes to -------------------------------------------------------------------------------------------
+    # --- summaries --------------------------------------------------------------------------------------------------
 
     def summary(self, *bags: int) -> dict[str, Any]:
-        """The numbers of S11, as `statistics` of a live bag has them; of several bags, together."""
+        """Return the numbers of S11 of these bags together, as `statistics` of a live bag has them."""
         heads = {bag: self.bags[bag] for bag in bags}
         sums = _Sums(heads)
         for attempt in self.attempts():
@@ -230,10 +223,11 @@ class Record:
         }
 
     def summaries(self) -> list[dict[str, Any]]:
-        """Of each name that bags have."""
+        """Return a summary per name; bags of one name are summed up together."""
         return [self.summary(*bags) for bags in self.named().values()]
 
     def named(self) -> dict[str, list[int]]:
+        """Return the bags of each name."""
         found: dict[str, list[int]] = {}
         for number, bag in self.bags.items():
             found.setdefault(bag.name, []).append(number)
@@ -241,16 +235,18 @@ class Record:
 
     @property
     def first(self) -> int:
-        """When the first bag was submitted."""
+        """Return when the first bag was submitted."""
         return min((bag.submitted for bag in self.bags.values()), default=0)
 
     @property
     def last(self) -> int:
-        """When the last attempt ended."""
+        """Return when the last attempt ended."""
         return max(self._columns[6], default=0)
 
 
 class _Sums:
+    """The sums over the attempts of some bags."""
+
     def __init__(self, heads: dict[int, Bag]) -> None:
         self._firsts = {bag: [first for _, first, _ in head.targets] for bag, head in heads.items()}
         self._times = {bag: [at for _, _, at in head.targets] for bag, head in heads.items()}
@@ -275,18 +271,21 @@ class _Sums:
         self.sites[site] = (n + 1, accepted + attempt.counts, walls + wall)
 
     def _could_start(self, attempt: Attempt) -> int:
-        """From the bag's submission; of those that wait for others, from the grant."""
+        """Return when the task could start: at the bag's submission, or at the grant if it waited for other tasks."""
         at = self._times[attempt.bag][bisect_right(self._firsts[attempt.bag], attempt.task) - 1]
         return at if at >= 0 else attempt.granted
 
 
-def _start(said: int, granted: int, guess: int) -> int:
-    """What the pilot said.  0 is nothing said, but for what was granted at the beginning of time."""
-    return said if said or not granted else max(granted, guess)
+def _start(reported: int, granted: int, guess: int) -> int:
+    """Return the start that the pilot reported; if it reported none, `guess`, but not before the grant.
+
+    0 means no report, except for an attempt that was granted at 0.
+    """
+    return reported if reported or not granted else max(granted, guess)
 
 
 def _span(end: f.End, at: int, begun: int | None) -> tuple[int, int]:
-    """From when to when it ran; of one that was lost, as far as the server knows."""
+    """Return when the attempt started and ended, as far as the server knows; -1 for an unknown start."""
     if end.wall:
         start = _start(end.start, end.granted, at - end.wall)
         return start, start + end.wall

@@ -1,4 +1,4 @@
-"""A log of jobs through a batch queue: how long would they have waited?"""
+"""Replay a log of jobs through a batch queue, and measure how long each would have waited."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from windfall.errors import BadInput
 from windfall.sim.models.batch import BatchQueue
 from windfall.sim.models.swf import Job
 
-TAU = 10.0  # seconds: below this a job's run time does not make its slowdown larger
+TAU = 10.0  # seconds: a shorter run time counts as this, or tiny jobs would dominate the mean slowdown
 
 
 class Outcome(NamedTuple):
@@ -20,7 +20,7 @@ class Outcome(NamedTuple):
 
 
 def replay(jobs: list[Job], procs: int, discipline: str = "easy") -> Outcome:
-    """Jobs in order of submission."""
+    """Replay jobs, which are in order of submission."""
     for job in jobs:
         if job.procs > procs:
             raise BadInput(f"job {job.number} of the log asks for {job.procs} processors, the machine has {procs}",

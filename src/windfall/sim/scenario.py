@@ -1,7 +1,7 @@
-"""A scenario (TOML): sites, hosts, bags and what happens to them, as a world to be simulated.
+"""Read a scenario (TOML): the sites, hosts, links and bags of a world to be simulated.
 
-The language is the tables of `scenariowords.py`.  What is not in them is an error that names the nearest known word;
-every complaint carries file and line.
+The language is the tables of `scenario_words.py`.  A word that is not in them is an error that names the nearest known
+word; every error carries file and line.
 
     [server]  [sites.NAME]  [hosts.NAME]  [links.NAME]  [bags.NAME]  [bags.NAME.targets.NAME]
 """
@@ -26,7 +26,7 @@ from windfall.sim.models.hosts import ONE, Availability, Cuts, Machines
 from windfall.sim.models.laws import Law
 
 MAX_FILE = 1 << 20
-MAX_NAMES = 1_000  # of sites, groups of hosts, bags
+MAX_NAMES = 1_000  # sites, groups of hosts, bags: so many each
 _NAME = re.compile(r"[\w.-]{1,60}")
 
 NOTHING = Law("0", "", (0.0,))
@@ -79,7 +79,7 @@ class Hosts:
 
 @dataclass
 class Site:
-    """`values`: what its table says; `log`: where the jobs of its background load are."""
+    """A table `[sites.NAME]`.  `values`: its keys, read; `log`: the file with the jobs of its background load."""
 
     name: str
     values: Values
@@ -113,13 +113,13 @@ class Scenario:
 
 
 def load(path: str | Path, bags: bool = True) -> Scenario:
-    """Without `bags`: places only, where others' bags are played."""
+    """Read a scenario file; without `bags`, only its places, on which a caller plays a bag of its own."""
     path = Path(path)
     return parse(reader.read_text(path, "the scenario"), str(path), path.parent, bags)
 
 
 def parse(text: str, file: str = "scenario", base: Path = Path("."), bags: bool = True) -> Scenario:
-    """`file` is for messages, `base` where logs are looked for."""
+    """Read a scenario.  `file`: its name in messages; `base`: the folder of the logs that it names."""
     if len(text) > MAX_FILE:
         raise TooLarge(f"the scenario is larger than {MAX_FILE >> 20} MiB", where=file)
     found = Reader(reader.KeyLocator(file, text), base, bags).scenario(reader.toml(text, file))
@@ -146,7 +146,7 @@ class Reader:
         return found
 
     def _whole(self, found: Scenario) -> None:
-        """What only all of it together says."""
+        """Check what only the whole scenario shows: its size, and that each task fits somewhere."""
         with self.place.at("bags"):
             if not found.bags and self.bags:
                 raise BadInput("the scenario has no bag", '[bags.main] with tasks = 100 and duration = "5min"')
@@ -221,7 +221,7 @@ class Reader:
         return Hosts(name, site, machines)
 
     def _pair(self, table: Values | None, path: tuple[str, ...], known: dict[str, w.Word]) -> list[Law] | None:
-        """Two laws, both of them needed."""
+        """Read a table of two laws, both of them required."""
         if table is None:
             return None
         values = self._values(table, path, known)
@@ -323,7 +323,7 @@ class Reader:
     # --- tables and keys --------------------------------------------------------------------------------------------
 
     def _named(self, table: object, *path: str) -> list[tuple[str, Values]]:
-        """Tables of a table, each with a name of its own."""
+        """Return the tables in a table, each with its name."""
         with self.place.at(*path):
             found = self._table(table, path)
             if len(found) > MAX_NAMES:
@@ -357,7 +357,7 @@ class Reader:
 
 
 def _check_room(target: Target, found: Scenario) -> None:
-    """A task that fits nowhere would wait for ever."""
+    """Raise an error if the tasks of a target fit nowhere: they would wait for ever."""
     places = [(hosts.machines.cores, hosts.machines.memory) for hosts in found.hosts]
     places += [(site.values.get("cores", 1), site.values.get("memory", 1 << 50)) for site in found.sites
                if "processors" in site.values]

@@ -1,9 +1,8 @@
-"""A finished bag, played again: as it was, or under another policy, or at other sites.
+"""Play a finished bag again: as it was, or under another policy, or at other sites.
 
-An export is what the public API tells of a bag: its specification, for each task how it ended and how long that took
-and where, and the pilots that were there.  Each task takes as long as its last attempt did; hosts are as fast as their
-tasks say, where there are enough of them to tell.  What the export does not tell is left out: attempts before the last,
-and the moving of files.
+An export holds what the public API tells about a bag: its specification, the end, duration and host of each task, and
+the pilots.  Each task takes as long as its last attempt did.  The speed of a host is estimated from its tasks, if there
+are enough of them.  Earlier attempts and transfers of files are not in an export, and are not played.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from windfall.sim.scenario import Scenario
 from windfall.sim.world import Place, Work, World
 
 FORMAT = "windfall-replay/1"
-ENOUGH = 20  # tasks of a target on a host, before anything is said of its speed
+ENOUGH = 20  # tasks of a target on a host, below which its speed is not estimated
 MOST = 1 << 45  # ms: a thousand years
 SURE = 3.0  # standard errors between a host and the others, before it counts as faster or slower
 
 
 class Task(msgspec.Struct, array_like=True):
-    """How one ended.  Times in ms since the bag's submission."""
+    """An ended task.  Times are ms since the bag's submission."""
 
     target: str
     state: str
@@ -49,7 +48,7 @@ class Task(msgspec.Struct, array_like=True):
 
 
 class Guest(msgspec.Struct, array_like=True):
-    """A pilot, and when it was there; `left` None: to the end."""
+    """A pilot, and when it was there; `left` is None if it stayed to the end."""
 
     site: str
     host: str
@@ -107,7 +106,10 @@ def check(export: Export) -> None:
 
 
 def speeds(tasks: Sequence[Task]) -> dict[tuple[str, str], float]:
-    """Of each host, against all: by the logarithm of what tasks of one target took there; 1 where it is not sure."""
+    """Return the speed of each (site, host) that is surely faster or slower than all hosts together.
+
+    Compared are the logarithms of the durations of one target's tasks.
+    """
     logs: dict[str, dict[tuple[str, str], list[float]]] = {}
     for task in tasks:
         if task.state == "succeeded" and task.wall > 0:
@@ -127,7 +129,7 @@ def speeds(tasks: Sequence[Task]) -> dict[tuple[str, str], float]:
 
 
 def as_it_was(export: Export, seed: int = 1, select: str = "") -> Record:
-    """The pilots that were there, when they were there."""
+    """Play the bag on the pilots of the export, each there when it was there."""
     world = World(seed, Config())
     record = _watched(world)
     fast = speeds(export.tasks)
@@ -144,7 +146,7 @@ def as_it_was(export: Export, seed: int = 1, select: str = "") -> Record:
 
 
 def elsewhere(export: Export, places: Scenario, seed: int = 1, select: str = "", provision: str = "") -> Record:
-    """At the sites and on the hosts of a scenario."""
+    """Play the bag at the sites and on the hosts of a scenario."""
     run = Run(places, seed)
     run.world.submit(work(export, speeds(export.tasks), select, provision))
     run.world.run(_patience(export))
@@ -158,12 +160,12 @@ def _watched(world: World) -> Record:
 
 
 def _patience(export: Export) -> int:
-    """Whatever takes so much longer never ends."""
+    """Return the time (ms) after which a replay counts as one that never ends."""
     return 1000 * (export.wall_clock + sum(task.wall for task in export.tasks)) + 86_400_000
 
 
 def work(export: Export, fast: dict[tuple[str, str], float], select: str = "", provision: str = "") -> Work:
-    """As it would be submitted, and for each task what it took, as if on a host of speed 1."""
+    """Return the bag as it would be submitted, and for each task its duration on a host of speed 1."""
     spec = export.spec
     if select:
         spec = msgspec.structs.replace(spec, policy=msgspec.structs.replace(spec.policy, select=select))

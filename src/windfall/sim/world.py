@@ -6,8 +6,9 @@
     bag = world.submit(Work(tasks=1000, wall=lambda task, draw: 60_000))
     world.run()
 
-Nothing is decided here: who runs what is the core's doing, when to ask and what to say the agenda's.  The world only
-says how long things take and what breaks.  With `watch` every promise is checked after every step.
+The world decides nothing: the core chooses the pilot of each task, and the agenda of a pilot chooses when to ask for
+work and what to report.  The world only says how long things take and what breaks.  With `watch` it checks every
+promise after every step.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from windfall.sim.models.storage import Storage
 
 OWNER = "user"
 Wall = Callable[[int, random.Random], int]
-Extra = dict[str, list[Transfer]]  # beside a task: what it is to fetch
+Extra = dict[str, list[Transfer]]  # the files that a granted task has to fetch
 
 
 class Broken(AssertionError):
@@ -46,7 +47,7 @@ class Broken(AssertionError):
 
 @dataclass
 class Work:
-    """A bag, as far as a simulation cares.  `wall`: milliseconds that a task takes on a host of speed 1."""
+    """A bag to simulate.  `wall(task, draw)`: the milliseconds that a task takes on a host of speed 1."""
 
     tasks: int
     wall: Wall
@@ -54,13 +55,13 @@ class Work:
     limit: int = 0
     expect: int = 0
     retries: int = 3
-    fails: float = 0.0  # part of the attempts that end in failure
+    fails: float = 0.0  # share of the attempts that end in failure
     select: str = "fcfs"
     name: str = "bag"
-    batch: int = 0  # so many tasks go together
-    targets: list[TargetShape] | None = None  # where it has several; they say `tasks`, `cores` and so on by themselves
+    batch: int = 0  # tasks in a batch
+    targets: list[TargetShape] | None = None  # for several targets; `tasks`, `cores` and so on are then theirs
     provision: str = "swarm"
-    fail_over: str = ""  # the site where tasks go that keep failing
+    fail_over: str = ""  # the site for tasks that keep failing elsewhere
     options: dict[str, int] = field(default_factory=dict)
     edges: bytes = b""
     data: DataShape | None = None
@@ -72,22 +73,22 @@ class Work:
 
 @dataclass
 class Place:
-    """Where a pilot is started, and started again."""
+    """A host on which a pilot is started, and started again when it has left or died."""
 
     site: str
     host: Host
     cores: int = 1
     memory: int = 1 << 50
     latency: int = 0
-    returns: Law | None = None  # ms after which a pilot that left for want of work is started again
-    deadline: int = 0  # ms from its start after which what was lost here counts as such; 0: nobody says so
+    returns: Law | None = None  # ms after which a pilot that left for lack of work is started again
+    deadline: int = 0  # ms from an attempt's start until the site reports its dead pilot as gone; 0: never
 
 
 @dataclass
 class Tally:
     attempts: int = 0
     lost: int = 0
-    busy: int = 0  # ms of slots
+    busy: int = 0  # ms: the sum over all attempts
     ends: dict[int, int] = field(default_factory=dict)  # bag → when it ended
 
 
@@ -97,38 +98,38 @@ class World:
         settle: int = 1_000, engine: Engine | None = None, charges: Callable[[e.Event], bool] | None = None,
         tells: bool = True, obeys: bool = True,
     ) -> None:
-        self.engine = engine or Engine(seed)  # several worlds may share one: the same time, the same sites
+        self.engine = engine or Engine(seed)  # several worlds may share an engine: the same time, the same sites
         self.server = Server(self.engine, config, service, self._check if watch else None, charges)
         self.network = Network(self.engine)
         self.storage = Storage()
         self.settle = settle  # ms after which a pilot that died is started again
-        self.tells = tells  # does a site say that a pilot is gone?
-        self.obeys = obeys  # do pilots hear what they are asked to stop, or to give back?
+        self.tells = tells  # does a site report that a pilot is gone?
+        self.obeys = obeys  # do pilots obey cancellations and recalls?
         self.tally = Tally()
         self._works: dict[int, Work] = {}
         self._places: dict[str, Place] = {}
-        self._pilots: dict[str, Pilot] = {}  # at each place the last
-        self._away: set[str] = set()  # places whose host is not there
+        self._pilots: dict[str, Pilot] = {}  # the last pilot at each place
+        self._away: set[str] = set()  # places whose host is away
         self._shapes: dict[tuple[int, int, int, int], dict[str, Any]] = {}
         self._witness = Witness()
         self._born: dict[str, int] = {}  # site → hosts there so far
-        self._coming = 0  # bags that are submitted later
-        self._busy: BagState | None = None  # one that has not ended
+        self._coming = 0  # bags that will be submitted later
+        self._busy: BagState | None = None  # a bag that had not ended when `done` was last asked
 
     # --- setting up -------------------------------------------------------------------------------------------------
 
     def site(self, name: str, disk: bool = False, kind: str = "simulated") -> None:
-        """`disk`: its hosts share one."""
+        """Add a site; with `disk` its hosts share a disk."""
         self.server.put(e.AddSite(0, name, OWNER, kind, [], disk=disk))
 
     def link(self, a: str, b: str, *, start: int = 0, rate: float = 1e9, shared: bool = False) -> None:
-        """A link, and what the core knows of it: the truth, as long as nobody else uses it."""
+        """Add a link, and tell the core its start-up cost and its full bandwidth (a shared link gives each less)."""
         self.network.link(a, b, start=start, rate=rate, shared=shared)
         self.server.put(e.KnowLink(0, a, b, start, round(rate)))
 
     def placeholders(self, site: str, count: int, *, latency: int = 0, after_work: int = 0,
                      after_nothing: int = 10_000) -> None:
-        """Hosts where pilots of ours have their turn, one task each, and leave (T3)."""
+        """Add hosts on which placeholders take turns with others' jobs: each runs one grant and leaves (T3)."""
         for number in range(1, count + 1):
             name = f"{site}-{number}"
             self._places[name] = Place(site, Host(), latency=latency)
@@ -147,14 +148,14 @@ class World:
             self._settle_in(Place(site, Host(speed, loses), cores, latency=latency))
 
     def machines(self, site: str, group: Machines, draw: random.Random) -> None:
-        """Hosts that are like each other, there for good: a pilot that left for want of work comes back."""
+        """Add a group of like hosts; a pilot that leaves a host for lack of work is started there again."""
         idle = always(self.server.core.config.idle)
         for host in group.hosts(draw):
             self._settle_in(Place(site, host, group.cores, group.memory, group.latency, idle))
 
     def cluster(self, site: Site, limits: Limits, *, latency: int = 0, disk: bool = False,
                 cut: Callable[[int], bool] | None = None, **more: Any) -> Tender:
-        """A site where pilots are started as the core wants them.  `more`: how long its tender takes for what."""
+        """Add a batch site, whose tender starts pilots as the core orders.  `more`: options of the tender."""
         def begin(job: Job) -> Pilot:
             left = job.started + job.shape.wall - self.engine.now if job.shape.wall else None
             self._places[job.nonce] = Place(site.name, Host(site.speed), job.shape.cores)
@@ -168,7 +169,7 @@ class World:
         return Tender(self.engine, self.server, site, begin, latency=latency, **more)
 
     def submit(self, work: Work, then: Callable[[int], None] | None = None) -> None:
-        """`then` is told the bag's number."""
+        """Submit a bag; `then` is called with its number."""
         shape = TargetShape("main", work.tasks, [], work.cores, 0, 0, 0, work.limit, work.expect, 5_000, False,
                             work.retries, 0, 0, batch=work.batch)
         event = e.Submit(0, OWNER, work.name, "", b"", work.targets or [shape], False, work.select, False, work.edges,
@@ -188,7 +189,7 @@ class World:
 
     @property
     def coming(self) -> int:
-        """Bags that will be submitted later."""
+        """Return how many bags will be submitted later."""
         return self._coming
 
     def _submit_now(self, work: Work) -> None:
@@ -215,7 +216,7 @@ class World:
             cut=place.host.network.cut if place.host.network else None, stage=self._stage)
 
     def _ended(self, pilot: Pilot) -> None:
-        """Of its own accord, or taken away."""
+        """Start a pilot that left for lack of work again, where its place says so."""
         returns = self._places[pilot.name].returns
         if returns is not None and pilot.agenda.departed:
             self.engine.after(round(returns.draw(self.engine.random)), self._return, pilot)
@@ -225,7 +226,7 @@ class World:
             self._start(pilot.name)
 
     def visit(self, name: str, place: Place, came: int, left: int | None) -> None:
-        """A pilot that is there from then on; when it leaves it finishes what it runs."""
+        """Start a pilot at `came`; at `left` the server drains it, so that it finishes its running tasks."""
         self._places[name] = place
         self.engine.at(came, self._start, name)
         if left is not None:
@@ -261,11 +262,12 @@ class World:
     # --- running ----------------------------------------------------------------------------------------------------
 
     def run(self, until: int | None = None) -> None:
-        """Until every bag has ended, or the time has come."""
+        """Run the world until every bag has ended, or until `until`."""
         self.engine.run(until, self.done)
 
     def done(self) -> bool:
-        """Asked before every event, so it looks first at a bag that had not ended the last time."""
+        """Have all bags ended?"""
+        # The engine asks before every event: the bag that had not ended the last time answers most of them.
         if self._busy is not None and not self._busy.ended and not self._busy.open:
             return False
         bags = self.server.core.state.bags.values()
@@ -294,7 +296,7 @@ class World:
     # --- data -------------------------------------------------------------------------------------------------------
 
     def _stage(self, pilot: Pilot, task: Any, then: Callable[[bool], None]) -> None:
-        """Fetch what the grant says, one file set after the other, if it is there."""
+        """Fetch the files of a granted task, one set after the other; call `then(False)` if a set is missing."""
         number, _ = task.command
         left = list(task.extra["moves"])
 
@@ -311,7 +313,7 @@ class World:
         next_one()
 
     def _keep(self, pilot: Pilot, attempt: int, bag: int, task: int) -> None:
-        """What a success leaves lies where it ran; what was ended before leaves nothing."""
+        """Store the output of an attempt that has succeeded on the disk of its pilot; a killed attempt leaves none."""
         data = self._works[bag].data
         if data is not None and pilot.alive and attempt in pilot.running:
             size = int.from_bytes(data.leaves[8 * task : 8 * task + 8], "little")
@@ -321,12 +323,12 @@ class World:
         return place_of(self.server.core.state, self.server.core.state.pilots[pilot.number])
 
     def lose_disk(self, site: str, host: str = "") -> None:
-        """A site's disk, or a host's, is gone, and somebody says so."""
+        """Destroy the disk of a site or of a host, and tell the server."""
         self.storage.lose(f"host {site} {host}" if host else f"site {site}")
         self.server.put(e.LosePlace(0, site, host))
 
     def _lose(self, pilot: Pilot) -> None:
-        """The host takes its pilot away, and a new one comes."""
+        """Kill a pilot with its attempts; its host starts a new one after `settle` ms."""
         if pilot.alive:
             self._take_away(pilot)
             self.engine.after(self.settle, self._return, pilot)
@@ -335,7 +337,7 @@ class World:
                 self.engine.at(max(pilot.began.values()) + deadline, self.server.put, e.Gone(0, pilot.number))
 
     def _render(self, answer: x.ExchangeReply) -> dict[str, Any]:
-        """What `server/calls/exchange.py` makes of an answer; a task's command is its place."""
+        """Render an answer as `server/calls/exchange.py` does; a task's command is its bag and its number."""
         rendered: dict[str, Any] = {
             "epoch": answer.epoch, "seq": answer.seq, "lease": answer.lease, "spread": answer.spread,
         }
@@ -359,22 +361,22 @@ class World:
             made["behind"] = group.prerequisites
         return made
 
-    def _spec(self, bag: int, target: int, overruns: int, boosts: int) -> dict[str, Any]:
-        key = (bag, target, overruns, boosts)
+    def _spec(self, bag: int, target: int, time_retries: int, memory_retries: int) -> dict[str, Any]:
+        key = (bag, target, time_retries, memory_retries)
         found = self._shapes.get(key)
         if found is None:
             shape = self.server.core.state.bags[bag].targets[target].shape
             found = self._shapes[key] = {
-                "bag": bag, "cores": shape.cores, "memory": shape.memory << boosts,
-                "time": shape.limit * 3**overruns or None,
+                "bag": bag, "cores": shape.cores, "memory": shape.memory << memory_retries,
+                "time": shape.limit * 3**time_retries or None,
             }
         return found
 
     def _check(self, facts: list[Any]) -> None:
         self._witness.observe(facts)
-        said = check_all(self.server.core.turn, self._witness)
-        if said:
-            raise Broken(f"at {self.engine.now} ms: " + "; ".join(said[:6]))
+        broken = check_all(self.server.core.turn, self._witness)
+        if broken:
+            raise Broken(f"at {self.engine.now} ms: " + "; ".join(broken[:6]))
 
 
 def _by_attempt(moves: list[Transfer]) -> dict[int, Extra]:

@@ -1,6 +1,6 @@
 """The papers' studies by their ids.  A module is imported when one of its studies is run.
 
-A study whose module is not there, or does not have it yet, is listed as such.
+A study without a module is listed as one that does not exist yet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windfall.sim.experiments.base import Experiment
 
 class Study(NamedTuple):
     title: str
-    module: str = ""  # beside this one; none: comes later
+    module: str = ""  # its name in this folder; empty: the study does not exist yet
 
     @property
     def here(self) -> bool:

@@ -1,8 +1,8 @@
 """GridBot's figure 8 (Silberstein et al. 2009): five bags of 1,200 jobs of three minutes at once, each with a policy.
 
 B1 and B2 send bundles of ten to a host, B2 only to hosts that lose little; B4 uses such hosts alone; B5 keeps the
-dedicated cluster for its tail.  The highest rank has B1.  As in the paper hosts call only when they are done: what they
-were given is not taken back.
+dedicated cluster for its tail.  B1 has the highest rank.  As in the paper hosts call only when they are done, so that
+granted jobs cannot be recalled.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Study:
     tasks: int = 1_200  # printed
     minutes: tuple[float, float] = (2.5, 3.5)
     grid: int = 300  # hosts
-    bad: float = 0.25  # part of them that loses much
-    loses: tuple[float, float] = (0.0001, 0.06)  # of jobs of three minutes
+    bad: float = 0.25  # share of the grid's hosts that lose much
+    loses: tuple[float, float] = (0.0001, 0.06)  # share of the three-minute jobs that good and bad hosts lose
     cluster: int = 100  # hosts; printed
-    spread: float = 0.15  # of the logarithm of the grids' speeds
-    away: float = 10.0  # min until a host that was preempted is there again
+    spread: float = 0.15  # deviation of the logarithm of the grid's speeds
+    away: float = 10.0  # min until a preempted host returns
     deadline: float = 60.0  # min
 
 
@@ -40,7 +40,7 @@ REQUIREMENTS = ("true", "true", "true", GOOD, '!Bag.Tail || Host.Site == "cluste
 
 
 def replicate(held: str) -> str:
-    """Once in so many times 1,000 s."""
+    """Return the expression that adds a replica when the last one was sent `held` times 1,000 s ago."""
     texts = []
     for n in (1, 2, 3):
         seconds = f"1000 * ({held.replace('Host.', f'Task.Replica{n}.Host.')})"
@@ -49,17 +49,20 @@ def replicate(held: str) -> str:
 
 
 def policy(place: int) -> dict[str, str]:
-    """The paper's `Concurrency` counts whatever a host holds; our `per-host` counts tasks of the bag."""
+    """Return the policy of a bag.
+
+    The paper's `Concurrency` counts all jobs of a host; our `per-host` counts the bag's own, `requirements` the others.
+    """
     held = HELD[place]
     return {"rank": str(BAGS - place), "per-host": held, "replicate": replicate(held),
             "requirements": f"Host.Running < ({held}) && ({REQUIREMENTS[place]})"}
 
 
 class Row(NamedTuple):
-    """Minutes."""
+    """The times of one bag in one run, in minutes."""
 
     turnaround: float  # from the submission
-    tail: float  # since fewer of its tasks waited than ran
+    tail: float  # from when, for the first time, fewer of its tasks waited than ran
 
 
 def play(seed: int, study: Study = Study()) -> list[Row]:
@@ -95,7 +98,7 @@ def _row(record: Record, bag: int, begun: int) -> Row:
 
 
 def tail(sent: dict[int, int], done: list[int]) -> int:
-    """When fewer tasks wait to be sent than run, for the first time."""
+    """Return when, for the first time, fewer tasks wait to be sent than run."""
     waiting, running = len(sent), 0
     for at, change in sorted([(at, 1) for at in sent.values()] + [(at, -1) for at in done]):
         running += change

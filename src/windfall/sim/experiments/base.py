@@ -1,7 +1,7 @@
-"""What a study is: something that runs and gives cells, each with the paper's number beside ours.
+"""The records of a study: it runs and returns cells, each with the paper's number beside ours.
 
-A cell's `low … high` is what is asked of ours; without both nothing is asked and the number is only shown.  A module of
-studies has `EXPERIMENTS`, a list of them; `__init__` says which module has which.
+A cell's `low … high` is the range that our number must lie in; without both the number is only shown.  A module of
+studies has a list `EXPERIMENTS`; `__init__` names the module of each study.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Cell(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Not a number is within no range."""
+        """Does our number lie in the range?  NaN lies in none."""
         above = self.low is None or self.ours >= self.low
         return above and (self.high is None or self.ours <= self.high)
 
@@ -53,7 +53,7 @@ def quiet(_text: str) -> None:
 
 
 class Options(NamedTuple):
-    """`seeds`: how many, or as many as the study takes by itself.  `tell`: how far it is."""
+    """`seeds`: how many seeds to run; None: the study's own number.  `tell`: called with reports of progress."""
 
     seeds: int | None = None
     first_seed: int = 1

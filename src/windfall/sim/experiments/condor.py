@@ -1,8 +1,8 @@
 """GridBot against plain Condor (Silberstein et al. 2009): 3,000 short jobs in one opportunistic pool.
 
-The pool is the same for both.  Given to it directly, every job queues for a slot of its own; through Windfall the pool
-starts pilots, each of which keeps its slot and runs job after job.  What the paper does not print is in `Study`, one
-set for all seeds; `docs/explanation/experiments.md` says how it was chosen and what depends on it.
+The pool is the same for both.  Without Windfall every job queues for a slot of its own; with Windfall the pool starts
+pilots, each of which keeps its slot and runs job after job.  `Study` holds the numbers that the paper does not print,
+one set for all seeds; `docs/explanation/experiments.md` says how they were chosen and what depends on them.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ SOURCE = "Silberstein, Sharov, Geiger, Schuster: GridBot, execution of bags of t
 TASKS = 3_000
 SEEDS = 15
 MINUTE = 60_000
-MOST_PILOTS = 400  # that are sent to the pool
-DEADLINE = 600_000  # ms after which a job that is not heard of is sent again; printed
+MOST_PILOTS = 400  # in the pool at once
+DEADLINE = 600_000  # ms after which a silent job is sent again; printed
 
 
 @dataclass(frozen=True)
 class Study:
-    """Seconds, unless it says otherwise."""
+    """The pool, and what it gives one user.  Times are seconds."""
 
     task: tuple[float, float] = (30.0, 300.0)  # printed
-    slots: int = 220  # that the pool lets one user have at most
-    days: float = 0.2  # spread of that between runs (of its logarithm)
-    cycle: float = 300.0  # between negotiations
-    offered: float = 0.5  # part of the slots that are not ours which a negotiation has for us
-    kept: float = 0.15  # part of the slots that stay ours when a job of ours ends and another waits
+    slots: int = 220  # the most that the pool lets one user have
+    days: float = 0.2  # deviation of the logarithm of the slots between runs
+    cycle: float = 300.0  # between two negotiations
+    offered: float = 0.5  # share of others' slots that a negotiation offers us
+    kept: float = 0.15  # share of our slots that stay ours when a job ends and another waits
     gap: float = 2.0  # between two starts of jobs from one queue
-    startup: float = 10.0  # of a job
-    preempted: float = 22_800.0  # mean time until one is; a tenth of all jobs of 20 to 60 minutes, printed
+    startup: float = 10.0  # from the start of a job to its first word
+    preempted: float = 22_800.0  # mean time until a job is preempted; printed: a tenth of all jobs of 20 to 60 minutes
     latency: float = 0.07  # one way, between the pool and the server on another continent
 
 
 class Pool:
-    """A queue of ours at an opportunistic pool.  A negotiation claims slots for what waits; jobs start on them one by
-    one; where a job ends its claim serves the next, or others take the slot."""
+    """Our queue at an opportunistic pool.  A negotiation claims slots for waiting jobs, which start there one by one.
+    When a job ends its slot stays ours for the next job, or goes to other users."""
 
     def __init__(self, engine: Engine, study: Study, slots: int) -> None:
         self.engine, self.study, self.slots = engine, study, slots
-        self.site: Site | None = None  # told later: it needs the queue first
+        self.site: Site | None = None  # set later: the site needs its queue first
         self._waiting: dict[Hashable, None] = {}
         self._running: dict[Hashable, None] = {}
-        self._claims = 0  # slots that are ours and idle
+        self._claims = 0  # our idle slots
         self._pacing = False
         engine.after(round(engine.random.uniform(0, study.cycle) * 1000), self._negotiate)
 
@@ -87,7 +87,7 @@ class Pool:
 
     def _pace(self) -> None:
         if not self._waiting:
-            self._claims = 0  # nobody keeps what is of no use
+            self._claims = 0  # a pool takes idle slots back when the queue is empty
         elif self._claims and not self._pacing:
             self._pacing = True
             self.engine.after(round(self.study.gap * 1000), self._start)
@@ -105,7 +105,7 @@ class Pool:
 
 
 def pool(engine: Engine, study: Study) -> Site:
-    """With as many slots as the day has."""
+    """Return the pool, with a number of slots drawn for the day."""
     slots = round(study.slots * math.exp(engine.random.gauss(-study.days**2 / 2, study.days)))
     queue = Pool(engine, study, slots)
     queue.site = Site(engine, "pool", queue, startup=round(study.startup * 1000), preempts=study.preempted * 1000,
@@ -114,13 +114,13 @@ def pool(engine: Engine, study: Study) -> Site:
 
 
 def durations(seed: int, study: Study, tasks: int) -> list[int]:
-    """The same jobs, whoever runs them."""
+    """Draw the run times of the jobs; both ways of running them get the same."""
     draw = random.Random(f"jobs {seed}")
     return [round(draw.uniform(*study.task) * 1000) for _ in range(tasks)]
 
 
 class Direct:
-    """A job of the pool that runs one task; taken off, it begins again from the start."""
+    """A job of the pool that runs one task; a preempted job begins again from the start."""
 
     def __init__(self, engine: Engine, site: Site, job: Job, wall: int, ended: dict[str, int]) -> None:
         self._engine, self._site, self._job, self._ended = engine, site, job, ended
@@ -137,7 +137,7 @@ class Direct:
 
 
 def plain(seed: int, study: Study = Study(), tasks: int = TASKS) -> list[int]:
-    """When each job ended, given to the pool directly."""
+    """Return the sorted ends of the jobs when each is submitted to the pool directly."""
     engine = Engine(seed)
     site = pool(engine, study)
     walls = durations(seed, study, tasks)
@@ -153,7 +153,7 @@ def plain(seed: int, study: Study = Study(), tasks: int = TASKS) -> list[int]:
 
 
 def through(seed: int, study: Study = Study(), tasks: int = TASKS, replicate: str = "none") -> Record:
-    """The same through Windfall, its pilots in the same pool."""
+    """Run the jobs through Windfall, with its pilots in the same pool."""
     engine = Engine(seed)
     site = pool(engine, study)
     world = World(config=Config(deaths=200), engine=engine)

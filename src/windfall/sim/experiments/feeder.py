@@ -1,15 +1,15 @@
 """The server of the GridBot paper, where it differs from ours: replicas queue.
 
-Its feeder keeps a queue of jobs to send.  When few of a bag's jobs are left in it, a cycle goes through those that run,
-draws some for which `ReplicationRequirements` hold, at random, the fewer replicas they have the likelier, and puts a
-replica of each at the end of the queue.  A replica of a job that has a result meanwhile is not withdrawn until all of
-its bag have one, and what runs is not cancelled: hosts call only when they are done.
+The paper's feeder keeps a queue of jobs to send.  When few of a bag's jobs are left in the queue, a cycle draws some of
+the running jobs for which `ReplicationRequirements` hold (a job with fewer replicas is likelier), and puts a replica of
+each at the end of the queue.  When a job gets a result its queued replicas stay until all jobs of the bag have one, and
+its running replicas are not cancelled: hosts call only when they are done.
 
-Here the replicas of a bag are a second bag, open, that comes after the first; who gets what, when an attempt is given
-up, and what an expression comes to, is the core's doing.  Originals that were given up stand before replicas in the
-queue.  A job is done with the first result of any of its tasks; an attempt of it that is given up later is not sent
-again.  The tail begins when few jobs are in the queue for the first time; it lasts, or it ends when replicas fill the
-queue again: the paper's server can do either.
+Here the replicas of a bag are a second, open bag that comes after the first, and the core grants, gives attempts up and
+evaluates expressions.  Originals that were given up stand before replicas in the queue.  A job ends with the first
+result of any of its tasks; an attempt of it that is given up later is not sent again.  The tail begins when, for the
+first time, few jobs are in the queue; it lasts, or it ends when replicas fill the queue again: the paper's server can
+do either.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ AGE = re.compile(r"Now - Task\.Replica\d+\.SentTime")
 
 
 class Rules(NamedTuple):
-    """Of one bag."""
+    """The rules of one bag."""
 
-    replicate: str = ""  # an expression; none: never
+    replicate: str = ""  # an expression; empty: no replicas
     tail: str = ""  # requirements in the tail
     rank: str = ""
-    buffer: int = 0  # jobs: replicas are added while fewer are in the queue
-    few: int = 0  # jobs in the queue that are the tail; 0: as many
-    left: int = 0  # jobs without a result, in the queue or not, that are the tail; 0: the queue decides
-    lasts: bool = True  # the tail, once it has begun
+    buffer: int = 0  # replicas are added while the queue holds fewer jobs than this
+    few: int = 0  # the tail begins when the queue holds fewer jobs than this; 0: `buffer`
+    left: int = 0  # the tail begins when fewer jobs than this have no result; 0: the queue decides
+    lasts: bool = True  # does the tail last once it has begun?
 
 
 class ReplicaRule:
@@ -54,17 +54,19 @@ class ReplicaRule:
 
     def __init__(self, text: str) -> None:
         self.program = program(text)
-        if self.program.broken:  # a server goes on without it; here nothing would be what it says
+        if self.program.broken:  # a live server ignores such a policy; here the study's numbers would be wrong
             raise BadInput(f"this cannot be evaluated: {text}", self.program.broken)
         rest = AGE.sub("", text)
-        by_age = "Now" not in rest and "SentTime" not in rest  # then only the time since then counts
+        by_age = "Now" not in rest and "SentTime" not in rest  # times occur only as ages: `Now - SentTime`
         self.times = [at for at, path in enumerate(self.program.uses) if by_age and path.endswith(("Now", "SentTime"))]
         self.reads = [_read(path) for path in self.program.uses]
         self.known: dict[tuple[Value, ...], bool] = {}
 
     def wants(self, core: Core, now: int, bag: BagState, job: int, rows: list[int], count: int) -> bool:
-        """`rows` of its attempts, oldest first; jobs that differ in nothing but when they were sent, and are of one
-        age, are alike."""
+        """May a running job have one more replica?  `rows`: those of its attempts, oldest first.
+
+        Results are cached.  Where the expression uses only ages, a key holds ages instead of times.
+        """
         values = tuple([count if read is None else read(core, now, bag, job, rows) for read in self.reads])
         key = values
         if self.times:
@@ -79,7 +81,7 @@ class ReplicaRule:
 
 
 def _read(path: str) -> Callable[[Core, int, BagState, int, list[int]], Value] | None:
-    """None: the number of replicas, which is the feeder's to say."""
+    """Return the reader of an attribute; None for the number of replicas, which the feeder knows."""
     if path == "Task.NumberOfReplicas":
         return None
     if path == "Now":
@@ -108,7 +110,7 @@ def _case(core: Core, now: int, bag: BagState, job: int, rows: list[int]) -> Run
 
 
 class Feeder:
-    """Of one bag, whose number is known once it is submitted."""
+    """The feeder of one bag, whose number is known once it is submitted."""
 
     def __init__(self, world: World, work: Work, rules: Rules, seed: int, cycle: int = MINUTE) -> None:
         self.world, self.work, self.rules, self.cycle = world, work, rules, cycle
@@ -116,12 +118,12 @@ class Feeder:
         self.replica_rule = ReplicaRule(rules.replicate or "false")
         self.bag = self.shadow = 0
         self.tail = False
-        self.left = 0  # jobs without a result when it began
-        self.jobs: list[int] = []  # of each replica: which job it is of
+        self.left = 0  # jobs without a result when the tail began
+        self.jobs: list[int] = []  # the job of each replica
         self.copies: dict[int, list[int]] = {}  # job → its replicas
         self.ends: dict[int, int] = {}  # job → when its first result came
         self.began = -1  # when its first job was sent
-        self.discarded = 0  # results of jobs that had one
+        self.discarded = 0  # results of jobs that had a result already
         world.server.observe(self._observe)
         world.submit(work, self._taken)
 
@@ -162,7 +164,7 @@ class Feeder:
             self.discarded += 1
             return
         self.ends[job] = at
-        if self.done and self.shadow:  # with its bag what is still queued leaves
+        if self.done and self.shadow:  # all jobs have a result: queued replicas are of no use
             self.world.engine.after(0, self.world.server.put, e.Cancel(0, self.shadow, None, waiting=True))
 
     # --- the cycle ----------------------------------------------------------------------------------------------------
@@ -189,7 +191,7 @@ class Feeder:
             self._enqueue(drawn)
 
     def _few(self, queued: int) -> bool:
-        """Jobs that are left, in the queue or anywhere."""
+        """Are so few jobs left, in the queue or without a result, that the bag is in its tail?"""
         if self.rules.left:
             return self.work.tasks - len(self.ends) < self.rules.left
         return queued < (self.rules.few or self.rules.buffer)
@@ -201,18 +203,18 @@ class Feeder:
         self.tail = tail
 
     def _candidates(self, bag: BagState) -> Iterator[int]:
-        """Jobs that run and have no result, and for which the expression holds; in order."""
+        """Yield the running jobs without a result for which the expression holds, in order."""
         running, now, core = self._running(), self.world.engine.now, self.world.server.core
         for job in sorted(running):
             if job not in self.ends and self.replica_rule.wants(core, now, bag, job, running[job], self._count(job)):
                 yield job
 
     def _count(self, job: int) -> int:
-        """Its replicas, running or queued, the original among them."""
+        """Return how many replicas a job has, running or queued, the original among them."""
         return 1 + len(self.copies.get(job, ()))
 
     def _running(self) -> dict[int, list[int]]:
-        """Rows of the attempts of each job, oldest first."""
+        """Return the rows of the attempts of each running job, oldest first."""
         attempts = self.world.server.core.state.attempts
         states, refs = attempts.np_state[: attempts.rows], attempts.np_task[: attempts.rows]
         found: dict[int, list[int]] = {}
@@ -224,7 +226,7 @@ class Feeder:
         return found
 
     def _drawn(self, jobs: list[int], most: int) -> list[int]:
-        """Without putting back; each the likelier the fewer replicas it has."""
+        """Draw jobs without replacement; a job with fewer replicas is likelier."""
         keys = [(self.draw.random() ** self._count(job), job) for job in jobs]
         return [job for _, job in sorted(keys, reverse=True)[:most]]
 

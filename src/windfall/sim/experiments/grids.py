@@ -1,8 +1,8 @@
-"""GridBot's platform (Silberstein et al. 2009): collaborative grids, a cluster, volunteers, as its studies share them.
+"""GridBot's platform (Silberstein et al. 2009): collaborative grids, a cluster and volunteers, shared by its studies.
 
-A host is preempted, or forgets a task, and nobody says so: BOINC's server learns of it when the deadline has passed.
-How much a host loses was known before a study begins, for the paper's server had run for months: `remember` gives the
-core that record.
+A preempted host, or one that forgets a task, does not report it: BOINC's server learns of it at the deadline.  The
+paper's server had run for months before a study and knew how much each host loses; `remember` gives the core that
+record.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ from windfall.sim.world import Place, World
 
 SOURCE = "Silberstein, Sharov, Geiger, Schuster: GridBot, execution of bags of tasks in multiple grids (2009)"
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
-KNOWN = 200  # attempts that each host had before a study
-LITTLE = 0.1  # share of the attempts
-LEAST_SHARE = 0.01  # of its time that a volunteer gives
+KNOWN = 200  # attempts in each host's record before a study
+LITTLE = 0.1  # a host that loses a smaller share of its attempts loses little
+LEAST_SHARE = 0.01  # the least share of its time that a volunteer gives
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Hosts that are alike.  Of them a part `bad` loses the share `loses[1]` of what it is given, the others
-    `loses[0]`."""
+    """Hosts that are alike.  The share `bad` of them loses `loses[1]` of its attempts, the other hosts `loses[0]`."""
 
     site: str
     count: int
     bad: float = 0.0
     loses: tuple[float, float] = (0.0, 0.0)
-    spread: float = 0.0  # of the logarithm of their speeds
+    spread: float = 0.0  # deviation of the logarithm of their speeds
     volunteer: bool = False
-    calls: float = 0.0  # volunteers: exponent of the share of the time that they work for us; 0: all of it
-    gives: Law | None = None  # volunteers: the share of the time that they work for us, another one for each task
-    returns: Law | None = None  # ms after which there is a new pilot where one has left for want of work
-    deadline: int = 0  # ms after which what was lost is sent again; 0: by the bag's own limit
+    calls: float = 0.0  # volunteers: exponent of the share of their time that they give; 0: all of it
+    gives: Law | None = None  # volunteers: the share of their time that they give, drawn for each task
+    returns: Law | None = None  # ms after which a pilot that left for lack of work is started again
+    deadline: int = 0  # ms after which a lost attempt is sent again; 0: after the bag's own limit
 
 
 @dataclass(slots=True)
 class Fickle(Host):
+    """A volunteer's host that gives another share of its time to each task."""
+
     gives: Law = ONE
 
     def takes(self, work: float, draw: random.Random, limit: float = math.inf) -> tuple[int, bool]:
@@ -50,7 +51,7 @@ class Fickle(Host):
 
 
 def settle_in(world: World, kinds: Sequence[Kind], draw: random.Random) -> dict[str, Host]:
-    """All hosts, by name."""
+    """Add the sites and hosts of each kind to a world; return the hosts by name."""
     found: dict[str, Host] = {}
     for kind in kinds:
         world.site(kind.site, kind="boinc" if kind.volunteer else "simulated")
@@ -70,8 +71,10 @@ def _host(kind: Kind, loses: float, draw: random.Random) -> Host:
 
 
 def remember(world: World, hosts: dict[str, Host], draw: random.Random, low: float = 1.0) -> None:
-    """What earlier bags have left behind: a record of each host, by which those that lose little now have lost `low`
-    times as much before.  Once all of them have enrolled."""
+    """Give the core a record of each enrolled host's earlier attempts.
+
+    A host that loses little has lost `low` times its present share before.
+    """
     state = world.server.core.state
     for (_, name), row in state.host_rows.items():
         loses = hosts[name].loses * (low if hosts[name].loses < LITTLE else 1.0)
@@ -81,5 +84,5 @@ def remember(world: World, hosts: dict[str, Host], draw: random.Random, low: flo
 
 
 def some(minutes: float) -> Law:
-    """Exponential, in ms, with that mean."""
+    """Return an exponential law, in ms, with that mean."""
     return Law("", "exponential", (minutes * MINUTE,))

@@ -1,8 +1,8 @@
 """GridBot against naive scheduling (Silberstein et al. 2009): one bag on grids and volunteers together.
 
-Naive is first come first served with a deadline of three days, the least that volunteers accept: what is lost on the
-way runs again three days later.  With policies the bag's tail goes to hosts of the grids that lose little, and what
-runs late is run once more there; the deadline is the same.
+Naive scheduling is first come first served with a deadline of three days, the least that volunteers accept: a lost job
+runs again three days later.  With policies, the bag's tail goes to hosts of the grids that lose little, and late jobs
+are replicated there; the deadline is the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windfall.sim.record import Record
 from windfall.sim.world import Work, World
 
 SEEDS = 10
-BEST_OF = 5  # naive runs; the paper shows the best of so many
+BEST_OF = 5  # the paper shows the best of so many naive runs
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Study:
     deadline: float = 72.0  # h; printed
     grid: int = 165  # hosts
     volunteers: int = 300
-    grid_bad: float = 0.25  # part of the grids' hosts that lose much
-    grid_loses: tuple[float, float] = (0.01, 0.37)  # so a tenth of all; printed
+    grid_bad: float = 0.25  # share of the grids' hosts that lose much
+    grid_loses: tuple[float, float] = (0.01, 0.37)  # together a tenth of all jobs; printed
     volunteers_lose: float = 0.1
-    calls: float = 2.3  # a volunteer works 0.01 to 1 of the time for us, 0.3 on average; printed
-    away: float = 10.0  # min until a host that was preempted is there again
+    calls: float = 2.3  # a volunteer gives 0.01 to 1 of its time, 0.3 on average; printed
+    away: float = 10.0  # min until a preempted host returns
 
 
 POLICY = {
@@ -67,7 +67,7 @@ def play(seed: int, policies: bool, study: Study = Study()) -> Record:
 
 
 def turnaround(record: Record) -> float:
-    """In hours."""
+    """Return the turnaround of the bag in hours."""
     return (record.bags[1].ended - record.bags[1].submitted) / HOUR
 
 

@@ -1,7 +1,7 @@
 """GridBot's table of replication by scheduling (Silberstein et al. 2009): 30,000 jobs on collaborative grids.
 
-Each policy runs on the paper's server (`feeder.py`) and on ours, with the same hosts, jobs and deadline.  What the
-paper does not print is in `Study`, one set for all policies and seeds.
+Each policy runs on the paper's server (`feeder.py`) and on ours, with the same hosts, jobs and deadline.  `Study` holds
+the numbers that the paper does not print, one set for all policies and seeds.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Study:
     tasks: int = 30_000
     minutes: tuple[float, float] = (10.0, 15.0)  # printed
     hosts: int = 3_000
-    bad: float = 0.15  # part of the hosts that lose much
-    loses: tuple[float, float] = (0.07, 0.27)  # a tenth of all; printed
-    clean: float = 0.01  # of what they lose now the others have lost before, so that they pass for reliable
-    spread: float = 0.15  # of the logarithm of their speeds
-    away: float = 10.0  # min until a host that was preempted is there again
+    bad: float = 0.15  # share of the hosts that lose much
+    loses: tuple[float, float] = (0.07, 0.27)  # together a tenth of all jobs; printed
+    clean: float = 0.01  # the other hosts have lost this share of what they lose now, so that they pass for reliable
+    spread: float = 0.15  # deviation of the logarithm of the speeds
+    away: float = 10.0  # min until a preempted host returns
     deadline: float = 55.0  # min
-    buffer: int = 15_000  # jobs in the queue that are few: the tail begins
+    buffer: int = 15_000  # the tail begins when the queue holds fewer jobs than this
     idle: float = 10.0  # s after which a pilot without work leaves
-    returns: float = 30.0  # min, on average, until there is a new one where it was
+    returns: float = 30.0  # min, on average, until its host has a new pilot
 
 
 class Policy(NamedTuple):
@@ -48,8 +48,11 @@ RELIABLE = "Host.ErrorRate <= 0.01"
 
 
 def restrictive(n: int) -> str:
-    """May a job with n replicas have one more?  One of them is on an unreliable host or has run for half an hour; and
-    the last was sent a quarter of an hour ago, as in the paper's other restrictive rule."""
+    """Return the expression that grants a job with n replicas one more.
+
+    One replica is on an unreliable host or has run for half an hour, and the last was sent a quarter of an hour ago, as
+    in the paper's other restrictive rule.
+    """
     bad = " || ".join(f"Task.Replica{at}.Host.ErrorRate > 0.01 || Now - Task.Replica{at}.SentTime > 1800"
                       for at in range(1, n + 1))
     late = f" && Now - Task.Replica{n}.SentTime > 900" if n > 1 else ""
@@ -77,7 +80,7 @@ class Row(NamedTuple):
 
 
 def platform(seed: int, study: Study) -> World:
-    lease = HOUR  # nobody minds silence before the deadline
+    lease = HOUR  # the paper's server takes silence as a loss only at the deadline
     config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=round(study.idle * SECOND), silence=24 * HOUR,
                     prefetch=0)
     world = World(seed, config, settle=round(study.away * MINUTE), tells=False)
@@ -96,7 +99,7 @@ def work_of(seed: int, study: Study) -> Work:
 
 
 def papers(seed: int, policy: Policy, study: Study = Study()) -> Row:
-    """On the paper's server."""
+    """Run a policy on the paper's server."""
     world, work = platform(seed, study), work_of(seed, study)
     rules = Rules(REPLICATION[policy.replication], buffer=study.buffer)
     if policy.scheduling == "restrictive":
@@ -109,7 +112,7 @@ def papers(seed: int, policy: Policy, study: Study = Study()) -> Row:
 
 
 def ours(seed: int, policy: Policy, study: Study = Study(), preset: str = "") -> Row:
-    """On our own server: replicas do not queue, and what is of no use any more is cancelled."""
+    """Run a policy on our own server: replicas do not queue, and superfluous ones are cancelled."""
     world, work = platform(seed, study), work_of(seed, study)
     record = Record()
     record.attach(world.server)
@@ -127,13 +130,16 @@ def ours(seed: int, policy: Policy, study: Study = Study(), preset: str = "") ->
 
 
 def one_server(policy: Policy) -> bool:
-    """Without replicas and tails the paper's server and ours do the same, to the millisecond."""
+    """Do the paper's server and ours do the same under this policy?  They do, to the millisecond, if it has neither
+    replicas nor a tail."""
     return policy.replication == "disabled" and policy.scheduling == "permissive"
 
 
 def in_order(rows: list[Row]) -> bool:
-    """Restrictive throughout < permissive throughout ≤ permissive with restrictive scheduling < the disabled ones; less
-    than a twentieth is a tie."""
+    """Are the turnarounds in the paper's order?
+
+    Restrictive/restrictive < permissive/permissive ≤ permissive/restrictive < disabled; less than a twentieth is a tie.
+    """
     permissive, restrictive, mixed, *disabled = (row.turnaround for row in rows)
     return restrictive < permissive <= TIE * mixed and max(permissive, mixed) < min(disabled)
 

@@ -21,22 +21,22 @@ from windfall.sim.world import Work, World
 
 BAGS, TASKS = 50, 1_200  # printed
 HOSTS = 600
-LEFT = (1_000, 500, 100)  # jobs of a bag; printed
+LEFT = (1_000, 500, 100)  # jobs left in a bag when its progress is compared; printed
 MANY = 2_200_000  # printed
 MANY_HOSTS = 2_800  # so that 115 years of processors take 15 days
 
 
 class Course(NamedTuple):
-    """Of one bag; ms."""
+    """The course of one bag.  Times are ms."""
 
     rank: int
     began: int
-    left: tuple[int, ...]  # when so many were left, as in LEFT
+    left: tuple[int, ...]  # when so many jobs as in LEFT were left
     ended: int
 
 
 def play(seed: int, bags: int = BAGS, tasks: int = TASKS, hosts: int = HOSTS) -> list[Course]:
-    """The bags in the order of their rank, the highest first."""
+    """Run many bags at once; return their courses, the highest rank first."""
     world = World(seed, Config(idle=1 << 40, lease=HOUR, park=HOUR * 5 // 6, deaths=1_000, prefetch=0))
     record = Record()
     record.attach(world.server)
@@ -62,12 +62,12 @@ def play(seed: int, bags: int = BAGS, tasks: int = TASKS, hosts: int = HOSTS) ->
 
 
 def astray(times: list[int]) -> int:
-    """Of neighbours, how many are not in order."""
+    """Count the neighbours that are not in order."""
     return sum(a > b for a, b in pairwise(times))
 
 
 def many(tasks: int, hosts: int) -> tuple[float, float, float]:
-    """Days it took, processor time in s, and in ms a task."""
+    """Run one large bag; return its days, and the processor time of the simulation, in s and in ms per task."""
     world = World(1, Config(lease=HOUR, park=HOUR * 5 // 6, deaths=200, idle=1 << 40))
     world.site("grid")
     world.pilots("grid", hosts, loses=0.1)
@@ -80,7 +80,7 @@ def many(tasks: int, hosts: int) -> tuple[float, float, float]:
 
 
 def run_s(options: Options) -> Outcome:
-    """One seed; with `--seeds 2` the large bag is left out."""
+    """Run the study with one seed; `--seeds 2` leaves the large bag out."""
     seed = options.first_seed
     courses = play(seed)
     options.tell(f"{BAGS} bags are done")

@@ -1,7 +1,8 @@
 """GridBot's figure 9 (Silberstein et al. 2009): four bags of 30,000 jobs at once, on grids and volunteers together.
 
-R1 has the highest rank, and each bag rules of its own for its tail: who may run what is left, and what is replicated.
-The paper's server is emulated (`feeder.py`).  What the paper does not print is in `Study`, one set for all seeds.
+R1 has the highest rank.  Each bag has rules of its own for its tail: which hosts may run the last jobs, and which jobs
+are replicated.  The paper's server is emulated (`feeder.py`).  `Study` holds the numbers that the paper does not print,
+one set for all seeds.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ SEEDS = 5  # each takes eight minutes
 
 @dataclass(frozen=True)
 class Study:
-    tasks: int = 30_000  # of each bag; printed, as the next line
-    minutes: tuple[float, float] = (10.0, 15.0)
-    grid: int = 3_000  # hosts, and what follows, as for one bag (`replicas.py`)
+    tasks: int = 30_000  # in each bag; printed
+    minutes: tuple[float, float] = (10.0, 15.0)  # printed
+    grid: int = 3_000  # hosts; down to `returns` as for one bag (`replicas.py`)
     bad: float = 0.15
     loses: tuple[float, float] = (0.07, 0.27)
     clean: float = 0.01
     away: float = 10.0  # min
     idle: float = 10.0  # s
     returns: float = 30.0  # min
-    deadline: float = 25.0  # min, of what runs in grids
+    deadline: float = 25.0  # min, in grids
     volunteers: int = 22_000
     volunteers_lose: float = 0.1
-    gives: tuple[float, float] = (0.2, 1.0)  # lognormal: a volunteer works 0.01 to 1 of the time for us; printed
-    contacts: float = 0.25  # h, on average, until a volunteer who was given nothing asks again
-    patience: float = 8.0  # h, the volunteers' deadline
-    buffer: int = 30_000  # jobs: the queue is filled with replicas up to here
-    few: int = 8_000  # jobs in the queue that are few: the tail
-    left: int = 2_000  # jobs without a result: R4's tail; printed
+    gives: tuple[float, float] = (0.2, 1.0)  # lognormal: a volunteer gives 0.01 to 1 of its time; printed
+    contacts: float = 0.25  # h, on average, until a volunteer without a grant asks again
+    patience: float = 8.0  # h: the volunteers' deadline
+    buffer: int = 30_000  # replicas fill the queue up to so many jobs
+    few: int = 8_000  # the tail begins when the queue holds fewer jobs than this
+    left: int = 2_000  # R4's tail begins when fewer jobs than this have no result; printed
 
 
 BAD = "Host.ErrorRate > 0.01"
@@ -50,7 +51,8 @@ PERMISSIVE = "Task.NumberOfReplicas < 5"
 
 
 def restrictive(n: int) -> str:
-    """May a job with n replicas have one more?  One of them is on a bad host, and the last was sent a while ago."""
+    """Return the expression that grants a job with n replicas one more: one of them is on a bad host, and the last was
+    sent a quarter of an hour ago."""
     bad = " || ".join(f"Task.Replica{at}.{BAD}" for at in range(1, n + 1))
     return f"Task.NumberOfReplicas == {n} && Now - Task.Replica{n}.SentTime > 900 && ({bad})"
 
@@ -59,7 +61,7 @@ RESTRICTIVE = " || ".join(map(restrictive, (1, 2, 3, 4)))
 
 
 def rules(study: Study) -> list[Rules]:
-    """Of R1 to R4."""
+    """Return the rules of R1 to R4."""
     made = [Rules(PERMISSIVE), Rules(PERMISSIVE, GRIDS), Rules(RESTRICTIVE, GRIDS),
             Rules(PERMISSIVE, GRIDS, left=study.left)]
     return [each._replace(rank=str(len(made) - at), buffer=study.buffer, few=study.few, lasts=False)
@@ -67,6 +69,8 @@ def rules(study: Study) -> list[Rules]:
 
 
 class Row(NamedTuple):
+    """The numbers of one bag."""
+
     turnaround: float  # min from its first job sent to its last result
     replicas: float  # percent of the jobs
     waste: float  # percent of the jobs: results that were thrown away
@@ -75,7 +79,7 @@ class Row(NamedTuple):
 
 
 def platform(seed: int, study: Study) -> World:
-    """Volunteers ask when they like; the grids' hosts come when there is work."""
+    """Return a world of volunteers, who are there from the start, and of grid hosts, which join a minute later."""
     lease = HOUR
     config = Config(lease=lease, park=lease * 5 // 6, deaths=1_000, idle=round(study.idle * SECOND),
                     silence=100 * HOUR, prefetch=0)

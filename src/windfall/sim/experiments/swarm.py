@@ -31,7 +31,7 @@ ONE_TASK = 30_000  # ms a task may take; pilots ask for little more, so that eac
 
 
 class Openings:
-    """A queue that is looked at from outside: whoever is first then starts."""
+    """A queue that opens at given times: its first job then starts."""
 
     def __init__(self) -> None:
         self.waiting: list[Hashable] = []
@@ -59,11 +59,11 @@ class Openings:
 
 class Starts(NamedTuple):
     tasks: list[int]  # ms, in the order of tasks
-    redundant: list[int]  # of pilots that got nothing
+    redundant: list[int]  # ms: when the pilots without a grant started
 
 
 def figure(provision: str, cancelling: int = CANCELLING) -> Starts:
-    """Five tasks: when each started, and when pilots started in vain."""
+    """Run five tasks; return when each started, and when pilots started in vain."""
     world = World(config=Config(provision=50, idle=1_000, margin=100, prefetch=0), watch=True)
     enrolled: dict[int, int] = {}
     granted: dict[int, tuple[int, int]] = {}  # pilot → task, when

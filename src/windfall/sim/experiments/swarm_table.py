@@ -6,8 +6,8 @@ Each round is one engine with three servers, as three independent systems would 
     MSR      50 analyses of one task, submitted by a sequence of calls, then polled together every 5 s
     SWARM    one analysis of 50 tasks
 
-What the paper does not print is in `Study`, one set for all rounds; `docs/explanation/experiments.md` says how it was
-chosen and what depends on it.
+`Study` holds the numbers that the paper does not print, one set for all rounds; `docs/explanation/experiments.md` says
+how they were chosen and what depends on them.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ PROCS, TASKS = 256, 50
 
 @dataclass(frozen=True)
 class Study:
-    """Seconds, unless it says otherwise."""
+    """The systems, and the sites they compete for.  Times are seconds."""
 
     task: tuple[float, float] = (120.0, 210.0)  # at a speed of 1; the wall clock printed is 162–198 s a task
-    fails: float = 0.033  # part of the attempts; printed are 1.6 and 1.7 output failures in 50
+    fails: float = 0.033  # share of the attempts; printed are 1.6 and 1.7 output failures in 50
     turnover: float = 4_500.0  # mean run time of other people's jobs
-    moods: float = 0.5  # spread of that between sites (of its logarithm)
-    days: float = 0.7  # and between rounds
+    moods: float = 0.5  # deviation of the logarithm of the turnover between sites
+    days: float = 0.7  # deviation of the logarithm of the turnover between rounds
     waiting: float = 3.0  # other people's jobs that wait at a site in the beginning, on average
     arrivals: float = 0.3  # other people's new jobs per one that ends
-    upload: float = 15.0  # of the common input, for all three
+    upload: float = 15.0  # upload of the common input, for all three systems
     gram: float = 3.0  # one submission or cancellation at a site
-    flight: int = 2  # so many at once, per site
+    flight: int = 2  # submissions and cancellations at once, per site
     call: float = 4.0  # one analysis handed to the scheduler (MSR makes 50 such calls)
     poll: float = 5.0
     broker_call: float = 4.0  # one job handed to the broker
-    broker_match: float = 80.0  # from there to the site's queue, on average
-    broker_notice: float = 60.0  # from a job's end until the broker says so, on average
-    broker_fetch: float = 50.0  # bringing one result home, on average
-    broker_moods: float = 1.0  # spread of these three between rounds (of their logarithm)
-    refresh: float = 180.0  # of the information system
-    startup: float = 5.0  # of a job
+    broker_match: float = 80.0  # from the broker to the site's queue, on average
+    broker_notice: float = 60.0  # from a job's end until the broker reports it, on average
+    broker_fetch: float = 50.0  # fetching one result, on average
+    broker_moods: float = 1.0  # deviation of the logarithm of these three between rounds
+    refresh: float = 180.0  # between two publications of the information system
+    startup: float = 5.0  # from the start of a job to its pilot's first word
 
 
 class Row(NamedTuple):
-    """One system in one round; seconds."""
+    """The times of one system in one round, in seconds."""
 
-    average: float  # queuing
-    longest: float
-    real: float
-    wall: float
-    redundant: float
+    average: float  # queuing time, mean over the tasks
+    longest: float  # queuing time of the task that waited longest
+    real: float  # real duration
+    wall: float  # wall clock: the sum of the tasks' run times
+    redundant: float  # wasted by pilots without a grant
 
     @property
     def speedup(self) -> float:
@@ -73,7 +73,7 @@ class Row(NamedTuple):
 
 
 def others(draw: random.Random, study: Study, day: float) -> Iterator[Load]:
-    """What runs and waits at a site before the round, and what comes later.  One processor each."""
+    """Yield other people's jobs at a site, of one processor each: the jobs before the round, then the later ones."""
     turnover = study.turnover * day * _mood(draw, study.moods)
     waiting = round(draw.expovariate(1 / study.waiting)) if study.waiting else 0
     free = 0 if waiting else round(draw.expovariate(1 / max(study.waiting, 1.0)))
@@ -91,12 +91,12 @@ def others(draw: random.Random, study: Study, day: float) -> Iterator[Load]:
 
 
 def _mood(draw: random.Random, spread: float) -> float:
-    """A factor of mean 1."""
+    """Draw a lognormal factor of mean 1."""
     return math.exp(draw.gauss(-spread * spread / 2, spread))
 
 
 class System:
-    """A server of its own, its tenders, and what happened there."""
+    """A system in one round: its server, its tenders, and the numbers of its run."""
 
     def __init__(self, engine: Engine, name: str, sites: list[Site], study: Study, takes: Callable[[], int],
                  flight: int) -> None:
@@ -166,7 +166,7 @@ def one_round(seed: int, study: Study = Study()) -> dict[str, Row]:
         "MSR": System(engine, "MSR", sites, study, grid, study.flight),
         "SWARM": System(engine, "SWARM", sites, study, grid, study.flight),
     }
-    engine.run(1_000)  # what was there before is there
+    engine.run(1_000)  # let other people's first jobs start
     scripts: dict[str, Script] = {}
 
     def begin(name: str) -> None:
@@ -197,7 +197,7 @@ class Measure(NamedTuple):
     paper: tuple[float, ...]  # broker, MSR, SWARM
     unit: str = "s"
     asked: bool = True
-    up: bool = False  # more is better
+    up: bool = False  # is more better?
 
 
 MEASURES = (
@@ -208,8 +208,8 @@ MEASURES = (
     Measure("wall clock", lambda row: row.wall, (9878, 8110, 8612), asked=False),
     Measure("redundant", lambda row: row.redundant, (math.nan, 28, 37), asked=False),
 )
-ROUNDS = 15  # of one of the paper's studies
-WITHIN = 1.5
+ROUNDS = 15  # in one of the paper's studies
+WITHIN = 1.5  # our ratio may differ from the paper's by this factor
 
 
 def means(rounds: list[dict[str, Row]], measure: Measure) -> tuple[float, ...]:
@@ -217,7 +217,7 @@ def means(rounds: list[dict[str, Row]], measure: Measure) -> tuple[float, ...]:
 
 
 def in_order(rounds: list[dict[str, Row]]) -> int:
-    """Of the four measures that are asked for, how many put the systems in the paper's order."""
+    """Count the asked measures that put the systems in the paper's order."""
     found = 0
     for measure in MEASURES:
         broker, msr, swarm = means(rounds, measure)
@@ -226,7 +226,7 @@ def in_order(rounds: list[dict[str, Row]]) -> int:
 
 
 def run_t2(options: Options) -> Outcome:
-    """`seeds` are rounds."""
+    """Run as many rounds as `options.seeds`, by default twenty of the paper's studies."""
     count = options.seeds or 20 * ROUNDS
     rounds = []
     for n in range(count):

@@ -1,15 +1,16 @@
 """The studies of data-conscious selection in the Trellis thesis: section 2.3 and chapter 6.
 
-Calibration, one for all, is `CALIBRATION` (docs/explanation/experiments.md says why, and what each choice changes):
-  * 1,000 pipelines of BLAST and parsing, handed to the server in bundles of 16, all BLAST before all parsing.  Of a
-    pipeline u, in 0…1, says all: the sequence has 250 + 600 u bytes, BLAST takes 2 + 6 u^bend s and leaves
-    5,000 + 80,000 u^bend bytes, parsing takes 0.5 + 0.2 u s.  Pipelines of a bundle are alike: each has a middle,
-    uniform in 0…1, and its pipelines lie within `spread` of that.
+`CALIBRATION` is the one calibration of all studies (docs/explanation/experiments.md says why, and what each choice
+changes):
+  * 1,000 pipelines of BLAST and parsing, submitted in bundles of 16, all BLAST before all parsing.  A number u in 0…1
+    describes a pipeline: its sequence has 250 + 600 u bytes, BLAST takes 2 + 6 u^bend s and leaves
+    5,000 + 80,000 u^bend bytes, parsing takes 0.5 + 0.2 u s.  Pipelines of a bundle are alike: their u lie within
+    `spread` of a middle that is drawn for the bundle, uniform in 0…1.
   * Sequences come from home, one file each.  Table 6.2's rates are bytes per unit of 10 ms.
-  * A placeholder makes two calls per bundle, one to ask and one to report; each takes table 6.2's invocation time, of
-    which it holds the server, one queue, for the queuing delay.  Enrolling, leaving and news of a start cost nothing:
-    the thesis' placeholders do not have them.
-  * A placeholder that gets nothing leaves, and its turn comes again after `returns`.
+  * A placeholder makes two calls per bundle, one to ask and one to report.  Each call takes table 6.2's invocation
+    time, and holds the server, one queue, for the queuing delay.  Enrolling, leaving and reporting a start cost
+    nothing: the thesis's placeholders make no such calls.
+  * A placeholder without a grant leaves, and its turn comes again after `returns`.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ SEEDS = 20
 
 
 class Net(NamedTuple):
-    """Table 6.2, times in ms."""
+    """A network of table 6.2.  Times are ms."""
 
     name: str
     words: str
     call: int
-    start: int  # a file
-    rate: float  # bytes a second
+    start: int  # per file
+    rate: float  # bytes per second
 
 
 WAN = Net("WAN", "a wide-area network", 1_300, 1_200, 500_000)
@@ -50,17 +51,17 @@ DELAY = 350
 
 
 class Choices(NamedTuple):
-    """What the thesis leaves open."""
+    """The choices that the thesis leaves open."""
 
     bend: float = 1.5
     spread: float = 0.4
-    alike: bool = True  # pipelines of a bundle
-    barrier: bool = True  # between the phases
+    alike: bool = True  # are the pipelines of a bundle alike?
+    barrier: bool = True  # does parsing wait for all of BLAST?
     returns: int = 15_000  # ms
-    calls: int = 2  # a bundle
-    within: bool = True  # the queuing delay is part of the invocation time
+    calls: int = 2  # per bundle
+    within: bool = True  # is the queuing delay part of the invocation time?
     withhold: bool = True
-    sequences: bool = True  # are inflated, too
+    sequences: bool = True  # does the factor of the file sizes apply to sequences, too?
 
 
 CALIBRATION = Choices()
@@ -101,20 +102,20 @@ def workload(seed: int, choices: Choices = CALIBRATION) -> list[Bundle]:
 class Run(NamedTuple):
     makespan: float  # units
     response: float  # units, mean over the bundles of both phases
-    affinity: float  # part of the jobs that found their input in place
+    affinity: float  # share of the jobs that found their input in place
 
 
 class Case(NamedTuple):
     net: Net
     policy: str
     placeholders: int
-    factor: int = 1  # of all file sizes
+    factor: int = 1  # by which all file sizes are multiplied
     delay: int = DELAY
     choices: Choices = CALIBRATION
 
 
 class Ledger:
-    """What the facts say of a run."""
+    """The numbers of a run, counted from its facts."""
 
     def __init__(self, bundles: list[Bundle]) -> None:
         self.bundles = bundles
@@ -160,7 +161,7 @@ def play(case: Case, seed: int) -> Run:
 
 
 def _config() -> Config:
-    """Nobody is granted more than it runs, and who finds nothing leaves at once."""
+    """Return a configuration without prefetch, in which a pilot without a grant leaves at once."""
     return Config(lease=400 * HOUR, park=HOUR, idle=0, prefetch=0, silence=800 * HOUR)
 
 
@@ -207,7 +208,7 @@ def mean(case: Case, options: Options) -> Run:
 
 # --- chapter 6 ------------------------------------------------------------------------------------------------------
 
-# What the text prints: (net, factor, placeholders) → makespans by FCFS, SJF, DC
+# Printed: (net, factor, placeholders) → makespans by FCFS, SJF, DC
 MAKESPANS: dict[tuple[Net, int, int], tuple[float | None, float | None, float | None]] = {
     (WAN, 1, 2): (3.78e5, 3.71e5, 3.39e5),
     (WAN, 1, 8): (1.04e5, 1.05e5, 9.00e4),
@@ -220,7 +221,7 @@ MAKESPANS: dict[tuple[Net, int, int], tuple[float | None, float | None, float | 
     (LAN, 100, 2): (3.73e5, None, None),
     (LAN, 100, 8): (1.07e5, None, 8.02e4),
 }
-# Reductions by DC, in per cent, against FCFS and SJF
+# Printed: reductions by DC, in per cent, against FCFS and SJF
 REDUCTIONS: dict[tuple[Net, int, int], tuple[float | None, float | None]] = {
     (WAN, 1, 8): (13.5, 14.3), (WAN, 1, 32): (6.9, None), (WAN, 10, 8): (19.0, 20.4), (WAN, 100, 16): (52.8, 53.7),
     (LAN, 100, 8): (25.0, None),
@@ -248,7 +249,7 @@ def _saved_cell(name: str, paper: float | None, ours: float) -> Cell:
 
 def _times(name: str, got: dict[str, float], papers: Sequence[float | None],
            saved: Sequence[float | None]) -> list[Cell]:
-    """The three policies at one count, and what DC saves against the others."""
+    """Return the cells of the three policies at one count, and of what DC saves against the others."""
     cells = [_time_cell(f"{policy}, {name}", paper, got[policy])
              for policy, paper in zip(NAMES, papers, strict=True)]
     return cells + [
@@ -309,7 +310,7 @@ def _figure(title: str, y: str, runs: dict[tuple[str, int], Run], what: str) -> 
 
 
 def _queuing(options: Options) -> list[Cell]:
-    """At 32 placeholders in a LAN, with a server that is held for less time by each call."""
+    """Return the cells of 32 placeholders in a LAN, with shorter queuing delays at the server."""
     cells = []
     for delay, papers in QUEUING.items():
         for policy, paper in zip(("FCFS", "DC"), papers, strict=True):
@@ -319,33 +320,33 @@ def _queuing(options: Options) -> list[Cell]:
 
 
 def _independent(net: Net, factor: int, options: Options, what: str) -> list[str]:
-    """The same, by all seeds, with sizes that do not hang together."""
-    said = [f"With independent sizes, {what} in units:"]
+    """Return a note on the same runs with sizes that are independent within a bundle."""
+    lines = [f"With independent sizes, {what} in units:"]
     for count in COUNTS:
         runs = [mean(Case(net, policy, count, factor, choices=APART), options) for policy in POLICIES.values()]
         times = [getattr(run, what) for run in runs]
         first, short, dc = times
-        said.append(f"  {count:>2} placeholders: " + ", ".join(
+        lines.append(f"  {count:>2} placeholders: " + ", ".join(
             f"{name} {time:,.0f}" for name, time in zip(NAMES, times, strict=True))
             + f"; DC saves {100 * (1 - dc / first):.1f} % and {100 * (1 - dc / short):.1f} %, "
             f"affinity {runs[2].affinity:.2f}")
-    return ["\n".join(said)]
+    return ["\n".join(lines)]
 
 
 # --- section 2.3 ----------------------------------------------------------------------------------------------------
 
 BLAST, MOVE, PARSE = (3_800, 3_300, 3_000), (1_100, 1_100, 1_000), (500, 600, 700)  # ms, table 2.2
 HOSTS = {"wan-1": "A", "wan-2": "B"}
-SLOW = 100_000  # bytes a second: what takes 1.1 s has 110 kB
+SLOW = 100_000  # bytes per second: a transfer of 1.1 s moves 110 kB
 
 
 class Example(NamedTuple):
     ended: int  # ms
-    turns: list[tuple[int, str, str]]  # when who was granted what
+    turns: list[tuple[int, str, str]]  # of each grant: ms, host, job
 
 
 def example(select: str, data_selection: f.DataSelection | None = None) -> Example:
-    """Three pipelines on two hosts that let a foreign job of 1 s run after each turn."""
+    """Run three pipelines on two hosts, on which a foreign job of 1 s runs after each turn of ours."""
     walls = [ms for pair in zip(BLAST, PARSE, strict=True) for ms in pair]
     leaves = [bytes_ for ms in MOVE for bytes_ in (ms * SLOW // 1000, 0)]
     world = World(config=_config(), watch=True)

@@ -1,14 +1,14 @@
 """Batching in Trellis Driver (thesis, chapter 5): 3,916 proteins, two phases, placeholders on a local network.
 
-What is modelled
-  * A placeholder is a pilot of one core.  The command-line server is our server as one queue that each call holds
-    0.35 s; a call takes 0.66 s where nobody is before it, so 0.155 s are spent on the way there and on the way back.
-  * A protein's BLAST takes 2 to 8 s (table 6.1), sixteen proteins in a row alike, scaled so that all of them take the
-    4:51:26 they took in sequence.  A parsing job takes 0.56 to 0.70 s as a process of its own; within the program that
-    ran them in sequence all of them took 0:08:33.
-  * The one number that was fitted: `mqsub` and the shell around a bundle cost 0.7 s per bundle on the placeholder.
-  * All of a phase is submitted at once, and a phase begins when the one before it has ended.
-Files lie on a shared volume and cost nothing to move, as they did there.
+The model
+  * A placeholder is a pilot of one core.  The command-line server is our server as one queue, which each call holds for
+    0.35 s.  A call takes 0.66 s if no other call is before it, so the way there and the way back take 0.155 s each.
+  * A protein's BLAST takes 2 to 8 s (table 6.1).  Sixteen proteins in a row are alike, and all times are scaled so that
+    their sum is the 4:51:26 of the run in sequence.  A parsing job takes 0.56 to 0.70 s as a process of its own; the
+    program that ran all of them in sequence took 0:08:33.
+  * One number was fitted: `mqsub` and the shell around a bundle cost 0.7 s per bundle on the placeholder.
+  * All jobs of a phase are submitted at once, and a phase begins when the one before it has ended.
+  * Files lie on a shared volume and cost nothing to move, as in the thesis.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ PIPELINES = {2: 12_377, 4: 6_235, 8: 3_632, 16: 2_414}
 
 
 class Setting(NamedTuple):
-    """Milliseconds.  The defaults are the study's calibration; the others are there for its sensitivity."""
+    """The numbers of the model, in ms.  The defaults are the study's calibration; other values show its sensitivity."""
 
     call: int = 660
     service: int = 350
     bundle: int = 700  # fitted
     parsing: tuple[int, int] = (560, 700)
-    alike: int = 16  # so many proteins in a row have the same size
+    alike: int = 16  # proteins in a row that have the same size
 
 
 CALIBRATION = Setting()
 
 
 def walls(phase: str, seed: int, setting: Setting = CALIBRATION) -> list[int]:
-    """How long each protein takes, ms."""
+    """Draw the run time of each protein, in ms."""
     draw = random.Random(f"{phase} {seed}")
     if phase == "parsing":
         return [draw.randint(*setting.parsing) for _ in range(PROTEINS)]
@@ -78,7 +78,7 @@ def walls(phase: str, seed: int, setting: Setting = CALIBRATION) -> list[int]:
 
 
 def world_of(placeholders: int, setting: Setting = CALIBRATION) -> World:
-    """Long leases and polls: a placeholder knew neither, and said nothing but what it had done."""
+    """Return a world of placeholders.  Leases and polls are long: a placeholder knew neither, and only reported."""
     config = Config(lease=HOUR, park=HOUR, idle=1 << 40)
     world = World(config=config, service=setting.service)
     world.site("lan")
@@ -87,7 +87,7 @@ def world_of(placeholders: int, setting: Setting = CALIBRATION) -> World:
 
 
 def makespan(phase: str, placeholders: int, factor: int, seed: int, setting: Setting = CALIBRATION) -> float:
-    """Seconds for one phase; factor 1: no batching."""
+    """Return the seconds that one phase takes; factor 1 means no batching."""
     times = walls(phase, seed, setting)
 
     def wall(task: int, _draw: random.Random) -> int:
@@ -100,7 +100,7 @@ def makespan(phase: str, placeholders: int, factor: int, seed: int, setting: Set
 
 
 def pipelines(placeholders: int, seed: int, setting: Setting = CALIBRATION) -> float:
-    """Seconds for both phases where a protein's two jobs are one bundle."""
+    """Return the seconds that both phases take when a protein's two jobs are one bundle."""
     first, second = walls("blast", seed, setting), walls("parsing", seed, setting)
 
     def wall(task: int, _draw: random.Random) -> int:
@@ -128,7 +128,7 @@ Ours = dict[int, list[float]]
 
 
 def _speed_ups(options: Options, phase: str, alone: float) -> Ours:
-    """Placeholders → speed-up over one process, by factor."""
+    """Return for each number of placeholders the speed-ups over one process, by factor."""
     def one(count: int, factor: int) -> float:
         return alone / _mean(options, _cell(count, factor), lambda seed: makespan(phase, count, factor, seed))
 
@@ -174,7 +174,7 @@ def _asked(count: int, factor: int) -> tuple[float | None, float | None]:
 
 
 def combined(options: Options) -> Outcome:
-    """Both phases, one after the other."""
+    """Run both phases, one after the other."""
     def both(count: int, factor: int) -> float:
         return _mean(options, _cell(count, factor), lambda seed: sum(
             makespan(phase, count, factor, seed) for phase in ("blast", "parsing")))

@@ -1,14 +1,14 @@
 """A batch queue: jobs of some processors each on a machine of many, first come first served, or EASY backfilling.
 
-A pure machine, told the time by its callers: `submit`, `end`, `cancel` say which jobs start now.
+The queue is a pure machine: callers pass the time, and `submit`, `end` and `cancel` return the jobs that start now.
 
-EASY (Lifka 1995): the head of the queue starts as soon as it fits; until then it holds a reservation at the earliest
-time that the estimates allow, the *shadow*, and others may start out of order if they do not push that back: those
-that end before the shadow by their own estimate, or fit into what the head will leave over.
+EASY (Lifka 1995): the head of the queue starts as soon as it fits.  Until then it holds a reservation at the *shadow*,
+the earliest time that the estimates allow.  Another job may start out of order if it does not push the shadow back: if
+it ends before the shadow by its own estimate, or fits into the processors that the head will leave over.
 
-The order of events that reproduces published schedules: at one instant submissions come before ends; the queue is
-looked at after every end, and at a submission only if that job could start; processors count as free from a job's
-estimated end, whether or not it has ended.
+This order of events reproduces published schedules: at one instant submissions come before ends; jobs are started after
+every end, and at a submission only if that job could start; processors count as free from a job's estimated end,
+whether or not the job has ended.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class BatchQueue:
         self.procs = procs
         self._backfills = discipline == "easy"
         self._queue: dict[Hashable, Queued] = {}  # in order of submission
-        self._ends: list[tuple[float, int]] = []  # of running jobs: estimated end, processors; sorted
+        self._ends: list[tuple[float, int]] = []  # sorted: estimated end and processors of the running jobs
         self._running: dict[Hashable, tuple[float, int]] = {}
-        self._taken = 0  # processors of those in _ends
+        self._taken = 0  # processors of the jobs in _ends
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -65,14 +65,14 @@ class BatchQueue:
         return self._schedule(now)
 
     def cancel(self, now: float, key: Hashable) -> list[Hashable]:
-        """Of a job that waits; others may move up."""
+        """Remove a waiting job; other jobs may then start."""
         del self._queue[key]
         return self._schedule(now)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _pass(self, now: float) -> None:
-        """Processors whose job should have ended by now count as free."""
+        """Free the processors of jobs whose estimated end has passed."""
         over = bisect_right(self._ends, (now, self.procs))
         if over:
             self._taken -= sum(procs for _, procs in self._ends[:over])
@@ -120,7 +120,7 @@ class BatchQueue:
                 self._start(now, job, started)
 
     def _shadow(self, head: Queued) -> tuple[float, int]:
-        """When the head can start by the estimates, and how many processors it leaves over then."""
+        """Return when the head can start by the estimates, and how many processors it then leaves over."""
         free = self.procs - self._taken
         shadow = 0.0
         for end, procs in self._ends:

@@ -1,7 +1,7 @@
-"""Users' scripts in virtual time: they submit one thing after the other, and look after them until all is there.
+"""Users' scripts in virtual time: a script submits bags one after the other, and waits until all results are there.
 
-    Poller      asks about all of them at once, every few seconds
-    Collector   takes them in the order of submission: waits for the end of one, brings its result home, goes on
+    Poller      asks about all bags at once, every few seconds
+    Collector   takes the bags in the order of submission: waits for the end of one, fetches its result, goes on
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Takes = Callable[[], int]  # ms
 
 
 class Script:
-    """`before`: ms until it can begin to submit.  `call`: what one submission takes."""
+    """A script that submits `works`, each after `call()` ms, the first one not before `before` ms."""
 
     def __init__(self, world: World, works: Iterable[Work], *, before: int = 0, call: Takes = lambda: 0) -> None:
         self.world, self.engine = world, world.engine
@@ -38,14 +38,14 @@ class Script:
         raise NotImplementedError
 
     def _over(self, bag: int) -> int:
-        """When it ended; 0: it has not."""
+        """Return when a bag ended; 0 while it runs."""
         return self.world.server.core.state.bags[bag].ended
 
 
 class Poller(Script):
     def __init__(self, world: World, works: Iterable[Work], *, poll: int, before: int = 0, call: Takes = lambda: 0,
                  after: int = 0) -> None:
-        """`after`: ms for the results, once everything has ended."""
+        """Poll every `poll` ms; once all bags have ended, the results take another `after` ms."""
         super().__init__(world, works, before=before, call=call)
         self._poll, self._after = poll, after
 
@@ -59,11 +59,11 @@ class Poller(Script):
 class Collector(Script):
     def __init__(self, world: World, works: Iterable[Work], *, poll: int, before: int = 0, call: Takes = lambda: 0,
                  notice: Takes = lambda: 0, fetch: Takes = lambda: 0) -> None:
-        """`notice`: ms from the end of one to the moment that is said.  `fetch`: what it takes to bring one home."""
+        """Poll every `poll` ms.  A bag's end is known after `notice()` ms; fetching its result takes `fetch()` ms."""
         super().__init__(world, works, before=before, call=call)
         self._poll, self._notice, self._fetch = poll, notice, fetch
         self._at = 0
-        self._known: dict[int, int] = {}  # bag → from when on its end is known
+        self._known: dict[int, int] = {}  # bag → when its end becomes known
 
     def _look_after(self) -> None:
         if self._at == len(self.bags):

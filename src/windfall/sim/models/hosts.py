@@ -1,14 +1,14 @@
-"""Hosts: how fast they are, what else they do, when they are there.
+"""Hosts: their speed, their load, their availability, and their faults.
 
     speed          work that a core does in a second
-    load           share of it that others take
-    availability   they come and go; what runs is lost with them, or (`suspends`) waits for them
-    hole           a black hole: every task fails at once
+    load           share of the speed that other people's programs take
+    availability   the host comes and goes; running tasks are lost with it, or (`suspends`) wait for it
+    hole           the host is a black hole: every task fails at once
     turnaround     from the end of a task until its result is sent: volunteers call rarely
-    loses          share of the attempts that take the pilot with them
-    network        cut off now and then: messages are lost
+    loses          share of the attempts that kill their pilot
+    network        the host is cut off now and then: messages are lost
 
-Everything is drawn from generators that are handed in.
+Callers pass the random generators.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import NamedTuple
 
 from windfall.sim.models.laws import Law
 
-MOST_TURNS = 10_000  # of presence and absence within one task; beyond them the means will do
-FULL = 0.99  # load: a host that others take altogether would never finish anything
+MOST_TURNS = 10_000  # stretches of presence drawn within one task; the rest of the task is computed from the means
+FULL = 0.99  # greatest load: a host that others take altogether would never finish a task
 ONE = Law("1", "", (1.0,))
 HOLE = 1_000  # ms after which a black hole has failed a task
 
 
 class Availability(NamedTuple):
-    """How long it is there, how long it is away; both in milliseconds, in turns."""
+    """How long a host is present and how long it is away, in turns; ms."""
 
     up: Law
     down: Law
@@ -38,17 +38,20 @@ class Availability(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """How long its network works, how long it does not; in milliseconds, in turns."""
+    """How long the network of a host works, and how long it is cut, in turns; ms."""
 
     every: Law
     lasting: Law
 
 
-Spans = tuple[tuple[int, int], ...]  # from when to when
+Spans = tuple[tuple[int, int], ...]  # ms: begin and end of each
 
 
 class Network:
-    """Of one host: is it cut off, at random or because all is dark?  Asked with times that only grow."""
+    """The network of one host, which is cut at random (`cuts`) and in planned outages (`dark`).
+
+    Callers ask with times that never decrease.
+    """
 
     def __init__(self, cuts: Cuts | None, dark: Spans, draw: random.Random) -> None:
         self._cuts, self._dark, self._draw = cuts, dark, draw
@@ -79,9 +82,9 @@ class Host:
     network: Network | None = None
 
     def takes(self, work: float, draw: random.Random, limit: float = math.inf) -> tuple[int, bool]:
-        """Milliseconds from the start of a task until its result is sent, and whether it ran out of its time.
+        """Return the ms from the start of a task until its result is sent, and whether it exceeded its time limit.
 
-        `work`: at speed 1, with nobody else; `limit`: what it is given, after which it is ended.
+        `work`: the ms that the task takes alone at speed 1; `limit`: the ms after which the task is killed.
         """
         if self.hole:
             return HOLE, False
@@ -98,10 +101,10 @@ class Host:
 
 
 def stretched(work: float, availability: Availability, draw: random.Random) -> float:
-    """How long `work` takes when it waits while the host is away; it begins while the host is there.
+    """Return how long `work` takes if it starts while the host is present, and pauses while the host is away.
 
-    The stretch of presence in which a task begins is met the more likely the longer it is, and begun anywhere within
-    it: we take a whole one, drawn anew for each task, and so flatter the host a little.
+    A task is more likely to start in a long stretch of presence than in a short one, and starts anywhere within it.
+    Here it starts at the beginning of a stretch drawn anew for each task, which flatters the host a little.
     """
     total, left = 0.0, work
     for _ in range(MOST_TURNS):
@@ -115,7 +118,7 @@ def stretched(work: float, availability: Availability, draw: random.Random) -> f
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Like hosts.  `speed`, `load` and so on are drawn once for each."""
+    """A group of like hosts.  Each host draws its `speed` once, and its `load` and `turnaround` for each task."""
 
     count: int
     cores: int = 1
@@ -123,16 +126,16 @@ class Machines:
     latency: int = 0
     speed: Law = ONE
     load: Law | None = None
-    holes: float = 0.0  # share of them
+    holes: float = 0.0  # share of the hosts that are black holes
     loses: float = 0.0
     availability: Availability | None = None
     suspends: bool = False
     turnaround: Law | None = None
     cuts: Cuts | None = None
-    dark: Spans = ()  # when none of them can be reached
+    dark: Spans = ()  # when none of the hosts can be reached
 
     def hosts(self, draw: random.Random) -> list[Host]:
-        """As many holes as the share says, at random places."""
+        """Draw the hosts of the group; the black holes stand at random places among them."""
         black = set(draw.sample(range(self.count), round(self.holes * self.count)))
         return [
             Host(max(1e-6, self.speed.draw(draw)), self.loses, self.load, number in black, self.availability,

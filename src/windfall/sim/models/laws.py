@@ -1,8 +1,8 @@
-"""Laws to draw by, as people write them: `weibull(0.45, 4.16h)`, `lognormal(10min, 0.5)`, or just `5min`.
+"""Laws of random values, as people write them: `weibull(0.45, 4.16h)`, `lognormal(10min, 0.5)`, or just `5min`.
 
-An argument in the unit of what is drawn (a time, a size, a plain number) scales it; the others are shapes.  Lognormal
-is given by its median and the deviation of the logarithm, Pareto by its shape and least value.  Nothing drawn is
-negative.
+A law draws times, sizes or plain numbers.  An argument in the unit of the drawn values is a scale; other arguments are
+shapes.  Lognormal takes its median and the deviation of the logarithm, Pareto its shape and least value.  No law draws
+a negative value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from windfall.errors import BadInput
 from windfall.model import units
 
-MOST = 1e15  # of what is drawn
+MOST = 1e15  # greatest value drawn
 SCALE, SHAPE = "scale", "shape"
 
 Read = Callable[[str, str], float]
@@ -24,7 +24,7 @@ Draw = Callable[[random.Random], float]
 
 
 class Kind(NamedTuple):
-    arguments: tuple[tuple[str, str], ...]  # what they are called, and of which sort they are
+    arguments: tuple[tuple[str, str], ...]  # name and sort (SCALE or SHAPE) of each
     draw: Callable[..., float]
     mean: Callable[..., float]
 
@@ -52,7 +52,7 @@ KINDS = {
 
 class Law(NamedTuple):
     text: str  # as it was written
-    kind: str  # of KINDS, or nothing: always the same
+    kind: str  # a key of KINDS; empty: a constant
     arguments: tuple[float, ...]
 
     def draw(self, r: random.Random) -> float:
@@ -88,7 +88,7 @@ def number(text: str, what: str) -> float:
 
 
 def parse(text: object, what: str, read: Read) -> Law:
-    """`read` reads one value of what is drawn: a time, a size, a number."""
+    """Read a law; `read` reads one value in the unit that the law draws: a time, a size or a number."""
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         text = repr(text)
     if not isinstance(text, str) or len(text) > 200:
@@ -140,14 +140,15 @@ def _near(name: str) -> str:
 
 
 def time(text: object, what: str) -> Law:
-    """In milliseconds."""
+    """Read a law of times, in ms."""
     return parse(text, what, lambda each, name: float(units.parse_duration(each, name)))
 
 
 def plain(text: object, what: str) -> Law:
+    """Read a law of plain numbers."""
     return parse(text, what, number)
 
 
 def size(text: object, what: str) -> Law:
-    """In bytes."""
+    """Read a law of sizes, in bytes."""
     return parse(text, what, lambda each, name: float(units.parse_size(each, name)))

@@ -1,8 +1,8 @@
 """Background load: other people's jobs on a batch system, from a real log or made up.
 
-`segment` takes a stretch of a log.  `synthetic` makes jobs up: they come as a Poisson process; widths are powers of
-two, each half as likely as the one before; run times are lognormal; users ask for the run time times 1 to `pad`.  Their
-rate is such that they would keep `busy` of the processors busy.
+`segment` takes a stretch of a log.  `synthetic` makes jobs up, which arrive as a Poisson process at a rate that keeps
+the share `busy` of the processors busy.  Widths are powers of two, each half as likely as the one before; run times are
+lognormal; users ask for 1 to `pad` times the run time.
 
 Times are seconds from the start of the stretch.
 """
@@ -22,7 +22,7 @@ MEDIAN, DEVIATION, PAD = 1800.0, 1.2, 3.0
 
 
 def segment(path: str | Path, procs: int, start: float = 0.0, length: float | None = None) -> list[Job]:
-    """Jobs submitted between `start` and `start + length`; those too wide for the machine are narrowed to it."""
+    """Return the jobs submitted between `start` and `start + length`, narrowed to the machine if they are wider."""
     jobs = swf.read(path)
     begin = jobs[0].submit + start if jobs else 0.0
     end = float("inf") if length is None else begin + length
@@ -37,7 +37,7 @@ def synthetic(
     draw: random.Random, procs: int, busy: float, *, widest: int | None = None, median: float = MEDIAN,
     deviation: float = DEVIATION, pad: float = PAD,
 ) -> Iterator[Job]:
-    """Without an end: take as many as the simulation needs."""
+    """Yield jobs without end; callers take as many as they need."""
     widths = _widths(min(widest or procs, procs))
     weights = [2.0**-n for n in range(len(widths))]
     width = sum(w * p for w, p in zip(widths, weights, strict=True)) / sum(weights)

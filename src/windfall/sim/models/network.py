@@ -1,11 +1,11 @@
-"""The network between places: how long files take.
+"""The network between sites: how long files take.
 
 A link has a start-up cost per file (a connection, a handshake) and a bandwidth.  Transfers over a *shared* link divide
-its bandwidth evenly, so that each one that comes or goes changes when the others end; over any other link each has the
-bandwidth to itself.  Start-up costs pass before any byte does, and take nothing of the bandwidth.
+its bandwidth evenly, so that each transfer that starts or ends changes the ends of the others; over any other link each
+transfer has the whole bandwidth.  Start-up costs pass before the first byte, and use no bandwidth.
 
-Links are looked up by the two sites ("home" is the server's), in either order, then by "*", any.  Between two hosts of
-one site runs the site's link to itself.
+A link is found by its two sites ("home" is the server's), in either order; then by one site and "*", any other site.  A
+site's link to itself connects its hosts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ ANY = "*"
 
 @dataclass(eq=False)
 class Transfer:
-    """Bytes under way over a shared link."""
+    """A transfer over a shared link."""
 
-    left: float
+    left: float  # bytes
     done: Callable[[], None]
 
 
@@ -34,8 +34,8 @@ class Link:
     rate: float  # bytes a second
     shared: bool = False
     under_way: list[Transfer] = field(default_factory=list)
-    since: int = 0  # when the shares were worked out
-    version: int = 0  # of what is under way: an end planned under another one is void
+    since: int = 0  # until when `left` of each transfer is counted
+    version: int = 0  # of `under_way`: an end that was planned for an older version is void
 
 
 class Network:
@@ -50,7 +50,7 @@ class Network:
         self._links[a, b] = Link(start, rate, shared)
 
     def send(self, a: str, b: str, size: int, files: int, done: Callable[[], None]) -> None:
-        """`done` is called when the last byte has arrived."""
+        """Send files of `size` bytes together; `done` is called when the last byte has arrived."""
         link = self._find(a, b)
         self.bytes += size
         self.files += files
@@ -75,7 +75,7 @@ class Network:
         self._plan(link)
 
     def _pass(self, link: Link) -> None:
-        """Count what has been sent since the last change."""
+        """Count the bytes that were sent since the last change."""
         passed, link.since = self.engine.now - link.since, self.engine.now
         if link.under_way:
             share = passed * link.rate / 1000 / len(link.under_way)
@@ -83,6 +83,7 @@ class Network:
                 transfer.left -= share
 
     def _plan(self, link: Link) -> None:
+        """Schedule the end of the transfer that ends next."""
         link.version += 1
         if link.under_way:
             least = min(transfer.left for transfer in link.under_way)

@@ -1,7 +1,7 @@
-"""A pilot in virtual time: the real `Agenda` of the real pilot, with tasks that take time and do nothing.
+"""A pilot in virtual time: the `Agenda` of the real pilot, with tasks that take time and do nothing.
 
-How long a task takes, and how it ends, is the world's to say: `run(pilot, task)` gives (milliseconds, report).  What a
-grant says is to be fetched is fetched first: `stage(pilot, task, then)` calls `then` when that is over.
+The world decides how long a task takes and how it ends: `run(pilot, task)` returns (ms, report).  A task's input files
+are fetched first: `stage(pilot, task, then)` calls `then(True)` when all are there, `then(False)` when one is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windfall.pilot.agenda.agenda import Agenda
 from windfall.sim.engine import Engine
 from windfall.sim.models.server import Server
 
-UNHEARD = 30_000  # ms after which a message that was lost counts as such
+UNHEARD = 30_000  # ms after which a pilot gives a lost message up
 
 Run = Callable[["Pilot", Any], tuple[int, dict[str, Any]]]
 Stage = Callable[["Pilot", Any, Callable[[bool], None]], None]
@@ -23,7 +23,7 @@ Render = Callable[[x.ExchangeReply], dict[str, Any]]
 
 
 class Pilot:
-    """`latency`: milliseconds each way between it and the server.  `cut(now)`: is it cut off from it?"""
+    """A pilot.  `latency`: ms each way between it and the server.  `cut(now)`: is the pilot cut off from the server?"""
 
     __slots__ = ("_due", "_placed", "_width", "agenda", "alive", "began", "cores", "cut", "end", "engine", "latency",
                  "memory", "name", "number", "on_end", "render", "run", "running", "runs", "server", "site", "stage")
@@ -39,8 +39,8 @@ class Pilot:
         self.agenda = Agenda(cores, memory=memory, end=self.end, jitter=engine.random.random)
         self.alive = True
         self.number = 0
-        self.running: dict[int, int] = {}  # attempt → number of this run of it
-        self.began: dict[int, int] = {}  # attempt → when
+        self.running: dict[int, int] = {}  # attempt → number of its run
+        self.began: dict[int, int] = {}  # attempt → ms
         self.runs = 0
         self.on_end = on_end
         self.cut = cut
@@ -77,7 +77,7 @@ class Pilot:
         self.engine.after(latency, self.server.put, event, back)
 
     def _unheard(self, event: e.Event) -> None:
-        """No answer will come."""
+        """Tell the agenda that a request was lost; enrol again if the request was an enrolment."""
         if not self.alive:
             return
         if isinstance(event, e.Exchange):
@@ -102,16 +102,16 @@ class Pilot:
             self.agenda.answer_received(self.engine.now, self.render(effect))
             if not self.agenda.at_rest():
                 self._pump()
-        elif isinstance(effect, x.Refuse):  # it was forgotten
+        elif isinstance(effect, x.Refuse):  # the server no longer knows this pilot
             self.agenda.departed = True
             self.die()
 
     def _pump(self) -> None:
-        """Whatever just happened: say what there is to say, do what there is to do."""
+        """Send the agenda's next request, carry out its orders, and schedule the next call."""
         if not self.alive:
             return
         now, agenda = self.engine.now, self.agenda
-        if (request := agenda.next_request(now)) is not None:  # never two at one instant
+        if (request := agenda.next_request(now)) is not None:  # the agenda never has two requests at one instant
             self._request(request)
         for order in agenda.orders(now):
             self._obey(order)
@@ -196,7 +196,7 @@ class Pilot:
                                                   "wall": now - began})
 
     def die(self) -> None:
-        """Without a word, whatever it was doing."""
+        """Kill the pilot without a report."""
         self.alive = False
         self.running.clear()
         if self.on_end is not None:

@@ -1,7 +1,8 @@
 """Placeholders (T3): a host whose local queue lets a pilot of ours run now and then.
 
-A placeholder asks, runs what it is granted, reports and leaves.  Then others have their turn: `after_work` ms of them,
-or, where there was nothing for it, `after_nothing`.  So a host is here a row of short-lived pilots of one name.
+A placeholder asks for work, runs its grant, reports and leaves.  Then other people's jobs have their turn: `after_work`
+ms of them, or `after_nothing` ms if the placeholder was granted nothing.  So a host shows as a series of short-lived
+pilots of one name.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ class Placeholder(Pilot):
         super()._answered(effect)
         if self.alive and isinstance(effect, x.ExchangeReply) and effect.grants and not self.worked:
             self.worked = True
-            self.agenda.leaving = "idle"  # it takes nothing more, and goes when it has reported
+            self.agenda.leaving = "idle"  # the agenda takes no more work, and departs once it has reported
 
 
 class Turns:
-    """One host: `start` begins a placeholder there and is told whom to call when it has left."""
+    """The turns of one host: `start(name, left)` begins a placeholder there and calls `left(pilot)` when it leaves."""
 
     def __init__(self, name: str, start: Start, after: Callable[..., None], *, after_work: int, after_nothing: int,
                  over: Callable[[], bool]) -> None:

@@ -1,7 +1,4 @@
-"""Whoever starts pilots at a site, in virtual time: the machine of the real one, with commands that take their time.
-
-`crash` forgets all it knew, as the end of a process does, and leaves the jobs where they are.
-"""
+"""The tender of a simulated site: the real tender's state machine, with commands that take virtual time."""
 
 from __future__ import annotations
 
@@ -19,7 +16,8 @@ POLL = 20_000
 
 
 class Tender:
-    """`submit`, `cancel`, `listing`: ms that these take, or what says so.  `latency`: each way, to the server."""
+    """A tender of one site.  `submit`, `cancel`, `listing`: the ms that these commands take, or a function that returns
+    them.  `latency`: ms each way between the tender and the server."""
 
     def __init__(
         self, engine: Engine, server: Server, site: Site, begin: Callable[[Job], Mortal], *, user: str = "user",
@@ -35,14 +33,14 @@ class Tender:
         self.restart()
 
     def restart(self) -> None:
-        """Knows nothing of what was done before."""
+        """Start a new process of the tender, which knows nothing of the jobs of the one before."""
         self.life += 1
         self.alive = True
         self._carrier = Carrier()
         self._tell(self.life, hello=True)
 
     def crash(self) -> None:
-        """Submissions that are on their way arrive, and nobody hears of it."""
+        """End the tender's process.  Its jobs stay, and its submissions under way still arrive, unreported."""
         self.alive = False
 
     # --- the exchange -------------------------------------------------------------------------------------------------
@@ -74,7 +72,8 @@ class Tender:
     # --- commands -----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, command: Command) -> None:
-        """One pilot, or job, each: the machine is told to take no more at once."""
+        """Schedule the end of a command.  The carrier's default: a submission starts one pilot, a cancellation ends one
+        job."""
         match command:
             case Submit(shape, nonces):
                 self.engine.after(self._takes["submit"](), self._submit, self.life, nonces[0], shape)
@@ -83,7 +82,7 @@ class Tender:
             case ListJobs(began):
                 self.engine.after(self._listing, self._list, self.life, began)
             case Salvage():
-                raise AssertionError("nobody said that this tender can salvage anything")
+                raise AssertionError("a simulated tender cannot salvage files")
 
     def _list(self, life: int, began: int) -> None:
         if life == self.life:

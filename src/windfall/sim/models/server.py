@@ -1,8 +1,8 @@
-"""The server in virtual time: what `server/writer.py` does, without disk and sockets.
+"""The server in virtual time: the work of `server/writer.py` without disk and sockets.
 
-Events that come at one instant are one group, one step of the core.  With a `service` time the server is one queue:
-each request holds it that long, and its answer leaves when its turn is over.  `charges` says which requests count as
-calls; the others cost neither service nor latency.
+Events of one instant form one group and one step of the core.  With a `service` time the server is one queue: each
+request holds it for so long, and the answer leaves at the end.  `charges(event)` says which requests count as calls;
+other requests cost neither service nor latency.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Server:
         return not self._inbox
 
     def observe(self, watch: Callable[[list[Any]], None]) -> None:
-        """See every step's facts, beside whoever sees them already."""
+        """Call `watch` with every step's facts, after the observers that are there already."""
         before = self.watch
 
         def both(facts: list[Any]) -> None:
@@ -52,7 +52,7 @@ class Server:
         self.watch = both
 
     def put(self, event: e.Event, answer: Callback | None = None) -> None:
-        """A request arrives."""
+        """Take a request, after its service time if the server charges for it."""
         if not self.service or (self.charges is not None and not self.charges(event)):
             self.take(event, answer)
             return
@@ -61,6 +61,7 @@ class Server:
         self.engine.at(self._free_at, self.take, event, answer)
 
     def take(self, event: e.Event, answer: Callback | None) -> None:
+        """Add a request to the step of this instant."""
         self._key += 1
         event.key = self._key
         if answer is not None:

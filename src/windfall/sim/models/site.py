@@ -1,10 +1,10 @@
-"""A site in virtual time: a batch queue with other people's jobs in it, and ours.
+"""A site in virtual time: a batch queue with other people's jobs and ours.
 
-Several users may share one: each names himself, and sees his own jobs only.  What a job of ours is once it runs is its
-user's to say: `begin(job)` gives something that can `die()`, and that calls `leave(job)` when it is over.
+Several users may share a site: each call names its user, and a user sees only their own jobs.  When a job of ours
+starts, `begin(job)` returns its process, which can `die()`, and which calls `leave(job)` when it ends by itself.
 
-The information system publishes every `refresh` milliseconds, so what it says is as old as that.  A batch system may
-preempt jobs of ours, and put them back into its queue or not.
+The information system publishes every `refresh` ms, so its numbers are up to that old.  The batch system may preempt
+jobs of ours, and put them back into its queue or not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Mortal(Protocol):
 
 
 class Refused(Exception):
-    """By the batch system: too many jobs."""
+    """The batch system refuses a job: its user has too many."""
 
 
 @dataclass
@@ -39,13 +39,13 @@ class Job:
     begin: Callable[[Job], Mortal]
     submitted: int
     started: int = -1
-    runs: int = 0  # how often it has started
+    runs: int = 0  # starts so far
     process: Mortal | None = None
 
 
 class Site:
-    """`startup`: ms from the start of a job to its first word.  `most`: jobs one user may have there.
-    `preempts`: mean ms after which a running job of ours is taken off; with `requeues` it goes back into the queue."""
+    """A site.  `startup`: ms from the start of a job to its process.  `most`: jobs that one user may have.
+    `preempts`: mean ms after which a running job of ours is preempted; with `requeues` it goes back into the queue."""
 
     def __init__(
         self, engine: Engine, name: str, queue: Any, *, speed: float = 1.0, load: Iterable[Load] = (),
@@ -54,9 +54,9 @@ class Site:
         self.engine, self.name, self.queue, self.speed = engine, name, queue, speed
         self.startup, self.most, self.preempts, self.requeues = startup, most, preempts, requeues
         self.jobs: dict[str, Job] = {}
-        self.starts = 0  # of jobs of ours
+        self.starts = 0  # starts of our jobs
         self._born = 0
-        self._others: dict[str, int] = {}  # jobs of others → ms they run
+        self._others: dict[str, int] = {}  # job of others → ms that it runs
         self._published = e.SiteInfo(0, 0)
         self._published_at = 0
         self._load: Iterator[Load] = iter(load)
@@ -65,7 +65,7 @@ class Site:
         if refresh:
             engine.after(0, self._publish)
 
-    # --- what a user can do ------------------------------------------------------------------------------------------
+    # --- the commands of a user --------------------------------------------------------------------------------------
 
     def submit(self, user: str, nonce: str, shape: Shape, begin: Callable[[Job], Mortal]) -> str:
         if self.most is not None and sum(job.user == user for job in self.jobs.values()) >= self.most:
@@ -77,7 +77,7 @@ class Site:
         return job.id
 
     def cancel(self, name: str) -> None:
-        """Of a job that is not there any more: nothing."""
+        """Remove a job, waiting or running; a job that is gone is ignored."""
         job = self.jobs.pop(name, None)
         if job is None:
             return
@@ -95,7 +95,7 @@ class Site:
         return e.SiteInfo(self._published.free, self._published.queued, self.engine.now - self._published_at, 0)
 
     def leave(self, job: Job) -> None:
-        """Its process is over."""
+        """End a job whose process has ended."""
         if self.jobs.get(job.id) is job and job.started >= 0:
             del self.jobs[job.id]
             job.process = None
@@ -127,6 +127,7 @@ class Site:
         self.start(self.queue.submit(self.engine.now, job.id, job.shape.cores, estimate))
 
     def start(self, keys: Iterable[Any]) -> None:
+        """Start the jobs that the queue lets run now, ours and others'."""
         for key in keys:
             if key in self._others:
                 self.engine.after(self._others[key], self._depart, key)
@@ -156,7 +157,7 @@ class Site:
             job.process = job.begin(job)
 
     def _take_off(self, job: Job, run: int, again: bool) -> None:
-        """Its time is up, or somebody else wants its place."""
+        """Kill a job at its wall time, or preempt it; with `again` the job goes back into the queue."""
         if not self._here(job, run):
             return
         del self.jobs[job.id]
@@ -176,5 +177,5 @@ class Site:
 def machine(
     engine: Engine, name: str, procs: int, discipline: str = "easy", **more: Any,
 ) -> Site:
-    """A site with so many processors."""
+    """Return a site whose machine has `procs` processors."""
     return Site(engine, name, BatchQueue(procs, discipline), **more)

@@ -1,6 +1,6 @@
-"""Standard Workload Format: logs of real batch systems, a job a line, eighteen numbers (Feitelson's archive).
+"""Standard Workload Format: logs of real batch systems, a job per line, eighteen numbers each (Feitelson's archive).
 
-Times are seconds since the log's start.  -1 stands for what is not known; lines beginning with ";" are the header.
+Times are seconds since the log's start.  -1 stands for an unknown number; lines that begin with ";" are the header.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ BROKEN = (OSError, EOFError, zlib.error)
 
 
 class Job(NamedTuple):
-    """What a batch queue has to know of a job."""
+    """A job of the log, with the numbers that a batch queue needs."""
 
     number: int
     submit: float
     run: float
     procs: int
-    estimate: float  # what its user asked for; the run time where that is not known
+    estimate: float  # the run time that the user asked for; if unknown, the real one
 
 
 def read(path: str | Path) -> list[Job]:
-    """The jobs of a log, plain or gzipped, in order of submission; those that never ran are left out."""
+    """Return the jobs of a log, plain or gzipped, in order of submission; jobs that never ran are left out."""
     jobs = list(parse(_lines(path), str(path)))
     jobs.sort(key=lambda job: job.submit)  # stable: the log's order counts among equals
     return jobs
 
 
 def processors(path: str | Path) -> int | None:
-    """Of the machine, by the log's header; where that names only nodes, as many as those."""
-    said: dict[str, int] = {}
+    """Return the number of the machine's processors, or else of its nodes, by the log's header."""
+    header: dict[str, int] = {}
     for number, line in enumerate(_lines(path)):
         if not line.startswith(";") or number > MAX_HEADER:
             break
         key, _, value = line[1:].partition(":")
         if value.strip().isdecimal() and len(value) < 20:
-            said.setdefault(key.strip(), int(value))
-    return said.get("MaxProcs") or said.get("MaxNodes") or None
+            header.setdefault(key.strip(), int(value))
+    return header.get("MaxProcs") or header.get("MaxNodes") or None
 
 
 def _lines(path: str | Path) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _job(text: str, name: str, number: int) -> Job | None:
     if submit < 0:
         raise _broken(name, number, text, "the time of submission is negative")
     if run < 0 or procs <= 0:
-        return None  # cancelled before it started, or nothing is known of it
+        return None  # the job was cancelled before it started, or its run time or width is unknown
     return Job(int(ident), submit, run, procs, estimate if estimate > 0 else run)
 
 
