@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -21,7 +22,7 @@ from windfall.model.bagfile import reader
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"])
 RUN = sorted([*(DOCS / "tutorial").glob("*.md"), *(DOCS / "howto").glob("*.md"), ROOT / "README.md"])
 
 
@@ -126,12 +127,54 @@ def _anchors(page: Path) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
 
 
+SOURCES = ROOT / "src" / "windfall"
+PACKAGES = "|".join(sorted(path.name for path in SOURCES.iterdir() if (path / "__init__.py").exists()))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_named_in_the_pages_exist(page: Path) -> None:
-    for name in re.findall(r"`((?:core|model|wire|pilot|data|store|server|client|cli)/[\w/]+\.py)`", page.read_text()):
-        assert (ROOT / "src" / "windfall" / name).exists(), f"{name_of(page)} names {name}"
-    for name in re.findall(r"`((?:scripts|examples|tests|bench|docs)/[\w./-]+)`", page.read_text()):
+    text = page.read_text()
+    near = ("agenda", "run", "build", "components", "dagman", "files", "graphs", "wfformat", "yvetteml")
+    for name in re.findall(rf"`((?:{PACKAGES})/(?:[\w/]+\.(?:py|lark|sh)|[\w/]*/))`", text):
+        assert (SOURCES / name).exists(), f"{name_of(page)} names {name}"
+    for name in re.findall(rf"`((?:{'|'.join(near)})/\w+\.py)`", text):  # on a page about one package
+        assert [*SOURCES.glob(f"*/{name}")], f"{name_of(page)} names {name}"
+    for name in re.findall(r"`((?:scripts|examples|tests|bench|docs|src)/[\w./-]+)[` ]", text):
         assert (ROOT / name).exists(), f"{name_of(page)} names {name}"
+
+
+# --- the page of the architecture ---------------------------------------------------------------------------
+
+ARCHITECTURE = DOCS / "architecture.md"
+
+
+def section(title: str) -> str:
+    return re.split(r"^## ", ARCHITECTURE.read_text().split(f"\n## {title}\n")[1], flags=re.MULTILINE)[0]
+
+
+def path_of_one_task() -> list[tuple[str, list[str]]]:
+    """Return the files on the path, each with the functions that the page names."""
+    rows = re.findall(r"^\|[^|\n]*\| `([^`]*)` \|([^|\n]*)\|$", section("The path of one task"), re.MULTILINE)
+    return [(file, re.findall(r"`(\w+)\(\)`", functions)) for file, functions in rows]
+
+
+def test_architecture_lists_every_folder_of_the_source() -> None:
+    folders = {str(path.parent.relative_to(SOURCES)) + "/" for path in SOURCES.rglob("*.py")} - {"./"}
+    listed = re.findall(r"^\| `([\w/]+/)` \| [^|]+ \|", section("Folders"), re.MULTILINE)
+    assert sorted(listed) == sorted(folders)
+
+
+def test_path_of_one_task_takes_at_most_25_files() -> None:
+    files = {file for file, _ in path_of_one_task()}
+    assert 10 < len(files) <= 25
+    assert f"through {len(files)} files" in section("The path of one task")
+
+
+@pytest.mark.parametrize("file, functions", [pytest.param(*row, id=row[0]) for row in path_of_one_task()])
+def test_path_of_one_task_names_functions_that_exist(file: str, functions: list[str]) -> None:
+    tree = ast.parse((SOURCES / file).read_text())
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    assert functions and set(functions) <= defined
 
 
 def test_every_page_can_be_found() -> None:
