@@ -207,6 +207,6 @@ def test_trials_at_once_are_users_of_their_own(windfall: CommandLine) -> None:
         owners = {token["user"] for token in client.tokens()}
         assert len([owner for owner in owners if "+trial" in owner]) == 1, "the other goes on"
         assert client.try_site("x")["site"] == first["site"], "and a name is used again"
-        with pytest.raises(BadInput, match="no user is called"):
+        with pytest.raises(BadInput, match="reserved for site trials"):
             client.add_token("user", "ann+trial1")
         assert [site["site"] for site in client.sites()] == ["local"]

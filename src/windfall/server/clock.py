@@ -1,7 +1,7 @@
 """The core's time: integer milliseconds that never go back.
 
-It starts at the wall clock, or at the last journaled time where that is later, and from then on follows the
-monotonic clock: a wall clock that jumps while the server runs changes nothing.
+The clock starts at the wall clock, or at the last journaled time where that is later, and from then on follows the
+monotonic clock: a wall clock that jumps while the server runs has no effect.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A server inside another process: what `windfall run` uses where no server runs.
+"""A server inside another process: `windfall run` uses one where no server runs.
 
     server = Embedded(home)
-    server.ensure_pilot()          # may come first: two interpreters load side by side
+    server.ensure_pilot()          # before `start`, so that the pilot's interpreter loads beside the server's
     profile = server.start()       # {"server", "certificate", "token"}
     …
     server.stop()
 
-The loop runs in a thread of its own.  Only a Unix socket is served, so nothing of TLS is loaded.
+The event loop runs in its own thread.  The server listens on a Unix socket only, so TLS is not loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from windfall.server.local.pilot import LocalPilot, Supervisor
 if TYPE_CHECKING:
     from windfall.server.runtime import Runtime
 
-DRAIN_S = 10.0  # for the pilot to give back what it has, before it is killed
+DRAIN_S = 10.0  # for the pilot to return its tasks, before the server kills it
 
 
 class Embedded:
@@ -45,12 +45,13 @@ class Embedded:
     # --- from outside -----------------------------------------------------------------------------------------
 
     def start(self) -> dict[str, Any]:
-        """Returns when the socket answers.  Raises what kept it from starting, StoreLocked for instance."""
+        """Start the server and return its profile once the socket answers.  Raise the error that prevented the start,
+        StoreLocked for instance."""
         self.begin()
         return self.wait_ready()
 
     def begin(self) -> None:
-        """Start loading; `wait_ready` waits for the end of it."""
+        """Start the server's thread; `wait_ready` waits until the server answers."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="windfall server", daemon=True)
             self._thread.start()
@@ -65,7 +66,7 @@ class Embedded:
         return self._runtime.profile
 
     def ensure_pilot(self, cores: int | None = None) -> None:
-        """A pilot runs on this machine, from now until `stop`."""
+        """Keep a pilot running on this machine, from now until `stop`."""
         if self._pilot is None:
             self._claim()
             self._pilot = LocalPilot(self._home, cores)
@@ -74,7 +75,7 @@ class Embedded:
             self._call(self._adopt)
 
     def stop(self) -> None:
-        """The pilot leaves first, so that its last words are heard; then the server."""
+        """Stop the pilot first, so that the server still receives its last report; then stop the server."""
         if self._supervisor is not None:
             self._supervisor.stop()
         self._end_pilot(DRAIN_S)
@@ -87,11 +88,12 @@ class Embedded:
         self._thread = None
 
     @property
-    def pilot_said(self) -> str:
-        return self._pilot.said() if self._pilot is not None else ""
+    def pilot_log(self) -> str:
+        return self._pilot.log_tail() if self._pilot is not None else ""
 
     def _claim(self) -> None:
-        """The socket first: a pilot that is ready before the server waits in the kernel's queue, not in a back-off."""
+        """Bind the socket early: a pilot that is ready before the server waits in the kernel's queue, not in a
+        back-off."""
         if self._claimed is None and self._thread is None:
             self._claimed = self._home.claim()
 
@@ -121,7 +123,7 @@ class Embedded:
 
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._serve())
-        except BaseException as error:  # told to whoever waits
+        except BaseException as error:  # `wait_ready` raises it
             self._failure = self._failure or error
         finally:
             self._ready.set()
@@ -135,7 +137,7 @@ class Embedded:
         enrol = self._pilot.ticket.token if self._pilot is not None else ""
         self._runtime = await Runtime.start(self._home, enrol=enrol, mark={"embedded": True}, claimed=self._claimed)
         self._adopt()
-        gc.freeze()  # what is loaded now stays
+        gc.freeze()  # the collector skips modules and records loaded so far: they live until the end
         self._ready.set()
         pilots = self._start_pilots()
         await self._stop.wait()
@@ -144,7 +146,7 @@ class Embedded:
         await self._runtime.stop()
 
     def _start_pilots(self) -> Any:
-        """At the user's sites, if there are any and there is work to be done."""
+        """Start a provisioner for the user's sites, if this server has a local pilot and the user has site files."""
         if self._pilot is None or not any((self._home.path / "sites").glob("*.toml")):
             return None
         from windfall.server.local.site_pilots import SiteProvisioner
@@ -152,7 +154,7 @@ class Embedded:
         return SiteProvisioner(self._runtime, brief=True)
 
     def _adopt(self) -> None:
-        """Watch over the pilot, once there are both."""
+        """Supervise the pilot, once both pilot and server exist."""
         if self._pilot is None or self._runtime is None or self._supervisor is not None:
             return
         self._supervisor = Supervisor(self._runtime, self._pilot)

@@ -1,7 +1,7 @@
-"""From granted task numbers to what the pilot reads.
+"""Renderings: the task descriptions that a pilot reads, made from granted task numbers.
 
-What the tasks of one class share is encoded once and kept; what differs is rendered in bulk.  Tasks appended to an open
-bag reach its renderers when they are first asked for.
+The part of a description that all tasks of a class share is encoded once and cached; the rest is rendered in bulk.
+Renderers take in appended tasks when a call first asks for them.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from windfall.server.dataflow.flows import TaskFlows
 from windfall.server.http import schema
 from windfall.server.http.server import log
 
-MAX_RENDERINGS = 4096  # bags kept ready
+MAX_RENDERINGS = 4096  # bags whose renderings are cached
 File = tuple[str, str, int, int]  # path, blob, size, mode
-Find = Callable[[Any, int], Any]  # bag and target → what its tasks take of other targets
+Find = Callable[[Any, int], Any]  # bag and target → output files that its tasks take from other targets
 MadeBy = Callable[[Any, list[int]], dict[int, list[File]]]  # bag and tasks → the output files of each
 _decode_bag = msgspec.msgpack.Decoder(Bag).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class JournaledAppend(msgspec.Struct, array_like=True):
-    """What the journal has of tasks that came later."""
+    """An appended source, as the journal stores it."""
 
     target: int
     source: Source
-    files: list[dict[str, tuple[str, int, int]]] = []  # of its families, beyond those they had
-    edges: bytes = b""  # with the first piece of a part: int32 pairs (before, after), of all of it
-    flows: Flows | None = None
-    tasks: tuple[int, int] = (0, 0)  # and all of it: its first task, and how many
+    files: list[dict[str, tuple[str, int, int]]] = []  # new files of the target's families
+    edges: bytes = b""  # with the first piece of a part: int32 pairs (before, after) of the whole part
+    flows: Flows | None = None  # with the first piece of a part: files between its tasks
+    tasks: tuple[int, int] = (0, 0)  # with the first piece of a part: its first task, and how many it has
 
 
 class _TargetAppend(msgspec.Struct, array_like=True):
-    """The same for who needs tasks of one target only: what is not wanted is skipped."""
+    """A JournaledAppend without the fields that a renderer of one target skips."""
 
     target: int
     source: msgspec.Raw
@@ -68,31 +68,31 @@ MAX_PATH = 4_000
 
 
 class Rendering:
-    """One bag's renderers and encoded specifications."""
+    """The renderers and encoded specifications of one bag."""
 
     def __init__(self, bag: Any, find: Find, made_by: MadeBy) -> None:
         self._find = find
         spec = _decode_bag(bag.spec)
         self._flows: TaskFlows | None = None
-        self._flowed = 0  # how far in bag.appended they are
-        self.hands_over = spec.flows is not None  # files may go from its tasks to others, also to some that come later
+        self._flowed = 0  # entries of bag.appended that `_flows` has taken in
+        self.hands_over = spec.flows is not None  # may output files of its tasks become inputs of other tasks?
         if spec.flows is not None:
             self._flows = TaskFlows()
             self._flows.add(spec.flows, 0, sum(source_count(target.source) for target in spec.targets))
         self._made_by = made_by
-        self.spec = msgspec.structs.replace(spec, flows=None, edges=[])  # they are kept as columns
+        self.spec = msgspec.structs.replace(spec, flows=None, edges=[])  # columns hold these two
         self._bag = bag
         self._renderers: dict[int, Renderer] = {}
         self._raw: dict[tuple[int, int, int], msgspec.Raw] = {}
-        self._blobs: dict[int, frozenset[str]] = {}  # target → what all its tasks need
-        self._families: dict[int, tuple[int, list[Files]]] = {}  # target → how far in bag.appended, its files by then
-        self._appended: dict[int, int] = {}  # target → how far in bag.appended its renderer is
+        self._blobs: dict[int, frozenset[str]] = {}  # target → blobs that all its tasks need
+        self._families: dict[int, tuple[int, list[Files]]] = {}  # target → entries of bag.appended read, files by then
+        self._appended: dict[int, int] = {}  # target → entries of bag.appended that its renderer has taken in
 
     def renderer(self, target: int) -> Renderer:
         found = self._renderers.get(target)
         if found is None:
             found = self._renderers[target] = Renderer(self.spec.targets[target], self._bag.spec)
-            self._let_go(target)
+            self._release_source(target)
         appended = self._bag.appended
         at = self._appended.get(target, 0)
         if at < len(appended):
@@ -104,23 +104,23 @@ class Rendering:
         return found
 
     def appended(self, packed: list[bytes]) -> list[schema.AppendedSource]:
-        """Of what came after the bag was submitted."""
+        """Return the appended sources, decoded for the API."""
         names = [target.name for target in self.spec.targets]
         return [schema.AppendedSource(names[more.target], more.source, more.files, _pairs(more.edges), more.flows)
                 for more in map(_decode_appended, packed)]
 
     def family_files(self, target: int) -> list[Files]:
-        """What has come for each family of a target by now."""
+        """Return the files of each family of a target, appended ones included."""
         seen, files = self._families.get(target, (0, [each.files for each in self.spec.targets[target].families]))
         later = self._bag.appended[seen:] if files else []
         for more in map(_decode_target_append, later):
             if more.target == target:
                 files = all_files(files, more.files)
-        self._families[target] = (seen + len(later), files)  # both at once: two threads may ask
+        self._families[target] = (seen + len(later), files)  # one assignment: two threads may ask
         return files
 
-    def _let_go(self, target: int) -> None:
-        """The renderer has the text of a million commands; once is enough."""
+    def _release_source(self, target: int) -> None:
+        """Drop the bag's copy of a target's commands: the renderer has one, and a million commands take room."""
         whole = self.spec.targets[target]
         source = lean(whole.source)
         if source is not whole.source:
@@ -130,7 +130,7 @@ class Rendering:
             self._renderers[target].target = lighter
 
     def locals(self, tasks: list[int]) -> list[int]:
-        """Numbers within the target."""
+        """Return the tasks' numbers within their target."""
         runs = self._bag.runs
         if len(runs) == 1:
             return tasks
@@ -155,7 +155,7 @@ class Rendering:
         )
 
     def one(self, task: int) -> dict[str, Any]:
-        """All that a pilot is told of a task."""
+        """Return the whole description of one task, as a pilot reads it."""
         target, index = self._bag.locate(task)
         renderer = self.renderer(target)
         taken = self._taken(renderer, target)
@@ -164,11 +164,11 @@ class Rendering:
         return {**shared, **self._extra(renderer, target, task, index), "command": command}
 
     def _taken(self, renderer: Renderer, target: int) -> Any:
-        """Output files of other targets (`gather`); None where it takes none."""
+        """Return the output files of other targets that this target takes (`gather`); None if it takes none."""
         return self._find(self._bag, target) if renderer.target.takes else None
 
     def _extra(self, renderer: Renderer, target: int, task: int, index: int) -> dict[str, Any]:
-        """What this task has otherwise than the others of its class."""
+        """Return the fields in which this task differs from the others of its class."""
         extra = _own(renderer, index) if renderer.varies else {}
         saved = self._saved(renderer, task, index)
         handed = self._handed(task)
@@ -179,17 +179,17 @@ class Rendering:
         return extra
 
     def _look_up(self, tasks: list[int]) -> None:
-        """All that they are handed at once, rather than one miss after the other."""
+        """Look up the files that these tasks take from earlier ones in one query, rather than one per miss."""
         if flows := self._flowing():
             self._made_by(self._bag, flows.before(tasks))
 
     def _handed(self, task: int) -> list[File]:
-        """What earlier tasks have made for it (`handover`)."""
+        """Return the files that earlier tasks have made for this one (`handover`)."""
         flows = self._flowing()
         return flows.inputs(task, lambda before: self._made_by(self._bag, before)) if flows else []
 
     def _flowing(self) -> TaskFlows | None:
-        """Files between tasks, those of parts that came by now included."""
+        """Return the files between tasks, those of appended parts included."""
         appended = self._bag.appended
         if self._flows is not None and self._flowed < len(appended):
             for more in map(_decode_append_flows, appended[self._flowed :]):
@@ -206,21 +206,21 @@ class Rendering:
         return _inputs(renderer, index) + (taken.inputs if taken else [])
 
     def _saved(self, renderer: Renderer, task: int, index: int) -> list[File]:
-        """What an attempt before this one saved; under other names than it was asked for, it is not wanted."""
+        """Return the checkpoint files of an earlier attempt, only under names that the task asks for."""
         saved = self._bag.checkpoints.get(task)
         return _named(saved, renderer.checkpoint(index)) if saved else []
 
     def named_saved(self, task: int, saved: list[File]) -> list[File]:
-        """Those of an attempt's checkpoint files that the task names."""
+        """Return the files of an attempt's checkpoint that the task names."""
         target, index = self._bag.locate(task)
         return _named(saved, self.renderer(target).checkpoint(index))
 
-    def raw(self, target: int, overruns: int, boosts: int) -> msgspec.Raw:
-        key = (target, overruns, boosts)
+    def raw(self, target: int, time_retries: int, memory_retries: int) -> msgspec.Raw:
+        key = (target, time_retries, memory_retries)
         found = self._raw.get(key)
         if found is None:
             renderer = self.renderer(target)
-            spec = _spec(self._bag, self.spec.targets[target], renderer, overruns, boosts)
+            spec = _spec(self._bag, renderer, time_retries, memory_retries)
             if taken := self._taken(renderer, target):
                 spec.inputs = [*spec.inputs, *taken.inputs]
             found = self._raw[key] = msgspec.Raw(_encode(spec))
@@ -231,7 +231,7 @@ class Rendering:
         return self.spec.targets[target].name, self.renderer(target).params(index)
 
     def may_read(self, task: int, sha: str) -> bool:
-        """Is this one of the blobs that an attempt of the task needs?"""
+        """Is this blob an input of the task?"""
         place, index = self._bag.locate(task)
         renderer = self.renderer(place)
         if sha in self._shared(renderer.target, place):
@@ -246,7 +246,7 @@ class Rendering:
         return any(sha == blob for _, blob, _, _ in own)
 
     def _shared(self, target: Target, place: int) -> frozenset[str]:
-        """Blobs that all tasks of a target need."""
+        """Return the blobs that all tasks of a target need."""
         found = self._blobs.get(place)
         if found is None:
             packed = [target.packed.blob] if target.packed is not None else []
@@ -255,7 +255,7 @@ class Rendering:
 
 
 class Renderings:
-    """Of all bags that were asked for lately."""
+    """The renderings of the bags that were used last."""
 
     def __init__(self, state: Any) -> None:
         self._bags = state.bags
@@ -277,15 +277,16 @@ class Renderings:
         self._kept.pop(number, None)
 
     def grants(self, grants: list[tuple[int, list[Group]]]) -> list[schema.Grant]:
-        """One that cannot be rendered (yet) is left out: it is sent again until the pilot acknowledges it."""
+        """Render the grants of one response.  Leave out a grant that cannot be rendered yet: the core resends each
+        grant until the pilot acknowledges it."""
         made = []
         for number, groups in grants:
             try:
                 made.append(schema.Grant(number, self._groups(groups)))
             except Unavailable:
                 continue
-            except Exception:  # it keeps no other grant, and no cancellation, from leaving
-                log.exception("grant %d could not be rendered", number)
+            except Exception:  # the other grants and the cancellations must still go out
+                log.exception("grant %d cannot be rendered; its tasks wait", number)
         return made
 
     def _groups(self, groups: list[Group]) -> list[schema.GrantedGroup]:
@@ -304,7 +305,7 @@ def _with_arguments(attempt: int, call: Any) -> Any:
 
 
 def _named(saved: list[File], names: list[str]) -> list[File]:
-    """Files that are named, or lie in a directory that is, with paths that a file can have."""
+    """Return the files that are named or lie in a named directory; skip paths longer than MAX_PATH."""
     under = tuple(f"{name}/" for name in names)
     return [file for file in saved if (file[0] in names or file[0].startswith(under)) and len(file[0]) <= MAX_PATH]
 
@@ -315,7 +316,7 @@ def _inputs(renderer: Renderer, index: int) -> list[File]:
 
 
 def _own(renderer: Renderer, index: int) -> dict[str, Any]:
-    """Every field of SPEC that has parameters in it, where the target has the field at all."""
+    """Render the fields whose text may contain parameters, if the target has them."""
     target = renderer.target
     own: dict[str, Any] = {}
     if target.families:
@@ -328,13 +329,15 @@ def _own(renderer: Renderer, index: int) -> dict[str, Any]:
     return own
 
 
-def _spec(bag: Any, target: Target, renderer: Renderer, overruns: int, boosts: int) -> schema.TaskSpec:
-    """The class's share: limits grow with failures, three times as long, twice the memory."""
+def _spec(bag: Any, renderer: Renderer, time_retries: int, memory_retries: int) -> schema.TaskSpec:
+    """Return the fields that all tasks of a class share.  Each retry for time triples the time limit, each retry for
+    memory doubles the memory."""
+    target = renderer.target
     need, packed = target.resources, target.packed
     spec = schema.TaskSpec(
         bag=bag.number, kind=target.kind,
-        cores=need.cores, memory=need.memory << boosts, gpus=need.gpus, disk=need.disk,
-        time=target.time * 3**overruns or None, grace=target.grace,
+        cores=need.cores, memory=need.memory << memory_retries, gpus=need.gpus, disk=need.disk,
+        time=target.time * 3**time_retries or None, grace=target.grace,
         need=target.grace + SAVING if target.checkpoint else 0,
         setup=target.setup, modules=target.modules, container=target.container,
         packed=(packed.blob, packed.size, packed.python) if packed else None,
@@ -348,7 +351,7 @@ def _spec(bag: Any, target: Target, renderer: Renderer, overruns: int, boosts: i
 
 
 def _check(renderer: Renderer, index: int | None) -> dict[str, Any]:
-    """None: without what may differ from task to task."""
+    """Return the check of a result.  With `index` None, leave out the parts that may differ from task to task."""
     wanted = renderer.target.check
     check: dict[str, Any] = {}
     if wanted.exit != [0]:

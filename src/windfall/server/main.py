@@ -1,4 +1,4 @@
-"""A server of its own: `windfall serve`."""
+"""`windfall serve`: a server in a process of its own."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 COLLECT_S = 2.0
 CONTENDING_S = 5.0
-DRAIN_S = 10.0  # for the pilot to give back what it has, before it is killed
+DRAIN_S = 10.0  # for the pilot to return its tasks, before the server kills it
 MAX_CONNECTIONS = 50_000
 OWN_FILES = 256
-MANY = 1_000  # connections beyond which old objects are left alone by the collector
+MANY = 1_000  # connections beyond which the garbage collector skips old objects
 
 
 def serve(
     home: Path, listen: str | None = None, *, names: tuple[str, ...] = (), socket: bool = True, pilot: bool = False,
     lease: float | None = None, keep: int = 0, quota: int = 0, idle: float | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT, with a pilot for this machine where asked.  Returns the exit code."""
+    """Serve until SIGTERM or SIGINT; with `pilot`, run a pilot on this machine, too.  Return the exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     limit = _connections()
     numpy_threads.load()
@@ -52,7 +52,7 @@ def serve(
 
 
 def _config(lease: float | None, idle: float | None) -> Config:
-    """A short lease is for tests: what else is waited for follows it."""
+    """Return the core's configuration.  Tests set a short lease; the other time limits shrink with it."""
     from windfall.core.config import Config
 
     given: dict[str, int] = {} if idle is None else {"idle": int(idle * 1000)}
@@ -85,17 +85,18 @@ async def _serve(home: Home, listen: str | None, pilot: bool, **options: Any) ->
 
 
 async def _take_over(start: Callable[[], Awaitable[Runtime]]) -> Runtime:
-    """A command that brings its own server for a moment, `windfall ls` for instance, is waited for."""
+    """Start the server; wait up to CONTENDING_S for another that holds the store.  A command such as `windfall ls` runs
+    a server for a moment."""
     until = asyncio.get_running_loop().time() + CONTENDING_S
-    said = False
+    announced = False
     while True:
         try:
             return await start()
         except StoreLocked as error:
             if asyncio.get_running_loop().time() > until:
                 raise
-            if not said:
-                said = True
+            if not announced:
+                announced = True
                 sys.stderr.write(f"windfall: {error.message}; waiting {CONTENDING_S:.0f} s for it to end\n")
         await asyncio.sleep(0.1)
 
@@ -110,7 +111,7 @@ async def _start_pilot(runtime: Runtime, home: Home) -> tuple[LocalPilot, Superv
 
 
 async def _stop_pilot(pilot: LocalPilot, supervisor: Supervisor) -> None:
-    """It leaves first, so that its last words are heard."""
+    """Stop the pilot before the server, so that the server still receives its last report."""
     supervisor.stop()
     pilot.terminate()
     if not await asyncio.get_running_loop().run_in_executor(None, pilot.wait, DRAIN_S):
@@ -118,7 +119,8 @@ async def _stop_pilot(pilot: LocalPilot, supervisor: Supervisor) -> None:
 
 
 async def _collect(runtime: Runtime) -> None:
-    """The collector's pauses grow with what is alive: freeze that, and collect only when nothing is going on."""
+    """Collect garbage only while the server is idle; freeze the objects alive at the start, since the collector's
+    pauses grow with the number of objects it visits."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -134,7 +136,7 @@ async def _collect(runtime: Runtime) -> None:
 
 
 def _give_back() -> None:
-    """Memory that a large submission took on its way through goes back to the system."""
+    """Return to the system the memory that a large submission took for a moment."""
     import ctypes
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
@@ -143,7 +145,8 @@ def _give_back() -> None:
 
 
 def _connections() -> int:
-    """As many as the system lets us have, less what journal, views and blobs need."""
+    """Raise the limit of open files, and return how many of them may be connections: all but those that journal, views
+    and blobs need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

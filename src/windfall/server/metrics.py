@@ -1,4 +1,4 @@
-"""Numbers for Prometheus, in its text format."""
+"""Figures for Prometheus, in its text format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def text(runtime: Any) -> str:
     return "".join((
         _metric("windfall_tasks", "gauge", "Tasks by state.", _tasks(runtime.writer.state)),
         _metric("windfall_pilots", "gauge", "Pilots by state.", _pilots(runtime.writer.state)),
-        *(_metric(f"windfall_{name}", kind, says, [("", value)]) for name, kind, says, value in _plain(runtime)),
+        *(_metric(f"windfall_{name}", kind, text, [("", value)]) for name, kind, text, value in _plain(runtime)),
         _flushes(runtime.writer),
     ))
 
@@ -23,26 +23,26 @@ def text(runtime: Any) -> str:
 def _plain(runtime: Any) -> list[tuple[str, str, str, int]]:
     writer, exchanges = runtime.writer, runtime.exchanges
     return [
-        ("bags", "gauge", "Bags known.", len(writer.state.bags)),
-        ("exchanges_total", "counter", "Exchanges taken in.", exchanges.count),
-        ("reports_total", "counter", "Reports taken in.", exchanges.reports),
-        ("parked", "gauge", "Polls waiting for something to say.", exchanges.parked),
+        ("bags", "gauge", "Bags that have not been removed.", len(writer.state.bags)),
+        ("exchanges_total", "counter", "Exchanges received from pilots.", exchanges.count),
+        ("reports_total", "counter", "Reports of attempts received from pilots.", exchanges.reports),
+        ("parked", "gauge", "Polls of pilots that wait for an answer.", exchanges.parked),
         ("requests_total", "counter", "Requests handled.", runtime.http.served),
         ("connections", "gauge", "Open connections.", len(runtime.http.connections)),
         ("subscribers", "gauge", "Open subscriptions.", runtime.hub.subscribers),
         ("inbox", "gauge", "Events waiting for the writer.", writer.depth),
         ("groups_total", "counter", "Steps of the core.", writer.groups),
-        ("events_total", "counter", "Events taken in by the core.", writer.events),
+        ("events_total", "counter", "Events handled by the core.", writer.events),
         ("position", "gauge", "Rows of the journal.", writer.position),
         ("journal_tail_bytes", "gauge", "Journal after the snapshot.", writer.journal.tail_bytes),
-        ("views_behind", "gauge", "Commits the views do not know yet.", runtime.projector.backlog),
+        ("views_behind", "gauge", "Commits that the views have not folded in yet.", runtime.projector.backlog),
         ("unauthorised_total", "counter", "Requests without a valid token.", runtime.auth.failed),
-        ("disk_low", "gauge", "1 while new work is refused.", int(runtime.disk.low)),
+        ("disk_low", "gauge", "1 while the server refuses new work for lack of disk space.", int(runtime.disk.low)),
     ]
 
 
-def _metric(name: str, kind: str, says: str, samples: Iterable[Sample]) -> str:
-    lines = [f"# HELP {name} {says}", f"# TYPE {name} {kind}"]
+def _metric(name: str, kind: str, description: str, samples: Iterable[Sample]) -> str:
+    lines = [f"# HELP {name} {description}", f"# TYPE {name} {kind}"]
     lines += [f"{name}{labels} {value}" for labels, value in samples]
     return "\n".join(lines) + "\n"
 
@@ -64,7 +64,7 @@ def _pilots(state: Any) -> list[Sample]:
 
 def _flushes(writer: Any) -> str:
     name = "windfall_flush_seconds"
-    lines = [f"# HELP {name} How long a commit takes to be on the disk.", f"# TYPE {name} histogram"]
+    lines = [f"# HELP {name} Seconds until a commit is on the disk.", f"# TYPE {name} histogram"]
     total = 0
     for bound, count in zip((*BUCKETS, "+Inf"), writer.flush_times, strict=True):
         total += count

@@ -1,4 +1,4 @@
-"""From snapshot and journal back to a core that serves."""
+"""Recovery: restore the core from snapshot and journal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from windfall.store.journal import Journal, Snapshot
 
 
 def recover(path: Path, config: Config | None = None) -> tuple[Core, Journal, Clock]:
-    """Opens the journal (and so keeps a second server out), folds what is in it, and lets time go on."""
+    """Open the journal, which keeps a second server out; restore the core from it; and start the clock after the last
+    journaled time."""
     journal = Journal.open(path)
     try:
         core = Core(config or Config())
@@ -41,12 +42,13 @@ def restore(core: Any, journal: Journal) -> None:
 
 
 def _load(core: Any, snapshot: Snapshot) -> None:
-    """Its checksums fitted, so what cannot be read was written by another version, or wrongly."""
+    """Restore the core from a snapshot.  The snapshot's checksums are right, so a failure here means that another
+    version of Windfall wrote it, or a bug."""
     try:
         core.restore(snapshot.meta, snapshot.chunks)
     except WindfallError:
         raise
-    except Exception as error:  # whatever a strange layout leads to
+    except Exception as error:  # an unknown layout may lead to any exception
         raise _unreadable(snapshot.meta, error) from error
 
 

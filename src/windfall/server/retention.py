@@ -1,12 +1,12 @@
-"""Forgetting what was removed: journal rows and file contents, in small steps, while nothing else is going on.
+"""Retention: delete the journal rows and blobs of removed bags, in small steps, while the server is idle.
 
 Rules
-  * A pass over the journal has a name that says how far it goes and how many bags were gone: so a restart knows whether
-    there is one to go on with, or one to begin.
-  * A step waits for a quiet moment: a look at which nothing has happened since the last one.  On a server that is never
-    quiet a step is taken anyway, now and then.
-  * What lies on the disk is looked through in a thread.
-  * Where an age is set (`keep`), a bag that ended, or was last touched, longer ago is removed, as its owner would.
+  * The name of a pass over the journal says how far the pass goes and how many bags were gone when it began.  From the
+    name, a restarted server tells whether to resume a pass or to begin one.
+  * A step waits until the writer has done nothing for LOOK_S.  On a server that is never idle, a step runs after
+    PATIENCE such waits.
+  * A thread searches the disk for blobs.
+  * Where an age is set (`keep`), the server removes each bag that ended, or was last changed, longer ago.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from windfall.store.retention import DropRemovedBags
 
 log = logging.getLogger("windfall.server")
 
-START_S = 5.0  # after the start, so that a short run is not held up
+START_S = 5.0  # after the start, so that retention does not slow down a short run
 PAUSE_S = 2.0  # after a removal
-LOOK_S = 0.02  # between looks for a quiet moment
-PATIENCE = 50  # looks in vain before a step is taken all the same
+LOOK_S = 0.02  # without a step of the core: the server counts as idle
+PATIENCE = 50  # waits for an idle moment before a step runs all the same
 STEP_ROWS = 50  # of the journal, per turn of the loop
 STEP_BYTES = 256 << 10
 DAY_S = 86_400.0
@@ -39,7 +39,7 @@ BLOB_AGE_S = 86_400.0  # uploads of work in progress are younger
 
 
 class Retention:
-    """`commit` listens to the writer; `start` goes on with what an earlier process left; `stop` ends what goes on."""
+    """`commit` listens to the writer; `start` resumes a pass that an earlier process left; `stop` cancels the rest."""
 
     def __init__(
         self, writer: Any, projector: Any, blobs: Callable[[], Blobs], also: Callable[[], set[str]] = set
@@ -47,7 +47,7 @@ class Retention:
         self._writer = writer
         self._projector = projector
         self._blobs = blobs
-        self._also = also  # blobs that are wanted beside those of bags and results
+        self._also = also  # returns further blobs to keep, beside those of bags and results
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -65,7 +65,7 @@ class Retention:
         oldest = self._writer.clock.now() - self.keep
         for bag in list(self._writer.state.bags.values()):
             if bag.ended and max(bag.ended, bag.changed) < oldest and not self._writer.closed:
-                log.info("bag %d of %s is older than what is kept: removed", bag.number, bag.owner)
+                log.info("bag %d of %s removed: it is older than the server keeps bags", bag.number, bag.owner)
                 self._writer.put(events.Remove(0, bag.number, by="keep"))
 
     def commit(self, position: int, at: int, facts: list[Fact]) -> None:
@@ -98,7 +98,7 @@ class Retention:
                 await self._shrink_journal()
                 await self._drop_blobs()
             except WindfallError as error:
-                log.error("what was removed still takes room: %s", error)
+                log.error("removed bags still take disk space, retention failed: %s", error)
 
     async def _quiet(self) -> None:
         for _ in range(PATIENCE):
@@ -114,17 +114,17 @@ class Retention:
         return int(state.next_bag - 1 - len(state.bags))
 
     def _unfinished(self) -> bool:
-        """Bags are gone that no pass to its end has taken out of the journal."""
+        """Do rows of removed bags still lie in the journal?"""
         name, ended = self._writer.journal.last_pass()
         return self._gone() != (_parse(name)[1] if ended else -1)
 
     def _next_pass(self) -> tuple[str, int]:
-        """One that was broken off goes on, if no more bags have gone since; else a new one."""
+        """Return the name and end of the next pass: an interrupted one resumes if no bag was removed since."""
         name, ended = self._writer.journal.last_pass()
         upto, gone = _parse(name)
         if not ended and gone == self._gone():
             return name, upto
-        self._writer.snapshot()  # only what lies before one may change
+        self._writer.snapshot()  # a pass may change only rows before the last snapshot
         upto = self._writer.position
         return f"removed {upto} {self._gone()}", upto
 
@@ -148,7 +148,7 @@ class Retention:
 
 
 def _parse(name: str) -> tuple[int, int]:
-    """How far a pass goes, and how many bags were gone when it began."""
+    """Return from a pass's name how far it goes, and how many bags were gone when it began."""
     word, *numbers = name.split(" ")
     if word != "removed" or len(numbers) != 2:
         return 0, 0
@@ -176,7 +176,7 @@ class _Flows(msgspec.Struct):
 
 
 class _Inputs(msgspec.Struct):
-    """Of a bag's specification: everything else is skipped, not decoded."""
+    """The input blobs of a bag's specification; the decoder skips all other fields."""
 
     targets: list[_Target] = []
     flows: _Flows | None = None
@@ -230,7 +230,7 @@ def _drop_uploads(blobs: Callable[[], Blobs]) -> None:
     try:
         freed = blobs().delete_stale_uploads()
     except OSError as error:
-        log.error("abandoned uploads still take room: %s", error)
+        log.error("abandoned uploads still take disk space: %s", error)
     else:
         if freed:
-            log.info("abandoned uploads: %d bytes freed", freed)
+            log.info("%d bytes of abandoned uploads deleted", freed)

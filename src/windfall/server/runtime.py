@@ -1,4 +1,4 @@
-"""Everything wired together and served: what `main` and `embedded` have in common."""
+"""The server's parts, built and connected; `main` and `embedded` both start one."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Runtime:
         mark: dict[str, Any] | None = None, claimed: Any = None, room: DiskRoom | None = None, limit: int = 20_000,
         keep: int = 0, quota: int = 0,
     ) -> Runtime:
-        """`enrol`: a token, made beforehand, that lets a local pilot in; `mark`: added to server.json; `claimed`:
-        the Unix socket, if it is bound already; `keep`: ms after its end that a bag is removed, 0: never; `quota`:
-        bytes of file contents that each owner may have here, 0: any."""
+        """Start a server.  `enrol`: a token, made beforehand, with which a local pilot enrols; `mark`: fields to add to
+        server.json; `claimed`: the Unix socket, if it is bound already; `keep`: ms after its end when the server
+        removes a bag, 0: never; `quota`: bytes of file contents that each owner may have here, 0: unlimited."""
         self = cls()
         self.home = home if isinstance(home, Home) else Home(home)
         config = replace(config or Config(), mark=self.home.mark)
@@ -109,7 +109,7 @@ class Runtime:
     # --- first things -----------------------------------------------------------------------------------------
 
     async def _bootstrap(self, enrol: str) -> str:
-        """The owner's token and the local site, where they are not there yet: one commit."""
+        """Create the owner's token and the local site where they are missing, in one commit."""
         owner, state = user(), self.writer.state
         token = str(self.home.read_profile().get("token", ""))
         orders: list[events.Event] = []
@@ -125,7 +125,7 @@ class Runtime:
         return token
 
     async def admit_local(self, token: str) -> None:
-        """A pilot of this machine comes with this token."""
+        """Let a pilot of this machine enrol with this token."""
         if tokens.digest(token) not in self.writer.state.tokens:
             await self.writer.do(self._enrolment(token))
 
@@ -153,13 +153,13 @@ class Runtime:
         self.writer.kick()
 
     def inner_door(self) -> tuple[str, str]:
-        """Where TLS is spoken, for somebody on this machine; from now on, if it was not before."""
+        """Return address and certificate of the TLS port for processes on this machine; open one if there is none."""
         if self._tls is None:
             self.open_door("127.0.0.1:0")
         return self._inner
 
     def open_door(self, address: str) -> None:
-        """Pilots may come in here, too."""
+        """Listen for pilots at this address, too."""
         self._inner = self._listen_tls(address, ())
 
     def _listen_tls(self, address: str, names: tuple[str, ...]) -> tuple[str, str]:
@@ -174,7 +174,7 @@ class Runtime:
     # --- last things ------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Nothing new comes in, everything waiting is answered, what is known is saved."""
+        """Refuse new requests, answer the waiting ones, and save the state."""
         self.close_listeners()
         self.writer.finish()
         self.exchanges.stop()

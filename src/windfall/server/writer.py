@@ -1,11 +1,11 @@
 """The single writer: decide, apply, flush, then release.
 
 Rules
-  * Handlers put events in; once per turn of the loop everything that came is one group: one step of the core, one
-    row in the journal, one flush.
-  * All of that happens within one callback, flush included.  So whenever any other code runs, memory equals disk,
-    and whatever it reads it may tell.
-  * Effects leave after the flush, never before.
+  * Handlers put events into the inbox.  Once per turn of the loop, all events in it are one group: one step of the
+    core, one row in the journal, one flush.
+  * One callback does all of that, flush included.  So whenever any other code runs, memory equals disk, and that code
+    may tell a client anything it reads.
+  * The writer releases effects after the flush, never before.
   * A failed flush, or an exception inside the core, ends the process: recovery is the only error path.
 """
 
@@ -27,7 +27,7 @@ from windfall.server.http.server import log, overloaded
 from windfall.store import codec
 
 MAX_INBOX = 50_000  # events of one turn
-SNAPSHOT_TAIL = 16 << 20  # bytes of journal after which a snapshot is taken
+SNAPSHOT_TAIL = 16 << 20  # bytes of journal after which the writer takes a snapshot
 
 Callback = Callable[[Any, Any], None]  # context, effect
 Listener = Callable[[int, int, list[Fact]], None]  # position, time, facts
@@ -43,7 +43,7 @@ class Journal(Protocol):
 
 
 def die(message: str) -> None:
-    """End now, without cleaning up: what is in memory may be wrong."""
+    """End the process at once, without cleaning up: the state in memory may be wrong."""
     sys.stderr.write(f"windfall: {message}\n")
     sys.stderr.flush()
     os._exit(70)
@@ -60,7 +60,7 @@ class Writer:
         self.clock = clock
         self.position = journal.position
         self.listeners: list[Listener] = []
-        self.early: list[Listener] = []  # who must know before the answers leave
+        self.early: list[Listener] = []  # listeners that must know a commit before its effects are released
         self.closed = False
         self.flush_times = [0] * (len(BUCKETS) + 1)
         self.flush_total = 0.0
@@ -77,7 +77,7 @@ class Writer:
     # --- in ---------------------------------------------------------------------------------------------------
 
     def put(self, event: events.Event, callback: Callback | None = None, context: Any = None) -> int:
-        """Hand in an event; `callback(context, effect)` is called once what it says is durable."""
+        """Put an event into the inbox; the writer calls `callback(context, effect)` once the effect is durable."""
         if self.closed:
             raise errors.Unavailable("the server is stopping", "try again in a moment", retry_after=1)
         if len(self._inbox) >= MAX_INBOX:
@@ -94,7 +94,7 @@ class Writer:
         return key
 
     async def do(self, event: events.Event) -> Any:
-        """Hand in an event and wait for its effect; a refusal is raised."""
+        """Put an event into the inbox, wait for its effect and return it; raise a refusal."""
         future: asyncio.Future[Any] = self.loop.create_future()
         self.put(event, _resolve, future)
         effect = await future
@@ -103,7 +103,7 @@ class Writer:
         return effect
 
     def forget(self, key: int) -> None:
-        """Nobody waits for this effect any more."""
+        """Drop the callback that waits for this effect."""
         self._waiting.pop(key, None)
 
     @property
@@ -153,7 +153,7 @@ class Writer:
         except errors.FlushFailed as error:
             self._end(str(error))
             return False
-        except Exception:  # memory is ahead of the disk, whatever the reason
+        except Exception:  # memory is ahead of the disk, for whatever reason
             self._end("a commit could not be written\n" + traceback.format_exc())
             return False
         self._measure(time.perf_counter() - began)
@@ -174,15 +174,15 @@ class Writer:
             if found is not None:
                 try:
                     found[0](found[1], effect)
-                except Exception:  # one answer that fails keeps no other from leaving
-                    log.exception("an answer could not be given")
+                except Exception:  # the other answers must still go out
+                    log.exception("an answer could not be sent")
 
     def _publish(self, now: int, facts: list[Fact], listeners: list[Listener]) -> None:
         for listener in listeners:
             try:
                 listener(self.position, now, facts)
             except Exception:
-                log.exception("a commit could not be told to %s", listener)
+                log.exception("the listener %s failed on a commit", listener)
 
     def _arm(self, now: int, wake_at: int | None) -> None:
         if wake_at == self._wake_at and self._timer is not None:
@@ -210,7 +210,7 @@ class Writer:
             self._end(str(error))
 
     def finish(self) -> None:
-        """The last turn; nothing is taken in after it."""
+        """Run the last turn; refuse events from now on."""
         if not self.closed and self._inbox:
             self._turn()
         self.closed = True

@@ -1,4 +1,4 @@
-"""Tokens, sites, pilots, and how the server is."""
+"""The API calls about tokens, allowances, sites, pilots, and the server's health."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _decode_allowance = msgspec.json.Decoder(schema.NewAllowance).decode
 _decode_site = msgspec.json.Decoder(schema.NewSite).decode
 _decode_draining = msgspec.json.Decoder(schema.Draining).decode
 _decode_trial = msgspec.json.Decoder(schema.NewTrial).decode
-MAX_TRIALS = 20  # of one user at once
-TRIAL = "+trial"  # in the names of a trial's user and site, and in nobody else's
+MAX_TRIALS = 20  # site trials of one user at once
+TRIAL = "+trial"  # part of the names of a trial's user and site, and of no others
 
 
 class AdminCalls:
@@ -42,10 +42,10 @@ class AdminCalls:
         self._home = home
         self._loop = asyncio.get_running_loop()
         self._bundle: asyncio.Future[tuple[bytes, str]] | None = None
-        self.describe: Any = None  # the OpenAPI document, made when asked for
-        self.measure: Any = None
-        self._trying: dict[str, None] = {}  # users of trials that are being let in
-        self.inner_door: Any = None  # opens one that speaks TLS, for this machine
+        self.describe: Any = None  # returns the OpenAPI document
+        self.measure: Any = None  # returns the figures for Prometheus
+        self._trying: dict[str, None] = {}  # users of trials whose tokens are being made
+        self.inner_door: Any = None  # returns address and certificate of the TLS port for this machine
 
     # --- tokens -----------------------------------------------------------------------------------------------
 
@@ -53,16 +53,17 @@ class AdminCalls:
         wanted, who = _decode_token(request.body), request.who
         owner = wanted.user or who.owner
         if who.scope != "admin" and (owner != who.owner or wanted.scope == "admin"):
-            raise Forbidden("only an admin makes tokens for others, or for admins")
+            raise Forbidden("only an admin may make tokens for other users, or admin tokens",
+                            "ask the admin of this server")
         if TRIAL in wanted.user:
-            raise BadInput(f"no user is called {wanted.user[:100]!r}: trials of sites are", "any other name")
+            raise BadInput(f"the name {wanted.user[:100]!r} is reserved for site trials", "choose another name")
         if wanted.scope == "enrol":
             self._check_site(wanted.site, owner)
         days = wanted.days or DEFAULT_DAYS[wanted.scope]
         token, name = tokens.new_token(), os.urandom(6).hex()
         expires = self._writer.clock.now() + days * auth.DAY
         if who.expires:
-            expires = min(expires, who.expires)  # a token gives no more than it has
+            expires = min(expires, who.expires)  # a token cannot make one that outlives it
         site = wanted.site if wanted.scope == "enrol" else ""
         await self._writer.do(events.IssueToken(
             0, name, tokens.digest(token), wanted.scope, owner, site, expires, who.owner))
@@ -70,13 +71,13 @@ class AdminCalls:
 
     def _check_site(self, name: str, owner: str) -> None:
         if not name:
-            raise BadInput("an enrolment token is for one site", "say which: \"site\"")
+            raise BadInput("an enrolment token needs a site", "name it in the field \"site\"")
         site = self._state.sites.get(name)
         if site is None or site.owner != owner:
             raise NotFound(f"there is no site {name[:100]}")
 
     def _visible(self, who: Any) -> list[Any]:
-        """Those of pilots too: their owner can end what got into wrong hands."""
+        """Return the tokens that a user may see and revoke: his own, those of his pilots included; an admin, all."""
         listed = self._state.tokens.values()
         return [t for t in listed if who.scope == "admin" or t.owner == who.owner]
 
@@ -97,7 +98,7 @@ class AdminCalls:
     # --- allowances -------------------------------------------------------------------------------------------
 
     async def allowances(self, request: Request) -> Response:
-        """An admin sees everybody's, a user his own."""
+        """Return the allowances: to an admin those of all users, to a user his own."""
         state, who = self._state, request.who
         this = accounts.month(state.now)
         users = {who.owner, *state.allowances, *state.weights}
@@ -134,8 +135,8 @@ class AdminCalls:
     async def add_site(self, request: Request) -> Response:
         wanted = _decode_site(request.body)
         if wanted.shared and request.who.scope != "admin":
-            # Whoever shares a site gets the work, the files and the results of those it is shared with.
-            raise Forbidden("only an admin shares a site", "ask the admin of this server")
+            # The owner of a shared site gets the tasks, files and results of all users who share it.
+            raise Forbidden("only an admin may share a site", "ask the admin of this server")
         await self._writer.do(site_event(
             self._state, wanted.name, request.who.owner, wanted.kind, wanted.shared, wanted.limits))
         return reply_json(queries.site_view(self._state, self._state.sites[wanted.name]), 201)
@@ -145,7 +146,7 @@ class AdminCalls:
         site = self._state.sites.get(name)
         if site is None or site.removed or (site.owner != owner and owner not in site.shared):
             raise NotFound(f"there is no site {name[:100]}")
-        view = queries.site_detail if site.owner == owner else queries.site_view  # what was decided is its own
+        view = queries.site_detail if site.owner == owner else queries.site_view  # decisions are the owner's business
         return reply_json(view(self._state, site))
 
     async def drain_site(self, request: Request) -> Response:
@@ -158,7 +159,7 @@ class AdminCalls:
         return await self.site(request)
 
     async def share_site(self, request: Request) -> Response:
-        """For an admin: whoever owns the site gets the work, the files and the results of those it is shared with."""
+        """Share a site.  Only an admin may, since the site's owner gets the tasks, files and results of its users."""
         wanted, known = _decode_sharing(request.body), {token.owner for token in self._state.tokens.values()}
         if strangers := [user for user in wanted.add if user not in known]:
             raise NotFound(f"there is no user {strangers[0][:100]}", "'windfall user ls' lists those there are")
@@ -170,10 +171,10 @@ class AdminCalls:
         return reply_json({"site": request.args[0]})
 
     async def try_site(self, request: Request) -> Response:
-        """A user and a site for one trial: its pilot takes the trial's task and no other, and nobody else takes that
-        (P3).  Both tokens end within a day, or when the trial revokes them."""
+        """Create a user and a site for one trial, so that the trial's pilot takes the trial's task and no other, and no
+        other pilot takes that task.  Both tokens expire within a day, or when the trial revokes them."""
         if TRIAL in request.who.owner:
-            raise Forbidden("a trial tries nothing itself")
+            raise Forbidden("a site trial cannot start another trial", "use your own token")
         owner = self._trial_user(request.who.owner)
         name = f"{_decode_trial(request.body).site}+{owner}"
         self._trying[owner] = None
@@ -183,15 +184,16 @@ class AdminCalls:
             del self._trying[owner]
 
     def _trial_user(self, owner: str) -> str:
-        """One that no other trial has now.  As few as there are trials at once: their sites are never forgotten."""
+        """Return a user name that no running trial has.  Names are used again, since the server keeps a site for each
+        name for ever."""
         now = self._writer.clock.now()
         taken = {token.owner: None for token in self._state.tokens.values() if token.expires > now}
         names = (f"{owner}{TRIAL}{number}" for number in range(1, MAX_TRIALS + 1))
         for name in names:
             if name not in taken and name not in self._trying:
                 return name
-        raise Conflict(f"{MAX_TRIALS} of your trials are under way",
-                       "wait for one to end; one whose command was killed ends within a day")
+        raise Conflict(f"{MAX_TRIALS} of your site trials are running",
+                       "wait for one to end; a trial whose command was killed ends within a day")
 
     async def _let_in(self, request: Request, owner: str, name: str) -> Response:
         await self._writer.do(events.AddSite(0, name, owner, "trial"))
@@ -209,7 +211,7 @@ class AdminCalls:
         return reply_json({"pilots": [queries.pilot_view(p) for p in mine], "position": self._writer.position})
 
     async def gone(self, request: Request) -> Response:
-        """The user's evidence that a pilot is dead."""
+        """Record the user's evidence that a pilot is dead."""
         text = request.args[0]
         pilot = self._state.pilots.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 16 else None
         if pilot is None or pilot.owner != request.who.owner:
@@ -222,7 +224,7 @@ class AdminCalls:
         return Response(body, 200, BYTES, (("ETag", f'"{sha}"'),))
 
     async def pilot_file(self) -> tuple[bytes, str]:
-        """The pilot's zipapp, made when first asked for, and its hash."""
+        """Return the pilot's zipapp and its hash; the first call builds them."""
         if self._bundle is None or (self._bundle.done() and self._bundle.exception()):
             self._bundle = asyncio.ensure_future(self._loop.run_in_executor(None, _build, self._home / "pilot"))
         return await asyncio.shield(self._bundle)

@@ -1,4 +1,4 @@
-"""The users' calls."""
+"""The API calls about bags: submit, append, order, ask, and follow the output of a task."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from windfall.server.writer import Writer
 
 T = TypeVar("T")
 Reader = Callable[[bytes | bytearray, Any, Rendering, str], tuple[events.Append | events.AppendPart, dict[str, str]]]
-LARGE = 256 << 10  # bytes of appended commands beyond which they are read in a thread
+LARGE = 256 << 10  # bytes of appended commands beyond which a thread decodes them
 MAX_PAGE = 10_000
-HOSTS_PAGE = 500  # each takes about 0.1 ms of the loop
-PAGE_STEP = 250  # rows read at once
+HOSTS_PAGE = 500  # hosts in one answer; each takes about 0.1 ms of the loop
+PAGE_STEP = 250  # rows per query
 PAGE_BYTES = 8 << 20
 MAX_KEY = 200
-SHORT = 64 << 10  # bytes
+SHORT = 64 << 10  # bytes of a bag's description that do not count against the quota
 
 _decode_bag = msgspec.json.Decoder(Bag).decode
 _unpack_bag = msgspec.msgpack.Decoder(Bag).decode
@@ -62,7 +62,7 @@ class _Page(NamedTuple):
 
 
 def _page(views: Any, bag: int, after: int, limit: int, state: str) -> _Page:
-    """Rows up to `limit`, fewer where they are large: a value may have megabytes."""
+    """Return up to `limit` rows, fewer if they are large: one value may have megabytes."""
     found: list[Any] = []
     size = 0
     while len(found) < limit and size < PAGE_BYTES:
@@ -77,7 +77,7 @@ def _page(views: Any, bag: int, after: int, limit: int, state: str) -> _Page:
 
 
 def _appended_page(appended: list[bytes], after: int) -> list[bytes]:
-    """As many as one answer should carry, at least one."""
+    """Return as many appended sources as fit into one answer, at least one."""
     size, page = 0, appended[after : after + MAX_PAGE]
     for count, packed in enumerate(page):
         size += len(packed)
@@ -87,13 +87,13 @@ def _appended_page(appended: list[bytes], after: int) -> list[bytes]:
 
 
 def _weight(row: Any) -> int:
-    """Bytes of what a row may have much of."""
+    """Estimate a row's bytes from the fields that may be large."""
     lists = sum(map(len, row.values.values())) + sum(len(file[0]) + 100 for file in [*row.files, *row.saved])
     return len(row.value) + len(row.note) + lists
 
 
 def _rows_of(rendering: Rendering, page: _Page) -> _Page:
-    """Rows with their parameters, which may be longer than all else: no more of them than a page should hold."""
+    """Return the page's rows with their parameters, which may be long; cut the page at PAGE_BYTES."""
     made: list[Any] = []
     size = 0
     for row in page.rows:
@@ -120,10 +120,10 @@ class BagCalls:
         self._nudge = nudge
         self.quota: Quota | None = None
         self._loop = asyncio.get_running_loop()
-        self._checks = ThreadPoolExecutor(2, "checks")  # of their own: strangers' bags must not keep others' files
+        self._checks = ThreadPoolExecutor(2, "checks")  # separate threads: slow checks must not delay file transfers
 
     def _own(self, request: Request) -> Any:
-        """The bag a call is about; somebody else's does not exist."""
+        """Return the bag that the call names; report another user's bag as absent."""
         text = request.args[0]
         bag = self._state.bags.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 16 else None
         if bag is None or bag.owner != request.who.owner:
@@ -136,7 +136,7 @@ class BagCalls:
         return view
 
     async def _aside(self, function: Callable[[], T]) -> T:
-        """What may take long goes to a thread; the loop goes on."""
+        """Run a function in a thread, so that the loop stays free."""
         return await self._loop.run_in_executor(self._checks, function)
 
     def stop(self) -> None:
@@ -156,7 +156,7 @@ class BagCalls:
         return reply_json(schema.Submitted(done.value, done.extra, self._writer.position), 201)
 
     async def _admit(self, owner: str, more: int) -> None:
-        """A description that is short costs nothing; a long one takes room like a file."""
+        """Check the quota for a new description; a short one does not count."""
         if self.quota is not None:
             await self.quota.admit(owner, more if more > SHORT else 0)
 
@@ -175,7 +175,7 @@ class BagCalls:
         await self._admit(bag.owner, len(body))
         spec = self._renderings.of(bag).spec
         if len(body) < LARGE and not any(isinstance(target.source, Sweep) for target in spec.targets):
-            event, inputs = _read_append(body, bag, spec, key)  # commands cost what they are long
+            event, inputs = _read_append(body, bag, spec, key)  # decoding a list of commands takes time by its length
         else:
             event, inputs = await self._aside(lambda: _read_append(body, bag, spec, key))
         if inputs:
@@ -184,11 +184,11 @@ class BagCalls:
         return reply_json(schema.AppendedTasks(done.value, done.extra))
 
     async def append_part(self, request: Request) -> Response:
-        """As `append`, of several targets at once, and with what the tasks wait for."""
+        """Append tasks of several targets at once, with the tasks that each waits for."""
         return await self._add(request, _read_part)
 
     async def extend(self, request: Request) -> Response:
-        """As `append`, to a bag that is closed or has ended."""
+        """Append tasks to a bag that is closed or has ended."""
         return await self._add(request, _read_extension)
 
     async def _add(self, request: Request, read: Reader) -> Response:
@@ -204,7 +204,7 @@ class BagCalls:
         return reply_json(schema.AppendedTasks(done.value, done.extra))
 
     async def appended(self, request: Request) -> Response:
-        """What `append` and `extend` brought: the bag is `spec` and these."""
+        """Return the sources that `append` and `extend` added to the bag's `spec`."""
         bag, after = self._own(request), max(0, request.number("after", 0))
         rendering, packed = self._renderings.of(bag), _appended_page(bag.appended, after)
         following = after + len(packed)
@@ -237,7 +237,7 @@ class BagCalls:
         return await self.policy(request)
 
     async def hosts(self, request: Request) -> Response:
-        """As expressions see them; with a bag, what its policies make of each."""
+        """Return the hosts as expressions see them; for a bag, also whether each matches, its rank and its limit."""
         bag = self._own(request) if request.args else None
         most, after = min(max(1, request.number("limit", HOSTS_PAGE)), HOSTS_PAGE), request.number("after", -1)
         most = most if bag is None else min(most, looked_at(bag))
@@ -275,13 +275,13 @@ class BagCalls:
         return reply_json(schema.TaskCount(done.value))
 
     async def _to_retry(self, bag: Any, chosen: schema.Selection) -> Any:
-        """The tasks named, or those of one cause of failure; None: all that have not succeeded."""
+        """Return the tasks to retry: those named, or those of one cause of failure; None means all failed ones."""
         names = ("state", "why", "exit", "signal", "note")
         cause = {name: value for name in names if (value := getattr(chosen, name)) is not None}
         if not cause:
             return chosen.tasks
         if chosen.tasks is not None:
-            raise BadInput("tasks and a cause of failure are two ways to say what to retry", "give one of them")
+            raise BadInput("the request names both tasks and a cause of failure", "name one of them")
         return await self._projector.ask(lambda views: views.failed_tasks(bag.number, cause))
 
     # --- questions --------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class BagCalls:
         return reply_json({"bags": [queries.summary(bag) for bag in mine], "position": self._writer.position})
 
     async def usage(self, request: Request) -> Response:
-        """What files take: of one's bags and, where there is a quota, all together; an admin sees everybody's."""
+        """Return the bytes of files per bag of the user and, under a quota, per user; an admin sees all users."""
         who, quota = request.who, self.quota
         owners = {who.owner}
         if who.scope == "admin":
@@ -314,8 +314,8 @@ class BagCalls:
         limit = min(max(1, request.number("limit", 1000)), MAX_PAGE)
         after, state = request.number("after", -1), request.option("state")
         if state and state not in TASK_STATES[FIRST_FINAL:]:
-            raise BadInput(f"there is no end called '{state[:40]}'", f"one of {', '.join(TASK_STATES[FIRST_FINAL:])}")
-        position, found = await self._projector.ask(  # the position first: rows may come while they are read
+            raise BadInput(f"unknown final state '{state[:40]}'", f"choose {', '.join(TASK_STATES[FIRST_FINAL:])}")
+        position, found = await self._projector.ask(  # the position first: rows may be added during the query
             lambda views: (views.position, _page(views, bag.number, after, limit, state)))
         page = _rows_of(self._renderings.of(bag), found)
         return reply_json(schema.ResultPage(page.rows, page.next, position))
@@ -372,10 +372,10 @@ class BagCalls:
         return reply_json(view)
 
     async def task_spec(self, request: Request) -> Response:
-        """What a pilot is told of a task."""
+        """Return a task's description as a pilot reads it."""
         bag = self._own(request)
         task = self._task(request, bag)
-        if queries.task_state(bag, task) == TASK_STATES[WAITING]:  # the files that it takes are not there yet
+        if queries.task_state(bag, task) == TASK_STATES[WAITING]:  # its input files do not exist yet
             raise BadInput(f"task {task} waits for other tasks", f"windfall wait {bag.number}")
         return reply_json(self._renderings.of(bag).one(task))
 
@@ -383,7 +383,7 @@ class BagCalls:
         bag = self._own(request)
         task, stream = self._task(request, bag), request.option("stream", "out")
         if stream not in ("out", "err"):
-            raise BadInput(f"there is no stream '{stream[:20]}'", "it is out or err")
+            raise BadInput(f"there is no stream '{stream[:20]}'", "choose out or err")
         if request.option("follow") in ("1", "true"):
             await self._follow(request, bag, task, stream)
             return None
@@ -402,7 +402,8 @@ class BagCalls:
             elif bag.tasks.state[task] >= FIRST_FINAL or bag.number not in self._state.bags:
                 break
             await asyncio.sleep(LOOK_S)
-        await self._rest(out, bag, task, stream, sent)
+        if ended_task(bag, task):
+            await self._send_rest(out, bag.number, task, stream, sent)
         out.end()
 
     async def _pump(self, request: Request, out: Stream, found: tuple[int, int], stream: str) -> int:
@@ -414,12 +415,13 @@ class BagCalls:
         finally:
             self._live.close(attempt, stream)
 
-    async def _rest(self, out: Stream, bag: Any, task: int, stream: str, sent: int) -> None:
-        """What came too late for the live stream lies in the result, unless its middle was cut out."""
-        if out.closed or self._live.stopped or not ended_task(bag, task):
+    async def _send_rest(self, out: Stream, bag: int, task: int, stream: str, sent: int) -> None:
+        """Send the output that came too late for the live stream from the task's result, unless the pilot cut out its
+        middle."""
+        if out.closed or self._live.stopped:
             return
         try:
-            kept, size = await self._projector.ask(lambda views: views.logs(bag.number, task, None, stream))
+            kept, size = await self._projector.ask(lambda views: views.logs(bag, task, None, stream))
         except NotFound:
             return
         if size <= len(kept) and sent < len(kept):
@@ -446,7 +448,7 @@ def _read_bag(body: bytes | bytearray, owner: str, key: str) -> tuple[events.Sub
 
 
 def _inputs_of(bag: Bag) -> dict[str, str]:
-    """Blobs that must be there, and what each is called."""
+    """Return the blobs that the bag needs, each with a name for messages."""
     found: dict[str, str] = {blob: "of a flow" for blob, _, _ in bag.flows.blobs} if bag.flows else {}
     for target in bag.targets:
         found.update((each.blob, each.path) for each in target.inputs)
@@ -458,7 +460,7 @@ def _inputs_of(bag: Bag) -> dict[str, str]:
 
 
 def _arguments_of(target: Target, source: Source) -> dict[str, str]:
-    """Of calls: arguments that were too large to be part of them."""
+    """Return the blobs of calls' arguments that were too large for the call itself."""
     if target.kind != "call" or not isinstance(source, Items):
         return {}
     files = (argument_file(call) for call in source.items)
@@ -473,9 +475,10 @@ def _read_extension(
     target = rendering.spec.targets[index]
     if type(message.source) is not type(target.source):
         raise BadInput(f"target '{target.name}' is a {_kind(target.source)}, this is a {_kind(message.source)}",
-                       "extend a sweep by a sweep, lines by lines")
+                       "extend a sweep by a sweep, and lines by lines")
     if len(message.files) not in (0, len(target.families)):
-        raise BadInput("the files do not fit the families of the target", "one object for each family, or none")
+        raise BadInput(f"{len(message.files)} file objects for the {len(target.families)} families of the target",
+                       "send one object per family, or none")
     had = rendering.family_files(index)
     same_files(had, message.files or had)
     files = all_files(had, message.files)
@@ -518,9 +521,10 @@ def _read_part(
 ) -> tuple[events.AppendPart, dict[str, str]]:
     part, targets = _decode_part(body), rendering.spec.targets
     if part.flows is not None and not rendering.hands_over:
-        raise BadInput(f"bag {bag.number} was submitted without flows", "submit it with some, be they empty")
-    if bag.size < part.first <= MAX_TASKS:  # less may be the same part once more: whoever keeps the keys knows
-        raise Conflict(f"bag {bag.number} has {bag.size:,} tasks, not {part.first:,}", "number the tasks afresh")
+        raise BadInput(f"bag {bag.number} was submitted without flows", "submit it with flows, which may be empty")
+    if bag.size < part.first <= MAX_TASKS:  # a smaller `first` may be a repetition: the core compares its key
+        raise Conflict(f"bag {bag.number} has {bag.size:,} tasks, but the part begins at {part.first:,}",
+                       f"number the part's tasks from {bag.size}")
     pieces = check_part(part, targets, bag.locate)
     own = edges_of(part.edges, None)
     along = (own, part.flows, (part.first, sum(count for _, count in pieces)))

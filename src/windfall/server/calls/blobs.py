@@ -1,8 +1,8 @@
-"""File contents in and out, apart from the core's loop.
+"""The API calls that send and fetch file contents (blobs); threads do the reading and writing.
 
-A user reaches the own ones.  A pilot names an attempt it holds: it may read that task's inputs and what it sent, and
-send outputs, which belong to the bag's owner.  A report may name what its attempt sent or may read, nothing else.
-Absent and forbidden are one answer.
+A user reaches his own blobs.  A pilot names an attempt that it holds.  It may read the inputs of that attempt's task
+and the blobs that the attempt sent, and may send outputs, which then belong to the bag's owner.  A report may name only
+blobs that its attempt sent or may read.  The server answers the same for an absent blob as for a forbidden one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BlobCalls:
         self._threads = ThreadPoolExecutor(4, "blobs")
 
     def store(self) -> Blobs:
-        """Made when first needed: most short runs have no files.  There is one, since it knows who is at what."""
+        """Return the store of blobs; the first call opens it.  There is only one, since it holds the uploads' locks."""
         if self._made is None:
             with self._making:
                 if self._made is None:
@@ -56,7 +56,7 @@ class BlobCalls:
 
     @property
     def sent(self) -> SentBlobs:
-        """Made when first needed, by the loop."""
+        """Return the record of sent blobs; the loop's first call reads it."""
         if self._sent is None:
             self._sent = SentBlobs(self._root / "sent", lambda attempt: self._state.attempts.row(attempt) >= 0)
         return self._sent
@@ -70,7 +70,7 @@ class BlobCalls:
     # --- who may what -----------------------------------------------------------------------------------------
 
     def _owner(self, request: Request, sha: str, writing: bool) -> str:
-        """Whose blob is meant; NotFound where the caller has no business with it."""
+        """Return the owner of the blob that a request names; raise NotFound if the caller may not reach it."""
         who = request.who
         if who.scope != "pilot":
             return str(who.owner)
@@ -82,12 +82,13 @@ class BlobCalls:
         return str(bag.owner)
 
     def vouch(self, report: Report) -> None:
-        """Take out of a report what nobody asked for, and what its attempt neither sent nor may read."""
+        """Drop from a report the files that the task did not declare, and blobs that the attempt neither sent nor may
+        read."""
         attempts = self._state.attempts
         row = attempts.row(report.a)
         bag = self._state.bags.get(attempts.task[row] >> 32) if row >= 0 else None
         if bag is None:
-            return  # nobody waits for it
+            return  # the bag or the attempt is gone: the core drops the report
         task, rendering = attempts.task[row] & 0xFFFFFFFF, self._renderings.of(bag)
         outputs = evidence.keep_named(report, rendering, bag, task)
         sent, may_read = self.sent.by(report.a), rendering.may_read
@@ -113,10 +114,11 @@ class BlobCalls:
         evidence.demand_all(report, outputs)
 
     def _wanted_of(self, report: Report, bag: Any, task: int) -> None:
-        """Checkpoints stay in memory: only under the names that were asked for, and not beyond all measure."""
+        """Keep only checkpoint files that the task names, and none if their names are too long: the core holds them in
+        memory."""
         report.saved = self._renderings.of(bag).named_saved(task, report.saved)
         if sum(len(file[0]) for file in report.saved) > MAX_SAVED_NAMES:
-            report.saved = []  # half a checkpoint is none
+            report.saved = []  # a task cannot resume from half a checkpoint
             report.note = "; ".join(filter(None, [report.note, "the names of its checkpoint files are too long"]))
 
     def _task_of_attempt(self, request: Request) -> tuple[Any, int]:
@@ -201,7 +203,7 @@ class BlobCalls:
             return False
 
     async def _received(self, request: Request, owner: str, sha: str) -> int:
-        """How far an upload has come."""
+        """Return how many bytes of an upload the server has."""
         if request.who.scope == "pilot" and await self._run(self._has, owner, sha):
             return self.sent.compared(_attempt(request), sha)
         return await self._run(self.store().received, owner, sha)
@@ -212,13 +214,14 @@ class BlobCalls:
             await self._run(self.sent.forget, ended)
 
     async def _compare(self, request: Request, owner: str, sha: str, at: int, total: int) -> bool:
-        """It is here already: what comes is held against it, so that a name alone gets nobody in."""
+        """Compare an upload with the blob that the server has already: a pilot must have the contents, not only the
+        hash, before its report may name the blob."""
         attempt = _attempt(request)
         there = at == self.sent.compared(attempt, sha)
         file = await self._run(self.store().open, owner, sha)
         try:
             same = there and await self._run(_size, file) == total
-            async for piece in request.pieces():  # to the end, so that the answer is read
+            async for piece in request.pieces():  # to the end: a client reads the answer only after it has sent all
                 same = same and await self._run(_read, file, at, len(piece)) == piece
                 at += len(piece)
                 if same:
@@ -226,13 +229,13 @@ class BlobCalls:
         finally:
             file.close()
         if not there:
-            raise Conflict("the upload stands elsewhere", "ask how far it came")
+            raise Conflict("the server has another number of bytes of this upload", "ask with HEAD how many it has")
         if not same:
-            raise BadInput("the contents do not fit the blob's name")
+            raise BadInput("the contents do not match the blob's hash", "send the file that the hash belongs to")
         return at == total
 
     async def _receive(self, request: Request, owner: str, sha: str, at: int, total: int) -> bool:
-        """In pieces of a megabyte; where the connection breaks, what came is kept."""
+        """Receive an upload in pieces of a megabyte; if the connection breaks, keep the bytes that arrived."""
         gathered, complete = bytearray(), False
         try:
             async for piece in request.pieces():
@@ -252,7 +255,7 @@ class BlobCalls:
 
 
 def _attempt(request: Request) -> int:
-    """Of a pilot's request; -1 where it names none."""
+    """Return the attempt that a pilot's request names; -1 if it names none."""
     number = attempt_number(request.header(b"x-attempt"))
     return -1 if number is None else number
 
@@ -276,7 +279,7 @@ def _read(file: Any, at: int, count: int) -> bytes:
 
 
 def _wanted(header: str, size: int) -> tuple[int, int]:
-    """First and last byte; what cannot be understood means everything."""
+    """Return the first and last byte of a Range header; the whole blob if the header cannot be parsed."""
     found = _RANGE.fullmatch(header.strip())
     if found is None or (not found[1] and not found[2]):
         return 0, size - 1
@@ -285,24 +288,24 @@ def _wanted(header: str, size: int) -> tuple[int, int]:
     first = int(found[1])
     last = min(int(found[2]), size - 1) if found[2] else size - 1
     if first > last:
-        raise BadInput(f"the blob has {size} bytes; byte {first} is not among them")
+        raise BadInput(f"the range begins at byte {first}, but the blob has {size} bytes", "ask for a smaller range")
     return first, last
 
 
 def _announced(request: Request) -> tuple[int, int, int]:
-    """First, last and total of Content-Range; without one the body is the whole."""
+    """Return first byte, last byte and total of Content-Range; without that header, the body is the whole blob."""
     header = request.header(b"content-range")
     length = request.header(b"content-length")
     if not header:
         if not length.isdigit():
-            raise BadInput("the size of the blob is not announced", "send Content-Length or Content-Range")
+            raise BadInput("the request does not say the size of the blob", "send Content-Length or Content-Range")
         return 0, int(length) - 1, int(length)
     found = _CONTENT_RANGE.fullmatch(header.strip())
     if found is None:
-        raise BadInput(f"cannot read Content-Range: {header[:60]}", "write bytes FIRST-LAST/TOTAL")
+        raise BadInput(f"cannot parse Content-Range: {header[:60]}", "write bytes FIRST-LAST/TOTAL")
     first, last, total = map(int, found.groups())
     if first > last or last >= total:
-        raise BadInput("Content-Range does not lie within its total")
+        raise BadInput(f"Content-Range {header[:60]} does not lie within its total", "write bytes FIRST-LAST/TOTAL")
     if length.isdigit() and int(length) != last - first + 1:
-        raise BadInput("Content-Range and Content-Length disagree")
+        raise BadInput("Content-Range and Content-Length give different sizes", "send the sizes of the same body")
     return first, last, total

@@ -1,7 +1,8 @@
-"""The pilots' call: reports in, grants out.
+"""The exchange: a pilot sends reports and receives grants.
 
-The hot path: one decode straight into the core's event, one hash for the token, one entry in the writer's inbox; and
-after the flush one rendering, one encode, one write.  A parked poll is an entry in the writer's table.
+This is the hot path.  Per request the server decodes once, straight into the core's event, hashes one token and puts
+one event into the writer's inbox; after the flush it renders, encodes and writes once.  A parked poll costs one entry
+in a table.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from windfall.server.writer import Writer
 from windfall.wire import messages
 
 VERSION = messages.VERSIONS[-1]
-LEFT_OUT = 500  # ms until a pilot asks again whose grants could not all be sent
+LEFT_OUT = 500  # ms until a pilot asks again if some of its grants could not be rendered yet
 RESTART_SPREAD = 2_000  # ms over which pilots come back after a clean stop
 
 _decode = msgspec.json.Decoder(schema.Exchange).decode
@@ -37,7 +38,7 @@ class ExchangeCalls:
         self._pilots = writer.state.pilots
         self._renderings = renderings
         self._live = live
-        self._vouch = vouch  # takes blobs out of a report that are not its attempt's
+        self._vouch = vouch  # drops blobs from a report that its attempt neither sent nor may read
         self._waiting = WaitingRequests(writer, self.render, self._gone)  # about: pilot, epoch, seq
         self.count = self.reports = 0
 
@@ -72,25 +73,25 @@ class ExchangeCalls:
         ))
 
     def _gone(self, key: int, about: tuple[int, int, int]) -> None:
-        """The client closed the connection under a parked poll."""
+        """Tell the core that a pilot closed the connection of its parked poll."""
         self._writer.put(events.DropRequest(0, about[0], key))
 
     def nudge(self, pilot: int) -> None:
-        """Somebody began to watch: answer the pilot's parked poll, so that it learns of it."""
+        """Answer a pilot's parked poll, so that the pilot learns which output a user has begun to watch."""
         parked = self._pilots[pilot].park if pilot in self._pilots else None
         if parked is not None and parked.key in self._waiting.open:
             self._early(parked.key, 0)
             self._writer.put(events.DropRequest(0, pilot, parked.key))
 
     def _early(self, key: int, again: int) -> None:
-        """Answer without the core: nothing is said that it would have to know."""
+        """Answer a parked poll without the core: the answer grants and acknowledges nothing."""
         request, (pilot, epoch, seq) = self._waiting.take(key)
         answer = schema.ExchangeResponse(VERSION, epoch, seq, stream=self._live.watched(pilot), again=again)
         answer.spread = RESTART_SPREAD if again else 0
         request.reply(_encode(answer))
 
     def stop(self) -> None:
-        """Answer every parked poll, so that no connection holds up the stop: come back, each at its own time."""
+        """Answer every parked poll, so that no connection holds up the stop; spread the pilots' returns over time."""
         step = RESTART_SPREAD / max(1, self.parked)
         for place, key in enumerate(list(self._waiting.open)):
             self._early(key, 50 + int(place * step))
@@ -112,7 +113,7 @@ class ExchangeCalls:
 
 
 def _read(body: bytes | bytearray) -> schema.Exchange:
-    """What fits is decoded in one pass; a field that does not must not keep all the other reports out."""
+    """Decode an exchange in one pass; if a field does not fit, decode leniently, so that the other reports arrive."""
     try:
         return _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,6 +1,7 @@
-"""Live output: pilots send pieces of what somebody watches, and stop when nobody does.
+"""Live output: pilots send pieces of a running task's output while a user watches it.
 
-What has ended is read from the views.  A piece is kept only for those who watch now: at most a megabyte per stream.
+The output of ended tasks comes from the views.  The server keeps pieces only while somebody watches, at most a megabyte
+per stream.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from windfall.server.files.lineage import attempt_number, same_lineage
 from windfall.server.http.server import Request, Stream, reply_json
 
 KEEP = 1 << 20
-LOOK_S = 0.25  # how often a task that does not run yet is looked for
+LOOK_S = 0.25  # between checks whether a watched task has started
 MAX_WATCHED = 1024
 _ENDING = (f.Finished, f.Ended, f.TasksCancelled, f.BagRemoved, f.PilotEnded)  # after these an attempt may be over
 
@@ -34,18 +35,18 @@ class Tail:
 
     def add(self, offset: int, piece: bytes) -> None:
         end = self.base + len(self.data)
-        if offset > end:  # something was lost on the way
+        if offset > end:  # a piece was lost on the way
             self.base, self.data = offset, bytearray(piece)
         else:
             self.data += piece[end - offset:]
-        surplus = len(self.data) - KEEP
-        if surplus > 0:
-            del self.data[:surplus]
-            self.base += surplus
+        excess = len(self.data) - KEEP
+        if excess > 0:
+            del self.data[:excess]
+            self.base += excess
         self.wake()
 
     def after(self, position: int) -> tuple[bytes, int]:
-        """What lies after a position, and the position after that."""
+        """Return the bytes after a position, and the position after them."""
         start = max(position, self.base)
         piece = bytes(self.data[start - self.base:])
         return piece, start + len(piece)
@@ -58,7 +59,7 @@ class Tail:
 
 
 class LiveOutput:
-    """Which attempts are watched, by pilot, and what came of them."""
+    """The attempts whose output users watch, by pilot, and the output received so far."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -67,7 +68,7 @@ class LiveOutput:
         self.stopped = False
 
     def watched(self, pilot: int) -> list[int]:
-        """Attempts of a pilot whose output somebody watches."""
+        """Return the attempts of a pilot whose output somebody watches."""
         found = self._by_pilot.get(pilot)
         return list(found) if found else []
 
@@ -75,7 +76,7 @@ class LiveOutput:
         tail = self._tails.get((attempt, stream))
         if tail is None:
             if len(self._tails) >= MAX_WATCHED:
-                raise NotFound("too many outputs are being watched", "try again later")
+                raise NotFound(f"{MAX_WATCHED} outputs are being watched already", "try again later")
             tail = self._tails[attempt, stream] = Tail(pilot)
             self._by_pilot.setdefault(pilot, {})[attempt] = None
         tail.watchers += 1
@@ -94,7 +95,7 @@ class LiveOutput:
                 del self._by_pilot[tail.pilot]
 
     async def receive(self, request: Request) -> Any:
-        """POST /v1/attempts/ID/output"""
+        """Take a piece of output from a pilot; answer whether to send more."""
         attempt, stream = _number(request.args[0]), request.option("stream", "out")
         attempts = self._state.attempts
         row = attempts.row(attempt)
@@ -106,7 +107,7 @@ class LiveOutput:
         return reply_json({"go": tail is not None})
 
     def commit(self, position: int, at: int, facts: Any) -> None:
-        """Wake those whose attempt has ended."""
+        """Wake the watchers of attempts that have ended."""
         if self._tails and any(isinstance(fact, _ENDING) for fact in facts):
             for (attempt, _), tail in self._tails.items():
                 if not self.runs(attempt):
@@ -118,7 +119,7 @@ class LiveOutput:
             tail.wake()
 
     def running(self, bag: int, task: int) -> tuple[int, int] | None:
-        """(attempt, pilot) of a task, the one that runs before one that is only granted."""
+        """Return attempt and pilot of a task: a started attempt if there is one, else a granted one."""
         attempts = self._state.attempts
         rows = attempts.of_task(bag << 32 | task)
         for wanted in (STARTED, GRANTED):
@@ -134,7 +135,7 @@ class LiveOutput:
 
 
 async def pump(live: LiveOutput, request: Request, out: Stream, attempt: int, tail: Tail) -> int:
-    """Send what comes until the attempt has ended; returns how far that went."""
+    """Send an attempt's output as it arrives until the attempt has ended; return how many bytes were sent."""
     loop = asyncio.get_running_loop()
     position = 0
     while not (out.closed or live.stopped):
@@ -154,5 +155,5 @@ async def pump(live: LiveOutput, request: Request, out: Stream, attempt: int, ta
 def _number(text: str) -> int:
     number = attempt_number(text)
     if number is None:
-        raise BadInput(f"not a number: {text[:40]}")
+        raise BadInput(f"'{text[:40]}' is not an attempt's number")
     return number

@@ -1,7 +1,7 @@
-"""The call of provisioners, over HTTP and within the server's own process.
+"""The call of provisioners, over HTTP or within the server's own process.
 
-Both ways carry the records of `provision/server_link.py`; here they become the core's event, and the core's orders
-become the reply.  Only a site's owner may tend it.
+Both ways carry the records of `provision/server_link.py`.  This module turns a request into the core's event, and the
+core's orders into the reply.  Only a site's owner may provision it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from windfall.server.local.data_folder import user
 from windfall.server.writer import Writer
 
 MAX_TEND = 32 << 20  # a listing of 200,000 jobs
-MAX_FOUND = 1 << 31  # results of one pilot
-MAX_WORD = 300  # characters of a name, a nonce, a reason: some are journaled
+MAX_FOUND = 1 << 31  # results found of one pilot
+MAX_WORD = 300  # characters of a name, a nonce or a reason: the journal holds some of them
 
 _decode = msgspec.json.Decoder(TendRequest).decode
 _encode = msgspec.json.Encoder().encode
@@ -48,13 +48,13 @@ class Tendings:
 
 
 def checked(body: TendRequest) -> TendRequest:
-    """Refuse names too long for the journal."""
+    """Return the request; refuse names that are too long for the journal."""
     pairs = [*body.accepted, *body.refused, *body.stopped, *body.unstopped]
     pairs += [(job.nonce, job.id) for job in body.listed or ()]
     if any(len(nonce) > MAX_WORD or len(name) > MAX_WORD for nonce, name in pairs) or len(body.tender) > MAX_WORD:
-        raise BadInput(f"a name of more than {MAX_WORD} characters")
+        raise BadInput(f"a name or reason is longer than {MAX_WORD} characters", "shorten it")
     if any(len(nonce) > MAX_WORD or not -1 <= found < MAX_FOUND for nonce, found in body.salvaged):
-        raise BadInput("that many results cannot have been found")
+        raise BadInput(f"'salvaged' must hold numbers from -1 to {MAX_FOUND - 1}")
     return body
 
 
@@ -80,7 +80,7 @@ def _reply(orders: effects.SiteOrders) -> TendReply:
 
 
 class Inside:
-    """The line of a provisioner in the same process, for the server's own user."""
+    """The server's link to a provisioner in the same process, for the server's own user."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime
@@ -115,7 +115,7 @@ class Inside:
 
 def site_event(state: Any, name: str, owner: str, kind: str, shared: list[str] | None, limits: Limits | None
                ) -> events.AddSite:
-    """What is not said stays as it was."""
+    """Return the event that adds or changes a site; settings left out stay as they were."""
     known = state.sites.get(name)
     mine = known is not None and known.owner == owner
     return events.AddSite(0, name, owner, kind, (known.shared if mine else []) if shared is None else shared, limits,

@@ -1,6 +1,7 @@
-"""Files between tasks, as columns: which outputs of which tasks lie where for a task that comes after them.
+"""Files between tasks, as columns: the producing task, the file's name, the taking task, and the path there.
 
-Sorted by the task that takes them, so what one task takes is a slice.  20 bytes a flow, however long the names are.
+Rows are sorted by the taking task, so that the inputs of one task are a slice.  A flow takes 20 bytes, whatever the
+length of its names.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ File = tuple[str, str, int, int]  # path, blob, size, mode
 
 
 class TaskFlows:
-    """Of a bag: a section for its tasks as they were submitted, and one for each part that came later."""
+    """The flows of a bag: one section for the submitted tasks, and one for each appended part."""
 
     def __init__(self) -> None:
-        self._firsts: list[int] = []  # of each section, its first task
+        self._firsts: list[int] = []  # the first task of each section
         self._sections: list[_Section] = []
 
     def add(self, flows: Flows, first: int, tasks: int) -> None:
@@ -32,13 +33,14 @@ class TaskFlows:
         return self._sections[bisect_right(self._firsts, task) - 1]
 
     def before(self, tasks: list[int]) -> list[int]:
-        """Whose files they take."""
+        """Return the tasks whose files these tasks take."""
         parts = [self._of(task).before(task) for task in tasks]
         found = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int32)
         return [int(number) for number in found[found >= 0]]
 
     def inputs(self, task: int, made_by: Callable[[list[int]], dict[int, list[File]]]) -> list[File]:
-        """`made_by` says what tasks have left, or raises where it does not know yet."""
+        """Return a task's input files.  `made_by` returns the output files of tasks, or raises while it looks them
+        up."""
         made = made_by(self.before([task]))
         return self._of(task).inputs(task, made)
 
@@ -56,7 +58,7 @@ class _Section:
     def _part(self, task: int) -> slice:
         at = task - self._first
         if at + 1 >= len(self._starts):
-            return slice(0, 0)  # appended later, without any
+            return slice(0, 0)  # a task appended later, without flows
         return slice(int(self._starts[at]), int(self._starts[at + 1]))
 
     def before(self, task: int) -> NDArray[np.int32]:
@@ -74,4 +76,4 @@ class _Section:
         for path, blob, size, mode in made[before]:
             if path == wanted:
                 return blob, size, mode
-        raise Unavailable(f"task {before} has not left '{wanted}'", "it is asked again", retry_after=1)
+        raise Unavailable(f"task {before} has no output file '{wanted}'", "the pilot asks again", retry_after=1)

@@ -1,14 +1,14 @@
-"""Output files of one target as inputs of another (`{main.outputs}`).
+"""The gatherer: output files of one target become inputs of another (`{main.outputs}`).
 
 Rules
-  * A target is done only when all its tasks have succeeded, and a success stays one: so which files it left follows
-    from the journal alone.  They are asked of the views, which answer no earlier than they know the commit that made
-    the target done; nothing of it is journaled a second time, and after a restart it is gathered again.
-  * The core holds the tasks back until the files are at hand.  After a restart, grants wait for them.
-  * A file lies at `main/INDEX/PATH`, INDEX being its task's number within its target; `main.outputs` lists them all,
-    one path a line, in the order of tasks.
-  * Too many files, or a command too long for any system, end the tasks at once, with a word about what to do.
-  * Whatever else goes wrong is tried again, at growing intervals, for as long as the bag is there: nobody else would.
+  * A target is done only when all its tasks have succeeded, and a success is final.  So the journal alone determines a
+    target's output files.  The gatherer asks the views for them, and the views answer only once they have folded in
+    the commit that ended the target.  The lists are not journaled; the gatherer makes them again after a restart.
+  * The core holds the tasks back until their files are listed.  After a restart, grants wait for the lists.
+  * A file lies at `main/INDEX/PATH`, where INDEX is its task's number within its target.  The file `main.outputs` lists
+    all these paths, one per line, in the order of tasks.
+  * Too many files, or a command too long for any system, end the tasks at once, with a note about what to do.
+  * The gatherer repeats any other failure, at growing intervals, while the bag exists: no other code would.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from windfall.server.views import rows
 from windfall.server.views.projector import Projector
 from windfall.server.writer import Writer
 
-MAX_FILES = 100_000  # brought to one task
+MAX_FILES = 100_000  # inputs of one task
 MAX_COMMAND = 128 << 10  # bytes
-KEPT_FILES = 1_000_000  # of all targets together; the rest is gathered again when asked for
+KEPT_FILES = 1_000_000  # cached, of all targets together; others are gathered again on demand
 PAGE = 1_000
 AGAIN_S = 1.0
 AGAIN_MOST_S = 60.0
@@ -42,15 +42,15 @@ File = tuple[str, str, int, int]  # path, blob, size, mode
 
 
 class TargetOutputs(NamedTuple):
-    """What the tasks of one target take."""
+    """The output files that the tasks of one target take."""
 
-    paths: dict[str, list[str]]  # by the target they come from
+    paths: dict[str, list[str]]  # by the producing target
     inputs: list[File]
-    blobs: set[str]  # of the inputs: each file is asked for on its own
+    blobs: set[str]  # of the inputs, for quick look-ups
 
 
 class Gatherer:
-    """`commit` listens to the writer; `find` is what grants are rendered with."""
+    """`commit` listens to the writer; the renderings call `find`."""
 
     def __init__(
         self, writer: Writer, projector: Projector, renderings: Renderings, blobs: Callable[[], Blobs]
@@ -65,7 +65,7 @@ class Gatherer:
         self._interested = {bag.number for bag in writer.state.bags.values() if _gathers(bag)}
 
     def start(self) -> None:
-        """What was gathered before a restart is asked for anew: its tasks may be granted already."""
+        """Gather again after a restart: tasks that take the files may be granted already."""
         for number in self._interested:
             for target in self._writer.state.bags[number].targets:
                 if target.shape.gathers and not target.pending and target.not_ended:
@@ -85,15 +85,16 @@ class Gatherer:
             task.cancel()
 
     def lists(self) -> set[str]:
-        """Blobs that only this knows of."""
+        """Return the blobs of the lists `NAME.outputs`, which no bag or result names."""
         return {file[1] for taken in self._kept.values() for file in taken.inputs if file[0].endswith(".outputs")}
 
     def find(self, bag: Any, target: int) -> TargetOutputs:
-        """Raises where they are still being gathered."""
+        """Return the output files that a target takes; raise Unavailable while they are being gathered."""
         taken = self._kept.get((bag.number, target))
         if taken is None:
             self._begin(bag.number, target)
-            raise Unavailable("the files of earlier tasks are being gathered", "ask again", retry_after=AGAIN_S)
+            raise Unavailable("the files of earlier tasks are being gathered", "try again in a moment",
+                              retry_after=AGAIN_S)
         self._kept.move_to_end((bag.number, target))
         return taken
 
@@ -123,15 +124,16 @@ class Gatherer:
         wait = AGAIN_S
         while (bag := self._writer.state.bags.get(number)) is not None and not self._writer.closed:
             try:
-                await self._settle(bag, target)
+                await self._deliver(bag, target)
                 return
-            except Exception as error:  # what is held waits for nothing but this
+            except Exception as error:  # the target's tasks wait for nothing else
                 log.error("the files for target %d of bag %d could not be gathered, next try in %d s: %s: %s",
                           target, number, wait, type(error).__name__, error)
             await asyncio.sleep(wait)
             wait = min(2 * wait, AGAIN_MOST_S)
 
-    async def _settle(self, bag: Any, target: int) -> None:
+    async def _deliver(self, bag: Any, target: int) -> None:
+        """Gather a target's files, keep them, and tell the core; end the target's tasks if they cannot be taken."""
         try:
             taken = await self._collect(bag, target)
         except BadInput as error:
@@ -175,8 +177,8 @@ def _gathers(bag: Any) -> bool:
 
 
 def _too_many(name: str) -> BadInput:
-    return BadInput(f"'{name}' and what else is taken left more than {MAX_FILES} output files",
-                    "let its tasks write fewer, larger files, or merge in two steps")
+    return BadInput(f"with those of '{name}', a task would take more than {MAX_FILES} output files",
+                    "let the earlier tasks write fewer, larger files, or merge them in two steps")
 
 
 def _check_length(command: Any, takes: list[str]) -> None:
@@ -187,7 +189,7 @@ def _check_length(command: Any, takes: list[str]) -> None:
 
 
 def _outputs(views: Any, bag: Any, target: int) -> list[tuple[int, list[File]]]:
-    """(number within the target, files) of its tasks, in order; no more than are allowed, and one."""
+    """Return each task's number within its target and its files, in order; stop after MAX_FILES files."""
     found: list[tuple[int, list[File]]] = []
     count = 0
     for row in _rows(views, bag, target):
@@ -210,15 +212,15 @@ def _place(taken: TargetOutputs, name: str, files: list[tuple[int, list[File]]])
     for index, made in files:
         for path, sha, size, mode in made:
             if not _harmless(path):
-                raise BadInput(f"an output file of '{name}' is called {path[:100]!r}: that cannot be brought to a task",
-                               "call it by a path below the task's directory")
+                raise BadInput(f"the output file {path[:100]!r} of '{name}' cannot become an input of another task",
+                               "name it by a path below the task's directory, without control characters")
             paths.append(taken_path(name, index, path))
             taken.inputs.append((paths[-1], sha, size, mode))
             taken.blobs.add(sha)
 
 
 def _harmless(path: str) -> bool:
-    """Below the task's directory, and on one line of a list."""
+    """Does the path lie below the task's directory, and fit on one line of a list?"""
     parts = PurePosixPath(path).parts
     return bool(parts) and path.isprintable() and not path.startswith("/") and ".." not in parts
 

@@ -1,10 +1,10 @@
-"""Output files of tasks, for the tasks that are handed them (`Bag.flows`).
+"""The handover: output files of tasks, for the later tasks that take them (`Bag.flows`).
 
 Rules
-  * What a task left is in the journal with its success.  The files of the latest successes are kept here, told before
-    any answer leaves, so that what comes after them can be granted in the same breath.
-  * What is not at hand, after a restart or in a very large bag, is asked of the views; until it comes, grants that need
-    it are left out, and sent again.
+  * The journal records a task's output files with its success.  The handover caches those of the latest successes.  It
+    listens to commits before any effect is released, so that the tasks after them can be granted in the same step.
+  * The handover asks the views for files that are not cached, after a restart or in a very large bag.  Until the views
+    answer, responses leave out the grants that need these files; the core resends them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windfall.server.http.server import log
 from windfall.server.views.projector import Projector
 from windfall.server.writer import Writer
 
-KEPT = 500_000  # tasks whose files are at hand
+KEPT = 500_000  # tasks whose files are cached
 AGAIN_S = 1.0
 
 
@@ -31,7 +31,7 @@ class Handover:
     def __init__(self, writer: Writer, projector: Projector) -> None:
         self._writer, self._projector = writer, projector
         self._kept: OrderedDict[tuple[int, int], list[File]] = OrderedDict()
-        self.hands: Callable[[Any], bool] = lambda bag: False  # may tasks come that are handed files of these?
+        self.hands: Callable[[Any], bool] = lambda bag: False  # may an appended task take files of this bag's tasks?
         self._missing: dict[int, set[int]] = {}
         self._busy: dict[int, asyncio.Task[None]] = {}
 
@@ -60,12 +60,13 @@ class Handover:
             task.cancel()
 
     def files(self, bag: Any, tasks: list[int]) -> dict[int, list[File]]:
-        """Of each task; raises where they are still being looked up."""
+        """Return the output files of each task; raise Unavailable while the views are asked."""
         found = {task: files for task in tasks if (files := self._kept.get((bag.number, task))) is not None}
         if len(found) < len(tasks):
             self._missing.setdefault(bag.number, set()).update(task for task in tasks if task not in found)
             self._begin(bag.number)
-            raise Unavailable("the files of earlier tasks are being looked up", "ask again", retry_after=AGAIN_S)
+            raise Unavailable("the files of earlier tasks are being looked up", "try again in a moment",
+                              retry_after=AGAIN_S)
         return found
 
     def _begin(self, number: int) -> None:
@@ -77,10 +78,10 @@ class Handover:
         while wanted := self._missing.pop(number, None):
             try:
                 found = await self._projector.ask(partial(_left_by, bag=number, tasks=sorted(wanted)))
-            except Exception as error:  # grants are sent again, and ask again
-                log.error("files of earlier tasks of bag %d could not be looked up: %s", number, error)
+            except Exception as error:  # the core resends the grants, which start the next query
+                log.error("cannot look up the output files of earlier tasks of bag %d: %s", number, error)
                 return
-            self._trim()  # and not after it: what was asked for together is needed together
+            self._trim()  # before adding: one grant needs all files of this query together
             for task, files in found:
                 self._kept[number, task] = files
 

@@ -1,7 +1,7 @@
-"""The server's eye on its disk: low, refuse new work; full, give up the reserve so that results still go in.
+"""The disk guard: refuses new work on a disk that is low, and releases the reserve on one that is full.
 
-The reserve is for the journal.  Where only as much is left, file contents are refused too, also those of results,
-until there is room again: a pilot keeps them and comes back.
+The reserve is for the journal, so that results can still be recorded.  While only that much space is left, the server
+refuses file contents too, also those of results; the pilot keeps the files and sends them later.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ class DiskGuard:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self.low = self.full = False
-        self.look()
+        self.check()
 
-    def look(self) -> None:
-        """One system call every PERIOD_S."""
+    def check(self) -> None:
+        """Measure the free space, with one system call every PERIOD_S, and tell the core when it becomes low or
+        ample."""
         state = self._room.check()
         before, self.low = self.low, state != "ok"
         if self.low != before and not self._writer.closed:
@@ -36,21 +37,21 @@ class DiskGuard:
         self._timer = self._loop.call_later(PERIOD_S, self._again)
 
     def _again(self) -> None:
-        self.look()
+        self.check()
         if not self.low and not self._room.held():
             self._loop.run_in_executor(None, self._room.renew)
 
     def admit(self) -> None:
-        """Raises where new work would have to be refused."""
+        """Raise DiskFull while the disk is too low for new work."""
         if self.low:
-            raise DiskFull("the server's disk is nearly full: no new work is taken, results still are",
-                           "free some room there, or remove old bags", retry_after=30)
+            raise DiskFull("the server's disk is nearly full: the server refuses new work, but still takes results",
+                           "free space on the server's disk, or remove old bags", retry_after=30)
 
     def admit_results(self) -> None:
-        """Raises where there is no room for file contents, whosever they are."""
+        """Raise DiskFull while the disk is too full for any file contents."""
         if self.full:
-            raise DiskFull("the server's disk is full: no file contents are taken, reports still are",
-                           "free some room there; keep the file and send it later", retry_after=30)
+            raise DiskFull("the server's disk is full: the server refuses files, but still takes reports",
+                           "free space on the server's disk; keep the file and send it later", retry_after=30)
 
     def stop(self) -> None:
         if self._timer is not None:

@@ -1,7 +1,8 @@
-"""Files that a report names: only those that the task was asked for.
+"""Checks of the files that a report names against the outputs that the task declares.
 
-A pilot is another's machine.  What it calls an output ends up in the user's directory and as input of later tasks, so a
-name that nobody asked for is dropped, and a success without all its outputs is none.
+A pilot runs on a machine that the server does not control.  Its output files end up in the user's directory and as
+inputs of later tasks.  So the server drops every file that the task did not declare, and fails a success without all
+declared outputs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ MODE = 0o777
 
 
 def keep_named(report: Report, rendering: Rendering, bag: Any, task: int) -> list[str]:
-    """Drop files that nobody asked for; returns the outputs that the task names."""
+    """Drop the files that the task did not declare; return the outputs that it did."""
     target, index = bag.locate(task)
     renderer = rendering.renderer(target)
     outputs = list(dict.fromkeys(renderer.outputs(index))) if renderer.target.outputs else []
@@ -28,7 +29,7 @@ def keep_named(report: Report, rendering: Rendering, bag: Any, task: int) -> lis
 
 
 def demand_all(report: Report, outputs: list[str]) -> None:
-    """A success whose outputs are not all there is a failure."""
+    """Turn a success into a failure if one of its outputs is missing."""
     there = {path for path, *_ in report.files}
     absent = next((path for path in outputs if path not in there), None)
     if report.o == "succeeded" and absent is not None:

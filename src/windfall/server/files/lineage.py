@@ -1,7 +1,7 @@
-"""Which pilot may speak of which attempt.
+"""Lineage: may a pilot report on an attempt that was granted under another pilot number?
 
-A pilot that enrols again is the same process under a new number: the same nonce at the same site, for the same owner.
-What it asks for may cross its own re-enrolment, in both directions.
+A pilot that enrols again gets a new number, but is the same process: the same nonce at the same site, for the same
+owner.  A request may cross the re-enrolment, in both directions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def same_lineage(state: Any, one: int, other: int) -> bool:
 
 
 def attempt_number(text: str) -> int | None:
-    """As it stands in a path or a header; None: it is none."""
+    """Parse an attempt's number from a path or a header; return None if the text is not one."""
     if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > MAX_ATTEMPT:
         return None
     return int(text)

@@ -1,8 +1,8 @@
-"""How much each owner may have here: file contents, uploads under way, and long descriptions of bags.
+"""Quotas: bytes per owner, of file contents, unfinished uploads and long bag descriptions.
 
-What a person sends is refused beyond the quota, files and bags alike; what pilots bring home is not: work that was done
-is not thrown away.  The refusal names the bags that hold most.  An upload counts with all it will have from its first
-byte on, so that many begun at once do not pass together.
+Beyond the quota the server refuses files and bags from people, but accepts results from pilots: finished work is never
+thrown away.  The refusal names the owner's largest bags.  An upload counts with its full size from its first byte on,
+so that many uploads begun together cannot exceed the quota.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windfall.server.views.projector import Projector
 
 NAMED = 3  # bags
 EDGE_BYTES = 8
-FREE = 1 << 20  # bytes of an owner's bags, as they were submitted, that are not counted: most are small
+FREE = 1 << 20  # bytes of an owner's bag descriptions that do not count: most bags are small
 
 
 class Quota:
@@ -28,16 +28,16 @@ class Quota:
         self._blobs = blobs
         self._projector = projector
         self._bags = bags
-        self._described: dict[int, tuple[int, int]] = {}  # bag → (appends that were added up, bytes)
-        self._coming: dict[str, dict[str, int]] = {}  # owner → blobs being received, with the bytes they will have
+        self._described: dict[int, tuple[int, int]] = {}  # bag → (appends counted so far, bytes)
+        self._coming: dict[str, dict[str, int]] = {}  # owner → blobs being received, with their full sizes
 
     async def used(self, owner: str) -> int:
-        """Bytes of complete files."""
+        """Return the bytes of an owner's complete files."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, lambda: self._blobs().used(owner))
 
     async def admit(self, owner: str, more: int = 0, sha: str = "") -> None:
-        """Raises where `more` bytes of this owner, as a file called `sha`, would be too many."""
+        """Raise OverQuota if `more` bytes of this owner, as the blob `sha`, would exceed the quota."""
         if not self.limit:
             return
         used = await self.used(owner)
@@ -50,16 +50,16 @@ class Quota:
         largest = await self._projector.ask(lambda views: views.largest(owner, NAMED))
         raise OverQuota(
             f"your files here take {_size(used)} of {_size(self.limit)}"
-            + (f"; {_size(more)} more are too many" if more else ""),
-            f"remove bags you need no more: {_named(largest)}",
+            + (f"; {_size(more)} more would exceed your quota" if more else ""),
+            f"remove bags that you no longer need: {_named(largest)}",
         )
 
     @asynccontextmanager
     async def receiving(self, owner: str, sha: str, total: int) -> AsyncIterator[None]:
-        """While a file is received it counts with all it will have."""
+        """Count a file with its full size while the server receives it."""
         await self.admit(owner, total, sha)
         mine = self._coming.setdefault(owner, {})
-        mine[sha] = total  # nothing else ran since it was admitted
+        mine[sha] = total  # no other code ran since `admit` returned
         try:
             yield
         finally:
@@ -68,7 +68,7 @@ class Quota:
                 self._coming.pop(owner, None)
 
     def _descriptions(self, owner: str) -> int:
-        """Bytes of an owner's bags as they came: specification, prerequisites, and all that was appended."""
+        """Return the bytes of an owner's bag descriptions: specifications, prerequisites, and appended tasks."""
         if len(self._described) > 2 * len(self._bags) + 100:
             self._described = {number: known for number, known in self._described.items() if number in self._bags}
         return sum(self._description(bag) for bag in self._bags.values() if bag.owner == owner)
@@ -82,5 +82,5 @@ class Quota:
 
 
 def _named(bags: list[tuple[int, str, int]]) -> str:
-    said = [f"windfall rm {bag} ('{name[:40]}', {_size(size)})" for bag, name, size in bags]
-    return ", ".join(said) or "windfall ls shows them"
+    commands = [f"windfall rm {bag} ('{name[:40]}', {_size(size)})" for bag, name, size in bags]
+    return ", ".join(commands) or "windfall ls shows them"

@@ -1,11 +1,12 @@
-"""Which attempt sent which blob, so that a report can name no other.
+"""The record of blobs that each attempt sent, so that its report can name no others.
 
-Who has heard of a hash does not therefore have the contents: a pilot that could name any blob of the bag's owner as a
-checkpoint would be given it with the next attempt.  So an attempt may name what it sent whole, or may read.
+A pilot may know a blob's hash without having its contents.  If its report could name any blob of the bag's owner as a
+checkpoint, the server would send that blob with the next attempt.  So a report may name only blobs that the attempt
+sent completely or may read.
 
-    sent    ATTEMPT SHA256, a line each, on the disk before the upload is confirmed
+    sent    a line `ATTEMPT SHA256` per blob, on the disk before the server confirms the upload
 
-Lines of attempts that have ended go when the file is read at the start, and when there are many.
+The server drops the lines of ended attempts when it reads the file at its start, and when there are many.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ _NOTHING: frozenset[str] = frozenset()
 
 class SentBlobs:
     def __init__(self, path: Path, in_play: Callable[[int], bool]) -> None:
-        """`in_play`: has this attempt not ended?  Asked by the loop's thread only."""
+        """`in_play` tells whether an attempt has not ended; only the loop's thread calls it."""
         self._path = path
         self._in_play = in_play
         self._blobs: dict[int, set[str]] = {}
-        self._compared: dict[tuple[int, str], int] = {}  # bytes of a blob that was here before
+        self._compared: dict[tuple[int, str], int] = {}  # (attempt, blob) → bytes that matched the blob stored here
         self._lines = 0
         self._mutex = threading.Lock()
         self._load()
@@ -34,7 +35,7 @@ class SentBlobs:
         return self._blobs.get(attempt, _NOTHING)
 
     def add(self, attempt: int, sha: str) -> None:
-        """Blocks until it is on the disk."""
+        """Record that an attempt sent a blob; return once the record is on the disk."""
         with self._mutex:
             known = self._blobs.setdefault(attempt, set())
             if sha in known:
@@ -45,14 +46,14 @@ class SentBlobs:
             self._lines += 1
 
     def compared(self, attempt: int, sha: str) -> int:
-        """How far an attempt has shown that it has a blob that was here before."""
+        """Return how many bytes of a blob stored here the attempt has sent correctly."""
         return self._compared.get((attempt, sha), 0)
 
     def compare(self, attempt: int, sha: str, upto: int) -> None:
         self._compared[attempt, sha] = upto
 
     def ended(self) -> list[int] | None:
-        """Attempts to forget, where it is time for that."""
+        """Return the ended attempts to forget once there are MANY lines; None before."""
         if self._lines + len(self._compared) < MANY:
             return None
         known = {*self._blobs, *(attempt for attempt, _ in list(self._compared))}

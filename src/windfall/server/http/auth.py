@@ -1,9 +1,9 @@
-"""Tokens: opaque, scoped, expiring, revocable; only their hashes are known here.
+"""Authentication: tokens are opaque, have a scope, expire, and can be revoked; the server stores only their hashes.
 
 Rules
-  * A token is found by its hash, so nothing is compared byte by byte.
-  * Absent, malformed, unknown, expired, revoked: one answer, 401.  A valid one of the wrong scope: 403.
-  * A valid token is never slowed down by somebody else's failures, not even from the same address.
+  * The server looks a token up by its hash and never compares tokens byte by byte.
+  * An absent, malformed, unknown, expired or revoked token gets 401, a valid one of the wrong scope 403.
+  * Failures of others never slow down a valid token, not even failures from the same address.
   * No token is ever written to a log.
 """
 
@@ -19,9 +19,9 @@ from windfall.server.http.server import Request
 
 DAY = 86_400_000  # ms
 MAX_FAILURES = 30  # a minute, per address
-MAX_PEERS = 10_000  # addresses remembered
+MAX_PEERS = 10_000  # addresses whose failures are counted
 
-_SCOPES = {  # what a route asks for → scopes that have it
+_SCOPES = {  # scope of a route → scopes of tokens that it accepts
     "user": frozenset(("user", "admin")),
     "admin": frozenset(("admin",)),
     "enrol": frozenset(("enrol",)),
@@ -39,7 +39,7 @@ class Auth:
         self.failed = 0
 
     def check(self, request: Request) -> None:
-        """Sets `request.who`, or raises."""
+        """Set `request.who` to the token's record, or raise."""
         assert request.route is not None
         scope = request.route.scope
         if not scope:
@@ -48,7 +48,8 @@ class Auth:
         if who is None:
             raise self._failure(request.connection.peer)
         if who.scope not in _SCOPES[scope]:
-            raise Forbidden("this token is not for that", f"it takes one with the scope {scope.replace(' ', ' or ')}")
+            raise Forbidden(f"this token has the scope {who.scope}, which does not permit this call",
+                            f"use a token with the scope {scope.replace(' ', ' or ')}")
         request.who = who
 
     def _find(self, header: bytes) -> Any:
@@ -69,15 +70,16 @@ class Auth:
             self._failures.clear()
         self._failures[peer] = (since, count + 1)
         if count >= MAX_FAILURES:
-            return Overloaded("too many requests without a valid token", "wait a minute", retry_after=60)
+            return Overloaded("too many requests from this address had no valid token", "wait a minute", retry_after=60)
         return Unauthorised(
-            "no valid token",
-            "copy server.json of the server's home again, or have its owner run 'windfall token add'",
+            "the request has no valid token",
+            "copy server.json from the server's data folder again, or have its owner run 'windfall token add'",
         )
 
 
 class OriginGuard:
-    """Host and Origin: a web page, or a name that somebody else points here, is not our client."""
+    """The check of the headers Host and Origin, against requests of other web pages and against names that an attacker
+    points at this server (DNS rebinding)."""
 
     def __init__(self, names: tuple[str, ...] = ()) -> None:
         host = socket.gethostname().lower()
@@ -88,11 +90,11 @@ class OriginGuard:
         origin = request.headers.get(b"origin")
         if not request.connection.local:
             if not self._known(host):
-                raise Forbidden("this server does not go by that name", "start it with --name to add one")
+                raise Forbidden("the header Host names no name of this server", "add the name with serve --name")
             if origin is not None and origin.decode("latin-1").lower() != f"https://{host.lower()}":
-                raise Forbidden("requests from other sites' pages are refused")
+                raise Forbidden("this server refuses requests from other sites' web pages")
         elif origin is not None:
-            raise Forbidden("requests from web pages are refused")
+            raise Forbidden("this server refuses requests from web pages on its Unix socket")
 
     def _known(self, host: str) -> bool:
         name = _without_port(host.lower())
@@ -107,7 +109,7 @@ def _without_port(host: str) -> str:
 
 
 def _is_address(name: str) -> bool:
-    """Nobody can point an address elsewhere, so no name has to be checked."""
+    """Is this host an IP address?  Unlike a name, an attacker cannot point it at another machine."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, name)

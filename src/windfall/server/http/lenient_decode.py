@@ -1,8 +1,7 @@
-"""Messages of pilots that do not fit the records, made to fit.
+"""Lenient decoding of pilots' messages whose fields exceed the bounds of the records.
 
-A report that is refused is sent again, with all that travels beside it, for ever.  So text that only people read is
-cut, numbers that only sums are made of are brought into range, and what is left to refuse is a message of the wrong
-form.
+A pilot resends a refused report for ever, and every other report with it.  So this module cuts texts that only people
+read, and clamps numbers that are only summed.  The server then refuses only messages of the wrong form.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _SHAPE_NUMBERS = {"cores": (1, 1 << 20), "memory": (0, schema.MAX_COUNT), "gpus"
 
 
 def parse(body: bytes | bytearray) -> Any:
-    """With Python's own reader, which lets half characters pass; they become question marks."""
+    """Parse JSON with Python's parser, which accepts lone surrogates, and replace these by question marks."""
     try:
         return _whole(json.loads(body))
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"this is not JSON: {error}") from error
+        raise BadInput(f"the body is not JSON: {error}") from error
 
 
 def _whole(value: Any) -> Any:
@@ -70,21 +69,21 @@ def enrol(message: Any) -> Any:
 
 
 def _tidy_files(files: Any) -> None:
-    """Size and mode, after path and hash."""
+    """Clamp each file's size and mode, which follow path and hash."""
     for file in files if isinstance(files, list) else ():
         if isinstance(file, list):
             file[2:] = [_within(number, 0, schema.MAX_COUNT) for number in file[2:]]
 
 
 def _tidy_left(left: Any) -> None:
-    """Bytes and files."""
+    """Clamp the bytes and files that an attempt left in its directory."""
     if isinstance(left, list):
         most = (schema.MAX_COUNT, schema.MAX_CODE - 1)
         left[:2] = [_within(number, 0, bound) for number, bound in zip(left, most, strict=False)]
 
 
 def _tidy_values(report: dict[str, Any]) -> None:
-    """Captured values are for tables: what is too long is cut, what is too many is left out."""
+    """Cut captured values that are too long, and drop those beyond the maximum number."""
     values = report.get("values")
     if isinstance(values, dict):
         kept = [(name, text) for name, text in values.items() if len(name) <= schema.MAX_NAME][: schema.MAX_VALUES]
@@ -98,7 +97,7 @@ def _bring_in(record: dict[str, Any], bounds: dict[str, tuple[int, int]]) -> Non
 
 
 def _within(number: Any, least: int, most: int) -> Any:
-    """What is no number stays, to be refused."""
+    """Clamp a number; return any other value unchanged, for the decoder to refuse."""
     return min(max(number, least), most) if type(number) is int else number
 
 

@@ -1,8 +1,8 @@
-"""Where connections come in: a Unix socket, TLS, or both.
+"""Listeners: a Unix socket, TLS, or both.
 
-A TLS handshake costs a third of a millisecond.  Ten thousand pilots that come back at once would stop everything for
-seconds, so connections are taken at a bounded rate; the others wait in the kernel's queue.  Who connects and says
-nothing keeps nobody out: where too many handshakes are under way, the oldest ones go.
+A TLS handshake costs a third of a millisecond.  Ten thousand pilots that return at once would block the server for
+seconds, so the server accepts connections at a bounded rate; the others wait in the kernel's queue.  Clients that
+connect and send nothing cannot keep others out: when too many handshakes are open, the server drops the oldest.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from windfall.server.local.data_folder import BACKLOG
 if TYPE_CHECKING:
     import ssl
 
-BURST = 8  # connections taken at once
+BURST = 8  # connections accepted at once
 PAUSE_S = 0.004  # between bursts: 2,000 a second, about half a core
 HANDSHAKE_S = 20.0
-MAX_HANDSHAKES = 2048  # under way at once
-PATIENCE_S = 2.0  # with a handshake, while others wait for its place
+MAX_HANDSHAKES = 2048  # open at once
+PATIENCE_S = 2.0  # before the server drops a handshake in favour of waiting connections
 
 
 async def unix(http: HttpServer, listener: socket.socket) -> asyncio.AbstractServer:
@@ -31,7 +31,7 @@ async def unix(http: HttpServer, listener: socket.socket) -> asyncio.AbstractSer
 
 
 def address(listen: str) -> tuple[str, int]:
-    """`host:port`, `:port` or `port`."""
+    """Parse `host:port`, `:port` or `port`; the default host is 127.0.0.1."""
     host, _, port = listen.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise BadInput(f"cannot listen on '{listen}'", "write HOST:PORT, for instance 0.0.0.0:7430")
@@ -39,13 +39,13 @@ def address(listen: str) -> tuple[str, int]:
 
 
 class TlsListener:
-    """Takes connections at its own pace."""
+    """The TLS port, which accepts connections at a bounded rate."""
 
     def __init__(self, http: HttpServer, context: ssl.SSLContext, host: str, port: int) -> None:
         self._http = http
         self._context = context
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: dict[asyncio.Task[None], float] = {}  # handshakes under way → since when, oldest first
+        self._tasks: dict[asyncio.Task[None], float] = {}  # open handshakes → start, oldest first
         self._socket = _bind(host, port)
         self.port: int = self._socket.getsockname()[1]
         http.loop.add_reader(self._socket, self._accept)
@@ -56,13 +56,13 @@ class TlsListener:
                 accepted, _ = self._socket.accept()
             except OSError as error:
                 if not isinstance(error, BlockingIOError):
-                    log.warning("cannot take a connection: %s", error)
-                    self._rest(0.1)
+                    log.warning("cannot accept a connection: %s", error)
+                    self._pause(0.1)
                 return
             self._shake(accepted)
-        self._rest(PAUSE_S)
+        self._pause(PAUSE_S)
 
-    def _rest(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         self._http.loop.remove_reader(self._socket)
         self._timer = self._http.loop.call_later(seconds, self._again)
 
@@ -75,7 +75,7 @@ class TlsListener:
         self._http.loop.add_reader(self._socket, self._accept)
 
     def _make_room(self) -> None:
-        """A tenth of them: those behind get their turn, and should they be silent too, it is theirs to go."""
+        """Drop a tenth of the handshakes, the oldest; if those behind them are silent too, the next call drops them."""
         limit = self._http.loop.time() - PATIENCE_S
         for task, since in list(self._tasks.items())[: MAX_HANDSHAKES // 10 + 1]:
             if since < limit:
@@ -103,7 +103,7 @@ class TlsListener:
     def _shaken(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
-            log.warning("a handshake failed: %s", task.exception())
+            log.warning("a TLS handshake failed: %s", task.exception())
 
     def close(self) -> None:
         if self._timer is not None:
@@ -115,8 +115,8 @@ class TlsListener:
 
 
 def own(host: str) -> str:
-    """The address of this machine that is called so; "" if there is none.  A name that only this machine takes for
-    itself, as many have it in /etc/hosts, says nothing about how others come."""
+    """Return the address of this machine that the name stands for; "" if there is none.  Skip loopback addresses: many
+    machines map their name to one in /etc/hosts, and no other machine can reach it."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:

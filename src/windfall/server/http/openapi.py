@@ -1,4 +1,4 @@
-"""The interface, described by itself: made from the table of routes and the records."""
+"""The OpenAPI document, made from the table of routes and the records."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _path(template: str) -> tuple[str, list[str]]:
 
 def _operation(route: Route, parameters: list[str]) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "summary": route.says,
+        "summary": route.summary,
         "operationId": f"{route.method.lower()}{route.path.replace('/', '_').replace('{}', 'N').replace('.', '_')}",
         "responses": {
             "200": {"description": "done", **_content(route.gives)},

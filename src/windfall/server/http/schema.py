@@ -1,8 +1,8 @@
-"""What the calls carry, as records: decoded and checked in one pass.
+"""The records of requests and responses, decoded and checked in one pass.
 
-The exchange's tables are fixed in `wire/messages.py`; a test proves that these records agree with them.  Numbers from
-outside are bounded here, because the core keeps them in columns of 64 bits.  What pilots send and does not fit is made
-to fit by `tidy` where nothing depends on it, and refused only where it has the wrong form.
+`wire/messages.py` fixes the fields of the exchange; a test proves that these records agree with it.  The records bound
+numbers from outside, because the core keeps them in columns of 64 bits.  If a pilot's message exceeds a bound,
+`lenient_decode` cuts it where no decision depends on the field; the server refuses only messages of the wrong form.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_LINE = 4096
 MAX_TEXT = 1 << 20  # characters of captured output; pilots keep far less
 
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
-Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # of an attempt: its row below, how often that was used above
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]  # an attempt's number: low bits its row, high bits the row's uses
 Code = Annotated[int, Meta(ge=-MAX_CODE, le=MAX_CODE)]
 Word = Annotated[str, Meta(max_length=MAX_WORD)]
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
@@ -37,14 +37,14 @@ Attempts = Annotated[list[Number], Meta(max_length=1 << 20)]
 File = tuple[Path, Sha, Count, Count]
 Files = Annotated[int, Meta(ge=0, lt=1 << 31)]  # a column of 32 bits
 MAX_VALUES = 1_000  # captured values of one attempt
-MAX_SAVED = 1_000  # checkpoint files of one attempt: the core remembers them
+MAX_SAVED = 1_000  # checkpoint files of one attempt: the core holds them in memory
 Values = Annotated[dict[Annotated[str, Meta(max_length=MAX_NAME)], Line], Meta(max_length=MAX_VALUES)]
 
 
 # --- exchange -------------------------------------------------------------------------------------------------
 
 class Report(events.Report, gc=False):
-    """The core's own record, bounded."""
+    """The core's record of a report, with bounds."""
 
     a: Number
     o: Literal["succeeded", "failed", "cancelled", "returned"] = "succeeded"
@@ -188,9 +188,9 @@ class Append(Struct, forbid_unknown_fields=True):
 class Extend(Struct, forbid_unknown_fields=True):
     source: Sweep | Lines | Items
     target: str = "main"
-    files: list[dict[str, tuple[Sha, Count, Count]]] = []  # of each family: what the new tasks need beyond it
-    key: Annotated[str, Meta(max_length=200)] = ""  # the same again is done once
-    seen: Count | None = None  # how many were appended so far; where there are more by now, nothing is done
+    files: list[dict[str, tuple[Sha, Count, Count]]] = []  # per family: files that the new tasks add to it
+    key: Annotated[str, Meta(max_length=200)] = ""  # the server carries out requests with the same key once
+    seen: Count | None = None  # appended sources that the client knows; if there are more, the server refuses
 
 
 class EmptyBody(Struct):
@@ -199,8 +199,8 @@ class EmptyBody(Struct):
 
 class Selection(Struct, forbid_unknown_fields=True):
     tasks: list[Count] | None = None
-    waiting: bool = False  # of a cancellation: leave alone what a pilot has
-    # of a retry: tasks that stand failed for this cause, as `failures` names it
+    waiting: bool = False  # of a cancellation: skip tasks that a pilot holds
+    # of a retry: the tasks that failed for this cause, as `failures` names it
     state: Literal["failed", "quarantined"] | None = None
     why: Word | None = None
     exit: Code | None = None
@@ -216,21 +216,21 @@ class NewToken(Struct, forbid_unknown_fields=True):
 
 
 class NewAllowance(Struct, forbid_unknown_fields=True):
-    user: Annotated[str, Meta(min_length=1, max_length=64)]  # "*": everybody who has none of his own
+    user: Annotated[str, Meta(min_length=1, max_length=64)]  # "*": all users without an allowance of their own
     allowance: Annotated[int, Meta(ge=-1, lt=1 << 59)]  # ms of cores a month; -1: none
 
 
 class NewWeight(Struct, forbid_unknown_fields=True):
     user: Annotated[str, Meta(min_length=1, max_length=64)]
-    weight: Annotated[int, Meta(ge=1, le=MAX_WEIGHT)]  # part where several share a site
+    weight: Annotated[int, Meta(ge=1, le=MAX_WEIGHT)]  # share of a site that several users share
 
 
 class Allowance(Struct):
     user: str
     allowance: int | None  # ms of cores a month
-    used: int  # this month, where it counts
+    used: int  # this month, at sites where use counts
     reserved: int
-    weight: int = 1  # part where several share a site
+    weight: int = 1  # share of a site that several users share
 
 
 class Allowances(Struct):
@@ -242,11 +242,11 @@ class NewBudget(Struct, forbid_unknown_fields=True):
 
 
 class NewPolicy(Struct, forbid_unknown_fields=True):
-    policy: Annotated[dict[Annotated[str, Meta(max_length=40)], str], Meta(max_length=16)]  # "": none any more
+    policy: Annotated[dict[Annotated[str, Meta(max_length=40)], str], Meta(max_length=16)]  # "" removes a setting
 
 
 class PolicyView(Struct):
-    """A bag's expressions; of the hosts that serve its owner now, how many match, and why one does not."""
+    """A bag's expressions, how many of its owner's present hosts match them, and why a host does not."""
 
     bag: int
     policy: dict[str, str]
@@ -256,25 +256,26 @@ class PolicyView(Struct):
 
 
 class HostViews(Struct):
-    """Of each pilot `pilot`, `silent`, `ad` by entity and attribute; for a bag `match`, `why`, `rank`, `per_host`."""
+    """The pilots' hosts: `pilot`, `silent`, `ad` by entity and attribute; for a bag also `match`, `why`, `rank`,
+    `per_host`."""
 
     hosts: list[dict[str, Any]]
-    next: int | None  # say it as `after` for more
+    next: int | None  # the `after` of the next page
 
 
 class NewSite(Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     kind: Annotated[str, Meta(pattern="^[a-z][a-z0-9-]{0,31}$")] = "local"
-    shared: list[Name] | None = None  # as before
-    limits: Limits | None = None  # what pilots may be started there; as before
+    shared: list[Name] | None = None  # None: unchanged
+    limits: Limits | None = None  # of the pilots that may be started there; None: unchanged
 
 
 class Draining(Struct, forbid_unknown_fields=True):
-    now: bool = False  # stop what runs there, too
+    now: bool = False  # stop running pilots, too
 
 
 class Sharing(Struct, forbid_unknown_fields=True):
-    """Who may use the site beside its owner, and who may no more."""
+    """The users who may use a site beside its owner from now on, and those who may no longer."""
 
     add: Annotated[list[Name], Meta(max_length=1000)] = []
     remove: Annotated[list[Name], Meta(max_length=1000)] = []
@@ -286,10 +287,10 @@ class NewTrial(Struct, forbid_unknown_fields=True):
 
 class TrialMade(Struct):
     site: str
-    token: str  # of a user for the trial alone
-    enrol: str  # lets its pilot in
+    token: str  # of a user that exists for the trial alone
+    enrol: str  # the token with which the trial's pilot enrols
     expires: int
-    server: str = ""  # where TLS is spoken; for who asks by the Unix socket
+    server: str = ""  # the TLS port; only for requests on the Unix socket
     certificate: str = ""
 
 
@@ -308,7 +309,7 @@ class AppendedSource(Struct):
     target: str
     source: Sweep | Lines | Items
     files: list[dict[str, tuple[str, int, int]]]
-    edges: list[tuple[int, int]] = []  # with the first piece of a part, of all of it
+    edges: list[tuple[int, int]] = []  # with the first piece of a part: those of the whole part
     flows: Flows | None = None
 
 
@@ -340,11 +341,11 @@ class BagView(Struct):
     ended: int | None
     targets: list[TargetView]
     position: int
-    used: int = 0  # ms of cores, of attempts that are over
-    reserved: int = 0  # and, under a budget, of those in play at worst
+    used: int = 0  # ms of cores, of ended attempts
+    reserved: int = 0  # under a budget: ms of cores that attempts in play may use at worst
     budget: int | None = None
-    tail: bool = False  # in its last round: fewer tasks wait than are out
-    expected: int | None = None  # in its tail: when it should end, if that can be told
+    tail: bool = False  # fewer tasks wait than run
+    expected: int | None = None  # in its tail: when it should end, if that can be estimated
     late: int = 0  # in its tail: tasks that should have ended by now
 
 
@@ -397,7 +398,8 @@ class SlowAttempt(Struct):
 
 
 class Statistics(Struct):
-    """Times in ms.  `real`: of results that counted; `redundant`: of attempts that did not; from `submitted` on."""
+    """A bag's statistics, times in ms.  `real`: run time of accepted results; `redundant`: run time of other
+    attempts."""
 
     bag: int
     tasks: int
@@ -414,7 +416,7 @@ class Statistics(Struct):
     speed_up: float
     failures: dict[str, int]  # failed attempts by reason
     quarantined: int
-    stored: int  # bytes of its results' files
+    stored: int  # bytes of the results' files
     sites: list[PlaceUsage]
     hosts: list[PlaceUsage]
     slowest: list[SlowAttempt]
@@ -422,7 +424,7 @@ class Statistics(Struct):
 
 
 class FailureCause(Struct):
-    """Tasks that stand failed for one reason; `retry` sent to `retry` tries exactly these again."""
+    """The tasks that failed for one cause.  `retry` is the body with which the call `retry` retries exactly these."""
 
     state: str
     why: str
@@ -441,7 +443,7 @@ class Failures(Struct):
 
 class Usage(Struct):
     quota: int  # bytes; 0: none
-    used: int  # one's own, where there is a quota
+    used: int  # bytes of the caller's files, under a quota
     users: dict[str, int]
     bags: dict[int, int]
 

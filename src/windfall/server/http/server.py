@@ -1,11 +1,12 @@
-"""HTTP/1.1 on httptools, without a framework: requests in, answers out.
+"""HTTP/1.1 on httptools, without a framework: connections, requests and responses.
 
 Rules
-  * A connection handles one request at a time; what a client sends ahead waits in its socket, not in our memory.
-  * A *fast* route is a plain function, called as soon as the request is there, and answers when it likes: a parked
-    poll is one entry in a table, not a coroutine.  All other routes are coroutines.
-  * A body is bounded by its route.  A *streaming* route takes it in pieces, and reading stops while it is busy.
-  * No timer per connection: one sweep closes those that are idle or dawdle.
+  * A connection handles one request at a time; requests that a client sends ahead wait in its socket, not in memory.
+  * The handler of a *fast* route is a plain function, called as soon as the request has arrived.  It may answer later:
+    a parked poll is one entry in a table, not a coroutine.  The handlers of all other routes are coroutines.
+  * Each route bounds the size of its body.  A *streaming* route takes the body in pieces; the connection stops reading
+    while the handler is busy.
+  * There is no timer per connection: one sweep closes connections that are idle or too slow.
   * An error of `errors.py` becomes its status; anything else becomes 500 with a number that is also in the log.
 """
 
@@ -31,11 +32,11 @@ json = msgspec.json.Encoder()
 
 MAX_HEAD = 32 << 10  # bytes of a request's line and headers
 MAX_BUFFERED = 512 << 20  # bytes of all bodies being received
-MAX_UNWANTED = 1 << 20  # bytes of a body that is refused
-HIGH_WATER = 256 << 10  # bytes of a streamed body that wait for their handler
-IDLE_S = 120  # a connection without a request
-DAWDLE_S = 30  # a request that does not arrive, an answer that is not taken
-SLOWEST = 4 << 10  # bytes a second: a request that comes slower, from its first byte on, does not arrive either
+MAX_UNWANTED = 1 << 20  # bytes of a refused body that the server still reads, so that the client reads the refusal
+HIGH_WATER = 256 << 10  # bytes of a streamed body that may wait for their handler
+IDLE_S = 120  # until the sweep closes a connection without a request
+DAWDLE_S = 30  # that a request may be late or silent before the sweep refuses it
+SLOWEST = 4 << 10  # bytes a second, from a request's first byte on: a slower request is late
 
 JSON = b"application/json"
 NDJSON = b"application/x-ndjson"
@@ -50,17 +51,17 @@ class Route(NamedTuple):
     method: str
     path: str  # a parameter is "{}"
     handler: Callable[..., Any]
-    scope: str = "user"  # or admin, enrol, pilot, "user pilot", "" for nobody in particular
+    scope: str = "user"  # or admin, enrol, pilot, "user pilot"; "": no token needed
     limit: int = 1 << 20  # bytes of its body
     fast: bool = False
     streaming: bool = False
-    takes: Any = None  # type of the body, for the description
-    gives: Any = None
-    says: str = ""  # one sentence for the description
+    takes: Any = None  # type of the request's body, for the OpenAPI document
+    gives: Any = None  # type of the response's body
+    summary: str = ""  # for the OpenAPI document
 
 
 class Disconnected(ConnectionError):
-    """The client is gone."""
+    """The client closed the connection."""
 
 
 class Response(NamedTuple):
@@ -71,7 +72,7 @@ class Response(NamedTuple):
 
 
 class Request:
-    """One request, and the way to answer it."""
+    """A request, with the methods that answer it."""
 
     __slots__ = (
         "_pieces", "_wake", "answered", "args", "began", "body", "complete", "connection", "expects", "headers", "keep",
@@ -85,7 +86,7 @@ class Request:
         self.headers: dict[bytes, bytes] = {}
         self.route: Route | None = None
         self.args: tuple[str, ...] = ()
-        self.who: Any = None  # the token's state
+        self.who: Any = None  # the token's record
         self.body: bytes | bytearray = b""
         self.size = 0
         self.refusal: WindfallError | None = None
@@ -112,14 +113,14 @@ class Request:
         if not text:
             return default
         if len(text) > 16:
-            raise BadInput(f"'{name}' is too large a number: {text[:40]}")
+            raise BadInput(f"the parameter '{name}' is too large: {text[:40]}")
         try:
             return int(text)
         except ValueError:
-            raise BadInput(f"'{name}' is not a number: {text[:40]}") from None
+            raise BadInput(f"the parameter '{name}' is not a number: {text[:40]}") from None
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body of a streaming route, as it comes."""
+        """Yield the body of a streaming route as it arrives."""
         if self.expects:
             self.connection.write(_CONTINUE)
         assert self._pieces is not None
@@ -139,14 +140,15 @@ class Request:
         await self._wake
         self._wake = None
 
-    def stirred(self) -> None:
+    def wake(self) -> None:
+        """Wake the handler that waits for more of the body."""
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
     # --- the answer -------------------------------------------------------------------------------------------
 
     def reply(self, body: bytes, status: int = 200, kind: bytes = JSON, headers: Headers = ()) -> None:
-        """The whole answer at once."""
+        """Send the whole response at once."""
         if self.answered or self.connection.closed:
             return
         self.answered = True
@@ -170,11 +172,11 @@ class Request:
         head.append(b"\r\n")
 
     def fail(self, error: WindfallError) -> None:
-        """Say what went wrong; where not even that can be said, the connection ends: nobody waits for ever."""
+        """Send an error; if that fails too, abort the connection, so that the client does not wait for ever."""
         try:
             self._fail(error)
         except Exception:  # the process goes on
-            log.exception("no answer could be given")
+            log.exception("an error could not be sent; its connection was aborted")
             self.connection.abort()
 
     def _fail(self, error: WindfallError) -> None:
@@ -182,12 +184,12 @@ class Request:
         if error.status in (429, 503, 507):
             headers = (("Retry-After", str(max(1, round(error.retry_after or 1)))),)
         if not self.complete:
-            self.keep = False  # the rest of its body is not wanted
+            self.keep = False  # the rest of the body would be read as the next request
         self.reply(_encode_error(error), error.status, JSON, headers)
 
     def start(self, kind: bytes, length: int | None = None, status: int = 200,
               headers: Headers = ()) -> Stream:
-        """An answer in pieces; without `length` in chunks."""
+        """Start a response in pieces; without `length`, as chunks."""
         if self.connection.closed:
             raise Disconnected
         self.answered = True
@@ -199,7 +201,7 @@ class Request:
 
 
 class Stream:
-    """An answer being sent."""
+    """A response being sent in pieces."""
 
     def __init__(self, request: Request, chunked: bool) -> None:
         self._request = request
@@ -223,7 +225,7 @@ class Stream:
         self._connection.done(self._request)
 
     def abort(self) -> None:
-        """The answer cannot be completed: the client must notice."""
+        """Close the connection, so that the client notices an incomplete response."""
         self._connection.close()
 
 
@@ -244,7 +246,7 @@ class Connection(asyncio.Protocol):
         self.since = 0.0
         self.peer = ""
         self._url = b""
-        self._waiting: deque[Request] | None = None  # sent ahead
+        self._waiting: deque[Request] | None = None  # requests sent ahead
         self._reading = True
         self._writable: asyncio.Future[None] | None = None
 
@@ -273,8 +275,8 @@ class Connection(asyncio.Protocol):
             self._account(ahead)
         if request is not None:
             if request._pieces is None:
-                self._account(request)  # of a streamed one the handler still takes what has come
-            request.stirred()
+                self._account(request)  # the handler of a streaming route may still take pieces
+            request.wake()
             if request.on_gone is not None:
                 request.on_gone()
 
@@ -285,11 +287,11 @@ class Connection(asyncio.Protocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self.refuse(BadInput("no other protocol is spoken here"))
+            self.refuse(BadInput("this server speaks HTTP/1.1 only: it cannot upgrade the connection"))
         except httptools.HttpParserCallbackError as error:
             self.refuse(_cause(error))
         except httptools.HttpParserError:
-            self.refuse(BadInput("that is not HTTP/1.1"))
+            self.refuse(BadInput("the request is not HTTP/1.1"))
 
     def pause_writing(self) -> None:
         if self._writable is None:
@@ -318,7 +320,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def stuck(self) -> bool:
-        """The client does not take what it is sent."""
+        """Has the client stopped reading the response?"""
         return self._writable is not None
 
     # --- of the parser ----------------------------------------------------------------------------------------
@@ -350,14 +352,14 @@ class Connection(asyncio.Protocol):
         name = name.lower()
         if name in headers:
             if name in (b"host", b"authorization", b"content-length", b"content-range", b"origin"):
-                raise BadInput(f"the header {name.decode('latin-1')} stands there twice")
+                raise BadInput(f"the header {name.decode('latin-1')} is repeated")
             value = headers[name] + b", " + value
         headers[name] = value
 
     def _count(self, size: int) -> None:
         self.head += size
         if self.head > MAX_HEAD:
-            raise TooLarge(f"the request's head is larger than {MAX_HEAD} bytes")
+            raise TooLarge(f"the request's line and headers are larger than {MAX_HEAD} bytes")
 
     def on_headers_complete(self) -> None:
         request = self._arriving()
@@ -368,7 +370,7 @@ class Connection(asyncio.Protocol):
         try:
             self.server.find(request)
         except WindfallError as error:
-            self._object(request, error)
+            self._refuse_later(request, error)
             return
         if request.route is not None and request.route.streaming:
             request._pieces = deque()
@@ -377,8 +379,9 @@ class Connection(asyncio.Protocol):
         elif request.expects:
             self.write(_CONTINUE)
 
-    def _object(self, request: Request, error: WindfallError) -> None:
-        """A short body is let in before the refusal, so that the client is not cut off while it sends."""
+    def _refuse_later(self, request: Request, error: WindfallError) -> None:
+        """Refuse a request after its body, if that is short: a client that is cut off while it sends reads no
+        answer."""
         request.refusal = error
         length = request.headers.get(b"content-length", b"0")
         if request.expects or int(length) > MAX_UNWANTED:
@@ -396,12 +399,13 @@ class Connection(asyncio.Protocol):
         if request.size > request.route.limit:
             raise _too_large(request.route)
         if self.server.buffered > MAX_BUFFERED:
-            raise Unavailable("too much is being received at once", retry_after=1)
+            raise Unavailable("the server is receiving too many large bodies at once", "try again in a moment",
+                              retry_after=1)
         if request._pieces is None:
             self._collect(request, data)
             return
         request._pieces.append(data)
-        request.stirred()
+        request.wake()
         if sum(map(len, request._pieces)) > HIGH_WATER:
             self._read(False)
 
@@ -417,7 +421,7 @@ class Connection(asyncio.Protocol):
         request = self._arriving()
         request.complete = True
         if request._pieces is not None:
-            request.stirred()
+            request.wake()
         elif request is self.request:
             self._start(request)
 
@@ -432,12 +436,12 @@ class Connection(asyncio.Protocol):
             self.server.handle(request)
 
     def discard(self, request: Request) -> None:
-        """Its handler is through."""
+        """Drop the pieces that the request's handler did not take."""
         if request._pieces:
             self._account(request)
 
     def _account(self, request: Request) -> None:
-        """What it holds is no longer counted."""
+        """Subtract the request's body from the bytes held by the server."""
         if request._pieces is None:
             if request.refusal is None:
                 self.server.buffered -= request.size
@@ -458,7 +462,7 @@ class Connection(asyncio.Protocol):
         (self.transport.resume_reading if on else self.transport.pause_reading)()
 
     def done(self, request: Request) -> None:
-        """The answer has been written: on to the next request, or close."""
+        """Go on to the next request after an answer has been written, or close the connection."""
         self.since = self.server.loop.time()
         if not request.keep or not request.complete or self.parser is None or self.server.stopping:
             self.close()
@@ -468,13 +472,14 @@ class Connection(asyncio.Protocol):
             if self.request.complete or self.request._pieces is not None:
                 self.server.loop.call_soon(self._start, self.request)
             if not self.request.complete:
-                self._read(True)  # the rest of it is still to come
+                self._read(True)  # the rest of that request has not arrived
             return
         self.request = None
         self._read(True)
 
     def refuse(self, error: WindfallError) -> None:
-        """Bad bytes: say so, then close; a request that is being handled gets its own answer first."""
+        """Answer unreadable bytes with an error and close; a request that is being handled gets its own answer
+        first."""
         request = self.request or Request(self)
         request.keep = False
         self.parser = None
@@ -486,7 +491,7 @@ class Connection(asyncio.Protocol):
 
 
 class HttpServer:
-    """All connections, and the table of routes."""
+    """The open connections, and the table of routes."""
 
     def __init__(self, routes: list[Route], authenticate: Callable[[Request], None], guard: Callable[[Request], None],
                  limit: int = 20_000) -> None:
@@ -508,7 +513,7 @@ class HttpServer:
     # --- from request to handler ------------------------------------------------------------------------------
 
     def find(self, request: Request) -> None:
-        """Route, trust and size, before the first byte of a body is taken."""
+        """Check headers, route, token and size before the server takes the first byte of a body."""
         self._guard(request)
         request.route, request.args = self._match(request.method, request.path)
         self._authenticate(request)
@@ -526,7 +531,7 @@ class HttpServer:
             parts[i] = "{}"
         route = self._routes.get((method, "/".join(parts)))
         if route is None:
-            raise NotFound(f"there is no {method} {path[:200]}", "GET /v1/openapi.json lists what there is")
+            raise NotFound(f"there is no call {method} {path[:200]}", "GET /v1/openapi.json lists the calls")
         return route, args
 
     def handle(self, request: Request) -> None:
@@ -576,7 +581,7 @@ class HttpServer:
         self._sweeper = self.loop.call_later(15, self.sweep)
 
     async def stop(self, grace_s: float = 1.0) -> None:
-        """Every connection is closed once its answer is out."""
+        """Close every connection, after `grace_s` at most for requests that are being handled."""
         self.stopping = True
         self._sweeper.cancel()
         for connection in list(self.connections):
@@ -597,32 +602,32 @@ _numbers = itertools.count(1)
 
 
 def explain(error: Exception) -> WindfallError:
-    """What the client is told; what it is not told goes to the log under the same number."""
+    """Return the error to send to the client; log the details of an internal error under the number that it names."""
     if isinstance(error, WindfallError):
         return error
     if isinstance(error, msgspec.ValidationError | msgspec.DecodeError):
         return BadInput(str(error))
     if isinstance(error, RecursionError):
-        return BadInput("nested too deeply")
+        return BadInput("the body is nested too deeply")
     if isinstance(error, UnicodeDecodeError):
-        return BadInput("a text in the body is not UTF-8", "JSON is sent as UTF-8")
+        return BadInput("a text in the body is not UTF-8", "send JSON as UTF-8")
     number = next(_numbers)
     log.exception("internal error %d", number, exc_info=error)
-    return WindfallError(f"internal error {number}", "the server's log says more under this number")
+    return WindfallError(f"internal error {number}", "look in the server's log for this number")
 
 
 def _encode_error(error: WindfallError) -> bytes:
-    """What it quotes need not be whole characters."""
+    """Encode an error; replace lone surrogates, which a quotation from a request may contain."""
     try:
         return json.encode(error.to_wire())
     except UnicodeEncodeError:
-        told = error.to_wire()["error"]
-        said = {k: v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for k, v in told.items()}
-        return json.encode({"error": said})
+        fields = error.to_wire()["error"]
+        clean = {k: v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for k, v in fields.items()}
+        return json.encode({"error": clean})
 
 
 def _late(request: Request, now: float) -> float:
-    """Seconds by which a request is behind the slowest that is waited for."""
+    """Return by how many seconds a request is later than one that arrives at SLOWEST bytes a second."""
     return now - request.began - request.size / SLOWEST
 
 
@@ -632,7 +637,7 @@ def _cause(error: BaseException) -> WindfallError:
 
 
 async def _swallow(request: Request) -> None:
-    """Take in the rest of a short body that nobody wants, so that the client hears why."""
+    """Read the rest of a short refused body: the client reads the refusal only after it has sent all."""
     size = 0
     if request._pieces is None or request.complete or (request.expects and not request.size):
         return
@@ -649,7 +654,7 @@ def _too_large(route: Route) -> TooLarge:
 
 def _target(url: bytes) -> tuple[str, str]:
     if not url.startswith(b"/"):
-        raise BadInput("the request's target is not a path")
+        raise BadInput("the request's target does not begin with '/'")
     path, _, query = url.decode("latin-1").partition("?")
     return (unquote(path) if "%" in path else path), query
 
@@ -659,4 +664,4 @@ def reply_json(value: Any, status: int = 200, headers: Headers = ()) -> Response
 
 
 def overloaded() -> WindfallError:
-    return Overloaded("too many requests at once", "come back a little later", retry_after=1)
+    return Overloaded("the server has too many requests waiting", "try again in a moment", retry_after=1)

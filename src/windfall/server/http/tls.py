@@ -1,7 +1,7 @@
-"""The server's certificate: self-signed, made once, pinned by everybody who talks to it.
+"""The server's certificate: self-signed, made once, pinned by clients and pilots.
 
-Elliptic curve P-256: a handshake costs half of what RSA's does.  It is no authority (CA:FALSE): whoever pins it trusts
-this key and nothing it might sign.
+Its key is on the elliptic curve P-256, since a handshake then costs half of what RSA's does.  The certificate is no
+authority (CA:FALSE): clients that pin it trust this key and no certificate that the key might sign.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ YEARS = 20
 
 
 def context(folder: Path, names: tuple[str, ...] = ()) -> tuple[ssl.SSLContext, str]:
-    """What to listen with, and the certificate (PEM) to pin."""
+    """Return the TLS context of the server, and the certificate (PEM) to pin; make key and certificate if missing."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     if not (key.exists() and certificate.exists()):
         private_directory(folder)
@@ -52,7 +52,7 @@ def _certify(key: object, names: tuple[str, ...]) -> object:
         x509.CertificateBuilder()
         .subject_name(name).issuer_name(name).public_key(key.public_key())  # type: ignore[attr-defined]
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=2))  # clocks differ
+        .not_valid_before(now - datetime.timedelta(days=2))  # some pilots' clocks are slow
         .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(also, critical=False)

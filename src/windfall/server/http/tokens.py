@@ -1,4 +1,4 @@
-"""What a token looks like, and how it is stored."""
+"""Tokens: how the server makes them, and the hash under which it stores them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that wait for the writer's answer: a parked poll is an entry here, and costs nothing else."""
+"""Requests that wait for an effect of the writer.  A parked poll costs one entry in this table and nothing else."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from windfall.server.writer import Writer, refusal
 
 
 class WaitingRequests:
-    """`render`: the body that says what the core answered; `gone`: called of whoever hung up meanwhile, with what was
-    said about him."""
+    """The open requests.  `render` turns an effect into the body of the response.  `gone` is called with a request's
+    key, and the context given with the request, when its client closes the connection."""
 
     def __init__(self, writer: Writer, render: Callable[[Any], bytes], gone: Callable[[int, Any], None] | None = None):
         self._writer, self._render, self._hung_up = writer, render, gone
@@ -24,7 +24,7 @@ class WaitingRequests:
         request.on_gone = lambda: self._gone(key)
 
     def take(self, key: int) -> tuple[Request, Any]:
-        """To be answered without the core."""
+        """Remove a request from the table and return it, for an answer without the core."""
         request, about = self.open.pop(key)
         self._writer.forget(key)
         request.on_gone = None
@@ -37,11 +37,11 @@ class WaitingRequests:
             if type(effect) is effects.Refuse:
                 raise refusal(effect)
             request.reply(self._render(effect))
-        except Exception as error:  # what was granted, or ordered, is said again with the next answer
+        except Exception as error:  # the core repeats its grants and orders in the next answer
             request.fail(explain(error))
 
     def _gone(self, key: int) -> None:
-        """The client closed the connection."""
+        """Forget the request of a client that closed the connection."""
         _, about = self.open.pop(key)
         self._writer.forget(key)
         if self._hung_up is not None and not self._writer.closed:

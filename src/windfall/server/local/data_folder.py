@@ -1,4 +1,4 @@
-"""The data folder, and where the server is to be found.
+"""The data folder: its files, its lock, and the profile that tells clients how to reach the server.
 
     journal.db  views.db  blobs/  uploads/  server.json  mark  tls/  pilot/  socket  sites/  provision/
 """
@@ -20,7 +20,7 @@ import msgspec
 from windfall.errors import StoreLocked, TrustError
 
 BACKLOG = 4096
-_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # none that looks like another
+_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # no two of them look alike
 MAX_SOCKET = 100  # bytes of a Unix socket's path; the kernel takes 107
 
 
@@ -38,7 +38,8 @@ class Home:
 
     @property
     def socket(self) -> Path:
-        """Short enough for the kernel: elsewhere, where the folder's own path is too long."""
+        """Return the path of the Unix socket: in the data folder, or in a runtime folder if that path is too long for
+        the kernel."""
         if self._socket is None:
             self._socket = self.path / "socket"
             if len(os.fsencode(self._socket)) > MAX_SOCKET:
@@ -47,7 +48,7 @@ class Home:
 
     @property
     def mark(self) -> str:
-        """Begins the names of our jobs in batch systems.  No other server has it; it is made once."""
+        """Return the prefix of this server's job names in batch systems.  The prefix is random, made once and kept."""
         path = self.path / "mark"
         try:
             found = path.read_text("ascii").strip()
@@ -59,7 +60,7 @@ class Home:
         return found
 
     def claim(self) -> sockets.socket:
-        """Bind the Unix socket.  It may come before everything else: who connects waits in the kernel's queue."""
+        """Bind the Unix socket, and return it.  Until the server accepts, connections wait in the kernel's queue."""
         self._lock()
         self.socket.unlink(missing_ok=True)
         listener = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
@@ -69,7 +70,7 @@ class Home:
         return listener
 
     def _lock(self) -> None:
-        """Only who has it may replace the socket.  The journal has a lock of its own, which decides."""
+        """Take the lock that permits to replace the socket.  The journal has its own lock, which decides who serves."""
         if self._lock_file is not None:
             return
         self._lock_file = os.open(self.path / "socket.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -87,7 +88,7 @@ class Home:
             self._lock_file = None
 
     def read_profile(self) -> dict[str, Any]:
-        """What was last written there; nothing where it cannot be trusted."""
+        """Return the profile last written; {} if others could read the file, or it cannot be parsed."""
         try:
             if self.profile.stat().st_mode & 0o077:
                 return {}
@@ -101,7 +102,7 @@ class Home:
 
 
 def user() -> str:
-    """Who we are, by the system's account."""
+    """Return the name of the account that runs the server."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -118,7 +119,7 @@ def private_directory(path: Path) -> None:
 
 
 def write_private(path: Path, body: bytes) -> None:
-    """Whole or not at all, readable by its owner only."""
+    """Write a file completely or not at all, readable by its owner only."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)

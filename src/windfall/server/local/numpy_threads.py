@@ -1,7 +1,7 @@
-"""Loading NumPy without its linear algebra's threads.
+"""Load NumPy without the threads of its linear algebra.
 
-OpenBLAS starts a thread per core when it is loaded, which on a login node is a hundred; nothing here multiplies
-matrices.  The variable that prevents it must not reach the tasks, so it is there for the moment of loading only.
+OpenBLAS starts a thread per core when it is loaded, a hundred on a login node, and the server multiplies no matrices.
+A variable prevents the threads.  Tasks must not inherit the variable, so it is set only while NumPy loads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _VARIABLE = "OPENBLAS_NUM_THREADS"
 
 
 def load() -> None:
-    """To be called before anything else imports NumPy."""
+    """Load NumPy; call this before any other module imports it."""
     already = os.environ.get(_VARIABLE)
     os.environ.setdefault(_VARIABLE, "1")
     try:

@@ -1,7 +1,7 @@
-"""The pilot of this machine: started, watched, started again while there is work.
+"""This machine's pilot: the server starts it, watches it, and starts it again while there is work.
 
-Light on imports, so that the pilot's interpreter can load beside the server's.  The ticket is kept between runs: its
-nonce makes a pilot that a killed server left behind an older epoch, which may report but not start.
+This module imports little, so that the pilot's interpreter can load beside the server's.  The ticket outlives the
+server: its nonce makes a pilot that a killed server left behind an older epoch, which may report but not start.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _START = (
 )
 _ROOT = str(Path(windfall.errors.__file__).parent.parent)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
-STEADY_S = 60.0  # one that lived this long is started again at once
-IDLE_S = 30  # without work, or with nobody to give it any, it leaves; it is back in a moment when there is some
+STEADY_S = 60.0  # the server starts a pilot that lived this long again at once
+IDLE_S = 30  # a pilot without work, or without a server, ends after this time; the server starts it when there is work
 SITE = "local"
-# By name: facts are not imported here.
+# Names of facts, since this module does not import the facts.
 _BRING_WORK = ("BagSubmitted", "TasksAppended", "PartAppended", "BagPaused", "TasksRetried", "InputsGathered")
 
 
 class Ticket:
-    """home/pilot/local.json, mode 0600; read again or made."""
+    """The pilot's ticket, pilot/local.json in the data folder, readable by its owner only; made if it is missing."""
 
     def __init__(self, home: Home) -> None:
         private_directory(home.pilot)
@@ -59,7 +59,7 @@ def _read(path: Path) -> dict[str, str]:
 
 
 class LocalPilot:
-    """One process at a time; `on_death` is called from a thread of ours when it has ended."""
+    """The pilot's process.  When it ends, a thread calls `on_death`."""
 
     def __init__(self, home: Home, cores: int | None = None) -> None:
         self.ticket = Ticket(home)
@@ -90,7 +90,7 @@ class LocalPilot:
         self._started = time.monotonic()
 
     def watch(self) -> None:
-        """From now on `on_death` is called; also for one that has died already."""
+        """Call `on_death` when the process ends, or at once if it has ended already."""
         process = self._process
         if process is not None:
             threading.Thread(target=self._wait, args=(process,), name="local pilot", daemon=True).start()
@@ -101,14 +101,14 @@ class LocalPilot:
             self.on_death(code)
 
     def pause(self) -> float:
-        """How long to wait before the next start: longer and longer while it dies young."""
+        """Return the seconds to wait before the next start; they double each time while the pilot dies young."""
         if time.monotonic() - self._started > STEADY_S:
             self._pause = FIRST_PAUSE_S
         pause, self._pause = self._pause, min(self._pause * 2, LONGEST_PAUSE_S)
         return pause
 
-    def said(self) -> str:
-        """Its last words, for an error message."""
+    def log_tail(self) -> str:
+        """Return the end of the pilot's log, for an error message."""
         try:
             return (self._home.pilot / "local.log").read_text(errors="replace")[-2000:].strip()
         except OSError:
@@ -119,7 +119,7 @@ class LocalPilot:
             self._process.terminate()
 
     def wait(self, seconds: float) -> bool:
-        """True: it is gone."""
+        """Wait up to `seconds` for the process to end; return whether it has."""
         if self._process is None:
             return True
         try:
@@ -135,7 +135,7 @@ class LocalPilot:
 
 
 class Supervisor:
-    """On the server's loop: tells the core that the pilot died, and starts it again while there is work."""
+    """The supervisor runs on the server's loop, tells the core when the pilot died, and starts it again for work."""
 
     def __init__(self, runtime: Any, pilot: LocalPilot) -> None:
         self._runtime = runtime
@@ -157,13 +157,13 @@ class Supervisor:
             if each.site == SITE and each.nonce == self._pilot.ticket.nonce and each.state != GONE:
                 self._writer.put(events.Gone(0, each.number, "gone"))
         if code == 0:
-            self._asleep = True  # it left because there was nothing to do
+            self._asleep = True  # the pilot ended because it had no work
             self._loop.call_soon(lambda: self._look(self._writer.state.bags.values()))
         else:
             self._loop.call_later(self._pilot.pause(), self._again)
 
     def _commit(self, position: int, at: int, facts: Any) -> None:
-        """Asleep means: no bag had work.  So only facts that bring some are looked at, and only their bags."""
+        """Start a sleeping pilot if a commit brings work.  Only the bags of facts that may bring work are checked."""
         if self._asleep:
             bags = self._writer.state.bags
             named = (bags.get(fact.bag) for fact in facts if type(fact).__name__ in _BRING_WORK)

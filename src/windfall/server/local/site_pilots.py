@@ -1,6 +1,6 @@
-"""A provisioner inside a single user's server: as soon as that user has site files.
+"""The provisioner inside a single user's server, which runs as soon as that user has a site file.
 
-Loaded when there is one: most servers have no sites.
+The provisioner's modules are loaded only then: most servers have no sites.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from windfall.provision.provisioner import Provisioner
 
 LOOK_S = 3.0
-RETIRE_S = 30.0  # for batch systems to let go of what is not wanted any more
+RETIRE_S = 30.0  # for batch systems to remove the jobs that a short-lived server cancels
 
 
 class SiteProvisioner:
     def __init__(self, runtime: Any, brief: bool = False) -> None:
-        """`brief`: the server lives no longer than a command, and listens for pilots only where a site's file says."""
+        """`brief`: the server lives as long as one command, and opens a port for pilots only if a site's file names
+        one."""
         self._runtime, self._brief = runtime, brief
         self._folder = runtime.home.path / "sites"
         self.provisioner: Provisioner | None = None
@@ -39,8 +40,8 @@ class SiteProvisioner:
         await self.provisioner.run()
 
     async def _open_door(self) -> None:
-        """Where a site's file says that pilots find us: at that address, if it is one of this machine's.  If it is not,
-        somebody passes them on (a router, say), and nobody knows at which of our addresses they arrive."""
+        """Listen at the address that a site's file names as `server`.  If that is not an address of this machine, a
+        router forwards pilots to an address that the file does not tell: listen at every address."""
         from windfall.server.http import listen
         from windfall.sites.site_file import Site, every
 
@@ -52,8 +53,8 @@ class SiteProvisioner:
             self._runtime.open_door(f"[{own}]:{port}" if ":" in own else f"{own or '0.0.0.0'}:{port}")
 
     async def stop(self) -> None:
-        """Jobs stay where they are: the next server finds them.  After a brief life there may be none: what waits is
-        taken back, and where all is done, what runs leaves."""
+        """Stop the provisioner.  Jobs stay in their batch systems, where the next server finds them.  A brief server
+        cancels its waiting jobs first, and if all work is done, its running pilots, since no server may follow."""
         if self._brief and self.provisioner is not None:
             await self._retire(self.provisioner)
         if self.provisioner is not None:

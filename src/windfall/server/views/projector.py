@@ -1,12 +1,12 @@
-"""Views, kept up lazily by one thread, asked by a few others.
+"""The projector: one thread folds commits into the views, a few others query them.
 
 Rules
-  * Commits are only noted here.  They are folded in when a reader asks, when nothing has been committed for a moment,
-    or when too much has gathered: never beside the hot path if it can be helped.
-  * A reader sees at least what was committed when it asked.
-  * The journal is the truth, what is noted here only saves reading it: whatever lies between the views and what is
-    noted is read from there.  So anything noted may be dropped, and after a failure everything is.
-  * Removed bags are deleted in slices, between folds.
+  * The loop only queues commits.  The thread folds them in when a reader asks, when there was no commit for QUIET_S, or
+    when the queue is long: rarely at the same time as the hot path.
+  * A reader sees at least the commits made before it asked.
+  * The journal is the truth; the queue only saves reading it.  The thread reads from the journal whatever the queue
+    lacks.  So the projector may drop any part of the queue, and after a failure drops all of it.
+  * The thread deletes removed bags in slices, between folds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Batch = list[tuple[int, list[Fact]]]
 
 QUIET_S = 0.05
 MAX_COMMITS = 20_000
-MAX_BYTES = 64 << 20  # noted beyond this is let go, and read from the journal
+MAX_BYTES = 64 << 20  # queued commits beyond this are dropped, and read from the journal later
 READERS = 3
 SLICE_ROWS = 20_000  # of a removed bag, deleted at a time
 
@@ -82,7 +82,7 @@ class Projector:
         try:
             future = self._loop.run_in_executor(self._thread, self._fold, self._take(), self._journal.position)
         except RuntimeError:
-            self._closed = True  # the interpreter is at its end; the views catch up when they are next opened
+            self._closed = True  # the interpreter is exiting; the views catch up when they are opened next
             return
         self._busy = True
         future.add_done_callback(self._finished)
@@ -92,7 +92,7 @@ class Projector:
         if future.cancelled():
             return
         if (error := future.exception()) is not None:
-            log.error("the views are behind: %s", error)
+            log.error("the views cannot be brought up to date, and are tried again: %s", error)
         elif future.result():
             self._forget()
 
@@ -101,14 +101,14 @@ class Projector:
         return batch
 
     async def ask(self, question: Callable[[Any], T]) -> T:
-        """Ask the views, once they know all that is committed now."""
+        """Query the views once they have folded in all present commits."""
         fold = self._loop.run_in_executor(self._thread, self._fold, self._take(), self._journal.position)
         if await fold:
             self._forget()
         return await self._loop.run_in_executor(self._readers, self._answer, question)
 
     def _forget(self) -> None:
-        """A slice at a time, each queued behind the folds that came meanwhile."""
+        """Delete a slice of a removed bag; folds that are queued by then go before the next slice."""
         if not self._forgetting and not self._closed:
             self._forgetting = True
             self._loop.run_in_executor(self._thread, self._forget_slice).add_done_callback(self._forgot)
@@ -118,12 +118,12 @@ class Projector:
         if future.cancelled():
             return
         if (error := future.exception()) is not None:
-            log.error("removed bags are still in the views: %s", error)
+            log.error("removed bags cannot be deleted from the views: %s", error)
         elif future.result():
             self._forget()
 
     async def close(self) -> None:
-        """What has not been folded in is read from the journal next time."""
+        """Close the views.  The next server folds in the rest from the journal."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -136,16 +136,16 @@ class Projector:
     def _answer(self, question: Callable[[Any], T]) -> T:
         views = self._views
         if views is None:  # a fold that came between has failed
-            raise Unavailable("the views are being filled again", "try again in a moment", retry_after=1)
+            raise Unavailable("the views are being rebuilt", "try again in a moment", retry_after=1)
         with views.reading():
             return question(views)
 
     # --- in the views' thread ---------------------------------------------------------------------------------
 
     def _fold(self, batch: Batch, upto: int) -> bool:
-        """Everything up to a position of the journal; True: there are bags to forget.
+        """Fold everything up to a position of the journal; return whether there are removed bags to delete.
 
-        Short turns for this thread while it works, so that the loop's flushes do not wait for it.
+        The interpreter switches threads more often meanwhile, so that the loop's flushes do not wait for this thread.
         """
         usual = sys.getswitchinterval()
         sys.setswitchinterval(0.0005)
@@ -159,7 +159,7 @@ class Projector:
             views.flush()
             return bool((fresh or _removes(batch)) and views.removed())
         except BaseException:
-            self._drop()  # what they hold is in doubt: the next one reads where the file stands, and the journal
+            self._drop()  # the views in memory are in doubt: the next fold starts from the file and the journal
             raise
         finally:
             sys.setswitchinterval(usual)
@@ -172,7 +172,7 @@ class Projector:
         return self._views
 
     def _catch_up(self, views: Views, upto: int) -> None:
-        """Read what lies before; where the journal has no row, retention took it, and only then is it passed over."""
+        """Fold in the journal's rows up to a position; retention has removed any row that is missing."""
         if views.reached >= upto:
             return
         for position, _, body in self._journal.read(views.reached, upto - views.reached):
@@ -180,7 +180,7 @@ class Projector:
         views.project(upto, [])
 
     def _forget_slice(self) -> bool:
-        """True: there is more."""
+        """Delete a slice of a removed bag; return whether there may be more to delete."""
         views = self._views
         bags = views.removed() if views is not None else []
         if views is None or not bags:
@@ -193,7 +193,7 @@ class Projector:
         return True
 
     def _drop(self) -> None:
-        """Without a last flush: what was gathered is in the journal."""
+        """Abandon the views without a last flush: the journal has all their commits."""
         views, self._views = self._views, None
         if views is not None:
             views.abandon()

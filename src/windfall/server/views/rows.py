@@ -1,4 +1,4 @@
-"""Rows of results, as `docs/reference/http.md` has them: from the facts of a commit, or from the views."""
+"""Rows of results as `docs/reference/http.md` describes them, made from the facts of a commit or from the views."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLAIN = f.Detail()
 
 
 def touched(facts: Iterable[f.Fact]) -> dict[int, None]:
-    """Bags whose counts a commit may have changed."""
+    """Return the bags whose counts a commit may have changed."""
     bags: dict[int, None] = {}
     for fact in facts:
         if isinstance(fact, f.Granted):
@@ -33,16 +33,16 @@ def touched(facts: Iterable[f.Fact]) -> dict[int, None]:
 
 
 class RecordedCommit(msgspec.Struct, gc=False):
-    """A commit as it was when it was published: what its facts do not say is noted before it changes."""
+    """A published commit, with those parts of the state that its facts lack and later commits change."""
 
     position: int
     facts: list[f.Fact]
-    started: dict[int, int] = {}  # attempts that ended here → when they were heard to have begun
-    generations: dict[tuple[int, int], Any] = {}  # (bag, first) of cancelled runs → of its tasks, if not all 0
+    started: dict[int, int] = {}  # attempts that ended here → when their pilots reported their start
+    generations: dict[tuple[int, int], Any] = {}  # (bag, first) of cancelled runs → generations, if not all 0
 
 
 class CommitRecorder:
-    """Makes commits out of facts; follows what has started, as the views do."""
+    """Makes recorded commits out of facts; remembers when attempts started, as the views do."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -85,14 +85,14 @@ class CommitRecorder:
         for first, count in fact.runs if bag is not None else ():
             generations = bag.tasks.np_generation[first : first + count]
             if generations.any():
-                same = bool((generations == generations[0]).all())  # a hundred million times the same is one number
+                same = bool((generations == generations[0]).all())  # a hundred million equal numbers take one's room
                 commit.generations[fact.bag, first] = (
                     np.broadcast_to(generations[0].copy(), count) if same else generations.copy()
                 )
 
 
 class RowMaker:
-    """Rows of one bag from commits."""
+    """Makes the rows of one bag from recorded commits."""
 
     def __init__(self, state: Any, bag: Any, rendering: Rendering) -> None:
         self._state = state
@@ -112,7 +112,7 @@ class RowMaker:
 
     def _finished(self, commit: RecordedCommit, fact: f.Finished) -> Iterator[ResultRow]:
         site, host = self._place(fact.pilot)
-        generation = self._bag.tasks.generation  # a success stays one, so its generation does not change either
+        generation = self._bag.tasks.generation  # a success is final, so its generation does not change
         for i, task in enumerate(fact.tasks):
             d = fact.details.get(i, _PLAIN)
             target, params = self._rendering.params(task)
@@ -127,7 +127,7 @@ class RowMaker:
     def _ended(self, commit: RecordedCommit, fact: f.Ended, e: f.End) -> ResultRow:
         site, host = self._place(fact.pilot)
         d = e.detail or _PLAIN
-        silent = d == _PLAIN and e.outcome != O_SUCCEEDED  # nobody saw it end
+        silent = d == _PLAIN and e.outcome != O_SUCCEEDED  # no pilot reported the attempt's end
         target, params = self._rendering.params(e.task)
         return ResultRow(
             e.task, target, params, TASK_STATES[e.verdict], e.generation, e.attempt, OUTCOMES[e.outcome], e.why,
@@ -154,7 +154,7 @@ class RowMaker:
 
 
 def size(facts: Iterable[f.Fact]) -> int:
-    """How many rows these facts may become."""
+    """Return how many rows these facts may become."""
     total = 0
     for fact in facts:
         if isinstance(fact, f.Finished):
@@ -166,11 +166,11 @@ def size(facts: Iterable[f.Fact]) -> int:
     return total
 
 
-ROW_BYTES = 256  # that a row without details takes in memory, about
+ROW_BYTES = 256  # approximate memory of a row without details
 
 
 def weight(facts: Iterable[f.Fact]) -> int:
-    """Bytes that these facts keep in memory, about."""
+    """Estimate the bytes that these facts take in memory."""
     total = 0
     for fact in facts:
         if isinstance(fact, f.Finished):

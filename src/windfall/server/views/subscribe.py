@@ -1,11 +1,11 @@
-"""What happens, as it happens: newline-separated JSON, fed by commits.
+"""Subscriptions: streams of newline-separated JSON that follow the commits.
 
 Rules
-  * A subscriber is woken by a commit that touches its bag; between commits nothing is done for it.
-  * What waits for a slow one is bounded, in rows and in bytes: counts replace each other, and where too many rows
-    gather it is told to `resume` from a position, by a new request.
-  * A subscriber that begins in the past gets the rows of the last commits from memory, or older ones from the views
-    (then it may see a row twice, never none).
+  * A commit that touches a subscriber's bag wakes the subscriber; between commits a subscriber costs no time.
+  * The rows that wait for a slow subscriber are bounded in number and bytes.  New counts replace old ones.  If too many
+    rows wait, the stream ends with `resume`: the client sends a new request with its last position.
+  * A subscriber that begins in the past gets the rows of recent commits from memory, and older rows from the views.  In
+    the second case it may see a row twice, but misses none.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from windfall.server.writer import Writer
 
 HEARTBEAT_S = 15
 MAX_WAITING = 50_000  # rows that may wait for one subscriber
-RECENT = 512  # commits kept for those who begin a little late
-RECENT_ROWS = 20_000  # of one commit; more than that is read from the views
+RECENT = 512  # commits kept for subscribers that begin a little late
+RECENT_ROWS = 20_000  # of one commit; subscribers get the rows of a larger one from the views
 RECENT_BYTES = 16 << 20
 MAX_WAITING_BYTES = 32 << 20
 PAGE = 5_000
 
 
 class Subscriber:
-    """`touched` bags and, where wanted, the facts that touched them, until they are taken."""
+    """A subscriber, with the bags that commits touched and, if it wants rows, those commits, until it takes them."""
 
     __slots__ = (
         "_loop", "_wake", "bag", "bags", "beat", "commits", "lost", "owner", "stopped", "waiting", "waiting_bytes",
@@ -87,9 +87,9 @@ class Hub:
         self._by_bag: dict[int, list[Subscriber]] = {}
         self._by_owner: dict[str, list[Subscriber]] = {}
         self._recorder = rows.CommitRecorder(writer.state)
-        self._recent: deque[tuple[rows.RecordedCommit, int]] = deque()  # and what they weigh
+        self._recent: deque[tuple[rows.RecordedCommit, int]] = deque()  # commits, with their bytes
         self._recent_bytes = 0
-        self._oldest = writer.position  # everything after this is in `recent`
+        self._oldest = writer.position  # `_recent` has all commits after this position
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -122,7 +122,7 @@ class Hub:
             self._recent_bytes -= weight
 
     def forget_recent(self) -> None:
-        """Whoever begins in the past is served from the views."""
+        """Drop the recent commits: a subscriber that begins in the past then gets its rows from the views."""
         self._recent.clear()
         self._recent_bytes = 0
         self._oldest = self._writer.position
@@ -161,7 +161,7 @@ class Hub:
         self._timer = self._loop.call_later(HEARTBEAT_S, self._beat) if everyone else None
 
     def stop(self) -> None:
-        """End all streams; clients come back with the position they have."""
+        """End all streams; clients ask again with their last position."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -185,7 +185,7 @@ class Hub:
             self.remove(subscriber)
 
     async def _begin(self, stream: Stream, subscriber: Subscriber, bag: Any, since: int) -> bool:
-        """What happened between `since` and now; True: that was all."""
+        """Send the changes between `since` and now; return whether the stream ends with them."""
         position = self._writer.position
         if not subscriber.wants_rows:
             return await self._say(stream, bag, position, None)
@@ -193,7 +193,7 @@ class Hub:
             past = [commit for commit, _ in self._recent if commit.position > since]
             return await self._say(stream, bag, position, self._rows(bag, past))
         await self._old_rows(stream, bag)
-        if subscriber.lost:  # all up to where this began was sent, what came meanwhile was not
+        if subscriber.lost:  # the rows up to `position` were sent, those of later commits were dropped
             await self._resume(stream, position)
             return True
         subscriber.commits = [each for each in subscriber.commits if each.position > position]
@@ -228,7 +228,7 @@ class Hub:
                 return
 
     async def _resume(self, stream: Stream, position: int | None) -> None:
-        """Come again, from that position; without one, from the last that was told."""
+        """Tell the client to ask again, from that position, or else from the last position that it received."""
         line: dict[str, Any] = {"resume": True}
         if position is not None:
             line["position"] = position
@@ -252,7 +252,7 @@ class Hub:
         return done
 
     async def events(self, request: Request) -> None:
-        """All bags of the user."""
+        """Follow all bags of the user."""
         subscriber = Subscriber(None, request.who.owner, wants_rows=False)
         self.add(subscriber)
         request.on_gone = subscriber.wake
@@ -274,8 +274,8 @@ class Hub:
         lines = []
         for number in touched:
             bag = self._state.bags.get(number)
-            said = counts(bag) if bag is not None else None
-            lines.append(json.encode({"position": position, "bag": number, "counts": said}) + b"\n")
+            now = counts(bag) if bag is not None else None
+            lines.append(json.encode({"position": position, "bag": number, "counts": now}) + b"\n")
         if beat and not lines:
             lines.append(b"{}\n")
         return b"".join(lines)
