@@ -134,7 +134,7 @@ def test_two_provisioners_of_one_site_submit_nothing_twice(tmp_path: Path, clust
         assert server.client.wait(bag)["counts"]["succeeded"] == 80
         until(lambda: not cluster.jobs(), 60)
         assert len(cluster.submitted()) == len(set(cluster.submitted()))
-        assert "somebody else starts pilots there" in both[0].person.trouble("cluster")
+        assert "another provisioner starts pilots there" in both[0].person.trouble("cluster")
         assert not both[1].person.trouble("cluster")
         assert [each.stop() for each in both] == [0, 0]
 

@@ -110,7 +110,7 @@ def test_a_submission_without_an_answer_waits_for_a_listing() -> None:
     bench.carrier.lost(submit)
     assert not bench.order(*_starts(1, 2, 3), stop=[("m-2", "")]), "neither again, nor stopped yet"
     assert bench.carrier.news() == NOTHING and bench.carrier.unsure
-    assert bench.carrier.settle({"m-2": "9_2", "x-1": "1"}, "not there") == [Cancel((("m-2", ""),))]
+    assert bench.carrier.resolve({"m-2": "9_2", "x-1": "1"}, "not there") == [Cancel((("m-2", ""),))]
     news = bench.carrier.news()
     assert news.accepted == [("m-2", "9_2")] and news.refused == [("m-1", "not there"), ("m-3", "not there")]
     assert not bench.carrier.unsure

@@ -135,7 +135,7 @@ def test_a_trial_asks_for_itself(person: User, site: Codes) -> None:
 
 def test_nobody_to_log_in_for(person: User, tmp_path: Path) -> None:
     code, said = type_in(person, "", "login", "far")
-    assert code == 3 and "nobody starts pilots" in said
+    assert code == 3 and "no provisioner runs" in said
     with pytest.raises(NoServer):
         control.call(tmp_path, {"do": "ls"}, lambda line: None)
 

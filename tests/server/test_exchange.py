@@ -141,7 +141,7 @@ def test_a_closed_connection_is_no_longer_parked(server, client):
     until(lambda: parked(server) == 1)
     connection.close()
     until(lambda: parked(server) == 0)
-    assert server._runtime.writer.state.pilots[pilot.me["pilot"]].park is None
+    assert server._runtime.writer.state.pilots[pilot.me["pilot"]].waiting_request is None
     client.submit(sweep(1))
     fresh = Client(client.profile, pilot.client.token)
     reply = fresh.call("POST", "/v1/exchange", pilot.message(want=1))

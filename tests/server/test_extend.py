@@ -180,8 +180,8 @@ def test_files_of_extensions_are_read_once(monkeypatch):
     family = Family(path="in", source="d-{x}", files={"d-1": ("a" * 64, 1, 0o644)})
     target = Target(command="p {x}", source=source, families=[family])
     bag = SimpleNamespace(spec=msgpack.encode(Bag(name="b", targets=[target])), appended=[])
-    rendering, decode, decoded = grants.Rendering(bag, None, None), grants._decode_piece, []
-    monkeypatch.setattr(grants, "_decode_piece", lambda packed: decoded.append(1) or decode(packed))
+    rendering, decode, decoded = grants.Rendering(bag, None, None), grants._decode_target_append, []
+    monkeypatch.setattr(grants, "_decode_target_append", lambda packed: decoded.append(1) or decode(packed))
     for number in range(2, 50):
         bag.appended.append(msgpack.encode((0, source, [{f"d-{number}": ("b" * 64, 1, 0o644)}])))
         assert len(rendering.family_files(0)[0]) == number

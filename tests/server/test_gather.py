@@ -79,7 +79,7 @@ def test_a_path_that_leads_elsewhere_is_not_brought(client):
     row = client.call("GET", f"/v1/bags/{bag}/results?state=failed").body["rows"][0]
     assert row["note"] == "the output out-1.txt never arrived"
     with pytest.raises(BadInput, match="escape"):
-        gather._place(gather.Taken({}, [], set()), "main", [(0, [("../../escape", BLOB, 4, 0o644)])])
+        gather._place(gather.TargetOutputs({}, [], set()), "main", [(0, [("../../escape", BLOB, 4, 0o644)])])
 
 
 def test_it_waits_until_then(client):

@@ -11,7 +11,7 @@ class Bag:
     def __init__(self, work=0, paused=False):
         self.work, self.paused, self.asked = work, paused, 0
 
-    def unfinished(self):
+    def not_ended(self):
         self.asked += 1
         return self.work
 

@@ -1,5 +1,6 @@
-"""Starts and stops pilots at a user's sites, under that user's credentials.
+"""Provisioning: starts and stops pilots at a user's sites, under that user's credentials.
 
-It decides nothing: the core commits intents and gives orders; `carrying` says which commands they come to, `tender`
-carries those out at one site, `provisioner` keeps a tender for each.  Inside a single user's server, or on its own.
+This package decides nothing: the core commits intents and gives orders.  `order_book` turns orders into commands,
+`tender` carries them out at one site, and `provisioner` keeps a tender for each site.  A provisioner runs inside a
+single user's server, or as a process of its own (`windfall provision`).
 """

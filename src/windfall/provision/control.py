@@ -1,9 +1,10 @@
-"""A socket in the home folder by which the commands of the same user talk to a running provisioner.
+"""The control socket: commands of the same user talk over it to a running provisioner.
 
-JSON lines.  The first says what is wanted (`{"do": "ls"}`); the last is `{"done": true}` or `{"error": …}`.
-In between either side may say more: a login asks its questions there.  Only the owner can open it; whoever did is asked
-of the kernel, too.  Where the folder's path is too long for a socket, it lies in a private one elsewhere: one that is
-somebody else's is refused.  What is said here is never logged: it may be a password.
+Both sides send JSON lines.  The first names the request (`{"do": "ls"}`); the last is `{"done": true}` or
+`{"error": …}`.  In between either side may send more lines: a login sends its questions.  Only the owner can open the
+socket, and both sides ask the kernel for the other's user.  If the data folder's path is too long for a socket, the
+socket lies in a private folder elsewhere; a folder of another user is refused.  The lines are never logged: a line may
+be a password.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ MAX_PATH = 100  # bytes of a Unix socket's path; the kernel takes 107
 
 
 class Talk:
-    """One conversation."""
+    """The provisioner's side of one connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     async def hear(self) -> dict[str, Any]:
-        """The next line; {} when there is none."""
+        """Return the next line; {} if the other side has closed the connection."""
         try:
-            said = json.loads(await self._reader.readline() or b"{}")
+            line = json.loads(await self._reader.readline() or b"{}")
         except ValueError:
-            raise BadInput("that is no line of JSON") from None
-        return said if isinstance(said, dict) else {}
+            raise BadInput("the line is not JSON") from None
+        return line if isinstance(line, dict) else {}
 
     async def say(self, **fields: Any) -> None:
         self._writer.write(json.dumps(fields).encode() + b"\n")
@@ -53,12 +54,12 @@ Handler = Callable[[Talk, dict[str, Any]], Awaitable[None]]
 
 
 def path(home: Path) -> Path:
-    """In the folder; elsewhere, where its path is too long for the kernel."""
+    """Return the socket's path: in the data folder, or elsewhere if that path is too long for the kernel."""
     return _paths(home)[0]
 
 
 def _paths(home: Path) -> list[Path]:
-    """Where it is, or may be: who began the provisioner need not have had our environment."""
+    """Return the paths where the socket may be: the provisioner may have started with another environment."""
     inside = home.absolute() / NAME
     if _short(inside):
         return [inside]
@@ -72,15 +73,15 @@ def _short(where: Path) -> bool:
 
 
 def _check_private(folder: Path) -> None:
-    """Whoever else could put a socket there would be asked instead of us: for passwords, among other things."""
+    """Refuse a folder that another user can write to: his socket there could take passwords from our commands."""
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
-        raise TrustError(f"{folder} is not a private directory of yours", "remove it, or have it removed; or say where "
-                         "else sockets can be (XDG_RUNTIME_DIR), or choose a shorter WINDFALL_HOME")
+        raise TrustError(f"{folder} is not a private directory of yours", "remove it, or have it removed; or name "
+                         "another folder for sockets (XDG_RUNTIME_DIR), or choose a shorter WINDFALL_HOME")
 
 
 async def serve(home: Path, handlers: Mapping[str, Handler]) -> asyncio.AbstractServer:
-    """Until it is closed.  A socket that was left behind is replaced."""
+    """Serve the handlers on the control socket; replace a socket that an earlier provisioner left behind."""
     where = path(home)
     if where.parent != home.absolute():
         where.parent.mkdir(mode=0o700, exist_ok=True)
@@ -104,7 +105,7 @@ def remove(home: Path) -> None:
 
 
 def _owner(connection: socket.socket) -> int:
-    """The user at the other end."""
+    """Return the user at the other end, as the kernel knows it."""
     pid_uid_gid = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", pid_uid_gid)[1])
 
@@ -113,22 +114,23 @@ Answer = Callable[[dict[str, Any]], dict[str, Any] | None]
 
 
 def call(home: Path, wanted: dict[str, Any], answer: Answer) -> None:
-    """For commands: says what is wanted; `answer` gets every line that comes back, and returns what to say to it."""
+    """Send a request to the provisioner.  `answer` gets each line that comes back and returns the line to reply with,
+    or None."""
     connection = _connected(home)
     with connection, connection.makefile("rwb") as lines:
         if _owner(connection) not in (0, os.geteuid()):
-            raise TrustError("what answers is somebody else's")
+            raise TrustError("the provisioner that answers belongs to another user")
         _say(lines, wanted)
         while line := lines.readline(MAX_LINE):
-            said = json.loads(line)
-            if said.get("done"):
+            fields = json.loads(line)
+            if fields.get("done"):
                 return
-            if "error" in said:
-                raise from_wire(said, 400)
-            reply = answer(said)
+            if "error" in fields:
+                raise from_wire(fields, 400)
+            reply = answer(fields)
             if reply is not None:
                 _say(lines, reply)
-    raise NoServer("the provisioner ended meanwhile", "try again")
+    raise NoServer("the provisioner ended before it answered", "try again")
 
 
 def _connected(home: Path) -> socket.socket:
@@ -141,11 +143,11 @@ def _connected(home: Path) -> socket.socket:
             return connection
         except OSError:
             connection.close()
-    raise NoServer(f"nobody starts pilots for {home}", "windfall serve does, or windfall provision")
+    raise NoServer(f"no provisioner runs for {home}", "start one: windfall serve, or windfall provision")
 
 
-def _say(lines: Any, said: dict[str, Any]) -> None:
-    lines.write(json.dumps(said).encode() + b"\n")
+def _say(lines: Any, fields: dict[str, Any]) -> None:
+    lines.write(json.dumps(fields).encode() + b"\n")
     lines.flush()
 
 
@@ -153,19 +155,20 @@ async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hand
     talk = Talk(reader, writer)
     try:
         if _owner(writer.get_extra_info("socket")) not in (0, os.geteuid()):
-            raise TrustError("this is somebody else's provisioner")
+            raise TrustError("this provisioner belongs to another user")
         wanted = await talk.hear()
         handler = handlers.get(str(wanted.get("do")))
         if handler is None:
-            raise BadInput(f"a provisioner cannot {str(wanted.get('do'))[:40]!r}", "one of " + ", ".join(handlers))
+            raise BadInput(f"the provisioner has no request {str(wanted.get('do'))[:40]!r}",
+                           "ask for one of " + ", ".join(handlers))
         await handler(talk, wanted)
         await talk.say(done=True)
     except WindfallError as error:
         with suppress(OSError):
             await talk.say(**error.to_wire())
     except (OSError, ValueError):
-        pass  # whoever asked is gone
+        pass  # the command has hung up
     except Exception:
-        log.exception("a command could not be answered")
+        log.exception("a request on the control socket failed")
     finally:
         writer.close()

@@ -1,4 +1,4 @@
-"""A provisioner of its own: `windfall provision`, under the user's account, for a server elsewhere."""
+"""`windfall provision`: a provisioner in a process of its own, for a server on another machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windfall.provision.remote_link import Remote
 
 
 def provision(home: Path, profile: Profile, landing: float) -> int:
-    """Until SIGTERM or SIGINT.  Jobs stay where they are; the next one finds them."""
+    """Provision until SIGTERM or SIGINT.  Jobs stay in their batch systems, where the next provisioner finds them."""
     if not Provisioner.files(home):
         raise BadInput(f"there are no sites in {home / 'sites'}", "'windfall site add' makes one")
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

@@ -1,12 +1,13 @@
-"""What a tender does with its orders.  Pure: orders in, commands out; what came of those in, news out.
+"""The order book of a tender: turns the core's orders into commands, and the commands' outcomes into news.
 
 Rules
-  * An order is carried out once per nonce, however often it is heard; what came of it is told until that is answered.
-  * Starts of one shape whose nonces follow each other are one submission, as many as the site takes at once.
-  * A stop of something whose submission is under way waits until that has landed.
-  * A submission without an answer is neither accepted nor refused: a listing begun long enough after it says which.
-  * Answers may overtake each other.  An older one is a receipt only: what it orders stands in the newer one, too.
-It decides nothing, and forgets what the core has heard.
+  * The tender carries an order out once per nonce, however often the core repeats it, and reports the outcome until
+    the core acknowledges that.
+  * Starts of one shape with consecutive nonces are one submission, of as many pilots as the site takes at once.
+  * A stop waits while the submission of its job is under way.
+  * A submission without an answer is neither accepted nor refused: a listing begun long enough after it tells which.
+  * Replies may overtake each other.  An older reply only acknowledges news: the newer one repeats all its orders.
+The book reads no clock, performs nothing and decides nothing; it forgets the outcomes that the core has acknowledged.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ class Cancel(NamedTuple):
 
 
 class ListJobs(NamedTuple):
-    """List what the batch system has of ours."""
+    """List this server's jobs in the batch system."""
 
     began: int  # the core's time of the newest answer
 
 
 class Salvage(NamedTuple):
-    """Bring home what pilots left behind."""
+    """Look for results that these pilots could not deliver, and send them to the server."""
 
     nonces: tuple[str, ...]
 
@@ -74,25 +75,26 @@ class News(NamedTuple):
 
 
 class Carrier:
-    """`most`: pilots in one submission; `many`: jobs in one cancellation; `company`: pilots looked for at once."""
+    """The book.  `most`: pilots in one submission; `many`: jobs in one cancellation; `company`: pilots in one
+    salvage."""
 
     def __init__(self, most: int = 1, many: int = 1, company: int = 1) -> None:
         self.most, self.many, self.company = most, many, company
         self.now = self.seen = 0
-        self._names: dict[str, str] = {}  # nonce → what the batch system calls it; "": on its way
-        self._stops: dict[Pair, bool] = {}  # under way; True: its submission has to land first
-        self._unsure: dict[str, None] = {}  # submitted, and no answer came
+        self._names: dict[str, str] = {}  # nonce → the batch system's name; "": the submission is under way
+        self._stops: dict[Pair, bool] = {}  # stops not carried out yet; True: the stop waits for its submission
+        self._unsure: dict[str, None] = {}  # nonces of submissions without an answer
         self._looking = False
         self._accepted: dict[str, str] = {}
         self._refused: dict[str, str] = {}
         self._stopped: dict[Pair, None] = {}
         self._unstopped: dict[Pair, None] = {}
         self._seeking: dict[str, None] = {}
-        self._alone: dict[str, None] = {}  # to be looked for by themselves: in company it did not work
+        self._alone: dict[str, None] = {}  # nonces to salvage one by one: a salvage of several failed
         self._salvaged: dict[str, int] = {}
 
     def news(self) -> News:
-        """All that has not been answered."""
+        """Return the outcomes that the core has not acknowledged."""
         return News(list(self._accepted.items()), list(self._refused.items()), list(self._stopped),
                     list(self._unstopped), list(self._salvaged.items()))
 
@@ -106,7 +108,7 @@ class Carrier:
     # --- orders -------------------------------------------------------------------------------------------------------
 
     def answered(self, orders: Orders, news: News) -> list[Command]:
-        """`news` went out with the request that this answers."""
+        """Take a reply; return the commands that it orders.  `news` went out with the request of this reply."""
         self._heard(news)
         if (orders.now, orders.number) < (self.now, self.seen):
             return []
@@ -172,24 +174,24 @@ class Carrier:
             yield Cancel(tuple(every[at : at + self.many]))
 
     def wanted(self, submit: Submit) -> list[Submit]:
-        """What of it is, now that it is about to be carried out.  The rest was never submitted: it is stopped."""
+        """Return the part of a submission that is still wanted.  Report the rest as stopped: it was never submitted."""
         for pair in [pair for pair, waits in self._stops.items() if waits and pair[0] in dict.fromkeys(submit.nonces)]:
             del self._stops[pair]
             self._names.pop(pair[0], None)
             self._stopped[pair] = None
         return list(self._groups((nonce, submit.shape) for nonce in submit.nonces if nonce in self._names))
 
-    # --- what came of them --------------------------------------------------------------------------------------------
+    # --- outcomes -----------------------------------------------------------------------------------------------------
 
     def accepted(self, names: Mapping[str, str]) -> list[Cancel]:
-        """Nonce → name; returns what waited for it."""
+        """Record submitted jobs (nonce → name); return the cancellations that waited for them."""
         for nonce, name in names.items():
             self._names[nonce] = self._accepted[nonce] = name
             self._unsure.pop(nonce, None)
         return self._landed(names)
 
     def refused(self, nonces: Iterable[str], why: str) -> list[Cancel]:
-        """They were surely not submitted."""
+        """Record jobs that were surely not submitted; return the cancellations that waited for them."""
         gone = list(nonces)
         for nonce in gone:
             self._names.pop(nonce, None)
@@ -198,11 +200,12 @@ class Carrier:
         return self._landed(gone)
 
     def lost(self, submit: Submit) -> None:
-        """No answer came: it may have been done."""
+        """Record a submission without an answer: the batch system may have taken it."""
         self._unsure.update(dict.fromkeys(submit.nonces))
 
-    def settle(self, there: Mapping[str, str], why: str) -> list[Cancel]:
-        """What a listing says of those: nonce → name.  It began after any of them could still land."""
+    def resolve(self, there: Mapping[str, str], why: str) -> list[Cancel]:
+        """Record from a listing (nonce → name) which submissions without an answer were taken.  The listing began after
+        the last moment at which any of them could still arrive."""
         found = {nonce: there[nonce] for nonce in self._unsure if nonce in there}
         return [*self.accepted(found), *self.refused(list(self._unsure), why)]
 
@@ -218,30 +221,31 @@ class Carrier:
             self._stopped[pair] = None
 
     def not_cancelled(self, cancel: Cancel) -> None:
-        """It did not work: to be ordered again, after others."""
+        """Report a cancellation that failed; the core orders it again, after others."""
         for pair in cancel.jobs:
             self._stops.pop(pair, None)
             self._unstopped[pair] = None
 
     def salvaged(self, found: Mapping[str, int]) -> None:
-        """So many results of each were found there, and sent; -1: its pilot lives."""
+        """Report how many results of each pilot were found and sent; -1: the pilot lives."""
         for nonce, many in found.items():
             self._seeking.pop(nonce, None)
             self._salvaged[nonce] = many
 
     def not_salvaged(self, nonces: Iterable[str], alone: bool) -> None:
-        """They could not be looked for: to be ordered again; `alone`: each by itself, so that it holds up no other."""
+        """Forget a salvage that failed, so that the core orders it again; `alone`: each pilot then gets its own
+        command, so that none holds up the others."""
         for nonce in nonces:
             self._seeking.pop(nonce, None)
             if alone:
                 self._alone[nonce] = None
 
     def looked(self) -> None:
-        """Listed, or not: the next order to list is another one."""
+        """Note the end of a listing, successful or not: the next order to list is a new one."""
         self._looking = False
 
 
 def follows(before: str, after: str) -> bool:
-    """Is this the nonce that comes next?"""
+    """Is `after` the nonce that follows `before`?"""
     mark, _, number = before.rpartition("-")
     return number.isdigit() and after == f"{mark}-{int(number) + 1}"

@@ -1,9 +1,9 @@
-"""All sites of one user: reads their files, tells the server of them, keeps a tender for each.
+"""The provisioner: reads a user's site files, registers the sites at the server, and keeps a tender for each.
 
-One site's trouble never touches another: each has a task of its own, which begins again after longer and longer
-pauses.  A file that has changed begins a new tender, and nothing is submitted by what it said before; one that cannot
-be read leaves things as they are, and says so; a site whose file is gone gets no more pilots, and is tended while we
-live.
+A failure at one site never touches another: each has its own asyncio task, which restarts after growing pauses.  When
+a file changes, a new tender starts, and no tender submits by the old contents.  If a file cannot be read, its tender
+goes on and `windfall site ls` shows the error.  When a file is removed, its site gets no more pilots, and the tender
+runs on to look after those there.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("windfall.provision")
 
-LOOK_S = 3.0  # between looks at the files
-AGAIN_S = 120.0  # before a site is taken back from somebody else who tends it
+LOOK_S = 3.0  # between checks of the site files
+AGAIN_S = 120.0  # before this provisioner takes a site back from another one
 
 Open = Callable[[Site], Channel]
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What tells a file from what it was; nothing where there is none."""
+    """Return values that change with the file; None if there is no file."""
     try:
         about = path.stat()
     except OSError:
@@ -49,7 +49,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 async def _cores(place: Place) -> int:
-    """Of a machine that has no queue, where its file sets no limit."""
+    """Return the cores of a machine without batch system whose file sets no limit of pilots; else 0."""
     site, speaks = place.site, dialect(place.site.dialect)
     command = speaks.room("") if site.dialect in ("ssh", "local") and not site.max_pilots else None
     if command is None:
@@ -58,28 +58,28 @@ async def _cores(place: Place) -> int:
 
 
 class Place:
-    """A site and whoever tends it."""
+    """A site with its channel and its tender."""
 
     def __init__(self, site: Site, stamp: Any, channel: Channel) -> None:
-        """`channel` outlives tenders: it may have cost somebody a code."""
+        """`channel` outlives tenders: a person may have typed a code to open it."""
         self.site, self.stamp, self.channel = site, stamp, channel
         self.tender: Tender | None = None
         self.task: asyncio.Task[None] | None = None
         self.trouble = ""
-        self.closing = False  # its file is gone
+        self.closing = False  # the site's file was removed
 
 
 class Provisioner:
-    """`home`: the user's; its folder `sites` has the files, `provision` what is remembered between runs."""
+    """`home` is the user's data folder: `sites` in it has the site files, `provision` the tokens kept between runs."""
 
     def __init__(self, home: Path, line: Line, opened: Open = channel, landing: float = LANDING_S) -> None:
         self.home, self.line, self.opened, self.landing = home, line, opened, landing
         self.places: dict[str, Place] = {}  # by the file's name
         self.bad: dict[str, str] = {}  # files that cannot be read, and why
-        self._seen: dict[str, Any] = {}  # stamps of files as they were looked at last
+        self._seen: dict[str, Any] = {}  # stamps of the files at the last check
         self._looking = asyncio.Lock()
         self.handlers: dict[str, control.Handler] = {"ls": self._ls, "login": self._login, "test": self._test}
-        self.profile: Callable[[], Profile] = self._profile  # of the server, for commands that talk to it
+        self.profile: Callable[[], Profile] = self._profile  # of the server, for trials
 
     def _profile(self) -> Profile:
         from windfall.client.profile import find
@@ -97,7 +97,7 @@ class Provisioner:
         talking = await control.serve(self.home, self.handlers)
         try:
             while True:
-                await self.look()
+                await self.check_files()
                 await asyncio.sleep(LOOK_S)
         finally:
             talking.close()
@@ -110,22 +110,22 @@ class Provisioner:
             await asyncio.gather(*(place.channel.close() for place in self.places.values()), return_exceptions=True)
 
     async def stop(self) -> None:
-        """What is under way ends, and is told; jobs stay where they are."""
+        """Let commands under way end, and report their outcomes; jobs stay in their batch systems."""
         tenders = [place.tender for place in self.places.values() if place.tender is not None]
         await asyncio.gather(*(tender.stop() for tender in tenders), return_exceptions=True)
 
     async def retire(self) -> None:
-        """No more pilots anywhere, until the next one says otherwise."""
+        """Set the limit of every site to no pilots, until the next provisioner registers the sites again."""
         for place in self.places.values():
             if not place.closing:
                 await self._close(place)
 
-    async def look(self) -> None:
-        """At the files: what is new, changed or gone?"""
+    async def check_files(self) -> None:
+        """Start, restart and close tenders as site files appear, change and disappear."""
         async with self._looking:
-            await self._look()
+            await self._check_files()
 
-    async def _look(self) -> None:
+    async def _check_files(self) -> None:
         found = {path.name: stamp for path in self.files(self.home) if (stamp := _stamp(path))}
         self.bad = {name: why for name, why in self.bad.items() if name in found}
         for name, stamp in found.items():
@@ -137,9 +137,10 @@ class Provisioner:
         self._seen = found
 
     async def _unchanged(self, name: str) -> None:
-        """Before anything is submitted: who has written less into a site's file sees no more of what it said before."""
+        """Return once the site's file is read as it is now: after a user has lowered a limit in it, no submission goes
+        by the old one."""
         while _stamp(self.home / "sites" / name) != self._seen.get(name):
-            looking = asyncio.ensure_future(self.look())  # on its own: it may end whoever waits here
+            looking = asyncio.ensure_future(self.check_files())  # a task of its own: it may cancel this tender
             await asyncio.shield(looking)
 
     async def _load(self, name: str, stamp: Any) -> None:
@@ -156,7 +157,7 @@ class Provisioner:
         place.task = asyncio.ensure_future(self._keep(place, name))
 
     async def _channel(self, site: Site, old: Place | None) -> Channel:
-        """The one there is, if it leads to the same account."""
+        """Return the old channel if it leads to the same account; else open a new one."""
         if old is not None:
             await self._end(old)
             if (old.site.host, old.site.user, old.site.port) == (site.host, site.user, site.port):
@@ -172,7 +173,7 @@ class Provisioner:
             await asyncio.gather(place.task, return_exceptions=True)
 
     async def _close(self, place: Place) -> None:
-        """No more pilots there; what is queued is stopped, what runs may end."""
+        """Limit a site to no pilots: the core stops queued ones and lets running ones end."""
         place.closing = True
         place.stamp = None
         try:
@@ -190,7 +191,7 @@ class Provisioner:
             try:
                 await self._tend(place, name)
             except Over:
-                place.trouble = "somebody else starts pilots there"
+                place.trouble = f"another provisioner starts pilots there; next try in {AGAIN_S:.0f} s"
                 log.warning("%s: %s", place.site.name, place.trouble)
                 pause = max(pause, AGAIN_S)
             except WindfallError as error:
@@ -199,7 +200,7 @@ class Provisioner:
                     return
                 place.trouble = str(error).replace("NAME", place.site.name)
                 log.warning("%s: %s", place.site.name, error)
-            except Exception as error:  # of this site only
+            except Exception as error:  # the other sites go on
                 place.trouble = f"{type(error).__name__}: {error}"
                 log.exception("%s: its tender failed", place.site.name)
             if asyncio.get_running_loop().time() - began > LONGEST_S:
@@ -209,7 +210,7 @@ class Provisioner:
             await place.channel.logged_in()
 
     async def _forget(self, place: Place) -> None:
-        """Its file is gone, and the server has forgotten it, too."""
+        """Forget a site whose file was removed and which the server has removed, too."""
         self.places = {name: each for name, each in self.places.items() if each is not place}
         await place.channel.close()
 
@@ -236,7 +237,7 @@ class Provisioner:
         await talk.say(sites=self.status())
 
     async def _login(self, talk: control.Talk, wanted: dict[str, Any]) -> None:
-        """Questions out, answers in; they go from the person to the site and are kept nowhere."""
+        """Log in to a site: pass its questions to the person and the answers to the site; keep none of them."""
         async def ask(question: Question) -> list[str]:
             await talk.say(ask={"host": question.site, "text": question.text, "prompts": question.prompts})
             answers = (await talk.hear()).get("answers")
@@ -252,14 +253,14 @@ class Provisioner:
         await trial_by_proxy.trial(talk, wanted, place.site, place.channel, self.profile())
 
     async def _named(self, wanted: dict[str, Any]) -> Place:
-        await self.look()
+        await self.check_files()
         place = next((place for place in self.places.values() if place.site.name == wanted.get("site")), None)
         if place is None:
             raise NotFound(f"no site is called {text.plain(wanted.get('site'), 60)!r} here", "windfall site ls")
         return place
 
     def status(self) -> list[dict[str, Any]]:
-        """A line for each file."""
+        """Return a line for each site file."""
         return [*(self._line(name, place) for name, place in self.places.items()),
                 *({"file": name, "site": "", "trouble": why} for name, why in self.bad.items()
                   if name not in self.places)]

@@ -1,12 +1,12 @@
-"""Our end of a site's relay: every connection that pilots make there becomes one to the server here.
+"""The provisioner's end of a site's relay: it opens a connection to the server for each one that a pilot makes there.
 
 The relay (pilot/net/relay.py) runs on the head node as a command over the site's one SSH connection; its stdin and
-stdout carry frames (wire/frames.py).  Bytes go through unread: TLS is between pilot and server.  Memory is bounded: by
-the credit of each connection, by a bound on what waits for the pipe, and by not reading from the server while that is
-full.
+stdout carry frames (wire/frames.py).  This end forwards bytes unread: TLS is between pilot and server.  The credit of
+each connection and the room in the pipe bound the memory; while the pipe is full, this end does not read from the
+server.
 
-`Relay.run` keeps it going: when it ends, or the connection breaks, it is started again, on the same port if that can be
-had, so that tickets of pilots in the queue stay true.  Pilots meanwhile keep trying; their leases cover it.
+`Relay` starts the relay again when it ends or the connection breaks, on the same port if possible, so that the tickets
+of queued pilots stay true.  Pilots keep trying meanwhile; their leases cover the gap.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from windfall.wire import frames
 
 log = logging.getLogger("windfall.provision")
 
-PIPE_ROOM = 4 << 20  # bytes waiting for the pipe above which the server is not listened to
+PIPE_ROOM = 4 << 20  # bytes that may wait for the pipe before this end stops reading from the server
 MAX_CONNECTIONS = 10_000
 HELLO_S = 30.0
 PING_S, SILENCE_S = 20.0, 90.0
-PAUSES_S = (0.2, 1.0, 5.0, 15.0, 30.0)  # before it is started again
-STEADY_S = 120.0  # one that lived this long is started again at once
+PAUSES_S = (0.2, 1.0, 5.0, 15.0, 30.0)  # before the relay is started again
+STEADY_S = 120.0  # a relay that lived this long is started again at once
 CONNECT_S = 10.0
 
 
 class Hello(NamedTuple):
-    """What a relay offers."""
+    """A relay's greeting: the head node's name, port and addresses, and the folder for routes through files."""
 
     host: str
     port: int
@@ -45,31 +45,31 @@ class Hello(NamedTuple):
 
 
 def hello(payload: bytes) -> Hello:
-    """From a peer that is not trusted with more than this."""
+    """Parse a relay's greeting, with checks: the head node is not trusted."""
     try:
-        said = json.loads(payload)
-        found = Hello(said["host"], said["port"], tuple(said["addresses"]), said["spool"])
+        fields = json.loads(payload)
+        found = Hello(fields["host"], fields["port"], tuple(fields["addresses"]), fields["spool"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise frames.Malformed("the relay does not say what it is") from None
+        raise frames.Malformed("the relay's greeting cannot be read") from None
     texts = (found.host, found.spool, *found.addresses)
     if not all(isinstance(text, str) and len(text) < 4096 and text.isprintable() for text in texts):
-        raise frames.Malformed("the relay's addresses make no sense")
+        raise frames.Malformed("the relay's greeting has invalid addresses")
     if not isinstance(found.port, int) or not 0 <= found.port < 65536 or len(found.addresses) > 16:
-        raise frames.Malformed("the relay's port makes no sense")
+        raise frames.Malformed("the relay's greeting has an invalid port")
     return found
 
 
 class _Connection(asyncio.Protocol):
-    """One of a pilot's, towards the server."""
+    """The connection to the server that belongs to one connection of a pilot to the relay."""
 
     def __init__(self, mux: Mux, number: int) -> None:
         self.mux, self.number = mux, number
         self.flow = frames.CreditWindow()
         self.transport: Any = None
-        self.early: list[bytes] = []  # came before we were through to the server
-        self.late = b""  # came from the server when there was no credit
-        self.told = self.left = False  # we have said CLOSE; the relay has
-        self.full = False  # the server does not take more for now
+        self.early: list[bytes] = []  # bytes from the pilot that arrived before the server accepted
+        self.late = b""  # bytes from the server that arrived without credit
+        self.told = self.left = False  # this end has sent CLOSE; the relay has sent CLOSE
+        self.full = False  # the server's buffer is full
         self.unpaid = 0
 
     # --- from the server
@@ -99,7 +99,7 @@ class _Connection(asyncio.Protocol):
             self.mux.waiting.add(self)
 
     def resume(self) -> None:
-        """There is credit, or room in the pipe."""
+        """Read from the server again if there is credit, and room in the pipe."""
         if self.told or self.mux.choked or not self.flow.credit:
             return
         self.mux.waiting.discard(self)
@@ -144,7 +144,7 @@ class _Connection(asyncio.Protocol):
             self.mux.send(frames.credit(self.number, given))
 
     def leave(self) -> None:
-        """The pilot hung up."""
+        """Close the connection to the server after the pilot has closed its own."""
         self.left = True
         if self.transport is not None:
             self.transport.close()
@@ -170,12 +170,12 @@ class _Connection(asyncio.Protocol):
 
 
 class Mux:
-    """One life of a relay: from its first word to its last."""
+    """The connections of one relay process, multiplexed over its stdin and stdout."""
 
     def __init__(self, stream: Stream, server: tuple[str, int]) -> None:
         self._stream, self._server = stream, server
         self.connections: dict[int, _Connection] = {}
-        self.waiting: set[_Connection] = set()  # not listened to for now
+        self.waiting: set[_Connection] = set()  # connections that are not read for now
         self._out: list[bytes] = []
         self._size = 0
         self._bell = asyncio.Event()
@@ -194,7 +194,7 @@ class Mux:
         self._bell.set()
 
     async def serve(self, ready: Callable[[Hello], None]) -> None:
-        """Until it ends.  `ready` is called once it can be used."""
+        """Serve the relay until it ends; call `ready` with its greeting."""
         writing = asyncio.ensure_future(self._write())
         watching = asyncio.ensure_future(self._watch())
         reading = asyncio.ensure_future(self._read(ready))
@@ -240,7 +240,7 @@ class Mux:
         elif kind == frames.CLOSE:
             connection.leave()
         else:
-            raise frames.Malformed(f"frame {kind} is not for us")
+            raise frames.Malformed(f"a relay may not send frame {kind}")
 
     def _open(self, number: int) -> None:
         if number in self.connections or len(self.connections) >= MAX_CONNECTIONS:
@@ -276,15 +276,15 @@ class Mux:
         while loop.time() - self._heard < SILENCE_S:
             self.send(frames.frame(frames.PING))
             await asyncio.sleep(PING_S)
-        raise SiteUnreachable("the relay has fallen silent")
+        raise SiteUnreachable(f"the relay has sent nothing for {SILENCE_S:.0f} s")
 
 
 class Relay:
-    """Keeps a site's relay going.  `changed` is called each time it has come up."""
+    """A site's relay, started again whenever it ends.  `changed` is called with its greeting each time it is up."""
 
     def __init__(self, channel: Channel, argv: tuple[str, ...], server: tuple[str, int],
                  changed: Callable[[Hello], None] = lambda hello: None) -> None:
-        """`argv`: the relay's command, without a port; `server`: where TLS is spoken."""
+        """`argv`: the relay's command, without a port; `server`: host and port of the server's TLS."""
         self._channel, self._argv, self._server, self._changed = channel, argv, server, changed
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -294,7 +294,7 @@ class Relay:
         self.mux: Mux | None = None
 
     async def ready(self, seconds: float = HELLO_S) -> Hello:
-        """What it offers, once it is up; raises what keeps it from that."""
+        """Return the relay's greeting once it is up; raise the error that prevents its start."""
         if self._task is None or self._task.done():
             self.trouble, self.offer = None, None
             self._task = asyncio.ensure_future(self._run())
@@ -317,7 +317,7 @@ class Relay:
         self.offer = None
 
     async def _run(self) -> None:
-        """A site that refuses is not asked again before somebody has logged in there, or has mended it."""
+        """Start the relay again and again.  After a refusal, wait until a person has logged in at the site."""
         loop, failures = asyncio.get_running_loop(), 0
         while True:
             begun = loop.time()
@@ -365,7 +365,7 @@ class Relay:
 
 
 def _cure(words: str) -> str:
-    """The relay is the pilot's own file, run by the site's `python` where its commands run."""
+    """Return the cure of a relay that could not start: the site's `python` runs it from the pilot's file."""
     if re.search("not found|no such file|syntaxerror|permission denied", words.lower()):
-        return 'is there a Python 3.6 or newer there?  Say which in the site\'s file: python = "…"'
+        return 'is there a Python 3.6 or newer on the head node?  Name it in the site\'s file: python = "…"'
     return ""

@@ -1,6 +1,6 @@
-"""The line to a server elsewhere: the client's own HTTP, a thread for every call that is under way.
+"""The link to a server on another machine: the client's HTTP, with a thread for every call under way.
 
-A poll that waits holds one connection; news goes over another.  What is said twice is harmless, so calls are repeated.
+A waiting poll holds one connection; news goes over another.  All calls are idempotent, so failed ones are repeated.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from windfall.errors import BadInput, WindfallError
 from windfall.provision.server_link import Door, TendReply, TendRequest
 
 T = TypeVar("T")
-CALLS = 200  # under way at once: two for each site, and some
-PATIENCE_S = 5.0  # the tender has its own
+CALLS = 200  # under way at once: two for each site, and some more
+PATIENCE_S = 5.0  # for one call; the tender repeats calls itself
 
 
 class Remote:
@@ -33,7 +33,7 @@ class Remote:
         http = self._idle.pop() if self._idle else Http(self._profile, PATIENCE_S)
 
         def lent() -> T:
-            """Free again when the call has ended, not when nobody waits for it any more."""
+            """Free the connection when the call ends, even if the caller has been cancelled before."""
             try:
                 return work(http)
             finally:
@@ -47,7 +47,8 @@ class Remote:
         try:
             return msgspec.convert(answer, TendReply)
         except msgspec.ValidationError as error:
-            raise WindfallError(f"the server's orders cannot be read: {error}", "is it of another version?") from None
+            raise WindfallError(f"the server's orders cannot be read: {error}",
+                                "is the server of the same version as this provisioner?") from None
 
     async def add_site(self, name: str, kind: str, limits: Limits) -> None:
         body = {"name": name, "kind": kind, "limits": limits}
@@ -67,15 +68,15 @@ class Remote:
 
     async def inner(self) -> Door:
         if self._profile.server.startswith("unix:"):
-            raise BadInput("the server listens on a Unix socket only, and TLS has to be spoken there",
-                           "start it with --listen HOST:PORT")
+            raise BadInput("the server listens on a Unix socket only, but pilots need TLS",
+                           "start the server with --listen HOST:PORT")
         return await self.door()
 
     async def pilot(self) -> bytes:
         return await self._with(_pilot)
 
     def close(self) -> None:
-        """Polls that wait are left to end by themselves."""
+        """Close the idle connections; polls that wait end by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for http in self._idle:
             http.close()

@@ -1,12 +1,12 @@
-"""How the pilots of a site reach the server: what their ticket says of it, by the site's `reach`.
+"""The routes by which the pilots of a site reach the server, as their ticket lists them, by the site's `reach`.
 
-    direct   over HTTPS, at the address in the site's file, or where the server says it is
-    relay    through a program of ours on the head node
-    spool    through files there
-    auto     all of them, in this order: a pilot keeps to the first that works
+    direct   over HTTPS, at the address in the site's file, or at the server's own address
+    relay    through Windfall's relay on the head node
+    spool    through files on the head node
+    auto     all of them, in this order: a pilot keeps the first that works
 
-What stands in a ticket must go on being true: a relay is kept up while the site is tended, and when it comes back under
-another address the ticket is written anew.
+A ticket must remain true: the tender keeps the relay running, and when the relay returns at another address, the
+tender writes the ticket again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from windfall.sites.site_file import Site
 log = logging.getLogger("windfall.provision")
 
 Route = dict[str, str]  # kind, address
-UP_S = 60.0
+UP_S = 60.0  # for the relay to start
 
 
 class Routes(NamedTuple):
-    """What a ticket says of the server."""
+    """The server's address, its certificate, and the routes to it, as a ticket has them."""
 
     server: str
     certificate: str
@@ -46,20 +46,20 @@ def direct(site: Site, door: Door) -> Routes:
         return Routes(server, door.certificate, [{"kind": "direct", "address": server}])
     if site.dialect != "local":
         raise BadInput(f"pilots at {site.name} cannot reach this server: it listens on a Unix socket only",
-                       "start it with --listen HOST:PORT; if its own name is not the one that pilots know it by, say "
-                       f'server = "https://host:port" in the file of {site.name}; or say reach = "relay" there')
+                       "start it with --listen HOST:PORT; if pilots know the server by another name, write "
+                       f'server = "https://host:port" into the file of {site.name}; or write reach = "relay" there')
     return Routes(server, "", [])
 
 
 def offered(reach: str, offer: Hello) -> list[Route]:
-    """By a relay."""
+    """Return the routes through a relay."""
     found = [{"kind": "relay", "address": f"https://{f'[{host}]' if ':' in host else host}:{offer.port}"}
              for host in offer.addresses if reach in ("relay", "auto") and offer.port]
     return found + ([{"kind": "spool", "address": offer.spool}] if offer.spool else [])
 
 
 class Reach:
-    """Of one site, while it is tended."""
+    """The routes of one site, and its relay if the site needs one, while a tender runs."""
 
     def __init__(self, site: Site, channel: Channel, line: Doors) -> None:
         self._site, self._channel, self._line = site, channel, line
@@ -69,8 +69,8 @@ class Reach:
         self._writing: set[asyncio.Task[None]] = set()
 
     async def routes(self, pilot: str, folder: str, write: Write) -> Routes:
-        """Writes what a ticket has to say, now and whenever it changes.  `pilot`: the pilot's file there; `folder`: for
-        the relay alone, on a file system that the nodes have too."""
+        """Find the routes and call `write` with them, now and whenever they change.  `pilot`: the pilot's file at the
+        site; `folder`: for the relay alone, on a file system that the nodes see too."""
         if self._site.reach == "direct":
             found = direct(self._site, await self._line.door())
         else:
@@ -95,7 +95,7 @@ class Reach:
         return Routes(door.server, door.certificate, first + offered(self._site.reach, offer))
 
     def _changed(self, offer: Hello) -> None:
-        """The relay is up, again."""
+        """Write the ticket again after the relay has come up."""
         if self._write is not None:
             task = asyncio.ensure_future(self._rewrite(offer))
             self._writing.add(task)
@@ -108,7 +108,8 @@ class Reach:
                 await self._write(found)
                 self._written = found.routes
         except WindfallError as error:
-            log.warning("%s: the ticket still names the old address: %s", self._site.name, error.message)
+            log.warning("%s: the ticket still names the relay's old address, since writing it failed: %s",
+                        self._site.name, error.message)
 
     @property
     def trouble(self) -> str:
@@ -123,7 +124,7 @@ class Reach:
 
 
 def command(site: Site, pilot: str, folder: str) -> tuple[str, ...]:
-    """That starts the relay."""
+    """Return the command that starts the relay."""
     words = [site.python, pilot, "relay", "--folder", folder]
     words += ["--spool"] if site.reach in ("spool", "auto") else []
     words += ["--no-network"] if site.reach == "spool" else []

@@ -12,11 +12,11 @@ import msgspec
 
 from windfall.core.messages.facts import Limits, Shape
 
-NO_END, NOT_SAID = -1, -2  # balances: nobody keeps one; the lookup failed, so the last known balance stands
+NO_END, NOT_SAID = -1, -2  # balances: the account has no limit; the lookup failed, so the last known balance stands
 
 
 class ListedJob(msgspec.Struct, array_like=True, gc=False):
-    """One of our jobs as a batch system lists it."""
+    """A job of this server, as the batch system lists it."""
 
     nonce: str
     id: str
@@ -24,12 +24,12 @@ class ListedJob(msgspec.Struct, array_like=True, gc=False):
 
 
 class SiteInfo(msgspec.Struct, array_like=True, gc=False):
-    """What a site's information system says, true or not."""
+    """Figures from a site's information system, true or not."""
 
-    free: int  # processors; -1: this is not about them
+    free: int  # processors; -1: not known
     queued: int  # jobs
     age: int = 0  # ms
-    others: int = -1  # jobs of the user that are none of ours; -1: this is not about them, nor about his account
+    others: int = -1  # the user's jobs that are not this server's; -1: neither they nor his balance were looked up
     balance: int = NO_END  # ms of cores that the account may still use, or one of the two above
 
 
@@ -39,18 +39,18 @@ class TendRequest(msgspec.Struct, gc=False):
     key: int
     site: str
     tender: str  # a name that no other process ever had
-    hello: bool = False  # the sender knows nothing of what was done before
+    hello: bool = False  # the sender is new, and knows nothing of earlier orders
     seen: int = 0  # number of the newest reply the sender has
     accepted: list[tuple[str, str]] = []  # nonce, the batch system's name
-    refused: list[tuple[str, str]] = []  # nonce, why: the job was surely not submitted
-    stopped: list[tuple[str, str]] = []  # nonce, the batch system's name: the job surely will not run, or run on
+    refused: list[tuple[str, str]] = []  # nonce, reason: the job was surely not submitted
+    stopped: list[tuple[str, str]] = []  # nonce, the batch system's name: the job surely does not run any more
     listed: list[ListedJob] | None = None  # complete as of the reply that said `now == began`
     began: int = 0  # `now` of the newest reply the sender had when it began to list
     info: SiteInfo | None = None
     wait: int = 0  # ms
-    unstopped: list[tuple[str, str]] = []  # as `stopped`, where stopping failed: the server orders it again later
-    salvages: bool = False  # the sender can look for what pilots left behind
-    salvaged: list[tuple[str, int]] = []  # nonce, results found there and sent home; -1: its pilot lives
+    unstopped: list[tuple[str, str]] = []  # jobs that could not be stopped: the server orders it again later
+    salvages: bool = False  # the sender can look for results that pilots could not deliver
+    salvaged: list[tuple[str, int]] = []  # nonce, results found and sent to the server; -1: the pilot lives
 
 
 class TendReply(msgspec.Struct, gc=False):
@@ -62,13 +62,13 @@ class TendReply(msgspec.Struct, gc=False):
     now: int  # the core's time
     start: list[tuple[str, Shape]] = []  # nonce
     stop: list[tuple[str, str]] = []  # nonce, the batch system's name where it is known
-    look: bool = False  # report what the batch system lists of ours
+    look: bool = False  # list this server's jobs, and report them
     over: bool = False  # another provisioner tends this site now
-    salvage: list[str] = []  # nonces whose job is gone: bring home what their pilots left behind
+    salvage: list[str] = []  # nonces whose job is gone: look for results of their pilots
 
 
 class Door(NamedTuple):
-    """Where the server listens."""
+    """An address at which the server listens, with its certificate."""
 
     server: str  # "https://host:port" or "unix:/path"
     certificate: str  # PEM; pinned
@@ -76,10 +76,10 @@ class Door(NamedTuple):
 
 class Doors(Protocol):
     async def door(self) -> Door:
-        """Where pilots find it, if they reach it at all."""
+        """Return the address for pilots of other machines, if they can reach the server."""
 
     async def inner(self) -> Door:
-        """Where TLS is spoken, for somebody on this machine."""
+        """Return the address of the TLS port for processes on this machine."""
 
 
 class Line(Doors, Protocol):
@@ -87,13 +87,13 @@ class Line(Doors, Protocol):
         """Report the outcome of orders; return the next orders, waiting up to `request.wait` ms for some."""
 
     async def add_site(self, name: str, kind: str, limits: Limits) -> None:
-        """Make it known, or change its limits."""
+        """Register a site, or change its limits."""
 
     async def enrolment(self, site: str, days: int) -> tuple[str, str]:
-        """A new token that lets pilots of that site in, and does nothing else; its id first."""
+        """Make a token with which pilots of that site can enrol, and nothing else; return its id and the token."""
 
     async def knows(self, token: str) -> bool:
-        """Does a token of this id still let somebody in?"""
+        """Is there still a valid token with this id?"""
 
     async def pilot(self) -> bytes:
-        """The pilot's file."""
+        """Return the pilot's file."""

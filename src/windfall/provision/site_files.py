@@ -1,8 +1,8 @@
-"""What a pilot needs at a site, put there before the first one is submitted: a folder, its file, its ticket.
+"""The files that a pilot needs at a site: a folder, the pilot's file, its ticket.  The tender puts them there first.
 
-The file is named by its hash, which every job checks: what runs is what was meant, whatever else lies there.  The
-ticket can be read by its owner only; it lets pilots of this site in and does nothing else.  Neither is ever a word of a
-command.
+The pilot's file is named by its hash, which every job checks, so that a job never runs another file.  Only its owner
+can read the ticket, and with its token pilots of this site can enrol, and nothing else.  The token is never part of a
+command line.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from windfall.sites.dialects.text import plain, shell
 from windfall.sites.site_file import Site, shown
 
 DAYS = 90  # that an enrolment token lasts; a pilot may wait in a queue for weeks
-OUTBOX = "outbox"  # in the folder: what a pilot could not deliver, for whoever looks there
-RENEWED = 45  # days after which there is a new one
-KEPT = 14  # days that logs of jobs are kept; older pilots' files are until no queue can hold one of their jobs any more
+OUTBOX = "outbox"  # folder for results that pilots could not deliver; a salvage sends them
+RENEWED = 45  # days after which the tender makes a new token
+KEPT = 14  # days that job logs are kept; old pilots' files are kept for DAYS, since a queued job may still need one
 _SWEEP = (f"find . -maxdepth 1 -type f '(' '(' -name 'wf*.log' -o -name 'wf*.[op]*[0-9]' ')' -mtime +{KEPT} "
           f"-o -name 'pilot-*.pyz' -mtime +{DAYS} ')' -exec rm -f '{{}}' +; true")
 
 
 class Equipped(NamedTuple):
-    user: str  # who we are there
+    user: str  # the account at the site
     folder: str  # absolute
     pilot: str  # names in the folder
     ticket: str
-    digest: str = ""  # of the pilot's file; every job checks it
+    digest: str = ""  # SHA-256 of the pilot's file; every job checks it
 
     def job(self, site: Site, nonce: str, shape: Shape, count: int) -> Job:
-        """The pilot keeps out of the grace at its end: the signal comes before that."""
+        """Return the job that runs pilots.  Their wall time ends before the grace, in which the batch system signals
+        the end."""
         command = [site.python, self.pilot, "--ticket", self.ticket, "--cores", str(shape.cores),
                    "--walltime", str(max(shape.walltime - site.grace, 1)), "--outbox", OUTBOX, "--quiet"]
         command += ["--memory", str(shape.memory)] if shape.memory else []
@@ -50,20 +51,20 @@ class Equipped(NamedTuple):
         return Job(**{**vars(job), "folder": self.folder, "files": (self.pilot, self.ticket), "digest": self.digest})
 
     def salvage(self, site: Site, nonces: Iterable[str]) -> tuple[str, ...]:
-        """What sends home whatever those pilots left in the folder."""
+        """Return the command that sends the results of these pilots from the outbox to the server."""
         named = [word for nonce in nonces for word in ("--nonce", nonce)]
         return site.errand((site.python, f"{self.folder}/{self.pilot}", "salvage", "--ticket",
                             f"{self.folder}/{self.ticket}", "--outbox", f"{self.folder}/{OUTBOX}", *named))
 
 
 def example(site: Site, digest: str) -> str:
-    """What would be submitted for the preferred shape, for a person to read.  `digest`: of the pilot's file."""
+    """Return the submission for the preferred shape as text, for a person to read.  `digest`: of the pilot's file."""
     there = Equipped("", site.folder, name_of(digest), f"{site.name}-example.ticket", digest)
     return shown(dialect(site.dialect).submit(there.job(site, "example-1", site.shapes[0], 1)))
 
 
 async def equip(site: Site, channel: Channel, line: Line, kept: Path, reach: Reach) -> Equipped:
-    """`kept`: where the token is remembered between runs."""
+    """Put folder, pilot's file and ticket at a site.  `kept`: the file that keeps the token between runs."""
     user, folder = await _folder(site, channel)
     body = await line.pilot()
     digest = hashlib.sha256(body).hexdigest()
@@ -81,22 +82,23 @@ async def equip(site: Site, channel: Channel, line: Line, kept: Path, reach: Rea
 
 
 def name_of(digest: str) -> str:
-    """The pilot's file."""
+    """Return the name of the pilot's file."""
     return f"pilot-{digest[:24]}.pyz"
 
 
 async def _folder(site: Site, channel: Channel) -> tuple[str, str]:
-    """Made where it is missing, since a job whose log cannot be written fails without a word; swept where it is not."""
+    """Make the site's folder and sweep old files out of it; return the account and the folder's absolute path.  Without
+    the folder, a job cannot write its log and fails without a message."""
     answer = await channel.say(prepare(site.folder, f"{_SWEEP}; id -un || exit"))
-    said = answer.out.split("\n")
-    if answer.exit or len(said) < 2 or not said[1].startswith("/"):
+    lines = answer.out.split("\n")
+    if answer.exit or len(lines) < 2 or not lines[1].startswith("/"):
         raise SiteError(f"the folder {site.folder} cannot be made at {site.name}: {plain(answer.err or answer.out)}",
                         "make room there, or name another folder in the site's file: one that is yours alone")
-    return said[0].strip(), said[1].strip()
+    return lines[0].strip(), lines[1].strip()
 
 
 async def _put_once(channel: Channel, path: str, body: bytes) -> None:
-    """It is there if it is whole, and ours."""
+    """Send a file to the site, unless a complete one of the same user lies there already."""
     script = f'[ -n "$(find {quote(path)} -prune -type f -user "$(id -u)" -size {len(body)}c)" ] && touch {quote(path)}'
     if (await channel.say(shell(script))).exit:
         await channel.put(path, body, 0o600)

@@ -1,4 +1,4 @@
-"""From a site's file to what the core knows of it, and from the core's shapes back to the file's."""
+"""Limits and shapes of a site: translated from its file to the core's records, and shapes back again."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from windfall.core.messages import facts
 from windfall.sites.dialects.job import Shape
 from windfall.sites.site_file import Site
 
-PILOTS = 100  # at a site whose file does not say how many
+PILOTS = 100  # at a site whose file sets no limit
 ARRAY = 1_000  # pilots in one submission
 CANCELS = 500  # jobs in one cancellation
-SALVAGES = 50  # pilots that one command looks for
-SINGLE = 16  # pilots under way at once where each is a submission of its own
-LEAVING = 30_000  # ms that a pilot takes at most to bring home what it has
-UNKNOWN = 1 << 50  # of memory and disk, where nobody said how much a pilot gets: it will say so itself
+SALVAGES = 50  # pilots in one salvage
+SINGLE = 16  # submissions under way at once where the site takes no arrays
+LEAVING = 30_000  # ms that a pilot takes at most to send its results at its end
+UNKNOWN = 1 << 50  # memory and disk of a pilot before it enrols, if the site's file does not tell
 
 
 def limits(site: Site, cores: int = 0) -> facts.Limits:
-    """`cores`: of a machine without a batch system, where all that is submitted runs."""
+    """Return the site's limits.  `cores`: of a machine without batch system, where every submitted pilot runs."""
     most = site.max_pilots or (max(1, cores // min(each.cores for each in site.shapes)) if cores else PILOTS)
     counts = {None: facts.COUNTS_FOR_OTHERS, True: facts.COUNTS, False: facts.COUNTS_NOT}[site.counts]
     return facts.Limits([shape(site, each) for each in site.shapes], most, site.max_queued, site.share,
@@ -25,7 +25,7 @@ def limits(site: Site, cores: int = 0) -> facts.Limits:
 
 
 def shape(site: Site, wanted: Shape) -> facts.Shape:
-    """A pilot keeps out of the grace at its end, and begins to leave somewhat before that."""
+    """Return the core's shape of a pilot.  A pilot ends before the grace, and stops starting tasks a little earlier."""
     usable = max(wanted.walltime - site.grace, 1)
     spare = site.grace * 1000 + min(LEAVING, usable * 100)
     return facts.Shape(wanted.cores, wanted.memory or UNKNOWN, wanted.gpus, UNKNOWN, wanted.walltime * 1000,
@@ -33,7 +33,7 @@ def shape(site: Site, wanted: Shape) -> facts.Shape:
 
 
 def back(site: Site, wanted: facts.Shape) -> Shape:
-    """The file's; one that is not in it any more is made from what is known."""
+    """Return the site file's shape for a shape of the core; rebuild one that the file no longer has."""
     for each in site.shapes:
         if shape(site, each) == wanted:
             return each

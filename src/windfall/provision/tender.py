@@ -1,7 +1,8 @@
-"""The tender of one site: takes the core's orders, carries them out through the site's channel, tells what came of it.
+"""The tender of one site: takes the core's orders, carries them out through the site's channel, reports the outcomes.
 
-Which commands that comes to is `carrying`'s.  Here: so many at once, one listing for all jobs, longer and longer pauses
-while the site does not answer.  Two lines of talk, as a pilot has: one waits for orders, the other tells news at once.
+`order_book` turns orders into commands.  The tender bounds how many commands run at once, lists all jobs by one
+command, and makes growing pauses while the site does not answer.  Like a pilot, it has two requests at the server: one
+waits for orders, the other reports outcomes at once.
 """
 
 from __future__ import annotations
@@ -29,56 +30,57 @@ from windfall.sites.site_file import Site
 log = logging.getLogger("windfall.provision")
 
 POLL_S = 20.0
-PAUSE_S = 0.1  # between two questions
-FIRST_S, LONGEST_S = 2.0, 300.0  # after something failed
-PARTING_S = (0.3, 1.0, 2.0, 4.0, 8.0)  # between looks whether something that was cancelled is gone
-LANDING_S = 30.0  # after this a submission without an answer has landed, or never will
+PAUSE_S = 0.1  # between two polls
+FIRST_S, LONGEST_S = 2.0, 300.0  # pauses after failures
+PARTING_S = (0.3, 1.0, 2.0, 4.0, 8.0)  # between listings that tell whether a cancelled job is gone
+LANDING_S = 30.0  # after which a submission without an answer is in the queue, or was not taken
 SUBMISSIONS, CANCELLATIONS, SALVAGES = 2, 1, 2  # commands at once
 DAY_S = 86_400.0
-SALVAGE_S = 90.0  # for what a pilot left to be sent home
-PATIENCE_S = 10.0  # with commands that are under way when we are to stop
+SALVAGE_S = 90.0  # for one salvage to send its results
+PATIENCE_S = 10.0  # for commands under way when the tender stops
 
 
 class Over(Exception):
-    """Somebody else tends this site now."""
+    """Another provisioner tends this site now."""
 
 
 class Tender:
     def __init__(self, site: Site, channel: Channel, line: Line, equip: Callable[[], Awaitable[Equipped]],
                  landing: float = LANDING_S, current: Callable[[], Awaitable[None]] | None = None) -> None:
-        """`current` returns once nothing has changed since `site` was read; if something has, that ends this tender."""
+        """`current` returns at once if the site's file has not changed since `site` was read; if it has changed, it
+        ends this tender."""
         self.site, self.channel, self.line, self._current = site, channel, line, current
         self.name = f"{socket.gethostname()[:60]}-{os.getpid()}-{os.urandom(6).hex()}"
-        self._trouble = ""  # the site's last, and what to do; "" when it answered since
-        self._held = ""  # what its batch system holds, and will not start
-        self._books = ""  # what keeps its balance from being known
-        self.listed = 0.0  # when it was last seen, time.time()
+        self._trouble = ""  # the last error of the site, with its hint; "" after a command worked
+        self._held = ""  # a sentence about jobs that the batch system holds
+        self._books = ""  # why the account's balance is not known
+        self.listed = 0.0  # when the jobs were last listed, time.time()
         self._dialect = dialect(site.dialect)
         self._carrier = Carrier(site_limits.ARRAY if site.arrays else 1, site_limits.CANCELS, site_limits.SALVAGES)
         self._equip, self._equipping = equip, asyncio.Lock()
         self._equipped: Equipped | None = None
         self._since = 0.0  # loop time
         self._landing = landing
-        self._lost = 0.0  # when the last submission was left without an answer, loop time
-        self._settled = asyncio.Event()  # no submission is left without an answer; until then there are no others
-        self._settled.set()
-        self._seeing_off = False
-        self._parting: dict[Pair, int] = {}  # cancelled, and how often it was still there
-        self._others = 0  # jobs of the user that are none of ours
+        self._lost = 0.0  # when the last submission got no answer, loop time
+        self._resolved = asyncio.Event()  # set while no submission lacks an answer; others wait for that
+        self._resolved.set()
+        self._confirming = False
+        self._parting: dict[Pair, int] = {}  # cancelled jobs → listings that still showed them
+        self._others = 0  # the user's jobs that are not this server's
         self._pause = FIRST_S
         self._fresh = asyncio.Event()
         self._submits, self._cancels = asyncio.Semaphore(SUBMISSIONS), asyncio.Semaphore(CANCELLATIONS)
         self._salvages = asyncio.Semaphore(SALVAGES)
         self._work: dict[asyncio.Task[None], None] = {}
         self._broken: asyncio.Future[None] | None = None
-        self._doing: set[asyncio.Future[Answer]] = set()  # commands that change something
+        self._doing: set[asyncio.Future[Answer]] = set()  # commands under way that submit or cancel
         self._stopping = False
 
     # --- the exchange -------------------------------------------------------------------------------------------
 
     async def run(self, early: bool = False) -> None:
-        """Until it is cancelled; raises Over, or what makes going on senseless.  `early`: pilots of before, which may
-        run still, need what we bring."""
+        """Tend the site until cancelled; raise Over, or an error after which the tender must start anew.  `early`: put
+        the files there at once, since pilots of an earlier tender may still run and need the relay."""
         self._broken = asyncio.get_running_loop().create_future()
         if early:
             self._spawn(self._equip_early())
@@ -99,7 +101,7 @@ class Tender:
                 self._broken.cancel()
 
     async def stop(self) -> None:
-        """Begin nothing new; let what is under way end, and tell it."""
+        """Begin no new commands; let those under way end, and report their outcomes."""
         self._stopping = True
         if self._doing:
             await asyncio.wait(list(self._doing), timeout=PATIENCE_S)
@@ -108,7 +110,7 @@ class Tender:
             try:
                 await asyncio.wait_for(self._ask(), PATIENCE_S)
             except (WindfallError, TimeoutError):
-                pass  # a listing will tell the next one
+                pass  # the next tender learns the outcomes from a listing
 
     async def _poll(self) -> None:
         orders = await self._insist(hello=True)
@@ -126,7 +128,8 @@ class Tender:
             except WindfallError as error:
                 if not error.retry:
                     raise
-                log.warning("%s: the server does not answer: %s", self.site.name, error.message)
+                log.warning("%s: the server does not answer, next try in %d s: %s", self.site.name, pause,
+                            error.message)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_S)
 
@@ -139,7 +142,7 @@ class Tender:
             except WindfallError as error:
                 if not error.retry:
                     raise
-                await asyncio.sleep(FIRST_S)  # the poll takes it along, too
+                await asyncio.sleep(FIRST_S)  # the poll carries the news, too
                 self._fresh.set()
 
     async def _ask(self, **more: Any) -> TendReply:
@@ -166,7 +169,7 @@ class Tender:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """What nobody foresaw ends this tender; the next one begins with a listing."""
+        """End this tender if a command raised an unexpected error; the next tender begins with a listing."""
         self._work.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None and self._broken is not None and not self._broken.done():
@@ -176,7 +179,7 @@ class Tender:
         match command:
             case Submit():
                 async with self._submits:
-                    await self._settled.wait()
+                    await self._resolved.wait()
                     if self._current is not None:
                         await self._current()
                     for each in self._carrier.wanted(command):
@@ -186,9 +189,9 @@ class Tender:
                 async with self._cancels:
                     await self._cancel(command)
             case ListJobs():
-                await self._look(command)
+                await self._report_jobs(command)
             case Salvage():
-                async with self._salvages:  # a whole rack may be gone: its login node is not to follow
+                async with self._salvages:  # after a whole rack has failed, spare the login node
                     await self._salvage(command)
 
     async def _equip_early(self) -> None:
@@ -202,14 +205,14 @@ class Tender:
                 pause = min(pause * 2, LONGEST_S)
 
     async def _do(self, command: Words) -> Answer:
-        """To its end, even if we are to stop meanwhile: half of a command is nobody's."""
+        """Run a command to its end, even if the tender stops meanwhile: nobody would know the outcome of half of it."""
         doing = asyncio.ensure_future(self.channel.say(command))
         self._doing.add(doing)
         doing.add_done_callback(self._doing.discard)
         return await doing
 
     async def equipped(self) -> Equipped:
-        """Looked after once a day: a token ends, and folders are swept."""
+        """Return the site's folder and files; put them there, or once a day renew the token and sweep the folder."""
         async with self._equipping:
             now = asyncio.get_running_loop().time()
             if self._equipped is None or now > self._since + DAY_S:
@@ -233,13 +236,13 @@ class Tender:
         except SiteRefused as error:
             self._failed(error)
             self._not_taken(submit, error)
-        except SiteError as error:  # it may have been taken
+        except SiteError as error:  # the batch system may have taken it
             self._failed(error)
             self._carrier.lost(submit)
             self._lost = asyncio.get_running_loop().time()
-            if self._settled.is_set():
-                self._settled.clear()
-                self._spawn(self._settle())
+            if self._resolved.is_set():
+                self._resolved.clear()
+                self._spawn(self._resolve())
         else:
             self._accepted(job, id)
 
@@ -254,7 +257,7 @@ class Tender:
         self._fresh.set()
 
     def _not_taken(self, submit: Submit, error: SiteRefused) -> None:
-        """Too many at once, or too many for now: half of them may do."""
+        """Submit half of a refused array if it was too large for the site, or too many for now."""
         half = len(submit.nonces) // 2
         first, second = Submit(submit.shape, submit.nonces[:half]), Submit(submit.shape, submit.nonces[half:])
         if half and error.kind == text.ARRAY:
@@ -266,8 +269,8 @@ class Tender:
         else:
             self._refused(submit.nonces, error)
 
-    async def _settle(self) -> None:
-        """Find out what became of submissions that were left without an answer."""
+    async def _resolve(self) -> None:
+        """Find out by a listing which submissions without an answer the batch system has taken."""
         loop = asyncio.get_running_loop()
         while self._carrier.unsure:
             await asyncio.sleep(max(self._lost + self._landing - loop.time(), 0))
@@ -279,9 +282,9 @@ class Tender:
                 continue
             if self._lost + self._landing <= began:
                 there = {job.nonce: job.id for job in listed}
-                self._begin(self._carrier.settle(there, "the site did not answer, and has not got it"))
+                self._begin(self._carrier.resolve(there, "the site did not answer, and does not list the job"))
                 self._fresh.set()
-        self._settled.set()
+        self._resolved.set()
 
     # --- cancel and list ----------------------------------------------------------------------------------------
 
@@ -296,12 +299,12 @@ class Tender:
             return
         self._worked()
         self._parting.update(dict.fromkeys(cancel.jobs, 0))
-        if not self._seeing_off:
-            self._seeing_off = True
-            self._spawn(self._see_off())
+        if not self._confirming:
+            self._confirming = True
+            self._spawn(self._confirm_ends())
 
-    async def _see_off(self) -> None:
-        """What was cancelled is stopped once the batch system lists it no more: until then it may hold its place."""
+    async def _confirm_ends(self) -> None:
+        """List until cancelled jobs are gone, and only then report them as stopped: a listed job may hold its slot."""
         while self._parting:
             await asyncio.sleep(PARTING_S[min(self._parting.values())])
             asked = list(self._parting)
@@ -312,10 +315,10 @@ class Tender:
                 continue
             there = {job.id for job in listed} | {job.nonce for job in listed}
             gone = [pair for pair in asked if (pair[1] or pair[0]) not in there]
-            self._part(asked, gone)
-        self._seeing_off = False
+            self._note_ends(asked, gone)
+        self._confirming = False
 
-    def _part(self, asked: list[Pair], gone: list[Pair]) -> None:
+    def _note_ends(self, asked: list[Pair], gone: list[Pair]) -> None:
         looks = {pair: self._parting.pop(pair) + 1 for pair in asked}
         stay = [pair for pair in asked if pair not in dict.fromkeys(gone)]
         self._parting.update({pair: looks[pair] for pair in stay if looks[pair] < len(PARTING_S)})
@@ -324,30 +327,30 @@ class Tender:
         self._fresh.set()
 
     async def _ids(self, cancel: Cancel) -> list[str]:
-        """Where the batch system's name was never heard, whatever it has under that nonce."""
+        """Return the batch system's names of jobs to cancel; look up those that are not known by their nonces."""
         known = {pair: pair[1] or self._carrier.name(pair[0]) for pair in cancel.jobs}
         ids = [id for id in known.values() if id]
         if nameless := {pair[0] for pair, id in known.items() if not id}:
             ids += [job.id for job in await self._list() if job.nonce in nameless]
         return list(dict.fromkeys(ids))
 
-    async def _look(self, look: ListJobs) -> None:
+    async def _report_jobs(self, order: ListJobs) -> None:
         try:
             seen = self._carrier.seen
             listed = await self._list()
             jobs = [ListedJob(job.nonce, job.id, job.state == RUNNING) for job in listed]
-            await self._ask(listed=jobs, began=look.began, info=await self._info(), seen=seen)
+            await self._ask(listed=jobs, began=order.began, info=await self._info(), seen=seen)
         except (SiteError, BadInput) as error:
             await self._rest(error)
         except NotFound:
             raise
         except WindfallError as error:
-            log.warning("%s: a listing was not heard: %s", self.site.name, error.message)
+            log.warning("%s: the server did not take a listing: %s", self.site.name, error.message)
         finally:
             self._carrier.looked()
 
     async def _list(self) -> list[Listed]:
-        """Ours that have not ended: one command, however many."""
+        """List this server's jobs that have not ended, all by one command."""
         equipped = await self.equipped()
         answer = await self.channel.say(self._dialect.listing(equipped.user))
         jobs = await read_aside(self._dialect.listed, answer)
@@ -358,35 +361,35 @@ class Tender:
         return [job for job in jobs if job.nonce and job.state != ENDED]
 
     def _note_held(self, jobs: list[Listed]) -> None:
-        """They count as queued, and wait for a person: somebody has to say so."""
-        said = ""
+        """Report held jobs as trouble: they count as queued, but wait for a person."""
+        held = ""
         if jobs:
             why = next((f": {job.reason}" for job in jobs if job.reason), "")
-            said = (f"the batch system holds {_many(len(jobs), 'pilot')}, such as job {jobs[0].id}{why}; release or "
-                    "cancel what it holds there: the next one takes its place")
-        if said and not self._held:
-            log.warning("%s: %s", self.site.name, said)
-        self._held = said
+            held = (f"the batch system holds {_many(len(jobs), 'pilot')}, such as job {jobs[0].id}{why}; release or "
+                    "cancel the held jobs there: Windfall submits others in place of cancelled ones")
+        if held and not self._held:
+            log.warning("%s: %s", self.site.name, held)
+        self._held = held
 
     async def _tell_room(self) -> None:
-        """How full the site is, for policies that believe in that."""
+        """Report how full the site is, for policies that use such figures."""
         while (command := self._dialect.room(self.site.queue)) is not None:
             try:
                 room = await read_aside(self._dialect.roomed, await self.channel.say(command))
                 if room.free is not None and room.queued is not None:
                     await self._ask(info=SiteInfo(room.free, room.queued))
             except WindfallError as error:
-                log.info("%s: how full it is cannot be told: %s", self.site.name, error.message)
+                log.info("%s: cannot find out how full the site is: %s", self.site.name, error.message)
             await asyncio.sleep(POLL_S)
 
     async def _info(self) -> SiteInfo | None:
-        """What is asked for in the site's file, and nothing beside: every question costs its login node something."""
+        """Return the figures that the site's file asks for, and no others: each query burdens the login node."""
         if not self.site.balance:
             return SiteInfo(-1, -1, others=self._others) if self.site.max_jobs else None
         try:
             balance = await self._balance()
             self._books = ""
-        except SiteError as error:  # its accounts may be kept elsewhere: the listing is good nevertheless
+        except SiteError as error:  # the accounting may be down while the listing works
             if isinstance(error, SiteRefused) and error.kind == "login":
                 raise
             if self._books != str(error):
@@ -395,20 +398,20 @@ class Tender:
         return SiteInfo(-1, -1, others=self._others, balance=balance)
 
     async def _balance(self) -> int:
-        """Ms of cores that the account has left."""
+        """Return the ms of cores that the account may still use; NO_END if it has no limit."""
         command = self._dialect.balance((await self.equipped()).user, self.site.account)
         known = await read_aside(self._dialect.balanced, await self.channel.say(command)) if command else []
         ours = [each for each in known if self.site.account in ("", each.account)]
         if not ours:
-            raise SiteError(f"the site does not say what {self.site.account or 'any account'} has left there",
-                            "check the site's account; or take balance = true out of its file, and say core-hours")
+            raise SiteError(f"the site gives no balance for {self.site.account or 'any account'}",
+                            "check the account in the site's file; or replace balance = true there by core-hours = N")
         left = [each.limit - each.used - each.running for each in ours if each.limit is not None]
         return max(min(left), 0) * 1000 if left else NO_END
 
-    # --- what pilots left ---------------------------------------------------------------------------------------
+    # --- salvage ------------------------------------------------------------------------------------------------
 
     async def _salvage(self, salvage: Salvage) -> None:
-        """Have it sent home from where it lies: the pilot's own file knows how, and which ways lead to the server."""
+        """Send results that pilots could not deliver from the site to the server, by a command of the pilot's file."""
         missed, found = list(salvage.nonces), dict[str, int]()
         try:
             equipped = await self.equipped()
@@ -417,8 +420,8 @@ class Tender:
             self._salvaged(found)
             missed = [nonce for nonce in salvage.nonces if nonce not in found]
             if missed:
-                raise SiteError(f"what {missed[0]}{' and others' * (len(missed) > 1)} left cannot be sent home: "
-                                + text.plain(answer.err or answer.out))
+                raise SiteError(f"the results that {missed[0]}{' and others' * (len(missed) > 1)} left at the site cannot "
+                                "be sent to the server: " + text.plain(answer.err or answer.out))
             self._worked()
         except (SiteError, BadInput, TrustError) as error:
             await self._rest(error)
@@ -427,7 +430,7 @@ class Tender:
 
     def _salvaged(self, found: dict[str, int]) -> None:
         for nonce, many in found.items():
-            log.info("%s: %s that %s left sent home", self.site.name, _many(max(many, 0), "result"), nonce)
+            log.info("%s: sent %s of pilot %s to the server", self.site.name, _many(max(many, 0), "result"), nonce)
         self._carrier.salvaged(found)
         self._fresh.set()
 
@@ -435,21 +438,21 @@ class Tender:
 
     @property
     def trouble(self) -> str:
-        """What is wrong there, and what to do; "": nothing."""
+        """Return what is wrong at the site, and what to do; "" if nothing is."""
         return self._trouble or self._held or self._books
 
     def _worked(self) -> None:
         if self._trouble:
-            log.info("%s: answers again", self.site.name)
+            log.info("%s: the site works again", self.site.name)
         self._trouble, self._pause = "", FIRST_S
 
     def _failed(self, error: WindfallError) -> None:
-        said = str(error).replace("NAME", self.site.name)  # in a hint
-        if self._trouble != said:
-            log.warning("%s: %s", self.site.name, said)
-        self._trouble = said
+        message = str(error).replace("NAME", self.site.name)  # in a hint
+        if self._trouble != message:
+            log.warning("%s: %s", self.site.name, message)
+        self._trouble = message
         if isinstance(error, SiteRefused) and error.kind == "login":
-            raise error  # nothing was sent, and nothing will be: the next tender begins when somebody has logged in
+            raise error  # no command gets through: the next tender begins after a person has logged in
 
     async def _rest(self, error: WindfallError) -> None:
         self._failed(error)
@@ -457,14 +460,14 @@ class Tender:
         await asyncio.sleep(pause)
 
 
-def _found(said: str) -> dict[str, int]:
-    """How many results of each, from the last line; whatever else was said there is not for us."""
+def _found(output: str) -> dict[str, int]:
+    """Parse the number of results per pilot from the last line of a salvage's output."""
     try:
-        found = dict(json.loads(said.strip().rpartition("\n")[2])["found"])
+        found = dict(json.loads(output.strip().rpartition("\n")[2])["found"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}
     return {nonce: many for nonce, many in found.items() if type(many) is int and -1 <= many < 1 << 30}
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

@@ -1,11 +1,11 @@
-"""A trial of a site: one real pilot, by the same commands as any other, that runs one real task.
+"""A trial of a site (`windfall site test`): one real pilot, started by the usual commands, runs one real task.
 
 Rules
-  * Every step says what it found; the first that fails says why, and what to do, and ends the trial.
-  * Where a pilot that is to come directly finds no way to the server, the others are tried; `found` says what worked.
-  * It is a user of its own at the server: its pilot takes no task but the trial's, and nobody else takes that one.
-  * Its job counts against none of the site's limits: it is one, short, and asked for by name.
-  * Whatever happens, afterwards there is no job, no file and no token of it, or it says what it could not remove.
+  * Each step reports what it found.  The first step that fails reports cause and cure, and ends the trial.
+  * If a pilot cannot reach the server directly, the trial tries relay and files; `found` names the route that worked.
+  * The trial has its own user at the server, so that its pilot takes only the trial's task, and no other pilot does.
+  * The trial's job counts against none of the site's limits: there is one, it is short, and a person asked for it.
+  * At its end the trial removes its job, files and tokens, or reports those that it could not remove.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Work = Callable[[], Awaitable[Any]]
 
 class Trial:
     def __init__(self, site: Site, channel: Channel, client: Client, tell: Tell, patience: float = 0.0) -> None:
-        """`patience`: seconds until the pilot must have started; 0: any."""
+        """`patience`: seconds until the pilot must have started; 0: no limit."""
         self.site, self._channel, self._client, self._tell, self._patience = site, channel, client, tell, patience
-        self.found = ""  # how its pilots should reach the server, if otherwise than its file says
-        self._user = ""
-        self._mine: Client | None = None  # as the trial's own user
-        self._made: Any = {}
+        self.found = ""  # the `reach` that works, if the one in the site's file does not
+        self._user = ""  # the account at the site
+        self._mine: Client | None = None  # a client with the token of the trial's user
+        self._made: Any = {}  # the server's answer: the tokens
         self._attempt: Attempt | None = None
         self._cure = ""  # of the step that failed
-        self._left: list[str] = []
+        self._left: list[str] = []  # errors of the clean-up
 
     async def run(self) -> bool:
         try:
@@ -65,18 +65,18 @@ class Trial:
         await self._end_attempt()
         if await self._by(replace(self.site, reach="auto"), False):
             return True
-        if not self._cure:  # else what failed has a cause of its own, which would be there by any way
+        if not self._cure:  # otherwise a cause was found that no other route would avoid
             self._tell(Step("pilot", False, unreached.message, unreached.hint))
         return False
 
-    async def _by(self, site: Site, otherwise: bool) -> bool:
-        """One attempt; `otherwise`: there is another way if the server is not reached."""
+    async def _by(self, site: Site, has_fallback: bool) -> bool:
+        """Try one route; with `has_fallback`, raise if the pilot does not reach the server, instead of failing."""
         assert self._mine is not None
         one = self._attempt = Attempt(site, self._user, self._channel, self._mine, self._made, self, self._tell,
                                       self._patience)
         for name, step in (("folder", one.equip), ("submit", one.submit), ("start", one.start), ("pilot", one.come),
                            ("task", one.run_task)):
-            if not await self._take(name, step, (Unreached, BadInput) if otherwise else ()):
+            if not await self._take(name, step, (Unreached, BadInput) if has_fallback else ()):
                 return False
         if site.reach != self.site.reach:
             self.found = await one.way() or site.reach
@@ -107,8 +107,8 @@ class Trial:
             raise self._closed(error) from None
         self._user, host, home = (*answer.out.split("\n"), "", "", "")[:3]
         if answer.exit or not home.startswith("/"):
-            raise SiteError(f"there is no home directory there: {text.plain(answer.err) or text.plain(answer.out)}",
-                            "does a plain login work?")
+            raise SiteError(f"the site shows no home directory: {text.plain(answer.err) or text.plain(answer.out)}",
+                            "does a plain login (ssh) work?")
         return f"{text.plain(host, 60)} as {text.plain(self._user, 40)}, in {text.plain(home)}"
 
     def _closed(self, error: SiteRefused) -> SiteRefused:
@@ -128,21 +128,21 @@ class Trial:
         profile = self._client.profile
         self._made = await asyncio.to_thread(self._client.try_site, self.site.name)
         self._mine = Client(Profile(profile.server, self._made["token"], profile.certificate))
-        return f"{profile.server} lets a trial in"
+        return f"{profile.server} made the tokens of a trial"
 
-    # --- the server's doors, for whoever writes the ticket --------------------------------------------------------
+    # --- the server's addresses, for the ticket -------------------------------------------------------------------
 
     async def door(self) -> Door:
         return Door(self._client.profile.server, self._client.profile.certificate)
 
     async def inner(self) -> Door:
-        """One that speaks TLS, here: the relay's end is in this process."""
+        """Return the server's TLS port on this machine: this process holds the provisioner's end of the relay."""
         return Door(self._made["server"], self._made["certificate"]) if self._made["server"] else await self.door()
 
     # --- afterwards ----------------------------------------------------------------------------------------------
 
     async def _end_attempt(self) -> None:
-        """Each part whatever became of the one before."""
+        """End the attempt's job, routes, files and bag; go on if one of these fails."""
         one, self._attempt = self._attempt, None
         if one is not None:
             for part in (one.end_job, one.close_ways, one.remove_files, one.forget_bag):
@@ -163,13 +163,13 @@ class Trial:
 
     def _sum_up(self, took: float) -> None:
         if self._left:
-            self._tell(Step("clean", False, "; ".join(self._left), "look for what is named at the site", took))
+            self._tell(Step("clean", False, "; ".join(self._left), "remove the named things at the site", took))
         elif self._made:
             self._tell(Step("clean", True, "no job, file or token of the trial is left", "", took))
 
 
 async def _whole(work: Coroutine[Any, Any, None]) -> None:
-    """To its end, whoever cancels us meanwhile."""
+    """Run the work to its end, even if the caller is cancelled meanwhile."""
     task, cancelled = asyncio.ensure_future(work), False
     while not task.done():
         try:
@@ -181,6 +181,6 @@ async def _whole(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _revoke(client: Client) -> None:
-    """The last token to go is the one that does it."""
+    """Revoke the trial's tokens; last the one that authorises these calls."""
     for token in sorted(client.tokens(), key=lambda each: bool(each["scope"] == "user")):
         client.remove_token(token["id"])

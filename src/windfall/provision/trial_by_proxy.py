@@ -1,4 +1,4 @@
-"""A trial by whoever tends the site already, over the connection that is there: it may have cost somebody a code."""
+"""A trial run by the provisioner over its open connection to the site: a person may have typed a code to open it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ MOST_S = 7 * 86_400.0
 
 
 async def trial(talk: Talk, wanted: dict[str, Any], site: Site, channel: Channel, profile: Profile) -> None:
-    """Steps out as they come, then what came of it.  When whoever asked hangs up, or says anything, it is ended."""
+    """Run a trial: send each step as it ends, then the outcome.  End the trial when the command hangs up or sends a
+    line."""
     news: asyncio.Queue[Step | None] = asyncio.Queue()
-    said = wanted.get("timeout")
-    patience = min(max(float(said), 0.0), MOST_S) if isinstance(said, (int, float)) else 0.0
+    limit = wanted.get("timeout")
+    patience = min(max(float(limit), 0.0), MOST_S) if isinstance(limit, (int, float)) else 0.0
     with Client(profile) as client:
         one = Trial(site, channel, client, news.put_nowait, patience)
         running = asyncio.ensure_future(one.run())

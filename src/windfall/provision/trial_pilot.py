@@ -1,4 +1,4 @@
-"""One pilot of a trial: put there, submitted, waited for, given one task, and removed with all that belongs to it."""
+"""The pilot of a trial: put its files at the site, submit it, wait for it, give it a task, and remove every trace."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from windfall.sites.dialects.table import dialect
 from windfall.sites.site_file import Site
 
 WALL_S = 600  # of the job, beside the grace
-IDLE_S = 120  # it leaves by itself after this, should we be killed
-COME_S = 90.0  # from the start of a job until its pilot must have come
-TRYING_S = 8.0  # for which a pilot may say that it does not find the server
-FIRST_S, LONGEST_S = 0.5, 15.0  # between two looks
-AGAIN_S = (1.0, 3.0, 8.0)  # after a look that was not answered
-GONE_S = 90.0  # for a cancelled job to go
-LANDING_S = 10.0  # after which a submission that was not answered is listed, or never will be
+IDLE_S = 120  # after which the pilot ends by itself, in case the trial is killed
+COME_S = 90.0  # from the start of the job until its pilot must have enrolled
+TRYING_S = 8.0  # for which a pilot's log may report that the server is not reached
+FIRST_S, LONGEST_S = 0.5, 15.0  # between two listings
+AGAIN_S = (1.0, 3.0, 8.0)  # after a listing without an answer
+GONE_S = 90.0  # for a cancelled job to end
+LANDING_S = 10.0  # after which a submission without an answer is listed, or was not taken
 PILOT, TICKET = "pilot.pyz", "ticket.json"
 TASK = '[bag]\nname = "trial"\ncommand = "hostname"\n[task]\nretries = 0\ntime = "1min"\n'
 
@@ -53,7 +53,7 @@ _NEVER: tuple[tuple[str, str, str], ...] = (  # reasons of a queued job that wai
 
 class Step(NamedTuple):
     name: str
-    ok: bool | None  # nothing: it goes on
+    ok: bool | None  # None: the step goes on
     says: str
     hint: str = ""
     seconds: float = 0.0
@@ -63,7 +63,7 @@ Tell = Callable[[Step], None]
 
 
 async def listing(site: Site, user: str, channel: Channel) -> list[Listed]:
-    """The user's jobs.  A batch system that does not answer now may do so in a moment: it has other things to do."""
+    """List the user's jobs; ask again if the batch system is too busy to answer."""
     speaks = dialect(site.dialect)
     for pause in AGAIN_S:
         try:
@@ -74,11 +74,12 @@ async def listing(site: Site, user: str, channel: Channel) -> list[Listed]:
 
 
 class Unreached(SiteError):
-    """The pilot runs, and finds no way to the server."""
+    """The pilot runs, but does not reach the server."""
 
 
 class Attempt:
-    """`client`: as the trial's own user; `made`: what the server gave the trial."""
+    """One try with one `reach`.  `client` has the token of the trial's user; `made` is the server's answer with the
+    tokens."""
 
     def __init__(self, site: Site, user: str, channel: Channel, client: Client, made: Any, doors: Doors, tell: Tell,
                  patience: float) -> None:
@@ -92,18 +93,18 @@ class Attempt:
         self._routes: list[Route] = []
         self._bag = 0
         self._equipped = self._sent = self._answered = False
-        self._began = 0.0  # when the job was seen to run
+        self._began = 0.0  # when a listing first showed the job running
 
     # --- the folder ----------------------------------------------------------------------------------------------
 
     async def equip(self) -> str:
-        """The pilot and its ticket, where the nodes will look for them."""
+        """Put the pilot's file and its ticket into a folder that the nodes see."""
         self._equipped = True
         try:
             for folder in (self.site.folder, self._place):
                 answer = await self._channel.say(prepare(folder))
                 if answer.exit:
-                    raise SiteError(text.plain(answer.err) or "no folder can be made")
+                    raise SiteError(text.plain(answer.err) or "the folder cannot be made")
                 self._folder = answer.out.strip().rpartition("\n")[2]
             body = await asyncio.to_thread(_bundle)
             self._digest = hashlib.sha256(body).hexdigest()
@@ -112,7 +113,7 @@ class Attempt:
             raise _unwritable(self.site.folder, error) from None
         found = await self._reach.routes(f"{self._folder}/{PILOT}", f"{self._folder}/relay", self._write)
         ways = ", ".join(dict.fromkeys(route["kind"] for route in found.routes)) or "a socket of this machine"
-        return f"{self.site.folder} can be written; pilots are to come by {ways}"
+        return f"{self.site.folder} can be written; pilots will reach the server by {ways}"
 
     async def _write(self, found: Routes) -> None:
         self._routes = found.routes
@@ -134,7 +135,7 @@ class Attempt:
         return f"job {id}, {_shown(job.shape)}"
 
     def _job(self) -> Job:
-        """As any other of the site, but short and talkative."""
+        """Return a job like any other of the site, but short, and with a pilot that writes a log."""
         first = self.site.shapes[0]
         shape = first._replace(walltime=min(first.walltime, self.site.grace + WALL_S), least=0)
         job = Equipped(self._user, self._folder, PILOT, TICKET, self._digest).job(self.site, self.nonce, shape, 1)
@@ -142,7 +143,7 @@ class Attempt:
         return replace(job, command=(*words, "--idle", str(IDLE_S)))
 
     async def start(self) -> str:
-        """Until the batch system says that it runs, or its pilot has come, or it is gone again."""
+        """Wait until the batch system lists the job as running or no more, or its pilot has enrolled."""
         begun, pause, reason = time.monotonic(), FIRST_S, ""
         while True:
             job = await self._listed()
@@ -150,12 +151,12 @@ class Attempt:
                 self._began = time.monotonic()
                 return f"after {units.format_duration(int((self._began - begun) * 1000))} in the queue"
             _hopeless(job)
-            said = f"{job.state}: {job.reason}" if job.reason else job.state
-            if said != reason:
-                self._tell(Step("start", None, f"{said} (Ctrl-C cancels it)", "", time.monotonic() - begun))
-                reason = said
+            state = f"{job.state}: {job.reason}" if job.reason else job.state
+            if state != reason:
+                self._tell(Step("start", None, f"{state} (Ctrl-C cancels it)", "", time.monotonic() - begun))
+                reason = state
             if self._patience and time.monotonic() - begun > self._patience:
-                raise SiteError(f"it has not started within {self._patience:g} s; the batch system says: {said}",
+                raise SiteError(f"the job has not started within {self._patience:g} s; the batch system says: {state}",
                                 "the site is busy: wait longer (--timeout), or ask for a smaller or shorter pilot")
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, LONGEST_S)
@@ -169,11 +170,11 @@ class Attempt:
         return next((pilot for pilot in pilots if pilot["nonce"] == self.nonce), None)
 
     async def come(self) -> str:
-        """The pilot finds Python and the way to the server; if not, the job's log says what is missing."""
+        """Wait until the pilot has enrolled; if it does not, find the cause in the job's log."""
         pause, trying = FIRST_S, 0.0
         while True:
             job, log = await self._listed(), await self._log()
-            pilot = await self._pilot()  # asked last: what the job and its log say is older
+            pilot = await self._pilot()  # last, so that state and log of the job are older than this answer
             if pilot is not None:
                 return f"on {text.plain(pilot['host'], 80)}, {_cores(pilot['cores'])}; it reaches the server"
             ended, now = job is None or job.state == ENDED, time.monotonic()
@@ -187,7 +188,7 @@ class Attempt:
             pause = min(pause * 1.5, LONGEST_S)
 
     async def _log(self) -> str:
-        """Whatever the batch system calls it, its name has the nonce in it; scripts are no logs."""
+        """Return the job's log.  Batch systems name it differently, but always with the nonce in it; skip scripts."""
         answer = await self._channel.say(text.shell(
             f'for file in {quote(self._folder)}/*{self.nonce}* {self._elsewhere()}; do',
             '    [ -d "$file" ] && file=$file/log',
@@ -197,7 +198,7 @@ class Attempt:
         return answer.out
 
     def _elsewhere(self) -> str:
-        """Where its log may be beside its folder: the user can say so, and some systems have a place of their own."""
+        """Return patterns of further places where some batch systems put a job's log."""
         where = (f"{quote(self.site.folder)}/wf", '"$HOME"/wf', '"$HOME"/.windfall/jobs/*/')
         return " ".join(f"{each}{self.nonce}*" for each in where)
 
@@ -208,14 +209,15 @@ class Attempt:
             if counts["succeeded"] or counts["failed"]:
                 row: Any = (await asyncio.to_thread(lambda: list(self._client.results(self._bag))))[0]
                 if counts["failed"]:
-                    raise SiteError(f"the task failed there: {text.plain(row)}", "does `hostname` work on a node?")
-                return f"`hostname` ran on {text.plain(row['host'], 80)}; its result is here"
+                    raise SiteError(f"the task failed on the node: {text.plain(row)}",
+                                    "does `hostname` work on a node?")
+                return f"`hostname` ran on {text.plain(row['host'], 80)}, and the server has its result"
             await asyncio.sleep(FIRST_S)
-        raise SiteError("the pilot came, but its task has not ended within a minute and a half",
-                        f"its log says: {job_log.last(await self._log()) or 'nothing'}")
+        raise SiteError(f"the pilot enrolled, but its task has not ended within {COME_S:.0f} s",
+                        f"the pilot's log says: {job_log.last(await self._log()) or 'nothing'}")
 
     async def way(self) -> str:
-        """By which of its routes the pilot came; "" if nobody knows: some systems show no log before the end."""
+        """Return the kind of route by which the pilot enrolled; "" if its log is not visible before the job's end."""
         found = re.search(r"windfall-pilot: enrolled at (?:the spool )?(\S+) with", await self._log())
         where = found[1] if found else ""
         return next((route["kind"] for route in self._routes if route["address"].removeprefix("https://") == where), "")
@@ -263,10 +265,10 @@ class Attempt:
 def _hopeless(job: Listed) -> None:
     for pattern, says, cure in _NEVER:
         if re.search(pattern, job.reason.lower()) and job.state in (QUEUED, HELD):
-            raise SiteRefused(f"it will never start: {says} ({job.reason})", cure)
+            raise SiteRefused(f"the job will never start: {says} ({job.reason})", cure)
     if job.state == HELD:
-        raise SiteRefused(f"the batch system holds the job: {job.reason or 'it does not say why'}",
-                          "its reason, or the site's people, say more")
+        raise SiteRefused(f"the batch system holds the job: {job.reason or 'it gives no reason'}",
+                          "ask the site's support if the reason does not tell you what to do")
 
 
 def _bundle() -> bytes:
@@ -279,18 +281,18 @@ def _bundle() -> bytes:
 def _unwritable(folder: str, error: SiteError) -> SiteError:
     if re.search("quota exceeded|no space left|disc quota", error.message.lower()):
         return SiteError(f"there is no room in {folder} at the site: {error.message}",
-                         "make room there (quota -s and du say what takes it), or name another folder in its file")
+                         "make room there (quota -s and du show what takes it), or name another folder in its file")
     return SiteError(f"{folder} at the site cannot be used: {error.message}", "name another folder in the site's file")
 
 
 def _silent(ended: bool, log: str, job: Listed | None) -> SiteError:
-    said = job_log.last(log)
+    lines = job_log.last(log)
     how = f" ({job.reason})" if job is not None and job.reason else ""
-    if not said:
-        return SiteError(f"the job {'ended' + how if ended else 'runs'}, but no pilot came and its log is empty",
-                         "does the folder exist on the nodes?  A job whose log cannot be written fails without a word")
-    return SiteError(f"the job {'ended' + how if ended else 'runs'}, but no pilot came; its log ends so:\n{said}",
-                     "mend what it says: set-up lines, python and folder are in the site's file")
+    if not lines:
+        return SiteError(f"the job {'ended' + how if ended else 'runs'}, but no pilot enrolled and its log is empty",
+                         "does the folder exist on the nodes?  A job that cannot write its log fails without a message")
+    return SiteError(f"the job {'ended' + how if ended else 'runs'}, but no pilot enrolled; its log ends so:\n{lines}",
+                     "correct what the log names: set-up lines, python and folder are in the site's file")
 
 
 def _cores(count: int) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from windfall.core.messages.facts import Group
 from windfall.core.state.classes import SAVING
+from windfall.core.state.world import BagState, State
 from windfall.errors import Unavailable
 from windfall.model.calls import argument_file
 from windfall.model.spec import Bag, Flows, Source, Target
@@ -70,7 +71,7 @@ MAX_PATH = 4_000
 class Rendering:
     """The renderers and encoded specifications of one bag."""
 
-    def __init__(self, bag: Any, find: Find, made_by: MadeBy) -> None:
+    def __init__(self, bag: BagState, find: Find, made_by: MadeBy) -> None:
         self._find = find
         spec = _decode_bag(bag.spec)
         self._flows: TaskFlows | None = None
@@ -257,13 +258,13 @@ class Rendering:
 class Renderings:
     """The renderings of the bags that were used last."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: State) -> None:
         self._bags = state.bags
         self.find: Find = lambda bag, target: None
         self.made_by: MadeBy = lambda bag, tasks: {}
         self._kept: OrderedDict[int, Rendering] = OrderedDict()
 
-    def of(self, bag: Any) -> Rendering:
+    def of(self, bag: BagState) -> Rendering:
         found = self._kept.get(bag.number)
         if found is None:
             found = self._kept[bag.number] = Rendering(bag, self.find, self.made_by)
@@ -329,7 +330,7 @@ def _own(renderer: Renderer, index: int) -> dict[str, Any]:
     return own
 
 
-def _spec(bag: Any, renderer: Renderer, time_retries: int, memory_retries: int) -> schema.TaskSpec:
+def _spec(bag: BagState, renderer: Renderer, time_retries: int, memory_retries: int) -> schema.TaskSpec:
     """Return the fields that all tasks of a class share.  Each retry for time triples the time limit, each retry for
     memory doubles the memory."""
     target = renderer.target

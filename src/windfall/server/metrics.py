@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from windfall.core.messages.lifecycle import PILOT_STATES, TASK_STATES
+from windfall.core.state.world import State
 from windfall.server.writer import BUCKETS
 
 Sample = tuple[str, int]  # labels, value
@@ -47,7 +48,7 @@ def _metric(name: str, kind: str, description: str, samples: Iterable[Sample]) -
     return "\n".join(lines) + "\n"
 
 
-def _tasks(state: Any) -> list[Sample]:
+def _tasks(state: State) -> list[Sample]:
     totals = [0] * len(TASK_STATES)
     for bag in state.bags.values():
         for place, count in enumerate(bag.counts):
@@ -55,7 +56,7 @@ def _tasks(state: Any) -> list[Sample]:
     return [(f'{{state="{name}"}}', int(n)) for name, n in zip(TASK_STATES, totals, strict=True)]
 
 
-def _pilots(state: Any) -> list[Sample]:
+def _pilots(state: State) -> list[Sample]:
     totals = [0] * len(PILOT_STATES)
     for pilot in state.pilots.values():
         totals[pilot.state] += 1

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from windfall import errors
 from windfall.core.messages import effects, events
 from windfall.core.messages.facts import Fact
+from windfall.core.state.world import State
 from windfall.server.clock import Clock
 from windfall.server.http.server import log, overloaded
 from windfall.store import codec
@@ -55,7 +56,7 @@ class Writer:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.core = core
-        self.state = core.state
+        self.state: State = core.state
         self.journal = journal
         self.clock = clock
         self.position = journal.position

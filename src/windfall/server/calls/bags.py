@@ -16,6 +16,7 @@ from windfall.core.decide.requests.intake import edges_of, submission
 from windfall.core.messages import events
 from windfall.core.messages.lifecycle import FIRST_FINAL, TASK_STATES, WAITING
 from windfall.core.read import explain, host_views, views as queries
+from windfall.core.state.world import BagState
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound
 from windfall.model.calls import argument_file
@@ -122,7 +123,7 @@ class BagCalls:
         self._loop = asyncio.get_running_loop()
         self._checks = ThreadPoolExecutor(2, "checks")  # separate threads: slow checks must not delay file transfers
 
-    def _own(self, request: Request) -> Any:
+    def _own(self, request: Request) -> BagState:
         """Return the bag that the call names; report another user's bag as absent."""
         text = request.args[0]
         bag = self._state.bags.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 16 else None
@@ -130,7 +131,7 @@ class BagCalls:
             raise NotFound(f"there is no bag {text[:20]}", "`windfall ls` lists yours")
         return bag
 
-    def _view(self, bag: Any) -> dict[str, Any]:
+    def _view(self, bag: BagState) -> dict[str, Any]:
         view = queries.bag_view(self._state, self._writer.clock.now(), bag.number)
         view["position"] = self._writer.position
         return view
@@ -274,7 +275,7 @@ class BagCalls:
         done = await self._writer.do(events.Retry(0, bag.number, tasks, by=request.who.owner))
         return reply_json(schema.TaskCount(done.value))
 
-    async def _to_retry(self, bag: Any, chosen: schema.Selection) -> Any:
+    async def _to_retry(self, bag: BagState, chosen: schema.Selection) -> Any:
         """Return the tasks to retry: those named, or those of one cause of failure; None means all failed ones."""
         names = ("state", "why", "exit", "signal", "note")
         cause = {name: value for name in names if (value := getattr(chosen, name)) is not None}
@@ -351,7 +352,7 @@ class BagCalls:
 
     # --- one task ---------------------------------------------------------------------------------------------
 
-    def _task(self, request: Request, bag: Any) -> int:
+    def _task(self, request: Request, bag: BagState) -> int:
         text = request.args[1]
         if not (text.isascii() and text.isdigit()) or len(text) > 15 or int(text) >= bag.size:
             raise NotFound(f"bag {bag.number} has no task {text[:20]}")
@@ -390,7 +391,7 @@ class BagCalls:
         kept, size = await self._projector.ask(lambda views: views.logs(bag.number, task, None, stream))
         return Response(kept, 200, BYTES, (("X-Size", str(size)),))
 
-    async def _follow(self, request: Request, bag: Any, task: int, stream: str) -> None:
+    async def _follow(self, request: Request, bag: BagState, task: int, stream: str) -> None:
         out = request.start(BYTES)
         sent = 0
         while not out.closed and not self._live.stopped:
@@ -430,7 +431,7 @@ class BagCalls:
             await out.write(kept)
 
 
-def ended_task(bag: Any, task: int) -> bool:
+def ended_task(bag: BagState, task: int) -> bool:
     return bool(bag.tasks.state[task] >= FIRST_FINAL)
 
 
@@ -468,7 +469,7 @@ def _arguments_of(target: Target, source: Source) -> dict[str, str]:
 
 
 def _read_extension(
-    body: bytes | bytearray, bag: Any, rendering: Rendering, key: str
+    body: bytes | bytearray, bag: BagState, rendering: Rendering, key: str
 ) -> tuple[events.Append, dict[str, str]]:
     message = _decode_extend(body)
     index = _target_named(rendering.spec, message.target)
@@ -504,7 +505,7 @@ def _target_named(spec: Bag, name: str) -> int:
 
 
 def _read_append(
-    body: bytes | bytearray, bag: Any, spec: Bag, key: str
+    body: bytes | bytearray, bag: BagState, spec: Bag, key: str
 ) -> tuple[events.Append, dict[str, str]]:
     message = _decode_append(body)
     if not bag.open:
@@ -517,7 +518,7 @@ def _read_append(
 
 
 def _read_part(
-    body: bytes | bytearray, bag: Any, rendering: Rendering, key: str
+    body: bytes | bytearray, bag: BagState, rendering: Rendering, key: str
 ) -> tuple[events.AppendPart, dict[str, str]]:
     part, targets = _decode_part(body), rendering.spec.targets
     if part.flows is not None and not rendering.hands_over:
@@ -538,7 +539,7 @@ def _read_part(
     return event, inputs
 
 
-def _selection(request: Request, bag: Any) -> schema.Selection:
+def _selection(request: Request, bag: BagState) -> schema.Selection:
     chosen = _decode_selection(request.body or b"{}")
     if chosen.tasks is not None and any(task >= bag.size for task in chosen.tasks):
         raise BadInput(f"bag {bag.number} has {bag.size} tasks, numbered from 0")

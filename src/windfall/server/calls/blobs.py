@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from windfall.core.messages.events import Report
+from windfall.core.state.world import BagState, State
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Conflict, NotFound, WindfallError
 from windfall.server.files import evidence
@@ -34,7 +35,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})")
 
 
 class BlobCalls:
-    def __init__(self, root: Path, state: Any, renderings: Renderings, disk: DiskGuard) -> None:
+    def __init__(self, root: Path, state: State, renderings: Renderings, disk: DiskGuard) -> None:
         self._root = root
         self._made: Blobs | None = None
         self._sent: SentBlobs | None = None
@@ -113,7 +114,7 @@ class BlobCalls:
             report.note = "; ".join(filter(None, [report.note, _not_sent(paths)]))
         evidence.demand_all(report, outputs)
 
-    def _wanted_of(self, report: Report, bag: Any, task: int) -> None:
+    def _wanted_of(self, report: Report, bag: BagState, task: int) -> None:
         """Keep only checkpoint files that the task names, and none if their names are too long: the core holds them in
         memory."""
         report.saved = self._renderings.of(bag).named_saved(task, report.saved)

@@ -78,7 +78,7 @@ class ExchangeCalls:
 
     def nudge(self, pilot: int) -> None:
         """Answer a pilot's parked poll, so that the pilot learns which output a user has begun to watch."""
-        parked = self._pilots[pilot].park if pilot in self._pilots else None
+        parked = self._pilots[pilot].waiting_request if pilot in self._pilots else None
         if parked is not None and parked.key in self._waiting.open:
             self._early(parked.key, 0)
             self._writer.put(events.DropRequest(0, pilot, parked.key))

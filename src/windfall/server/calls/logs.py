@@ -11,6 +11,7 @@ from typing import Any
 
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import GRANTED, STARTED
+from windfall.core.state.world import State
 from windfall.errors import BadInput, NotFound
 from windfall.server.files.lineage import attempt_number, same_lineage
 from windfall.server.http.server import Request, Stream, reply_json
@@ -61,7 +62,7 @@ class Tail:
 class LiveOutput:
     """The attempts whose output users watch, by pilot, and the output received so far."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
         self._tails: dict[tuple[int, str], Tail] = {}
         self._by_pilot: dict[int, dict[int, None]] = {}

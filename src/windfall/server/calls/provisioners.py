@@ -12,6 +12,7 @@ import msgspec
 
 from windfall.core.messages import effects, events
 from windfall.core.messages.facts import Limits
+from windfall.core.state.world import State
 from windfall.errors import BadInput, NotFound, Unavailable
 from windfall.provision.server_link import Door, TendReply, TendRequest
 from windfall.server.http import tokens
@@ -113,10 +114,10 @@ class Inside:
         return body
 
 
-def site_event(state: Any, name: str, owner: str, kind: str, shared: list[str] | None, limits: Limits | None
+def site_event(state: State, name: str, owner: str, kind: str, shared: list[str] | None, limits: Limits | None
                ) -> events.AddSite:
     """Return the event that adds or changes a site; settings left out stay as they were."""
     known = state.sites.get(name)
     mine = known is not None and known.owner == owner
     return events.AddSite(0, name, owner, kind, (known.shared if mine else []) if shared is None else shared, limits,
-                          known.disk if mine else False)
+                          known.shared_disk if mine else False)

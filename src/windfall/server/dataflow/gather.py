@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from windfall.core.messages import events
 from windfall.core.messages.facts import Fact
+from windfall.core.state.world import BagState
 from windfall.data.blobs import Blobs
 from windfall.errors import BadInput, Unavailable
 from windfall.model.templates.template import taken_path
@@ -88,7 +89,7 @@ class Gatherer:
         """Return the blobs of the lists `NAME.outputs`, which no bag or result names."""
         return {file[1] for taken in self._kept.values() for file in taken.inputs if file[0].endswith(".outputs")}
 
-    def find(self, bag: Any, target: int) -> TargetOutputs:
+    def find(self, bag: BagState, target: int) -> TargetOutputs:
         """Return the output files that a target takes; raise Unavailable while they are being gathered."""
         taken = self._kept.get((bag.number, target))
         if taken is None:
@@ -132,7 +133,7 @@ class Gatherer:
             await asyncio.sleep(wait)
             wait = min(2 * wait, AGAIN_MOST_S)
 
-    async def _deliver(self, bag: Any, target: int) -> None:
+    async def _deliver(self, bag: BagState, target: int) -> None:
         """Gather a target's files, keep them, and tell the core; end the target's tasks if they cannot be taken."""
         try:
             taken = await self._collect(bag, target)
@@ -152,7 +153,7 @@ class Gatherer:
         while len(self._kept) > 1 and self._files > KEPT_FILES:
             self._files -= len(self._kept.popitem(last=False)[1].inputs)
 
-    async def _collect(self, bag: Any, target: int) -> TargetOutputs:
+    async def _collect(self, bag: BagState, target: int) -> TargetOutputs:
         rendering = self._renderings.of(bag)
         names = [each.name for each in rendering.spec.targets]
         taken = TargetOutputs({}, [], set())
@@ -172,7 +173,7 @@ class Gatherer:
         return taken
 
 
-def _gathers(bag: Any) -> bool:
+def _gathers(bag: BagState) -> bool:
     return any(target.shape.gathers for target in bag.targets)
 
 
@@ -188,7 +189,7 @@ def _check_length(command: Any, takes: list[str]) -> None:
                        f"read them, one path a line, from the file {takes[0]}.outputs beside them")
 
 
-def _outputs(views: Any, bag: Any, target: int) -> list[tuple[int, list[File]]]:
+def _outputs(views: Any, bag: BagState, target: int) -> list[tuple[int, list[File]]]:
     """Return each task's number within its target and its files, in order; stop after MAX_FILES files."""
     found: list[tuple[int, list[File]]] = []
     count = 0
@@ -200,7 +201,7 @@ def _outputs(views: Any, bag: Any, target: int) -> list[tuple[int, list[File]]]:
     return sorted(found)
 
 
-def _rows(views: Any, bag: Any, target: int) -> Iterator[Any]:
+def _rows(views: Any, bag: BagState, target: int) -> Iterator[Any]:
     after = -1
     while page := views.results(bag.number, after, PAGE, "succeeded"):
         yield from (row for row in page if bag.target_of(row.task) == target)

@@ -17,6 +17,7 @@ from typing import Any
 
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import SUCCEEDED
+from windfall.core.state.world import BagState
 from windfall.errors import Unavailable
 from windfall.server.dataflow.flows import File
 from windfall.server.http.server import log
@@ -59,7 +60,7 @@ class Handover:
         for task in self._busy.values():
             task.cancel()
 
-    def files(self, bag: Any, tasks: list[int]) -> dict[int, list[File]]:
+    def files(self, bag: BagState, tasks: list[int]) -> dict[int, list[File]]:
         """Return the output files of each task; raise Unavailable while the views are asked."""
         found = {task: files for task in tasks if (files := self._kept.get((bag.number, task))) is not None}
         if len(found) < len(tasks):

@@ -7,15 +7,14 @@ declared outputs.
 
 from __future__ import annotations
 
-from typing import Any
-
 from windfall.core.messages.events import Report
+from windfall.core.state.world import BagState
 from windfall.server.grants import Rendering
 
 MODE = 0o777
 
 
-def keep_named(report: Report, rendering: Rendering, bag: Any, task: int) -> list[str]:
+def keep_named(report: Report, rendering: Rendering, bag: BagState, task: int) -> list[str]:
     """Drop the files that the task did not declare; return the outputs that it did."""
     target, index = bag.locate(task)
     renderer = rendering.renderer(target)

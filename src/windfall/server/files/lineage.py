@@ -6,12 +6,12 @@ owner.  A request may cross the re-enrolment, in both directions.
 
 from __future__ import annotations
 
-from typing import Any
+from windfall.core.state.world import State
 
 MAX_ATTEMPT = (1 << 63) - 1
 
 
-def same_lineage(state: Any, one: int, other: int) -> bool:
+def same_lineage(state: State, one: int, other: int) -> bool:
     if one == other:
         return True
     a, b = state.pilots.get(one), state.pilots.get(other)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
+from windfall.core.state.world import BagState
 from windfall.data.blobs import Blobs
 from windfall.errors import OverQuota
 from windfall.model.units import format_size as _size
@@ -23,7 +23,7 @@ FREE = 1 << 20  # bytes of an owner's bag descriptions that do not count: most b
 
 
 class Quota:
-    def __init__(self, limit: int, blobs: Callable[[], Blobs], projector: Projector, bags: dict[int, Any]) -> None:
+    def __init__(self, limit: int, blobs: Callable[[], Blobs], projector: Projector, bags: dict[int, BagState]) -> None:
         self.limit = limit  # bytes; 0: none
         self._blobs = blobs
         self._projector = projector
@@ -73,7 +73,7 @@ class Quota:
             self._described = {number: known for number, known in self._described.items() if number in self._bags}
         return sum(self._description(bag) for bag in self._bags.values() if bag.owner == owner)
 
-    def _description(self, bag: Any) -> int:
+    def _description(self, bag: BagState) -> int:
         count, size = self._described.get(bag.number, (0, len(bag.spec)))
         if count < len(bag.appended):
             size += sum(map(len, bag.appended[count:]))

@@ -13,6 +13,7 @@ import hashlib
 import socket
 from typing import Any
 
+from windfall.core.state.world import State
 from windfall.errors import Forbidden, Overloaded, Unauthorised, WindfallError
 from windfall.server.clock import Clock
 from windfall.server.http.server import Request
@@ -32,7 +33,7 @@ _SCOPES = {  # scope of a route → scopes of tokens that it accepts
 
 
 class Auth:
-    def __init__(self, state: Any, clock: Clock) -> None:
+    def __init__(self, state: State, clock: Clock) -> None:
         self._tokens = state.tokens
         self._clock = clock
         self._failures: dict[str, tuple[int, int]] = {}  # address → (minute, failures)

@@ -10,6 +10,7 @@ import numpy as np
 
 from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import CANCELLED, FREE, O_SUCCEEDED, OUTCOMES, SUCCEEDED, TASK_STATES
+from windfall.core.state.world import BagState, State
 from windfall.server.grants import Rendering
 from windfall.server.http.schema import ResultRow
 from windfall.store.views import exit_of
@@ -44,7 +45,7 @@ class RecordedCommit(msgspec.Struct, gc=False):
 class CommitRecorder:
     """Makes recorded commits out of facts; remembers when attempts started, as the views do."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
         attempts = state.attempts
         begun = np.flatnonzero((attempts.np_state != FREE) & (attempts.np_started != 0))
@@ -94,7 +95,7 @@ class CommitRecorder:
 class RowMaker:
     """Makes the rows of one bag from recorded commits."""
 
-    def __init__(self, state: Any, bag: Any, rendering: Rendering) -> None:
+    def __init__(self, state: State, bag: BagState, rendering: Rendering) -> None:
         self._state = state
         self._bag = bag
         self._rendering = rendering

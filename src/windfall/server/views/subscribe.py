@@ -17,6 +17,7 @@ from typing import Any
 
 from windfall.core.messages.facts import Fact
 from windfall.core.read.views import counts
+from windfall.core.state.world import BagState
 from windfall.server.grants import Renderings
 from windfall.server.http.server import NDJSON, Request, Stream, json
 from windfall.server.views import rows
@@ -171,7 +172,7 @@ class Hub:
 
     # --- streams out ------------------------------------------------------------------------------------------
 
-    async def watch(self, request: Request, bag: Any) -> None:
+    async def watch(self, request: Request, bag: BagState) -> None:
         since = request.number("from", 0)
         subscriber = Subscriber(bag.number, bag.owner, request.option("rows") in ("1", "true"))
         self.add(subscriber)
@@ -184,7 +185,7 @@ class Hub:
         finally:
             self.remove(subscriber)
 
-    async def _begin(self, stream: Stream, subscriber: Subscriber, bag: Any, since: int) -> bool:
+    async def _begin(self, stream: Stream, subscriber: Subscriber, bag: BagState, since: int) -> bool:
         """Send the changes between `since` and now; return whether the stream ends with them."""
         position = self._writer.position
         if not subscriber.wants_rows:
@@ -199,7 +200,7 @@ class Hub:
         subscriber.commits = [each for each in subscriber.commits if each.position > position]
         return await self._say(stream, bag, self._writer.position, self._rows(bag, self._taken(subscriber)))
 
-    async def _old_rows(self, stream: Stream, bag: Any) -> None:
+    async def _old_rows(self, stream: Stream, bag: BagState) -> None:
         after, rendering = -1, self._renderings.of(bag)
         while True:
             page = await self._projector.ask(partial(_page, bag.number, after))
@@ -210,7 +211,7 @@ class Hub:
                 return
             after = page[-1].task
 
-    async def _follow(self, stream: Stream, subscriber: Subscriber, bag: Any) -> None:
+    async def _follow(self, stream: Stream, subscriber: Subscriber, bag: BagState) -> None:
         while True:
             await subscriber.wait()
             if stream.closed or subscriber.stopped:
@@ -237,11 +238,11 @@ class Hub:
     def _taken(self, subscriber: Subscriber) -> list[rows.RecordedCommit]:
         return subscriber.take()[1]
 
-    def _rows(self, bag: Any, commits: list[rows.RecordedCommit]) -> list[Any]:
+    def _rows(self, bag: BagState, commits: list[rows.RecordedCommit]) -> list[Any]:
         maker = rows.RowMaker(self._state, bag, self._renderings.of(bag))
         return [row for commit in commits for row in maker.rows(commit)]
 
-    async def _say(self, stream: Stream, bag: Any, position: int, made: list[Any] | None) -> bool:
+    async def _say(self, stream: Stream, bag: BagState, position: int, made: list[Any] | None) -> bool:
         done = ended(bag) or bag.number not in self._state.bags
         line: dict[str, Any] = {"position": position, "counts": counts(bag)}
         if made is not None:
@@ -285,5 +286,5 @@ def _page(bag: int, after: int, views: Any) -> list[Any]:
     return list(views.results(bag, after, PAGE))
 
 
-def ended(bag: Any) -> bool:
+def ended(bag: BagState) -> bool:
     return not bag.open and not bag.not_ended()
