@@ -41,7 +41,7 @@ PATIENCE_S = 10.0  # for commands under way when the tender stops
 
 
 class Over(Exception):
-    """Another provisioner tends this site now."""
+    """Raised when another provisioner tends this site now."""
 
 
 class Tender:
@@ -420,8 +420,9 @@ class Tender:
             self._salvaged(found)
             missed = [nonce for nonce in salvage.nonces if nonce not in found]
             if missed:
-                raise SiteError(f"the results that {missed[0]}{' and others' * (len(missed) > 1)} left at the site cannot "
-                                "be sent to the server: " + text.plain(answer.err or answer.out))
+                others = " and others" if len(missed) > 1 else ""
+                raise SiteError(f"the results that {missed[0]}{others} left at the site cannot be sent to the server: "
+                                + text.plain(answer.err or answer.out))
             self._worked()
         except (SiteError, BadInput, TrustError) as error:
             await self._rest(error)

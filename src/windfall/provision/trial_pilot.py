@@ -78,7 +78,7 @@ class Unreached(SiteError):
 
 
 class Attempt:
-    """One try with one `reach`.  `client` has the token of the trial's user; `made` is the server's answer with the
+    """A try with one `reach`.  `client` has the token of the trial's user; `made` is the server's answer with the
     tokens."""
 
     def __init__(self, site: Site, user: str, channel: Channel, client: Client, made: Any, doors: Doors, tell: Tell,

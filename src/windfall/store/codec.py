@@ -1,8 +1,8 @@
-"""Facts to bytes and back.
+"""The codec: facts to bytes and back.
 
-A journal row holds a list of facts, MessagePack, each an array that begins with its tag, "kind/version".  Facts of
-today decode in one pass.  Where a tag is no longer today's, `UPCASTERS` turns the array of the old fact into that of
-its successor, again and again until it is; a tag that nobody knows comes from the future.
+A journal row holds a list of facts in MessagePack; each fact is an array that begins with its tag, "kind/version".
+Current facts decode in one pass.  For a fact of an older version, `UPCASTERS` turns its array into that of the next
+version, until the tag is current; an unknown tag comes from a newer Windfall.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UPCASTERS: dict[str, Upcaster] = {}  # by the old tag
 
 
 class Codec:
-    """Of a set of fact classes; the module's `encode` and `decode` are those of `FACTS`."""
+    """The codec of a set of fact classes; the module's `encode` and `decode` are those of `FACTS`."""
 
     def __init__(self, facts: Sequence[type[Any]], upcasters: Mapping[str, Upcaster]) -> None:
         self._kind = list[Union[tuple(facts)]]  # type: ignore[misc]  # noqa: UP007  (made at run time)
@@ -43,7 +43,7 @@ class Codec:
         except (msgspec.DecodeError, UnicodeDecodeError, IndexError, TypeError) as second:
             raise StoreCorrupt(
                 f"a journal row does not hold facts: {error}",
-                "the data was written by something else, or damaged; restore it from a backup",
+                "another program wrote it, or it is damaged; restore the data directory from a backup",
             ) from second
 
     def _upcast(self, array: list[Any]) -> list[Any]:

@@ -1,9 +1,9 @@
-"""Room on the disk.
+"""Free space on the disk, and a reserve for results.
 
-Results must be taken even when the disk is full, so a file of a few megabytes is kept that holds nothing: `release`
-frees it.  When the disk is *low*, the server refuses new work; when it is *full*, it also gives up the reserve; once
-there is room again, `renew` makes it again.  A quota that the file system does not show is not seen here; then the
-first failed flush says so.
+The server must record results even when the disk is full.  So the reserve, an empty file of a few megabytes, takes
+space that `release` frees.  When the disk is *low*, the server refuses new work; when it is *full*, the server also
+releases the reserve; `renew` makes the reserve again once there is space.  A quota that the file system does not show
+is noticed only at the first failed flush.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MEBI = 1 << 20
 
 
 class DiskRoom:
-    """Of the file system that holds `path`, a directory.  On a small one `low` and `reserve` shrink with it."""
+    """The space on the file system of the directory `path`.  On a small file system, `low` and `reserve` shrink."""
 
     def __init__(self, path: Path, low: int = 512 * MEBI, reserve: int = 64 * MEBI) -> None:
         self._directory = path
@@ -27,25 +27,25 @@ class DiskRoom:
         self.reserve = min(reserve, total // 16)
 
     def free(self) -> int:
-        """Bytes that this user may still write."""
+        """Return the bytes that this user may still write."""
         return _sizes(self._directory)[1]
 
     def check(self) -> Literal["ok", "low", "full"]:
-        """One system call; the caller decides how often."""
+        """Return the disk's state, by one system call."""
         free = self.free()
         if free >= self.low:
             return "ok"
         return "low" if free >= self.reserve else "full"
 
     def cramped(self) -> bool:
-        """Beside the reserve, or what would be one, there is not as much again: only the journal may write."""
+        """Is there less free space, beside the reserve, than the reserve's size?  Then only the journal may write."""
         return self.free() < (self.reserve if self.held() else 2 * self.reserve)
 
     def held(self) -> bool:
         return self._file.exists()
 
     def release(self) -> bool:
-        """Free the reserve; False: there was none."""
+        """Free the reserve; return whether there was one."""
         try:
             self._file.unlink()
         except FileNotFoundError:
@@ -53,7 +53,7 @@ class DiskRoom:
         return True
 
     def renew(self) -> bool:
-        """Make the reserve where there is room for it; True: it is there."""
+        """Make the reserve if there is space for it; return whether it exists."""
         if self.held():
             return True
         if self.free() < self.low + self.reserve:

@@ -1,16 +1,16 @@
-"""The journal: what is in it happened, what is not did not.
+"""The journal: the record of all commits, on the disk, and the only truth about them (a write-ahead log of facts).
 
 Rules
-  * One row per commit group.  `append` returns when the row is on the disk, not earlier.
-  * One row is one statement is one transaction: SQLite's own BEGIN and COMMIT, one flush of its log.
-  * A failed flush is final.  The kernel may forget that a write failed, so nothing is tried again in this process:
-    every later call raises FlushFailed, and recovery finds out what is there.
-  * Every body carries a checksum.  What does not fit is named, by row or chunk, and never decoded.
-  * Opening deletes nothing and changes nothing in a file it does not understand.
-  * Rows after the snapshot follow each other without a gap; before it, retention may have taken some.
-  * `locking_mode=EXCLUSIVE`: no shared memory (which network file systems lack), and no second writer.
+  * There is one row per commit group.  `append` returns when the row is on the disk, not earlier.
+  * One row is one statement and one transaction: SQLite's own BEGIN and COMMIT, one flush of its log.
+  * A failed flush is final.  The kernel may forget that a write failed, so this process never tries again: every later
+    call raises FlushFailed, and recovery finds out which rows are on the disk.
+  * Every body has a checksum.  If one is wrong, the error names the row or chunk, and the body is never decoded.
+  * Opening a file that this version does not understand neither deletes nor changes anything in it.
+  * Rows after the snapshot have no gaps; before it, retention may have removed some.
+  * `locking_mode=EXCLUSIVE` avoids shared memory, which network file systems lack, and keeps a second writer out.
 
-Any thread may call; calls are taken one at a time.
+Any thread may call; a mutex serialises the calls.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SETTINGS = (
     "locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY",
     "journal_size_limit = 67108864", "trusted_schema = OFF",
 )
-_READ_ROWS = 256  # fetched at a time, so that no cursor stays open between calls
+_READ_ROWS = 256  # rows per query, so that no cursor stays open between calls
 _REWRITE = "rewrite"  # name of retention's bookmark in `meta`
 
 
@@ -51,12 +51,12 @@ class Snapshot:
 
 
 class Journal:
-    """`Journal.open(path)`; see the rules above."""
+    """An open journal, from `Journal.open(path)`; the module's docstring has the rules."""
 
     position: int  # number of the last committed row
     tail_bytes: int  # bytes of the rows after the snapshot
-    identity: str  # of this journal and its copies; what is derived from it remembers it
-    flushes: int  # commits done, so that tests can count them
+    identity: str  # random, the same in all copies of this journal; views remember it
+    flushes: int  # number of commits, for tests
 
     def __init__(self, path: Path, lock: Lock, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -78,18 +78,18 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path) -> Journal:
-        """Creates the file, upgrades an older one, refuses what it cannot read."""
+        """Open a journal; create the file if it is missing, upgrade an older layout, refuse an unknown one."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = Lock.take(path.with_suffix(".lock"))
         connection = None
         try:
             if not path.exists():
                 _create(path)
-            _look_before_opening(path)
+            _check_header(path)
             connection = _connect(path)
             with _reading(path):
                 _upgrade(connection, path)
-                _settle(connection, path)
+                _fold_log(connection, path)
                 return cls(path, lock, connection)
         except BaseException:
             if connection is not None:
@@ -98,7 +98,7 @@ class Journal:
             raise
 
     def append(self, at: int, body: bytes) -> int:
-        """Durable when it returns."""
+        """Append a row, and return its number once it is on the disk."""
         with self._mutex:
             if self._failure:
                 raise FlushFailed(self._failure)
@@ -115,26 +115,26 @@ class Journal:
             return seq
 
     def read(self, after: int, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
-        """Rows (seq, at, body) after a position, oldest first, `limit` of them at most."""
+        """Yield the rows (seq, at, body) after a position, oldest first, at most `limit`."""
         left = self.position - after if limit is None else limit
         while left > 0:
             rows = self._fetch(after, min(left, _READ_ROWS))
             if not rows:
                 return
-            for seq, at, crc, body in rows:
-                self._check_row(after, seq, at, crc, body)
-                after = seq
-                yield seq, at, body
+            for row in rows:
+                self._check_row(after, row)
+                after = row[0]
+                yield row[0], row[1], row[3]
             left -= len(rows)
 
     def last_at(self) -> int:
-        """Time of the last committed row: the server's clock never starts before it."""
+        """Return the time of the last committed row: the server's clock never starts before it."""
         return self._last_at
 
     # --- snapshot ---------------------------------------------------------------------------------------------
 
     def stage(self, name: str, body: bytes) -> None:
-        """Write a chunk of the coming snapshot ahead, in a commit of its own, between appends."""
+        """Write a chunk of the next snapshot ahead, in a separate commit between appends."""
         with self._transaction() as connection:
             self._reap(connection, 1)
             if name in self._staged:
@@ -142,7 +142,7 @@ class Journal:
             self._staged[name] = _insert_chunk(connection, body)
 
     def save_snapshot(self, position: int, meta: bytes, chunks: Mapping[str, bytes], drop: Iterable[str] = ()) -> None:
-        """The snapshot at `position`: the last one's chunks, less `drop`, with `chunks` and the staged ones."""
+        """Save the snapshot at `position`: the chunks of the last one without `drop`, plus `chunks` and staged ones."""
         if not self._snapshot[0] <= position <= self.position:
             raise ValueError(f"a snapshot at {position} does not lie between {self._snapshot[0]} and {self.position}")
         with self._transaction() as connection:
@@ -181,10 +181,10 @@ class Journal:
         self, upto: int, edit: Callable[[bytes], bytes | None], budget_rows: int, name: str = "",
         budget_bytes: int = 1 << 40,
     ) -> int:
-        """Retention, one bounded step: change (or, with None, delete) rows up to `upto` and the snapshot.
+        """Take one bounded step of retention: change rows up to `upto` and the snapshot; delete those edited to None.
 
-        Returns the rows looked at; 0 ends the pass.  A pass goes on where it stood, also after a restart; another
-        `name` begins anew.  A row larger than the budget is a step of its own.
+        Return the number of rows edited; 0 ends the pass.  A pass resumes where it stopped, also after a restart;
+        another `name` begins a new pass.  A row larger than the budget is a step by itself.
         """
         reached = self._bookmark(name)
         rows = self._fetch_within(reached, min(upto, self._snapshot[0]), budget_rows, budget_bytes)
@@ -199,7 +199,7 @@ class Journal:
         return len(rows)
 
     def last_pass(self) -> tuple[str, bool]:
-        """The name of the last pass of `rewrite`, and whether it came to its end."""
+        """Return the name of the last pass of `rewrite`, and whether it reached its end."""
         found = self._read_bookmark()
         return (found[1], found[0] == 0) if found is not None else ("", True)
 
@@ -213,7 +213,8 @@ class Journal:
 
     def _fail(self, error: Exception) -> FlushFailed:
         self._failure = f"could not write {self.path}: {error}"
-        return FlushFailed(self._failure, "make room on its disk, or see what is wrong with it; then start again")
+        return FlushFailed(self._failure, "free space on its disk, or find out what is wrong with the disk; then start "
+                                          "the server again")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -250,7 +251,8 @@ class Journal:
             cursor.close()
         return rows
 
-    def _check_row(self, after: int, seq: int, at: int, crc: int, body: bytes) -> None:
+    def _check_row(self, after: int, row: tuple[int, int, int, bytes]) -> None:
+        seq, at, crc, body = row
         missing = max(after, self._snapshot[0]) + 1
         self._check(seq <= missing, f"row {missing} is missing and row {seq}")
         self._check(crc == checksum(seq, at, body), f"row {seq}")
@@ -267,14 +269,14 @@ class Journal:
         connection.executemany("INSERT INTO part VALUES (?, ?)", parts.items())
 
     def _reap(self, connection: sqlite3.Connection, count: int) -> None:
-        """Delete replaced chunks, as many as are being written: freeing a large one takes as long as writing it."""
+        """Delete as many replaced chunks as are being written: freeing a large chunk takes as long as writing it."""
         doomed, self._orphans = self._orphans[:count], self._orphans[count:]
         connection.executemany("DELETE FROM chunk WHERE id = ?", [(chunk,) for chunk in doomed])
 
     def _at_of(self, position: int) -> int:
         query = "SELECT at FROM journal WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
         found = self._connection.execute(query, (position,)).fetchone()
-        return max(found[0] if found else 0, self._snapshot[1])  # retention may have taken the row
+        return max(found[0] if found else 0, self._snapshot[1])  # retention may have removed the row
 
     def _measure_tail(self) -> int:
         with _reading(self.path):
@@ -287,7 +289,7 @@ class Journal:
         return found[0] if found is not None and found[1] == name else 0
 
     def _read_bookmark(self) -> tuple[int, str] | None:
-        """How far the last pass came (0: to its end), and its name."""
+        """Return how far the last pass has come (0: to its end), and its name."""
         with self._mutex, _reading(self.path):
             found = self._connection.execute("SELECT value FROM meta WHERE name = ?", (_REWRITE,)).fetchone()
         if found is None:
@@ -316,7 +318,7 @@ def _replace_row(connection: sqlite3.Connection, seq: int, at: int, old: bytes, 
 # --- opening --------------------------------------------------------------------------------------------------
 
 def _create(path: Path) -> None:
-    """Under another name first: a journal that exists is whole, an empty file is a damaged one."""
+    """Create a journal under another name and rename it, so that a file under its own name is always complete."""
     fresh = path.with_suffix(".new")
     for leftover in (fresh, Path(f"{fresh}-wal")):
         leftover.unlink(missing_ok=True)
@@ -356,20 +358,20 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """What SQLite says while reading, as one of our errors."""
+    """Turn errors of SQLite into those of `errors.py`."""
     try:
         yield
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
             who = holder(path.with_suffix(".lock"))
-            raise StoreLocked(f"another process has {path} open ({who})", "stop it first") from error
+            raise StoreLocked(f"another process has {path} open ({who})", "stop that process first") from error
         if not _is_damage(error):
             raise _unusable(path, error) from error
         raise StoreCorrupt(f"{path} is damaged: {error}", _BACKUP) from error
 
 
 def _unusable(path: Path, error: Exception) -> StoreError:
-    return StoreError(f"could not use {path}: {error}", "is there room on its disk, and may you write there?")
+    return StoreError(f"could not use {path}: {error}", "is there space on its disk, and may you write there?")
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
@@ -378,8 +380,8 @@ def _is_damage(error: sqlite3.Error) -> bool:
     return code & 0xFF in damaged or code == sqlite3.SQLITE_IOERR_SHORT_READ
 
 
-def _look_before_opening(path: Path) -> None:
-    """SQLite may write to whatever it opens, so what is not ours is not opened."""
+def _check_header(path: Path) -> None:
+    """Refuse a file that is not a journal, before SQLite opens it: SQLite may write to any file that it opens."""
     with path.open("rb") as file:
         head = file.read(100)
     if len(head) < 100 or not head.startswith(_MAGIC):
@@ -399,7 +401,8 @@ def _check_version(version: int, path: Path) -> None:
 
 
 def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
-    """One transaction a step: an interrupted upgrade goes on at the next start."""
+    """Upgrade layout by layout, each in its own transaction, so that an interrupted upgrade resumes at the next
+    start."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     _check_version(version, path)
     for step in range(version, schema.VERSION):
@@ -409,8 +412,9 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("COMMIT")
 
 
-def _settle(connection: sqlite3.Connection, path: Path) -> None:
-    """Fold the log into the file; then its length must fit.  On a full disk the log stays, and is read from there."""
+def _fold_log(connection: sqlite3.Connection, path: Path) -> None:
+    """Fold SQLite's log into the file, and check the file's length.  On a full disk the log stays, and SQLite reads
+    the rows from it."""
     with suppress(sqlite3.OperationalError):
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         pages: int = connection.execute("PRAGMA page_count").fetchone()[0]

@@ -1,12 +1,13 @@
-"""One writer, and locks that can be believed.
+"""The lock that keeps a second server from a journal, and a check that the file system's locks work.
 
 Rules
-  * The lock lies in a file of its own beside the journal.  POSIX drops all of a process's locks on a file when it
-    closes *any* descriptor of it, so nobody but SQLite may ever open the journal while it is in use.
-  * It is held as long as the journal is open.  The file also says who holds it: the note is for people, the lock
-    decides.
-  * Before it is believed it is tried: a second descriptor asks for the same lock, once the modern way (which belongs to
-    the descriptor) and once the way SQLite asks (which belongs to the process).  Both must be refused.
+  * The lock is on a separate file beside the journal.  POSIX drops all of a process's locks on a file when the process
+    closes *any* descriptor of it, so only SQLite may open the journal while it is in use.
+  * The server holds the lock while the journal is open.  A note in the file tells people who holds it; only the lock
+    itself decides.
+  * Before the server trusts a lock, it tests it: a second descriptor asks for the same lock, once by the modern call
+    (whose locks belong to the descriptor) and once by the call that SQLite uses (whose locks belong to the process).
+    The file system must refuse both.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from windfall.errors import LocksUnreliable, StoreLocked
 
 _BUSY = (errno.EAGAIN, errno.EACCES)
 _OWN_DESCRIPTOR: int | None = getattr(fcntl, "F_OFD_SETLK", None)
-_MOVE = "move the data directory to a local disk (WINDFALL_HOME says where it lies)"
+_WHOLE_FILE = (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # the fields of struct flock
+_MOVE = "move the data directory to a local disk (WINDFALL_HOME tells where it lies)"
 
 
 class Lock:
-    """Held from `take` to `release`."""
+    """The lock, held from `take` to `release`."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -39,7 +41,7 @@ class Lock:
             if not _try_lock(descriptor, path):
                 raise StoreLocked(
                     f"another server has {path.parent} open: {_read_note(descriptor)}",
-                    "talk to that server, or stop it first",
+                    "use that server, or stop it first",
                 )
             _prove(path)
             _write_note(descriptor)
@@ -58,7 +60,7 @@ class Lock:
 
 
 def holder(path: Path) -> str:
-    """Who the note says holds the lock: for messages only."""
+    """Return the holder that the note names, for messages only."""
     try:
         return path.read_text(errors="replace")[:200].strip() or "an unnamed process"
     except OSError:
@@ -66,12 +68,12 @@ def holder(path: Path) -> str:
 
 
 def _try_lock(descriptor: int, path: Path) -> bool:
-    """False: somebody else has it."""
+    """Take the lock by the call whose locks belong to the descriptor; return False if another descriptor has it."""
     try:
         if _OWN_DESCRIPTOR is None:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         else:
-            fcntl.fcntl(descriptor, _OWN_DESCRIPTOR, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            fcntl.fcntl(descriptor, _OWN_DESCRIPTOR, struct.pack("hhqqi4x", *_WHOLE_FILE))
     except OSError as error:
         if error.errno in _BUSY:
             return False
@@ -94,7 +96,7 @@ def _no_locks(path: Path, error: OSError) -> LocksUnreliable:
 
 
 def _prove(path: Path) -> None:
-    """We hold the lock: everybody else must be refused."""
+    """Raise LocksUnreliable if the file system grants the lock, which this process holds, a second time."""
     lied = _child_gets_it(path) if _OWN_DESCRIPTOR is None else _second_descriptor_gets_it(path)
     if lied:
         raise LocksUnreliable(f"the file system of {path.parent} gives the same lock to two at once", _MOVE)
@@ -109,7 +111,7 @@ def _second_descriptor_gets_it(path: Path) -> bool:
 
 
 def _child_gets_it(path: Path) -> bool:
-    """Where locks belong to processes, another process has to ask."""
+    """Return whether a child process gets the lock: where locks belong to processes, only another one can test."""
     child = os.fork()
     if child == 0:
         try:

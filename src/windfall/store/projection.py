@@ -1,13 +1,13 @@
-"""Which facts fill which view.
+"""The projection: fills the views from facts.
 
     attempt   one narrow row per ended attempt, in the order of bag and task, so that a page is one range of the tree
-    detail    what most attempts do not have: exit code, output, files, value; apart, so that pages stay small
-    span      runs of tasks that were cancelled or retried as such: a row per run, never one per task
+    detail    fields that most attempts lack: exit code, output, files, value; a separate table keeps pages small
+    span      runs of tasks that were cancelled or retried: a row per run, never one per task
     started   when attempts in play began, until they end
-    bag, pilot   for summaries; what is counted is in `tally`
+    bag, pilot   for summaries; `tally` has the sums
 
-Spans of a bag do not overlap: the last cancellation or retry of a task is the one that counts, and carries its
-generation.  Whatever has a greater `seq` than the span of its task happened after it.
+Spans of a bag do not overlap: the last cancellation or retry of a task counts, and carries the task's generation.  A
+row with a greater `seq` than the span of its task is later than the span.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Span = tuple[int, int, int, int, int, int, int, str, str]  # the columns of `spa
 
 
 class Projection:
-    """Turns facts into rows.  Attempts are gathered and written together by `write`; the rest goes in at once."""
+    """Turns facts into rows.  `write` inserts attempts in bulk; rows of other tables are inserted at once."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -59,7 +59,7 @@ class Projection:
         self._over: list[tuple[int]] = []
         self._started: dict[int, int] = {}
         self._spanned: set[int] = set()
-        self.look_again()
+        self.reload()
         self._handlers: dict[type[Any], Callable[[int, Any], None]] = {
             f.BagSubmitted: self._bag_submitted,
             f.TasksAppended: self._tasks_appended,
@@ -75,8 +75,8 @@ class Projection:
             f.Ended: self._ended,
         }
 
-    def look_again(self) -> None:
-        """What is kept in memory of the tables, after something else than facts changed them."""
+    def reload(self) -> None:
+        """Read again the parts of the tables that memory holds, after rows were deleted without a fact."""
         self._started = dict(self._connection.execute("SELECT attempt, at FROM started"))
         self._spanned = {bag for (bag,) in self._connection.execute("SELECT DISTINCT bag FROM span")}
 
@@ -87,7 +87,7 @@ class Projection:
                 handler(seq, fact)
 
     def write(self) -> None:
-        """Everything gathered, into the open transaction."""
+        """Insert the gathered rows, within the open transaction."""
         many = self._connection.executemany
         many(_ATTEMPT, self.attempts)
         many(_DETAIL, self._details)
@@ -146,22 +146,21 @@ class Projection:
     # --- runs of tasks ----------------------------------------------------------------------------------------
 
     def _tasks_cancelled(self, seq: int, fact: f.TasksCancelled) -> None:
-        self._paint(seq, fact, CANCELLED, fact.why, 0, fact.note)
+        self._paint(fact, lambda first, last, generation: (
+            fact.bag, first, last, seq, CANCELLED, generation, fact.at, fact.why, fact.note))
 
     def _tasks_retried(self, seq: int, fact: f.TasksRetried) -> None:
-        self._paint(seq, fact, READY, "", 1)
+        self._paint(fact, lambda first, last, generation: (
+            fact.bag, first, last, seq, READY, generation + 1, fact.at, "", ""))
         self._tally.retried(fact)
 
-    def _paint(
-        self, seq: int, fact: f.TasksCancelled | f.TasksRetried, state: int, why: str, bump: int, note: str = ""
-    ) -> None:
-        """Lay runs over what is there; where there was a span, its generation goes on."""
+    def _paint(self, fact: f.TasksCancelled | f.TasksRetried, make: Callable[[int, int, int], Span]) -> None:
+        """Lay the fact's runs over the spans of its bag.  `make` gets first task, last task and the old generation."""
         self._spanned.add(fact.bag)
         for first, count in fact.runs:
             last = first + count - 1
             old = overlapping(self._connection, fact.bag, first, last)
-            fresh = _cover(old, first, last, lambda a, b, generation: (
-                fact.bag, a, b, seq, state, generation + bump, fact.at, why, note))
+            fresh = _cover(old, first, last, make)
             self._connection.executemany("DELETE FROM span WHERE bag = ? AND first = ?", [span[:2] for span in old])
             self._connection.executemany("INSERT INTO span VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", fresh)
 
@@ -202,7 +201,7 @@ class Projection:
 
 
 def overlapping(connection: sqlite3.Connection, bag: int, first: int, last: int) -> list[Span]:
-    """The spans of a bag that touch tasks `first` to `last`, in order."""
+    """Return the spans of a bag that touch tasks `first` to `last`, in order."""
     return connection.execute(
         "SELECT * FROM span WHERE bag = ?1 AND last >= ?2 AND first <= ?3 AND first >= coalesce("
         "(SELECT max(first) FROM span WHERE bag = ?1 AND first <= ?2), ?2) ORDER BY first",
@@ -211,7 +210,8 @@ def overlapping(connection: sqlite3.Connection, bag: int, first: int, last: int)
 
 
 def _cover(old: list[Span], first: int, last: int, make: Callable[[int, int, int], Span]) -> list[Span]:
-    """`first` to `last` painted over `old`: what sticks out of them, and the new pieces."""
+    """Return the spans that result when `first` to `last` is laid over `old`: the old ends that stick out, and new
+    pieces."""
     fresh: list[Span] = []
     at = first
     for span in old:

@@ -1,7 +1,7 @@
-"""What the journal need not remember: the facts of bags that were removed.
+"""Retention: an edit that drops the facts of removed bags from the journal.
 
-Rows before the snapshot serve only to fill the views again, so dropping these facts from them changes nothing that is
-still true.
+Rows before the snapshot only serve to fill the views again, and the views omit removed bags.  So without these facts
+the result is the same.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from windfall.store import codec
 
 
 class DropRemovedBags:
-    """An edit for `Journal.rewrite`: facts of bags that are not `kept` go; a row of nothing else goes too.
+    """An edit for `Journal.rewrite` that drops the facts of bags that are not in `kept`, and rows left empty.
 
-    Rows come in their order.  Facts that name only attempts are judged by the grants before them: `_doomed` has what
-    removed bags were granted, until it ends, so no more than was in play at a time.  A pass that goes on in the middle
-    has not seen all grants, and leaves what it cannot judge.
+    Rows come in their order.  Grants tell the bag of facts that name only attempts: `_doomed` holds the attempts of
+    removed bags from their grant to their end, never more than were in play at one time.  A pass that resumes in the
+    middle has not seen all grants, and keeps the facts whose bag it cannot tell.
     """
 
     def __init__(self, kept: Container[int]) -> None:

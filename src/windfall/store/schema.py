@@ -1,15 +1,16 @@
 """The journal's tables, version by version.
 
-`user_version` of the file says which layout it has, `application_id` that it is ours.  A layout changes only by adding
-one to VERSION and a function to UPGRADES; a file of every version lies in `tests/store/golden` and must still open.
+The file's `user_version` is the number of its layout; its `application_id` marks it as a journal of Windfall.  To
+change the layout, add one to VERSION and a function to UPGRADES.  A file of every version lies in `tests/store/golden`
+and must still open.
 
     0   no checksums
-    1   a checksum with every body; snapshot chunks apart from their names, so that they can be written ahead
-    2   the same tables; facts say more: bags that are extended, whole pilots, gathered files, checkpoints.  An older
-        Windfall would read them and forget that part, so it must not
+    1   a checksum with every body; snapshot chunks separate from their names, so that they can be written ahead
+    2   the same tables; facts have more fields: extended bags, whole pilots, gathered files, checkpoints.  An older
+        Windfall would drop these fields without a word, so it must refuse the file
 
-From layout 1 on a snapshot's chunks are written one by one into `chunk` while commits go on, and become the snapshot
-when `part` names them: one short transaction, however large the state.
+Since layout 1, the journal writes a snapshot's chunks one by one into `chunk` while commits go on.  The chunks become
+the snapshot when `part` names them, in one short transaction, however large the state.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ INSERT INTO meta VALUES ('identity', lower(hex(randomblob(16))));
 
 
 def checksum(seq: int, at: int, body: bytes) -> int:
-    """Of a journal row; its number and time are in it, so that a row in the wrong place is caught too."""
+    """Return the checksum of a journal row.  It covers number and time too, so that it reveals a misplaced row."""
     return zlib.crc32(body, (seq * 0x9E3779B1 ^ at) & 0xFFFFFFFF)
 
 
@@ -44,7 +45,7 @@ def create(connection: sqlite3.Connection) -> None:
 
 
 def run(connection: sqlite3.Connection, script: str) -> None:
-    """Like `executescript`, which would commit first and so break a transaction in two."""
+    """Execute the statements of a script, without the commit that `executescript` begins with."""
     for statement in script.split(";"):
         if statement.strip():
             connection.execute(statement)

@@ -1,13 +1,13 @@
-"""Sums that are kept while rows go by, so that nobody has to count ten million of them.
+"""The tally: sums that grow with each fact, so that no query has to count ten million rows.
 
-    usage     attempts and what they took, by bag, pilot, outcome, reason, and whether the result counted
-    born      from when tasks of a bag could have been started: a row per run of tasks, never one per task
-    failed    tasks that stand failed or quarantined now, and which cause that has
-    cause     the causes of a bag, each with the number of such tasks and one note as an example
+    usage     attempts and the time and memory that they took, by bag, pilot, outcome, reason, and whether they counted
+    born      when tasks of a bag became ready: a row per run of tasks, never one per task
+    failed    tasks that are failed or quarantined now, each with its cause
+    cause     the causes of failure of a bag, each with its number of tasks and one note as an example
     slow      the longest attempts whose result counted
-    stored    bytes of the files that a bag's results brought home
+    stored    bytes of the files of a bag's results
 
-Pilots say why an attempt failed, so both reasons and causes are bounded: what is beyond is counted as "other".
+Pilots choose the reasons of failures, so reasons and causes are bounded; the rest is counted as "other".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CREATE TABLE slow (bag INTEGER, wall INTEGER, task INTEGER, attempt INTEGER, PRI
                   WITHOUT ROWID;
 CREATE TABLE stored (bag INTEGER PRIMARY KEY, bytes INTEGER);
 """
-FORGET = (  # see `views`: a bag's rows, up to a number of them
+FORGET = (  # statements of `Views.forget`: delete up to ?2 rows of bag ?1
     "DELETE FROM failed WHERE (bag, task) IN (SELECT bag, task FROM failed WHERE bag = ?1 LIMIT ?2)",
     "DELETE FROM usage WHERE (bag, pilot, outcome, why, counts) IN"
     " (SELECT bag, pilot, outcome, why, counts FROM usage WHERE bag = ?1 LIMIT ?2)",
@@ -45,15 +45,15 @@ FORGET = (  # see `views`: a bag's rows, up to a number of them
     "DELETE FROM stored WHERE bag = ?1 AND ?2 > 0",
 )
 
-MOST = 1 << 48  # sums stop here, 9,000 years in ms: so the rows of many pilots can still be added up
+MOST = 1 << 48  # bound of every sum, 9,000 years in ms, so that a query can add up many rows
 MOST_CAUSES = 200  # of one bag
 MOST_SLOW = 10
 OTHER = "other"
-REASONS = frozenset((  # those that the exchange and the core know
+REASONS = frozenset((  # reasons that the exchange and the core use
     "", "exit", "signal", "time", "memory", "disk", "output", "start", "input", "cancel", "recall", "stop", "lease",
     "silence", "silent", "gone", "superseded", "refused", "walltime", "idle", "stopped", "checkpoint",
 ))
-_SPEAKING = frozenset(("exit", "signal", "time", "memory"))  # reasons beside which a note says nothing new
+_SPEAKING = frozenset(("exit", "signal", "time", "memory"))  # reasons to which a note adds nothing
 _USAGE = (
     "INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (bag, pilot, outcome, why, counts)"
     f" DO UPDATE SET attempts = attempts + excluded.attempts, wall = min(wall + excluded.wall, {MOST}),"
@@ -67,30 +67,46 @@ Usage = tuple[int, int, int, str, bool]  # bag, pilot, outcome, why, counts
 Cause = tuple[int, int, str, int, int, str]  # bag, state, why, exit, signal, kind of note
 
 
+Runs = tuple[list[int], list[int]]  # runs of tasks that became ready together: their first tasks, and the times
+
+
 def reason(why: str) -> str:
     return why if why in REASONS else OTHER
 
 
 def kind_of(why: str, note: str) -> str:
-    """Notes that differ only in numbers say the same."""
+    """Return a note with its digits masked: notes that differ only in numbers belong to the same cause."""
     return "" if why in _SPEAKING else re.sub(r"\d+", "#", note)[:100]
 
 
 def _lies_in(task: int, runs: f.Runs) -> bool:
-    """`runs` are in order."""
+    """Does the task lie in one of the runs, which are sorted?"""
     at = bisect_right(runs, (task, MOST)) - 1
     return at >= 0 and task < sum(runs[at])
 
 
+def _overlaid(old: Runs, inside: list[int], fact: f.TasksRetried) -> dict[int, int]:
+    """Return first task → time of the runs after a retry; `inside` are the old runs that begin in a retried one."""
+    firsts, times = old
+    made = dict(zip(firsts, times, strict=True))
+    for first, count in fact.runs:
+        at = bisect_right(firsts, first + count) - 1
+        made[first + count] = times[at] if at >= 0 else 0  # the tasks after a retried run keep their time
+    for first in inside:
+        del made[first]
+    made.update((first, fact.at) for first, _ in fact.runs)
+    return made
+
+
 class Tally:
-    """Sums are gathered and written together by `write`; the rest goes in at once."""
+    """The sums.  `write` writes most of them in bulk; rows of other tables are written at once."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._usage: dict[Usage, list[int]] = {}
         self._slow: dict[int, list[tuple[int, int, int]]] = {}
         self._stored: dict[int, int] = {}
-        self._born: dict[int, tuple[list[int], list[int]]] = {}  # bag → first tasks of its runs, and their times
+        self._born: dict[int, Runs] = {}  # bag → its runs
         self._causes: dict[int, dict[Cause, int]] = {}
         self._failing = {bag for (bag,) in connection.execute("SELECT DISTINCT bag FROM cause WHERE tasks > 0")}
 
@@ -112,38 +128,32 @@ class Tally:
         if size:
             self._stored[bag] = min(self._stored.get(bag, 0) + size, MOST)
 
-    # --- when tasks could have been started ----------------------------------------------------------------------
+    # --- when tasks became ready ---------------------------------------------------------------------------------
 
     def submitted(self, fact: f.BagSubmitted) -> None:
-        """Targets that wait for others have no such time: their tasks are counted from their grant."""
+        """Record when a bag's tasks became ready; 0 for targets that wait: their tasks count from their grant."""
         first = 0
         for target in fact.targets:
-            self._bear(fact.bag, first, 0 if target.after else fact.at)
+            self._add_run(fact.bag, first, 0 if target.after else fact.at)
             first += target.count
 
     def appended(self, fact: f.TasksAppended | f.PartAppended) -> None:
-        self._bear(fact.bag, fact.first, fact.at)
+        self._add_run(fact.bag, fact.first, fact.at)
 
-    def _bear(self, bag: int, first: int, at: int) -> None:
+    def _add_run(self, bag: int, first: int, at: int) -> None:
         firsts, times = self._runs(bag)
-        if firsts and firsts[-1] == first:  # what stood there was an empty target
+        if firsts and firsts[-1] == first:  # the last run was an empty target's
             firsts.pop()
             times.pop()
         firsts.append(first)
         times.append(at)
         self._connection.execute("INSERT OR REPLACE INTO born VALUES (?, ?, ?)", (bag, first, at))
 
-    def _bear_again(self, fact: f.TasksRetried) -> None:
-        """Their runs are laid over those that were there: what follows one keeps its time."""
-        firsts, times = self._runs(fact.bag)
-        made = dict(zip(firsts, times, strict=True))
-        for first, count in fact.runs:
-            at = bisect_right(firsts, first + count) - 1
-            made[first + count] = times[at] if at >= 0 else 0
-        inside = [first for first in firsts if _lies_in(first, fact.runs)]
-        for first in inside:
-            del made[first]
-        made.update((first, fact.at) for first, _ in fact.runs)
+    def _restart_runs(self, fact: f.TasksRetried) -> None:
+        """Lay the retried runs over the known ones, with the time of the retry."""
+        old = self._runs(fact.bag)
+        inside = [first for first in old[0] if _lies_in(first, fact.runs)]
+        made = _overlaid(old, inside, fact)
         rows = sorted(made.items())
         self._born[fact.bag] = ([row[0] for row in rows], [row[1] for row in rows])
         self._connection.executemany(
@@ -153,12 +163,12 @@ class Tally:
             "INSERT OR REPLACE INTO born VALUES (?, ?, ?)", [(fact.bag, first, made[first]) for first in changed])
 
     def forget(self, bag: int) -> None:
-        """It was removed: nothing more comes of it."""
+        """Drop from memory the sums of a removed bag: no more facts about it follow."""
         self._born.pop(bag, None)
         self._causes.pop(bag, None)
         self._failing.discard(bag)
 
-    def _runs(self, bag: int) -> tuple[list[int], list[int]]:
+    def _runs(self, bag: int) -> Runs:
         found = self._born.get(bag)
         if found is None:
             query = "SELECT first, at FROM born WHERE bag = ? ORDER BY first"
@@ -167,7 +177,7 @@ class Tally:
         return found
 
     def queued(self, bag: int, tasks: list[int], granted: list[int], starts: list[int]) -> tuple[int, int]:
-        """How long attempts waited from when their tasks could have been started: the sum, and the longest."""
+        """Return how long attempts waited after their tasks became ready: the sum, and the longest wait."""
         firsts, times = self._runs(bag)
         if len(firsts) == 1 and times[0]:
             return max(sum(starts) - len(starts) * times[0], 0), max(max(starts) - times[0], 0)
@@ -197,12 +207,12 @@ class Tally:
         if counts:
             self._note_slow(e.bag, [(e.wall, e.task, e.attempt)])
             if e.bag in self._failing:
-                self.mended(e.bag, e.task, e.task)
+                self.clear_failed(e.bag, e.task, e.task)
         elif e.decides:
             self._fail(e)
 
     def _use(self, key: Usage, more: list[int]) -> None:
-        """`more` has the columns of `usage` after its key."""
+        """Add to a row of `usage`; `more` has the columns after the key."""
         old = self._usage.get(key)
         if old is not None:
             sums = [a + b for a, b in zip(old, more, strict=True)]
@@ -222,7 +232,7 @@ class Tally:
     def _fail(self, e: f.End) -> None:
         d = e.detail or _PLAIN
         cause = self._cause((e.bag, e.verdict, reason(e.why), d.exit, d.signal, kind_of(e.why, d.note)), d.note)
-        self.mended(e.bag, e.task, e.task)
+        self.clear_failed(e.bag, e.task, e.task)
         self._connection.execute("INSERT INTO failed VALUES (?, ?, ?)", (e.bag, e.task, cause))
         self._connection.execute("UPDATE cause SET tasks = tasks + 1 WHERE id = ?", (cause,))
         self._failing.add(e.bag)
@@ -247,11 +257,11 @@ class Tally:
 
     def retried(self, fact: f.TasksRetried) -> None:
         for first, count in fact.runs:
-            self.mended(fact.bag, first, first + count - 1)
-        self._bear_again(fact)
+            self.clear_failed(fact.bag, first, first + count - 1)
+        self._restart_runs(fact)
 
-    def mended(self, bag: int, first: int, last: int) -> None:
-        """These tasks do not stand failed any more."""
+    def clear_failed(self, bag: int, first: int, last: int) -> None:
+        """Remove the tasks `first` to `last` from the failed ones."""
         if bag not in self._failing:
             return
         place = (bag, first, last)
@@ -263,23 +273,21 @@ class Tally:
                 "UPDATE cause SET tasks = tasks - ? WHERE id = ?", [(number, cause) for cause, number in gone])
 
 
-# --- asking ------------------------------------------------------------------------------------------------------
+# --- queries -----------------------------------------------------------------------------------------------------
 
 SHOWN = 5  # tasks named with a cause
 
 
 def failures(reader: sqlite3.Connection, bag: int) -> list[dict[str, Any]]:
-    """Why tasks of a bag stand failed, the commonest cause first; `retry` is what retries exactly those."""
+    """Return the causes of failure in a bag, the most frequent first; `retry` selects exactly the tasks of a cause."""
     rows = reader.execute(
         "SELECT id, state, why, exit, signal, kind, note, tasks FROM cause WHERE bag = ? AND tasks > 0"
         " ORDER BY tasks DESC, id", (bag,)).fetchall()
-    return [_failure(reader, bag, *row) for row in rows]
+    return [_failure(reader, bag, row) for row in rows]
 
 
-def _failure(
-    reader: sqlite3.Connection, bag: int, cause: int, state: int, why: str, exit_code: int, signal: int, kind: str,
-    note: str, count: int,
-) -> dict[str, Any]:
+def _failure(reader: sqlite3.Connection, bag: int, row: tuple[Any, ...]) -> dict[str, Any]:
+    cause, state, why, exit_code, signal, kind, note, count = row
     first = reader.execute(
         "SELECT task FROM failed WHERE bag = ? AND cause = ? ORDER BY task LIMIT ?", (bag, cause, SHOWN))
     selector = {"state": TASK_STATES[state], "why": why, "exit": exit_code, "signal": signal, "note": kind}
@@ -290,7 +298,7 @@ def _failure(
 
 
 def failed_tasks(reader: sqlite3.Connection, bag: int, selector: dict[str, Any]) -> list[int]:
-    """Tasks that stand failed for causes which have all that `selector` names: state, why, exit, signal, note."""
+    """Return the failed tasks whose cause has all fields of `selector`: state, why, exit, signal, note."""
     clauses: list[str] = ["c.bag = ?"]
     values: list[Any] = [bag]
     for name, value in selector.items():
@@ -305,10 +313,10 @@ _COLUMNS = {"state": "state", "why": "why", "exit": "exit", "signal": "signal", 
 
 
 def statistics(reader: sqlite3.Connection, bag: int, worked: int, began: int) -> dict[str, Any]:
-    """The table of S11.  Times in ms; a result that did not count was redundant.
+    """Return the statistics of a bag, times in ms; attempts whose result did not count are redundant.
 
-    The bag had unfinished tasks for `worked` ms in all, and since `began` if that is not 0: weeks in which it had none
-    before it was extended or retried do not count.
+    The bag had unfinished tasks for `worked` ms in all, and has some since `began` if that is not 0.  Weeks without
+    unfinished tasks, before the bag was extended or retried, do not count.
     """
     made: dict[str, Any] = dict.fromkeys(
         ("attempts", "accepted", "real", "redundant", "cpu", "rss", "queuing_average", "queuing_longest"), 0)

@@ -1,13 +1,13 @@
-"""Views: tables for people and pages, made from the journal and good for nothing else.
+"""The views: disposable tables for people and pages, made from the journal.
 
 Rules
-  * They are never the truth.  On any doubt (another version, another journal, further than it, damaged) the file is
-    deleted and filled again from the journal's first row.
-  * `position` says how far they are; it is written in the same transaction as the rows.
-  * One thread projects.  Readers have connections of their own, one a thread, and block nobody; closing waits for
-    those that are at it.
-  * Whatever fails while rows are written is undone whole: the views stand where they stood, with no transaction open.
-  * A page costs what is on it, not what the bag holds.
+  * The views are never the truth.  On any doubt (another version, another journal, a position beyond the journal's,
+    damage) the file is deleted and filled again from the journal's first row.
+  * `position` is the last journal row that the views contain; each transaction writes it together with its rows.
+  * One thread projects.  Each reading thread has its own connection and blocks no other; closing waits for queries
+    under way.
+  * A failed write is rolled back completely: the views stay at their position, without an open transaction.
+  * The cost of a page depends on its rows, not on the size of the bag.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from windfall.store.schema import run
 
 APPLICATION = 0x57465631  # "WFV1"
 VERSION = 5
-BATCH = 20_000  # attempts gathered before they are written
+BATCH = 20_000  # attempts that are gathered before a flush
 
 
 _NO_EXIT = frozenset(("signal", "time", "memory", "start", "input", "cancel", "recall", "stop", "lease", "gone",
@@ -39,7 +39,7 @@ _NO_EXIT = frozenset(("signal", "time", "memory", "start", "input", "cancel", "r
 
 
 class ViewRow(msgspec.Struct):
-    """One attempt, or one ended task: the ROW of docs/reference/http.md less what comes from the specification."""
+    """One attempt, or one ended task: the ROW of docs/reference/http.md without the fields of the specification."""
 
     task: int
     state: str
@@ -69,9 +69,9 @@ class ViewRow(msgspec.Struct):
 
 
 class Views:
-    """`Views.open(path, identity, position)` of the journal; `project` and `flush` to fill; the rest to ask."""
+    """The views of one journal: `open` them, fill them with `project` and `flush`, query them with the rest."""
 
-    position: int  # the journal's row up to which everything is readable here
+    position: int  # the last journal row whose facts are readable here
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -88,7 +88,7 @@ class Views:
 
     @classmethod
     def open(cls, path: Path, identity: str = "", journal_position: int | None = None) -> Views:
-        """Of the journal with that `identity`, which has come to `journal_position`."""
+        """Open the views of the journal with that `identity`, whose last row is `journal_position`."""
         try:
             return cls._open(path, identity, journal_position)
         except (sqlite3.Error, OSError) as error:
@@ -115,13 +115,13 @@ class Views:
 
     @property
     def reached(self) -> int:
-        """The journal's row up to which everything was taken in, readable yet or not."""
+        """Return the last journal row that was projected, flushed or not."""
         return self._reached
 
     def project(self, seq: int, facts: Sequence[Fact]) -> None:
-        """Take in one journal row; readable after `flush`, which comes by itself when enough has gathered.
+        """Project one journal row.  Its facts are readable after `flush`, which runs by itself after BATCH attempts.
 
-        StoreError when it cannot be written: then the views stand at `position` still, and can go on from there.
+        Raise StoreError if the row cannot be written: the views then stay at `position` and can go on from there.
         """
         if seq <= self._reached:
             return
@@ -134,7 +134,7 @@ class Views:
             self.flush()
 
     def flush(self) -> int:
-        """Make everything projected readable; returns `position`."""
+        """Make all projected rows readable; return `position`."""
         if self._connection.in_transaction:
             with self._or_back():
                 self._projection.write()
@@ -144,7 +144,7 @@ class Views:
         return self.position
 
     def forget(self, bag: int, budget_rows: int = 50_000) -> int:
-        """Delete rows of a bag, a bounded number; 0: all are gone."""
+        """Delete up to `budget_rows` rows of a bag; return how many were deleted, 0 once none is left."""
         self.flush()
         deleted = 0
         with self._or_back():
@@ -153,7 +153,7 @@ class Views:
                 deleted += self._connection.execute(statement, (bag, budget_rows - deleted)).rowcount
             self._connection.execute("COMMIT")
         if not deleted:
-            self._projection.look_again()
+            self._projection.reload()
         return deleted
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class Views:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close without writing what was gathered: it is in the journal."""
+        """Close without writing the gathered rows: the journal has their facts."""
         with self._idle:
             self._closed = True
             self._idle.wait_for(lambda: not self._reading)
@@ -172,14 +172,14 @@ class Views:
             self._readers.clear()
         self._connection.close()
 
-    # --- asking -----------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------------------
 
     @contextmanager
     def reading(self) -> Iterator[Views]:
-        """Whoever asks from another thread than the one that closes, asks within this."""
+        """Keep the views open for a query from another thread than the one that closes them."""
         with self._idle:
             if self._closed:
-                raise Unavailable("the views are being filled again", "try again in a moment", retry_after=1)
+                raise Unavailable("the views are being rebuilt", "try again in a moment", retry_after=1)
             self._reading += 1
         try:
             yield self
@@ -189,7 +189,7 @@ class Views:
                 self._idle.notify_all()
 
     def results(self, bag: int, after: int = -1, limit: int = 1000, state: str = "") -> list[ViewRow]:
-        """One row per ended task, by task number: the attempt whose result counts, else the last one."""
+        """Return one row per ended task, by task number: the attempt whose result counts, else the last one."""
         reader = self._reader()
         if self._is_removed(reader, bag):
             return []
@@ -204,14 +204,14 @@ class Views:
         return found
 
     def attempts(self, bag: int, task: int) -> list[ViewRow]:
-        """All ended attempts of a task, oldest first."""
+        """Return all ended attempts of a task, oldest first."""
         query = f"{_SELECT} WHERE a.bag = ? AND a.task = ? ORDER BY a.seq, a.attempt"
         return [_row(row) for row in self._reader().execute(query, (bag, task))]
 
     def logs(self, bag: int, task: int, attempt: int | None = None, stream: str = "out") -> tuple[bytes, int]:
-        """What was kept of an attempt's output, and how much there was; of the one that counts, unless told."""
+        """Return the kept part of an attempt's output and the full size; by default of the attempt that counts."""
         if stream not in ("out", "err"):
-            raise NotFound(f"there is no stream {stream!r}", "it is 'out' or 'err'")
+            raise NotFound(f"there is no stream {stream!r}", "choose 'out' or 'err'")
         chosen = attempt if attempt is not None else self._counting_attempt(bag, task)
         found = self._reader().execute(
             f"SELECT {stream}, {stream}_size FROM attempt a LEFT JOIN detail d USING (attempt)"
@@ -222,7 +222,7 @@ class Views:
         return found[0] or b"", found[1] or 0
 
     def summary(self, bag: int) -> dict[str, Any]:
-        """What a bag has used so far, by outcome of its attempts."""
+        """Return a bag's usage so far, by outcome of its attempts."""
         position, reader = self.position, self._reader()
         columns = ("bag", "owner", "name", "tasks", "submitted", "closed")
         found = reader.execute(f"SELECT {', '.join(columns)} FROM bag WHERE bag = ? AND NOT removed", (bag,)).fetchone()
@@ -239,13 +239,13 @@ class Views:
         return {**tally.statistics(self._reader(), bag, worked, began), "position": self.position}
 
     def largest(self, owner: str, limit: int) -> list[tuple[int, str, int]]:
-        """Bags of an owner whose results take most room: number, name, bytes."""
+        """Return the bags of an owner whose results take most space: number, name, bytes."""
         query = ("SELECT b.bag, b.name, s.bytes FROM stored s JOIN bag b USING (bag)"
                  " WHERE b.owner = ? AND NOT b.removed ORDER BY s.bytes DESC LIMIT ?")
         return self._reader().execute(query, (owner, limit)).fetchall()
 
     def stored(self, owner: str) -> dict[int, int]:
-        """Bytes of the files that the results of an owner's bags brought home."""
+        """Return the bytes of the results' files for each bag of an owner."""
         query = "SELECT b.bag, s.bytes FROM stored s JOIN bag b USING (bag) WHERE b.owner = ? AND NOT b.removed"
         return dict(self._reader().execute(query, (owner,)).fetchall())
 
@@ -256,15 +256,15 @@ class Views:
         return tally.failed_tasks(self._reader(), bag, selector)
 
     def pilots(self, after: int = -1, limit: int = 1000) -> list[dict[str, Any]]:
-        """Pilots ever enrolled, by number."""
+        """Return the pilots that ever enrolled, by number."""
         cursor = self._reader().execute("SELECT * FROM pilot WHERE pilot > ? ORDER BY pilot LIMIT ?", (after, limit))
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def blobs(self) -> set[str]:
-        """Contents that some result refers to; those of removed bags count no more, forgotten yet or not.
+        """Return the blobs that results refer to, without those of removed bags.
 
-        Checkpoints are not among them: what is still of use of those, the core knows.
+        Checkpoints are not among them: the core knows which ones tasks may still need.
         """
         rows = self._reader().execute(
             "SELECT files, scratch FROM detail WHERE (files IS NOT NULL OR scratch IS NOT NULL)"
@@ -277,14 +277,14 @@ class Views:
         return wanted
 
     def removed(self) -> list[int]:
-        """Bags that were removed and still have rows: `forget` them, bit by bit."""
+        """Return the removed bags that still have rows; `forget` deletes these in steps."""
         return [bag for (bag,) in self._reader().execute("SELECT bag FROM bag WHERE removed ORDER BY bag")]
 
     # --- inside -----------------------------------------------------------------------------------------------
 
     @contextmanager
     def _or_back(self) -> Iterator[None]:
-        """What fails half-way is undone; a full disk is no reason to stop, views can wait."""
+        """Roll back if the block fails.  A failed write raises StoreError: the server goes on, since views can wait."""
         try:
             yield
         except (sqlite3.Error, OverflowError) as error:
@@ -321,7 +321,7 @@ class Views:
         return every[-1].attempt if every else None
 
 
-_FORGET = (  # a bag's rows, up to a number of them, the bag itself last
+_FORGET = (  # delete up to ?2 rows of bag ?1; the bag itself last
     "DELETE FROM started WHERE attempt IN"
     " (SELECT attempt FROM attempt JOIN started USING (attempt) WHERE bag = ?1 LIMIT ?2)",
     "DELETE FROM detail WHERE attempt IN (SELECT attempt FROM detail WHERE bag = ?1 LIMIT ?2)",
@@ -355,7 +355,7 @@ Candidate = tuple[int, list[Raw], projection.Span | None]
 
 
 def _ended_tasks(reader: sqlite3.Connection, bag: int, after: int, wanted: int | None) -> Iterator[Candidate]:
-    """Tasks that may have ended, in order, with their attempts and the span they lie in."""
+    """Yield the tasks that may have ended, in order, with their attempts and their span."""
     spans = _Spans(reader, bag, after)
     groups = _groups(reader, bag, after, wanted)
     rows: list[Raw] | None
@@ -367,13 +367,13 @@ def _ended_tasks(reader: sqlite3.Connection, bag: int, after: int, wanted: int |
     together = merge(groups, numbers, key=lambda pair: pair[0])
     for task, pairs in groupby(together, key=lambda pair: pair[0]):
         rows = next((found for _, found in pairs if found is not None), None)
-        if rows is None and wanted is not None:  # the index knows only final rows: look for the others
+        if rows is None and wanted is not None:  # the index has only final rows: read the others
             rows = reader.execute(f"{_SELECT} WHERE a.bag = ? AND a.task = ?", (bag, task)).fetchall()
         yield task, rows or [], spans.of(task)
 
 
 def _groups(reader: sqlite3.Connection, bag: int, after: int, wanted: int | None) -> Iterator[Group]:
-    """Attempts by task, all of a task together; lazily, so that a page reads only its own rows."""
+    """Yield the attempts task by task, lazily, so that a page reads only its own rows."""
     if wanted is None or wanted <= SUCCEEDED:
         cursor = reader.execute(f"{_SELECT} WHERE a.bag = ? AND a.task > ? ORDER BY a.task", (bag, after))
         for task, rows in groupby(cursor, key=lambda row: row[0]):
@@ -386,7 +386,7 @@ def _groups(reader: sqlite3.Connection, bag: int, after: int, wanted: int | None
 
 
 class _Spans:
-    """The spans of a bag from a task on; they do not overlap."""
+    """The spans of a bag after a task; spans do not overlap."""
 
     def __init__(self, reader: sqlite3.Connection, bag: int, after: int) -> None:
         self._spans = projection.overlapping(reader, bag, after + 1, 1 << 62)
@@ -399,7 +399,7 @@ class _Spans:
                 yield from range(max(span[1], self._after + 1), span[2] + 1)
 
     def of(self, task: int) -> projection.Span | None:
-        """Asked for in the order of tasks."""
+        """Return the span of a task, or None.  Calls must ask for tasks in ascending order."""
         while self._next < len(self._spans) and self._spans[self._next][2] < task:
             self._next += 1
         if self._next < len(self._spans) and self._spans[self._next][1] <= task:
@@ -408,9 +408,8 @@ class _Spans:
 
 
 def _verdict(task: int, rows: list[Raw], span: projection.Span | None) -> ViewRow | None:
-    """What a task has come to; None: it has not ended."""
-    generation = max([span[5] if span else 0, *(row[_GENERATION] for row in rows)])
-    rows = sorted((row for row in rows if row[_GENERATION] == generation), key=lambda row: row[_SEQ])
+    """Return the row that decides a task; None if the task has not ended."""
+    rows = _current_rows(rows, span)
     final = [row for row in rows if row[_VERDICT] >= FIRST_FINAL]
     if span and span[4] == CANCELLED and not any(row[_SEQ] > span[3] for row in final):
         return _cancelled(task, rows, span)
@@ -421,8 +420,14 @@ def _verdict(task: int, rows: list[Raw], span: projection.Span | None) -> ViewRo
     return _row(final[-1])
 
 
+def _current_rows(rows: list[Raw], span: projection.Span | None) -> list[Raw]:
+    """Return the attempts of a task's newest generation, oldest first."""
+    generation = max([span[5] if span else 0, *(row[_GENERATION] for row in rows)])
+    return sorted((row for row in rows if row[_GENERATION] == generation), key=lambda row: row[_SEQ])
+
+
 def exit_of(code: int | None, signal: int | None, why: str) -> int | None:
-    """An exit code of 0 is one only where the process came to its own end."""
+    """Return the exit code; None for a 0 that is only a default, since the process did not exit by itself."""
     return None if code == 0 and (signal or why in _NO_EXIT) else code
 
 
@@ -435,15 +440,15 @@ def _cancelled(task: int, rows: list[Raw], span: projection.Span) -> ViewRow:
 def _row(raw: Raw, state: int | None = None) -> ViewRow:
     (task, attempt, _, generation, outcome, verdict, why, exit_code, signal, pilot, site, host, granted, started, ended,
      wall, cpu, rss, out_size, err_size, files, value, note, caught, saved, scratch, scratch_size) = raw
-    state = verdict if state is None else state
     if exit_code is None and outcome == O_SUCCEEDED:
         exit_code, signal = 0, 0
-    exit_code = exit_of(exit_code, signal, why)
     return ViewRow(
-        task, TASK_STATES[state], generation, attempt, OUTCOMES[outcome], why, exit_code, signal, pilot,
-        site or "", host or "", granted, started, ended, wall, cpu, rss, out_size or 0, err_size or 0,
-        _decode_files(files) if files else [], value or "", note or "", _decode_values(caught) if caught else {},
-        _decode_files(saved) if saved else [], (scratch, scratch_size) if scratch else None,
+        task=task, state=TASK_STATES[verdict if state is None else state], generation=generation, attempt=attempt,
+        outcome=OUTCOMES[outcome], why=why, exit=exit_of(exit_code, signal, why), signal=signal, pilot=pilot,
+        site=site or "", host=host or "", granted=granted, started=started, ended=ended, wall=wall, cpu=cpu, rss=rss,
+        out_size=out_size or 0, err_size=err_size or 0, files=_decode_files(files or b"[]"), value=value or "",
+        note=note or "", values=_decode_values(caught or b"{}"), saved=_decode_files(saved or b"[]"),
+        scratch=(scratch, scratch_size) if scratch else None,
     )
 
 
