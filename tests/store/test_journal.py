@@ -490,7 +490,7 @@ def test_a_full_disk_fails_the_flush_and_keeps_the_rest(tmp_path: Path) -> None:
         with pytest.raises(FlushFailed, match="full") as caught:
             for number in range(10_000):
                 journal.append(number, b"x" * 5000)
-        assert "room" in caught.value.hint
+        assert "space" in caught.value.hint
         good = journal.position
         assert good > 10
         ballast.unlink()
