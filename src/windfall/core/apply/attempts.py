@@ -44,6 +44,7 @@ from windfall.core.state.load import (
     free_row,
     update_line,
 )
+from windfall.core.state.moves import ATTEMPTS, TASKS
 from windfall.core.state.world import BagState, State, TargetState, TaskClass
 from windfall.model.policies.replica_caps import COST
 
@@ -103,6 +104,8 @@ def _open_few(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls:
     high, at, pilot, of, grant = group.bag << TASK_BITS, fact.at, fact.pilot, cls.number, fact.number
     for number, task in zip(group.attempts, group.tasks, strict=True):
         row = number & ROW_MASK
+        if attempts.state[row] != FREE:
+            ATTEMPTS.refuse(attempts.state[row], GRANTED, number)
         attempts.number[row] = number
         attempts.task[row] = high | task
         attempts.granted[row] = at
@@ -120,6 +123,7 @@ def _open_many(state: State, fact: f.Granted, group: f.Group, bag: BagState, cls
     numbers = np.array(group.attempts, dtype=np.int64)
     tasks = np.array(group.tasks, dtype=np.int64)
     rows = numbers & ROW_MASK
+    ATTEMPTS.check_many(attempts.np_state[rows], GRANTED, numbers)
     attempts.np_number[rows] = numbers
     attempts.np_task[rows] = tasks | ref_of(group.bag, 0)
     attempts.np_granted[rows] = fact.at
@@ -145,8 +149,11 @@ def _activate(bag: BagState, cls: TaskClass, tasks: list[int]) -> None:
     else:
         fresh = behind = 0
         states, live, tries, dirty = t.state, t.live, t.tries, t.dirty
+        may_start = TASKS.into[ACTIVE]
         for task in tasks:
             old = states[task]
+            if not may_start[old]:
+                TASKS.refuse(old, ACTIVE, task)
             fresh += old == READY
             behind += old == WAITING
             states[task] = ACTIVE
@@ -197,6 +204,7 @@ def started(state: State, fact: f.Started) -> None:
         row = number & ROW_MASK
         if recalling.pop(number, None) is not None:  # too late
             _keep_chain(state, recalling, row)
+        ATTEMPTS.check(attempts.state[row], STARTED, number)
         if revives := attempts.state[row] == LOST:
             attempts.recover(row)
             accounts.count_in_group(state, row, 1)
@@ -231,14 +239,7 @@ def _revive(state: State, row: int) -> None:
     """A lost attempt turns out to be running."""
     owner, task = state.bag_of(row), state.attempts.task_of(row)
     t = owner.tasks
-    if t.state[task] == READY:
-        cls = class_of(state, owner, owner.target_of(task), t.variant[task])
-        cls.ready -= 1
-        owner.counts[READY] -= 1
-        owner.counts[ACTIVE] += 1
-        t.state[task] = ACTIVE
-        state.relist(cls)
-    elif t.state[task] == WAITING:
+    if t.state[task] in (READY, WAITING):
         set_task(state, owner, task, ACTIVE)
     t.live[task] += 1
     t.dirty[task >> CHUNK_BITS] = 1
@@ -246,13 +247,17 @@ def _revive(state: State, row: int) -> None:
 
 
 def _finish_few(attempts: Attempts, t: Tasks, rows: list[int], tasks: list[int]) -> None:
-    states, dirty = attempts.state, attempts.dirty
+    states, dirty, may_end = attempts.state, attempts.dirty, ATTEMPTS.into[FREE]
     for row in rows:
+        if not may_end[states[row]]:
+            ATTEMPTS.refuse(states[row], FREE, attempts.number[row])
         states[row] = FREE
         dirty[row >> CHUNK_BITS] = 1
     attempts.free.extend(rows)
-    states, live, dirty = t.state, t.live, t.dirty
+    states, live, dirty, may_end = t.state, t.live, t.dirty, TASKS.into[SUCCEEDED]
     for task in tasks:
+        if not may_end[states[task]]:
+            TASKS.refuse(states[task], SUCCEEDED, task)
         states[task] = SUCCEEDED
         live[task] = 0
         dirty[task >> CHUNK_BITS] = 1
@@ -260,6 +265,8 @@ def _finish_few(attempts: Attempts, t: Tasks, rows: list[int], tasks: list[int])
 
 def _finish_many(attempts: Attempts, t: Tasks, row_list: list[int], task_list: list[int]) -> None:
     rows, tasks = np.array(row_list, dtype=np.int64), np.array(task_list, dtype=np.int64)
+    ATTEMPTS.check_many(attempts.np_state[rows], FREE, attempts.np_number[rows])
+    TASKS.check_many(t.np_state[tasks], SUCCEEDED, tasks)
     attempts.np_state[rows] = FREE
     attempts.mark(int(rows.min()), int(rows.max()))
     attempts.free.extend(row_list)

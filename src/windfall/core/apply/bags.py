@@ -31,6 +31,7 @@ from windfall.core.state.classes import (
 from windfall.core.state.columns import Tasks
 from windfall.core.state.graph import Graph, as_pairs, graph_of
 from windfall.core.state.load import add_row_load, drop_attempts, free_row
+from windfall.core.state.moves import TASKS
 from windfall.core.state.world import BagState, State, all_ready_counts
 from windfall.model.checks.bag import TASK_PILOT_POLICIES
 
@@ -75,11 +76,12 @@ def _note_data(state: State, bag: BagState, fact: f.BagSubmitted) -> None:
 
 
 def _hold_back(bag: BagState, first: int) -> None:
-    """Of the tasks from there on, which are all ready, those wait that have open prerequisites."""
+    """Make new tasks wait that have open prerequisites; all tasks from `first` on are new, and ready so far."""
     assert bag.graph is not None
     waits = bag.graph.np_pending[first:] > 0
     blocked = int(np.count_nonzero(waits))
     if blocked:
+        TASKS.check(READY, WAITING, first)
         bag.tasks.np_state[first : bag.size][waits] = WAITING
         bag.tasks.mark(first, bag.size - 1)
     bag.counts[READY] -= blocked
@@ -244,6 +246,7 @@ def _uncount(bag: BagState, first: int, count: int) -> None:
     """These tasks are about to be cancelled."""
     for lo, target, hi in split_by_target(bag, first, count):
         tally = tally_of(bag, lo, hi)
+        TASKS.check_tally(tally, CANCELLED, lo)
         bag.counts[:] = [old - n for old, n in zip(bag.counts, tally, strict=True)]
         bag.targets[target].not_ended -= sum(tally[:FIRST_FINAL])
     bag.counts[CANCELLED] += count

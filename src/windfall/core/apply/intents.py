@@ -10,6 +10,7 @@ from windfall.core.messages import facts as f
 from windfall.core.messages.facts import Shape
 from windfall.core.messages.lifecycle import ENDED, INTENDED, LEAVING, QUEUED, RUNNING, STOPPING
 from windfall.core.state.columns import ref_of
+from windfall.core.state.moves import INTENTS
 from windfall.core.state.world import IntentState, SiteSession, SiteState, State, Waits
 from windfall.model.checks.bag import TASK_PILOT_POLICIES
 
@@ -129,6 +130,7 @@ def _add(state: State, intent: IntentState) -> None:
 
 
 def _move(state: State, intent: IntentState, new: int, at: int) -> None:
+    INTENTS.check(intent.state, new, intent.number)
     site = state.sites[intent.site]
     del site.intents[intent.state][intent.number]
     _pool(site, intent, -1)

@@ -8,6 +8,7 @@ from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import DRAINING, DROPPED, GONE, LOST, SUPERSEDED
 from windfall.core.state import accounts
 from windfall.core.state.load import add_row_load, free_row
+from windfall.core.state.moves import PILOTS
 from windfall.core.state.world import PilotClass, PilotState, SiteState, State, TokenState
 
 
@@ -61,6 +62,7 @@ def token_revoked(state: State, fact: f.TokenRevoked) -> None:
 def pilot_enrolled(state: State, fact: f.PilotEnrolled) -> None:
     older = state.pilots.get(state.nonces.get((fact.site, fact.nonce), 0))
     if older is not None and older.state != GONE:
+        PILOTS.check(older.state, SUPERSEDED, older.number)
         older.state = SUPERSEDED
     pilot = PilotState(
         number=fact.pilot, nonce=fact.nonce, epoch=fact.epoch, site=fact.site, owner=fact.owner, host=fact.host,
@@ -115,11 +117,14 @@ def _rounded_up(size: int) -> int:
 
 
 def pilot_draining(state: State, fact: f.PilotDraining) -> None:
-    state.pilots[fact.pilot].state = DRAINING
+    pilot = state.pilots[fact.pilot]
+    PILOTS.check(pilot.state, DRAINING, pilot.number)
+    pilot.state = DRAINING
 
 
 def pilot_ended(state: State, fact: f.PilotEnded) -> None:
     pilot = state.pilots[fact.pilot]
+    PILOTS.check(pilot.state, GONE, pilot.number)
     rows = state.attempts.of_pilot(fact.pilot).tolist()
     accounts.pledge_rows(state, rows, -1)
     pilot.state = GONE

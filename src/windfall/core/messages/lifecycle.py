@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+Moves = tuple[tuple[int, int, str], ...]  # (old state, new state, why)
+
 # --- tasks -------------------------------------------------------------------------------------------------------
 READY: Final = 0
 ACTIVE: Final = 1  # at least one attempt granted or started
@@ -130,12 +132,13 @@ INTENT_MOVES: Final = (
 )
 
 
-def mermaid(names: tuple[str, ...], moves: tuple[tuple[int, int, str], ...]) -> str:
-    """A state diagram of one table, for the documentation."""
+def mermaid(names: tuple[str, ...], moves: Moves) -> str:
+    """Return the state diagram of one table, for the documentation."""
     lines = ["stateDiagram-v2"]
     lines += [f"    {names[a]} --> {names[b]}: {why}" for a, b, why in moves]
     return "\n".join(lines)
 
 
-def allowed(moves: tuple[tuple[int, int, str], ...]) -> frozenset[tuple[int, int]]:
+def allowed(moves: Moves) -> frozenset[tuple[int, int]]:
+    """Return the pairs (old state, new state) that a table has."""
     return frozenset((a, b) for a, b, _ in moves)

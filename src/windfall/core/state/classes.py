@@ -22,6 +22,7 @@ from windfall.core.state import accounts
 from windfall.core.state.backlog import Backlog
 from windfall.core.state.chains import is_chained, link_stages
 from windfall.core.state.columns import CHUNK, CHUNK_BITS
+from windfall.core.state.moves import TASKS
 from windfall.core.state.world import AGED_FIRST, BagState, State, TargetState, TaskClass
 
 SAVING = 1_000  # ms that a task with checkpoint files needs beyond its grace, to be worth starting
@@ -176,11 +177,14 @@ def new_generation(state: State, bag: BagState, target: int, lo: int, hi: int) -
     """A new generation for tasks of one target, all of them ended."""
     t = bag.tasks
     tally = tally_of(bag, lo, hi)
+    TASKS.check_tally(tally, READY, lo)
     bag.counts[:] = [old - n for old, n in zip(bag.counts, tally, strict=True)]
     t.np_state[lo:hi] = READY
     if bag.graph is not None:
         t.np_state[lo:hi][bag.graph.blocked(lo, hi)] = WAITING
     waiting = int(np.count_nonzero(t.np_state[lo:hi]))
+    if waiting:
+        TASKS.check_tally(tally, WAITING, lo)
     bag.counts[WAITING] += waiting
     bag.counts[READY] += hi - lo - waiting
     bag.targets[target].not_ended += hi - lo
@@ -243,6 +247,7 @@ def set_task(state: State, bag: BagState, task: int, new: int) -> None:
     old = t.state[task]
     if old == new:
         return
+    TASKS.check(old, new, task)
     bag.counts[old] -= 1
     bag.counts[new] += 1
     t.state[task] = new

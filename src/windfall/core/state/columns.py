@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windfall.core.messages.lifecycle import FREE, GRANTED, LOST, STARTED
+from windfall.core.state.moves import ATTEMPTS
 
 CHUNK_BITS = 16
 CHUNK = 1 << CHUNK_BITS
@@ -215,6 +216,7 @@ class Attempts(Table):
 
     def mark_lost(self, row: int) -> None:
         """It may still report."""
+        ATTEMPTS.check(self.state[row], LOST, self.number[row])
         self.state[row] = LOST
         self.touch(row)
         self.lost.setdefault(self.task[row], {})[row] = None

@@ -9,6 +9,7 @@ from windfall.core.messages import facts as f
 from windfall.core.messages.lifecycle import DROPPED, FREE, GONE, GRANTED, LOST, STARTED
 from windfall.core.state import accounts, copies
 from windfall.core.state.chains import chain_of, shift_load
+from windfall.core.state.moves import ATTEMPTS
 from windfall.core.state.world import BagState, PilotState, State, TaskClass
 
 OUTSTANDING = 1  # flag of a task: an attempt was lost and may still report
@@ -43,6 +44,7 @@ def drop_row(state: State, row: int) -> None:
             attempts.recover(row)
             add_row_load(state, row, 1)
             accounts.count_in_group(state, row, 1)
+        ATTEMPTS.check(old, DROPPED, attempts.number[row])
         attempts.state[row] = DROPPED
         attempts.touch(row)
         pilot.cancelling[attempts.number[row]] = False
@@ -99,6 +101,7 @@ def update_line(state: State, pilot: PilotState) -> None:
 def free_row(state: State, row: int, charged: int = -1) -> None:
     """`charged`: ms of cores; without it the worst case is taken for true."""
     attempts = state.attempts
+    ATTEMPTS.check(attempts.state[row], FREE, attempts.number[row])
     accounts.settle_attempt(state, row, charged)
     pilot = state.pilots.get(attempts.pilot[row])
     if pilot is not None:
